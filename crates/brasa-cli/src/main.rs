@@ -1,0 +1,3 @@
+//! The `brasa` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! From Hugging Face and GGUF checkpoints to quantised GGUF files

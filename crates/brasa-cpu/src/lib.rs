@@ -1,0 +1,1 @@
+//! The CPU device: kernels for every operation, chosen by what the processor can do

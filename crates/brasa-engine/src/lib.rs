@@ -1,0 +1,1 @@
+//! Sequences, KV pages, steps, sampling: what turns a program into text

@@ -1,0 +1,1 @@
+//! Typed graph of a model, its reference interpreter, and the contract that devices implement

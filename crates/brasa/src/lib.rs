@@ -1,0 +1,1 @@
+//! Run language models on the machine you have

@@ -1,0 +1,41 @@
+//! Automation in Rust: `cargo xtask ci` runs exactly what CI runs.
+
+use std::process::{Command, ExitCode};
+
+/// Each step of CI: its name and the cargo arguments that run it.
+const STEPS: &[(&str, &[&str])] = &[
+    ("format", &["fmt", "--all", "--check"]),
+    ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    ("tests", &["test", "--workspace"]),
+    ("docs", &["doc", "--workspace", "--no-deps"]),
+];
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1);
+    match task.as_deref() {
+        Some("ci") => ci(),
+        other => {
+            eprintln!("unknown task {other:?}\nusage: cargo xtask ci");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn ci() -> ExitCode {
+    for (name, arguments) in STEPS {
+        eprintln!("== {name}: cargo {}", arguments.join(" "));
+        let status = Command::new(env!("CARGO")).args(*arguments).env("RUSTDOCFLAGS", "-D warnings").status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => {
+                eprintln!("{name} failed: {status}");
+                return ExitCode::FAILURE;
+            }
+            Err(error) => {
+                eprintln!("{name}: cannot start cargo: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
+}
