@@ -1,0 +1,201 @@
+//! Builds graphs in the notation of a paper's figure.
+
+use std::ops::Range;
+
+use crate::op::{
+    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, Linear, Reduce, ReduceFn,
+    Reshape, RmsNorm, Rope, RouterTopK, SelectRows, Slice, Softmax, Unary,
+};
+use crate::{
+    CacheId, CacheSpec, DType, Dim, Graph, GraphError, Input, Node, NodeId, Op, Shape, Value, ValueId,
+    ValueKind, Weight, WeightId,
+};
+
+/// Builds a [`Graph`], checking every operation's operands.
+///
+/// The first mistake is remembered and reported by [`finish`](Self::finish); until then methods return values
+/// that may be passed on but mean nothing. So a model reads like its figure, without a `?` at every step, and a
+/// checkpoint whose tensors do not fit together is still an error that shows both shapes.
+#[derive(Debug, Default)]
+pub struct Builder {
+    graph: Graph,
+    error: Option<GraphError>,
+}
+
+impl Builder {
+    /// An empty graph.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The finished graph, returning `outputs`.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake made while building.
+    pub fn finish(mut self, outputs: &[ValueId]) -> Result<Graph, GraphError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        self.graph.outputs = outputs.to_vec();
+        Ok(self.graph)
+    }
+
+    /// What the step supplies.
+    pub fn input(&mut self, input: Input) -> ValueId {
+        let rows = if input == Input::OutRows { Dim::OUTS } else { Dim::ROWS };
+        self.value(DType::U32, Shape(vec![rows]), ValueKind::Input(input))
+    }
+
+    /// A weight, or the mistake that kept it from being one.
+    pub fn weight(&mut self, weight: Result<Weight, GraphError>) -> ValueId {
+        match weight {
+            Ok(weight) => {
+                let shape = Shape::new(weight.shape.iter().copied());
+                let id = WeightId(self.graph.weights.len() as u32);
+                self.graph.weights.push(weight);
+                self.value(DType::F32, shape, ValueKind::Weight(id))
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// A new cache.
+    pub fn cache(&mut self, spec: CacheSpec) -> CacheId {
+        self.graph.caches.push(spec);
+        CacheId(self.graph.caches.len() as u32 - 1)
+    }
+
+    /// The type of a value, to decide what to build next.
+    pub fn shape(&self, value: ValueId) -> Option<&Shape> {
+        if self.error.is_some() { None } else { Some(&self.graph.value(value).shape) }
+    }
+
+    /// Applies `op`; returns its results.
+    pub fn apply(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
+        let op = op.into();
+        if self.error.is_some() {
+            return vec![ValueId(0); 2];
+        }
+        match self.graph.infer(&op, inputs) {
+            Ok(types) => {
+                let node = NodeId(self.graph.nodes.len() as u32);
+                let outputs: Vec<ValueId> = types
+                    .into_iter()
+                    .map(|(dtype, shape)| self.value(dtype, shape, ValueKind::Temporary(node)))
+                    .collect();
+                self.graph.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone() });
+                outputs
+            }
+            Err(error) => vec![self.fail(error); 2],
+        }
+    }
+
+    fn one(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        self.apply(op, inputs).first().copied().unwrap_or(ValueId(0))
+    }
+
+    fn fail(&mut self, error: GraphError) -> ValueId {
+        self.error.get_or_insert(error);
+        ValueId(0)
+    }
+
+    fn value(&mut self, dtype: DType, shape: Shape, kind: ValueKind) -> ValueId {
+        self.graph.values.push(Value { dtype, shape, kind });
+        ValueId(self.graph.values.len() as u32 - 1)
+    }
+}
+
+/// One method per operation that models use; each is documented at its struct in [`op`](crate::op).
+#[allow(missing_docs)]
+impl Builder {
+    pub fn embed(&mut self, ids: ValueId, table: ValueId) -> ValueId {
+        self.one(Embed, &[ids, table])
+    }
+
+    pub fn linear(&mut self, x: ValueId, w: ValueId) -> ValueId {
+        self.one(Linear, &[x, w])
+    }
+
+    pub fn expert_linear(&mut self, x: ValueId, experts: ValueId, w: ValueId) -> ValueId {
+        self.one(ExpertLinear, &[x, experts, w])
+    }
+
+    /// Returns `(experts, weights)`, both `[R, k]`.
+    pub fn router_topk(&mut self, logits: ValueId, op: RouterTopK) -> (ValueId, ValueId) {
+        let outputs = self.apply(op, &[logits]);
+        (outputs[0], outputs[1])
+    }
+
+    pub fn rms_norm(&mut self, x: ValueId, w: ValueId, eps: f32) -> ValueId {
+        self.one(RmsNorm { eps }, &[x, w])
+    }
+
+    /// An RMS norm without a learned scale.
+    pub fn rms_norm_unscaled(&mut self, x: ValueId, eps: f32) -> ValueId {
+        self.one(RmsNorm { eps }, &[x])
+    }
+
+    pub fn add(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.one(Binary::Add, &[a, b])
+    }
+
+    pub fn mul(&mut self, a: ValueId, b: ValueId) -> ValueId {
+        self.one(Binary::Mul, &[a, b])
+    }
+
+    pub fn unary(&mut self, x: ValueId, function: Unary) -> ValueId {
+        self.one(function, &[x])
+    }
+
+    pub fn scale(&mut self, x: ValueId, factor: f32) -> ValueId {
+        self.one(Unary::Scale(factor), &[x])
+    }
+
+    pub fn rope(&mut self, x: ValueId, positions: ValueId, frequencies: ValueId, op: Rope) -> ValueId {
+        self.one(op, &[x, positions, frequencies])
+    }
+
+    pub fn cache_write(&mut self, k: ValueId, v: ValueId, cache: CacheId) {
+        self.apply(CacheWrite { cache }, &[k, v]);
+    }
+
+    /// `inputs`: `[q]` where the source is a cache, `[q, k, v]` where it is the step itself.
+    pub fn attention(&mut self, inputs: &[ValueId], op: Attention) -> ValueId {
+        self.one(op, inputs)
+    }
+
+    pub fn softmax(&mut self, x: ValueId) -> ValueId {
+        self.one(Softmax, &[x])
+    }
+
+    pub fn gather(&mut self, table: ValueId, indices: ValueId) -> ValueId {
+        self.one(Gather, &[table, indices])
+    }
+
+    pub fn concat(&mut self, a: ValueId, b: ValueId, axis: usize) -> ValueId {
+        self.one(Concat { axis }, &[a, b])
+    }
+
+    /// A view of `range` along the innermost axis.
+    pub fn slice(&mut self, x: ValueId, range: Range<usize>) -> ValueId {
+        self.one(Slice { start: range.start, end: range.end }, &[x])
+    }
+
+    /// A view of each row as `inner`.
+    pub fn reshape(&mut self, x: ValueId, inner: &[usize]) -> ValueId {
+        self.one(Reshape { inner: inner.to_vec() }, &[x])
+    }
+
+    pub fn sum(&mut self, x: ValueId, axis: usize) -> ValueId {
+        self.one(Reduce { function: ReduceFn::Sum, axis }, &[x])
+    }
+
+    pub fn select_rows(&mut self, x: ValueId, rows: ValueId) -> ValueId {
+        self.one(SelectRows, &[x, rows])
+    }
+
+    pub fn argmax(&mut self, x: ValueId) -> ValueId {
+        self.one(Argmax, &[x])
+    }
+}

@@ -1,0 +1,270 @@
+//! The contract that devices implement: weights, KV pages, programs.
+//!
+//! Errors are values, never panics; a device that is not there is *unavailable with a reason*.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::step::{PageId, Step};
+use crate::{CacheGroup, Graph, GroupId};
+
+/// A device that runs graphs.
+pub trait Backend: Send + Sync {
+    /// The device and what it can do, for people.
+    fn info(&self) -> DeviceInfo;
+
+    /// Uploads and repacks every weight of `graph`, once; programs share the result.
+    ///
+    /// `progress` is called as weights become ready, and may cancel.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::Cancelled`], [`DeviceError::Unsupported`].
+    fn upload(
+        &self,
+        graph: &Graph,
+        precision: Precision,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Arc<dyn WeightSet>, DeviceError>;
+
+    /// Makes an empty pool of KV pages.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] where the device has no such element type.
+    fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError>;
+
+    /// Compiles `graph` over `weights`, which must be its own upload.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`], [`DeviceError::OutOfMemory`].
+    fn compile(
+        &self,
+        graph: Arc<Graph>,
+        weights: Arc<dyn WeightSet>,
+        limits: ProgramLimits,
+    ) -> Result<Box<dyn Program>, DeviceError>;
+}
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Short name, e.g. `cpu`.
+    pub name: String,
+    /// For people: model, instruction sets, threads.
+    pub description: String,
+    /// Memory of the device, where known.
+    pub memory_bytes: Option<u64>,
+}
+
+/// How exactly a program computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Precision {
+    /// The device's fastest arithmetic within its bounds: int8 activations for quantised weights on a CPU.
+    #[default]
+    Fast,
+    /// f32 activations, weights decoded exactly.
+    Reference,
+}
+
+/// How far an upload has come.
+#[derive(Clone, Copy, Debug)]
+pub struct UploadProgress {
+    /// Stored bytes that are ready.
+    pub done_bytes: u64,
+    /// Stored bytes in all.
+    pub total_bytes: u64,
+}
+
+/// Weights of one graph on one device.
+pub trait WeightSet: Send + Sync {
+    /// Bytes held on the device.
+    fn size_bytes(&self) -> u64;
+
+    /// For the device that made it.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Element type of cached keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum KvType {
+    /// 32-bit float.
+    F32,
+    /// IEEE half.
+    #[default]
+    F16,
+    /// bfloat16.
+    BF16,
+    /// int8 with a scale per 32 elements.
+    Q8,
+}
+
+/// What a pool holds.
+#[derive(Clone, Debug)]
+pub struct KvPoolSpec {
+    /// Cache groups of the graph, in order.
+    pub groups: Vec<CacheGroup>,
+    /// Element type.
+    pub dtype: KvType,
+}
+
+/// Pages of keys and values, by cache group. Who owns which page is the engine's business.
+pub trait KvPool: Send {
+    /// What it holds.
+    fn spec(&self) -> &KvPoolSpec;
+
+    /// Pages that exist in `group`.
+    fn capacity(&self, group: GroupId) -> usize;
+
+    /// Grows `group` to at least `pages` pages; existing pages keep their contents.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`]; nothing changed.
+    fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError>;
+
+    /// Copies a page within a group (copy-on-write of a shared partial page).
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId);
+
+    /// Bytes of all pages.
+    fn size_bytes(&self) -> u64;
+
+    /// For the device that made it.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// The largest step that a program must run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramLimits {
+    /// Rows of a step.
+    pub max_rows: usize,
+    /// Rows with logits.
+    pub max_outs: usize,
+    /// Sequences in a step.
+    pub max_segments: usize,
+}
+
+impl Default for ProgramLimits {
+    fn default() -> Self {
+        Self { max_rows: 512, max_outs: 256, max_segments: 64 }
+    }
+}
+
+/// A compiled graph: a flat table of operations over one arena, replayed step by step.
+pub trait Program: Send {
+    /// The largest step it runs.
+    fn limits(&self) -> ProgramLimits;
+
+    /// Bytes of its arena.
+    fn arena_bytes(&self) -> u64;
+
+    /// Runs one step; returns the graph's output for the rows that asked, in order.
+    ///
+    /// Blocks until the device is done. The output stays valid until the next call.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written.
+    /// [`DeviceError::Lost`]: this program is finished; compile another.
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError>;
+
+    /// Runs one step and returns the time of each operation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError>;
+}
+
+/// What a step produced: `[rows, width]`, f32.
+#[derive(Clone, Copy, Debug)]
+pub struct Output<'a> {
+    /// Elements of a row: the vocabulary size for logits.
+    pub width: usize,
+    /// Row-major values.
+    pub values: &'a [f32],
+}
+
+impl<'a> Output<'a> {
+    /// Row `index`.
+    pub fn row(&self, index: usize) -> &'a [f32] {
+        &self.values[index * self.width..(index + 1) * self.width]
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.values.len().checked_div(self.width).unwrap_or(0)
+    }
+}
+
+/// Time of one operation of a step.
+#[derive(Clone, Debug)]
+pub struct OpTime {
+    /// The operation and its weight, e.g. `linear layers.3.qkv`.
+    pub label: String,
+    /// Wall time.
+    pub time: Duration,
+    /// Bytes of weights and caches read.
+    pub bytes: u64,
+    /// Floating-point (or integer) operations.
+    pub flops: u64,
+}
+
+/// What can go wrong on a device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    /// The device cannot be used here.
+    #[error("device {device} is unavailable: {reason}")]
+    Unavailable {
+        /// Its name.
+        device: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The device has no such operation, type or geometry.
+    #[error("{device} does not support {what}")]
+    Unsupported {
+        /// Its name.
+        device: String,
+        /// What was asked.
+        what: String,
+    },
+    /// Memory could not be had.
+    #[error("out of memory: {bytes} bytes for {what}")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What they were for.
+        what: String,
+    },
+    /// A step beyond the program's limits.
+    #[error("step has {found} {what}, at most {limit} fit")]
+    StepTooLarge {
+        /// Rows, logit rows or sequences.
+        what: &'static str,
+        /// How many the step has.
+        found: usize,
+        /// How many the program takes.
+        limit: usize,
+    },
+    /// A step that contradicts the program or the pool: a token outside the vocabulary, a missing page.
+    #[error("step cannot run: {what}")]
+    BadStep {
+        /// What is wrong.
+        what: String,
+    },
+    /// The caller asked to stop.
+    #[error("cancelled")]
+    Cancelled,
+    /// The device failed; the program is finished.
+    #[error("device {device} failed: {reason}")]
+    Lost {
+        /// Its name.
+        device: String,
+        /// What happened.
+        reason: String,
+    },
+}

@@ -1,0 +1,93 @@
+//! A graph: weights, caches, and nodes in the order they run.
+
+use crate::weight::cache_groups;
+use crate::{CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Op, Value, ValueId, Weight, WeightId};
+
+/// Names a node of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// One operation applied to values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What is done.
+    pub op: Op,
+    /// Operands, in the operation's order.
+    pub inputs: Vec<ValueId>,
+    /// Results, in the operation's order; empty for a cache write.
+    pub outputs: Vec<ValueId>,
+}
+
+/// A model's computation for one step.
+///
+/// Nodes are stored in a valid order: every operand is made before it is used, and a cache is written before
+/// it is read. Made by a [`Builder`](crate::Builder), which checks every shape; never changed afterwards.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub(crate) values: Vec<Value>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) weights: Vec<Weight>,
+    pub(crate) caches: Vec<CacheSpec>,
+    pub(crate) outputs: Vec<ValueId>,
+}
+
+impl Graph {
+    /// All nodes, in the order they run.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The value that `id` names.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0 as usize]
+    }
+
+    /// All values, in order of their ids.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// The weight that `id` names.
+    pub fn weight(&self, id: WeightId) -> &Weight {
+        &self.weights[id.0 as usize]
+    }
+
+    /// All weights, in order of their ids.
+    pub fn weights(&self) -> &[Weight] {
+        &self.weights
+    }
+
+    /// The geometry of cache `id`.
+    pub fn cache(&self, id: CacheId) -> CacheSpec {
+        self.caches[id.0 as usize]
+    }
+
+    /// Caches grouped by geometry and window, in order of first appearance.
+    pub fn cache_groups(&self) -> Vec<CacheGroup> {
+        cache_groups(&self.caches)
+    }
+
+    /// Where cache `id` lives: its group, and its place within the group's pages.
+    pub fn cache_place(&self, id: CacheId) -> (GroupId, usize) {
+        for (group, caches) in self.cache_groups().iter().enumerate() {
+            if let Some(place) = caches.caches.iter().position(|&cache| cache == id) {
+                return (GroupId(group as u32), place);
+            }
+        }
+        unreachable!("{id:?} is not a cache of this graph, which has {}", self.caches.len())
+    }
+
+    /// What a program returns: for a language model the logits, `[Outs, vocab_size]`.
+    pub fn outputs(&self) -> &[ValueId] {
+        &self.outputs
+    }
+
+    pub(crate) fn infer(&self, op: &Op, inputs: &[ValueId]) -> Result<Vec<crate::op::Type>, GraphError> {
+        let operands: Vec<&Value> = inputs.iter().map(|&id| self.value(id)).collect();
+        op.infer(&operands, &self.caches).map_err(|what| GraphError::Operands {
+            op: op.name(),
+            what,
+            operands: operands.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        })
+    }
+}

@@ -1,0 +1,117 @@
+//! Functions of each element.
+
+use super::{Operation, Type, operands, require};
+use crate::{CacheSpec, DType, Dim, Shape, Value};
+
+/// A function of each element, in f32. Shape is kept.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Unary {
+    /// `c · x`.
+    Scale(f32),
+    /// `min(max(x, low), high)`.
+    Clamp {
+        /// Lower bound.
+        low: f32,
+        /// Upper bound.
+        high: f32,
+    },
+    /// `c · tanh(x / c)`. Gemma 2 (Gemma Team 2024, arXiv:2408.00118).
+    Softcap(f32),
+    /// `exp(x)`.
+    Exp,
+    /// `ln(x)`.
+    Log,
+    /// `1 / sqrt(x)`.
+    Rsqrt,
+    /// `tanh(x)`.
+    Tanh,
+    /// `1 / (1 + exp(−x))`.
+    Sigmoid,
+    /// `x / (1 + exp(−x))`. Elfwing et al. 2017, arXiv:1702.03118.
+    Silu,
+    /// `x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³)))`. Hendrycks & Gimpel 2016, arXiv:1606.08415.
+    GeluTanh,
+    /// `x/2 · (1 + erf(x/√2))`. Hendrycks & Gimpel 2016, arXiv:1606.08415.
+    GeluErf,
+}
+
+impl Operation for Unary {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Scale(_) => "scale",
+            Self::Clamp { .. } => "clamp",
+            Self::Softcap(_) => "softcap",
+            Self::Exp => "exp",
+            Self::Log => "log",
+            Self::Rsqrt => "rsqrt",
+            Self::Tanh => "tanh",
+            Self::Sigmoid => "sigmoid",
+            Self::Silu => "silu",
+            Self::GeluTanh => "gelu_tanh",
+            Self::GeluErf => "gelu_erf",
+        }
+    }
+
+    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [x] = operands(given)?;
+        Ok(vec![(DType::F32, x.shape.clone())])
+    }
+}
+
+/// A function of two elements, in f32.
+///
+/// Shapes: `a` gives the result's; `b` is aligned at the innermost axis and may lack outer axes or have `1` where
+/// `a` has more (a bias `[D]`, a weight `[R, k, 1]`, a scalar `[1]`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    /// `a + b`.
+    Add,
+    /// `a − b`.
+    Sub,
+    /// `a · b`.
+    Mul,
+    /// `a / b`.
+    Div,
+    /// `max(a, b)`.
+    Maximum,
+}
+
+impl Operation for Binary {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Sub => "sub",
+            Self::Mul => "mul",
+            Self::Div => "div",
+            Self::Maximum => "maximum",
+        }
+    }
+
+    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [a, b] = operands(given)?;
+        require(broadcasts(&b.shape, &a.shape), || "the second does not broadcast to the first".into())?;
+        Ok(vec![(DType::F32, a.shape.clone())])
+    }
+}
+
+/// `y = condition ≠ 0 ? a : b`, all of one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Where;
+
+impl Operation for Where {
+    fn name(&self) -> &'static str {
+        "where"
+    }
+
+    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [condition, a, b] = operands(given)?;
+        require(condition.shape == a.shape && a.shape == b.shape, || "shapes differ".into())?;
+        Ok(vec![(DType::F32, a.shape.clone())])
+    }
+}
+
+/// True where `small`, aligned at the innermost axis, repeats to `large`.
+pub(super) fn broadcasts(small: &Shape, large: &Shape) -> bool {
+    small.rank() <= large.rank()
+        && small.0.iter().rev().zip(large.0.iter().rev()).all(|(&s, &l)| s == l || s == Dim::from(1))
+}

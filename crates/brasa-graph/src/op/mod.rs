@@ -1,0 +1,121 @@
+//! Operations: one documented struct each, with its formula, shapes and source.
+//!
+//! Letters: R rows of the step, D width, H heads, G KV heads, E head width, N outputs, K inputs, X experts.
+
+mod attention;
+mod elementwise;
+mod embed;
+mod expert;
+mod linear;
+mod norm;
+mod reduce;
+mod rope;
+mod sequence;
+mod view;
+
+pub use attention::{Attention, CacheWrite, KvSource, Mask};
+pub use elementwise::{Binary, Unary, Where};
+pub use embed::{Embed, Gather, SelectRows};
+pub use expert::{ExpertLinear, Gating, RouterTopK};
+pub use linear::{Linear, LinearTransposed, Matmul};
+pub use norm::{LayerNorm, RmsNorm};
+pub use reduce::{Argmax, CrossEntropy, Reduce, ReduceFn, Softmax};
+pub use rope::{Rope, RopeLayout};
+pub use sequence::{Conv1d, IndexAdd, MeanPool};
+pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
+
+use crate::{CacheSpec, DType, Shape, Value};
+
+/// Element type and shape of a result.
+pub type Type = (DType, Shape);
+
+/// What each operation must say of itself.
+pub(crate) trait Operation {
+    /// Its name in printed graphs.
+    fn name(&self) -> &'static str;
+
+    /// The types of its results, or what is wrong with its operands.
+    fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String>;
+}
+
+macro_rules! operations {
+    ($($variant:ident),* $(,)?) => {
+        /// Any operation.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum Op { $($variant($variant)),* }
+
+        $(impl From<$variant> for Op {
+            fn from(op: $variant) -> Self { Self::$variant(op) }
+        })*
+
+        impl Op {
+            fn operation(&self) -> &dyn Operation {
+                match self { $(Self::$variant(op) => op),* }
+            }
+        }
+    };
+}
+
+operations! {
+    Embed, Gather, SelectRows, Linear, LinearTransposed, ExpertLinear, RouterTopK, Matmul, RmsNorm, LayerNorm, Unary, Binary,
+    Where, Rope, CacheWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
+    Broadcast, Cast, IndexAdd, Conv1d, MeanPool,
+}
+
+impl Op {
+    /// Its name in printed graphs.
+    pub fn name(&self) -> &'static str {
+        self.operation().name()
+    }
+
+    /// The types of its results.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the operands.
+    pub fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        self.operation().infer(operands, caches)
+    }
+
+    /// True where the result shares the operand's memory.
+    pub fn is_view(&self) -> bool {
+        matches!(self, Self::Slice(_) | Self::Reshape(_))
+    }
+}
+
+/// Exactly `N` operands.
+fn operands<'a, const N: usize>(given: &[&'a Value]) -> Result<[&'a Value; N], String> {
+    given.try_into().map_err(|_| format!("{} operands, expected {N}", given.len()))
+}
+
+/// A value of constant dimensions: a weight or a table.
+fn constant_dims(value: &Value) -> Result<Vec<usize>, String> {
+    value
+        .shape
+        .0
+        .iter()
+        .map(|dim| dim.constant())
+        .collect::<Option<_>>()
+        .ok_or_else(|| format!("{value} is not constant"))
+}
+
+/// Fails with `what` where `condition` does not hold.
+fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if condition { Ok(()) } else { Err(what()) }
+}
+
+/// The innermost dimension, which must be constant.
+fn width(value: &Value) -> Result<usize, String> {
+    value.shape.width().ok_or_else(|| format!("{value} has no constant width"))
+}
+
+/// `shape` with another innermost dimension.
+fn with_width(shape: &Shape, width: usize) -> Shape {
+    let mut dims = shape.0.clone();
+    match dims.last_mut() {
+        Some(last) => *last = width.into(),
+        None => dims.push(width.into()),
+    }
+    Shape(dims)
+}

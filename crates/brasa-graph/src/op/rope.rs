@@ -1,0 +1,52 @@
+//! Rotary position embedding.
+
+use super::{Operation, Type, constant_dims, operands, require, width};
+use crate::{CacheSpec, DType, Value};
+
+/// Which elements of a head form the rotated pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeLayout {
+    /// Pairs `(2i, 2i+1)`: Llama-family weights as GGUF stores them.
+    Interleaved,
+    /// Pairs `(i, i + rotary_dim/2)`: everything from Hugging Face, and NeoX-like families in GGUF.
+    SplitHalf,
+}
+
+/// Rotary position embedding of the leading `rotary_dim` elements of each head; the rest pass through.
+///
+/// Pair *i* at position *p* turns by the angle `p · f[i]`: `(a, b) → m·(a·cos − b·sin, a·sin + b·cos)`.
+/// A frequency of zero leaves a pair as it is (up to `m`), which is how partial rotations over a whole head are
+/// written.
+///
+/// Shapes: `x` `[R, H, E]`, `positions` `[R]` u32, `f` a weight `[rotary_dim / 2]` → as `x`.
+/// Su et al. 2021, arXiv:2104.09864.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rope {
+    /// Which elements form pairs.
+    pub layout: RopeLayout,
+    /// Leading elements of a head that turn; even.
+    pub rotary_dim: usize,
+    /// `m`, applied to cosine and sine: YaRN's attention factor; 1 otherwise. Peng et al. 2023, arXiv:2309.00071.
+    pub magnitude: f32,
+}
+
+impl Operation for Rope {
+    fn name(&self) -> &'static str {
+        "rope"
+    }
+
+    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [x, positions, frequencies] = operands(given)?;
+        require(x.shape.rank() == 3, || "x must be [R, H, E]".into())?;
+        require(positions.dtype == DType::U32 && positions.shape.0 == [x.shape.outer()], || {
+            "positions must be u32 [R]".into()
+        })?;
+        require(self.rotary_dim.is_multiple_of(2) && self.rotary_dim <= width(x)?, || {
+            format!("rotary dimension {} of heads {}", self.rotary_dim, x.shape)
+        })?;
+        require(constant_dims(frequencies)? == [self.rotary_dim / 2], || {
+            format!("expected {} frequencies", self.rotary_dim / 2)
+        })?;
+        Ok(vec![(DType::F32, x.shape.clone())])
+    }
+}

@@ -1,0 +1,99 @@
+//! The step: the single unit of work of a program.
+
+use std::num::NonZeroU32;
+
+/// Positions per KV page.
+pub const PAGE_POSITIONS: usize = 256;
+
+/// Names a sequence to the engine; devices only carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SequenceId(pub u64);
+
+/// A KV page of one cache group. Numbered from 1, so that an absent page costs nothing to represent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageId(pub NonZeroU32);
+
+impl PageId {
+    /// The page at `index` of its pool, counted from 0.
+    pub fn from_index(index: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index as u32))
+    }
+
+    /// Its place in the pool, counted from 0.
+    pub fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// Pages of one sequence in one cache group: entry *i* holds indices `256·i ..`; `None` where a window group
+/// has released the page.
+pub type BlockTable = Vec<Option<PageId>>;
+
+/// Rows of several sequences, computed together. There are no padding rows and no second code path for
+/// batching: a prompt chunk, one decode token, sixteen sequences decoding together are all steps.
+#[derive(Clone, Debug, Default)]
+pub struct Step {
+    /// The sequences' rows, in order.
+    pub segments: Vec<Segment>,
+}
+
+/// Contiguous rows of one sequence.
+#[derive(Clone, Debug)]
+pub struct Segment {
+    /// Whose rows these are.
+    pub sequence: SequenceId,
+    /// Cache slot of the first row; row *i* is written at `first_index + i` and sees all indices up to its own.
+    pub first_index: usize,
+    /// Token id of each row.
+    pub tokens: Vec<u32>,
+    /// Position of each row where it differs from its index (after a shift, or in a draft tree).
+    pub positions: Option<Vec<u32>>,
+    /// Rows whose logits are wanted.
+    pub outs: Outs,
+    /// Block table of each cache group, covering every index that the rows see.
+    pub pages: Vec<BlockTable>,
+}
+
+/// Which rows of a segment have their logits computed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outs {
+    /// None: an inner prompt chunk.
+    None,
+    /// The last row.
+    Last,
+    /// Every row.
+    All,
+}
+
+impl Segment {
+    /// Rows of the segment.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Rows whose logits are wanted, relative to the segment.
+    pub fn out_rows(&self) -> std::ops::Range<usize> {
+        match self.outs {
+            Outs::None => 0..0,
+            Outs::Last => self.rows().saturating_sub(1)..self.rows(),
+            Outs::All => 0..self.rows(),
+        }
+    }
+
+    /// Position of row `row`.
+    pub fn position(&self, row: usize) -> u32 {
+        self.positions.as_ref().map_or((self.first_index + row) as u32, |positions| positions[row])
+    }
+}
+
+impl Step {
+    /// Rows of all segments.
+    pub fn rows(&self) -> usize {
+        self.segments.iter().map(Segment::rows).sum()
+    }
+
+    /// Rows whose logits are wanted.
+    pub fn outs(&self) -> usize {
+        self.segments.iter().map(|segment| segment.out_rows().len()).sum()
+    }
+}

@@ -1,0 +1,188 @@
+//! Values of a graph: element type, symbolic shape, and where they come from.
+
+use std::fmt;
+
+use crate::graph::NodeId;
+use crate::weight::WeightId;
+
+/// Element type of a value. How a *weight* is stored is its own affair; as a value it is `F32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DType {
+    /// 32-bit float.
+    F32,
+    /// IEEE half.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// Unsigned 32-bit integer: token ids, positions, expert numbers.
+    U32,
+}
+
+/// A quantity that differs from step to step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Symbol {
+    /// Tokens in this step.
+    Rows,
+    /// Rows whose logits are wanted.
+    Outs,
+    /// Sequences that take part in this step.
+    Segments,
+    /// Rows of a per-sequence memory (an encoder's output).
+    MemoryRows,
+}
+
+/// A dimension: a constant, or a constant times a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Dim {
+    /// The constant.
+    pub factor: usize,
+    /// What the constant multiplies.
+    pub symbol: Option<Symbol>,
+}
+
+impl Dim {
+    /// One per token of the step.
+    pub const ROWS: Self = Self { factor: 1, symbol: Some(Symbol::Rows) };
+    /// One per row whose logits are wanted.
+    pub const OUTS: Self = Self { factor: 1, symbol: Some(Symbol::Outs) };
+    /// One per sequence in the step.
+    pub const SEGMENTS: Self = Self { factor: 1, symbol: Some(Symbol::Segments) };
+
+    /// The value where it is a constant.
+    pub fn constant(self) -> Option<usize> {
+        self.symbol.is_none().then_some(self.factor)
+    }
+}
+
+impl From<usize> for Dim {
+    fn from(factor: usize) -> Self {
+        Self { factor, symbol: None }
+    }
+}
+
+/// Dimensions of a value, outermost first. Values of a step have their rows outermost.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Shape(pub Vec<Dim>);
+
+impl Shape {
+    /// A shape from dimensions, outermost first.
+    pub fn new(dims: impl IntoIterator<Item = impl Into<Dim>>) -> Self {
+        Self(dims.into_iter().map(Into::into).collect())
+    }
+
+    /// `[outer, inner…]`.
+    pub fn rows(outer: Dim, inner: &[usize]) -> Self {
+        Self(std::iter::once(outer).chain(inner.iter().map(|&n| n.into())).collect())
+    }
+
+    /// Number of dimensions.
+    pub fn rank(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The outermost dimension; a scalar counts as `1`.
+    pub fn outer(&self) -> Dim {
+        self.0.first().copied().unwrap_or(Dim::from(1))
+    }
+
+    /// The innermost dimension where it is constant; a scalar counts as `1`.
+    pub fn width(&self) -> Option<usize> {
+        self.0.last().map_or(Some(1), |dim| dim.constant())
+    }
+
+    /// All dimensions but the outermost where they are constant: what one row holds.
+    pub fn inner(&self) -> Option<Vec<usize>> {
+        self.0.iter().skip(1).map(|dim| dim.constant()).collect()
+    }
+
+    /// Elements in one row: the product of the inner dimensions.
+    pub fn row_elements(&self) -> Option<usize> {
+        self.inner().map(|dims| dims.iter().product())
+    }
+}
+
+/// What a step supplies besides weights and caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// Token id of each row, `[Rows]`, `U32`.
+    TokenIds,
+    /// Position of each row for RoPE or learned embeddings, `[Rows]`, `U32`.
+    Positions,
+    /// Row numbers whose logits are wanted, `[Outs]`, `U32`.
+    OutRows,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueKind {
+    /// Supplied by the step.
+    Input(Input),
+    /// A weight of the model.
+    Weight(WeightId),
+    /// An output of a node.
+    Temporary(NodeId),
+}
+
+/// Names a value of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+/// A value: what it is and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// Element type.
+    pub dtype: DType,
+    /// Dimensions.
+    pub shape: Shape,
+    /// Origin.
+    pub kind: ValueKind,
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::U32 => "u32",
+        })
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let symbol = match self.symbol {
+            None => return write!(f, "{}", self.factor),
+            Some(Symbol::Rows) => "rows",
+            Some(Symbol::Outs) => "outs",
+            Some(Symbol::Segments) => "segments",
+            Some(Symbol::MemoryRows) => "memory_rows",
+        };
+        if self.factor == 1 { f.write_str(symbol) } else { write!(f, "{}·{symbol}", self.factor) }
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[")?;
+        for (axis, dim) in self.0.iter().enumerate() {
+            if axis > 0 {
+                f.write_str(", ")?;
+            }
+            dim.fmt(f)?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.dtype, self.shape)
+    }
+}
+
+impl fmt::Display for ValueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "%{}", self.0)
+    }
+}

@@ -1,0 +1,136 @@
+//! Weights and caches: what outlives a step.
+
+use std::ops::Range;
+
+use brasa_formats::{StorageFormat, Tensor};
+
+use crate::GraphError;
+
+/// Names a weight of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WeightId(pub u32);
+
+/// A weight: rows of stored tensors, stacked.
+///
+/// Each part keeps its own storage format, so one mechanism serves stacked Q|K|V or gate|up of mixed types,
+/// experts kept as separate tensors, tensor splits and binding limits.
+#[derive(Clone, Debug)]
+pub struct Weight {
+    /// A readable name, e.g. `layers.3.qkv`.
+    pub name: String,
+    /// Logical dimensions, outermost first: `[N, K]` of a linear layer, `[X, N, K]` of X experts, `[D]` of a norm.
+    pub shape: Vec<usize>,
+    /// Stored rows, in order; their counts add up to the product of all dimensions but the last.
+    pub parts: Vec<WeightPart>,
+    /// True where training may change it.
+    pub trainable: bool,
+}
+
+/// Consecutive rows of one stored tensor. Cloning shares the bytes.
+#[derive(Clone, Debug)]
+pub struct WeightPart {
+    /// The tensor.
+    pub tensor: Tensor,
+    /// Which of its rows.
+    pub rows: Range<usize>,
+}
+
+impl WeightPart {
+    /// All rows of `tensor`.
+    pub fn whole(tensor: Tensor) -> Self {
+        Self { rows: 0..tensor.rows(), tensor }
+    }
+
+    /// How its rows are stored.
+    pub fn format(&self) -> StorageFormat {
+        self.tensor.format
+    }
+}
+
+impl Weight {
+    /// A weight of `shape` from stacked `parts`.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::Weight`] where the parts' rows or row lengths do not make up `shape`.
+    pub fn new(name: impl Into<String>, shape: &[usize], parts: Vec<WeightPart>) -> Result<Self, GraphError> {
+        let weight = Self { name: name.into(), shape: shape.to_vec(), parts, trainable: false };
+        let refuse = |what: String| Err(GraphError::Weight { weight: weight.name.clone(), what });
+        let mut rows = 0;
+        for part in &weight.parts {
+            if part.rows.start > part.rows.end || part.rows.end > part.tensor.rows() {
+                return refuse(format!(
+                    "rows {:?} of {}, which has {}",
+                    part.rows,
+                    part.tensor.name,
+                    part.tensor.rows()
+                ));
+            }
+            if part.tensor.row_len() != weight.row_len() {
+                return refuse(format!(
+                    "{} has shape {:?}, expected rows of {}",
+                    part.tensor.name,
+                    part.tensor.shape,
+                    weight.row_len()
+                ));
+            }
+            rows += part.rows.len();
+        }
+        if rows == weight.rows() {
+            Ok(weight)
+        } else {
+            refuse(format!("{rows} stored rows, expected {} for shape {shape:?}", weight.rows()))
+        }
+    }
+
+    /// Elements of the innermost dimension.
+    pub fn row_len(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// Product of all dimensions but the innermost.
+    pub fn rows(&self) -> usize {
+        self.shape.iter().rev().skip(1).product()
+    }
+}
+
+/// Names a cache of one graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CacheId(pub u32);
+
+/// Geometry of one KV cache. Several layers may read the same cache, and caches of one model may differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CacheSpec {
+    /// K/V heads.
+    pub kv_heads: usize,
+    /// Elements of one head's key, and of its value.
+    pub head_dim: usize,
+    /// Positions that a query sees, itself included; `None` for all.
+    pub window: Option<usize>,
+}
+
+/// Names a group of caches with equal geometry and window; they share block tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId(pub u32);
+
+/// Caches of equal geometry and window. A page of the group holds 256 positions of each of its caches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheGroup {
+    /// What its caches have in common.
+    pub spec: CacheSpec,
+    /// The caches, in order of their place within a page.
+    pub caches: Vec<CacheId>,
+}
+
+/// Groups caches by geometry, in order of first appearance.
+pub(crate) fn cache_groups(caches: &[CacheSpec]) -> Vec<CacheGroup> {
+    let mut groups: Vec<CacheGroup> = Vec::new();
+    for (index, &spec) in caches.iter().enumerate() {
+        let id = CacheId(index as u32);
+        match groups.iter_mut().find(|group| group.spec == spec) {
+            Some(group) => group.caches.push(id),
+            None => groups.push(CacheGroup { spec, caches: vec![id] }),
+        }
+    }
+    groups
+}
