@@ -1,6 +1,7 @@
 //! GGUF, safetensors and MLX files: readers, writers, and the exact codec of every block format.
 
 mod bytes;
+pub mod codec;
 mod storage;
 mod tensor;
 

@@ -1,0 +1,57 @@
+//! Q2_K: 256 two-bit codes, sixteen 4-bit scales and minima, 2.625 bits per element.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{Block, Half};
+use crate::StorageFormat;
+
+/// `x = d · scale · q − dmin · min`, one scale and one min for each 16 elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockQ2K {
+    /// Byte j: scale of elements 16j…16j+15 in the low nibble, their min in the high one.
+    pub scales: [u8; 16],
+    /// Codes: element e is in byte 32·(e/128) + e%32, at bit 2·((e%128)/32).
+    pub qs: [u8; 64],
+    /// Scale of the scales.
+    pub d: Half,
+    /// Scale of the minima.
+    pub dmin: Half,
+}
+
+impl BlockQ2K {
+    /// The 256 codes, 0…3, in element order.
+    pub fn codes(&self) -> [u8; 256] {
+        unpack_twos(&self.qs)
+    }
+}
+
+impl Block for BlockQ2K {
+    const FORMAT: StorageFormat = StorageFormat::Q2_K;
+    const LEN: usize = 256;
+
+    fn decode(&self, out: &mut [f32]) {
+        assert_eq!(out.len(), Self::LEN, "elements of a Q2_K block");
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        let codes = self.codes();
+        let parts = out.as_chunks_mut::<16>().0.iter_mut().zip(codes.as_chunks::<16>().0);
+        for ((out, codes), packed) in parts.zip(self.scales) {
+            let (scale, min) = (d * f32::from(packed & 15), dmin * f32::from(packed >> 4));
+            for (x, &q) in out.iter_mut().zip(codes) {
+                *x = scale * f32::from(q) - min;
+            }
+        }
+    }
+}
+
+/// The 256 two-bit fields of Q2_K and Q3_K, in element order.
+pub(super) fn unpack_twos(qs: &[u8; 64]) -> [u8; 256] {
+    let mut codes = [0; 256];
+    for (plane, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let bytes = &qs.as_chunks::<32>().0[plane / 4];
+        for (code, byte) in codes.iter_mut().zip(bytes) {
+            *code = byte >> (2 * (plane % 4)) & 3;
+        }
+    }
+    codes
+}
