@@ -16,11 +16,15 @@ mod value;
 mod weight;
 
 pub mod device;
+pub mod reference;
 pub mod step;
+mod step_rules;
+pub mod testing;
 
 pub use builder::Builder;
 pub use error::GraphError;
 pub use graph::{Graph, Node, NodeId};
 pub use op::Op;
-pub use value::{DType, Dim, Input, Shape, Symbol, Value, ValueId, ValueKind};
+pub use step_rules::StepRules;
+pub use value::{DType, Dim, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
 pub use weight::{CacheGroup, CacheId, CacheSpec, GroupId, Weight, WeightId, WeightPart};

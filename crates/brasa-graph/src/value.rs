@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use crate::device::ProgramLimits;
 use crate::graph::NodeId;
+use crate::step::Step;
 use crate::weight::WeightId;
 
 /// Element type of a value. How a *weight* is stored is its own affair; as a value it is `F32`.
@@ -54,6 +56,45 @@ impl Dim {
     }
 }
 
+/// What the symbols stand for in one step, or at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Sizes {
+    /// [`Symbol::Rows`].
+    pub rows: usize,
+    /// [`Symbol::Outs`].
+    pub outs: usize,
+    /// [`Symbol::Segments`].
+    pub segments: usize,
+    /// [`Symbol::MemoryRows`].
+    pub memory_rows: usize,
+}
+
+impl Sizes {
+    /// Those of `step`.
+    pub fn of(step: &Step) -> Self {
+        Self { rows: step.rows(), outs: step.outs(), segments: step.segments.len(), memory_rows: 0 }
+    }
+
+    /// The largest that a program must run.
+    pub fn at_most(limits: &ProgramLimits) -> Self {
+        Self { rows: limits.max_rows, outs: limits.max_outs, segments: limits.max_segments, memory_rows: 0 }
+    }
+}
+
+impl Dim {
+    /// Its number, given the symbols'.
+    pub fn resolve(self, sizes: &Sizes) -> usize {
+        self.factor
+            * match self.symbol {
+                None => 1,
+                Some(Symbol::Rows) => sizes.rows,
+                Some(Symbol::Outs) => sizes.outs,
+                Some(Symbol::Segments) => sizes.segments,
+                Some(Symbol::MemoryRows) => sizes.memory_rows,
+            }
+    }
+}
+
 impl From<usize> for Dim {
     fn from(factor: usize) -> Self {
         Self { factor, symbol: None }
@@ -93,6 +134,11 @@ impl Shape {
     /// All dimensions but the outermost where they are constant: what one row holds.
     pub fn inner(&self) -> Option<Vec<usize>> {
         self.0.iter().skip(1).map(|dim| dim.constant()).collect()
+    }
+
+    /// The dimensions' numbers, given the symbols'.
+    pub fn resolve(&self, sizes: &Sizes) -> Vec<usize> {
+        self.0.iter().map(|dim| dim.resolve(sizes)).collect()
     }
 
     /// Elements in one row: the product of the inner dimensions.

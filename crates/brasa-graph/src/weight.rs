@@ -83,6 +83,15 @@ impl Weight {
         }
     }
 
+    /// Stored bytes of its rows.
+    pub fn stored_bytes(&self) -> u64 {
+        let part_bytes = |part: &WeightPart| {
+            let (bytes, rows) = (part.tensor.size_bytes() as u64, part.tensor.rows().max(1) as u64);
+            bytes / rows * part.rows.len() as u64
+        };
+        self.parts.iter().map(part_bytes).sum()
+    }
+
     /// Elements of the innermost dimension.
     pub fn row_len(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)

@@ -1,6 +1,9 @@
 //! Keys and values: written to a cache, attended to.
 
-use super::{Operation, Type, operands, require};
+use std::ops::Range;
+
+use super::{Operation, Type, cache_spec, operands, require, require_floats};
+use crate::reference::{Array, Env, SegmentRows, sums};
 use crate::{CacheId, CacheSpec, DType, Value};
 
 /// Writes each row's keys and values into a cache, at the row's index.
@@ -19,11 +22,29 @@ impl Operation for CacheWrite {
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [k, v] = operands(given)?;
-        let spec = caches[self.cache.0 as usize];
+        require_floats(given)?;
+        let spec = cache_spec(caches, self.cache)?;
         for value in [k, v] {
             require(value.shape.inner() == Some(vec![spec.kv_heads, spec.head_dim]), || {
                 format!("expected [R, {}, {}]", spec.kv_heads, spec.head_dim)
             })?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+        let [k, v] = *operands else { unreachable!("inferred") };
+        for (number, segment) in env.segments.iter().enumerate() {
+            for (i, row) in segment.rows.clone().enumerate() {
+                let at = |x: &Array| row * x.row_elements()..(row + 1) * x.row_elements();
+                env.kv.write(
+                    self.cache,
+                    number,
+                    segment.first_index + i,
+                    &k.floats()[at(k)],
+                    &v.floats()[at(v)],
+                );
+            }
         }
         Ok(Vec::new())
     }
@@ -75,10 +96,14 @@ impl Operation for Attention {
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let q = given.first().ok_or("no query")?;
+        require_floats(given)?;
         let (kv_heads, head_dim) = match self.source {
             KvSource::Cache(cache) => {
                 let [_] = operands(given)?;
-                let spec = caches[cache.0 as usize];
+                let spec = cache_spec(caches, cache)?;
+                require(spec.window.is_none_or(|kept| self.window.is_some_and(|w| w <= kept)), || {
+                    format!("window {:?} over a cache that keeps {:?}", self.window, spec.window)
+                })?;
                 (spec.kv_heads, spec.head_dim)
             }
             KvSource::Step(_) => {
@@ -98,5 +123,91 @@ impl Operation for Attention {
         }
         require(self.window != Some(0), || "a window of 0 sees nothing".into())?;
         Ok(vec![(DType::F32, q.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+        let q = operands[0];
+        let mut y = vec![0.0; q.data.len()];
+        for (number, segment) in env.segments.iter().enumerate() {
+            let seen = self.keys_and_values(operands, env, number, segment);
+            for (i, row) in segment.rows.clone().enumerate() {
+                let at = row * q.row_elements()..(row + 1) * q.row_elements();
+                let index = seen.row_index(segment, i);
+                self.row(&q.floats()[at.clone()], q.width(), &seen, self.visible(index, &seen), &mut y[at]);
+            }
+        }
+        Ok(vec![Array::f32(q.shape.clone(), y)])
+    }
+}
+
+/// Keys and values that the rows of one segment may see.
+struct Seen {
+    /// Index of the first.
+    first: usize,
+    /// One past the index of the last.
+    end: usize,
+    /// Elements of one position: KV heads × head width.
+    stride: usize,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Seen {
+    /// Index of the segment's row `i` among the keys.
+    fn row_index(&self, segment: &SegmentRows, i: usize) -> usize {
+        self.end - segment.rows.len() + i
+    }
+
+    fn head(&self, of: &[f32], index: usize, head: usize, width: usize) -> Range<usize> {
+        let start = (index - self.first) * self.stride + head * width;
+        debug_assert!(start + width <= of.len());
+        start..start + width
+    }
+}
+
+impl Attention {
+    fn keys_and_values(&self, operands: &[&Array], env: &Env, number: usize, segment: &SegmentRows) -> Seen {
+        match self.source {
+            KvSource::Cache(cache) => {
+                let end = segment.first_index + segment.rows.len();
+                let first = self.window.map_or(0, |w| (segment.first_index + 1).saturating_sub(w));
+                let stride = env.kv.position_elements(cache);
+                let mut k = vec![0.0; (end - first) * stride];
+                let mut v = k.clone();
+                for (i, (k, v)) in k.chunks_exact_mut(stride).zip(v.chunks_exact_mut(stride)).enumerate() {
+                    env.kv.read(cache, number, first + i, k, v);
+                }
+                Seen { first, end, stride, k, v }
+            }
+            KvSource::Step(_) => {
+                let stride = operands[1].row_elements();
+                let at = segment.rows.start * stride..segment.rows.end * stride;
+                let copy = |x: &Array| x.floats()[at.clone()].to_vec();
+                Seen { first: 0, end: segment.rows.len(), stride, k: copy(operands[1]), v: copy(operands[2]) }
+            }
+        }
+    }
+
+    /// Indices that the row at `index` sees.
+    fn visible(&self, index: usize, seen: &Seen) -> Range<usize> {
+        let end = if self.source == KvSource::Step(Mask::Bidirectional) { seen.end } else { index + 1 };
+        self.window.map_or(0, |w| (index + 1).saturating_sub(w))..end
+    }
+
+    /// One row, all heads.
+    fn row(&self, q: &[f32], width: usize, seen: &Seen, visible: Range<usize>, y: &mut [f32]) {
+        let (heads, kv_heads) = (q.len() / width, seen.stride / width);
+        for (h, (q, y)) in q.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
+            let g = h / (heads / kv_heads);
+            let score = |j: usize| {
+                let s = self.scale * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
+                self.softcap.map_or(s, |c| c * (s / c).tanh())
+            };
+            let mut weights: Vec<f32> = visible.clone().map(score).collect();
+            sums::softmax(&mut weights);
+            for (j, weight) in visible.clone().zip(weights) {
+                sums::add_scaled(y, weight, &seen.v[seen.head(&seen.v, j, g, width)]);
+            }
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Functions of each element.
 
-use super::{Operation, Type, operands, require};
+use super::view::repeat;
+use super::{Operation, Type, operands, require, require_floats};
+use crate::reference::{Array, Env, erf::erf};
 use crate::{CacheSpec, DType, Dim, Shape, Value};
 
 /// A function of each element, in f32. Shape is kept.
@@ -35,6 +37,28 @@ pub enum Unary {
     GeluErf,
 }
 
+impl Unary {
+    /// The function's value.
+    pub fn apply(&self, x: f32) -> f32 {
+        match *self {
+            Self::Scale(c) => c * x,
+            Self::Clamp { low, high } => x.max(low).min(high),
+            Self::Softcap(c) => c * (x / c).tanh(),
+            Self::Exp => x.exp(),
+            Self::Log => x.ln(),
+            Self::Rsqrt => 1.0 / x.sqrt(),
+            Self::Tanh => x.tanh(),
+            Self::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Self::Silu => x / (1.0 + (-x).exp()),
+            Self::GeluTanh => {
+                const SQRT_2_OVER_PI: f32 = 0.797_884_6;
+                0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+            }
+            Self::GeluErf => 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2)),
+        }
+    }
+}
+
 impl Operation for Unary {
     fn name(&self) -> &'static str {
         match self {
@@ -54,7 +78,14 @@ impl Operation for Unary {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
+        require_floats(given)?;
         Ok(vec![(DType::F32, x.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        let y = x.floats().iter().map(|&x| self.apply(x)).collect();
+        Ok(vec![Array::f32(x.shape.clone(), y)])
     }
 }
 
@@ -76,6 +107,19 @@ pub enum Binary {
     Maximum,
 }
 
+impl Binary {
+    /// The function's value.
+    pub fn apply(self, a: f32, b: f32) -> f32 {
+        match self {
+            Self::Add => a + b,
+            Self::Sub => a - b,
+            Self::Mul => a * b,
+            Self::Div => a / b,
+            Self::Maximum => a.max(b),
+        }
+    }
+}
+
 impl Operation for Binary {
     fn name(&self) -> &'static str {
         match self {
@@ -89,8 +133,16 @@ impl Operation for Binary {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [a, b] = operands(given)?;
+        require_floats(given)?;
         require(broadcasts(&b.shape, &a.shape), || "the second does not broadcast to the first".into())?;
         Ok(vec![(DType::F32, a.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [a, b] = *operands else { unreachable!("inferred") };
+        let repeated = repeat(b, &a.shape);
+        let pairs = a.floats().iter().zip(repeated.floats());
+        Ok(vec![Array::f32(a.shape.clone(), pairs.map(|(&a, &b)| self.apply(a, b)).collect())])
     }
 }
 
@@ -105,8 +157,17 @@ impl Operation for Where {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [condition, a, b] = operands(given)?;
+        require_floats(&given[1..])?;
         require(condition.shape == a.shape && a.shape == b.shape, || "shapes differ".into())?;
         Ok(vec![(DType::F32, a.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [condition, a, b] = *operands else { unreachable!("inferred") };
+        let condition = condition.to_floats();
+        let choices = condition.iter().zip(a.floats().iter().zip(b.floats()));
+        let y = choices.map(|(&c, (&a, &b))| if c == 0.0 { b } else { a }).collect();
+        Ok(vec![Array::f32(a.shape.clone(), y)])
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rows looked up by number.
 
-use super::{Operation, Type, constant_dims, operands, require};
+use super::{Operation, Type, constant_dims, index, operands, require, require_floats};
+use crate::reference::{Array, Env};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// Token embedding: `y[r] = table[ids[r]]`.
@@ -17,9 +18,20 @@ impl Operation for Embed {
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [ids, table] = operands(given)?;
         require(ids.dtype == DType::U32 && ids.shape.rank() == 1, || "ids must be u32 [R]".into())?;
+        require_floats(&given[1..])?;
         let dims = constant_dims(table)?;
         require(dims.len() == 2, || "table must be [V, D]".into())?;
         Ok(vec![(DType::F32, Shape::rows(ids.shape.outer(), &dims[1..]))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [ids, table] = *operands else { unreachable!("inferred") };
+        let mut y = Vec::with_capacity(ids.data.len() * table.width());
+        for &id in ids.integers() {
+            let row = index(id, table.outer())?;
+            y.extend_from_slice(&table.floats()[row * table.width()..(row + 1) * table.width()]);
+        }
+        Ok(vec![Array::f32([ids.outer(), table.width()], y)])
     }
 }
 
@@ -37,8 +49,16 @@ impl Operation for Gather {
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [table, indices] = operands(given)?;
         require(constant_dims(table)?.len() == 1, || "table must be [X]".into())?;
+        require_floats(&given[..1])?;
         require(indices.dtype == DType::U32, || "indices must be u32".into())?;
         Ok(vec![(DType::F32, indices.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [table, indices] = *operands else { unreachable!("inferred") };
+        let look_up = |&i: &u32| Ok(table.floats()[index(i, table.outer())?]);
+        let y = indices.integers().iter().map(look_up).collect::<Result<_, String>>()?;
+        Ok(vec![Array::f32(indices.shape.clone(), y)])
     }
 }
 
@@ -59,5 +79,15 @@ impl Operation for SelectRows {
         let mut shape = x.shape.clone();
         *shape.0.first_mut().ok_or("a scalar has no rows")? = rows.shape.outer();
         Ok(vec![(x.dtype, shape)])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x, rows] = *operands else { unreachable!("inferred") };
+        let picked =
+            rows.integers().iter().map(|&row| index(row, x.outer())).collect::<Result<Vec<_>, String>>()?;
+        let mut shape = x.shape.clone();
+        shape[0] = picked.len();
+        let width = x.row_elements();
+        Ok(vec![x.gathered(shape, |i| picked[i / width] * width + i % width)])
     }
 }

@@ -1,6 +1,7 @@
 //! Mixture of experts: choosing experts, and linear layers of the chosen ones.
 
-use super::{Operation, Type, constant_dims, operands, require, width};
+use super::{Operation, Type, constant_dims, index, operands, require, require_floats, width};
+use crate::reference::{Array, Env, sums};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// How router logits become weights.
@@ -33,10 +34,42 @@ impl Operation for RouterTopK {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [logits] = operands(given)?;
+        require_floats(given)?;
+        require(logits.shape.rank() == 2, || "logits must be [R, X]".into())?;
         let experts = width(logits)?;
         require((1..=experts).contains(&self.k), || format!("k = {} of {experts} experts", self.k))?;
         let shape = Shape::rows(logits.shape.outer(), &[self.k]);
         Ok(vec![(DType::U32, shape.clone()), (DType::F32, shape)])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [logits] = *operands else { unreachable!("inferred") };
+        let (mut experts, mut weights) = (Vec::new(), Vec::new());
+        for row in logits.rows() {
+            let first = experts.len();
+            for _ in 0..self.k {
+                let free = |x: &usize| !experts[first..].contains(&(*x as u32));
+                let larger = |best: usize, x: usize| if row[x] > row[best] { x } else { best };
+                let best = (0..row.len()).filter(free).reduce(larger).expect("k is at most X");
+                experts.push(best as u32);
+            }
+            let chosen = experts[first..].iter().map(|&x: &u32| x as usize);
+            let shares: Vec<f32> = match self.gating {
+                Gating::SoftmaxAll => {
+                    let mut all = row.to_vec();
+                    sums::softmax(&mut all);
+                    chosen.map(|x| all[x]).collect()
+                }
+                Gating::SoftmaxChosen => {
+                    let mut few: Vec<f32> = chosen.map(|x| row[x]).collect();
+                    sums::softmax(&mut few);
+                    few
+                }
+            };
+            weights.extend(shares);
+        }
+        let shape = [logits.outer(), self.k];
+        Ok(vec![Array::u32(shape, experts), Array::f32(shape, weights)])
     }
 }
 
@@ -54,6 +87,7 @@ impl Operation for ExpertLinear {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x, experts, w] = operands(given)?;
+        require_floats(&[x, w])?;
         let dims = constant_dims(w)?;
         require(dims.len() == 3 && dims[2] == width(x)?, || "w must be [X, N, K] for x [.., K]".into())?;
         require(experts.dtype == DType::U32 && experts.shape.rank() == 2, || {
@@ -67,5 +101,20 @@ impl Operation for ExpertLinear {
         };
         require(fits && x.shape.outer() == experts.shape.outer(), || "x must be [R, K] or [R, k, K]".into())?;
         Ok(vec![(DType::F32, Shape::rows(x.shape.outer(), &[chosen, dims[1]]))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x, experts, w] = *operands else { unreachable!("inferred") };
+        let (outputs, inputs) = (w.shape[1], w.shape[2]);
+        let chosen = experts.width();
+        let mut y = Vec::with_capacity(experts.data.len() * outputs);
+        for (slot, &expert) in experts.integers().iter().enumerate() {
+            let expert = index(expert, w.outer())?;
+            let row = if x.shape.len() == 3 { slot } else { slot / chosen };
+            let x = &x.floats()[row * inputs..(row + 1) * inputs];
+            let matrix = &w.floats()[expert * outputs * inputs..(expert + 1) * outputs * inputs];
+            y.extend(matrix.chunks_exact(inputs).map(|w| sums::dot(x, w)));
+        }
+        Ok(vec![Array::f32([experts.outer(), chosen, outputs], y)])
     }
 }

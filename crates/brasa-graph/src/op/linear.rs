@@ -1,6 +1,7 @@
 //! Matrix products.
 
-use super::{Operation, Type, constant_dims, operands, require, width, with_width};
+use super::{Operation, Type, constant_dims, operands, require, require_floats, width, with_width};
+use crate::reference::{Array, Env, sums};
 use crate::{CacheSpec, DType, Value};
 
 /// A linear layer: `y[r,n] = Σ_k x[r,k] · w[n,k]`, summed in f32.
@@ -16,9 +17,24 @@ impl Operation for Linear {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x, w] = operands(given)?;
+        require_floats(given)?;
         let dims = constant_dims(w)?;
         require(dims.len() == 2 && dims[1] == width(x)?, || "w must be [N, K] for x [.., K]".into())?;
         Ok(vec![(DType::F32, with_width(&x.shape, dims[0]))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x, w] = *operands else { unreachable!("inferred") };
+        let outputs = w.outer();
+        let mut shape = x.shape.clone();
+        *shape.last_mut().expect("inferred") = outputs;
+        let mut y = vec![0.0; shape.iter().product()];
+        for (n, w) in w.rows().enumerate() {
+            for (r, x) in x.rows().enumerate() {
+                y[r * outputs + n] = sums::dot(x, w);
+            }
+        }
+        Ok(vec![Array::f32(shape, y)])
     }
 }
 
@@ -35,9 +51,23 @@ impl Operation for LinearTransposed {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [y, w] = operands(given)?;
+        require_floats(given)?;
         let dims = constant_dims(w)?;
         require(dims.len() == 2 && dims[0] == width(y)?, || "w must be [N, K] for y [.., N]".into())?;
         Ok(vec![(DType::F32, with_width(&y.shape, dims[1]))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [y, w] = *operands else { unreachable!("inferred") };
+        let mut shape = y.shape.clone();
+        *shape.last_mut().expect("inferred") = w.width();
+        let mut x = vec![0.0; shape.iter().product()];
+        for (x, y) in x.chunks_exact_mut(w.width()).zip(y.rows()) {
+            for (&y, w) in y.iter().zip(w.rows()) {
+                sums::add_scaled(x, y, w);
+            }
+        }
+        Ok(vec![Array::f32(shape, x)])
     }
 }
 
@@ -59,6 +89,7 @@ impl Operation for Matmul {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [a, b] = operands(given)?;
+        require_floats(given)?;
         require(a.shape.rank() == 2 && b.shape.rank() == 2, || "both must be matrices".into())?;
         let axes = |value: &Value, swapped: bool| {
             let (outer, inner) = (value.shape.0[0], value.shape.0[1]);
@@ -67,5 +98,21 @@ impl Operation for Matmul {
         let ((m, ka), (kb, n)) = (axes(a, self.transpose_a), axes(b, self.transpose_b));
         require(ka == kb, || format!("inner dimensions {ka} and {kb} differ"))?;
         Ok(vec![(DType::F32, crate::Shape(vec![m, n]))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [a, b] = *operands else { unreachable!("inferred") };
+        let axes = |x: &Array, swapped: bool| {
+            if swapped { (x.shape[1], x.shape[0]) } else { (x.shape[0], x.shape[1]) }
+        };
+        let ((m, k), (_, n)) = (axes(a, self.transpose_a), axes(b, self.transpose_b));
+        // Both with the summed axis innermost.
+        let rows = a.gathered(vec![m, k], |i| if self.transpose_a { i % k * m + i / k } else { i });
+        let columns = b.gathered(vec![n, k], |i| if self.transpose_b { i } else { i % k * n + i / k });
+        let mut c = Vec::with_capacity(m * n);
+        for row in rows.rows() {
+            c.extend(columns.rows().map(|column| sums::dot(row, column)));
+        }
+        Ok(vec![Array::f32([m, n], c)])
     }
 }

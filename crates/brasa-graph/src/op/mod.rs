@@ -24,7 +24,8 @@ pub use rope::{Rope, RopeLayout};
 pub use sequence::{Conv1d, IndexAdd, MeanPool};
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
-use crate::{CacheSpec, DType, Shape, Value};
+use crate::reference::{Array, Env};
+use crate::{CacheId, CacheSpec, DType, Shape, Value};
 
 /// Element type and shape of a result.
 pub type Type = (DType, Shape);
@@ -36,6 +37,9 @@ pub(crate) trait Operation {
 
     /// The types of its results, or what is wrong with its operands.
     fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String>;
+
+    /// Its results, plainly; or what is wrong with the operands' values (a number outside its table).
+    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String>;
 }
 
 macro_rules! operations {
@@ -78,6 +82,15 @@ impl Op {
         self.operation().infer(operands, caches)
     }
 
+    /// Its results, plainly.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the operands' values: a number outside its table.
+    pub(crate) fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+        self.operation().reference(operands, env)
+    }
+
     /// True where the result shares the operand's memory.
     pub fn is_view(&self) -> bool {
         matches!(self, Self::Slice(_) | Self::Reshape(_))
@@ -118,4 +131,21 @@ fn with_width(shape: &Shape, width: usize) -> Shape {
         None => dims.push(width.into()),
     }
     Shape(dims)
+}
+
+/// All operands hold floats.
+fn require_floats(given: &[&Value]) -> Result<(), String> {
+    require(given.iter().all(|value| value.dtype != DType::U32), || "floats expected".into())
+}
+
+/// The geometry of a cache that must exist.
+fn cache_spec(caches: &[CacheSpec], id: CacheId) -> Result<CacheSpec, String> {
+    caches.get(id.0 as usize).copied().ok_or_else(|| format!("no cache {} among {}", id.0, caches.len()))
+}
+
+/// `number` as an index below `len`.
+fn index(number: u32, len: usize) -> Result<usize, String> {
+    let index = number as usize;
+    require(index < len, || format!("number {number}, expected below {len}"))?;
+    Ok(index)
 }

@@ -1,6 +1,7 @@
 //! Normalisation over the last axis.
 
-use super::{Operation, Type, constant_dims, require, width};
+use super::{Operation, Type, constant_dims, require, require_floats, width};
+use crate::reference::{Array, Env, sums};
 use crate::{CacheSpec, DType, Value};
 
 /// Root-mean-square norm over the last axis.
@@ -23,6 +24,19 @@ impl Operation for RmsNorm {
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         normalised(given, 1)
     }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let x = operands[0];
+        let mut y = x.floats().to_vec();
+        for row in y.chunks_exact_mut(x.width()) {
+            let mean_square = sums::dot(row, row) / row.len() as f32;
+            let scale = 1.0 / (mean_square + self.eps).sqrt();
+            for (i, y) in row.iter_mut().enumerate() {
+                *y *= scale * operands.get(1).map_or(1.0, |w| w.floats()[i]);
+            }
+        }
+        Ok(vec![Array::f32(x.shape.clone(), y)])
+    }
 }
 
 /// Layer norm over the last axis: `y[r,i] = w[i] · (x[r,i] − mean) / sqrt(variance + eps) + b[i]`.
@@ -43,11 +57,31 @@ impl Operation for LayerNorm {
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         normalised(given, 2)
     }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let x = operands[0];
+        let mut y = x.floats().to_vec();
+        for row in y.chunks_exact_mut(x.width()) {
+            let mean = sums::sum(row) / row.len() as f32;
+            for x in &mut *row {
+                *x -= mean;
+            }
+            let variance = sums::dot(row, row) / row.len() as f32;
+            let scale = 1.0 / (variance + self.eps).sqrt();
+            for (i, y) in row.iter_mut().enumerate() {
+                let weight = operands.get(1).map_or(1.0, |w| w.floats()[i]);
+                let bias = operands.get(2).map_or(0.0, |b| b.floats()[i]);
+                *y = *y * scale * weight + bias;
+            }
+        }
+        Ok(vec![Array::f32(x.shape.clone(), y)])
+    }
 }
 
 fn normalised(given: &[&Value], most_weights: usize) -> Result<Vec<Type>, String> {
     let (x, weights) = given.split_first().ok_or("no operand")?;
     require(weights.len() <= most_weights, || format!("{} weights, at most {most_weights}", weights.len()))?;
+    require_floats(given)?;
     let width = width(x)?;
     for weight in weights {
         require(constant_dims(weight)? == [width], || format!("weight must be [{width}]"))?;

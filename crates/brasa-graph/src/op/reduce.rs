@@ -1,6 +1,7 @@
 //! Reductions over an axis.
 
-use super::{Operation, Type, operands, require, width};
+use super::{Operation, Type, index, operands, require, require_floats, width};
+use crate::reference::{Array, Env, sums};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// Softmax over the last axis: `y[r,i] = exp(x[r,i] − max) / Σ_j exp(x[r,j] − max)`.
@@ -14,7 +15,16 @@ impl Operation for Softmax {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
+        require_floats(given)?;
+        width(x)?;
         Ok(vec![(DType::F32, x.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        let mut y = x.floats().to_vec();
+        y.chunks_exact_mut(x.width()).for_each(sums::softmax);
+        Ok(vec![Array::f32(x.shape.clone(), y)])
     }
 }
 
@@ -52,6 +62,7 @@ impl Operation for Reduce {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
+        require_floats(given)?;
         require(self.axis < x.shape.rank(), || format!("no axis {}", self.axis))?;
         let mut dims = x.shape.0.clone();
         dims.remove(self.axis);
@@ -59,6 +70,30 @@ impl Operation for Reduce {
             dims.push(1.into());
         }
         Ok(vec![(DType::F32, Shape(dims))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        let len = x.shape[self.axis];
+        let inner: usize = x.shape[self.axis + 1..].iter().product();
+        let outer: usize = x.shape[..self.axis].iter().product();
+        let mut y = Vec::with_capacity(outer * inner);
+        for at in 0..outer * inner {
+            let first = at / inner * len * inner + at % inner;
+            let line: Vec<f32> = (0..len).map(|i| x.floats()[first + i * inner]).collect();
+            y.push(match self.function {
+                ReduceFn::Sum => sums::sum(&line),
+                ReduceFn::Mean => sums::sum(&line) / len as f32,
+                ReduceFn::Max => line.into_iter().fold(f32::NEG_INFINITY, f32::max),
+                ReduceFn::LogSumExp => sums::log_sum_exp(&line),
+            });
+        }
+        let mut shape = x.shape.clone();
+        shape.remove(self.axis);
+        if shape.is_empty() {
+            shape.push(1);
+        }
+        Ok(vec![Array::f32(shape, y)])
     }
 }
 
@@ -73,8 +108,14 @@ impl Operation for Argmax {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
+        require_floats(given)?;
         require(x.shape.rank() == 2, || "x must be [R, D]".into())?;
         Ok(vec![(DType::U32, Shape(vec![x.shape.outer()]))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        Ok(vec![Array::u32([x.outer()], x.rows().map(|row| sums::argmax(row) as u32).collect())])
     }
 }
 
@@ -91,10 +132,20 @@ impl Operation for CrossEntropy {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x, targets] = operands(given)?;
+        require_floats(&given[..1])?;
+        require(x.shape.rank() == 2, || "x must be [R, V]".into())?;
         width(x)?;
         require(targets.dtype == DType::U32 && targets.shape.0 == [x.shape.outer()], || {
             "targets must be u32 [R]".into()
         })?;
         Ok(vec![(DType::F32, targets.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x, targets] = *operands else { unreachable!("inferred") };
+        let loss =
+            |(row, &target): (&[f32], &u32)| Ok(sums::log_sum_exp(row) - row[index(target, row.len())?]);
+        let losses = x.rows().zip(targets.integers()).map(loss).collect::<Result<_, String>>()?;
+        Ok(vec![Array::f32(targets.shape.clone(), losses)])
     }
 }

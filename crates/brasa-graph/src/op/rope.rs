@@ -1,6 +1,7 @@
 //! Rotary position embedding.
 
-use super::{Operation, Type, constant_dims, operands, require, width};
+use super::{Operation, Type, constant_dims, operands, require, require_floats, width};
+use crate::reference::{Array, Env};
 use crate::{CacheSpec, DType, Value};
 
 /// Which elements of a head form the rotated pairs.
@@ -37,6 +38,7 @@ impl Operation for Rope {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x, positions, frequencies] = operands(given)?;
+        require_floats(&[x, frequencies])?;
         require(x.shape.rank() == 3, || "x must be [R, H, E]".into())?;
         require(positions.dtype == DType::U32 && positions.shape.0 == [x.shape.outer()], || {
             "positions must be u32 [R]".into()
@@ -48,5 +50,27 @@ impl Operation for Rope {
             format!("expected {} frequencies", self.rotary_dim / 2)
         })?;
         Ok(vec![(DType::F32, x.shape.clone())])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x, positions, frequencies] = *operands else { unreachable!("inferred") };
+        let half = self.rotary_dim / 2;
+        let mut y = x.floats().to_vec();
+        for (row, &position) in y.chunks_exact_mut(x.row_elements()).zip(positions.integers()) {
+            for head in row.chunks_exact_mut(x.width()) {
+                for (i, &frequency) in frequencies.floats().iter().enumerate() {
+                    let (sin, cos) = (position as f32 * frequency).sin_cos();
+                    let (sin, cos) = (sin * self.magnitude, cos * self.magnitude);
+                    let (first, second) = match self.layout {
+                        RopeLayout::Interleaved => (2 * i, 2 * i + 1),
+                        RopeLayout::SplitHalf => (i, i + half),
+                    };
+                    let (a, b) = (head[first], head[second]);
+                    head[first] = a * cos - b * sin;
+                    head[second] = a * sin + b * cos;
+                }
+            }
+        }
+        Ok(vec![Array::f32(x.shape.clone(), y)])
     }
 }

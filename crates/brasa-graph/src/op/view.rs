@@ -1,7 +1,8 @@
 //! Other arrangements of the same elements.
 
 use super::elementwise::broadcasts;
-use super::{Operation, Type, operands, require, width, with_width};
+use super::{Operation, Type, operands, require, require_floats, width, with_width};
+use crate::reference::{Array, Env};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// Elements `start..end` of the innermost axis. A view where each row is contiguous (`x` is `[R, D]`).
@@ -26,6 +27,12 @@ impl Operation for Slice {
         })?;
         Ok(vec![(x.dtype, with_width(&x.shape, self.end - self.start))])
     }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        let width = self.end - self.start;
+        Ok(vec![x.gathered(vec![x.outer(), width], |i| i / width * x.width() + self.start + i % width)])
+    }
 }
 
 /// Each row rearranged as `inner`; a view.
@@ -46,6 +53,12 @@ impl Operation for Reshape {
             format!("rows do not rearrange to {:?}", self.inner)
         })?;
         Ok(vec![(x.dtype, Shape::rows(x.shape.outer(), &self.inner))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        let shape: Vec<usize> = std::iter::once(x.outer()).chain(self.inner.iter().copied()).collect();
+        Ok(vec![x.reshaped(shape)])
     }
 }
 
@@ -70,6 +83,14 @@ impl Operation for Transpose {
         })?;
         Ok(vec![(x.dtype, Shape(self.axes.iter().map(|&axis| x.shape.0[axis]).collect()))])
     }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        let shape: Vec<usize> = self.axes.iter().map(|&axis| x.shape[axis]).collect();
+        let step = |axis: usize| x.shape[axis + 1..].iter().product::<usize>();
+        let steps: Vec<usize> = self.axes.iter().map(|&axis| step(axis)).collect();
+        Ok(vec![x.gathered(shape.clone(), |i| source(i, &shape, &steps))])
+    }
 }
 
 /// Repeats along axes of length 1 (or missing outer axes) until the shape is `shape`.
@@ -89,6 +110,11 @@ impl Operation for Broadcast {
         require(broadcasts(&x.shape, &self.shape), || format!("does not repeat to {}", self.shape))?;
         Ok(vec![(x.dtype, self.shape.clone())])
     }
+
+    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        Ok(vec![repeat(x, &self.shape.resolve(&env.sizes))])
+    }
 }
 
 /// Joins two values along an axis, in order.
@@ -105,6 +131,7 @@ impl Operation for Concat {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [a, b] = operands(given)?;
+        require_floats(given)?;
         require(a.shape.rank() == b.shape.rank() && self.axis < a.shape.rank(), || "ranks differ".into())?;
         let mut dims = a.shape.0.clone();
         for (axis, (dim, &other)) in dims.iter_mut().zip(&b.shape.0).enumerate() {
@@ -116,6 +143,20 @@ impl Operation for Concat {
             }
         }
         Ok(vec![(a.dtype, Shape(dims))])
+    }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [a, b] = *operands else { unreachable!("inferred") };
+        let mut shape = a.shape.clone();
+        shape[self.axis] += b.shape[self.axis];
+        let block = |x: &Array| x.shape[self.axis..].iter().product::<usize>();
+        let (a_block, b_block) = (block(a), block(b));
+        let both = Array::f32([a.data.len() + b.data.len()], [a.to_floats(), b.to_floats()].concat());
+        let joined = both.gathered(shape, |i| {
+            let (outer, at) = (i / (a_block + b_block), i % (a_block + b_block));
+            if at < a_block { outer * a_block + at } else { a.data.len() + outer * b_block + at - a_block }
+        });
+        Ok(vec![joined])
     }
 }
 
@@ -135,4 +176,30 @@ impl Operation for Cast {
         let [x] = operands(given)?;
         Ok(vec![(self.dtype, x.shape.clone())])
     }
+
+    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+        let [x] = *operands else { unreachable!("inferred") };
+        Ok(vec![x.cast(self.dtype)])
+    }
+}
+
+/// `x` repeated, aligned at the innermost axis, until its shape is `shape`.
+pub(super) fn repeat(x: &Array, shape: &[usize]) -> Array {
+    let missing = shape.len() - x.shape.len();
+    let step = |axis: usize| {
+        let repeated = axis < missing || x.shape[axis - missing] == 1;
+        if repeated { 0 } else { x.shape[axis - missing + 1..].iter().product() }
+    };
+    let steps: Vec<usize> = (0..shape.len()).map(step).collect();
+    x.gathered(shape.to_vec(), |i| source(i, shape, &steps))
+}
+
+/// Where element `i` of `shape` comes from when each axis advances by its step.
+fn source(mut i: usize, shape: &[usize], steps: &[usize]) -> usize {
+    let mut at = 0;
+    for (&len, step) in shape.iter().zip(steps).rev() {
+        at += i % len * step;
+        i /= len;
+    }
+    at
 }

@@ -1,0 +1,175 @@
+//! A dense array.
+
+use std::fmt;
+
+use crate::DType;
+
+/// Elements of a shape, row-major. Halves are kept as the floats that they stand for.
+#[derive(Clone, PartialEq)]
+pub struct Array {
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// As many elements as the product of the dimensions.
+    pub data: Data,
+}
+
+/// The elements of an [`Array`].
+#[derive(Clone, PartialEq)]
+pub enum Data {
+    /// Floats of any width.
+    F32(Vec<f32>),
+    /// Token ids, positions, expert numbers.
+    U32(Vec<u32>),
+}
+
+impl Array {
+    /// Floats of `shape`.
+    ///
+    /// # Panics
+    ///
+    /// Where their number is another.
+    pub fn f32(shape: impl Into<Vec<usize>>, data: Vec<f32>) -> Self {
+        Self::new(shape.into(), Data::F32(data))
+    }
+
+    /// Integers of `shape`.
+    ///
+    /// # Panics
+    ///
+    /// Where their number is another.
+    pub fn u32(shape: impl Into<Vec<usize>>, data: Vec<u32>) -> Self {
+        Self::new(shape.into(), Data::U32(data))
+    }
+
+    fn new(shape: Vec<usize>, data: Data) -> Self {
+        assert_eq!(shape.iter().product::<usize>(), data.len(), "elements of an array of shape {shape:?}");
+        Self { shape, data }
+    }
+
+    /// The same elements in another shape.
+    ///
+    /// # Panics
+    ///
+    /// Where `shape` holds another number of elements.
+    #[must_use]
+    pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Self {
+        Self::new(shape.into(), self.data.clone())
+    }
+
+    /// The elements of a float array.
+    ///
+    /// # Panics
+    ///
+    /// Where they are integers: shape inference has let a wrong operand through.
+    pub fn floats(&self) -> &[f32] {
+        match &self.data {
+            Data::F32(data) => data,
+            Data::U32(_) => panic!("an array of integers {:?} where floats were expected", self.shape),
+        }
+    }
+
+    /// The elements of an integer array.
+    ///
+    /// # Panics
+    ///
+    /// Where they are floats: shape inference has let a wrong operand through.
+    pub fn integers(&self) -> &[u32] {
+        match &self.data {
+            Data::U32(data) => data,
+            Data::F32(_) => panic!("an array of floats {:?} where integers were expected", self.shape),
+        }
+    }
+
+    /// The innermost dimension; 1 for a scalar.
+    pub fn width(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1)
+    }
+
+    /// The outermost dimension; 1 for a scalar.
+    pub fn outer(&self) -> usize {
+        self.shape.first().copied().unwrap_or(1)
+    }
+
+    /// Elements in one outermost row.
+    pub fn row_elements(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// Rows along the innermost axis.
+    ///
+    /// # Panics
+    ///
+    /// Where the elements are integers.
+    pub fn rows(&self) -> std::slice::ChunksExact<'_, f32> {
+        self.floats().chunks_exact(self.width().max(1))
+    }
+
+    /// The elements as floats, whatever they are.
+    pub fn to_floats(&self) -> Vec<f32> {
+        match &self.data {
+            Data::F32(data) => data.clone(),
+            Data::U32(data) => data.iter().map(|&x| x as f32).collect(),
+        }
+    }
+
+    /// An array of `shape` whose element *i* is this array's element `source(i)`.
+    pub(crate) fn gathered(&self, shape: Vec<usize>, source: impl Fn(usize) -> usize) -> Self {
+        let len = shape.iter().product();
+        let data = match &self.data {
+            Data::F32(data) => Data::F32((0..len).map(|i| data[source(i)]).collect()),
+            Data::U32(data) => Data::U32((0..len).map(|i| data[source(i)]).collect()),
+        };
+        Self { shape, data }
+    }
+
+    /// The same elements in another type, rounded to nearest even; floats beyond the integers are clamped.
+    pub(crate) fn cast(&self, dtype: DType) -> Self {
+        let floats = || self.to_floats().into_iter();
+        let data = match dtype {
+            DType::U32 => match &self.data {
+                Data::U32(data) => Data::U32(data.clone()),
+                Data::F32(data) => Data::U32(data.iter().map(|x| x.round_ties_even() as u32).collect()),
+            },
+            DType::F32 => Data::F32(self.to_floats()),
+            DType::F16 => Data::F32(floats().map(|x| half::f16::from_f32(x).to_f32()).collect()),
+            DType::BF16 => Data::F32(floats().map(|x| half::bf16::from_f32(x).to_f32()).collect()),
+        };
+        Self { shape: self.shape.clone(), data }
+    }
+}
+
+impl Data {
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(data) => data.len(),
+            Self::U32(data) => data.len(),
+        }
+    }
+
+    /// True where there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 16;
+        write!(f, "{:?} ", self.shape)?;
+        match &self.data {
+            Data::F32(data) => write!(f, "{:?}", &data[..data.len().min(SHOWN)])?,
+            Data::U32(data) => write!(f, "{:?}", &data[..data.len().min(SHOWN)])?,
+        }
+        if self.data.len() > SHOWN { f.write_str("…") } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::F32(data) => write!(f, "{} floats", data.len()),
+            Self::U32(data) => write!(f, "{} integers", data.len()),
+        }
+    }
+}

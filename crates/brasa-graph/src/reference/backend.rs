@@ -1,0 +1,177 @@
+//! The reference interpreter as a device.
+
+use std::any::Any;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::device::{
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Output, Precision, Program, ProgramLimits,
+    UploadProgress, WeightSet,
+};
+use crate::step::Step;
+use crate::step_rules::StepRules;
+use crate::{Graph, Node, NodeId, ValueKind};
+
+use super::interpreter::Run;
+use super::{Array, ReferencePool, decode_weight};
+
+/// The reference device: exact weights, f32 arithmetic, one thread. See the [module](super).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReferenceBackend;
+
+impl Backend for ReferenceBackend {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo {
+            name: "reference".into(),
+            description: "reference interpreter, f32, one thread".into(),
+            memory_bytes: None,
+        }
+    }
+
+    fn upload(
+        &self,
+        graph: &Graph,
+        _: Precision,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
+        let stored_bytes: Vec<u64> = graph.weights().iter().map(crate::Weight::stored_bytes).collect();
+        let total_bytes = stored_bytes.iter().sum();
+        let (mut arrays, mut done_bytes) = (Vec::new(), 0);
+        for (weight, bytes) in graph.weights().iter().zip(stored_bytes) {
+            arrays.push(decode_weight(weight)?);
+            done_bytes += bytes;
+            if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
+                return Err(DeviceError::Cancelled);
+            }
+        }
+        Ok(Arc::new(ReferenceWeights { arrays }))
+    }
+
+    fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
+        Ok(Box::new(ReferencePool::new(spec)))
+    }
+
+    fn compile(
+        &self,
+        graph: Arc<Graph>,
+        weights: Arc<dyn WeightSet>,
+        limits: ProgramLimits,
+    ) -> Result<Box<dyn Program>, DeviceError> {
+        let unsupported =
+            |what: &str| DeviceError::Unsupported { device: self.info().name, what: what.into() };
+        let set = weights
+            .as_any()
+            .downcast_ref::<ReferenceWeights>()
+            .ok_or_else(|| unsupported("weights that another device uploaded"))?;
+        let fits = set.arrays.len() == graph.weights().len()
+            && set.arrays.iter().zip(graph.weights()).all(|(array, weight)| array.shape == weight.shape);
+        if !fits {
+            return Err(unsupported("weights of another graph"));
+        }
+        if graph.outputs().len() != 1 {
+            return Err(unsupported(&format!("a program with {} outputs", graph.outputs().len())));
+        }
+        Ok(Box::new(ReferenceProgram {
+            rules: StepRules::new(&graph),
+            graph,
+            weights,
+            limits,
+            output: Vec::new(),
+        }))
+    }
+}
+
+struct ReferenceWeights {
+    arrays: Vec<Array>,
+}
+
+impl WeightSet for ReferenceWeights {
+    fn size_bytes(&self) -> u64 {
+        self.arrays.iter().map(|array| array.data.len() as u64 * 4).sum()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct ReferenceProgram {
+    graph: Arc<Graph>,
+    weights: Arc<dyn WeightSet>,
+    limits: ProgramLimits,
+    rules: StepRules,
+    output: Vec<f32>,
+}
+
+impl ReferenceProgram {
+    /// Runs a step, calling `done` after each node with the time it began.
+    fn execute(
+        &mut self,
+        step: &Step,
+        pool: &mut dyn KvPool,
+        mut done: impl FnMut(NodeId, Instant),
+    ) -> Result<usize, DeviceError> {
+        self.rules.check(step, &self.limits, pool)?;
+        let weights = self.weights.as_any().downcast_ref::<ReferenceWeights>();
+        let weights = weights.expect("checked when the program was compiled");
+        let pool = pool
+            .as_any_mut()
+            .downcast_mut::<ReferencePool>()
+            .ok_or_else(|| DeviceError::BadStep { what: "its KV pool belongs to another device".into() })?;
+        let result = self.graph.outputs()[0];
+        self.output.clear();
+        if step.rows() > 0 {
+            let mut run = Run::new(&self.graph, &weights.arrays, step);
+            let mut kv = pool.bind(&self.graph, step);
+            for node in 0..self.graph.nodes().len() {
+                let (id, began) = (NodeId(node as u32), Instant::now());
+                run.node(id, &mut kv)?;
+                done(id, began);
+            }
+            self.output = run.array(result).to_floats();
+        }
+        Ok(self.graph.value(result).shape.row_elements().unwrap_or(1))
+    }
+}
+
+impl Program for ReferenceProgram {
+    fn limits(&self) -> ProgramLimits {
+        self.limits
+    }
+
+    /// None: every value is an array of its own.
+    fn arena_bytes(&self) -> u64 {
+        0
+    }
+
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
+        let width = self.execute(step, pool, |_, _| {})?;
+        Ok(Output { width, values: &self.output })
+    }
+
+    fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
+        let (graph, mut times) = (Arc::clone(&self.graph), Vec::new());
+        let rows = step.rows() as u64;
+        self.execute(step, pool, |id, began| {
+            let node = &graph.nodes()[id.0 as usize];
+            let weight = weight_of(&graph, node);
+            let elements = weight.map_or(0, |weight| (weight.rows() * weight.row_len()) as u64);
+            let name = weight.map(|weight| weight.name.as_str()).unwrap_or_default();
+            times.push(OpTime {
+                label: format!("{} {name}", node.op.name()).trim_end().into(),
+                time: began.elapsed(),
+                bytes: elements * 4,
+                flops: 2 * elements * rows,
+            });
+        })?;
+        Ok(times)
+    }
+}
+
+fn weight_of<'a>(graph: &'a Graph, node: &Node) -> Option<&'a crate::Weight> {
+    node.inputs.iter().find_map(|&id| match graph.value(id).kind {
+        ValueKind::Weight(weight) => Some(graph.weight(weight)),
+        _ => None,
+    })
+}

@@ -1,0 +1,66 @@
+//! What operations know of the step they run in.
+
+use std::ops::Range;
+
+use crate::step::Step;
+use crate::{CacheId, Sizes};
+
+/// Rows of one segment within a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentRows {
+    /// Row numbers of the step.
+    pub rows: Range<usize>,
+    /// Cache index of the first row.
+    pub first_index: usize,
+}
+
+impl SegmentRows {
+    /// The segments of `step`, in order.
+    pub fn of(step: &Step) -> Vec<Self> {
+        let mut start = 0;
+        let place = |segment: &crate::step::Segment| {
+            let rows = start..start + segment.rows();
+            start = rows.end;
+            Self { rows, first_index: segment.first_index }
+        };
+        step.segments.iter().map(place).collect()
+    }
+}
+
+/// Keys and values of one step's segments.
+pub(crate) trait Kv {
+    /// Writes one position: `k` and `v` are `[G, E]`.
+    fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[f32], v: &[f32]);
+
+    /// Elements of one position's keys, `G · E`.
+    fn position_elements(&self, cache: CacheId) -> usize;
+
+    /// Reads one position.
+    fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [f32], v: &mut [f32]);
+}
+
+/// What an operation's reference sees besides its operands.
+pub(crate) struct Env<'a> {
+    /// Values of the symbols.
+    pub sizes: Sizes,
+    /// The step's segments.
+    pub segments: &'a [SegmentRows],
+    /// Keys and values.
+    pub kv: &'a mut dyn Kv,
+}
+
+impl Env<'_> {
+    /// Row ranges of each segment in a value of `outer` rows, a multiple of the step's rows.
+    ///
+    /// # Errors
+    ///
+    /// Where it is none.
+    pub(crate) fn segments_of(&self, outer: usize) -> Result<Vec<Range<usize>>, String> {
+        let rows = self.sizes.rows;
+        if rows == 0 || !outer.is_multiple_of(rows) {
+            return Err(format!("{outer} rows, expected a multiple of the step's {rows}"));
+        }
+        let factor = outer / rows;
+        Ok(self.segments.iter().map(|s| s.rows.start * factor..s.rows.end * factor).collect())
+    }
+}

@@ -1,0 +1,136 @@
+//! Runs a graph node by node.
+
+use crate::device::DeviceError;
+use crate::step::Step;
+use crate::{Graph, Input, NodeId, Sizes, ValueKind, Weight};
+
+use super::{Array, Env, Kv, ReferencePool, SegmentRows};
+
+/// A weight's elements, decoded exactly.
+///
+/// # Errors
+///
+/// [`DeviceError::Unsupported`] where a part's bytes do not decode.
+pub fn decode_weight(weight: &Weight) -> Result<Array, DeviceError> {
+    let row_len = weight.row_len();
+    let mut data = vec![0.0; weight.rows() * row_len];
+    let mut rest = data.as_mut_slice();
+    for part in &weight.parts {
+        let (out, tail) = rest.split_at_mut(part.rows.len() * row_len);
+        part.tensor.decode_rows(part.rows.clone(), out).map_err(|error| DeviceError::Unsupported {
+            device: "reference".into(),
+            what: format!("{}: {error}", weight.name),
+        })?;
+        rest = tail;
+    }
+    Ok(Array::f32(weight.shape.clone(), data))
+}
+
+/// Runs `step` through `graph` and returns all of its outputs.
+///
+/// `weights` are those of the graph, in order. The step is taken to be a valid one.
+///
+/// # Errors
+///
+/// [`DeviceError::BadStep`] where an operation finds a number outside its table.
+pub fn evaluate(
+    graph: &Graph,
+    weights: &[Array],
+    step: &Step,
+    pool: &mut ReferencePool,
+) -> Result<Vec<Array>, DeviceError> {
+    let mut run = Run::new(graph, weights, step);
+    let mut kv = pool.bind(graph, step);
+    for node in 0..graph.nodes().len() {
+        run.node(NodeId(node as u32), &mut kv)?;
+    }
+    Ok(graph.outputs().iter().map(|&id| run.array(id).clone()).collect())
+}
+
+/// The values of one step, as far as they have been computed.
+pub(super) struct Run<'a> {
+    graph: &'a Graph,
+    weights: &'a [Array],
+    segments: Vec<SegmentRows>,
+    sizes: Sizes,
+    values: Vec<Option<Array>>,
+    last_use: Vec<usize>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(graph: &'a Graph, weights: &'a [Array], step: &Step) -> Self {
+        let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
+        for (value, slot) in graph.values().iter().zip(&mut values) {
+            if let ValueKind::Input(input) = value.kind {
+                *slot = Some(input_array(input, step));
+            }
+        }
+        Self {
+            graph,
+            weights,
+            segments: SegmentRows::of(step),
+            sizes: Sizes::of(step),
+            values,
+            last_use: last_uses(graph),
+        }
+    }
+
+    /// Runs one node; operands that no later node needs are dropped.
+    pub(super) fn node(&mut self, id: NodeId, kv: &mut dyn Kv) -> Result<(), DeviceError> {
+        let node = &self.graph.nodes()[id.0 as usize];
+        let operands: Vec<&Array> = node.inputs.iter().map(|&id| self.array(id)).collect();
+        let mut env = Env { sizes: self.sizes, segments: &self.segments, kv };
+        let results = node
+            .op
+            .reference(&operands, &mut env)
+            .map_err(|what| DeviceError::BadStep { what: format!("{}: {what}", node.op.name()) })?;
+        assert_eq!(results.len(), node.outputs.len(), "results of {}", node.op.name());
+        for (&output, result) in node.outputs.iter().zip(results) {
+            let shape = self.graph.value(output).shape.resolve(&self.sizes);
+            assert_eq!(result.shape, shape, "result of {}, {output}", node.op.name());
+            self.values[output.0 as usize] = Some(result);
+        }
+        for &input in &node.inputs {
+            if self.last_use[input.0 as usize] == id.0 as usize {
+                self.values[input.0 as usize] = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// A value that has been computed.
+    pub(super) fn array(&self, id: crate::ValueId) -> &Array {
+        match self.graph.value(id).kind {
+            ValueKind::Weight(weight) => &self.weights[weight.0 as usize],
+            _ => self.values[id.0 as usize].as_ref().expect("graphs are in a valid order"),
+        }
+    }
+}
+
+fn input_array(input: Input, step: &Step) -> Array {
+    let mut start = 0;
+    let mut data = Vec::new();
+    for segment in &step.segments {
+        match input {
+            Input::TokenIds => data.extend(&segment.tokens),
+            Input::Positions => data.extend((0..segment.rows()).map(|row| segment.position(row))),
+            Input::OutRows => data.extend(segment.out_rows().map(|row| (start + row) as u32)),
+        }
+        start += segment.rows();
+    }
+    Array::u32(vec![data.len()], data)
+}
+
+/// The last node that reads each value; none for outputs, which outlive the run.
+fn last_uses(graph: &Graph) -> Vec<usize> {
+    let mut last = vec![usize::MAX; graph.values().len()];
+    for (node, inputs) in graph.nodes().iter().map(|node| &node.inputs).enumerate() {
+        for input in inputs {
+            last[input.0 as usize] = node;
+        }
+    }
+    for output in graph.outputs() {
+        last[output.0 as usize] = usize::MAX;
+    }
+    last
+}

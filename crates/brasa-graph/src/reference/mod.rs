@@ -1,0 +1,24 @@
+//! The reference interpreter: every graph, run plainly in f32.
+//!
+//! It is the oracle of every device and every fusion, so it has one aim: to be obviously right. Each operation's
+//! reference lives beside its struct in [`op`](crate::op) and reads like its formula; arrays are dense and
+//! row-major; views copy; nothing is fused, planned or threaded. Every sum is taken in an order that depends
+//! only on its length, so a row's result never depends on what else a step holds.
+//!
+//! [`ReferenceBackend`] wraps it in the device contract, with paged KV and checked steps, so that models and
+//! engines can be tested against it: slow, but with the same answers on every machine.
+
+mod array;
+mod backend;
+mod env;
+pub(crate) mod erf;
+mod interpreter;
+mod kv;
+pub(crate) mod sums;
+
+pub use array::{Array, Data};
+pub use backend::ReferenceBackend;
+pub use env::SegmentRows;
+pub(crate) use env::{Env, Kv};
+pub use interpreter::{decode_weight, evaluate};
+pub use kv::ReferencePool;

@@ -1,0 +1,191 @@
+//! What a step must satisfy before anything of it is computed.
+//!
+//! Every device checks its steps with these rules, so that a bad step is refused by each with the same words and
+//! nothing has been written.
+
+use std::ops::Range;
+
+use crate::device::{DeviceError, KvPool, ProgramLimits};
+use crate::step::{PAGE_POSITIONS, PageId, Segment, Step};
+use crate::{CacheGroup, Graph, GroupId, Input, Op, Value, ValueKind};
+
+/// The rules of one graph. Checking a step allocates nothing unless it is refused.
+#[derive(Clone, Debug)]
+pub struct StepRules {
+    groups: Vec<CacheGroup>,
+    /// Token ids must be below this.
+    tokens: Option<usize>,
+    /// Positions must be below this.
+    positions: Option<usize>,
+}
+
+impl StepRules {
+    /// The rules that follow from what `graph` looks up and caches.
+    pub fn new(graph: &Graph) -> Self {
+        let (mut tokens, mut positions) = (None::<usize>, None::<usize>);
+        for node in graph.nodes() {
+            let (table, numbers) = match (&node.op, &node.inputs[..]) {
+                (Op::Embed(_), &[ids, table]) => (table, ids),
+                (Op::Gather(_), &[table, indices]) => (table, indices),
+                (Op::CrossEntropy(_), &[logits, targets]) => {
+                    // Classes are the innermost axis.
+                    let classes = graph.value(logits).shape.width().unwrap_or(0);
+                    limit(graph.value(targets), classes, &mut tokens, &mut positions);
+                    continue;
+                }
+                _ => continue,
+            };
+            let rows = graph.value(table).shape.outer().constant().unwrap_or(0);
+            limit(graph.value(numbers), rows, &mut tokens, &mut positions);
+        }
+        Self { groups: graph.cache_groups(), tokens, positions }
+    }
+
+    /// Checks `step` against the program's limits and the pool's pages.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`].
+    pub fn check(&self, step: &Step, limits: &ProgramLimits, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        for (what, found, limit) in [
+            ("rows", step.rows(), limits.max_rows),
+            ("rows with logits", step.outs(), limits.max_outs),
+            ("sequences", step.segments.len(), limits.max_segments),
+        ] {
+            if found > limit {
+                return Err(DeviceError::StepTooLarge { what, found, limit });
+            }
+        }
+        if pool.spec().groups != self.groups {
+            return bad(format!(
+                "its KV pool has {} cache groups of other geometry than the graph's {}",
+                pool.spec().groups.len(),
+                self.groups.len()
+            ));
+        }
+        for (number, segment) in step.segments.iter().enumerate() {
+            self.check_segment(number, segment, pool)?;
+            for earlier in 0..number {
+                check_apart(step, earlier, number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_segment(&self, number: usize, segment: &Segment, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        let rows = segment.rows();
+        if rows == 0 {
+            return bad(format!("segment {number} has no rows"));
+        }
+        if let Some(positions) = &segment.positions
+            && positions.len() != rows
+        {
+            return bad(format!("segment {number} has {} positions for {rows} rows", positions.len()));
+        }
+        if segment.first_index.checked_add(rows).is_none_or(|end| end > u32::MAX as usize) {
+            return bad(format!("segment {number} begins at index {}", segment.first_index));
+        }
+        for row in 0..rows {
+            let numbers = [
+                ("token", segment.tokens[row], self.tokens),
+                ("position", segment.position(row), self.positions),
+            ];
+            for (what, found, limit) in numbers {
+                if let Some(limit) = limit
+                    && found as usize >= limit
+                {
+                    return bad(format!(
+                        "segment {number}, row {row}: {what} {found}, expected below {limit}"
+                    ));
+                }
+            }
+        }
+        if segment.pages.len() != self.groups.len() {
+            return bad(format!(
+                "segment {number} has {} block tables, expected one for each of {} cache groups",
+                segment.pages.len(),
+                self.groups.len()
+            ));
+        }
+        for (group, table) in segment.pages.iter().enumerate() {
+            let capacity = pool.capacity(GroupId(group as u32));
+            for entry in visible_pages(&self.groups[group], segment) {
+                let found = match table.get(entry).copied().flatten() {
+                    Some(page) if page.index() < capacity => continue,
+                    Some(page) => format!("page {} of {capacity}", page.index()),
+                    None => "no page".into(),
+                };
+                return bad(format!(
+                    "segment {number}, cache group {group}: {found} for indices {}..{}",
+                    entry * PAGE_POSITIONS,
+                    (entry + 1) * PAGE_POSITIONS
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two segments must not write the same slot of a page.
+fn check_apart(step: &Step, one: usize, other: usize) -> Result<(), DeviceError> {
+    let (a, b) = (&step.segments[one], &step.segments[other]);
+    for (group, (a_table, b_table)) in a.pages.iter().zip(&b.pages).enumerate() {
+        for a_entry in written_pages(a) {
+            for b_entry in written_pages(b) {
+                let overlap =
+                    a_table[a_entry] == b_table[b_entry] && slots(a, a_entry).overlaps(slots(b, b_entry));
+                if overlap {
+                    let page = a_table[a_entry].map_or(0, PageId::index);
+                    return bad(format!(
+                        "segments {one} and {other} write the same slots of page {page}, cache group {group}"
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Entries of the block table that the segment's rows read or write in `group`.
+fn visible_pages(group: &CacheGroup, segment: &Segment) -> Range<usize> {
+    let window_start = |window| (segment.first_index + 1).saturating_sub(window);
+    let first = group.spec.window.map_or(0, window_start);
+    first / PAGE_POSITIONS..(segment.first_index + segment.rows()).div_ceil(PAGE_POSITIONS)
+}
+
+/// Entries of the block table that the segment's rows are written to.
+fn written_pages(segment: &Segment) -> Range<usize> {
+    segment.first_index / PAGE_POSITIONS..(segment.first_index + segment.rows()).div_ceil(PAGE_POSITIONS)
+}
+
+/// Slots of page `entry` that the segment's rows are written to.
+fn slots(segment: &Segment, entry: usize) -> Slots {
+    let base = entry * PAGE_POSITIONS;
+    let end = segment.first_index + segment.rows();
+    Slots { first: segment.first_index.saturating_sub(base), end: (end - base).min(PAGE_POSITIONS) }
+}
+
+#[derive(Clone, Copy)]
+struct Slots {
+    first: usize,
+    end: usize,
+}
+
+impl Slots {
+    fn overlaps(&self, other: Self) -> bool {
+        self.first < other.end && other.first < self.end
+    }
+}
+
+fn limit(numbers: &Value, below: usize, tokens: &mut Option<usize>, positions: &mut Option<usize>) {
+    let limit = match numbers.kind {
+        ValueKind::Input(Input::TokenIds) => tokens,
+        ValueKind::Input(Input::Positions) => positions,
+        _ => return,
+    };
+    *limit = Some(limit.map_or(below, |known| known.min(below)));
+}
+
+fn bad(what: String) -> Result<(), DeviceError> {
+    Err(DeviceError::BadStep { what })
+}

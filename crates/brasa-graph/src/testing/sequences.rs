@@ -1,0 +1,73 @@
+//! Sequences with pages of their own: the least that a device's tests need of an engine.
+
+use std::collections::BTreeMap;
+
+use crate::CacheGroup;
+use crate::GroupId;
+use crate::device::{DeviceError, KvPool};
+use crate::step::{BlockTable, Outs, PAGE_POSITIONS, PageId, Segment, SequenceId};
+
+/// Lengths and block tables of sequences, growing as they are extended. No page is ever shared or freed, except
+/// those behind the window of a window group, which are released.
+#[derive(Debug)]
+pub struct Sequences {
+    groups: Vec<CacheGroup>,
+    pages_used: Vec<usize>,
+    sequences: BTreeMap<SequenceId, Sequence>,
+}
+
+#[derive(Debug, Default)]
+struct Sequence {
+    rows: usize,
+    pages: Vec<BlockTable>,
+}
+
+impl Sequences {
+    /// No sequence yet, over a pool that nothing else uses.
+    pub fn new(pool: &dyn KvPool) -> Self {
+        let groups = pool.spec().groups.clone();
+        Self { pages_used: vec![0; groups.len()], groups, sequences: BTreeMap::new() }
+    }
+
+    /// A segment that appends `tokens` to sequence `id`, its pages reserved in `pool`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`KvPool::reserve`].
+    pub fn extend(
+        &mut self,
+        pool: &mut dyn KvPool,
+        id: u64,
+        tokens: &[u32],
+        outs: Outs,
+    ) -> Result<Segment, DeviceError> {
+        let sequence = self.sequences.entry(SequenceId(id)).or_default();
+        sequence.pages.resize(self.groups.len(), BlockTable::new());
+        let first_index = sequence.rows;
+        sequence.rows += tokens.len();
+        for (number, (group, table)) in self.groups.iter().zip(&mut sequence.pages).enumerate() {
+            while table.len() * PAGE_POSITIONS < sequence.rows {
+                table.push(Some(PageId::from_index(self.pages_used[number])));
+                self.pages_used[number] += 1;
+            }
+            let behind = group.spec.window.map_or(0, |w| (first_index + 1).saturating_sub(w));
+            table[..behind / PAGE_POSITIONS].fill(None);
+            pool.reserve(GroupId(number as u32), self.pages_used[number])?;
+        }
+        Ok(Segment {
+            sequence: SequenceId(id),
+            first_index,
+            tokens: tokens.to_vec(),
+            positions: None,
+            outs,
+            pages: sequence.pages.clone(),
+        })
+    }
+
+    /// Forgets all but the first `rows` rows of sequence `id`.
+    pub fn truncate(&mut self, id: u64, rows: usize) {
+        if let Some(sequence) = self.sequences.get_mut(&SequenceId(id)) {
+            sequence.rows = sequence.rows.min(rows);
+        }
+    }
+}
