@@ -24,6 +24,26 @@ pub enum CodecError {
         /// Bytes that the row needs.
         expected: usize,
     },
+    /// A value that no scale can be found for.
+    #[error("{format}: element {index} is {value}, expected a finite number")]
+    NotFinite {
+        /// The storage format.
+        format: StorageFormat,
+        /// Where in the row.
+        index: usize,
+        /// The value.
+        value: f32,
+    },
+    /// Importances that do not belong to the row, or are not weights.
+    #[error("{format}: importances: {found}, expected {row_len} finite numbers of at least 0")]
+    Importance {
+        /// The storage format.
+        format: StorageFormat,
+        /// What is wrong.
+        found: String,
+        /// Elements of the row.
+        row_len: usize,
+    },
     /// A row index outside of the tensor, or an output of another length than the rows asked for.
     #[error(
         "{name}: rows {first}..{end} into {out_len} elements, expected rows of 0..{rows}, {row_len} elements each"

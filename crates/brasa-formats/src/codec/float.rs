@@ -28,3 +28,25 @@ pub(super) fn decode_bf16(bytes: &[u8], out: &mut [f32]) {
         *value = bf16::from_le_bytes(*stored).to_f32();
     }
 }
+
+/// Stores f32, bit for bit.
+pub(super) fn encode_f32(x: &[f32], out: &mut [u8]) {
+    for (stored, value) in out.as_chunks_mut::<4>().0.iter_mut().zip(x) {
+        *stored = value.to_le_bytes();
+    }
+}
+
+/// Rounds to the nearest half, ties to even. Finite values beyond ±65504 saturate; infinities and NaN stay.
+pub(super) fn encode_f16(x: &[f32], out: &mut [u8]) {
+    for (stored, &value) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
+        let value = if value.is_finite() { value.clamp(-65504.0, 65504.0) } else { value };
+        *stored = f16::from_f32(value).to_le_bytes();
+    }
+}
+
+/// Rounds to the nearest bfloat16, ties to even.
+pub(super) fn encode_bf16(x: &[f32], out: &mut [u8]) {
+    for (stored, &value) in out.as_chunks_mut::<2>().0.iter_mut().zip(x) {
+        *stored = bf16::from_f32(value).to_le_bytes();
+    }
+}

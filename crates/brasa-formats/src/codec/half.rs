@@ -23,6 +23,12 @@ impl Half {
         Self::from_bits(half::f16::from_f32(value).to_bits())
     }
 
+    /// The nearest half that still is a scale: too large values saturate, and what is not 0 does not become 0.
+    pub(super) fn from_scale(value: f32) -> Self {
+        let nearest = Self::from_f32(value.clamp(-65504.0, 65504.0));
+        if nearest.to_f32() == 0.0 && value != 0.0 { Self::from_bits(nearest.to_bits() | 1) } else { nearest }
+    }
+
     /// The exact value.
     pub fn to_f32(self) -> f32 {
         half::f16::from_bits(self.to_bits()).to_f32()

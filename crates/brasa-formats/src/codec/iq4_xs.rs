@@ -2,8 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4_0::unpack_nibbles;
-use super::{Block, Half, IQ4_NL_VALUES};
+use super::fit_block::fit_scaled;
+use super::iq4_nl::{NonLinear, index_of};
+use super::q4_0::{pack_nibbles, unpack_nibbles};
+use super::{Block, Half, IQ4_NL_VALUES, prepare};
 use crate::StorageFormat;
 
 /// `x = d · s · T[q]` with one s in −32…31 for each 32 elements.
@@ -45,5 +47,23 @@ impl Block for BlockIQ4XS {
                 *x = scale * f32::from(IQ4_NL_VALUES[usize::from(q)]);
             }
         }
+    }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<256>(x, importance);
+        let fit = fit_scaled::<32, 8>(NonLinear, 32.0, &x, &w);
+        let mut block = Self { d: fit.d, ..Self::zeroed() };
+        let mut high = 0;
+        for (j, scale) in fit.scales.into_iter().enumerate() {
+            let scale = (scale + 32) as u8;
+            block.scales_l[j / 2] |= (scale & 15) << (4 * (j % 2));
+            high |= u16::from(scale >> 4) << (2 * j);
+        }
+        block.scales_h = high.to_le_bytes();
+        let parts = block.qs.as_chunks_mut::<16>().0.iter_mut().zip(fit.levels.as_chunks::<32>().0);
+        for (qs, levels) in parts {
+            *qs = pack_nibbles(levels.map(index_of));
+        }
+        block
     }
 }

@@ -18,7 +18,10 @@
 //! # Ok::<(), codec::CodecError>(())
 //! ```
 
+mod encode;
 mod error;
+mod fit;
+mod fit_block;
 mod float;
 mod half;
 mod iq4_nl;
@@ -39,6 +42,7 @@ mod tensor;
 
 use bytemuck::Pod;
 
+pub use encode::encode_row;
 pub use error::CodecError;
 pub use half::Half;
 pub use iq4_nl::{BlockIQ4NL, IQ4_NL_VALUES};
@@ -56,6 +60,7 @@ pub use q6_k::BlockQ6K;
 pub use q8_0::BlockQ8_0;
 
 use crate::StorageFormat;
+use encode::prepare;
 
 /// The result of coding.
 pub type Result<T> = std::result::Result<T, CodecError>;
@@ -74,6 +79,15 @@ pub trait Block: Pod {
     ///
     /// Where `out` is not exactly `LEN` long.
     fn decode(&self, out: &mut [f32]);
+
+    /// The block that differs least from the [`LEN`](Self::LEN) elements of `x`, weighted by `importance`.
+    ///
+    /// All values are finite; [`encode_row`] sees to that.
+    ///
+    /// # Panics
+    ///
+    /// Where `x` or `importance` is not exactly `LEN` long.
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self;
 }
 
 /// Views stored bytes as blocks, without a copy.

@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, Half};
+use super::fit_block::fit_offset;
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · scale · q − dmin · min`, one scale and one min for each 16 elements.
@@ -42,6 +43,29 @@ impl Block for BlockQ2K {
             }
         }
     }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<256>(x, importance);
+        let fit = fit_offset::<16, 16>(3.0, 15.0, &x, &w);
+        Self {
+            scales: std::array::from_fn(|j| fit.scales[j] | fit.mins[j] << 4),
+            qs: pack_twos(&fit.codes.map(|q| q as u8)),
+            d: fit.d,
+            dmin: fit.dmin,
+        }
+    }
+}
+
+/// The inverse of [`unpack_twos`]; only the lower two bits of a code count.
+pub(super) fn pack_twos(codes: &[u8; 256]) -> [u8; 64] {
+    let mut qs = [0; 64];
+    for (plane, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+        let bytes = &mut qs.as_chunks_mut::<32>().0[plane / 4];
+        for (byte, code) in bytes.iter_mut().zip(codes) {
+            *byte |= (code & 3) << (2 * (plane % 4));
+        }
+    }
+    qs
 }
 
 /// The 256 two-bit fields of Q2_K and Q3_K, in element order.

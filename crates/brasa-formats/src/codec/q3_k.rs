@@ -2,8 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q2_k::unpack_twos;
-use super::{Block, Half};
+use super::fit::Integers;
+use super::fit_block::fit_scaled;
+use super::q2_k::{pack_twos, unpack_twos};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · scale · q`, q in −4…3, one scale in −32…31 for each 16 elements.
@@ -57,5 +59,23 @@ impl Block for BlockQ3K {
                 *x = scale * f32::from(q);
             }
         }
+    }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<256>(x, importance);
+        let fit = fit_scaled::<16, 16>(Integers { half: 4.0 }, 32.0, &x, &w);
+        let codes = fit.levels.map(|q| (q + 4.0) as u8);
+        let mut block = Self { d: fit.d, qs: pack_twos(&codes), ..Self::zeroed() };
+        for (plane, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            for (mask, code) in block.hmask.iter_mut().zip(codes) {
+                *mask |= code >> 2 << plane;
+            }
+        }
+        for (k, scale) in fit.scales.into_iter().enumerate() {
+            let scale = (scale + 32) as u8;
+            block.scales[k % 8] |= (scale & 15) << (4 * (k / 8));
+            block.scales[8 + k % 4] |= scale >> 4 << (2 * (k / 4));
+        }
+        block
     }
 }

@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, Half};
+use super::fit::{Integers, fit_scale, quantise};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · (q − 8)`.
@@ -26,6 +27,19 @@ impl Block for BlockQ4_0 {
             *x = d * f32::from(q as i8 - 8);
         }
     }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<32>(x, importance);
+        let levels = Integers { half: 8.0 };
+        let d = Half::from_scale(fit_scale(levels, &x, &w));
+        let (codes, _) = quantise(levels, &x, &w, d.to_f32());
+        Self { d, qs: pack_nibbles(codes.map(|q| (q + 8.0) as u8)) }
+    }
+}
+
+/// The inverse of [`unpack_nibbles`]; only the lower four bits of a code count.
+pub(super) fn pack_nibbles(codes: [u8; 32]) -> [u8; 16] {
+    std::array::from_fn(|j| codes[j] & 15 | codes[j + 16] << 4)
 }
 
 /// The 32 codes of 16 bytes: low nibbles first, then high ones.

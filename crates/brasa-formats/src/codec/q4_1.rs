@@ -2,8 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4_0::unpack_nibbles;
-use super::{Block, Half};
+use super::fit::{Line, Offsets, fit_line};
+use super::q4_0::{pack_nibbles, unpack_nibbles};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · q + m`.
@@ -28,5 +29,14 @@ impl Block for BlockQ4_1 {
         for (x, q) in out.iter_mut().zip(unpack_nibbles(self.qs)) {
             *x = d * f32::from(q) + m;
         }
+    }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<32>(x, importance);
+        let line = fit_line(15.0, Offsets::Free, &x, &w);
+        let (d, m) = (Half::from_scale(line.scale), Half::from_scale(line.offset));
+        let stored = Line { scale: d.to_f32(), offset: m.to_f32() };
+        let (codes, _) = stored.quantise(15.0, &x, &w);
+        Self { d, m, qs: pack_nibbles(codes.map(|q| q as u8)) }
     }
 }

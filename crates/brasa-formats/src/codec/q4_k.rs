@@ -2,8 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::k_scales::unpack_k4_scales;
-use super::{Block, Half};
+use super::fit_block::fit_offset;
+use super::k_scales::{pack_k4_scales, unpack_k4_scales};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · scale · q − dmin · min`, one scale and one min for each 32 elements.
@@ -35,6 +36,17 @@ impl Block for BlockQ4K {
         assert_eq!(out.len(), Self::LEN, "elements of a Q4_K block");
         decode_k4(self.d, self.dmin, &self.scales, &self.codes(), out);
     }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<256>(x, importance);
+        let fit = fit_offset::<32, 8>(15.0, 63.0, &x, &w);
+        Self {
+            d: fit.d,
+            dmin: fit.dmin,
+            scales: pack_k4_scales(&fit.scales, &fit.mins),
+            qs: pack_k_nibbles(&fit.codes.map(|q| q as u8)),
+        }
+    }
 }
 
 /// The elements of Q4_K and Q5_K, whose blocks differ in their codes alone.
@@ -48,6 +60,17 @@ pub(super) fn decode_k4(d: Half, dmin: Half, scales: &[u8; 12], codes: &[u8; 256
             *x = scale * f32::from(q) - min;
         }
     }
+}
+
+/// The inverse of [`unpack_k_nibbles`]; only the lower four bits of a code count.
+pub(super) fn pack_k_nibbles(codes: &[u8; 256]) -> [u8; 128] {
+    let mut qs = [0; 128];
+    for (bytes, codes) in qs.as_chunks_mut::<32>().0.iter_mut().zip(codes.as_chunks::<64>().0) {
+        for (j, byte) in bytes.iter_mut().enumerate() {
+            *byte = codes[j] & 15 | codes[j + 32] << 4;
+        }
+    }
+    qs
 }
 
 /// The 256 four-bit fields of Q4_K and Q5_K.

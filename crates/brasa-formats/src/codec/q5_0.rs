@@ -2,8 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4_0::unpack_nibbles;
-use super::{Block, Half};
+use super::fit::{Integers, fit_scale, quantise};
+use super::q4_0::{pack_nibbles, unpack_nibbles};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · (q − 16)`.
@@ -29,6 +30,21 @@ impl Block for BlockQ5_0 {
             *x = d * f32::from(q as i8 - 16);
         }
     }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<32>(x, importance);
+        let levels = Integers { half: 16.0 };
+        let d = Half::from_scale(fit_scale(levels, &x, &w));
+        let (codes, _) = quantise(levels, &x, &w, d.to_f32());
+        let (qh, qs) = pack_fives(codes.map(|q| (q + 16.0) as u8));
+        Self { d, qh, qs }
+    }
+}
+
+/// The inverse of [`unpack_fives`]: `(qh, qs)`.
+pub(super) fn pack_fives(codes: [u8; 32]) -> ([u8; 4], [u8; 16]) {
+    let qh = codes.iter().enumerate().fold(0, |qh, (i, code)| qh | u32::from(code >> 4) << i);
+    (qh.to_le_bytes(), pack_nibbles(codes))
 }
 
 /// The 32 five-bit codes of Q5_0 and Q5_1.

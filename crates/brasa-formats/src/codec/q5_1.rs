@@ -2,8 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q5_0::unpack_fives;
-use super::{Block, Half};
+use super::fit::{Line, Offsets, fit_line};
+use super::q5_0::{pack_fives, unpack_fives};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · q + m`.
@@ -30,5 +31,15 @@ impl Block for BlockQ5_1 {
         for (x, q) in out.iter_mut().zip(unpack_fives(self.qh, self.qs)) {
             *x = d * f32::from(q) + m;
         }
+    }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<32>(x, importance);
+        let line = fit_line(31.0, Offsets::Free, &x, &w);
+        let (d, m) = (Half::from_scale(line.scale), Half::from_scale(line.offset));
+        let stored = Line { scale: d.to_f32(), offset: m.to_f32() };
+        let (codes, _) = stored.quantise(31.0, &x, &w);
+        let (qh, qs) = pack_fives(codes.map(|q| q as u8));
+        Self { d, m, qh, qs }
     }
 }

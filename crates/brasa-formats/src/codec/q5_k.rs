@@ -2,8 +2,10 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::q4_k::{decode_k4, unpack_k_nibbles};
-use super::{Block, Half};
+use super::fit_block::fit_offset;
+use super::k_scales::pack_k4_scales;
+use super::q4_k::{decode_k4, pack_k_nibbles, unpack_k_nibbles};
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · scale · q − dmin · min`, one scale and one min for each 32 elements.
@@ -42,5 +44,19 @@ impl Block for BlockQ5K {
     fn decode(&self, out: &mut [f32]) {
         assert_eq!(out.len(), Self::LEN, "elements of a Q5_K block");
         decode_k4(self.d, self.dmin, &self.scales, &self.codes(), out);
+    }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<256>(x, importance);
+        let fit = fit_offset::<32, 8>(31.0, 63.0, &x, &w);
+        let codes = fit.codes.map(|q| q as u8);
+        let mut qh = [0; 32];
+        for (plane, codes) in codes.as_chunks::<32>().0.iter().enumerate() {
+            for (high, code) in qh.iter_mut().zip(codes) {
+                *high |= code >> 4 << plane;
+            }
+        }
+        let scales = pack_k4_scales(&fit.scales, &fit.mins);
+        Self { d: fit.d, dmin: fit.dmin, scales, qh, qs: pack_k_nibbles(&codes) }
     }
 }

@@ -2,7 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Block, Half};
+use super::fit::Integers;
+use super::fit_block::fit_scaled;
+use super::{Block, Half, prepare};
 use crate::StorageFormat;
 
 /// `x = d · scale · q`, q in −32…31, one scale for each 16 elements.
@@ -52,5 +54,22 @@ impl Block for BlockQ6K {
                 *x = scale * f32::from(q);
             }
         }
+    }
+
+    fn encode(x: &[f32], importance: Option<&[f32]>) -> Self {
+        let (x, w) = prepare::<256>(x, importance);
+        let fit = fit_scaled::<16, 16>(Integers { half: 32.0 }, 128.0, &x, &w);
+        let codes = fit.levels.map(|q| (q + 32.0) as u8);
+        let mut block = Self { d: fit.d, scales: fit.scales, ..Self::zeroed() };
+        let parts = block.ql.as_chunks_mut::<64>().0.iter_mut().zip(block.qh.as_chunks_mut::<32>().0);
+        for ((ql, qh), codes) in parts.zip(codes.as_chunks::<128>().0) {
+            for j in 0..32 {
+                let [a, b, c, d] = [codes[j], codes[j + 32], codes[j + 64], codes[j + 96]];
+                ql[j] = a & 15 | c << 4;
+                ql[j + 32] = b & 15 | d << 4;
+                qh[j] = a >> 4 | b >> 4 << 2 | c >> 4 << 4 | d >> 4 << 6;
+            }
+        }
+        block
     }
 }
