@@ -10,15 +10,35 @@ use std::sync::Arc;
 /// as its last window. The file behind a map must not change while it is mapped.
 #[derive(Clone)]
 pub struct Bytes {
-    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    owner: Arc<dyn Owner>,
     range: Range<usize>,
 }
 
+/// What keeps the bytes alive.
+pub(crate) trait Owner: Send + Sync {
+    fn bytes(&self) -> &[u8];
+
+    /// Lets the system drop its cached copy of `range`, where the bytes can be had again.
+    fn release_pages(&self, _range: Range<usize>) {}
+}
+
+struct Held<T>(T);
+
+impl<T: AsRef<[u8]> + Send + Sync> Owner for Held<T> {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_ref()
+    }
+}
+
 impl Bytes {
-    /// Shares everything that `owner` holds: a `Vec<u8>`, a memory map, a `&'static [u8]`.
+    /// Shares everything that `owner` holds: a `Vec<u8>` or a `&'static [u8]`.
     pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        let range = 0..owner.as_ref().len();
-        Self { owner: Arc::new(owner), range }
+        Self::owned_by(Arc::new(Held(owner)))
+    }
+
+    pub(crate) fn owned_by(owner: Arc<dyn Owner>) -> Self {
+        let range = 0..owner.bytes().len();
+        Self { owner, range }
     }
 
     /// The bytes of `range`, relative to this window; `None` where it reaches outside.
@@ -28,13 +48,21 @@ impl Bytes {
         (start <= end && end <= self.range.end)
             .then(|| Self { owner: Arc::clone(&self.owner), range: start..end })
     }
+
+    /// Tells the system that these bytes will not be read again soon.
+    ///
+    /// The resident pages of a memory map are dropped, so that a weight that has been repacked costs memory
+    /// only once; reading the bytes again fetches them from the file. No effect on bytes held in memory.
+    pub fn release_pages(&self) {
+        self.owner.release_pages(self.range.clone());
+    }
 }
 
 impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &(*self.owner).as_ref()[self.range.clone()]
+        &self.owner.bytes()[self.range.clone()]
     }
 }
 

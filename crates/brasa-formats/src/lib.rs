@@ -1,10 +1,32 @@
 //! GGUF, safetensors and MLX files: readers, writers, and the exact codec of every block format.
+//!
+//! [`Checkpoint`] opens a model's files, whatever their container, and gives its tensors, its metadata and the small
+//! files beside them. [`Inspection`] does the same without refusing what cannot be run. Files are mapped, not
+//! read; everything in them is treated as written by an enemy: counts, offsets and nesting are checked
+//! before they are believed, and whatever is wrong becomes a [`FormatError`] that says where.
+//!
+//! What this crate does not know: what a model computes, and any device.
 
+mod atomic;
 mod bytes;
+mod checkpoint;
 pub mod codec;
+mod error;
+pub mod gguf;
+mod hugging_face;
+mod inspection;
+mod json;
+mod map;
+pub mod mlx;
+pub mod safetensors;
 mod storage;
 mod tensor;
 
+pub use atomic::AtomicFile;
 pub use bytes::Bytes;
+pub use checkpoint::Checkpoint;
+pub use error::{Fault, FormatError, Result};
+pub use inspection::{Container, Inspection, Metadata, TensorInfo};
+pub use map::map_file;
 pub use storage::{MlxAffine, StorageFormat};
 pub use tensor::{Payload, Tensor};

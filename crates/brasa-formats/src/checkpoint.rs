@@ -1,0 +1,127 @@
+//! A model's files, opened and checked: what everything above reads weights and settings from.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars};
+use crate::{Bytes, Result, Tensor};
+
+/// An opened checkpoint: tensors, metadata, and the small files beside them, whatever the container.
+///
+/// Opening maps the files and checks everything that can be checked without reading weights; tensors
+/// share the map. The files must not change while the checkpoint or any of its tensors is in use.
+///
+/// ```no_run
+/// use brasa_formats::{Checkpoint, Metadata};
+///
+/// let checkpoint = Checkpoint::open("models/lexicon-qwen3")?;
+/// match checkpoint.metadata() {
+///     Metadata::Gguf(metadata) => println!("{:?}", metadata.value("general.architecture")),
+///     Metadata::Config(config) => println!("{:?}", config.get("model_type")),
+/// }
+/// for tensor in checkpoint.tensors() {
+///     println!("{} {:?} {}", tensor.name, tensor.shape, tensor.format);
+/// }
+/// let tokenizer = checkpoint.sidecar_text("tokenizer.json")?;
+/// # Ok::<(), brasa_formats::FormatError>(())
+/// ```
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    container: Container,
+    metadata: Description,
+    tensors: Vec<Tensor>,
+    index: HashMap<String, usize>,
+    sidecars: Sidecars,
+    file_bytes: u64,
+}
+
+impl Checkpoint {
+    /// Opens a GGUF file (with its siblings, where it is split), a `.safetensors` file, or a directory that
+    /// holds either safetensors or exactly one GGUF file.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError`](crate::FormatError), naming file, tensor or key, found and expected, where the path is no
+    /// model, a file is damaged or incomplete, or a tensor is stored in a way that is not read.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::try_from(Inspection::open(path)?)
+    }
+
+    /// Opens a GGUF file held in memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn from_gguf_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
+        Self::try_from(Inspection::of_gguf_bytes(&bytes.into())?)
+    }
+
+    /// The path that was opened; empty for bytes in memory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Which kind of checkpoint it is.
+    pub fn container(&self) -> Container {
+        self.container
+    }
+
+    /// What describes the model.
+    pub fn metadata(&self) -> Metadata<'_> {
+        self.metadata.view()
+    }
+
+    /// All tensors, in the order of the files. Integer arrays that are no weights (position numbers, masks) are
+    /// not among them.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The tensor of this name.
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.index.get(name).map(|&at| &self.tensors[at])
+    }
+
+    /// A file beside the weights, such as `tokenizer.json`; `None` where there is none, and always for GGUF.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError::Io`](crate::FormatError::Io) where it exists but cannot be read,
+    /// [`FormatError::Unsupported`](crate::FormatError::Unsupported) above 256 MiB.
+    pub fn sidecar(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        self.sidecars.read(name)
+    }
+
+    /// As [`sidecar`](Self::sidecar), for text.
+    ///
+    /// # Errors
+    ///
+    /// Also [`FormatError::Malformed`](crate::FormatError::Malformed) where it is not UTF-8.
+    pub fn sidecar_text(&self, name: &str) -> Result<Option<String>> {
+        self.sidecars.read_text(name)
+    }
+
+    /// Bytes of all files that hold weights.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+}
+
+impl TryFrom<Inspection> for Checkpoint {
+    type Error = crate::FormatError;
+
+    /// A checkpoint, where the inspection found no problem; otherwise the first problem.
+    fn try_from(inspection: Inspection) -> Result<Self> {
+        let path = inspection.path().to_owned();
+        let container = inspection.container();
+        let file_bytes = inspection.files().iter().map(|(_, bytes)| bytes).sum();
+        let Inspection { metadata, sidecars, problems, tensors, .. } = inspection;
+        if let Some(problem) = problems.into_first() {
+            return Err(problem);
+        }
+        let metadata = metadata.ok_or_else(|| crate::error::Fault::new(&path, "no metadata").missing())?;
+        let index = tensors.iter().enumerate().map(|(at, tensor)| (tensor.name.clone(), at)).collect();
+        Ok(Self { path, container, metadata, tensors, index, sidecars, file_bytes })
+    }
+}

@@ -1,0 +1,141 @@
+//! What can be wrong with a file, a key or a tensor.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of reading or writing model files.
+pub type Result<T, E = FormatError> = std::result::Result<T, E>;
+
+/// Why a file could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// No model that any reader here knows.
+    #[error("{0}")]
+    Unrecognised(Box<Fault>),
+    /// The file contradicts its own format: damaged, cut off, or made to deceive.
+    #[error("{0}")]
+    Malformed(Box<Fault>),
+    /// A valid file that holds something Brasa does not read.
+    #[error("{0}")]
+    Unsupported(Box<Fault>),
+    /// A file, key or tensor that has to be there is not, or a key has the wrong type or range.
+    #[error("{0}")]
+    Missing(Box<Fault>),
+    /// What was to be written is contradictory or incomplete.
+    #[error("{0}")]
+    Unwritable(Box<Fault>),
+}
+
+/// Where something is wrong, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The file; empty for data that came from memory.
+    pub path: PathBuf,
+    /// Where in the file, as far as that is known.
+    pub offset_bytes: Option<u64>,
+    /// The key or tensor concerned.
+    pub name: Option<String>,
+    /// What was found, and what was expected.
+    pub problem: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl FormatError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), source }
+    }
+
+    /// Place, problem and hint, for everything but a refusal of the operating system.
+    pub fn fault(&self) -> Option<&Fault> {
+        match self {
+            Self::Io { .. } => None,
+            Self::Unrecognised(fault)
+            | Self::Malformed(fault)
+            | Self::Unsupported(fault)
+            | Self::Missing(fault)
+            | Self::Unwritable(fault) => Some(fault),
+        }
+    }
+}
+
+impl Fault {
+    pub(crate) fn new(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
+        Self { path: path.into(), offset_bytes: None, name: None, problem: problem.into(), hint: None }
+    }
+
+    pub(crate) fn at(mut self, offset_bytes: impl TryInto<u64>) -> Self {
+        self.offset_bytes = offset_bytes.try_into().ok();
+        self
+    }
+
+    pub(crate) fn of(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn unrecognised(self) -> FormatError {
+        FormatError::Unrecognised(Box::new(self))
+    }
+
+    pub(crate) fn malformed(self) -> FormatError {
+        FormatError::Malformed(Box::new(self))
+    }
+
+    pub(crate) fn unsupported(self) -> FormatError {
+        FormatError::Unsupported(Box::new(self))
+    }
+
+    pub(crate) fn missing(self) -> FormatError {
+        FormatError::Missing(Box::new(self))
+    }
+
+    pub(crate) fn unwritable(self) -> FormatError {
+        FormatError::Unwritable(Box::new(self))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.as_os_str().is_empty() {
+            write!(f, "{}: ", self.path.display())?;
+        }
+        if let Some(name) = &self.name {
+            // Names come from the file: control characters must not reach a terminal.
+            write!(f, "{}: ", Printable(name))?;
+        }
+        if let Some(offset) = self.offset_bytes {
+            write!(f, "byte {offset}: ")?;
+        }
+        f.write_str(&self.problem)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+    }
+}
+
+/// Text from a file, made safe to show: control characters escaped, and cut where it grows long.
+pub(crate) struct Printable<'a>(pub &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LONGEST: usize = 120;
+        for c in self.0.chars().take(LONGEST) {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+        }
+        if self.0.chars().nth(LONGEST).is_some() { f.write_str("…") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,151 @@
+//! Models split over several files named `NAME-00001-of-0000N.gguf`.
+//!
+//! Part 1 carries the metadata; every part carries `split.no` (from 0) and `split.count`, and the number of tensors
+//! of all parts together.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::metadata::Metadata;
+use super::reader::{Part, read_part};
+use crate::error::Fault;
+use crate::inspection::Problems;
+use crate::{Bytes, Result, map::map_file};
+
+const NO: &str = "split.no";
+const COUNT: &str = "split.count";
+const TENSORS: &str = "split.tensors.count";
+
+/// The name of one part, taken apart: `STEM-00002-of-00005.gguf`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartName {
+    directory: PathBuf,
+    stem: String,
+    /// From 1.
+    number: u32,
+    pub count: u32,
+}
+
+impl PartName {
+    /// Takes a path apart; `None` where it is not named like a part.
+    pub fn parse(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let rest = name.strip_suffix(".gguf")?;
+        let (rest, count) = rest.rsplit_once("-of-")?;
+        let (stem, number) = rest.rsplit_once('-')?;
+        let five_digits = |text: &str| {
+            (text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse::<u32>().ok())?
+        };
+        let (number, count) = (five_digits(number)?, five_digits(count)?);
+        (1..=count).contains(&number).then(|| Self {
+            directory: path.with_file_name(""),
+            stem: stem.to_owned(),
+            number,
+            count,
+        })
+    }
+
+    /// True for part 1.
+    pub fn is_first(&self) -> bool {
+        self.number == 1
+    }
+
+    /// The paths of all parts, in order.
+    pub fn siblings(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        (1..=self.count)
+            .map(|number| self.directory.join(format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count)))
+    }
+}
+
+/// Reads the file at `path`, and its siblings where it is a part.
+pub(crate) fn read_path(path: &Path, problems: &mut Problems) -> Result<(Part, Vec<(PathBuf, u64)>)> {
+    let Some(name) = PartName::parse(path).filter(|name| name.count > 1) else {
+        let bytes = map_file(path)?;
+        let part = read_single(path, &bytes, problems)?;
+        return Ok((part, vec![(path.to_owned(), bytes.len() as u64)]));
+    };
+
+    let mut whole: Option<Part> = None;
+    let mut files = Vec::new();
+    let mut declared = None;
+    let mut names = HashSet::new();
+    for (number, sibling) in (0..).zip(name.siblings()) {
+        let bytes = map_file(&sibling).map_err(|error| {
+            let problem = format!("part {} of {} cannot be read: {error}", number + 1, name.count);
+            Fault::new(path, problem).hint("all parts have to be in one directory").missing()
+        })?;
+        files.push((sibling.clone(), bytes.len() as u64));
+        let part = read_part(&sibling, &bytes, problems)?;
+        check_key(&sibling, &part.metadata, NO, number)?;
+        check_key(&sibling, &part.metadata, COUNT, name.count.into())?;
+        if let Some(tensors) = part.metadata.get::<u64>(TENSORS)? {
+            let first = *declared.get_or_insert(tensors);
+            check_key(&sibling, &part.metadata, TENSORS, first)?;
+        }
+        for info in &part.infos {
+            if !names.insert(info.name.clone()) {
+                let fault = Fault::new(&sibling, "this tensor appears in an earlier part too");
+                problems.push(fault.of(info.name.as_str()).malformed());
+            }
+        }
+        match &mut whole {
+            None => whole = Some(part),
+            Some(whole) => {
+                whole.infos.extend(part.infos);
+                whole.tensors.extend(part.tensors);
+            }
+        }
+    }
+
+    let mut whole = whole.expect("a split has at least two parts");
+    if let Some(declared) = declared.filter(|&declared| declared != whole.infos.len() as u64) {
+        let problem = format!("found {declared}, but the parts hold {} tensors", whole.infos.len());
+        problems.push(Fault::new(path, problem).of(TENSORS).malformed());
+    }
+    // What is true of a part is not true of the whole.
+    for key in [NO, COUNT, TENSORS] {
+        whole.metadata.remove(key);
+    }
+    Ok((whole, files))
+}
+
+/// Reads a file that has to be whole by itself.
+pub(crate) fn read_single(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Part> {
+    let part = read_part(path, bytes, problems)?;
+    if let Some(count) = part.metadata.get::<u64>(COUNT)?.filter(|&count| count > 1) {
+        let no = part.metadata.get::<u64>(NO)?.unwrap_or(0);
+        let problem = format!("part {} of {count}, without the others", no.saturating_add(1));
+        problems.push(
+            Fault::new(path, problem)
+                .hint("parts are found by name: NAME-00001-of-00002.gguf, all in one directory")
+                .unsupported(),
+        );
+    }
+    Ok(part)
+}
+
+fn check_key(path: &Path, metadata: &Metadata, key: &str, expected: u64) -> Result<()> {
+    let found: u64 = metadata.require(key)?;
+    if found == expected {
+        return Ok(());
+    }
+    let fault = Fault::new(path, format!("found {found}, expected {expected}")).of(key);
+    Err(fault.hint("parts of different models, or renamed parts, do not fit together").malformed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_parts() {
+        let name = PartName::parse(Path::new("dir/model-Q4-00002-of-00003.gguf")).unwrap();
+        assert_eq!((name.number, name.count), (2, 3));
+        let siblings: Vec<_> = name.siblings().collect();
+        assert_eq!(siblings.len(), 3);
+        assert_eq!(siblings[0], Path::new("dir/model-Q4-00001-of-00003.gguf"));
+        for other in ["m.gguf", "m-1-of-2.gguf", "m-00003-of-00002.gguf", "m-00000-of-00002.gguf", "x/"] {
+            assert_eq!(PartName::parse(Path::new(other)), None, "{other}");
+        }
+    }
+}

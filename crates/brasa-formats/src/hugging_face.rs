@@ -1,0 +1,217 @@
+//! Directories of Hugging Face and MLX: which files hold the weights, and the small files beside them.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::error::{Fault, Printable};
+use crate::inspection::Problems;
+use crate::json::{self, UniqueMap};
+use crate::map::map_file;
+use crate::mlx::{self, Quantization};
+use crate::safetensors::{self, RawTensor};
+use crate::{FormatError, Result, Tensor};
+
+const CONFIG: &str = "config.json";
+const INDEX: &str = "model.safetensors.index.json";
+const SINGLE: &str = "model.safetensors";
+/// Caps of the files that are read whole. The largest tokenizers in circulation have 40 MB.
+const LARGEST_SIDECAR: u64 = 256 << 20;
+const LARGEST_CONFIG: u64 = 16 << 20;
+const LARGEST_INDEX: u64 = 64 << 20;
+const MOST_SHARDS: usize = 10_000;
+
+/// What a directory (or one file with its directory) holds.
+pub(crate) struct Store {
+    pub config: Option<serde_json::Value>,
+    pub raws: Vec<RawTensor>,
+    pub tensors: Vec<Tensor>,
+    pub files: Vec<(PathBuf, u64)>,
+}
+
+/// The weights' files, and which tensors an index promises in them.
+struct Weights {
+    files: Vec<PathBuf>,
+    /// Tensor, position in `files`.
+    promised: Vec<(String, usize)>,
+}
+
+/// Reads `directory`, or only the weights of `file` with the small files of `directory`.
+pub(crate) fn read(directory: &Path, file: Option<&Path>, problems: &mut Problems) -> Store {
+    let config = problems.take(read_config(directory)).flatten();
+    let weights = match file {
+        Some(file) => Some(Weights { files: vec![file.to_owned()], promised: Vec::new() }),
+        None => problems.take(find_weights(directory)),
+    };
+
+    let mut raws: Vec<RawTensor> = Vec::new();
+    let mut files = Vec::new();
+    if let Some(weights) = weights {
+        let mut names = HashSet::new();
+        // By file; `None` where the file itself could not be read, which says enough.
+        let mut found_in = vec![None; weights.files.len()];
+        for (at, path) in weights.files.iter().enumerate() {
+            let Some(bytes) = problems.take(map_file(path)) else { continue };
+            files.push((path.clone(), bytes.len() as u64));
+            let shard = safetensors::read(path, &bytes, problems);
+            let Some(shard) = problems.take(shard) else { continue };
+            let found = found_in[at].insert(HashSet::new());
+            for raw in shard {
+                found.insert(raw.name.clone());
+                if names.insert(raw.name.clone()) {
+                    raws.push(raw);
+                } else {
+                    let fault = Fault::new(path, "this tensor appears in an earlier file too");
+                    problems.push(fault.of(raw.name).malformed());
+                }
+            }
+        }
+        for (name, at) in weights.promised {
+            if found_in[at].as_ref().is_some_and(|found: &HashSet<String>| !found.contains(&name)) {
+                let problem = format!("not in this file, where {INDEX} says it is");
+                problems.push(Fault::new(&weights.files[at], problem).of(name).malformed());
+            }
+        }
+    }
+
+    let config_path = directory.join(CONFIG);
+    let quantization = config.as_ref().map(|config| Quantization::from_config(&config_path, config));
+    let tensors = match quantization.transpose() {
+        Ok(quantization) => mlx::assemble(&raws, quantization.flatten().as_ref(), problems),
+        // One clear refusal is better than one for every tensor.
+        Err(error) => {
+            problems.push_first(error);
+            Vec::new()
+        }
+    };
+    Store { config, raws, tensors, files }
+}
+
+fn read_config(directory: &Path) -> Result<Option<serde_json::Value>> {
+    let path = directory.join(CONFIG);
+    let Some(bytes) = read_capped(&path, LARGEST_CONFIG)? else {
+        return Err(Fault::new(&path, "this file is missing")
+            .hint("a checkpoint directory needs config.json beside its weights")
+            .missing());
+    };
+    let config: serde_json::Value = parse(&path, &bytes)?;
+    if !config.is_object() {
+        return Err(Fault::new(&path, "found no object").at(0_u64).malformed());
+    }
+    Ok(Some(config))
+}
+
+fn find_weights(directory: &Path) -> Result<Weights> {
+    let index = directory.join(INDEX);
+    if let Some(bytes) = read_capped(&index, LARGEST_INDEX)? {
+        return read_index(directory, &index, &bytes);
+    }
+    let single = directory.join(SINGLE);
+    if single.exists() {
+        return Ok(Weights { files: vec![single], promised: Vec::new() });
+    }
+    let files: Vec<_> = list(directory)?
+        .into_iter()
+        .filter(|name| name.starts_with("model") && name.ends_with(".safetensors"))
+        .map(|name| directory.join(name))
+        .collect();
+    if files.is_empty() {
+        return Err(no_weights(directory)?);
+    }
+    Ok(Weights { files, promised: Vec::new() })
+}
+
+fn no_weights(directory: &Path) -> Result<FormatError> {
+    let names = list(directory)?;
+    let other = names.iter().find(|name| {
+        let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+        matches!(extension, Some("bin" | "pt" | "pth" | "npz" | "h5" | "msgpack" | "onnx" | "safetensors"))
+    });
+    let fault = Fault::new(directory, "no model.safetensors, no model*.safetensors, no .gguf file");
+    let fault = match other {
+        Some(name) => fault.hint(format!(
+            "{} is not read; convert the model to safetensors or GGUF, or download it in one of these",
+            Printable(name)
+        )),
+        None => fault.hint("download the model's weights into this directory"),
+    };
+    Ok(fault.missing())
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: UniqueMap<String>,
+}
+
+fn read_index(directory: &Path, index: &Path, bytes: &[u8]) -> Result<Weights> {
+    let parsed: Index = parse(index, bytes)?;
+    let mut names = BTreeSet::new();
+    for (tensor, file) in &parsed.weight_map.0 {
+        let plain =
+            Path::new(file).file_name() == Some(file.as_ref()) && !file.contains(['/', '\\', '\0', ':']);
+        if !plain || !file.ends_with(".safetensors") {
+            let problem = format!(
+                "its file is \"{}\", expected the plain name of a .safetensors file",
+                Printable(file)
+            );
+            return Err(Fault::new(index, problem).of(tensor.as_str()).malformed());
+        }
+        names.insert(file.as_str());
+    }
+    if names.is_empty() || names.len() > MOST_SHARDS {
+        let problem = format!("weight_map names {} files, expected 1 to {MOST_SHARDS}", names.len());
+        return Err(Fault::new(index, problem).malformed());
+    }
+    let names: Vec<_> = names.into_iter().collect();
+    let promised =
+        parsed.weight_map.0.iter().filter_map(|(tensor, file)| {
+            names.binary_search(&file.as_str()).ok().map(|at| (tensor.clone(), at))
+        });
+    Ok(Weights {
+        files: names.iter().map(|name| directory.join(name)).collect(),
+        promised: promised.collect(),
+    })
+}
+
+/// The names in a directory, sorted; those that are not UTF-8 are left out.
+pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(directory).map_err(|source| FormatError::io(directory, source))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| FormatError::io(directory, source))?;
+        names.extend(entry.file_name().into_string());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The small file `name` of `directory`; `None` where it does not exist.
+pub(crate) fn read_sidecar(directory: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    read_capped(&directory.join(name), LARGEST_SIDECAR)
+}
+
+fn read_capped(path: &Path, cap_bytes: u64) -> Result<Option<Vec<u8>>> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = File::open(path)?;
+        let mut bytes = Vec::new();
+        file.take(cap_bytes + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    match read() {
+        Ok(bytes) if bytes.len() as u64 > cap_bytes => {
+            Err(Fault::new(path, format!("larger than {} MiB", cap_bytes >> 20)).unsupported())
+        }
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FormatError::io(path, source)),
+    }
+}
+
+fn parse<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<T> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        Fault::new(path, json::error_text(&error)).at(json::error_offset(bytes, &error)).malformed()
+    })
+}

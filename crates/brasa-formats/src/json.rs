@@ -1,0 +1,54 @@
+//! JSON read with the care that files from strangers need: size caps, and no key twice.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+
+/// An object as ordered pairs; a key that appears twice is an error.
+pub(crate) struct UniqueMap<V>(pub Vec<(String, V)>);
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs<V>(PhantomData<V>);
+
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for Pairs<V> {
+            type Value = UniqueMap<V>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::new();
+                let mut seen = HashSet::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if !seen.insert(key.clone()) {
+                        return Err(A::Error::custom(format_args!("key {key:?} appears twice")));
+                    }
+                    pairs.push((key, map.next_value()?));
+                }
+                Ok(UniqueMap(pairs))
+            }
+        }
+
+        deserializer.deserialize_map(Pairs(PhantomData))
+    }
+}
+
+/// Where in `text` an error is, counted from its start.
+pub(crate) fn error_offset(text: &[u8], error: &serde_json::Error) -> usize {
+    let lines = error.line().saturating_sub(1);
+    let line_start = match lines {
+        0 => 0,
+        n => text.iter().enumerate().filter(|(_, b)| **b == b'\n').nth(n - 1).map_or(0, |(at, _)| at + 1),
+    };
+    (line_start + error.column().saturating_sub(1)).min(text.len())
+}
+
+/// An error's message without its line and column, which the offset says better.
+pub(crate) fn error_text(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rfind(" at line ").map_or(text.clone(), |end| text[..end].to_owned())
+}
