@@ -1,0 +1,101 @@
+//! Tokenizers from what `brasa-formats` has opened.
+
+use brasa_formats::gguf::{self, FromValue};
+use brasa_formats::{Checkpoint, FormatError, Inspection, Metadata};
+
+use crate::{GgufVocabulary, HfFiles, Result, Tokenizer, TokenizerError};
+
+impl GgufVocabulary {
+    /// Reads `tokenizer.*` of a file's metadata.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Malformed`] without a tokenizer; [`TokenizerError::Format`] for a value of the wrong type.
+    pub fn from_metadata(metadata: &gguf::Metadata) -> Result<Self> {
+        fn get<'a, T: FromValue<'a>>(metadata: &'a gguf::Metadata, key: &str) -> Result<Option<T>> {
+            Ok(metadata.get(&format!("tokenizer.{key}"))?)
+        }
+        let Some(model) = get::<String>(metadata, "ggml.model")? else {
+            return Err(TokenizerError::malformed(
+                "tokenizer.ggml.model",
+                "this key is missing: the file has no tokenizer",
+            ));
+        };
+        let id = |key: &str| -> Result<Option<u32>> {
+            // Files write −1 for "none".
+            Ok(get::<i64>(metadata, &format!("ggml.{key}"))?.and_then(|id| u32::try_from(id).ok()))
+        };
+        let flag = |key: &str| get::<bool>(metadata, &format!("ggml.{key}"));
+        Ok(Self {
+            model,
+            pre: get(metadata, "ggml.pre")?,
+            tokens: get(metadata, "ggml.tokens")?.unwrap_or_default(),
+            scores: get(metadata, "ggml.scores")?.unwrap_or_default(),
+            token_types: get(metadata, "ggml.token_type")?.unwrap_or_default(),
+            merges: get(metadata, "ggml.merges")?.unwrap_or_default(),
+            bos: id("bos_token_id")?,
+            eos: id("eos_token_id")?,
+            eot: id("eot_token_id")?,
+            eom: id("eom_token_id")?,
+            unknown: id("unknown_token_id")?,
+            separator: id("seperator_token_id")?,
+            padding: id("padding_token_id")?,
+            cls: id("cls_token_id")?,
+            add_bos: flag("add_bos_token")?,
+            add_eos: flag("add_eos_token")?,
+            add_space_prefix: flag("add_space_prefix")?,
+            lowercase: flag("normalizer.lowercase")?,
+            strip_accents: flag("normalizer.strip_accents")?,
+            chat_template: get(metadata, "chat_template")?,
+        })
+    }
+}
+
+impl Tokenizer {
+    /// The tokenizer of an opened checkpoint. `pre` takes the place of a GGUF file's `tokenizer.ggml.pre`.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_gguf`](Self::from_gguf) and [`from_json`](Self::from_json); [`TokenizerError::Missing`] where there
+    /// is no tokenizer.
+    pub fn from_checkpoint(checkpoint: &Checkpoint, pre: Option<&str>) -> Result<Self> {
+        let place = checkpoint.path().display().to_string();
+        Self::from_opened(Some(checkpoint.metadata()), &place, pre, |name| checkpoint.sidecar_text(name))
+    }
+
+    /// The tokenizer of files that may lack tensors or name an unknown architecture.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_checkpoint`](Self::from_checkpoint).
+    pub fn from_inspection(inspection: &Inspection, pre: Option<&str>) -> Result<Self> {
+        let place = inspection.path().display().to_string();
+        Self::from_opened(inspection.metadata(), &place, pre, |name| inspection.sidecar_text(name))
+    }
+
+    fn from_opened(
+        metadata: Option<Metadata<'_>>,
+        place: &str,
+        pre: Option<&str>,
+        read: impl Fn(&str) -> std::result::Result<Option<String>, FormatError>,
+    ) -> Result<Self> {
+        if let Some(Metadata::Gguf(metadata)) = metadata {
+            return Self::from_gguf(&GgufVocabulary::from_metadata(metadata)?, pre);
+        }
+        let Some(tokenizer) = read("tokenizer.json")? else {
+            return Err(TokenizerError::missing(place, read("tokenizer.model")?.is_some()));
+        };
+        let (tokenizer_config, special_tokens_map) =
+            (read("tokenizer_config.json")?, read("special_tokens_map.json")?);
+        let (generation_config, config) = (read("generation_config.json")?, read("config.json")?);
+        let chat_template = read("chat_template.jinja")?;
+        Self::from_json(&HfFiles {
+            tokenizer: &tokenizer,
+            tokenizer_config: tokenizer_config.as_deref(),
+            special_tokens_map: special_tokens_map.as_deref(),
+            generation_config: generation_config.as_deref(),
+            config: config.as_deref(),
+            chat_template: chat_template.as_deref(),
+        })
+    }
+}

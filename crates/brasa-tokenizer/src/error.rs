@@ -1,0 +1,100 @@
+use std::fmt::Display;
+
+/// What can be wrong with a tokenizer, its input or its chat template.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// A file or a set of metadata does not describe a tokenizer.
+    #[error("{source_name}: {reason}")]
+    Malformed {
+        /// The file or the metadata key.
+        source_name: String,
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// The description is understood, but nothing here implements it.
+    #[error("{what} `{found}` is not supported\nhint: {hint}")]
+    Unsupported {
+        /// The thing that was named, such as `tokenizer.ggml.pre`.
+        what: String,
+        /// Its value.
+        found: String,
+        /// What the user can do.
+        hint: String,
+    },
+    /// A directory without a tokenizer that can be read.
+    #[error("{directory}: no tokenizer.json\nhint: {hint}")]
+    Missing {
+        /// Where it was looked for.
+        directory: String,
+        /// What the user can do.
+        hint: String,
+    },
+    /// A file could not be read.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A container could not be read.
+    #[error(transparent)]
+    Format(#[from] brasa_formats::FormatError),
+    /// A text could not be turned into ids.
+    #[error("text of {length_bytes} bytes cannot be tokenized: {reason}")]
+    Encode {
+        /// Length of the text.
+        length_bytes: usize,
+        /// Why.
+        reason: String,
+    },
+    /// An id beyond the vocabulary, or a gap in it.
+    #[error("token id {id} is not in the vocabulary of {size} tokens")]
+    UnknownId {
+        /// The id.
+        id: u32,
+        /// Number of ids, gaps included.
+        size: usize,
+    },
+    /// The chat template cannot be parsed, fails, or refuses the conversation.
+    #[error("chat template: {reason}")]
+    Template {
+        /// The template engine's or the template's own words.
+        reason: String,
+    },
+    /// The chat template asked for more work or memory than any conversation needs.
+    #[error(
+        "chat template: stopped because it exceeded its {limit}\nhint: the template loops or recurses without end; pass another one with `--chat-template-file`"
+    )]
+    TemplateLimit {
+        /// The limit that was hit.
+        limit: &'static str,
+    },
+}
+
+impl TokenizerError {
+    pub(crate) fn malformed(source_name: impl Into<String>, reason: impl Display) -> Self {
+        Self::Malformed { source_name: source_name.into(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn missing(directory: impl Into<String>, has_sentencepiece_model: bool) -> Self {
+        let hint = if has_sentencepiece_model {
+            "tokenizer.model alone is not read; save the tokenizer once with transformers, or use a GGUF file"
+        } else {
+            "point at the folder of a checkpoint, or at a GGUF file"
+        };
+        Self::Missing { directory: directory.into(), hint: hint.to_owned() }
+    }
+
+    pub(crate) fn unsupported(
+        what: impl Into<String>,
+        found: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self::Unsupported { what: what.into(), found: found.into(), hint: hint.into() }
+    }
+}
+
+/// The result of everything in this crate.
+pub type Result<T> = std::result::Result<T, TokenizerError>;

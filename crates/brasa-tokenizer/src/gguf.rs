@@ -1,0 +1,317 @@
+//! Tokenizers from the metadata of GGUF files.
+
+use ahash::AHashMap;
+use tokenizers::models::ModelWrapper;
+use tokenizers::models::bpe::BPE;
+use tokenizers::models::wordpiece::WordPiece;
+use tokenizers::normalizers::{BertNormalizer, NFC, Prepend, Replace, Sequence};
+use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, NormalizerWrapper};
+
+use crate::decode::{Decoder, byte_of_token};
+use crate::engine::{AnyModel, Engine, Splitter, Splitters};
+use crate::pre::{self, Pre};
+use crate::special::{END_OF_GENERATION, SpecialTokens, end_of_generation};
+use crate::spm::Spm;
+use crate::tokenizer::{Parts, Tokenizer};
+use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
+use crate::{Result, TokenizerError};
+
+/// `tokenizer.*` of a GGUF file, each field under its key's last word.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GgufVocabulary {
+    /// `gpt2`, `llama`, `bert` or `gemma4`.
+    pub model: String,
+    /// How text is cut before merging, for `gpt2`.
+    pub pre: Option<String>,
+    /// The text of every token, as it is in the file.
+    pub tokens: Vec<String>,
+    /// For `llama`: which merge goes first.
+    pub scores: Vec<f32>,
+    /// See [`TokenKind`].
+    pub token_types: Vec<i32>,
+    /// For `gpt2`: pairs in the order in which they are merged, with a space between.
+    pub merges: Vec<String>,
+    /// `bos_token_id`.
+    pub bos: Option<u32>,
+    /// `eos_token_id`.
+    pub eos: Option<u32>,
+    /// `eot_token_id`.
+    pub eot: Option<u32>,
+    /// `eom_token_id`.
+    pub eom: Option<u32>,
+    /// `unknown_token_id`.
+    pub unknown: Option<u32>,
+    /// `seperator_token_id` (so spelt).
+    pub separator: Option<u32>,
+    /// `padding_token_id`.
+    pub padding: Option<u32>,
+    /// `cls_token_id`.
+    pub cls: Option<u32>,
+    /// Whether BOS goes in front of a text.
+    pub add_bos: Option<bool>,
+    /// Whether EOS goes behind a text.
+    pub add_eos: Option<bool>,
+    /// For `llama`: whether a text is given a space in front.
+    pub add_space_prefix: Option<bool>,
+    /// For `bert`.
+    pub lowercase: Option<bool>,
+    /// For `bert`; as `lowercase` where absent.
+    pub strip_accents: Option<bool>,
+    /// `tokenizer.chat_template`.
+    pub chat_template: Option<String>,
+}
+
+impl Tokenizer {
+    /// A tokenizer from GGUF metadata. `pre` takes the place of the file's `tokenizer.ggml.pre`.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Unsupported`] for a model or a pre-tokenizer that is not known;
+    /// [`TokenizerError::Malformed`], naming the key.
+    pub fn from_gguf(source: &GgufVocabulary, pre: Option<&str>) -> Result<Self> {
+        source.check()?;
+        match source.model.as_str() {
+            "gpt2" => {
+                let name = pre.or(source.pre.as_deref()).unwrap_or("default");
+                let pre = pre::by_name(name).ok_or_else(|| {
+                    TokenizerError::unsupported(
+                        "tokenizer.ggml.pre",
+                        name,
+                        "pass `--pre NAME` with a pre-tokenizer that cuts text in the same way, such as `llama-bpe`, `qwen2` or `gpt-2`",
+                    )
+                })?;
+                source.byte_pair(&pre)
+            }
+            "gemma4" => source.byte_pair(&pre::GEMMA4),
+            "llama" => source.sentencepiece(),
+            "bert" => source.wordpiece(),
+            other => Err(TokenizerError::unsupported(
+                "tokenizer.ggml.model",
+                other,
+                "gpt2, llama, bert and gemma4 are",
+            )),
+        }
+    }
+}
+
+impl GgufVocabulary {
+    fn check(&self) -> Result<()> {
+        let fail = |key: &str, reason: String| {
+            Err(TokenizerError::malformed(format!("tokenizer.ggml.{key}"), reason))
+        };
+        let count = self.tokens.len();
+        if count == 0 {
+            return fail("tokens", "no token found".to_owned());
+        }
+        if count > MAX_IDS as usize {
+            return fail("tokens", format!("{count} tokens found, expected at most {MAX_IDS}"));
+        }
+        for (key, found) in [("scores", self.scores.len()), ("token_type", self.token_types.len())] {
+            if found != 0 && found < count {
+                return fail(key, format!("{found} values found, expected one for each of {count} tokens"));
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&self, id: usize) -> TokenKind {
+        let declared = self.token_types.get(id).map_or(TokenKind::Normal, |kind| TokenKind::from_gguf(*kind));
+        // Converters have marked these as text; as such they would never be recognised.
+        match self.tokens[id].as_str() {
+            "<|channel|>" | "<|message|>" | "<|start|>" | "<|constrain|>" => TokenKind::UserDefined,
+            "</s>" if declared == TokenKind::Normal => TokenKind::Normal,
+            text if END_OF_GENERATION.contains(&text) => TokenKind::Control,
+            _ => declared,
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (u32, &str, TokenKind)> {
+        self.tokens.iter().enumerate().map(|(id, text)| (id as u32, text.as_str(), self.kind(id)))
+    }
+
+    fn known(&self, id: Option<u32>) -> Option<u32> {
+        id.filter(|id| (*id as usize) < self.tokens.len())
+    }
+
+    fn byte_pair(&self, pre: &Pre) -> Result<Tokenizer> {
+        if self.merges.is_empty() {
+            return Err(TokenizerError::malformed("tokenizer.ggml.merges", "no merges found"));
+        }
+        // Control tokens must not arise from text by merging.
+        let vocabulary: AHashMap<String, u32> = self
+            .entries()
+            .filter(|(_, text, kind)| !kind.is_special() && !text.is_empty())
+            .map(|(id, text, _)| (text.to_owned(), id))
+            .collect();
+        let mut seen = ahash::AHashSet::new();
+        let mut merges = Vec::with_capacity(self.merges.len());
+        let mut joined = String::new();
+        for merge in &self.merges {
+            // A token may itself begin with a space.
+            let space = merge.char_indices().skip(1).find(|(_, char)| *char == ' ');
+            let Some((at, _)) = space else {
+                return Err(TokenizerError::malformed(
+                    "tokenizer.ggml.merges",
+                    format!("{merge:?} found, expected two tokens with a space between"),
+                ));
+            };
+            let (left, right) = (&merge[..at], &merge[at + 1..]);
+            joined.clear();
+            joined.push_str(left);
+            joined.push_str(right);
+            let usable = [left, right, &joined].into_iter().all(|token| vocabulary.contains_key(token));
+            if usable && seen.insert((left, right)) {
+                merges.push((left.to_owned(), right.to_owned()));
+            }
+        }
+        let bpe = BPE::builder()
+            .vocab_and_merges(vocabulary, merges)
+            .ignore_merges(pre.ignore_merges)
+            .byte_fallback(!pre.byte_level)
+            .build()
+            .map_err(|error| TokenizerError::malformed("tokenizer.ggml.merges", error))?;
+        let mut engine = Engine::new(AnyModel::hf(ModelWrapper::BPE(bpe), self.added_ids()));
+        let mut splitters = pre.splitters()?;
+        let normalizer: Option<NormalizerWrapper> = if pre.byte_level {
+            splitters.push(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into())));
+            pre.compose.then(|| NFC.into())
+        } else {
+            Some(spaces_marked(false)?)
+        };
+        engine.with_pre_tokenizer(Some(Splitters(splitters)));
+        with_normalizer(&mut engine, normalizer)?;
+        let decoder = if pre.byte_level { Decoder::ByteLevel } else { Decoder::sentencepiece(false) };
+        // The file of Gemma 4 says that BOS is not added, and its model needs it.
+        let gemma4 = self.model == "gemma4" || self.pre.as_deref() == Some("gemma4");
+        let add_bos = gemma4 || self.add_bos.unwrap_or(pre.add_bos);
+        self.finish(engine, decoder, add_bos, self.bos, None)
+    }
+
+    fn sentencepiece(&self) -> Result<Tokenizer> {
+        if self.scores.is_empty() {
+            return Err(TokenizerError::malformed("tokenizer.ggml.scores", "no scores found"));
+        }
+        let mut bytes = vec![None; 256];
+        let mut tokens = AHashMap::new();
+        for (id, text, kind) in self.entries() {
+            match (kind, byte_of_token(text)) {
+                (TokenKind::Byte, Some(byte)) => bytes[usize::from(byte)] = Some(id),
+                (TokenKind::Normal | TokenKind::UserDefined | TokenKind::Unused, _) if !text.is_empty() => {
+                    tokens.insert(text.to_owned(), (id, self.scores[id as usize]));
+                }
+                _ => {}
+            }
+        }
+        let unknown = self.known(self.unknown.or(Some(0)));
+        let mut engine = Engine::new(AnyModel::spm(Spm::new(tokens, bytes, unknown), self.added_ids()));
+        let add_space = self.add_space_prefix.unwrap_or(true);
+        with_normalizer(&mut engine, Some(spaces_marked(add_space)?))?;
+        let bos = self.bos.or(Some(1));
+        self.finish(engine, Decoder::sentencepiece(add_space), self.add_bos.unwrap_or(true), bos, None)
+    }
+
+    /// BERT's vocabulary, in which the file marks the first piece of a word by `▁` where the original marks all
+    /// others by `##`.
+    fn wordpiece(&self) -> Result<Tokenizer> {
+        let original = |text: &str, kind: TokenKind| match text.strip_prefix('▁') {
+            _ if kind.is_special() => text.to_owned(),
+            Some(word) => word.to_owned(),
+            None => format!("##{text}"),
+        };
+        let tokens: Vec<(u32, String, TokenKind)> =
+            self.entries().map(|(id, text, kind)| (id, original(text, kind), kind)).collect();
+        let unknown = self.known(self.unknown.or(Some(100))).map(|id| self.tokens[id as usize].clone());
+        let Some(unknown) = unknown else {
+            return Err(TokenizerError::malformed("tokenizer.ggml.unknown_token_id", "no such token"));
+        };
+        let vocabulary: AHashMap<String, u32> =
+            tokens.iter().map(|(id, text, _)| (text.clone(), *id)).collect();
+        let model = WordPiece::builder()
+            .vocab(vocabulary)
+            .unk_token(unknown)
+            .build()
+            .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))?;
+        let mut engine = Engine::new(AnyModel::hf(ModelWrapper::WordPiece(model), self.added_ids()));
+        let lowercase = self.lowercase.unwrap_or(true);
+        let normalizer = BertNormalizer::new(true, true, self.strip_accents.or(Some(lowercase)), lowercase);
+        with_normalizer(&mut engine, Some(normalizer.into()))?;
+        engine.with_pre_tokenizer(Some(Splitters(vec![Splitter::Hf(Box::new(BertPreTokenizer.into()))])));
+        let bos = self.bos.or(self.cls).or(Some(101));
+        let separator = self.separator.or(Some(102));
+        // The space before a word is part of its first piece, as the file spells it.
+        self.finish(engine, Decoder::sentencepiece(true), true, bos, separator)
+    }
+
+    fn finish(
+        &self,
+        mut engine: Engine,
+        decoder: Decoder,
+        add_bos: bool,
+        bos: Option<u32>,
+        separator: Option<u32>,
+    ) -> Result<Tokenizer> {
+        let vocabulary = Vocabulary::new(self.entries())?;
+        let (bos, eos) = (self.known(bos), self.known(self.eos));
+        let strip = self.strips_after_control();
+        let added = self.entries().filter(|(_, text, kind)| kind.is_added() && !text.is_empty()).map(
+            |(_, text, kind)| AddedToken {
+                content: text.to_owned(),
+                rstrip: strip && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>"),
+                normalized: false,
+                special: kind.is_special(),
+                ..AddedToken::default()
+            },
+        );
+        engine
+            .add_tokens(added)
+            .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))?;
+        let prefix = bos.filter(|_| add_bos).into_iter().collect();
+        let suffix = match self.known(separator) {
+            Some(separator) => vec![separator],
+            None => eos.filter(|_| self.add_eos == Some(true)).into_iter().collect(),
+        };
+        let declared = [self.eos, self.eot, self.eom].into_iter().flatten();
+        let special = SpecialTokens {
+            bos,
+            eos,
+            pad: self.known(self.padding),
+            unknown: self.known(self.unknown),
+            end_of_generation: end_of_generation(&vocabulary, declared, true),
+        };
+        let around = Some((prefix, suffix));
+        let chat_template = self.chat_template.clone();
+        Tokenizer::new(Parts { engine, vocabulary, decoder, special, around, chat_template })
+    }
+
+    fn added_ids(&self) -> AHashMap<String, u32> {
+        self.entries()
+            .filter(|(_, _, kind)| kind.is_added())
+            .map(|(id, text, _)| (text.to_owned(), id))
+            .collect()
+    }
+
+    /// Phi-3 was trained with the white space after its control tokens dropped, which no GGUF key can say. Its
+    /// vocabulary is Llama 2's with these tokens behind it.
+    fn strips_after_control(&self) -> bool {
+        let has = |text: &str| self.tokens.iter().any(|token| token == text);
+        self.model == "llama" && has("<|placeholder1|>") && has("<|assistant|>") && has("<|end|>")
+    }
+}
+
+fn spaces_marked(prefix: bool) -> Result<NormalizerWrapper> {
+    let replace = Replace::new(" ", "▁").map_err(|error| TokenizerError::malformed("space mark", error))?;
+    let mut steps: Vec<NormalizerWrapper> = vec![replace.into()];
+    if prefix {
+        steps.insert(0, Prepend::new("▁".to_owned()).into());
+    }
+    Ok(Sequence::new(steps).into())
+}
+
+fn with_normalizer(engine: &mut Engine, normalizer: Option<NormalizerWrapper>) -> Result<()> {
+    engine
+        .with_normalizer(normalizer)
+        .map(|_| ())
+        .map_err(|error| TokenizerError::malformed("normalizer", error))
+}

@@ -1,0 +1,432 @@
+//! Tokenizers from Hugging Face's files.
+
+use std::path::Path;
+
+use ahash::{AHashMap, AHashSet};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokenizers::models::ModelWrapper;
+use tokenizers::models::bpe::BPE;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{AddedToken, Model, NormalizerWrapper, PostProcessorWrapper, SplitDelimiterBehavior};
+
+use crate::decode::{Decoder, byte_of_token};
+use crate::engine::{AnyModel, Engine, Splitter, Splitters};
+use crate::special::{SpecialTokens, end_of_generation};
+use crate::tokenizer::{Parts, Tokenizer};
+use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
+use crate::{Result, TokenizerError};
+
+/// The texts of the files that describe a tokenizer; only the first is needed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HfFiles<'a> {
+    /// `tokenizer.json`.
+    pub tokenizer: &'a str,
+    /// `tokenizer_config.json`: the roles of special tokens, the chat template.
+    pub tokenizer_config: Option<&'a str>,
+    /// `special_tokens_map.json`: the roles of special tokens where the configuration lacks them.
+    pub special_tokens_map: Option<&'a str>,
+    /// `generation_config.json`: the ids that end generation.
+    pub generation_config: Option<&'a str>,
+    /// `config.json`: the same, in older checkpoints.
+    pub config: Option<&'a str>,
+    /// `chat_template.jinja`, which goes before the template of the configuration.
+    pub chat_template: Option<&'a str>,
+}
+
+impl Tokenizer {
+    /// A tokenizer from the texts of its files.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Malformed`] or [`TokenizerError::Unsupported`], naming the file and the part.
+    pub fn from_json(files: &HfFiles<'_>) -> Result<Self> {
+        let parsed: TokenizerJson<'_> = serde_json::from_str(files.tokenizer)
+            .map_err(|error| TokenizerError::malformed("tokenizer.json", error))?;
+        if let Some(version) = parsed.version.as_deref().filter(|version| *version != "1.0") {
+            return Err(TokenizerError::unsupported(
+                "tokenizer.json version",
+                version,
+                "version 1.0 is expected",
+            ));
+        }
+        let config = object("tokenizer_config.json", files.tokenizer_config)?;
+        let map = object("special_tokens_map.json", files.special_tokens_map)?;
+        let added = added_tokens(&parsed.added_tokens, &config)?;
+        let (model, entries, unknown) = model(parsed.model)?;
+        let kinds: AHashMap<&str, TokenKind> = added
+            .iter()
+            .map(|(_, token)| {
+                let kind = match token.special {
+                    true if Some(&token.content) == unknown.as_ref() => TokenKind::Unknown,
+                    true => TokenKind::Control,
+                    false => TokenKind::UserDefined,
+                };
+                (token.content.as_str(), kind)
+            })
+            .collect();
+        let byte_fallback = matches!(&model, ModelWrapper::BPE(bpe) if bpe.byte_fallback)
+            || matches!(&model, ModelWrapper::Unigram(unigram) if unigram.byte_fallback());
+        let plain_kind = |text: &str| match byte_of_token(text) {
+            Some(_) if byte_fallback => TokenKind::Byte,
+            _ => TokenKind::Normal,
+        };
+        let own = entries.iter().map(|(text, id)| {
+            (*id, text.as_str(), kinds.get(text.as_str()).copied().unwrap_or_else(|| plain_kind(text)))
+        });
+        let extra = added
+            .iter()
+            .filter(|(_, token)| !entries.contains_key(&token.content))
+            .map(|(id, token)| (*id, token.content.as_str(), kinds[token.content.as_str()]));
+        let vocabulary = Vocabulary::new(own.chain(extra))?;
+
+        let id_of = |text: &str| {
+            entries
+                .get(text)
+                .copied()
+                .or_else(|| added.iter().find(|(_, token)| token.content == text).map(|(id, _)| *id))
+        };
+        let role = |name: &str| token_text(&config, name).or_else(|| token_text(&map, name));
+        let bos = role("bos_token");
+        let mut special = SpecialTokens {
+            bos: bos.and_then(id_of),
+            eos: role("eos_token").and_then(id_of),
+            pad: role("pad_token").and_then(id_of),
+            unknown: unknown.as_deref().and_then(id_of),
+            end_of_generation: Vec::new(),
+        };
+        let generation = object("generation_config.json", files.generation_config)?;
+        let model_config = object("config.json", files.config)?;
+        let declared = [&generation, &model_config]
+            .into_iter()
+            .flat_map(|config| ids(&config["eos_token_id"]))
+            .chain(special.eos);
+        special.end_of_generation = end_of_generation(&vocabulary, declared, false);
+
+        let chat_template = match files.chat_template {
+            Some(template) => Some(template.to_owned()),
+            None => config_template(&config),
+        };
+        let decoder = Decoder::from_json(parsed.decoder.as_ref())?;
+        let added_ids = added.iter().map(|(id, token)| (token.content.clone(), *id)).collect();
+        let mut engine = Engine::new(AnyModel::hf(model, added_ids));
+        engine
+            .with_normalizer(part::<NormalizerWrapper>("normalizer", parsed.normalizer)?)
+            .map_err(|error| TokenizerError::malformed("tokenizer.json normalizer", error))?;
+        engine.with_pre_tokenizer(splitters(parsed.pre_tokenizer.as_ref())?);
+        engine.with_post_processor(part::<PostProcessorWrapper>("post_processor", parsed.post_processor)?);
+        engine
+            .add_tokens(added.into_iter().map(|(_, token)| token))
+            .map_err(|error| TokenizerError::malformed("tokenizer.json added_tokens", error))?;
+        Self::new(Parts { engine, vocabulary, decoder, special, around: None, chat_template })
+    }
+
+    /// A tokenizer from the folder of a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Missing`] without a `tokenizer.json`, else as [`from_json`](Self::from_json).
+    pub fn from_directory(directory: &Path) -> Result<Self> {
+        let read = |name: &str| {
+            let path = directory.join(name);
+            match std::fs::read_to_string(&path) {
+                Ok(text) => Ok(Some(text)),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(TokenizerError::Io { path: path.display().to_string(), error }),
+            }
+        };
+        let Some(tokenizer) = read("tokenizer.json")? else {
+            let has_sentencepiece_model = directory.join("tokenizer.model").exists();
+            return Err(TokenizerError::missing(directory.display().to_string(), has_sentencepiece_model));
+        };
+        let (tokenizer_config, special_tokens_map) =
+            (read("tokenizer_config.json")?, read("special_tokens_map.json")?);
+        let (generation_config, config) = (read("generation_config.json")?, read("config.json")?);
+        let chat_template = read("chat_template.jinja")?;
+        Self::from_json(&HfFiles {
+            tokenizer: &tokenizer,
+            tokenizer_config: tokenizer_config.as_deref(),
+            special_tokens_map: special_tokens_map.as_deref(),
+            generation_config: generation_config.as_deref(),
+            config: config.as_deref(),
+            chat_template: chat_template.as_deref(),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct TokenizerJson<'a> {
+    version: Option<String>,
+    #[serde(default)]
+    added_tokens: Vec<AddedJson>,
+    normalizer: Option<Value>,
+    pre_tokenizer: Option<Value>,
+    post_processor: Option<Value>,
+    decoder: Option<Value>,
+    #[serde(borrow)]
+    model: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the flags of the file")]
+struct AddedJson {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    #[serde(default)]
+    normalized: bool,
+    #[serde(default)]
+    special: bool,
+}
+
+impl AddedJson {
+    fn token(&self) -> AddedToken {
+        AddedToken {
+            content: self.content.clone(),
+            single_word: self.single_word,
+            lstrip: self.lstrip,
+            rstrip: self.rstrip,
+            normalized: self.normalized,
+            special: self.special,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ModelType {
+    #[serde(rename = "type")]
+    name: Option<String>,
+    merges: Option<serde::de::IgnoredAny>,
+    unk_token: Option<String>,
+    unk_id: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct BpeJson {
+    vocab: AHashMap<String, u32>,
+    merges: Vec<Merge>,
+    unk_token: Option<String>,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+    #[serde(default)]
+    fuse_unk: bool,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+}
+
+/// `"a b"` in older files, `["a", "b"]` in newer.
+struct Merge(String, String);
+
+impl<'de> Deserialize<'de> for Merge {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = Merge;
+
+            fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                out.write_str("a merge, \"a b\" or [\"a\", \"b\"]")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Merge, E> {
+                match text.split_once(' ') {
+                    Some((left, right)) if !right.contains(' ') => {
+                        Ok(Merge(left.to_owned(), right.to_owned()))
+                    }
+                    _ => {
+                        Err(E::custom(format!("merge {text:?}, expected two tokens with one space between")))
+                    }
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Merge, A::Error> {
+                let left = list.next_element()?.ok_or_else(|| A::Error::custom("merge of no token"))?;
+                let right = list.next_element()?.ok_or_else(|| A::Error::custom("merge of one token"))?;
+                match list.next_element::<String>()? {
+                    None => Ok(Merge(left, right)),
+                    Some(_) => Err(A::Error::custom("merge of more than two tokens")),
+                }
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+type ModelParts = (ModelWrapper, AHashMap<String, u32>, Option<String>);
+
+/// The model, its vocabulary and its unknown token.
+fn model(json: &RawValue) -> Result<ModelParts> {
+    let fail = |error: &dyn std::fmt::Display| TokenizerError::malformed("tokenizer.json model", error);
+    let kind: ModelType = serde_json::from_str(json.get()).map_err(|error| fail(&error))?;
+    match kind.name.as_deref() {
+        Some("BPE") => {}
+        None if kind.merges.is_some() => {}
+        Some("WordPiece" | "WordLevel" | "Unigram") | None => {
+            let model: ModelWrapper = serde_json::from_str(json.get()).map_err(|error| fail(&error))?;
+            let unknown = kind.unk_token.or_else(|| model.id_to_token(kind.unk_id?));
+            let vocabulary = model.get_vocab().into_iter().collect();
+            return Ok((model, vocabulary, unknown));
+        }
+        Some(other) => {
+            return Err(TokenizerError::unsupported(
+                "tokenizer.json model",
+                other,
+                "BPE, WordPiece, WordLevel and Unigram are",
+            ));
+        }
+    }
+    let json: BpeJson = serde_json::from_str(json.get()).map_err(|error| fail(&error))?;
+    // The builder below trusts all of this.
+    let prefix = json.continuing_subword_prefix.as_deref().unwrap_or_default();
+    let mut joined = String::new();
+    for Merge(left, right) in &json.merges {
+        let rest = right.strip_prefix(prefix).ok_or_else(|| {
+            fail(&format!("merge of {left:?} and {right:?}, expected the second to begin with {prefix:?}"))
+        })?;
+        joined.clear();
+        joined.push_str(left);
+        joined.push_str(rest);
+        for token in [left, right, &joined] {
+            if !json.vocab.contains_key(token) {
+                return Err(fail(&format!(
+                    "merge of {left:?} and {right:?} needs {token:?} in the vocabulary"
+                )));
+            }
+        }
+    }
+    if let Some((token, id)) = json.vocab.iter().find(|(_, id)| **id >= MAX_IDS) {
+        return Err(fail(&format!("id {id} of {token:?}, expected less than {MAX_IDS}")));
+    }
+    let merges = json.merges.into_iter().map(|Merge(left, right)| (left, right)).collect();
+    let mut builder = BPE::builder()
+        .vocab_and_merges(json.vocab.clone(), merges)
+        .fuse_unk(json.fuse_unk)
+        .byte_fallback(json.byte_fallback)
+        .ignore_merges(json.ignore_merges);
+    if let Some(unknown) = json.unk_token.clone() {
+        builder = builder.unk_token(unknown);
+    }
+    if let Some(prefix) = json.continuing_subword_prefix {
+        builder = builder.continuing_subword_prefix(prefix);
+    }
+    if let Some(suffix) = json.end_of_word_suffix {
+        builder = builder.end_of_word_suffix(suffix);
+    }
+    let bpe = builder.build().map_err(|error| fail(&error))?;
+    Ok((ModelWrapper::BPE(bpe), json.vocab, json.unk_token))
+}
+
+/// The added tokens of both files; those of the configuration only where the first lacks them.
+fn added_tokens(listed: &[AddedJson], config: &Value) -> Result<Vec<(u32, AddedToken)>> {
+    let mut added: Vec<(u32, AddedToken)> = listed.iter().map(|token| (token.id, token.token())).collect();
+    let mut ids: AHashSet<u32> = listed.iter().map(|token| token.id).collect();
+    let mut contents: AHashSet<&str> = listed.iter().map(|token| token.content.as_str()).collect();
+    for (id, token) in config["added_tokens_decoder"].as_object().into_iter().flatten() {
+        let Ok(id) = id.parse::<u32>() else {
+            return Err(TokenizerError::malformed(
+                "tokenizer_config.json",
+                format!("added_tokens_decoder key {id:?}, expected an id"),
+            ));
+        };
+        let Some(content) = token["content"].as_str() else { continue };
+        if !ids.insert(id) || !contents.insert(content) {
+            continue;
+        }
+        let flag = |name: &str| token[name].as_bool().unwrap_or(false);
+        added.push((
+            id,
+            AddedToken {
+                content: content.to_owned(),
+                single_word: flag("single_word"),
+                lstrip: flag("lstrip"),
+                rstrip: flag("rstrip"),
+                normalized: flag("normalized"),
+                special: flag("special"),
+            },
+        ));
+    }
+    if let Some((id, token)) = added.iter().find(|(id, _)| *id >= MAX_IDS) {
+        return Err(TokenizerError::malformed(
+            "tokenizer.json added_tokens",
+            format!("id {id} of {:?}, expected less than {MAX_IDS}", token.content),
+        ));
+    }
+    Ok(added)
+}
+
+fn splitters(value: Option<&Value>) -> Result<Option<Splitters>> {
+    fn flatten(value: &Value, output: &mut Vec<Splitter>) -> Result<()> {
+        match value["type"].as_str() {
+            Some("Sequence") => {
+                for inner in value["pretokenizers"].as_array().into_iter().flatten() {
+                    flatten(inner, output)?;
+                }
+            }
+            Some("Split") if value["pattern"]["Regex"].is_string() => {
+                let pattern = value["pattern"]["Regex"].as_str().unwrap_or_default();
+                let behavior: SplitDelimiterBehavior = serde_json::from_value(value["behavior"].clone())
+                    .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
+                let invert = value["invert"].as_bool().unwrap_or(false);
+                output.push(Splitter::regex(pattern, behavior, invert)?);
+            }
+            _ => {
+                let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())
+                    .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
+                output.push(Splitter::Hf(Box::new(inner)));
+            }
+        }
+        Ok(())
+    }
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+    let mut output = Vec::new();
+    flatten(value, &mut output)?;
+    Ok(Some(Splitters(output)))
+}
+
+fn part<T: serde::de::DeserializeOwned>(name: &str, value: Option<Value>) -> Result<Option<T>> {
+    value
+        .filter(|value| !value.is_null())
+        .map(serde_json::from_value)
+        .transpose()
+        .map_err(|error| TokenizerError::malformed(format!("tokenizer.json {name}"), error))
+}
+
+fn object(name: &str, text: Option<&str>) -> Result<Value> {
+    text.map_or(Ok(Value::Null), |text| {
+        serde_json::from_str(text).map_err(|error| TokenizerError::malformed(name, error))
+    })
+}
+
+/// A token given as a string or as an object with `content`.
+fn token_text<'a>(config: &'a Value, name: &str) -> Option<&'a str> {
+    let token = &config[name];
+    token.as_str().or_else(|| token["content"].as_str())
+}
+
+/// An id or a list of ids.
+fn ids(value: &Value) -> Vec<u32> {
+    let one = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value.as_array() {
+        Some(list) => list.iter().filter_map(one).collect(),
+        None => one(value).into_iter().collect(),
+    }
+}
+
+/// `chat_template` of the configuration: a text, or a list of named ones of which `default` is meant.
+fn config_template(config: &Value) -> Option<String> {
+    let template = &config["chat_template"];
+    if let Some(text) = template.as_str() {
+        return Some(text.to_owned());
+    }
+    let list = template.as_array()?;
+    let default = list.iter().find(|entry| entry["name"] == "default").or(list.first())?;
+    default["template"].as_str().map(str::to_owned)
+}

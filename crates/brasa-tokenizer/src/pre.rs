@@ -1,0 +1,230 @@
+//! The pre-tokenizers that `tokenizer.ggml.pre` names.
+//!
+//! The patterns are those of the models' own `tokenizer.json`. Where that is not public, they are llama.cpp's.
+
+use crate::Result;
+use crate::engine::{DigitGroups, Splitter};
+
+/// How byte-level pieces are cut, and what else a name implies.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent properties, set by name in one table")]
+pub struct Pre {
+    /// Cuts, in order; each is isolated from what surrounds it.
+    pub cuts: &'static [Cut],
+    /// Bytes are spelt in GPT-2's alphabet; otherwise spaces are `▁` and unknown characters `<0xHH>`.
+    pub byte_level: bool,
+    /// A piece that is a token is that token, whatever the merges say.
+    pub ignore_merges: bool,
+    /// BOS is added unless the file says otherwise.
+    pub add_bos: bool,
+    /// The text is composed (NFC) first.
+    pub compose: bool,
+}
+
+/// One cut.
+#[derive(Clone, Copy, Debug)]
+pub enum Cut {
+    Pattern(&'static str),
+    /// Threes from the right in runs of this class.
+    DigitGroups {
+        class: &'static str,
+        needs_word_end: bool,
+    },
+}
+
+use Cut::Pattern;
+
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const KIMI: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const WORDS_OF_DEEPSEEK3: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##;
+const WORDS_OF_SPARK: &str = r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+"##;
+const LETTERS_OF_DEEPSEEK: &str = r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+";
+
+const PLAIN: Pre =
+    Pre { cuts: &[Pattern(GPT2)], byte_level: true, ignore_merges: false, add_bos: false, compose: false };
+const LIKE_LLAMA3: Pre = Pre { cuts: &[Pattern(LLAMA3)], ..PLAIN };
+const LIKE_QWEN2: Pre = Pre { cuts: &[Pattern(QWEN2)], ..PLAIN };
+const SINGLE_DIGITS: Pre = Pre { cuts: &[Pattern(r"\p{N}"), Pattern(GPT2)], ..PLAIN };
+const NOT_POROS_MARKS: Pre = Pre { cuts: &[Pattern(r" ?[^(\s|.,!?…。，、।۔،)]+")], ..PLAIN };
+const LIKE_DEEPSEEK3: Pre = Pre {
+    cuts: &[Pattern(r"\p{N}{1,3}"), Pattern(r"[一-龥぀-ゟ゠-ヿ]+"), Pattern(WORDS_OF_DEEPSEEK3)],
+    ..PLAIN
+};
+const LINES_OF_SENTENCEPIECE: Pre = Pre { cuts: &[Pattern(r"[^\n]+|[\n]+")], byte_level: false, ..PLAIN };
+/// What `tokenizer.ggml.model` = `gemma4` implies.
+pub const GEMMA4: Pre = Pre { add_bos: true, ..LINES_OF_SENTENCEPIECE };
+
+/// The pre-tokenizer of a name; `None` for an unknown name.
+pub fn by_name(name: &str) -> Option<Pre> {
+    Some(match name {
+        "default" => Pre {
+            cuts: &[
+                Pattern(r"[\p{P}\$\+<=>\^~\|]+"),
+                Pattern(GPT2),
+                Pattern(r"\p{N}+"),
+                Pattern("[0-9][0-9][0-9]"),
+            ],
+            ..PLAIN
+        },
+        "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2"
+        | "jina-v5-nano" => Pre { ignore_merges: true, add_bos: true, ..LIKE_LLAMA3 },
+        "dbrx" | "smaug-bpe" | "chatglm-bpe" => LIKE_LLAMA3,
+        "glm4" | "glm5" => Pre { ignore_merges: true, ..LIKE_LLAMA3 },
+        "jais-2" => Pre {
+            cuts: &[Pattern(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}",
+            )],
+            ..PLAIN
+        },
+        "deepseek-llm" => Pre {
+            cuts: &[
+                Pattern(r"[\r\n]"),
+                Pattern(LETTERS_OF_DEEPSEEK),
+                Pattern(r"\s?[!-/:-~！-／：-～‘-‟　-。]+"),
+                Pattern(r"\s+$"),
+                Pattern(r"[一-龥ࠀ-一가-퟿]+"),
+                Pattern(r"\p{N}+"),
+            ],
+            ..PLAIN
+        },
+        "deepseek-coder" => Pre {
+            cuts: &[
+                Pattern(r"[\r\n]"),
+                Pattern(r"\s?\p{L}+"),
+                Pattern(r"\s?\p{P}+"),
+                Pattern(r"[一-龥ࠀ-一가-퟿]+"),
+                Pattern(r"\p{N}"),
+            ],
+            ..PLAIN
+        },
+        "deepseek-v3" | "hunyuan-dense" | "joyai-llm" | "hy_v4" => LIKE_DEEPSEEK3,
+        "spark2_5" => Pre {
+            cuts: &[
+                Pattern(r"\p{N}{1,3}"),
+                Pattern(r"[一-龥぀-ゟ゠-ヿ]+"),
+                Pattern(WORDS_OF_SPARK),
+                Pattern(r"\p{N}"),
+            ],
+            ..PLAIN
+        },
+        "youtu" => Pre {
+            cuts: &[
+                Pattern(r"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+"),
+                Pattern(
+                    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+                ),
+            ],
+            ignore_merges: true,
+            ..PLAIN
+        },
+        "falcon" => Pre {
+            cuts: &[Pattern(r"[\p{P}\$\+<=>\^~\|`]+"), Pattern(GPT2), Pattern("[0-9][0-9][0-9]")],
+            ..PLAIN
+        },
+        "starcoder" | "refact" | "smollm" | "codeshell" | "exaone" | "minerva-7b" | "mellum2" => {
+            SINGLE_DIGITS
+        }
+        "command-r" => Pre { compose: true, ..SINGLE_DIGITS },
+        "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "gigachat" | "jina-v2-es" | "jina-v2-de" | "a.x-4.0"
+        | "mellum" | "modern-bert" | "jina-v1-en" | "jina-v2-code" | "roberta-bpe" | "jais" | "trillion"
+        | "granite-docling" | "exaone4" => PLAIN,
+        "mpt" | "olmo" => Pre { compose: true, ..PLAIN },
+        "qwen2" | "deepseek-r1-qwen" | "kormo" | "f2llmv2" | "megrez" => Pre { compose: true, ..LIKE_QWEN2 },
+        "stablelm2" | "hunyuan" | "solar-open" | "grok-2" => LIKE_QWEN2,
+        "qwen35" => Pre { cuts: &[Pattern(QWEN35)], compose: true, ..PLAIN },
+        "poro-chat" | "bloom" | "gpt3-finnish" => NOT_POROS_MARKS,
+        "viking" => {
+            Pre { cuts: &[Pattern(r" ?[^(\s|.,!?…。，、।۔،)]+"), Pattern(r"\p{N}")], ..PLAIN }
+        }
+        "tekken" => Pre { cuts: &[Pattern(TEKKEN)], ignore_merges: true, add_bos: true, ..PLAIN },
+        "chameleon" => Pre {
+            cuts: &[
+                Pattern(r"<sentinel:[0-9]+>"),
+                Pattern(r"(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z"),
+                Pattern(r"([\t\n]|    |  )"),
+                Pattern(r"\p{N}"),
+                Pattern(r"[\p{P}!-/:-@\[-`{-~]"),
+                Pattern(GPT2),
+            ],
+            add_bos: true,
+            ..PLAIN
+        },
+        "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" => Pre { cuts: &[Pattern(GPT4O)], ..PLAIN },
+        "granite-embed-multi-97m" => Pre { cuts: &[Pattern(GPT4O)], ignore_merges: true, ..PLAIN },
+        "tiny_aya" | "cohere2moe" => {
+            Pre { cuts: &[Cut::DigitGroups { class: r"\d", needs_word_end: true }, Pattern(GPT4O)], ..PLAIN }
+        }
+        "kimi-k2" => Pre { cuts: &[Pattern(KIMI)], ..PLAIN },
+        "superbpe" => Pre {
+            cuts: &[Pattern(r"\p{N}+"), Cut::DigitGroups { class: r"\d", needs_word_end: false }],
+            ..PLAIN
+        },
+        "bailingmoe" | "bailingmoe2" | "llada-moe" => Pre {
+            cuts: &[Pattern(
+                r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
+            )],
+            ..PLAIN
+        },
+        "seed-coder" => Pre {
+            cuts: &[Pattern(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+",
+            )],
+            ..PLAIN
+        },
+        "ufakzeka" => Pre {
+            cuts: &[Pattern(
+                r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+            )],
+            ..PLAIN
+        },
+        "afmoe" => Pre {
+            cuts: &[
+                Cut::DigitGroups { class: r"\p{N}", needs_word_end: false },
+                Pattern(r"[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+"),
+                Pattern(WORDS_OF_DEEPSEEK3),
+            ],
+            ..PLAIN
+        },
+        "laguna" => Pre { cuts: &[Pattern(r"[^\n]+|[\n]+"), Pattern(QWEN2)], ..PLAIN },
+        "exaone-moe" => Pre {
+            cuts: &[Pattern(
+                r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
+            )],
+            ..PLAIN
+        },
+        "minicpm5" => Pre {
+            cuts: &[
+                Pattern(r"\p{N}{1,3}"),
+                Pattern(
+                    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+                ),
+            ],
+            ignore_merges: true,
+            ..PLAIN
+        },
+        "gemma4" | "granite-embed-multi-311m" => GEMMA4,
+        "sarvam-moe" => LINES_OF_SENTENCEPIECE,
+        "whitespace" => Pre { cuts: &[Pattern(r"\S+")], byte_level: false, ..PLAIN },
+        _ => return None,
+    })
+}
+
+impl Pre {
+    /// The cuts, compiled.
+    pub fn splitters(&self) -> Result<Vec<Splitter>> {
+        self.cuts
+            .iter()
+            .map(|cut| match cut {
+                Pattern(pattern) => Splitter::isolated(pattern),
+                Cut::DigitGroups { class, needs_word_end } => {
+                    Ok(Splitter::Digits(DigitGroups::new(class, *needs_word_end)?))
+                }
+            })
+            .collect()
+    }
+}

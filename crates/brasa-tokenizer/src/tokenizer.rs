@@ -1,0 +1,210 @@
+use std::borrow::Cow;
+use std::sync::{PoisonError, RwLock};
+
+use tokenizers::{Encoding, InputSequence};
+
+use crate::decode::{DecodeStream, Decoder};
+use crate::engine::Engine;
+use crate::special::SpecialTokens;
+use crate::vocabulary::Vocabulary;
+use crate::{Result, TokenizerError};
+
+/// Whether the model's own specials go around a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddSpecial {
+    /// BOS in front, EOS behind, or whatever else the model was trained with. A text that already begins with BOS
+    /// (see [`ParseSpecial`]) gets no second one.
+    AsModel,
+    /// Nothing is added.
+    No,
+}
+
+/// Whether the text may name control tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParseSpecial {
+    /// `<|im_end|>` in the text is the control token: right for a rendered chat template.
+    Yes,
+    /// `<|im_end|>` in the text is nine characters: right for text from outside.
+    No,
+}
+
+/// Text to token ids and back, for one model.
+pub struct Tokenizer {
+    /// Locked because whether special tokens are parsed is a state of the pipeline; readers of one mind share it.
+    engine: RwLock<Engine>,
+    vocabulary: Vocabulary,
+    decoder: Decoder,
+    special: SpecialTokens,
+    prefix: Vec<u32>,
+    suffix: Vec<u32>,
+    chat_template: Option<String>,
+}
+
+/// What the readers of the containers hand over.
+pub(crate) struct Parts {
+    pub engine: Engine,
+    pub vocabulary: Vocabulary,
+    pub decoder: Decoder,
+    pub special: SpecialTokens,
+    /// `None`: find out from the post-processor.
+    pub around: Option<(Vec<u32>, Vec<u32>)>,
+    pub chat_template: Option<String>,
+}
+
+impl Tokenizer {
+    pub(crate) fn new(mut parts: Parts) -> Result<Self> {
+        let (prefix, suffix) = match parts.around {
+            Some(around) => around,
+            None => added_around(&parts.engine)?,
+        };
+        parts.engine.set_encode_special_tokens(true);
+        Ok(Self {
+            engine: RwLock::new(parts.engine),
+            vocabulary: parts.vocabulary,
+            decoder: parts.decoder,
+            special: parts.special,
+            prefix,
+            suffix,
+            chat_template: parts.chat_template,
+        })
+    }
+
+    /// The ids of `text`.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Encode`], when a pattern of the tokenizer fails on this text.
+    pub fn encode(&self, text: &str, add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>> {
+        let ids = self.encode_plain(text, parse)?;
+        if add == AddSpecial::No {
+            return Ok(ids);
+        }
+        let doubled = parse == ParseSpecial::Yes
+            && self.special.bos.is_some_and(|bos| self.prefix == [bos] && ids.first() == Some(&bos));
+        let prefix: &[u32] = if doubled { &[] } else { &self.prefix };
+        Ok([prefix, &ids, &self.suffix].concat())
+    }
+
+    /// The ids of `text`, which need not be UTF-8: what is not becomes U+FFFD first.
+    ///
+    /// # Errors
+    ///
+    /// As [`encode`](Self::encode).
+    pub fn encode_bytes(&self, text: &[u8], add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>> {
+        self.encode(&String::from_utf8_lossy(text), add, parse)
+    }
+
+    /// The text of `ids`; `skip_special` leaves control tokens out.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::UnknownId`].
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        let mut stream = self.decode_stream(skip_special);
+        let mut text = String::new();
+        for id in ids {
+            text.push_str(&stream.push(*id)?);
+        }
+        text.push_str(&stream.finish());
+        Ok(text)
+    }
+
+    /// Decodes ids as they are generated; see [`DecodeStream`].
+    pub fn decode_stream(&self, skip_special: bool) -> DecodeStream<'_> {
+        DecodeStream::new(&self.decoder, &self.vocabulary, skip_special)
+    }
+
+    /// The bytes that a token adds inside a text; not always whole characters.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::UnknownId`].
+    pub fn piece_bytes(&self, id: u32) -> Result<Cow<'_, [u8]>> {
+        let size = self.vocabulary.len();
+        let token = self.vocabulary.text(id).ok_or(TokenizerError::UnknownId { id, size })?;
+        Ok(self.decoder.bytes(token, self.vocabulary.kind(id), false))
+    }
+
+    /// [`piece_bytes`](Self::piece_bytes) as text; what is not whole characters shows as U+FFFD.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::UnknownId`].
+    pub fn piece(&self, id: u32) -> Result<String> {
+        Ok(String::from_utf8_lossy(&self.piece_bytes(id)?).into_owned())
+    }
+
+    /// The id of a token as its file spells it: `Ġthe`, `<|im_end|>`.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.engine.read().unwrap_or_else(PoisonError::into_inner).token_to_id(token)
+    }
+
+    /// All tokens.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// BOS, EOS and the tokens that end generation.
+    pub fn special_tokens(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    /// Whether generation ends at this token.
+    pub fn is_end_of_generation(&self, id: u32) -> bool {
+        self.special.end_of_generation.binary_search(&id).is_ok()
+    }
+
+    /// What [`AddSpecial::AsModel`] puts before and after a text.
+    pub fn added_around(&self) -> (&[u32], &[u32]) {
+        (&self.prefix, &self.suffix)
+    }
+
+    /// The Jinja source of the checkpoint's chat template.
+    pub fn chat_template_source(&self) -> Option<&str> {
+        self.chat_template.as_deref()
+    }
+
+    fn encode_plain(&self, text: &str, parse: ParseSpecial) -> Result<Vec<u32>> {
+        let as_text = parse == ParseSpecial::No;
+        {
+            let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
+            if engine.get_encode_special_tokens() == as_text {
+                return Ok(run(&engine, text, false)?.get_ids().to_vec());
+            }
+        }
+        let mut engine = self.engine.write().unwrap_or_else(PoisonError::into_inner);
+        engine.set_encode_special_tokens(as_text);
+        Ok(run(&engine, text, false)?.get_ids().to_vec())
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Tokenizer")
+            .field("tokens", &self.vocabulary.len())
+            .field("decoder", &self.decoder)
+            .field("special", &self.special)
+            .field("prefix", &self.prefix)
+            .field("suffix", &self.suffix)
+            .finish_non_exhaustive()
+    }
+}
+
+fn run(engine: &Engine, text: &str, add_special: bool) -> Result<Encoding> {
+    engine
+        .encode_fast(InputSequence::from(text), add_special)
+        .map_err(|error| TokenizerError::Encode { length_bytes: text.len(), reason: error.to_string() })
+}
+
+/// What the post-processor puts around a text, found by giving it one.
+fn added_around(engine: &Engine) -> Result<(Vec<u32>, Vec<u32>)> {
+    let plain = run(engine, "a", false)?;
+    let around = run(engine, "a", true)?;
+    let (plain, around) = (plain.get_ids(), around.get_ids());
+    let at = (0..=around.len().saturating_sub(plain.len()))
+        .find(|at| !plain.is_empty() && around[*at..].starts_with(plain));
+    Ok(match at {
+        Some(at) => (around[..at].to_vec(), around[at + plain.len()..].to_vec()),
+        None => (around.to_vec(), Vec::new()),
+    })
+}
