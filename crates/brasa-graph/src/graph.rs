@@ -1,7 +1,11 @@
 //! A graph: weights, caches, and nodes in the order they run.
 
+use std::ops::Range;
+
 use crate::weight::cache_groups;
-use crate::{CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Op, Value, ValueId, Weight, WeightId};
+use crate::{
+    CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Op, Value, ValueId, ValueKind, Weight, WeightId,
+};
 
 /// Names a node of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -29,6 +33,17 @@ pub struct Graph {
     pub(crate) weights: Vec<Weight>,
     pub(crate) caches: Vec<CacheSpec>,
     pub(crate) outputs: Vec<ValueId>,
+}
+
+/// A value as a window of another's rows: row *r* begins at element `r · row_stride + elements.start` of `root`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The value that owns the memory; the value itself where it is no view.
+    pub root: ValueId,
+    /// Elements of each of the root's rows.
+    pub elements: Range<usize>,
+    /// Elements from one row of the root to the next.
+    pub row_stride: usize,
 }
 
 impl Graph {
@@ -75,6 +90,35 @@ impl Graph {
             }
         }
         unreachable!("{id:?} is not a cache of this graph, which has {}", self.caches.len())
+    }
+
+    /// Where the elements of `id` lie: views are followed to the value whose memory they share.
+    pub fn view(&self, id: ValueId) -> View {
+        let row_elements = |id| self.value(id).shape.row_elements().unwrap_or(1);
+        let (mut root, mut start) = (id, 0);
+        while let ValueKind::Temporary(node) = self.value(root).kind {
+            let node = &self.nodes[node.0 as usize];
+            match &node.op {
+                Op::Slice(slice) => start += slice.start,
+                Op::Reshape(_) => {}
+                _ => break,
+            }
+            root = node.inputs[0];
+        }
+        View { root, elements: start..start + row_elements(id), row_stride: row_elements(root) }
+    }
+
+    /// The node that makes a value; none for inputs and weights.
+    pub fn producer(&self, id: ValueId) -> Option<NodeId> {
+        match self.value(id).kind {
+            ValueKind::Temporary(node) => Some(node),
+            _ => None,
+        }
+    }
+
+    /// The node that `id` names.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
     }
 
     /// What a program returns: for a language model the logits, `[Outs, vocab_size]`.

@@ -10,6 +10,7 @@
 
 mod builder;
 mod error;
+pub mod fuse;
 mod graph;
 pub mod op;
 mod value;
@@ -17,14 +18,16 @@ mod weight;
 
 pub mod device;
 pub mod reference;
+mod schedule;
 pub mod step;
 mod step_rules;
 pub mod testing;
 
 pub use builder::Builder;
 pub use error::GraphError;
-pub use graph::{Graph, Node, NodeId};
+pub use graph::{Graph, Node, NodeId, View};
 pub use op::Op;
+pub use schedule::{Fused, Item, Schedule};
 pub use step_rules::StepRules;
 pub use value::{DType, Dim, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
 pub use weight::{CacheGroup, CacheId, CacheSpec, GroupId, Weight, WeightId, WeightPart};

@@ -1,5 +1,7 @@
 //! The reference device as an engine sees it: steps, segments, pages, refusals.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 

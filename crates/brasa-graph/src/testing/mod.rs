@@ -1,11 +1,24 @@
-//! What tests of devices, models and engines share: random numbers, weights, steps and sequences.
+//! What tests of devices, models and engines share: random numbers, weights, steps, sequences, and the checks of
+//! a device against the reference.
 //!
-//! Nothing here is used outside tests, but it is public so that every crate tests against the same things.
+//! Nothing here is used outside tests, but it is public so that every crate tests against the same things:
+//!
+//! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
+//! - [`pattern_case`] makes a case of each fused operation on random shapes;
+//! - [`random_case`] makes a random graph.
 
+mod case;
+mod compare;
+mod patterns;
 mod random;
+mod random_graph;
 mod sequences;
 
+pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
+pub use compare::{Comparison, Tolerance, compare};
+pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
+pub use random_graph::random_case;
 pub use sequences::Sequences;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};

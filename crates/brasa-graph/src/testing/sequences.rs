@@ -13,7 +13,7 @@ use crate::step::{BlockTable, Outs, PAGE_POSITIONS, PageId, Segment, SequenceId}
 pub struct Sequences {
     groups: Vec<CacheGroup>,
     pages_used: Vec<usize>,
-    sequences: BTreeMap<SequenceId, Sequence>,
+    known: BTreeMap<SequenceId, Sequence>,
 }
 
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Sequences {
     /// No sequence yet, over a pool that nothing else uses.
     pub fn new(pool: &dyn KvPool) -> Self {
         let groups = pool.spec().groups.clone();
-        Self { pages_used: vec![0; groups.len()], groups, sequences: BTreeMap::new() }
+        Self { pages_used: vec![0; groups.len()], groups, known: BTreeMap::new() }
     }
 
     /// A segment that appends `tokens` to sequence `id`, its pages reserved in `pool`.
@@ -41,7 +41,7 @@ impl Sequences {
         tokens: &[u32],
         outs: Outs,
     ) -> Result<Segment, DeviceError> {
-        let sequence = self.sequences.entry(SequenceId(id)).or_default();
+        let sequence = self.known.entry(SequenceId(id)).or_default();
         sequence.pages.resize(self.groups.len(), BlockTable::new());
         let first_index = sequence.rows;
         sequence.rows += tokens.len();
@@ -66,7 +66,7 @@ impl Sequences {
 
     /// Forgets all but the first `rows` rows of sequence `id`.
     pub fn truncate(&mut self, id: u64, rows: usize) {
-        if let Some(sequence) = self.sequences.get_mut(&SequenceId(id)) {
+        if let Some(sequence) = self.known.get_mut(&SequenceId(id)) {
             sequence.rows = sequence.rows.min(rows);
         }
     }

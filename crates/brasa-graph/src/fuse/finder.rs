@@ -1,0 +1,167 @@
+//! Walking a graph from value to value.
+
+use std::ops::Range;
+
+use super::Fusion;
+use crate::op::{Binary, Unary};
+use crate::{Graph, Node, NodeId, Op, ValueId, ValueKind};
+
+/// What a pattern has found.
+pub(crate) struct Match {
+    /// Who plays which part.
+    pub fusion: Fusion,
+    /// All nodes that belong to it, in any order, views in between included.
+    pub nodes: Vec<NodeId>,
+    /// Values that may be used outside.
+    pub outputs: Vec<ValueId>,
+}
+
+/// A norm within a fused operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// Its weight; `None` for a norm without one.
+    pub w: Option<ValueId>,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// Outputs of a linear layer within a fused operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Projection {
+    /// The weight `[N, K]`.
+    pub w: ValueId,
+    /// Rows of the weight (and elements of the bias) that are meant: all, or a part of a stacked weight.
+    pub rows: Range<usize>,
+    /// Added to the product: a weight `[N]`.
+    pub bias: Option<ValueId>,
+}
+
+/// A graph with the users of each value.
+pub(crate) struct Finder<'a> {
+    graph: &'a Graph,
+    users: Vec<Vec<NodeId>>,
+    outputs: Vec<bool>,
+}
+
+impl<'a> Finder<'a> {
+    pub(crate) fn new(graph: &'a Graph) -> Self {
+        let mut users = vec![Vec::new(); graph.values().len()];
+        for (number, node) in graph.nodes().iter().enumerate() {
+            for input in &node.inputs {
+                let users: &mut Vec<NodeId> = &mut users[input.0 as usize];
+                if users.last() != Some(&NodeId(number as u32)) {
+                    users.push(NodeId(number as u32));
+                }
+            }
+        }
+        let mut outputs = vec![false; graph.values().len()];
+        for output in graph.outputs() {
+            outputs[output.0 as usize] = true;
+        }
+        Self { graph, users, outputs }
+    }
+
+    pub(crate) fn graph(&self) -> &'a Graph {
+        self.graph
+    }
+
+    /// Nodes that read a value, in order.
+    pub(crate) fn users(&self, value: ValueId) -> &[NodeId] {
+        &self.users[value.0 as usize]
+    }
+
+    /// True where the graph returns the value.
+    pub(crate) fn is_output(&self, value: ValueId) -> bool {
+        self.outputs[value.0 as usize]
+    }
+
+    /// The only reader of a value that the graph does not return.
+    pub(super) fn sole_user(&self, value: ValueId) -> Option<NodeId> {
+        match self.users(value) {
+            &[user] if !self.is_output(value) => Some(user),
+            _ => None,
+        }
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> &'a Node {
+        self.graph.node(id)
+    }
+
+    /// The node that makes a value.
+    pub(super) fn maker(&self, value: ValueId) -> Option<(NodeId, &'a Node)> {
+        let id = self.graph.producer(value)?;
+        Some((id, self.graph.node(id)))
+    }
+
+    /// The maker of the value behind a chain of views; the views' nodes are added to `nodes`.
+    pub(super) fn maker_behind_views(
+        &self,
+        mut value: ValueId,
+        nodes: &mut Vec<NodeId>,
+    ) -> Option<(NodeId, &'a Node)> {
+        loop {
+            let (id, node) = self.maker(value)?;
+            if !node.op.is_view() {
+                return Some((id, node));
+            }
+            nodes.push(id);
+            value = node.inputs[0];
+        }
+    }
+
+    /// The value is a weight.
+    pub(super) fn is_weight(&self, value: ValueId) -> bool {
+        matches!(self.graph.value(value).kind, ValueKind::Weight(_))
+    }
+
+    /// Both values have the same shape.
+    pub(super) fn same_shape(&self, a: ValueId, b: ValueId) -> bool {
+        self.graph.value(a).shape == self.graph.value(b).shape
+    }
+
+    /// The linear layer, with its bias where one is added, whose outputs (or a range of them) `value` views.
+    /// Returns its operand and what it multiplies with; adds its nodes to `nodes`.
+    pub(super) fn projection(
+        &self,
+        value: ValueId,
+        nodes: &mut Vec<NodeId>,
+    ) -> Option<(ValueId, Projection)> {
+        let view = self.graph.view(value);
+        let (mut id, mut node) = self.maker_behind_views(value, nodes)?;
+        let mut bias = None;
+        if node.op == Op::Binary(Binary::Add)
+            && self.is_weight(node.inputs[1])
+            && self.graph.value(node.inputs[1]).shape.rank() == 1
+        {
+            bias = Some(node.inputs[1]);
+            nodes.push(id);
+            (id, node) = self.maker(node.inputs[0])?;
+        }
+        let (Op::Linear(_), &[x, w]) = (&node.op, &node.inputs[..]) else { return None };
+        if self.graph.value(x).shape.rank() != 2 {
+            return None;
+        }
+        nodes.push(id);
+        Some((x, Projection { w, rows: view.elements, bias }))
+    }
+
+    /// `act(x)` where a node is one of the activations of gated layers.
+    pub(super) fn activation(&self, value: ValueId) -> Option<(NodeId, Unary, ValueId)> {
+        match self.maker(value)? {
+            (
+                id,
+                Node {
+                    op: Op::Unary(act @ (Unary::Silu | Unary::GeluTanh | Unary::GeluErf)), inputs, ..
+                },
+            ) => Some((id, *act, inputs[0])),
+            _ => None,
+        }
+    }
+
+    /// The RMS norm that makes a value: node, operand, norm.
+    pub(super) fn rms_norm(&self, value: ValueId) -> Option<(NodeId, ValueId, Norm)> {
+        let (id, node) = self.maker(value)?;
+        let Op::RmsNorm(norm) = node.op else { return None };
+        Some((id, node.inputs[0], Norm { w: node.inputs.get(1).copied(), eps: norm.eps }))
+    }
+}

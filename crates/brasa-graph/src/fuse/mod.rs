@@ -1,0 +1,75 @@
+//! Fused operations: one file per pattern, each defined by the primitives it replaces.
+//!
+//! A pattern is found from one of its nodes, its *anchor*, by walking to the makers and users of values. Views
+//! (slice, reshape) in between are walked through and belong to the match. What a pattern finds is a proposal:
+//! [`Schedule::new`](crate::Schedule::new) refuses it where a value inside is needed outside, where a node is
+//! already taken, or where its nodes cannot run one after the other. So a pattern only says what belongs together.
+
+mod finder;
+mod gate_up_activation;
+mod linear_residual;
+mod logits_argmax;
+mod norm_linear;
+mod qk_norm_rope_cache_write;
+mod router_experts;
+
+pub(crate) use finder::{Finder, Match};
+pub use finder::{Norm, Projection};
+pub use gate_up_activation::GateUpActivation;
+pub use linear_residual::{LinearResidual, LinearResidualNorm};
+pub use logits_argmax::LogitsArgmax;
+pub use norm_linear::NormLinear;
+pub use qk_norm_rope_cache_write::QkNormRopeCacheWrite;
+pub use router_experts::RouterExperts;
+
+use crate::NodeId;
+
+macro_rules! patterns {
+    ($($name:ident = $label:literal),* $(,)?) => {
+        /// The name of a fused operation: what a device declares that it runs.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs)]
+        pub enum Pattern { $($name),* }
+
+        /// A fused operation: who plays which part.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum Fusion { $($name($name)),* }
+
+        impl Pattern {
+            /// All patterns, in an order in which all of them find something to do.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Its name in printed schedules.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$name => $label),* }
+            }
+
+            /// The match anchored at `node`, if there is one.
+            pub(crate) fn find(self, finder: &Finder, node: NodeId) -> Option<Match> {
+                match self { $(Self::$name => $name::find(finder, node)),* }
+            }
+        }
+
+        impl Fusion {
+            /// Which pattern it is.
+            pub fn pattern(&self) -> Pattern {
+                match self { $(Self::$name(_) => Pattern::$name),* }
+            }
+        }
+
+        $(impl From<$name> for Fusion {
+            fn from(fusion: $name) -> Self { Self::$name(fusion) }
+        })*
+    };
+}
+
+patterns! {
+    RouterExperts = "router_experts",
+    GateUpActivation = "gate_up_activation",
+    QkNormRopeCacheWrite = "qk_norm_rope_cache_write",
+    LogitsArgmax = "logits_argmax",
+    LinearResidualNorm = "linear_residual_norm",
+    LinearResidual = "linear_residual",
+    NormLinear = "norm_linear",
+}

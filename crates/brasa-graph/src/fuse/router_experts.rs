@@ -1,0 +1,134 @@
+//! A mixture of experts, from the router's logits to the sum.
+
+use super::{Finder, Match};
+use crate::op::{Binary, Reduce, ReduceFn, RouterTopK, Unary};
+use crate::{NodeId, Op, ValueId};
+
+/// `router_topk → expert_linear (gate, up) → act · mul → expert_linear (down) → · weights → sum`.
+///
+/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (act(x·Wg[e_j]ᵀ) · (x·Wu[e_j]ᵀ)) · Wd[e_j]ᵀ`, `e` and `weights` as
+/// [`RouterTopK`] gives them, `c` and `s` where the model has them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouterExperts {
+    /// Router logits, `[R, X]`.
+    pub logits: ValueId,
+    /// How experts are chosen.
+    pub router: RouterTopK,
+    /// `s`: a scale per expert, a weight `[X]` (Gemma 4).
+    pub expert_scales: Option<ValueId>,
+    /// `c`: a factor of all weights.
+    pub scale: Option<f32>,
+    /// What the experts read, `[R, K]`.
+    pub x: ValueId,
+    /// Gate weights, `[X, F, K]`.
+    pub gate: ValueId,
+    /// Up weights, `[X, F, K]`.
+    pub up: ValueId,
+    /// SiLU or GELU, of the gate.
+    pub activation: Unary,
+    /// Down weights, `[X, D, F]`.
+    pub down: ValueId,
+    /// The weighted sum, `[R, D]`.
+    pub y: ValueId,
+}
+
+impl RouterExperts {
+    /// Anchored at the sum over the experts.
+    pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
+        let Op::Reduce(Reduce { function: ReduceFn::Sum, axis: 1 }) = finder.node(anchor).op else {
+            return None;
+        };
+        let mut nodes = vec![anchor];
+        let (id, weighted) = finder.maker(finder.node(anchor).inputs[0])?;
+        // The product has the shape of its first operand, so the weights, `[R, k, 1]`, are the second.
+        let (Op::Binary(Binary::Mul), &[experts_y, weights]) = (&weighted.op, &weighted.inputs[..]) else {
+            return None;
+        };
+        let per_expert = finder.graph().value(weights).shape.inner()?;
+        if !matches!(per_expert[..], [_, 1]) {
+            return None;
+        }
+        nodes.push(id);
+        let (experts, down, h) = expert_linear(finder, experts_y, &mut nodes)?;
+        let (id, product) = finder.maker(h)?;
+        let (Op::Binary(Binary::Mul), &[a, b]) = (&product.op, &product.inputs[..]) else { return None };
+        nodes.push(id);
+        let (activated, up) = if finder.activation(a).is_some() { (a, b) } else { (b, a) };
+        let (id, activation, gate) = finder.activation(activated)?;
+        nodes.push(id);
+        let (gate_experts, gate, x) = expert_linear(finder, gate, &mut nodes)?;
+        let (up_experts, up, up_x) = expert_linear(finder, up, &mut nodes)?;
+        if [gate_experts, up_experts] != [experts; 2] || x != up_x {
+            return None;
+        }
+        let (id, router) = finder.maker(experts)?;
+        let Op::RouterTopK(top_k) = router.op else { return None };
+        nodes.push(id);
+        let (expert_scales, scale) = weight_chain(finder, weights, &router.outputs, &mut nodes)?;
+        let fusion = Self {
+            logits: router.inputs[0],
+            router: top_k,
+            expert_scales,
+            scale,
+            x,
+            gate,
+            up,
+            activation,
+            down,
+            y: finder.node(anchor).outputs[0],
+        };
+        let outputs = vec![fusion.y];
+        let shared_input = finder.graph().value(fusion.x).shape.rank() == 2;
+        shared_input.then_some(Match { fusion: fusion.into(), nodes, outputs })
+    }
+}
+
+/// The expert layer that makes `value`: experts, weight, operand.
+fn expert_linear(
+    finder: &Finder,
+    value: ValueId,
+    nodes: &mut Vec<NodeId>,
+) -> Option<(ValueId, ValueId, ValueId)> {
+    let (id, node) = finder.maker_behind_views(value, nodes)?;
+    let (Op::ExpertLinear(_), &[x, experts, w]) = (&node.op, &node.inputs[..]) else { return None };
+    nodes.push(id);
+    Some((experts, w, x))
+}
+
+/// From the weights as they are applied back to the router: views, a factor and a scale per expert on the way, in any
+/// order, each at most once.
+fn weight_chain(
+    finder: &Finder,
+    mut value: ValueId,
+    router: &[ValueId],
+    nodes: &mut Vec<NodeId>,
+) -> Option<(Option<ValueId>, Option<f32>)> {
+    let (mut expert_scales, mut scale) = (None, None);
+    loop {
+        if value == router[1] {
+            return Some((expert_scales, scale));
+        }
+        let (id, node) = finder.maker(value)?;
+        nodes.push(id);
+        match (&node.op, &node.inputs[..]) {
+            (Op::Reshape(_), &[x]) => value = x,
+            (Op::Unary(Unary::Scale(c)), &[x]) if scale.is_none() => {
+                (value, scale) = (x, Some(*c));
+            }
+            (Op::Binary(Binary::Mul), &[a, b]) if expert_scales.is_none() && finder.same_shape(a, b) => {
+                let gathered = |value| {
+                    let (id, node) = finder.maker(value)?;
+                    let (Op::Gather(_), &[table, indices]) = (&node.op, &node.inputs[..]) else {
+                        return None;
+                    };
+                    (indices == router[0]).then_some((id, table))
+                };
+                let ((id, table), rest) =
+                    gathered(b).map(|found| (found, a)).or_else(|| Some((gathered(a)?, b)))?;
+                nodes.push(id);
+                (value, expert_scales) = (rest, Some(table));
+            }
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The order of work: nodes, some of them grouped into fused operations.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::fuse::{Finder, Fusion, Match, Pattern};
+use crate::op::{Attention, CacheWrite, KvSource};
+use crate::{Graph, NodeId, Op, ValueId};
+
+/// What is run, in order. Every node of the graph is in exactly one item.
+///
+/// Views are items too; they cost nothing, because their operand's memory is theirs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    items: Vec<Item>,
+}
+
+/// One entry of a schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// One node.
+    Single(NodeId),
+    /// Several nodes, run as one operation.
+    Fused(Fused),
+}
+
+/// Several nodes, run as one operation. *It is the sequence of its nodes*: that is its definition, its
+/// documentation, what runs where no kernel takes it, and what it is tested against.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fused {
+    /// Which pattern, and who plays which part in it.
+    pub fusion: Fusion,
+    /// The nodes, in the graph's order.
+    pub nodes: Vec<NodeId>,
+    /// Values that come from outside, weights included, in order of first use.
+    pub inputs: Vec<ValueId>,
+    /// Values that are used outside. All others made by the nodes need no memory.
+    pub outputs: Vec<ValueId>,
+}
+
+impl Schedule {
+    /// Groups the nodes of `graph` by `patterns`; where two would take the same node, the earlier pattern has it.
+    ///
+    /// Only nodes that can run one after the other are grouped, and only values that nothing outside needs
+    /// disappear inside.
+    pub fn new(graph: &Graph, patterns: &[Pattern]) -> Self {
+        let mut groups = Groups::new(graph);
+        let finder = Finder::new(graph);
+        for &pattern in patterns {
+            for node in 0..graph.nodes().len() {
+                if let Some(found) = pattern.find(&finder, NodeId(node as u32)) {
+                    groups.accept(&finder, found);
+                }
+            }
+        }
+        groups.schedule()
+    }
+
+    /// The items, in the order they run.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+}
+
+impl Item {
+    /// The nodes of the item, in the graph's order.
+    pub fn nodes(&self) -> &[NodeId] {
+        match self {
+            Self::Single(node) => std::slice::from_ref(node),
+            Self::Fused(fused) => &fused.nodes,
+        }
+    }
+}
+
+/// Nodes that belong together, and what must run before what.
+struct Groups<'a> {
+    graph: &'a Graph,
+    /// Nodes that must have run before each node: makers of operands, and earlier users of the same cache.
+    before: Vec<Vec<usize>>,
+    /// The group of each node: a fused item's number, none for a node of its own.
+    group: Vec<Option<usize>>,
+    fused: Vec<Fused>,
+}
+
+impl<'a> Groups<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let nodes = graph.nodes().len();
+        Self { graph, before: dependencies(graph), group: vec![None; nodes], fused: Vec::new() }
+    }
+
+    /// Takes a match in, unless its nodes are taken, its inner values are needed outside, or its nodes cannot run
+    /// one after the other.
+    fn accept(&mut self, finder: &Finder, found: Match) {
+        let Match { fusion, mut nodes, outputs } = found;
+        nodes.sort_unstable();
+        nodes.dedup();
+        if nodes.len() < 2 || nodes.iter().any(|node| self.group[node.0 as usize].is_some()) {
+            return;
+        }
+        let inside = |node: &NodeId| nodes.binary_search(node).is_ok();
+        let needed = |&value: &ValueId| finder.is_output(value) || !finder.users(value).iter().all(inside);
+        let made = || nodes.iter().flat_map(|&node| &self.graph.node(node).outputs).copied();
+        if made().any(|value| needed(&value) && !outputs.contains(&value)) {
+            return;
+        }
+        let mut inputs: Vec<ValueId> = Vec::new();
+        for &value in nodes.iter().flat_map(|&node| &self.graph.node(node).inputs) {
+            let outside = self.graph.producer(value).is_none_or(|node| !inside(&node));
+            if outside && !inputs.contains(&value) {
+                inputs.push(value);
+            }
+        }
+        let outputs = made().filter(needed).collect();
+        let number = self.fused.len();
+        for node in &nodes {
+            self.group[node.0 as usize] = Some(number);
+        }
+        self.fused.push(Fused { fusion, nodes, inputs, outputs });
+        if self.order().is_none() {
+            let refused = self.fused.pop().expect("pushed above");
+            for node in refused.nodes {
+                self.group[node.0 as usize] = None;
+            }
+        }
+    }
+
+    /// The groups' first nodes in an order that respects what must run before what; none where there is no order.
+    ///
+    /// Among those that may run, the one whose last node comes first in the graph: so a fused item runs where its
+    /// last node stood, and nothing moves without need.
+    fn order(&self) -> Option<Vec<usize>> {
+        let head = |node: usize| self.group[node].map_or(node, |g| self.fused[g].nodes[0].0 as usize);
+        let members = |head: usize| match self.group[head] {
+            Some(g) => self.fused[g].nodes.iter().map(|node| node.0 as usize).collect(),
+            None => vec![head],
+        };
+        let nodes = self.graph.nodes().len();
+        let mut waiting = vec![0; nodes];
+        let mut after = vec![Vec::new(); nodes];
+        let heads: Vec<usize> = (0..nodes).filter(|&node| head(node) == node).collect();
+        for node in 0..nodes {
+            for &earlier in &self.before[node] {
+                if head(earlier) != head(node) {
+                    waiting[head(node)] += 1;
+                    after[head(earlier)].push(head(node));
+                }
+            }
+        }
+        let key = |head: usize| Reverse((members(head).last().copied(), head));
+        let mut ready: BinaryHeap<_> =
+            heads.iter().filter(|&&head| waiting[head] == 0).map(|&head| key(head)).collect();
+        let mut order = Vec::with_capacity(heads.len());
+        while let Some(Reverse((_, head))) = ready.pop() {
+            order.push(head);
+            for &next in &after[head] {
+                waiting[next] -= 1;
+                if waiting[next] == 0 {
+                    ready.push(key(next));
+                }
+            }
+        }
+        (order.len() == heads.len()).then_some(order)
+    }
+
+    fn schedule(mut self) -> Schedule {
+        let order = self.order().expect("every accepted group leaves an order");
+        let mut fused: Vec<Option<Fused>> = std::mem::take(&mut self.fused).into_iter().map(Some).collect();
+        let item = |head: usize| match self.group[head] {
+            Some(g) => Item::Fused(fused[g].take().expect("one head a group")),
+            None => Item::Single(NodeId(head as u32)),
+        };
+        Schedule { items: order.into_iter().map(item).collect() }
+    }
+}
+
+/// For each node, those that must have run before it.
+fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
+    let mut last_write: Vec<Option<usize>> = vec![None; graph.caches.len()];
+    let mut reads_since: Vec<Vec<usize>> = vec![Vec::new(); graph.caches.len()];
+    let mut before = Vec::with_capacity(graph.nodes().len());
+    for (number, node) in graph.nodes().iter().enumerate() {
+        let makers = node.inputs.iter().filter_map(|&value| graph.producer(value));
+        let mut earlier: Vec<usize> = makers.map(|maker| maker.0 as usize).collect();
+        match node.op {
+            Op::CacheWrite(CacheWrite { cache }) => {
+                let cache = cache.0 as usize;
+                earlier.append(&mut reads_since[cache]);
+                earlier.extend(last_write[cache].replace(number));
+            }
+            Op::Attention(Attention { source: KvSource::Cache(cache), .. }) => {
+                reads_since[cache.0 as usize].push(number);
+                earlier.extend(last_write[cache.0 as usize]);
+            }
+            _ => {}
+        }
+        earlier.sort_unstable();
+        earlier.dedup();
+        before.push(earlier);
+    }
+    before
+}

@@ -1,0 +1,199 @@
+//! Every fused operation on random shapes.
+
+use crate::device::Backend;
+use crate::fuse::Pattern;
+use crate::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
+use crate::{CacheSpec, Item, Schedule, ValueId};
+
+use super::{Case, CaseBuilder, MakeWeight, Tolerance, check};
+
+/// A case with one instance of `pattern`, its shapes and variants drawn from `seed`.
+///
+/// Inner widths are multiples of 32, so that block formats fit; 256 in every fourth case, for super-blocks.
+///
+/// # Panics
+///
+/// Where the pattern is not found in the case: a bug of this crate.
+pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Case {
+    let case = Case::new(pattern.name(), seed, make_weight, |b| match pattern {
+        Pattern::NormLinear => norm_linear(b),
+        Pattern::QkNormRopeCacheWrite => qk_norm_rope_cache_write(b),
+        Pattern::LinearResidual | Pattern::LinearResidualNorm => linear_residual(b, pattern),
+        Pattern::GateUpActivation => gate_up_activation(b),
+        Pattern::RouterExperts => router_experts(b),
+        Pattern::LogitsArgmax => logits_argmax(b),
+    });
+    let schedule = Schedule::new(&case.graph, &[pattern]);
+    let fused = |item: &&Item| matches!(item, Item::Fused(fused) if fused.fusion.pattern() == pattern);
+    assert_eq!(schedule.items().iter().filter(fused).count(), 1, "{pattern:?} in its case, seed {seed}");
+    case
+}
+
+/// Runs `pattern` on `device` against its definition, for each of `seeds`.
+///
+/// `adjust` sets what the case leaves open: precision, type of keys and values, steps.
+///
+/// # Panics
+///
+/// As [`check`].
+pub fn check_pattern(
+    device: &dyn Backend,
+    pattern: Pattern,
+    seeds: std::ops::Range<u64>,
+    make_weight: &MakeWeight,
+    tolerance: Tolerance,
+    adjust: impl Fn(&mut Case),
+) {
+    for seed in seeds {
+        let mut case = pattern_case(pattern, seed, make_weight);
+        adjust(&mut case);
+        check(device, &case, tolerance);
+    }
+}
+
+fn width(b: &mut CaseBuilder) -> usize {
+    if b.random.below(4) == 0 { 256 } else { 32 * (1 + b.random.below(5)) }
+}
+
+fn flip(b: &mut CaseBuilder) -> bool {
+    b.random.below(2) == 0
+}
+
+fn activation(b: &mut CaseBuilder) -> Unary {
+    [Unary::Silu, Unary::GeluTanh, Unary::GeluErf][b.random.below(3)]
+}
+
+fn norm(b: &mut CaseBuilder, x: ValueId, width: usize) -> ValueId {
+    let eps = if flip(b) { 1e-6 } else { 1e-5 };
+    if flip(b) {
+        let w = b.scales("norm", width);
+        b.graph.rms_norm(x, w, eps)
+    } else {
+        b.graph.rms_norm_unscaled(x, eps)
+    }
+}
+
+fn linear(b: &mut CaseBuilder, x: ValueId, outputs: usize, inputs: usize) -> ValueId {
+    let w = b.weight("linear", &[outputs, inputs]);
+    let y = b.graph.linear(x, w);
+    if flip(b) {
+        let bias = b.bias("bias", outputs);
+        b.graph.add(y, bias)
+    } else {
+        y
+    }
+}
+
+fn norm_linear(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let inputs = width(b);
+    let x = b.rows(&[inputs]);
+    let x = norm(b, x, inputs);
+    let layers = 1 + b.random.below(3);
+    let layer = |b: &mut CaseBuilder| {
+        let outputs = 1 + b.random.below(100);
+        linear(b, x, outputs, inputs)
+    };
+    (0..layers).map(|_| layer(b)).collect()
+}
+
+fn linear_residual(b: &mut CaseBuilder, pattern: Pattern) -> Vec<ValueId> {
+    let (inputs, outputs) = (width(b), 1 + b.random.below(100));
+    let (x, residual) = (b.rows(&[inputs]), b.rows(&[outputs]));
+    let y = linear(b, x, outputs, inputs);
+    let h = if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) };
+    if pattern == Pattern::LinearResidual {
+        return vec![h];
+    }
+    let y = norm(b, h, outputs);
+    if flip(b) {
+        return vec![y];
+    }
+    // The sum lives on beside its norm.
+    vec![y, b.graph.mul(h, y)]
+}
+
+fn gate_up_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (inputs, outputs) = (width(b), 1 + b.random.below(70));
+    let x = b.rows(&[inputs]);
+    let (gate, up) = if flip(b) {
+        let stacked = linear(b, x, 2 * outputs, inputs);
+        let halves = [0..outputs, outputs..2 * outputs].map(|half| b.graph.slice(stacked, half));
+        if flip(b) { (halves[0], halves[1]) } else { (halves[1], halves[0]) }
+    } else {
+        (linear(b, x, outputs, inputs), linear(b, x, outputs, inputs))
+    };
+    let activation = activation(b);
+    let gate = b.graph.unary(gate, activation);
+    vec![if flip(b) { b.graph.mul(gate, up) } else { b.graph.mul(up, gate) }]
+}
+
+fn qk_norm_rope_cache_write(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (kv_heads, group, width) =
+        (1 + b.random.below(3), 1 + b.random.below(3), [8, 32, 64][b.random.below(3)]);
+    let heads = kv_heads * group;
+    let window = flip(b).then_some(4);
+    let cache = b.graph.cache(CacheSpec { kv_heads, head_dim: width, window });
+    let stacked = b.rows(&[(heads + 2 * kv_heads) * width]);
+    let mut start = 0;
+    let mut part = |b: &mut CaseBuilder, heads: usize| {
+        let part = b.graph.slice(stacked, start..start + heads * width);
+        start += heads * width;
+        b.graph.reshape(part, &[heads, width])
+    };
+    let (mut q, mut k, mut v) = (part(b, heads), part(b, kv_heads), part(b, kv_heads));
+    if flip(b) {
+        (q, k) = (norm(b, q, width), norm(b, k, width));
+        if flip(b) {
+            v = b.graph.rms_norm_unscaled(v, 1e-6);
+        }
+    }
+    let layout = if flip(b) { RopeLayout::SplitHalf } else { RopeLayout::Interleaved };
+    let rotary_dim = if flip(b) { width } else { width / 2 };
+    let rope = Rope { layout, rotary_dim, magnitude: if flip(b) { 1.0 } else { 1.2 } };
+    let (positions, frequencies) = (b.positions(), b.frequencies(rotary_dim / 2));
+    q = b.graph.rope(q, positions, frequencies, rope);
+    k = b.graph.rope(k, positions, frequencies, rope);
+    b.graph.cache_write(k, v, cache);
+    let scale = 1.0 / (width as f32).sqrt();
+    let softcap = flip(b).then_some(20.0);
+    vec![b.graph.attention(&[q], Attention { source: KvSource::Cache(cache), scale, window, softcap })]
+}
+
+fn router_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (inputs, inner, experts) = (width(b), width(b), 2 + b.random.below(6));
+    let k = 1 + b.random.below(experts);
+    let (x, logits) = (b.rows(&[inputs]), b.rows(&[experts]));
+    let gating = if flip(b) { Gating::SoftmaxAll } else { Gating::SoftmaxChosen };
+    let (chosen, mut weights) = b.graph.router_topk(logits, RouterTopK { k, gating });
+    if flip(b) {
+        let table = b.scales("expert scales", experts);
+        let scales = b.graph.gather(table, chosen);
+        weights = b.graph.mul(weights, scales);
+    }
+    if flip(b) {
+        weights = b.graph.scale(weights, 2.5);
+    }
+    let gate = b.weight("gate", &[experts, inner, inputs]);
+    let up = b.weight("up", &[experts, inner, inputs]);
+    let down = b.weight("down", &[experts, inputs, inner]);
+    let gate = b.graph.expert_linear(x, chosen, gate);
+    let up = b.graph.expert_linear(x, chosen, up);
+    let activation = activation(b);
+    let gate = b.graph.unary(gate, activation);
+    let h = if flip(b) { b.graph.mul(gate, up) } else { b.graph.mul(up, gate) };
+    let y = b.graph.expert_linear(h, chosen, down);
+    let weights = b.graph.reshape(weights, &[k, 1]);
+    let y = b.graph.mul(y, weights);
+    vec![b.graph.sum(y, 1)]
+}
+
+fn logits_argmax(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (inputs, vocab) = (width(b), 50 + b.random.below(500));
+    let x = b.rows(&[inputs]);
+    let w = b.weight("head", &[vocab, inputs]);
+    let mut logits = b.graph.linear(x, w);
+    if flip(b) {
+        logits = b.graph.unary(logits, Unary::Softcap(30.0));
+    }
+    vec![b.graph.argmax(logits)]
+}
