@@ -1,0 +1,176 @@
+//! What all families share: a pre-norm decoder with grouped-query attention and a gated network.
+
+use brasa_graph::op::RopeLayout;
+
+use crate::keys::{
+    ACTIVATION, CONTEXT_LENGTH, FFN_WIDTH, HEAD_DIM, HIDDEN_SIZE, Key, NORM_EPS, NUM_HEADS, NUM_KV_HEADS,
+    NUM_LAYERS, TIED, VALUE_DIM, VOCAB_SIZE,
+};
+use crate::metadata::{Metadata, limits};
+use crate::rope_config::{RopeQuery, rope};
+use crate::spec::{
+    Activation, AttentionSpec, DenseSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms, ValueSource,
+};
+use crate::{ModelError, Result};
+
+/// What a family takes for granted where the configuration is silent, as its class in transformers does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    pub family: &'static str,
+    pub layout: RopeLayout,
+    pub theta: f32,
+    pub norm_eps: f32,
+    pub context_length: usize,
+    pub activation: Activation,
+    pub head_dim: Option<usize>,
+    pub num_heads: Option<usize>,
+    pub num_kv_heads: Option<usize>,
+}
+
+impl Defaults {
+    pub fn new(family: &'static str) -> Self {
+        Self {
+            family,
+            layout: RopeLayout::SplitHalf,
+            theta: 10_000.0,
+            norm_eps: 1e-6,
+            context_length: 2048,
+            activation: Activation::Silu,
+            head_dim: None,
+            num_heads: None,
+            num_kv_heads: None,
+        }
+    }
+}
+
+/// Query heads, key and value heads, elements of a head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heads {
+    pub query: usize,
+    pub kv: usize,
+    pub dim: usize,
+}
+
+impl Heads {
+    pub fn checked(self) -> Result<Self> {
+        let refuse =
+            |what: String, expected: &str| Err(ModelError::Dimensions { what, expected: expected.into() });
+        if !self.query.is_multiple_of(self.kv) {
+            return refuse(
+                format!("{} query heads share {} key heads", self.query, self.kv),
+                "a multiple of the key heads",
+            );
+        }
+        if !self.dim.is_multiple_of(2) {
+            return refuse(format!("heads of {} elements", self.dim), "an even number");
+        }
+        Ok(self)
+    }
+}
+
+/// A decoder whose layers are all alike. Families change what they do differently.
+pub(super) fn decoder(meta: &Metadata, defaults: Defaults) -> Result<ModelSpec> {
+    let hidden_size = meta.require(HIDDEN_SIZE, limits::WIDTH)?;
+    let num_layers = meta.require(NUM_LAYERS, limits::LAYERS)?;
+    let context_length = meta.count(CONTEXT_LENGTH, limits::POSITIONS)?.unwrap_or(defaults.context_length);
+    let heads = heads(meta, &defaults, hidden_size)?;
+    let attention = AttentionSpec {
+        num_heads: heads.query,
+        num_kv_heads: heads.kv,
+        head_dim: heads.dim,
+        qk_norm: false,
+        kv: KvSpec::Own { value: ValueSource::Projection, value_norm: false },
+        scale: (heads.dim as f32).powf(-0.5),
+        window: None,
+        softcap: None,
+        rope: rope(
+            meta,
+            RopeQuery {
+                layout: defaults.layout,
+                head_dim: heads.dim,
+                context_length,
+                default_theta: defaults.theta,
+                kind: None,
+            },
+        )?,
+    };
+    let activation = activation(meta, defaults.activation)?;
+    let widths = meta.count_per_layer(FFN_WIDTH, num_layers, limits::FFN_WIDTH)?;
+    let widths = widths.ok_or_else(|| meta.missing(FFN_WIDTH))?;
+    let layer = |width: usize| LayerSpec {
+        attention: attention.clone(),
+        ffn: FfnSpec::Dense(DenseSpec { width, activation }),
+        norms: Norms::Pre,
+        output_scalar: false,
+    };
+    Ok(ModelSpec {
+        family: defaults.family,
+        vocab_size: vocab_size(meta)?,
+        hidden_size,
+        context_length,
+        norm_eps: meta.positive(NORM_EPS)?.unwrap_or(defaults.norm_eps),
+        norm_offset: 0.0,
+        embedding_scale: None,
+        layers: widths.into_iter().map(layer).collect(),
+        per_layer_inputs: None,
+        head: head(meta)?,
+        final_softcap: None,
+    })
+}
+
+fn heads(meta: &Metadata, defaults: &Defaults, hidden_size: usize) -> Result<Heads> {
+    let query = meta.count(NUM_HEADS, limits::HEADS)?.or(defaults.num_heads);
+    let query = query.ok_or_else(|| meta.missing(NUM_HEADS))?;
+    let kv = meta.count(NUM_KV_HEADS, limits::HEADS)?.or(defaults.num_kv_heads).unwrap_or(query);
+    let dim = match meta.count(HEAD_DIM, limits::HEAD_DIM)?.or(defaults.head_dim) {
+        Some(dim) => dim,
+        None if hidden_size.is_multiple_of(query) => hidden_size / query,
+        None => {
+            return Err(ModelError::Dimensions {
+                what: format!("width {hidden_size} in {query} heads"),
+                expected: "a width that the heads divide, or an explicit head dimension".into(),
+            });
+        }
+    };
+    if let Some(value) = meta.count(VALUE_DIM, limits::HEAD_DIM)?.filter(|&value| value != dim) {
+        return Err(ModelError::Dimensions {
+            what: format!("value heads of {value} elements"),
+            expected: format!("{dim}, as the key heads"),
+        });
+    }
+    Heads { query, kv, dim }.checked()
+}
+
+/// The configured vocabulary, or else the rows of the embedding table.
+pub(super) fn vocab_size(meta: &Metadata) -> Result<usize> {
+    let table = || {
+        let tensor = crate::names::embedding(meta)?;
+        tensor.shape.first().copied().filter(|&rows| rows > 0)
+    };
+    meta.count(VOCAB_SIZE, limits::VOCAB)?.or_else(table).ok_or_else(|| meta.missing(VOCAB_SIZE))
+}
+
+/// Tied where the configuration says so or there is no matrix of its own.
+pub(super) fn head(meta: &Metadata) -> Result<Head> {
+    let present = crate::names::head(meta).is_some();
+    let declared = meta.bool(TIED)?;
+    if declared == Some(false) && !present && crate::names::embedding(meta).is_some() {
+        meta.warn("tie_word_embeddings is false, but there is no output matrix: the embedding table is used");
+    }
+    Ok(if declared == Some(true) || !present { Head::Tied } else { Head::Untied })
+}
+
+/// The activation that the configuration names.
+pub(super) fn activation(meta: &Metadata, default: Activation) -> Result<Activation> {
+    Ok(match meta.text(ACTIVATION)? {
+        None => default,
+        Some("silu" | "swish") => Activation::Silu,
+        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh") => Activation::GeluTanh,
+        Some("gelu") => Activation::GeluErf,
+        Some(other) => {
+            let key: Key = ACTIVATION;
+            let (name, _) = meta.value(key).unwrap_or(("hidden_act", &serde_json::Value::Null));
+            return Err(meta.bad_value(name, &other.into(), "silu, gelu or gelu_pytorch_tanh"));
+        }
+    })
+}

@@ -1,0 +1,40 @@
+//! Qwen2 and Qwen2.5 (Qwen Team 2024, arXiv:2407.10671, arXiv:2412.15115).
+
+use super::base::{Defaults, decoder};
+use super::layers::{kinds, window};
+use crate::Result;
+use crate::keys::Key;
+use crate::metadata::{Metadata, limits};
+use crate::rope_config::LayerKind;
+use crate::spec::ModelSpec;
+
+const USE_WINDOW: Key = Key { hf: &["use_sliding_window"], gguf: &[] };
+const FULL_LAYERS: Key = Key { hf: &["max_window_layers"], gguf: &[] };
+
+/// Llama with biases on Q, K and V, which the tensors themselves show.
+pub(super) fn qwen2(meta: &Metadata) -> Result<ModelSpec> {
+    let mut spec = decoder(meta, Defaults { context_length: 32_768, ..Defaults::new("qwen2") })?;
+    windows(meta, &mut spec)?;
+    Ok(spec)
+}
+
+/// Where a window is switched on, the first layers keep seeing everything.
+pub(super) fn windows(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {
+    if meta.is_gguf() {
+        return Ok(());
+    }
+    let window = if meta.bool(USE_WINDOW)? == Some(true) {
+        window(meta, Some(4096))?
+    } else {
+        meta.count_or_zero(crate::keys::WINDOW, limits::POSITIONS)?;
+        None
+    };
+    let full = if meta.mentions(FULL_LAYERS) { meta.count_or_zero(FULL_LAYERS, limits::LAYERS)? } else { 28 };
+    let kinds = kinds(meta, spec.layers.len(), |layer| {
+        if window.is_some() && layer >= full { LayerKind::Sliding } else { LayerKind::Full }
+    })?;
+    for (attention, kind) in spec.attentions().zip(kinds) {
+        attention.window = window.filter(|_| kind == LayerKind::Sliding);
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! What to tell people about a checkpoint.
+
+use std::collections::BTreeMap;
+
+use crate::keys::{
+    CONTEXT_LENGTH, EXPERTS_PER_TOKEN, FFN_WIDTH, HEAD_DIM, HIDDEN_SIZE, Key, NUM_EXPERTS, NUM_HEADS,
+    NUM_KV_HEADS, NUM_LAYERS, VOCAB_SIZE, WINDOW,
+};
+use crate::metadata::{Metadata, limits};
+use crate::source::Source;
+use crate::{LoadOptions, supported};
+use brasa_formats::Container;
+
+/// Facts about a checkpoint, as far as they can be read. Needs no supported architecture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelInfo {
+    /// As the checkpoint names it.
+    pub architecture: String,
+    /// Whether a graph can be built.
+    pub is_supported: bool,
+    /// How configuration and tensors are spelled.
+    pub container: Container,
+    /// Elements of all tensors.
+    pub parameters: u64,
+    /// Stored bytes of all tensors.
+    pub size_bytes: u64,
+    /// Bytes by storage format, e.g. `Q4_K`.
+    pub formats: BTreeMap<String, u64>,
+    /// Transformer blocks.
+    pub num_layers: Option<usize>,
+    /// Width of the residual stream.
+    pub hidden_size: Option<usize>,
+    /// Width of the dense networks.
+    pub intermediate_size: Option<usize>,
+    /// Query heads.
+    pub num_heads: Option<usize>,
+    /// Key and value heads, where all layers have the same.
+    pub num_kv_heads: Option<usize>,
+    /// Elements of a head.
+    pub head_dim: Option<usize>,
+    /// Rows of the embedding table.
+    pub vocab_size: Option<usize>,
+    /// Positions that the model was made for.
+    pub context_length: Option<usize>,
+    /// Positions that windowed layers see.
+    pub window: Option<usize>,
+    /// Experts in all.
+    pub num_experts: Option<usize>,
+    /// Experts that see a row.
+    pub experts_per_token: Option<usize>,
+}
+
+impl ModelInfo {
+    /// Reads what there is to read.
+    pub fn of(source: &Source) -> Self {
+        let options = LoadOptions::default();
+        let meta = Metadata::new(source, &options);
+        let count = |key: Key, most: usize| meta.count(key, most).ok().flatten();
+        let (mut parameters, mut size_bytes) = (0, 0);
+        let mut formats = BTreeMap::new();
+        for tensor in source.tensors.values() {
+            let stored = tensor.size_bytes() as u64;
+            parameters += tensor.shape.iter().map(|&dim| dim as u64).product::<u64>();
+            size_bytes += stored;
+            *formats.entry(tensor.format.to_string()).or_insert(0) += stored;
+        }
+        let hidden_size = count(HIDDEN_SIZE, limits::WIDTH);
+        let num_heads = count(NUM_HEADS, limits::HEADS);
+        let divided = || hidden_size.zip(num_heads).map(|(width, heads)| width / heads);
+        Self {
+            architecture: source.architecture().into(),
+            is_supported: supported(source.container()).contains(&source.architecture()),
+            container: source.container(),
+            parameters,
+            size_bytes,
+            formats,
+            num_layers: count(NUM_LAYERS, limits::LAYERS),
+            hidden_size,
+            intermediate_size: count(FFN_WIDTH, limits::FFN_WIDTH),
+            num_heads,
+            num_kv_heads: count(NUM_KV_HEADS, limits::HEADS).or(num_heads),
+            head_dim: count(HEAD_DIM, limits::HEAD_DIM).or_else(divided),
+            vocab_size: count(VOCAB_SIZE, limits::VOCAB),
+            context_length: count(CONTEXT_LENGTH, limits::POSITIONS),
+            window: count(WINDOW, limits::POSITIONS),
+            num_experts: count(NUM_EXPERTS, limits::EXPERTS),
+            experts_per_token: count(EXPERTS_PER_TOKEN, limits::EXPERTS),
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Reading configuration: typed, bounded, and remembering which keys were read.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use brasa_formats::Tensor;
+use serde_json::{Map, Value};
+
+use crate::keys::{Key, Verdict, judge};
+use crate::names::Names;
+use crate::source::Source;
+use crate::{LoadOptions, ModelError, Result};
+use brasa_formats::Container;
+
+/// The largest model that anyone could mean; beyond it a number is a mistake or an attack.
+pub(crate) mod limits {
+    pub const LAYERS: usize = 1 << 10;
+    pub const WIDTH: usize = 1 << 20;
+    pub const HEADS: usize = 1 << 12;
+    pub const HEAD_DIM: usize = 1 << 13;
+    pub const VOCAB: usize = 1 << 24;
+    pub const FFN_WIDTH: usize = 1 << 22;
+    pub const EXPERTS: usize = 1 << 12;
+    pub const POSITIONS: usize = 1 << 31;
+}
+
+/// A checkpoint's configuration, as the families read it.
+#[derive(Debug)]
+pub(crate) struct Metadata<'a> {
+    source: &'a Source,
+    options: &'a LoadOptions,
+    names: Names,
+    read: RefCell<BTreeSet<&'a str>>,
+    warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Metadata<'a> {
+    pub fn new(source: &'a Source, options: &'a LoadOptions) -> Self {
+        let names = Names::of(source);
+        Self { source, options, names, read: RefCell::default(), warnings: RefCell::default() }
+    }
+
+    pub fn source(&self) -> &'a Source {
+        self.source
+    }
+
+    pub fn names(&self) -> Names {
+        self.names
+    }
+
+    pub fn container(&self) -> Container {
+        self.source.container
+    }
+
+    pub fn is_gguf(&self) -> bool {
+        self.container() == Container::Gguf
+    }
+
+    /// Positions that the caller wants to use, where it said so.
+    pub fn wanted_context(&self) -> Option<usize> {
+        self.options.context_length
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&'a Tensor> {
+        self.source.tensors.get(name)
+    }
+
+    /// All elements of a small tensor, e.g. factors of frequencies.
+    pub fn vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
+        self.tensor(name).map(|tensor| floats(tensor, &[len], "one per rotated pair")).transpose()
+    }
+
+    pub fn warn(&self, warning: impl Into<String>) {
+        self.warnings.borrow_mut().push(warning.into());
+    }
+
+    /// The value of `key`, with its spelling. A null is no value.
+    pub fn value(&self, key: Key) -> Option<(&'a str, &'a Value)> {
+        let spellings = if self.is_gguf() { key.gguf } else { key.hf };
+        let mut found = None;
+        for &spelling in spellings {
+            for map in [&self.source.values, &self.source.outer] {
+                if let Some((name, value)) = map.get_key_value(spelling) {
+                    self.read.borrow_mut().insert(name);
+                    if found.is_none() && !value.is_null() {
+                        found = Some((name.as_str(), value));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// True where the key is there, be it null.
+    pub fn mentions(&self, key: Key) -> bool {
+        let spellings = if self.is_gguf() { key.gguf } else { key.hf };
+        spellings.iter().any(|&name| self.source.values.contains_key(name))
+    }
+
+    fn convert<T>(
+        &self,
+        key: Key,
+        expected: &str,
+        convert: impl Fn(&'a Value) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some((name, value)) = self.value(key) else { return Ok(None) };
+        match convert(value) {
+            Some(converted) => Ok(Some(converted)),
+            None => Err(self.bad_value(name, value, expected)),
+        }
+    }
+
+    /// An error that names `key` as the checkpoint spells it.
+    pub fn bad_value(&self, key: &str, value: &Value, expected: &str) -> ModelError {
+        ModelError::BadValue {
+            key: self.source.spelled(key),
+            found: shortened(value),
+            expected: expected.into(),
+        }
+    }
+
+    pub fn missing(&self, key: Key) -> ModelError {
+        let spellings = if self.is_gguf() { key.gguf } else { key.hf };
+        ModelError::MissingKey { key: self.source.spelled(spellings.first().unwrap_or(&"?")) }
+    }
+
+    /// A count from 1 to `most`. An array, as GGUF has them per layer, counts where all its elements are equal.
+    pub fn count(&self, key: Key, most: usize) -> Result<Option<usize>> {
+        self.convert(key, &format!("a whole number from 1 to {most}"), |value| match value {
+            Value::Array(all) => {
+                let first = all.first()?;
+                all.iter().all(|other| other == first).then(|| whole(first))?
+            }
+            one => whole(one),
+        })?
+        .map_or(Ok(None), |count| {
+            if (1..=most).contains(&count) {
+                return Ok(Some(count));
+            }
+            let (name, value) = self.value(key).expect("read a moment ago");
+            Err(self.bad_value(name, value, &format!("a whole number from 1 to {most}")))
+        })
+    }
+
+    /// A count that must be there.
+    pub fn require(&self, key: Key, most: usize) -> Result<usize> {
+        self.count(key, most)?.ok_or_else(|| self.missing(key))
+    }
+
+    /// A count from 0 to `most`; absent is 0.
+    pub fn count_or_zero(&self, key: Key, most: usize) -> Result<usize> {
+        let expected = format!("a whole number from 0 to {most}");
+        Ok(self.convert(key, &expected, |value| whole(value).filter(|&n| n <= most))?.unwrap_or(0))
+    }
+
+    /// One count per layer, from an array or one for all.
+    pub fn count_per_layer(&self, key: Key, layers: usize, most: usize) -> Result<Option<Vec<usize>>> {
+        let expected = format!("whole numbers from 1 to {most}, one or {layers}");
+        let fits = |&n: &usize| (1..=most).contains(&n);
+        self.convert(key, &expected, |value| match value {
+            Value::Array(all) if all.len() == layers => {
+                all.iter().map(|one| whole(one).filter(fits)).collect()
+            }
+            one => whole(one).filter(fits).map(|n| vec![n; layers]),
+        })
+    }
+
+    /// A finite number.
+    pub fn number(&self, key: Key) -> Result<Option<f32>> {
+        self.convert(key, "a finite number", finite)
+    }
+
+    /// A finite number above zero.
+    pub fn positive(&self, key: Key) -> Result<Option<f32>> {
+        self.convert(key, "a number above zero", |value| finite(value).filter(|&x| x > 0.0))
+    }
+
+    /// A cap above zero; zero, which GGUF files write, is none.
+    pub fn cap(&self, key: Key) -> Result<Option<f32>> {
+        let cap =
+            self.convert(key, "a number, not below zero", |value| finite(value).filter(|&x| x >= 0.0))?;
+        Ok(cap.filter(|&cap| cap > 0.0))
+    }
+
+    pub fn bool(&self, key: Key) -> Result<Option<bool>> {
+        self.convert(key, "true or false", Value::as_bool)
+    }
+
+    pub fn text(&self, key: Key) -> Result<Option<&'a str>> {
+        self.convert(key, "a string", Value::as_str)
+    }
+
+    pub fn array(&self, key: Key) -> Result<Option<&'a [Value]>> {
+        self.convert(key, "an array", |value| value.as_array().map(Vec::as_slice))
+    }
+
+    pub fn object(&self, key: Key) -> Result<Option<&'a Map<String, Value>>> {
+        self.convert(key, "an object", Value::as_object)
+    }
+
+    /// Reports a key within a value that nobody read: an error where the caller is strict, else a warning.
+    pub fn unknown(&self, key: &str, value: &Value) -> Result<()> {
+        let unknown = ModelError::UnknownKey { key: key.into(), value: shortened(value) };
+        if self.options.strict {
+            return Err(unknown);
+        }
+        let warning = unknown.to_string();
+        if !self.warnings.borrow().contains(&warning) {
+            self.warn(warning);
+        }
+        Ok(())
+    }
+
+    /// Judges the keys that nobody read; returns all warnings.
+    pub fn finish(self) -> Result<Vec<String>> {
+        let read = self.read.into_inner();
+        let mut warnings = self.warnings.into_inner();
+        for (key, value) in self.source.values.iter().chain(&self.source.outer) {
+            if read.contains(key.as_str()) || key == Source::VOCABULARY {
+                continue;
+            }
+            let (spelled, value_text) = (self.source.spelled(key), shortened(value));
+            match judge(self.source.container, key, value) {
+                Verdict::Fine => {}
+                Verdict::Refused(expected) => {
+                    return Err(ModelError::BadValue { key: spelled, found: value_text, expected });
+                }
+                Verdict::Unknown => {
+                    let unknown = ModelError::UnknownKey { key: spelled, value: value_text };
+                    if self.options.strict {
+                        return Err(unknown);
+                    }
+                    warnings.push(unknown.to_string());
+                }
+            }
+        }
+        Ok(warnings)
+    }
+}
+
+/// A whole number that is not negative. Some exports write them as floats.
+fn whole(value: &Value) -> Option<usize> {
+    let number = value.as_u64().or_else(|| {
+        let float = value.as_f64().filter(|x| x.fract() == 0.0 && (0.0..9e15).contains(x))?;
+        Some(float as u64)
+    })?;
+    usize::try_from(number).ok().filter(|&n| n <= limits::POSITIONS)
+}
+
+pub(crate) fn finite(value: &Value) -> Option<f32> {
+    value.as_f64().map(|x| x as f32).filter(|x| x.is_finite())
+}
+
+/// A value fit for a message.
+pub(crate) fn shortened(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(80) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
+/// All elements of a small tensor of plain floats.
+pub(crate) fn floats(tensor: &Tensor, shape: &[usize], why: &str) -> Result<Vec<f32>> {
+    // A scalar may have no axis or one.
+    let scalar = shape == [1] && tensor.shape.is_empty();
+    if tensor.shape != shape && !scalar {
+        return Err(ModelError::TensorShape {
+            tensor: tensor.name.clone(),
+            found: tensor.shape.clone(),
+            expected: shape.into(),
+            why: why.into(),
+        });
+    }
+    let mut values = vec![0.0; shape.iter().product()];
+    tensor.decode_rows(0..tensor.rows(), &mut values).map_err(|_| ModelError::TensorFormat {
+        tensor: tensor.name.clone(),
+        format: tensor.format.to_string(),
+    })?;
+    Ok(values)
+}

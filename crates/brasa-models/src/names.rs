@@ -1,0 +1,200 @@
+//! What each tensor is called in either container: the one place that knows.
+//!
+//! Inside this crate a tensor goes by its GGUF name without layer prefix, e.g. `attn_q.weight`. A bias has the name of
+//! its weight with the other ending.
+
+use brasa_formats::Tensor;
+
+use crate::metadata::Metadata;
+use crate::source::Source;
+use brasa_formats::Container;
+
+/// Tensors of the whole model: our name and its Hugging Face spelling, without the model's prefix.
+const GLOBAL: &[(&str, &str)] = &[
+    ("token_embd.weight", "embed_tokens.weight"),
+    ("output_norm.weight", "norm.weight"),
+    ("per_layer_token_embd.weight", "embed_tokens_per_layer.weight"),
+    ("per_layer_model_proj.weight", "per_layer_model_projection.weight"),
+    ("per_layer_proj_norm.weight", "per_layer_projection_norm.weight"),
+];
+
+/// Tensors of a layer: our name and its Hugging Face spellings, without the layer's prefix.
+///
+/// `post_attention_layernorm` means the norm *before* the network in pre-norm families and the norm *after* attention
+/// in Gemma 2 and later; the presence of `pre_feedforward_layernorm` tells them apart, so that comes first.
+const LAYER: &[(&str, &[&str])] = &[
+    ("attn_norm.weight", &["input_layernorm.weight"]),
+    ("attn_q.weight", &["self_attn.q_proj.weight"]),
+    ("attn_k.weight", &["self_attn.k_proj.weight"]),
+    ("attn_v.weight", &["self_attn.v_proj.weight"]),
+    ("attn_qkv.weight", &["self_attn.qkv_proj.weight"]),
+    ("attn_output.weight", &["self_attn.o_proj.weight"]),
+    ("attn_q_norm.weight", &["self_attn.q_norm.weight"]),
+    ("attn_k_norm.weight", &["self_attn.k_norm.weight"]),
+    ("post_attention_norm.weight", &["post_attention_layernorm.weight"]),
+    ("ffn_norm.weight", &["pre_feedforward_layernorm.weight", "post_attention_layernorm.weight"]),
+    ("post_ffw_norm.weight", &["post_feedforward_layernorm.weight"]),
+    ("ffn_gate.weight", &["mlp.gate_proj.weight"]),
+    ("ffn_up.weight", &["mlp.up_proj.weight"]),
+    ("ffn_gate_up.weight", &["mlp.gate_up_proj.weight"]),
+    ("ffn_down.weight", &["mlp.down_proj.weight"]),
+    // mixtures of experts
+    ("ffn_gate_inp.weight", &["mlp.gate.weight", "block_sparse_moe.gate.weight", "router.proj.weight"]),
+    ("ffn_gate_inp.scale", &["router.scale"]),
+    ("ffn_gate_exps.weight", &["mlp.switch_mlp.gate_proj.weight", SWITCH_GATE, GLU_GATE]),
+    ("ffn_up_exps.weight", &["mlp.switch_mlp.up_proj.weight", SWITCH_UP, GLU_UP]),
+    (
+        "ffn_down_exps.weight",
+        &[
+            "mlp.switch_mlp.down_proj.weight",
+            SWITCH_DOWN,
+            GLU_DOWN,
+            "mlp.experts.down_proj",
+            "experts.down_proj",
+        ],
+    ),
+    ("ffn_gate_up_exps.weight", &["mlp.experts.gate_up_proj", "experts.gate_up_proj"]),
+    ("ffn_down_exps.scale", &["router.per_expert_scale"]),
+    ("pre_ffw_norm_2.weight", &["pre_feedforward_layernorm_2.weight"]),
+    ("post_ffw_norm_1.weight", &["post_feedforward_layernorm_1.weight"]),
+    ("post_ffw_norm_2.weight", &["post_feedforward_layernorm_2.weight"]),
+    // per-layer inputs
+    ("inp_gate.weight", &["per_layer_input_gate.weight"]),
+    ("proj.weight", &["per_layer_projection.weight"]),
+    ("post_norm.weight", &["post_per_layer_input_norm.weight"]),
+    ("layer_output_scale.weight", &["layer_scalar"]),
+];
+
+const SWITCH_GATE: &str = "block_sparse_moe.switch_mlp.gate_proj.weight";
+const SWITCH_UP: &str = "block_sparse_moe.switch_mlp.up_proj.weight";
+const SWITCH_DOWN: &str = "block_sparse_moe.switch_mlp.down_proj.weight";
+const GLU_GATE: &str = "experts.switch_glu.gate_proj.weight";
+const GLU_UP: &str = "experts.switch_glu.up_proj.weight";
+const GLU_DOWN: &str = "experts.switch_glu.down_proj.weight";
+
+/// What stands before and after the number of an expert.
+type Around = (&'static str, &'static str);
+
+/// Experts kept one by one: our name of the stack, its Hugging Face spellings, that of old GGUF files.
+const EXPERT: &[(&str, [Around; 2], Around)] = &[
+    (
+        "ffn_gate_exps.weight",
+        [("mlp.experts.", ".gate_proj.weight"), ("block_sparse_moe.experts.", ".w1.weight")],
+        ("ffn_gate.", ".weight"),
+    ),
+    (
+        "ffn_up_exps.weight",
+        [("mlp.experts.", ".up_proj.weight"), ("block_sparse_moe.experts.", ".w3.weight")],
+        ("ffn_up.", ".weight"),
+    ),
+    (
+        "ffn_down_exps.weight",
+        [("mlp.experts.", ".down_proj.weight"), ("block_sparse_moe.experts.", ".w2.weight")],
+        ("ffn_down.", ".weight"),
+    ),
+];
+
+/// What may stand before the tensors of a language model: nothing in bare exports, more in multimodal ones.
+const PREFIXES: &[&str] =
+    &["model.", "language_model.model.", "model.language_model.", "language_model.", ""];
+
+/// Tensors that are no part of a language model, or that are computed.
+const FOREIGN: &[&str] = &[
+    "vision_tower.",
+    "vision_model.",
+    "vision_embedder.",
+    "multi_modal_projector.",
+    "audio_tower.",
+    "embed_vision.",
+    "embed_audio.",
+];
+
+/// Spells tensor names as one checkpoint does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    container: Container,
+    prefix: &'static str,
+}
+
+impl Names {
+    pub fn of(source: &Source) -> Self {
+        let has_table = |prefix: &&&str| source.tensors.contains_key(&format!("{prefix}embed_tokens.weight"));
+        Self { container: source.container, prefix: PREFIXES.iter().find(has_table).unwrap_or(&"model.") }
+    }
+
+    /// The spellings of a tensor of the whole model, most usual first.
+    pub fn global(&self, name: &str) -> Vec<String> {
+        if self.container == Container::Gguf {
+            return vec![name.into()];
+        }
+        if name == "output.weight" {
+            let outer = self.prefix.strip_suffix("model.").unwrap_or(self.prefix);
+            return vec![format!("{outer}lm_head.weight"), "lm_head.weight".into()];
+        }
+        let spelled = GLOBAL.iter().filter(|(ours, _)| *ours == name);
+        spelled.map(|(_, theirs)| format!("{}{theirs}", self.prefix)).collect()
+    }
+
+    /// The spellings of a tensor of layer `layer`, most usual first.
+    pub fn layer(&self, layer: usize, name: &str) -> Vec<String> {
+        if self.container == Container::Gguf {
+            return vec![format!("blk.{layer}.{name}")];
+        }
+        let (stem, ending) = match name.strip_suffix(".bias") {
+            Some(stem) => (format!("{stem}.weight"), ".bias"),
+            None => (name.into(), ".weight"),
+        };
+        let spellings = LAYER.iter().filter(|(ours, _)| **ours == *stem).flat_map(|(_, theirs)| *theirs);
+        spellings
+            .map(|theirs| {
+                let stem = theirs.strip_suffix(".weight").filter(|_| ending == ".bias");
+                let theirs = stem.map_or_else(|| (*theirs).into(), |stem| format!("{stem}{ending}"));
+                format!("{}layers.{layer}.{theirs}", self.prefix)
+            })
+            .collect()
+    }
+
+    /// The spellings of one expert's matrix of the stack `name`, most usual first.
+    pub fn expert(&self, layer: usize, name: &str, expert: usize) -> Vec<String> {
+        let Some((_, hf, gguf)) = EXPERT.iter().find(|(ours, ..)| *ours == name) else { return Vec::new() };
+        match self.container {
+            Container::Gguf => vec![format!("blk.{layer}.{}{expert}{}", gguf.0, gguf.1)],
+            Container::HuggingFace => hf
+                .iter()
+                .map(|(before, after)| format!("{}layers.{layer}.{before}{expert}{after}", self.prefix))
+                .collect(),
+        }
+    }
+
+    /// True where a tensor that nothing used may be passed over.
+    pub fn is_foreign(&self, name: &str) -> bool {
+        match self.container {
+            Container::Gguf => name.starts_with("v.") || name.starts_with("mm.") || name.starts_with("a."),
+            Container::HuggingFace => {
+                let inner = name.strip_prefix("model.").unwrap_or(name);
+                FOREIGN.iter().any(|foreign| inner.starts_with(foreign))
+                    || name.ends_with("rotary_emb.inv_freq")
+            }
+        }
+    }
+}
+
+/// The first of `spellings` that the checkpoint has.
+pub(crate) fn first<'a>(source: &'a Source, spellings: &[String]) -> Option<&'a Tensor> {
+    spellings.iter().find_map(|name| source.tensors.get(name))
+}
+
+/// The embedding table, where there is one.
+pub(crate) fn embedding<'a>(meta: &Metadata<'a>) -> Option<&'a Tensor> {
+    first(meta.source(), &meta.names().global("token_embd.weight"))
+}
+
+/// The output matrix, where there is one of its own.
+pub(crate) fn head<'a>(meta: &Metadata<'a>) -> Option<&'a Tensor> {
+    first(meta.source(), &meta.names().global("output.weight"))
+}
+
+/// A tensor of a layer, where it is there.
+pub(crate) fn in_layer<'a>(meta: &Metadata<'a>, layer: usize, name: &str) -> Option<&'a Tensor> {
+    first(meta.source(), &meta.names().layer(layer, name))
+}

@@ -1,0 +1,195 @@
+//! What a model is made from, whatever the container: configuration values and tensors by name.
+
+use std::collections::BTreeMap;
+
+use brasa_formats::{Checkpoint, Container, Inspection, Metadata, Tensor, gguf};
+use serde_json::{Map, Value, json};
+
+use crate::{ModelError, Result};
+
+/// Configuration and tensors of one checkpoint.
+///
+/// Cheap: tensors share the bytes of the files.
+#[derive(Clone, Debug)]
+pub struct Source {
+    pub(crate) container: Container,
+    pub(crate) architecture: String,
+    /// Configuration of the language model: without the architecture's prefix in GGUF, `text_config` in nested
+    /// configurations.
+    pub(crate) values: Map<String, Value>,
+    /// What stands around a nested `text_config`.
+    pub(crate) outer: Map<String, Value>,
+    pub(crate) tensors: BTreeMap<String, Tensor>,
+}
+
+impl Source {
+    /// From an opened checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`hugging_face`](Self::hugging_face) and [`gguf`](Self::gguf).
+    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        Self::from_parts(checkpoint.metadata(), checkpoint.tensors())
+    }
+
+    /// From an inspection, with whatever tensors it could read.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of); also [`ModelError::Config`] where nothing describes the model.
+    pub fn inspected(inspection: &Inspection) -> Result<Self> {
+        let none = || ModelError::Config { what: "nothing describes the model: no config.json".into() };
+        Self::from_parts(inspection.metadata().ok_or_else(none)?, inspection.readable_tensors())
+    }
+
+    fn from_parts(metadata: Metadata<'_>, tensors: &[Tensor]) -> Result<Self> {
+        match metadata {
+            Metadata::Config(config) => Self::from_config(config.clone(), tensors.iter().cloned()),
+            Metadata::Gguf(pairs) => Self::gguf(from_gguf(pairs), tensors.iter().cloned()),
+        }
+    }
+
+    /// From the text of a `config.json` and the tensors beside it.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Config`] where `config` is no JSON object or names no architecture.
+    pub fn hugging_face(config: &[u8], tensors: impl IntoIterator<Item = Tensor>) -> Result<Self> {
+        let refuse = |what: String| ModelError::Config { what };
+        let config: Value =
+            serde_json::from_slice(config).map_err(|e| refuse(format!("config.json is not JSON: {e}")))?;
+        Self::from_config(config, tensors)
+    }
+
+    fn from_config(config: Value, tensors: impl IntoIterator<Item = Tensor>) -> Result<Self> {
+        let refuse = |what: String| ModelError::Config { what };
+        let Value::Object(mut outer) = config else {
+            return Err(refuse(format!("config.json holds {}, expected an object", kind(&config))));
+        };
+        let tensors = by_name(tensors);
+        let values = match outer.remove("text_config") {
+            Some(Value::Object(inner)) => inner,
+            Some(other) => {
+                return Err(refuse(format!("text_config is {}, expected an object", kind(&other))));
+            }
+            None => std::mem::take(&mut outer),
+        };
+        let named =
+            |map: &Map<String, Value>| map.get("model_type").and_then(Value::as_str).map(String::from);
+        // Very old exports lack the name; what tells the two candidates apart is a tensor that only one has.
+        let guess = || {
+            let qk_norm = tensors.keys().any(|name| name.ends_with("layers.0.self_attn.q_norm.weight"));
+            (!tensors.is_empty()).then(|| String::from(if qk_norm { "qwen3" } else { "qwen2" }))
+        };
+        let architecture = named(&values)
+            .or_else(|| named(&outer))
+            .or_else(guess)
+            .ok_or_else(|| ModelError::MissingKey { key: "model_type".into() })?;
+        Ok(Self { container: Container::HuggingFace, architecture, values, outer, tensors })
+    }
+
+    /// From the metadata and tensors of a GGUF file. Of `metadata` only `general.architecture`, the keys under that
+    /// architecture's prefix and the length of `tokenizer.ggml.tokens` (as [`VOCABULARY`](Self::VOCABULARY)) matter.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::MissingKey`] where the file names no architecture.
+    pub fn gguf(
+        metadata: impl IntoIterator<Item = (String, Value)>,
+        tensors: impl IntoIterator<Item = Tensor>,
+    ) -> Result<Self> {
+        let mut all: Map<String, Value> = metadata.into_iter().collect();
+        let Some(Value::String(architecture)) = all.remove("general.architecture") else {
+            return Err(ModelError::MissingKey { key: "general.architecture".into() });
+        };
+        let mut values = Map::new();
+        for (key, value) in all {
+            if let Some(key) = key.strip_prefix(&architecture).and_then(|key| key.strip_prefix('.')) {
+                values.insert(key.into(), value);
+            } else if key == Self::VOCABULARY {
+                values.insert(key, value);
+            }
+        }
+        Ok(Self {
+            container: Container::Gguf,
+            architecture,
+            values,
+            outer: Map::new(),
+            tensors: by_name(tensors),
+        })
+    }
+
+    /// The name under which [`gguf`](Self::gguf) takes the number of tokens in a file's vocabulary.
+    pub const VOCABULARY: &str = "tokenizer.ggml.tokens.length";
+
+    /// The container.
+    pub fn container(&self) -> Container {
+        self.container
+    }
+
+    /// The architecture, as the checkpoint names it.
+    pub fn architecture(&self) -> &str {
+        &self.architecture
+    }
+
+    /// The key as the checkpoint spells it.
+    pub(crate) fn spelled(&self, key: &str) -> String {
+        match self.container {
+            Container::HuggingFace => key.into(),
+            Container::Gguf => format!("{}.{key}", self.architecture),
+        }
+    }
+}
+
+/// Metadata as JSON. Of long arrays (vocabularies) only the length of the token list is kept.
+fn from_gguf(metadata: &gguf::Metadata) -> Vec<(String, Value)> {
+    const LONGEST: usize = 1 << 16;
+    let mut pairs = Vec::new();
+    for (key, value) in metadata.iter() {
+        match value {
+            gguf::Value::Array(array) if key == "tokenizer.ggml.tokens" => {
+                pairs.push((Source::VOCABULARY.into(), json!(array.len())));
+            }
+            gguf::Value::Array(array) if array.len() <= LONGEST => {
+                if let Some(scalars) = array.scalars() {
+                    pairs.push((key.into(), scalars.map(|scalar| as_json(&scalar)).collect()));
+                }
+            }
+            scalar => pairs.push((key.into(), as_json(scalar))),
+        }
+    }
+    pairs
+}
+
+fn as_json(value: &gguf::Value) -> Value {
+    match *value {
+        gguf::Value::U8(x) => json!(x),
+        gguf::Value::I8(x) => json!(x),
+        gguf::Value::U16(x) => json!(x),
+        gguf::Value::I16(x) => json!(x),
+        gguf::Value::U32(x) => json!(x),
+        gguf::Value::I32(x) => json!(x),
+        gguf::Value::U64(x) => json!(x),
+        gguf::Value::I64(x) => json!(x),
+        gguf::Value::F32(x) => json!(x),
+        gguf::Value::F64(x) => json!(x),
+        gguf::Value::Bool(x) => json!(x),
+        gguf::Value::String(ref text) => json!(text),
+        gguf::Value::Array(ref array) => json!(format!("{} elements", array.len())),
+    }
+}
+
+fn by_name(tensors: impl IntoIterator<Item = Tensor>) -> BTreeMap<String, Tensor> {
+    tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect()
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a bool",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,199 @@
+//! A model as data: what the families differ in, in the terms of their papers.
+
+use brasa_graph::op::Gating;
+
+use crate::rope::RopeSpec;
+
+/// A decoder-only language model. Everything that its graph needs besides the weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// The family that read the configuration, e.g. `qwen3`.
+    pub family: &'static str,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Positions that the model was made for.
+    pub context_length: usize,
+    /// Added to the mean square in every RMS norm.
+    pub norm_eps: f32,
+    /// Added to every stored norm weight: 1 where the file keeps `w − 1` (Gemma 1 to 3 outside GGUF), else 0.
+    pub norm_offset: f32,
+    /// Multiplies the token embeddings: √width in Gemma.
+    ///
+    /// Kept in f32. Checkpoints run in bfloat16 see it rounded (√3072 = 55.43 becomes 55.5); run in f32, as every
+    /// oracle of ours is, they do not.
+    pub embedding_scale: Option<f32>,
+    /// What the layers are.
+    pub layers: Vec<LayerSpec>,
+    /// A second embedding that feeds every layer (Gemma 4, small models).
+    pub per_layer_inputs: Option<PerLayerInputs>,
+    /// Where the output projection comes from.
+    pub head: Head,
+    /// Soft-cap of the logits.
+    pub final_softcap: Option<f32>,
+}
+
+/// One transformer block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// Attention.
+    pub attention: AttentionSpec,
+    /// Feed-forward network.
+    pub ffn: FfnSpec,
+    /// Which sublayers are normed where.
+    pub norms: Norms,
+    /// True where a learned scalar multiplies the layer's output (Gemma 4).
+    pub output_scalar: bool,
+}
+
+/// Where a block's RMS norms stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norms {
+    /// Before attention and before the feed-forward network. Xiong et al. 2020, arXiv:2002.04745.
+    Pre,
+    /// Before and after each of the two (Gemma 2 and later).
+    PreAndPost,
+}
+
+/// Grouped-query attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads.
+    pub num_heads: usize,
+    /// Key and value heads.
+    pub num_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// True where every query and key head is RMS-normed before RoPE.
+    pub qk_norm: bool,
+    /// Where keys and values come from.
+    pub kv: KvSpec,
+    /// Multiplies the scores.
+    pub scale: f32,
+    /// Positions seen, the row's own included; `None` for all.
+    pub window: Option<usize>,
+    /// Soft-cap of the scores.
+    pub softcap: Option<f32>,
+    /// Rotary position embedding.
+    pub rope: RopeSpec,
+}
+
+/// Where a layer's keys and values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvSpec {
+    /// Its own projections.
+    Own {
+        /// Where values come from.
+        value: ValueSource,
+        /// True where values pass an RMS norm without weights before they are cached (Gemma 4).
+        value_norm: bool,
+    },
+    /// The cache of an earlier layer (Gemma 4's trailing layers).
+    Shared {
+        /// Which layer.
+        layer: usize,
+    },
+}
+
+/// Where values come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueSource {
+    /// A projection of their own.
+    Projection,
+    /// The key projection, before key norm and RoPE (Gemma 4's full layers).
+    Key,
+}
+
+/// The feed-forward network of a block.
+#[derive(Clone, Debug, PartialEq)]
+pub enum FfnSpec {
+    /// `down(act(gate(x)) · up(x))`. Shazeer 2020, arXiv:2002.05202.
+    Dense(DenseSpec),
+    /// A mixture of such networks. Shazeer et al. 2017, arXiv:1701.06538.
+    Experts(ExpertsSpec),
+    /// Both side by side, each with norms of its own, added (Gemma 4).
+    DenseAndExperts(DenseSpec, ExpertsSpec),
+}
+
+/// A gated feed-forward network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DenseSpec {
+    /// Elements between the projections.
+    pub width: usize,
+    /// What is applied to the gate.
+    pub activation: Activation,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertsSpec {
+    /// Experts in all.
+    pub num_experts: usize,
+    /// Experts that see a row.
+    pub experts_per_token: usize,
+    /// Each expert's network.
+    pub expert: DenseSpec,
+    /// How router logits become weights.
+    pub gating: Gating,
+    /// What the router reads.
+    pub router: Router,
+}
+
+/// What the router of a mixture reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Router {
+    /// What the experts read.
+    Plain,
+    /// The residual stream, RMS-normed, times a learned vector, times width^−½; the chosen experts' weights are
+    /// multiplied by a learned factor each (Gemma 4).
+    Normed,
+}
+
+/// What a gated network applies to its gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `x · sigmoid(x)`.
+    Silu,
+    /// The tanh form of GELU.
+    GeluTanh,
+    /// The error-function form of GELU.
+    GeluErf,
+}
+
+/// Gemma 4's per-layer embeddings: for every layer a vector of each token, mixed with a projection of its embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerLayerInputs {
+    /// Elements for each layer.
+    pub width: usize,
+    /// What is applied to the gate of each layer.
+    pub activation: Activation,
+}
+
+/// Where the output projection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// The embedding table. Press & Wolf 2016, arXiv:1608.05859.
+    Tied,
+    /// A matrix of its own.
+    Untied,
+}
+
+impl ModelSpec {
+    /// Every layer's attention, to change what a family does differently.
+    pub(crate) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
+        self.layers.iter_mut().map(|layer| &mut layer.attention)
+    }
+}
+
+impl AttentionSpec {
+    /// Elements of all query heads.
+    pub fn q_dim(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+
+    /// Elements of all key heads, and of all value heads.
+    pub fn kv_dim(&self) -> usize {
+        self.num_kv_heads * self.head_dim
+    }
+}

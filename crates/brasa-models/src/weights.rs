@@ -1,0 +1,283 @@
+//! From named tensors to the weights of a graph: shapes checked, rows stacked, offsets folded in.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_graph::{Builder, ValueId, Weight, WeightPart};
+
+use crate::metadata::floats;
+use crate::names::{Names, first};
+use crate::rope::RopeSpec;
+use crate::source::Source;
+use crate::spec::ModelSpec;
+use crate::{ModelError, Result};
+
+/// Takes tensors out of a checkpoint by our names, remembering which.
+#[derive(Debug)]
+pub(crate) struct Weights<'a> {
+    source: &'a Source,
+    names: Names,
+    norm_offset: f32,
+    used: RefCell<BTreeSet<&'a str>>,
+    /// Tables of frequencies made so far.
+    ropes: RefCell<Vec<(RopeSpec, ValueId)>>,
+}
+
+/// Which tensor: of the whole model, or of one layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    layer: Option<usize>,
+}
+
+impl Place {
+    pub const MODEL: Self = Self { layer: None };
+
+    pub fn layer(layer: usize) -> Self {
+        Self { layer: Some(layer) }
+    }
+
+    /// The weight's name in graphs.
+    fn label(self, name: &str) -> String {
+        match self.layer {
+            Some(layer) => format!("layers.{layer}.{name}"),
+            None => name.into(),
+        }
+    }
+}
+
+impl<'a> Weights<'a> {
+    pub fn new(source: &'a Source, names: Names, spec: &ModelSpec) -> Self {
+        Self {
+            source,
+            names,
+            norm_offset: spec.norm_offset,
+            used: RefCell::default(),
+            ropes: RefCell::default(),
+        }
+    }
+
+    fn spellings(&self, place: Place, name: &str) -> Vec<String> {
+        match place.layer {
+            Some(layer) => self.names.layer(layer, name),
+            None => self.names.global(name),
+        }
+    }
+
+    /// The tensor `name`, where it is there.
+    fn find(&self, spellings: &[String]) -> Option<&'a Tensor> {
+        let tensor = first(self.source, spellings)?;
+        self.used.borrow_mut().insert(tensor.name.as_str());
+        Some(tensor)
+    }
+
+    pub fn has(&self, place: Place, name: &str) -> bool {
+        first(self.source, &self.spellings(place, name)).is_some()
+    }
+
+    fn require(&self, place: Place, name: &str) -> Result<&'a Tensor> {
+        let spellings = self.spellings(place, name);
+        self.find(&spellings).ok_or_else(|| ModelError::MissingTensor { tensor: spellings.join(" or ") })
+    }
+
+    fn checked(&self, place: Place, name: &str, shape: &[usize], why: &str) -> Result<&'a Tensor> {
+        let tensor = self.require(place, name)?;
+        if tensor.shape == shape { Ok(tensor) } else { Err(wrong_shape(tensor, shape, why)) }
+    }
+
+    /// A matrix from one tensor.
+    pub fn matrix(
+        &self,
+        g: &mut Builder,
+        place: Place,
+        name: &str,
+        shape: [usize; 2],
+        why: &str,
+    ) -> Result<ValueId> {
+        let tensor = self.checked(place, name, &shape, why)?;
+        Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart::whole(tensor.clone())])))
+    }
+
+    /// A matrix of stacked rows: from the one tensor `fused` where the checkpoint has it, else from `parts`, each a
+    /// name, its rows and how they come about.
+    pub fn stacked(
+        &self,
+        g: &mut Builder,
+        place: Place,
+        label: &str,
+        fused: &str,
+        parts: &[(&str, usize, String)],
+        width: usize,
+    ) -> Result<ValueId> {
+        let rows = parts.iter().map(|(_, rows, _)| rows).sum();
+        let stored = if self.has(place, fused) {
+            let why = parts.iter().map(|(name, ..)| stem(name)).collect::<Vec<_>>().join(" | ");
+            vec![WeightPart::whole(self.checked(place, fused, &[rows, width], &why)?.clone())]
+        } else {
+            parts
+                .iter()
+                .map(|(name, rows, why)| {
+                    Ok(WeightPart::whole(self.checked(place, name, &[*rows, width], why)?.clone()))
+                })
+                .collect::<Result<_>>()?
+        };
+        Ok(g.weight(Weight::new(place.label(label), &[rows, width], stored)))
+    }
+
+    /// Stacked biases in the order of [`stacked`](Self::stacked), zero where a part has none; nothing where none has.
+    pub fn stacked_bias(
+        &self,
+        g: &mut Builder,
+        place: Place,
+        label: &str,
+        fused: &str,
+        parts: &[(&str, usize, String)],
+    ) -> Result<Option<ValueId>> {
+        let total = parts.iter().map(|(_, rows, _)| rows).sum();
+        let fused = bias(fused);
+        let mut values = Vec::new();
+        if self.has(place, &fused) {
+            values = floats(self.require(place, &fused)?, &[total], "one per output")?;
+        } else if parts.iter().any(|(name, ..)| self.has(place, &bias(name))) {
+            for (name, rows, why) in parts {
+                match self.find(&self.spellings(place, &bias(name))) {
+                    Some(tensor) => values.extend(floats(tensor, &[*rows], why)?),
+                    None => values.resize(values.len() + rows, 0.0),
+                }
+            }
+        }
+        Ok((!values.is_empty()).then(|| vector(g, place.label(label), &values)))
+    }
+
+    /// The weights of an RMS norm, as the graph wants them: the stored ones plus the family's offset.
+    pub fn norm(&self, g: &mut Builder, place: Place, name: &str, width: usize) -> Result<ValueId> {
+        let tensor = self.require(place, name)?;
+        let mut values = floats(tensor, &[width], "the width that is normed")?;
+        for value in &mut values {
+            *value += self.norm_offset;
+        }
+        Ok(vector(g, place.label(stem(name)), &values))
+    }
+
+    /// A vector of plain numbers.
+    pub fn vector(
+        &self,
+        g: &mut Builder,
+        place: Place,
+        name: &str,
+        len: usize,
+        why: &str,
+    ) -> Result<ValueId> {
+        let values = floats(self.require(place, name)?, &[len], why)?;
+        Ok(vector(g, place.label(name.strip_suffix(".weight").unwrap_or(name)), &values))
+    }
+
+    /// One matrix per expert: from the stack `name`, from the second or first half of `gate_up` stacks, or from
+    /// matrices kept one by one.
+    pub fn experts(&self, g: &mut Builder, place: Place, name: &str, shape: [usize; 3]) -> Result<ValueId> {
+        let [experts, rows, width] = shape;
+        let why = format!("{experts} experts");
+        let half = match name {
+            "ffn_gate_exps.weight" => Some(0),
+            "ffn_up_exps.weight" => Some(1),
+            _ => None,
+        };
+        let parts = match half {
+            Some(half) if self.has(place, "ffn_gate_up_exps.weight") => {
+                let both =
+                    self.checked(place, "ffn_gate_up_exps.weight", &[experts, 2 * rows, width], &why)?;
+                (0..experts)
+                    .map(|expert| {
+                        let start = (2 * expert + half) * rows;
+                        WeightPart { tensor: both.clone(), rows: start..start + rows }
+                    })
+                    .collect()
+            }
+            _ if self.has(place, name) => {
+                vec![WeightPart::whole(self.checked(place, name, &shape, &why)?.clone())]
+            }
+            _ => self.separate_experts(place, name, shape)?,
+        };
+        Ok(g.weight(Weight::new(place.label(stem(name)), &shape, parts)))
+    }
+
+    fn separate_experts(
+        &self,
+        place: Place,
+        name: &str,
+        [experts, rows, width]: [usize; 3],
+    ) -> Result<Vec<WeightPart>> {
+        let layer = place.layer.unwrap_or_default();
+        (0..experts)
+            .map(|expert| {
+                let mut spellings = self.names.expert(layer, name, expert);
+                let Some(tensor) = self.find(&spellings) else {
+                    let mut stacks = self.spellings(place, name);
+                    stacks.append(&mut spellings);
+                    return Err(ModelError::MissingTensor { tensor: stacks.join(" or ") });
+                };
+                if tensor.shape == [rows, width] {
+                    Ok(WeightPart::whole(tensor.clone()))
+                } else {
+                    Err(wrong_shape(tensor, &[rows, width], "one expert"))
+                }
+            })
+            .collect()
+    }
+
+    /// The frequency table of `rope`, shared by all layers that turn alike.
+    pub fn frequencies(&self, g: &mut Builder, rope: &RopeSpec) -> ValueId {
+        let known = self.ropes.borrow().iter().find(|(other, _)| other == rope).map(|&(_, id)| id);
+        known.unwrap_or_else(|| {
+            let label = match self.ropes.borrow().len() {
+                0 => "rope_frequencies".into(),
+                n => format!("rope_frequencies.{n}"),
+            };
+            let id = vector(g, label, &rope.frequencies());
+            self.ropes.borrow_mut().push((rope.clone(), id));
+            id
+        })
+    }
+
+    /// Marks tensors as accounted for that the model does not read.
+    pub fn pass_over(&self, place: Place, name: &str) {
+        self.find(&self.spellings(place, name));
+    }
+
+    /// Names of tensors that nothing used and that are no other part of a larger model.
+    pub fn unused(self) -> Vec<&'a str> {
+        let used = self.used.into_inner();
+        let names = self.source.tensors.keys().map(String::as_str);
+        names.filter(|name| !used.contains(name) && !self.names.is_foreign(name)).collect()
+    }
+}
+
+/// A weight made of computed values.
+fn vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
+    let tensor = Tensor {
+        name: name.clone(),
+        shape: vec![values.len()],
+        format: StorageFormat::F32,
+        payload: Payload::Blocks(Bytes::from(
+            values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(),
+        )),
+    };
+    g.weight(Weight::new(name, &[values.len()], vec![WeightPart::whole(tensor)]))
+}
+
+fn wrong_shape(tensor: &Tensor, expected: &[usize], why: &str) -> ModelError {
+    ModelError::TensorShape {
+        tensor: tensor.name.clone(),
+        found: tensor.shape.clone(),
+        expected: expected.into(),
+        why: why.into(),
+    }
+}
+
+fn stem(name: &str) -> &str {
+    name.strip_suffix(".weight").unwrap_or(name)
+}
+
+fn bias(name: &str) -> String {
+    format!("{}.bias", stem(name))
+}

@@ -1,0 +1,137 @@
+//! Running models on the reference interpreter, and reading golden values.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brasa_formats::Checkpoint;
+use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::step::{Outs, Step};
+use brasa_graph::testing::Sequences;
+use brasa_models::{LoadOptions, Model, load};
+
+/// A folder of the repository's models.
+pub fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name)
+}
+
+/// Loads strictly, for texts of up to `context_length` tokens.
+pub fn load_strictly(path: &Path, context_length: Option<usize>) -> Model {
+    let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let options = LoadOptions { context_length, strict: true };
+    let model = load(&checkpoint, &options).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    assert_eq!(model.warnings, Vec::<String>::new(), "{}", path.display());
+    model
+}
+
+/// A model on the reference interpreter, f32 throughout.
+pub struct Runner {
+    program: Box<dyn Program>,
+    pool: Box<dyn KvPool>,
+}
+
+impl Runner {
+    pub fn new(model: Model) -> Self {
+        let graph = Arc::new(model.graph);
+        let device = ReferenceBackend;
+        let weights = device
+            .upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()))
+            .expect("the reference takes every weight");
+        let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+        let pool = device.kv_pool(spec).expect("f32 pages");
+        let limits = ProgramLimits { max_rows: 1024, max_outs: 1024, max_segments: 1 };
+        let program = device.compile(graph, weights, limits).expect("the reference runs every graph");
+        Self { program, pool }
+    }
+
+    /// Logits of every row of `ids`, `[rows][vocab]`.
+    pub fn logits(&mut self, ids: &[u32]) -> Vec<Vec<f32>> {
+        let mut sequences = Sequences::new(&*self.pool);
+        self.step(&mut sequences, ids, Outs::All)
+    }
+
+    /// Logits of the last row of `ids`, then of each of `count` argmax continuations but the last.
+    pub fn greedy(&mut self, ids: &[u32], count: usize) -> (Vec<Vec<f32>>, Vec<u32>) {
+        let mut sequences = Sequences::new(&*self.pool);
+        let mut logits = self.step(&mut sequences, ids, Outs::Last);
+        let mut chosen = vec![argmax(&logits[0])];
+        while chosen.len() < count {
+            let last = [chosen[chosen.len() - 1]];
+            logits.append(&mut self.step(&mut sequences, &last, Outs::Last));
+            chosen.push(argmax(&logits[logits.len() - 1]));
+        }
+        (logits, chosen)
+    }
+
+    fn step(&mut self, sequences: &mut Sequences, ids: &[u32], outs: Outs) -> Vec<Vec<f32>> {
+        let segment = sequences.extend(&mut *self.pool, 1, ids, outs).expect("pages");
+        let output =
+            self.program.run(&Step { segments: vec![segment] }, &mut *self.pool).expect("a valid step");
+        (0..output.rows()).map(|row| output.row(row).to_vec()).collect()
+    }
+}
+
+pub fn argmax(row: &[f32]) -> u32 {
+    let best = |best: usize, i: usize| if row[i] > row[best] { i } else { best };
+    (0..row.len()).fold(0, best) as u32
+}
+
+/// Mean of −log p over all ids but the first.
+pub fn mean_nll(logits: &[Vec<f32>], ids: &[u32]) -> f64 {
+    let nll = |(row, &next): (&Vec<f32>, &u32)| {
+        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
+        f64::from(max) + sum.ln() - f64::from(row[next as usize])
+    };
+    logits.iter().zip(&ids[1..]).map(nll).sum::<f64>() / (ids.len() - 1) as f64
+}
+
+/// Asserts that greedy ids agree up to the first step whose margin the measured error could bridge.
+pub fn check_greedy(name: &str, found: &[u32], expected: &[u32], margins: &[f32], worst_error: f32) {
+    for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
+        if margins[step] < 2.0 * worst_error {
+            println!("{name}: step {step} has margin {} below error {worst_error}; stopped", margins[step]);
+            return;
+        }
+        assert_eq!(found, expected, "{name}: greedy step {step}, margin {}", margins[step]);
+    }
+}
+
+/// Arrays of a safetensors file of golden values.
+pub struct Golden(BTreeMap<String, (String, Vec<u8>)>);
+
+impl Golden {
+    pub fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
+        let header: serde_json::Value =
+            serde_json::from_slice(&bytes[8..8 + header_bytes]).expect("a JSON header");
+        let data = &bytes[8 + header_bytes..];
+        let arrays =
+            header.as_object().expect("an object").iter().filter(|(name, _)| *name != "__metadata__");
+        let array = |(name, entry): (&String, &serde_json::Value)| {
+            let offset = |i: usize| entry["data_offsets"][i].as_u64().expect("an offset") as usize;
+            let dtype = entry["dtype"].as_str().expect("a type").to_string();
+            (name.clone(), (dtype, data[offset(0)..offset(1)].to_vec()))
+        };
+        Self(arrays.map(array).collect())
+    }
+
+    pub fn floats(&self, name: &str) -> Vec<f32> {
+        self.words(name, "F32").map(f32::from_le_bytes).collect()
+    }
+
+    pub fn ids(&self, name: &str) -> Vec<u32> {
+        self.words(name, "I32").map(u32::from_le_bytes).collect()
+    }
+
+    fn words(&self, name: &str, dtype: &str) -> impl Iterator<Item = [u8; 4]> {
+        let (found, bytes) = self.0.get(name).unwrap_or_else(|| panic!("no array {name}"));
+        assert_eq!(found, dtype, "{name}");
+        bytes.as_chunks::<4>().0.iter().copied()
+    }
+}
