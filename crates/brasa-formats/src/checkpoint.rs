@@ -1,6 +1,6 @@
 //! A model's files, opened and checked: what everything above reads weights and settings from.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars};
@@ -55,6 +55,15 @@ impl Checkpoint {
     /// As [`open`](Self::open).
     pub fn from_gguf_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
         Self::try_from(Inspection::of_gguf_bytes(&bytes.into())?)
+    }
+
+    /// Opens a directory held in memory, files by name.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn from_files(files: BTreeMap<String, Bytes>) -> Result<Self> {
+        Self::try_from(Inspection::of_files(files)?)
     }
 
     /// The path that was opened; empty for bytes in memory.

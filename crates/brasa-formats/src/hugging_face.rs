@@ -1,25 +1,22 @@
 //! Directories of Hugging Face and MLX: which files hold the weights, and the small files beside them.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::directory::Directory;
 use crate::error::{Fault, Printable};
-use crate::inspection::Problems;
 use crate::json::{self, UniqueMap};
-use crate::map::map_file;
 use crate::mlx::{self, Quantization};
+use crate::problems::Problems;
 use crate::safetensors::{self, RawTensor};
 use crate::{FormatError, Result, Tensor};
 
 const CONFIG: &str = "config.json";
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
-/// Caps of the files that are read whole. The largest tokenizers in circulation have 40 MB.
-const LARGEST_SIDECAR: u64 = 256 << 20;
+/// Caps of the files that are read whole.
 const LARGEST_CONFIG: u64 = 16 << 20;
 const LARGEST_INDEX: u64 = 64 << 20;
 const MOST_SHARDS: usize = 10_000;
@@ -34,13 +31,13 @@ pub(crate) struct Store {
 
 /// The weights' files, and which tensors an index promises in them.
 struct Weights {
-    files: Vec<PathBuf>,
+    files: Vec<String>,
     /// Tensor, position in `files`.
     promised: Vec<(String, usize)>,
 }
 
 /// Reads `directory`, or only the weights of `file` with the small files of `directory`.
-pub(crate) fn read(directory: &Path, file: Option<&Path>, problems: &mut Problems) -> Store {
+pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Problems) -> Store {
     let config = problems.take(read_config(directory)).flatten();
     let weights = match file {
         Some(file) => Some(Weights { files: vec![file.to_owned()], promised: Vec::new() }),
@@ -53,10 +50,11 @@ pub(crate) fn read(directory: &Path, file: Option<&Path>, problems: &mut Problem
         let mut names = HashSet::new();
         // By file; `None` where the file itself could not be read, which says enough.
         let mut found_in = vec![None; weights.files.len()];
-        for (at, path) in weights.files.iter().enumerate() {
-            let Some(bytes) = problems.take(map_file(path)) else { continue };
+        for (at, file) in weights.files.iter().enumerate() {
+            let Some(bytes) = problems.take(directory.map(file)) else { continue };
+            let path = directory.path_of(file);
             files.push((path.clone(), bytes.len() as u64));
-            let shard = safetensors::read(path, &bytes, problems);
+            let shard = safetensors::read(&path, &bytes, problems);
             let Some(shard) = problems.take(shard) else { continue };
             let found = found_in[at].insert(HashSet::new());
             for raw in shard {
@@ -64,7 +62,7 @@ pub(crate) fn read(directory: &Path, file: Option<&Path>, problems: &mut Problem
                 if names.insert(raw.name.clone()) {
                     raws.push(raw);
                 } else {
-                    let fault = Fault::new(path, "this tensor appears in an earlier file too");
+                    let fault = Fault::new(&path, "this tensor appears in an earlier file too");
                     problems.push(fault.of(raw.name).malformed());
                 }
             }
@@ -72,12 +70,13 @@ pub(crate) fn read(directory: &Path, file: Option<&Path>, problems: &mut Problem
         for (name, at) in weights.promised {
             if found_in[at].as_ref().is_some_and(|found: &HashSet<String>| !found.contains(&name)) {
                 let problem = format!("not in this file, where {INDEX} says it is");
-                problems.push(Fault::new(&weights.files[at], problem).of(name).malformed());
+                let path = directory.path_of(&weights.files[at]);
+                problems.push(Fault::new(path, problem).of(name).malformed());
             }
         }
     }
 
-    let config_path = directory.join(CONFIG);
+    let config_path = directory.path_of(CONFIG);
     let quantization = config.as_ref().map(|config| Quantization::from_config(&config_path, config));
     let tensors = match quantization.transpose() {
         Ok(quantization) => mlx::assemble(&raws, quantization.flatten().as_ref(), problems),
@@ -90,9 +89,9 @@ pub(crate) fn read(directory: &Path, file: Option<&Path>, problems: &mut Problem
     Store { config, raws, tensors, files }
 }
 
-fn read_config(directory: &Path) -> Result<Option<serde_json::Value>> {
-    let path = directory.join(CONFIG);
-    let Some(bytes) = read_capped(&path, LARGEST_CONFIG)? else {
+fn read_config(directory: &Directory) -> Result<Option<serde_json::Value>> {
+    let path = directory.path_of(CONFIG);
+    let Some(bytes) = directory.read(CONFIG, LARGEST_CONFIG)? else {
         return Err(Fault::new(&path, "this file is missing")
             .hint("a checkpoint directory needs config.json beside its weights")
             .missing());
@@ -104,41 +103,43 @@ fn read_config(directory: &Path) -> Result<Option<serde_json::Value>> {
     Ok(Some(config))
 }
 
-fn find_weights(directory: &Path) -> Result<Weights> {
-    let index = directory.join(INDEX);
-    if let Some(bytes) = read_capped(&index, LARGEST_INDEX)? {
-        return read_index(directory, &index, &bytes);
+fn find_weights(directory: &Directory) -> Result<Weights> {
+    if let Some(bytes) = directory.read(INDEX, LARGEST_INDEX)? {
+        return read_index(&directory.path_of(INDEX), &bytes);
     }
-    let single = directory.join(SINGLE);
-    if single.exists() {
-        return Ok(Weights { files: vec![single], promised: Vec::new() });
+    let names = directory.names()?;
+    if names.iter().any(|name| name == SINGLE) {
+        return Ok(Weights { files: vec![SINGLE.to_owned()], promised: Vec::new() });
     }
-    let files: Vec<_> = list(directory)?
-        .into_iter()
-        .filter(|name| name.starts_with("model") && name.ends_with(".safetensors"))
-        .map(|name| directory.join(name))
-        .collect();
+    let is_weights = |name: &&String| name.starts_with("model") && is_safetensors(name);
+    let files: Vec<_> = names.iter().filter(is_weights).cloned().collect();
     if files.is_empty() {
-        return Err(no_weights(directory)?);
+        return Err(no_weights(directory, &names));
     }
     Ok(Weights { files, promised: Vec::new() })
 }
 
-fn no_weights(directory: &Path) -> Result<FormatError> {
-    let names = list(directory)?;
+fn is_safetensors(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "safetensors")
+}
+
+fn no_weights(directory: &Directory, names: &[String]) -> FormatError {
     let other = names.iter().find(|name| {
         let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
         matches!(extension, Some("bin" | "pt" | "pth" | "npz" | "h5" | "msgpack" | "onnx" | "safetensors"))
     });
-    let fault = Fault::new(directory, "no model.safetensors, no model*.safetensors, no .gguf file");
+    let fault = Fault::new(directory.path(), "no model.safetensors, no model*.safetensors, no .gguf file");
     let fault = match other {
+        Some(name) if is_safetensors(name) => {
+            fault.hint(format!("to open {}, give its own path", Printable(name)))
+        }
         Some(name) => fault.hint(format!(
             "{} is not read; convert the model to safetensors or GGUF, or download it in one of these",
             Printable(name)
         )),
         None => fault.hint("download the model's weights into this directory"),
     };
-    Ok(fault.missing())
+    fault.missing()
 }
 
 #[derive(Deserialize)]
@@ -146,7 +147,7 @@ struct Index {
     weight_map: UniqueMap<String>,
 }
 
-fn read_index(directory: &Path, index: &Path, bytes: &[u8]) -> Result<Weights> {
+fn read_index(index: &Path, bytes: &[u8]) -> Result<Weights> {
     let parsed: Index = parse(index, bytes)?;
     let mut names = BTreeSet::new();
     for (tensor, file) in &parsed.weight_map.0 {
@@ -170,44 +171,8 @@ fn read_index(directory: &Path, index: &Path, bytes: &[u8]) -> Result<Weights> {
         parsed.weight_map.0.iter().filter_map(|(tensor, file)| {
             names.binary_search(&file.as_str()).ok().map(|at| (tensor.clone(), at))
         });
-    Ok(Weights {
-        files: names.iter().map(|name| directory.join(name)).collect(),
-        promised: promised.collect(),
-    })
-}
-
-/// The names in a directory, sorted; those that are not UTF-8 are left out.
-pub(crate) fn list(directory: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(directory).map_err(|source| FormatError::io(directory, source))?;
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|source| FormatError::io(directory, source))?;
-        names.extend(entry.file_name().into_string());
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// The small file `name` of `directory`; `None` where it does not exist.
-pub(crate) fn read_sidecar(directory: &Path, name: &str) -> Result<Option<Vec<u8>>> {
-    read_capped(&directory.join(name), LARGEST_SIDECAR)
-}
-
-fn read_capped(path: &Path, cap_bytes: u64) -> Result<Option<Vec<u8>>> {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = File::open(path)?;
-        let mut bytes = Vec::new();
-        file.take(cap_bytes + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    match read() {
-        Ok(bytes) if bytes.len() as u64 > cap_bytes => {
-            Err(Fault::new(path, format!("larger than {} MiB", cap_bytes >> 20)).unsupported())
-        }
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(FormatError::io(path, source)),
-    }
+    let promised = promised.collect();
+    Ok(Weights { files: names.into_iter().map(str::to_owned).collect(), promised })
 }
 
 fn parse<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<T> {

@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::error::Fault;
-use crate::inspection::Problems;
+use crate::problems::Problems;
 use crate::safetensors::{Dtype, RawTensor};
 use crate::{FormatError, MlxAffine, Payload, Result, StorageFormat, Tensor};
 
@@ -56,16 +56,14 @@ impl Quantization {
         if let Some(method) = block.get("quant_method").and_then(Value::as_str) {
             return Err(foreign(path, method));
         }
-        let default = affine(path, key, block, (DEFAULT_BITS, DEFAULT_GROUP_SIZE))?;
+        let default = affine(path, key, block)?;
         let mut overrides = HashMap::new();
         for (module, setting) in block {
             let setting = match setting {
                 Value::Bool(false) => None,
                 Value::Bool(true) => Some(default),
-                Value::Object(object) => {
-                    let inherited = (u64::from(default.bits), u64::from(default.group_size));
-                    Some(affine(path, &format!("{key}.{module}"), object, inherited)?)
-                }
+                // As in MLX, what an override leaves out has MLX's default, not the value for the others.
+                Value::Object(object) => Some(affine(path, &format!("{key}.{module}"), object)?),
                 // `bits`, `group_size`, `mode` and the exporter's notes.
                 _ => continue,
             };
@@ -80,27 +78,23 @@ impl Quantization {
     }
 }
 
-fn affine(
-    path: &Path,
-    key: &str,
-    block: &serde_json::Map<String, Value>,
-    inherited: (u64, u64),
-) -> Result<MlxAffine> {
-    if let Some(mode) = block.get("mode").filter(|mode| mode.as_str() != Some("affine")) {
+fn affine(path: &Path, key: &str, block: &serde_json::Map<String, Value>) -> Result<MlxAffine> {
+    let present = |name: &str| block.get(name).filter(|value| !value.is_null());
+    if let Some(mode) = present("mode").filter(|mode| mode.as_str() != Some("affine")) {
         let shown = mode.as_str().map_or_else(|| mode.to_string(), str::to_owned);
         return Err(Fault::new(path, format!("MLX mode {shown} is not read, expected affine"))
             .of(key)
             .hint("make one with `mlx_lm.convert -q --q-mode affine`, or use the unquantised checkpoint")
             .unsupported());
     }
-    let number = |name: &str, default: u64| match block.get(name) {
+    let number = |name: &str, default: u64| match present(name) {
         None => Ok(default),
         Some(value) => value.as_u64().ok_or_else(|| {
             Fault::new(path, format!("{name}: found {value}, expected an integer")).of(key).malformed()
         }),
     };
-    let bits = number("bits", inherited.0)?;
-    let group_size = number("group_size", inherited.1)?;
+    let bits = number("bits", DEFAULT_BITS)?;
+    let group_size = number("group_size", DEFAULT_GROUP_SIZE)?;
     if !matches!(bits, 2 | 3 | 4 | 5 | 6 | 8) {
         let problem = format!("{bits} bits, expected 2, 3, 4, 5, 6 or 8");
         return Err(Fault::new(path, problem).of(key).unsupported());

@@ -15,6 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 
 use crate::error::Fault;
 use crate::json::{self, UniqueMap};
+use crate::problems::Problems;
 use crate::{Bytes, Result, StorageFormat};
 
 pub use writer::{TensorPlan, Writer};
@@ -154,11 +155,7 @@ pub(crate) struct RawTensor {
 /// Reads the header of the file at `path`, and binds each tensor to its bytes.
 ///
 /// Fails where the header is unreadable; what is wrong with single tensors goes to `problems`.
-pub(crate) fn read(
-    path: &Path,
-    bytes: &Bytes,
-    problems: &mut crate::inspection::Problems,
-) -> Result<Vec<RawTensor>> {
+pub(crate) fn read(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Vec<RawTensor>> {
     let (header, data_start) = header_json(path, bytes)?;
     let header = parse_header(path, header)?;
     let data = bytes.slice(data_start..bytes.len()).expect("the header ends inside the file");
@@ -207,7 +204,7 @@ fn bind(
     data: &Bytes,
     name: String,
     entry: RawEntry,
-    problems: &mut crate::inspection::Problems,
+    problems: &mut Problems,
 ) -> RawTensor {
     let [begin, end] = entry.data_offsets;
     let fault = |problem: String| Fault::new(path, problem).of(name.as_str());
@@ -257,7 +254,7 @@ fn check_coverage(
     data_start: u64,
     data_len: u64,
     tensors: &[RawTensor],
-    problems: &mut crate::inspection::Problems,
+    problems: &mut Problems,
 ) {
     let mut ranges: Vec<_> = tensors
         .iter()

@@ -14,4 +14,4 @@ pub use value::{Array, FromValue, Scalar, Value, ValueType};
 pub use writer::{TensorPlan, Writer};
 
 pub(crate) use reader::Part;
-pub(crate) use split::{PartName, read_path, read_single};
+pub(crate) use split::{PartName, read_file, read_single};

@@ -6,7 +6,8 @@ use super::header::{Entries, Entry, Header};
 use super::metadata::Metadata;
 use super::types::TensorType;
 use crate::error::Fault;
-use crate::inspection::{Problems, TensorInfo};
+use crate::inspection::TensorInfo;
+use crate::problems::Problems;
 use crate::{Bytes, FormatError, Payload, Result, StorageFormat, Tensor};
 
 /// What one file holds.

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use super::metadata::Metadata;
 use super::reader::{Part, read_part};
+use crate::directory::Directory;
 use crate::error::Fault;
-use crate::inspection::Problems;
-use crate::{Bytes, Result, map::map_file};
+use crate::problems::Problems;
+use crate::{Bytes, Result};
 
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";
@@ -19,7 +20,6 @@ const TENSORS: &str = "split.tensors.count";
 /// The name of one part, taken apart: `STEM-00002-of-00005.gguf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PartName {
-    directory: PathBuf,
     stem: String,
     /// From 1.
     number: u32,
@@ -27,9 +27,8 @@ pub(crate) struct PartName {
 }
 
 impl PartName {
-    /// Takes a path apart; `None` where it is not named like a part.
-    pub fn parse(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_str()?;
+    /// Takes a file name apart; `None` where it is not named like a part.
+    pub fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_suffix(".gguf")?;
         let (rest, count) = rest.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
@@ -37,12 +36,7 @@ impl PartName {
             (text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse::<u32>().ok())?
         };
         let (number, count) = (five_digits(number)?, five_digits(count)?);
-        (1..=count).contains(&number).then(|| Self {
-            directory: path.with_file_name(""),
-            stem: stem.to_owned(),
-            number,
-            count,
-        })
+        (1..=count).contains(&number).then(|| Self { stem: stem.to_owned(), number, count })
     }
 
     /// True for part 1.
@@ -50,19 +44,23 @@ impl PartName {
         self.number == 1
     }
 
-    /// The paths of all parts, in order.
-    pub fn siblings(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        (1..=self.count)
-            .map(|number| self.directory.join(format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count)))
+    /// The names of all parts, in order.
+    pub fn siblings(&self) -> impl Iterator<Item = String> + '_ {
+        (1..=self.count).map(|number| format!("{}-{number:05}-of-{:05}.gguf", self.stem, self.count))
     }
 }
 
-/// Reads the file at `path`, and its siblings where it is a part.
-pub(crate) fn read_path(path: &Path, problems: &mut Problems) -> Result<(Part, Vec<(PathBuf, u64)>)> {
-    let Some(name) = PartName::parse(path).filter(|name| name.count > 1) else {
-        let bytes = map_file(path)?;
-        let part = read_single(path, &bytes, problems)?;
-        return Ok((part, vec![(path.to_owned(), bytes.len() as u64)]));
+/// Reads a file, and its siblings where it is a part; gives the files' paths and sizes too.
+pub(crate) fn read_file(
+    directory: &Directory,
+    file: &str,
+    problems: &mut Problems,
+) -> Result<(Part, Vec<(PathBuf, u64)>)> {
+    let path = directory.path_of(file);
+    let Some(name) = PartName::parse(file).filter(|name| name.count > 1) else {
+        let bytes = directory.map(file)?;
+        let part = read_single(&path, &bytes, problems)?;
+        return Ok((part, vec![(path, bytes.len() as u64)]));
     };
 
     let mut whole: Option<Part> = None;
@@ -70,10 +68,11 @@ pub(crate) fn read_path(path: &Path, problems: &mut Problems) -> Result<(Part, V
     let mut declared = None;
     let mut names = HashSet::new();
     for (number, sibling) in (0..).zip(name.siblings()) {
-        let bytes = map_file(&sibling).map_err(|error| {
+        let bytes = directory.map(&sibling).map_err(|error| {
             let problem = format!("part {} of {} cannot be read: {error}", number + 1, name.count);
-            Fault::new(path, problem).hint("all parts have to be in one directory").missing()
+            Fault::new(&path, problem).hint("all parts have to be in one directory").missing()
         })?;
+        let sibling = directory.path_of(&sibling);
         files.push((sibling.clone(), bytes.len() as u64));
         let part = read_part(&sibling, &bytes, problems)?;
         check_key(&sibling, &part.metadata, NO, number)?;
@@ -139,13 +138,13 @@ mod tests {
 
     #[test]
     fn names_of_parts() {
-        let name = PartName::parse(Path::new("dir/model-Q4-00002-of-00003.gguf")).unwrap();
+        let name = PartName::parse("model-Q4-00002-of-00003.gguf").unwrap();
         assert_eq!((name.number, name.count), (2, 3));
         let siblings: Vec<_> = name.siblings().collect();
         assert_eq!(siblings.len(), 3);
-        assert_eq!(siblings[0], Path::new("dir/model-Q4-00001-of-00003.gguf"));
+        assert_eq!(siblings[0], "model-Q4-00001-of-00003.gguf");
         for other in ["m.gguf", "m-1-of-2.gguf", "m-00003-of-00002.gguf", "m-00000-of-00002.gguf", "x/"] {
-            assert_eq!(PartName::parse(Path::new(other)), None, "{other}");
+            assert_eq!(PartName::parse(other), None, "{other}");
         }
     }
 }
