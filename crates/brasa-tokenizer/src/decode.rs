@@ -5,6 +5,7 @@
 //! are not UTF-8 become U+FFFD, one for each maximal invalid part, as `String::from_utf8_lossy` has it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -169,17 +170,17 @@ impl Decoder {
 /// The concatenation of everything that [`push`](Self::push) and [`finish`](Self::finish) return is what
 /// [`Tokenizer::decode`](crate::Tokenizer::decode) makes of the same ids.
 #[derive(Clone, Debug)]
-pub struct DecodeStream<'a> {
-    decoder: &'a Decoder,
-    vocabulary: &'a Vocabulary,
+pub struct DecodeStream {
+    decoder: Arc<Decoder>,
+    vocabulary: Arc<Vocabulary>,
     skip_special: bool,
     first: bool,
     strip: Option<(char, usize)>,
     pending: Vec<u8>,
 }
 
-impl<'a> DecodeStream<'a> {
-    pub(crate) fn new(decoder: &'a Decoder, vocabulary: &'a Vocabulary, skip_special: bool) -> Self {
+impl DecodeStream {
+    pub(crate) fn new(decoder: Arc<Decoder>, vocabulary: Arc<Vocabulary>, skip_special: bool) -> Self {
         let strip = decoder.strip_start();
         Self { decoder, vocabulary, skip_special, first: true, strip, pending: Vec::new() }
     }
@@ -208,8 +209,8 @@ impl<'a> DecodeStream<'a> {
     }
 
     /// The rest: a character that the last ids left unfinished, as U+FFFD.
-    pub fn finish(self) -> String {
-        String::from_utf8_lossy(&self.pending).into_owned()
+    pub fn finish(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
     }
 
     fn take_complete(&mut self) -> String {

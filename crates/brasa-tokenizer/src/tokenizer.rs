@@ -1,5 +1,5 @@
 use std::borrow::Cow;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use tokenizers::{Encoding, InputSequence};
 
@@ -32,8 +32,9 @@ pub enum ParseSpecial {
 pub struct Tokenizer {
     /// Locked because whether special tokens are parsed is a state of the pipeline; readers of one mind share it.
     engine: RwLock<Engine>,
-    vocabulary: Vocabulary,
-    decoder: Decoder,
+    /// Shared with the streams, which may outlive the tokenizer.
+    vocabulary: Arc<Vocabulary>,
+    decoder: Arc<Decoder>,
     special: SpecialTokens,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
@@ -60,8 +61,8 @@ impl Tokenizer {
         parts.engine.set_encode_special_tokens(true);
         Ok(Self {
             engine: RwLock::new(parts.engine),
-            vocabulary: parts.vocabulary,
-            decoder: parts.decoder,
+            vocabulary: Arc::new(parts.vocabulary),
+            decoder: Arc::new(parts.decoder),
             special: parts.special,
             prefix,
             suffix,
@@ -110,8 +111,8 @@ impl Tokenizer {
     }
 
     /// Decodes ids as they are generated; see [`DecodeStream`].
-    pub fn decode_stream(&self, skip_special: bool) -> DecodeStream<'_> {
-        DecodeStream::new(&self.decoder, &self.vocabulary, skip_special)
+    pub fn decode_stream(&self, skip_special: bool) -> DecodeStream {
+        DecodeStream::new(Arc::clone(&self.decoder), Arc::clone(&self.vocabulary), skip_special)
     }
 
     /// The bytes that a token adds inside a text; not always whole characters.
