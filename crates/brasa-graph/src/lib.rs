@@ -17,6 +17,7 @@ mod value;
 mod weight;
 
 pub mod device;
+pub mod plan;
 pub mod reference;
 mod schedule;
 pub mod step;

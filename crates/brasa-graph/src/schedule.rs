@@ -44,12 +44,18 @@ impl Schedule {
     /// Only nodes that can run one after the other are grouped, and only values that nothing outside needs
     /// disappear inside.
     pub fn new(graph: &Graph, patterns: &[Pattern]) -> Self {
+        Self::choose(graph, patterns, |_| true)
+    }
+
+    /// As [`new`](Self::new), leaving alone the groups that `runs` refuses: those whose types or sizes a device has
+    /// no kernel for.
+    pub fn choose(graph: &Graph, patterns: &[Pattern], runs: impl Fn(&Fused) -> bool) -> Self {
         let mut groups = Groups::new(graph);
         let finder = Finder::new(graph);
         for &pattern in patterns {
             for node in 0..graph.nodes().len() {
                 if let Some(found) = pattern.find(&finder, NodeId(node as u32)) {
-                    groups.accept(&finder, found);
+                    groups.accept(&finder, found, &runs);
                 }
             }
         }
@@ -90,7 +96,7 @@ impl<'a> Groups<'a> {
 
     /// Takes a match in, unless its nodes are taken, its inner values are needed outside, or its nodes cannot run
     /// one after the other.
-    fn accept(&mut self, finder: &Finder, found: Match) {
+    fn accept(&mut self, finder: &Finder, found: Match, runs: &impl Fn(&Fused) -> bool) {
         let Match { fusion, mut nodes, outputs } = found;
         nodes.sort_unstable();
         nodes.dedup();
@@ -111,11 +117,14 @@ impl<'a> Groups<'a> {
             }
         }
         let outputs = made().filter(needed).collect();
-        let number = self.fused.len();
-        for node in &nodes {
-            self.group[node.0 as usize] = Some(number);
+        let fused = Fused { fusion, nodes, inputs, outputs };
+        if !runs(&fused) {
+            return;
         }
-        self.fused.push(Fused { fusion, nodes, inputs, outputs });
+        for node in &fused.nodes {
+            self.group[node.0 as usize] = Some(self.fused.len());
+        }
+        self.fused.push(fused);
         if self.order().is_none() {
             let refused = self.fused.pop().expect("pushed above");
             for node in refused.nodes {

@@ -20,6 +20,16 @@ pub enum DType {
     U32,
 }
 
+impl DType {
+    /// Bytes of one element.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::F32 | Self::U32 => 4,
+            Self::F16 | Self::BF16 => 2,
+        }
+    }
+}
+
 /// A quantity that differs from step to step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbol {
@@ -84,14 +94,13 @@ impl Sizes {
 impl Dim {
     /// Its number, given the symbols'.
     pub fn resolve(self, sizes: &Sizes) -> usize {
-        self.factor
-            * match self.symbol {
-                None => 1,
-                Some(Symbol::Rows) => sizes.rows,
-                Some(Symbol::Outs) => sizes.outs,
-                Some(Symbol::Segments) => sizes.segments,
-                Some(Symbol::MemoryRows) => sizes.memory_rows,
-            }
+        self.factor.saturating_mul(match self.symbol {
+            None => 1,
+            Some(Symbol::Rows) => sizes.rows,
+            Some(Symbol::Outs) => sizes.outs,
+            Some(Symbol::Segments) => sizes.segments,
+            Some(Symbol::MemoryRows) => sizes.memory_rows,
+        })
     }
 }
 

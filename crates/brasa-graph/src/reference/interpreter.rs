@@ -59,18 +59,12 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(graph: &'a Graph, weights: &'a [Array], step: &Step) -> Self {
-        let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
-        for (value, slot) in graph.values().iter().zip(&mut values) {
-            if let ValueKind::Input(input) = value.kind {
-                *slot = Some(input_array(input, step));
-            }
-        }
         Self {
             graph,
             weights,
             segments: SegmentRows::of(step),
             sizes: Sizes::of(step),
-            values,
+            values: input_arrays(graph, step),
             last_use: last_uses(graph),
         }
     }
@@ -105,6 +99,15 @@ impl<'a> Run<'a> {
             _ => self.values[id.0 as usize].as_ref().expect("graphs are in a valid order"),
         }
     }
+}
+
+/// By value: what the step supplies.
+pub(crate) fn input_arrays(graph: &Graph, step: &Step) -> Vec<Option<Array>> {
+    let supplied = |value: &crate::Value| match value.kind {
+        ValueKind::Input(input) => Some(input_array(input, step)),
+        _ => None,
+    };
+    graph.values().iter().map(supplied).collect()
 }
 
 fn input_array(input: Input, step: &Step) -> Array {

@@ -46,7 +46,7 @@ impl ReferencePool {
     }
 
     /// The keys and values that `step` sees.
-    pub(super) fn bind<'a>(&'a mut self, graph: &Graph, step: &'a Step) -> PagedKv<'a> {
+    pub(crate) fn bind<'a>(&'a mut self, graph: &Graph, step: &'a Step) -> PagedKv<'a> {
         let places = (0..graph.caches.len()).map(|cache| graph.cache_place(CacheId(cache as u32))).collect();
         PagedKv { pool: self, places, step }
     }
@@ -101,7 +101,7 @@ impl KvPool for ReferencePool {
 }
 
 /// A pool seen through one step's block tables.
-pub(super) struct PagedKv<'a> {
+pub(crate) struct PagedKv<'a> {
     pool: &'a mut ReferencePool,
     places: Vec<(GroupId, usize)>,
     step: &'a Step,

@@ -20,5 +20,7 @@ pub use array::{Array, Data};
 pub use backend::ReferenceBackend;
 pub use env::SegmentRows;
 pub(crate) use env::{Env, Kv};
+#[cfg(test)]
+pub(crate) use interpreter::input_arrays;
 pub use interpreter::{decode_weight, evaluate};
 pub use kv::ReferencePool;
