@@ -89,8 +89,11 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Model> {
 /// [`ModelError`]: an unsupported architecture, a configuration that makes no sense, a tensor that is missing or of
 /// another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
-    let (spec, mut warnings) = read_spec(source, options)?;
-    let weights = Weights::new(source, names::Names::of(source), &spec);
+    let meta = Metadata::new(source, options);
+    let spec = family::spec(source, &meta)?;
+    let names = meta.names();
+    let (mut warnings, used) = meta.finish()?;
+    let weights = Weights::new(source, names, &spec, used);
     let graph = decoder::decoder(&spec, &weights)?;
     for tensor in weights.unused() {
         let unused = ModelError::UnusedTensor { tensor: tensor.into(), family: spec.family };
@@ -99,8 +102,7 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
         }
         warnings.push(unused.to_string());
     }
-    let info = ModelInfo::of(source);
-    Ok(Model { spec, graph, info, warnings })
+    Ok(Model { spec, graph, info: ModelInfo::of(source), warnings })
 }
 
 /// Reads the configuration alone; also returns warnings.
@@ -111,7 +113,7 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
 pub fn read_spec(source: &Source, options: &LoadOptions) -> Result<(ModelSpec, Vec<String>)> {
     let meta = Metadata::new(source, options);
     let spec = family::spec(source, &meta)?;
-    Ok((spec, meta.finish()?))
+    Ok((spec, meta.finish()?.0))
 }
 
 /// Tries bytes as a `config.json`: nothing may panic, hang or allocate much, whatever they are. For fuzzing.

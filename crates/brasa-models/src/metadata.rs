@@ -31,13 +31,22 @@ pub(crate) struct Metadata<'a> {
     options: &'a LoadOptions,
     names: Names,
     read: RefCell<BTreeSet<&'a str>>,
+    /// Tensors that configuration made use of.
+    tensors: RefCell<BTreeSet<&'a str>>,
     warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> Metadata<'a> {
     pub fn new(source: &'a Source, options: &'a LoadOptions) -> Self {
         let names = Names::of(source);
-        Self { source, options, names, read: RefCell::default(), warnings: RefCell::default() }
+        Self {
+            source,
+            options,
+            names,
+            read: RefCell::default(),
+            tensors: RefCell::default(),
+            warnings: RefCell::default(),
+        }
     }
 
     pub fn source(&self) -> &'a Source {
@@ -61,13 +70,18 @@ impl<'a> Metadata<'a> {
         self.options.context_length
     }
 
-    pub fn tensor(&self, name: &str) -> Option<&'a Tensor> {
-        self.source.tensors.get(name)
+    /// True where the checkpoint has a tensor of this very name; it then counts as used.
+    pub fn uses_tensor(&self, name: &str) -> bool {
+        let found = self.source.tensors.get_key_value(name);
+        found.inspect(|(name, _)| _ = self.tensors.borrow_mut().insert(name)).is_some()
     }
 
     /// All elements of a small tensor, e.g. factors of frequencies.
     pub fn vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
-        self.tensor(name).map(|tensor| floats(tensor, &[len], "one per rotated pair")).transpose()
+        if !self.uses_tensor(name) {
+            return Ok(None);
+        }
+        floats(&self.source.tensors[name], &[len], "one per rotated pair").map(Some)
     }
 
     pub fn warn(&self, warning: impl Into<String>) {
@@ -211,8 +225,8 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    /// Judges the keys that nobody read; returns all warnings.
-    pub fn finish(self) -> Result<Vec<String>> {
+    /// Judges the keys that nobody read; returns all warnings, and the tensors that configuration made use of.
+    pub fn finish(self) -> Result<(Vec<String>, BTreeSet<&'a str>)> {
         let read = self.read.into_inner();
         let mut warnings = self.warnings.into_inner();
         for (key, value) in self.source.values.iter().chain(&self.source.outer) {
@@ -234,7 +248,7 @@ impl<'a> Metadata<'a> {
                 }
             }
         }
-        Ok(warnings)
+        Ok((warnings, self.tensors.into_inner()))
     }
 }
 

@@ -7,7 +7,7 @@ use brasa_graph::op::RopeLayout;
 use serde_json::{Map, Value};
 
 use crate::keys::{Key, ROPE_DIM, ROPE_LOCAL_DIM, ROPE_LOCAL_THETA, ROPE_THETA};
-use crate::metadata::{Metadata, finite};
+use crate::metadata::{Metadata, finite, limits};
 use crate::rope::{RopeScaling, RopeSpec, longrope_magnitude, yarn_magnitude};
 use crate::{ModelError, Result};
 
@@ -150,7 +150,7 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     // Both are read whatever is asked, so that neither counts as unknown.
     let (theta, local_theta) = (meta.positive(ROPE_THETA)?, meta.positive(ROPE_LOCAL_THETA)?);
     let (dim, local_dim) =
-        (meta.count(ROPE_DIM, query.head_dim)?, meta.count(ROPE_LOCAL_DIM, query.head_dim)?);
+        (meta.count(ROPE_DIM, limits::HEAD_DIM)?, meta.count(ROPE_LOCAL_DIM, limits::HEAD_DIM)?);
     let context = query.context_length as f32;
     let original = meta.positive(ORIGINAL)?.unwrap_or(context);
     let factor = meta.cap(SCALING_FACTOR)?.filter(|factor| factor - 1.0 != 0.0);
@@ -169,7 +169,10 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
         magnitude: attention_factor.unwrap_or(1.0),
     };
     let pairs = spec.rotary_dim / 2;
-    if meta.tensor("rope_factors_long.weight").is_some() {
+    // Both sets count as used, whichever it is.
+    if ["rope_factors_long.weight", "rope_factors_short.weight"].map(|name| meta.uses_tensor(name))
+        == [true; 2]
+    {
         let name = if is_long(meta, query, original) { "rope_factors_long" } else { "rope_factors_short" };
         let name = format!("{name}.weight");
         let factors = meta.vector(&name, pairs)?.ok_or(ModelError::MissingTensor { tensor: name })?;

@@ -47,12 +47,13 @@ impl Place {
 }
 
 impl<'a> Weights<'a> {
-    pub fn new(source: &'a Source, names: Names, spec: &ModelSpec) -> Self {
+    /// `used`: tensors that are accounted for already.
+    pub fn new(source: &'a Source, names: Names, spec: &ModelSpec, used: BTreeSet<&'a str>) -> Self {
         Self {
             source,
             names,
             norm_offset: spec.norm_offset,
-            used: RefCell::default(),
+            used: RefCell::new(used),
             ropes: RefCell::default(),
         }
     }

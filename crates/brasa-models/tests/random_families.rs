@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use brasa_graph::testing::{Comparison, Tolerance, compare};
 use common::{Golden, Runner, check_greedy, folder, load_strictly, mean_nll};
 
@@ -9,14 +11,18 @@ use common::{Golden, Runner, check_greedy, folder, load_strictly, mean_nll};
 const REFERENCE: Tolerance = Tolerance(1e-4);
 
 fn check(name: &str) {
-    let path = folder("random").join(name);
-    let golden = Golden::read(&path.join("golden.safetensors"));
+    check_files(name, &folder("random").join(name));
+}
+
+/// Compares the checkpoint at `path`, another form of the folder `name`, with that folder's golden values.
+fn check_files(name: &str, path: &Path) {
+    let golden = Golden::read(&folder("random").join(name).join("golden.safetensors"));
     for label in ["short", "long"] {
         let ids = golden.ids(&format!("{label}.ids"));
         let expected_ids = golden.ids(&format!("{label}.greedy_ids"));
         // LongRoPE's factors go by the length of the text.
         let context = ids.len() + expected_ids.len();
-        let mut runner = Runner::new(load_strictly(&path, Some(context)));
+        let mut runner = Runner::new(load_strictly(path, Some(context)));
         let logits = runner.logits(&ids);
         let comparison = if label == "short" {
             compare(&logits.concat(), &golden.floats("short.logits"))
@@ -98,4 +104,17 @@ fn every_random_checkpoint_is_listed_here() {
         let name = entry.expect("an entry").file_name().into_string().expect("UTF-8");
         assert!(source.contains(&format!(": \"{name}\",")), "{name}");
     }
+}
+
+/// The same from llama.cpp's own converter (`tools/golden/models/random_gguf.py`): permuted rows of Q and K, norms
+/// with their 1, frequencies and factors as tensors, experts as stacks.
+#[test]
+fn gguf_files_of_llama_cpp_give_the_same() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder("random-gguf")).expect("the folder of GGUF files") {
+        let path = entry.expect("an entry").path();
+        check_files(path.file_stem().and_then(|name| name.to_str()).expect("UTF-8"), &path);
+        count += 1;
+    }
+    assert!(count >= 14, "{count} files");
 }
