@@ -104,6 +104,10 @@ impl Writer {
     /// [`FormatError::Unwritable`] where another tensor is due, or this one would grow beyond its size; nothing is
     /// written then. [`FormatError::Io`] where the disk is full or fails.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            // Nothing is due of an empty tensor, and it is right to write that.
+            return Ok(());
+        }
         let unwritable = |problem: String| Fault::new(self.file.path(), problem).of(name).unwritable();
         let Some((due, size)) = self.tensors.get(self.current) else {
             return Err(unwritable("written after the last tensor".into()));
