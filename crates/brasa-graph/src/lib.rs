@@ -19,6 +19,7 @@ mod weight;
 pub mod device;
 pub mod plan;
 pub mod reference;
+pub mod sampling;
 mod schedule;
 pub mod step;
 mod step_rules;

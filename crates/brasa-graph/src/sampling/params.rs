@@ -1,0 +1,220 @@
+//! What a caller may ask of sampling, and what makes no sense.
+
+/// How tokens are drawn. The default is greedy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// Divides the logits; 0 takes the likeliest token.
+    pub temperature: f32,
+    /// Keeps this many; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the fewest tokens whose probabilities reach this; 1 keeps all.
+    pub top_p: f32,
+    /// Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
+    pub min_p: f32,
+    /// Divides (where negative: multiplies) the logits of tokens that occurred; 1 does nothing.
+    pub repeat_penalty: f32,
+    /// Subtracted from a token's logit for each time it occurred.
+    pub frequency_penalty: f32,
+    /// Subtracted from the logit of each token that occurred.
+    pub presence_penalty: f32,
+    /// How many of the latest tokens, prompt included, the penalties look at; `None` for all.
+    pub repeat_last_n: Option<usize>,
+    /// Added to logits, by token id; −∞ forbids.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Ids that are never drawn.
+    pub suppressed: Vec<u32>,
+    /// Tokens to draw before an end id may be; see [`Sampler::begin`](super::Sampler::begin).
+    pub min_tokens: usize,
+    /// Names the noise.
+    pub seed: u64,
+    /// The order of the filters.
+    pub order: SamplingOrder,
+    /// Log-probabilities to report.
+    pub logprobs: Option<Logprobs>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repeat_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            repeat_last_n: None,
+            logit_bias: Vec::new(),
+            suppressed: Vec::new(),
+            min_tokens: 0,
+            seed: 0,
+            order: SamplingOrder::default(),
+            logprobs: None,
+        }
+    }
+}
+
+/// Log-probabilities to report with each token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logprobs {
+    /// How many of the likeliest tokens are listed beside the drawn one.
+    pub top: usize,
+    /// Which distribution's.
+    pub of: Distribution,
+}
+
+/// A distribution over the vocabulary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Distribution {
+    /// Softmax of the logits as the model gave them.
+    #[default]
+    Raw,
+    /// What the token was drawn from: after penalties, masks, temperature and filters.
+    Final,
+}
+
+/// A step from logits to survivors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Division by the temperature: probabilities of later stages are tempered.
+    Temperature,
+    /// [`SamplingParams::top_k`].
+    TopK,
+    /// [`SamplingParams::top_p`].
+    TopP,
+    /// [`SamplingParams::min_p`].
+    MinP,
+}
+
+/// The order of temperature and filters. It matters: a temperature first widens or narrows what top-p and min-p keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum SamplingOrder {
+    /// Temperature, top-p, top-k, min-p: filters see what is drawn from.
+    #[default]
+    TemperatureFirst,
+    /// Top-k, top-p of what is left, min-p, temperature: llama.cpp's chain.
+    LlamaCpp,
+    /// Top-p, min-p, top-k, temperature: MLX-LM's.
+    Mlx,
+    /// Temperature, top-k, min-p, top-p; top-p counts in probabilities of the whole vocabulary, not of what top-k left.
+    Akunu,
+}
+
+impl SamplingOrder {
+    /// All presets.
+    pub const ALL: [Self; 4] = [Self::TemperatureFirst, Self::LlamaCpp, Self::Mlx, Self::Akunu];
+
+    /// Its stages, in order.
+    pub const fn stages(self) -> [Stage; 4] {
+        use Stage::{MinP, Temperature, TopK, TopP};
+        match self {
+            Self::TemperatureFirst => [Temperature, TopP, TopK, MinP],
+            Self::LlamaCpp => [TopK, TopP, MinP, Temperature],
+            Self::Mlx => [TopP, MinP, TopK, Temperature],
+            Self::Akunu => [Temperature, TopK, MinP, TopP],
+        }
+    }
+
+    /// True where top-p counts in probabilities of the whole vocabulary even after another filter.
+    pub(super) const fn top_p_of_whole(self) -> bool {
+        matches!(self, Self::Akunu)
+    }
+}
+
+/// Why nothing can be drawn.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum SamplingError {
+    /// A parameter outside its range.
+    #[error("{name} {value}: expected {expected}")]
+    Parameter {
+        /// The parameter.
+        name: &'static str,
+        /// Its value.
+        value: f32,
+        /// Its range, and how to switch it off.
+        expected: &'static str,
+    },
+    /// A token id that the vocabulary does not have.
+    #[error("{name} of token {id}: the vocabulary has {vocab_size} tokens")]
+    Token {
+        /// The parameter.
+        name: &'static str,
+        /// The id.
+        id: u32,
+        /// Tokens of the vocabulary.
+        vocab_size: usize,
+    },
+    /// Bias, suppression and grammar leave no token, or the model's logits are not numbers.
+    #[error(
+        "no token can be drawn: of {vocab_size} logits {not_finite} are not finite and the rest is forbidden"
+    )]
+    NoToken {
+        /// Logits given.
+        vocab_size: usize,
+        /// How many of them are infinite or no numbers.
+        not_finite: usize,
+    },
+}
+
+impl SamplingParams {
+    /// Checks every parameter's range.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::Parameter`], naming the first that is outside.
+    pub fn validate(&self) -> Result<(), SamplingError> {
+        let finite = |x: f32| x.is_finite();
+        let share = |x: f32| (0.0..=1.0).contains(&x);
+        let checks = [
+            (
+                "temperature",
+                self.temperature,
+                self.temperature >= 0.0 && finite(self.temperature),
+                "0 (greedy) or more",
+            ),
+            ("top-p", self.top_p, share(self.top_p) && self.top_p > 0.0, "more than 0, at most 1 (off)"),
+            ("min-p", self.min_p, share(self.min_p), "0 (off) to 1"),
+            (
+                "repeat penalty",
+                self.repeat_penalty,
+                self.repeat_penalty > 0.0 && finite(self.repeat_penalty),
+                "more than 0; 1 is off",
+            ),
+            (
+                "frequency penalty",
+                self.frequency_penalty,
+                finite(self.frequency_penalty),
+                "a number; 0 is off",
+            ),
+            ("presence penalty", self.presence_penalty, finite(self.presence_penalty), "a number; 0 is off"),
+        ];
+        for (name, value, valid, expected) in checks {
+            if !valid {
+                return Err(SamplingError::Parameter { name, value, expected });
+            }
+        }
+        let forced = |&&(_, bias): &&(u32, f32)| bias.is_nan() || bias == f32::INFINITY;
+        match self.logit_bias.iter().find(forced) {
+            Some(&(_, value)) => Err(SamplingError::Parameter {
+                name: "logit bias",
+                value,
+                expected: "a number, or −inf to forbid",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that every token id that the parameters name exists. Drawing ignores those that do not.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::Token`], naming the first that does not.
+    pub fn validate_ids(&self, vocab_size: usize) -> Result<(), SamplingError> {
+        let biased = self.logit_bias.iter().map(|&(id, _)| ("logit bias", id));
+        let mut named = biased.chain(self.suppressed.iter().map(|&id| ("suppression", id)));
+        match named.find(|&(_, id)| id as usize >= vocab_size) {
+            Some((name, id)) => Err(SamplingError::Token { name, id, vocab_size }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Draws tokens, row by row.
+
+use super::candidates::Candidates;
+use super::exp::exp_sum;
+use super::philox::{gumbel_bound, gumbel_of, words};
+use super::{Distribution, Logprobs, SamplingError, SamplingParams, Stage, gumbel};
+
+/// Draws tokens as its parameters say. It remembers nothing of earlier draws: a row's token depends on the row alone.
+///
+/// Scratch memory is kept from draw to draw; after the first, only lists of log-probabilities allocate.
+#[derive(Debug)]
+pub struct Sampler {
+    params: SamplingParams,
+    /// End ids, and the position from which they may be drawn.
+    ends: (Vec<u32>, u32),
+    /// Logits of the current row after penalties, bias and mask.
+    z: Vec<f32>,
+    /// Times each token occurred in the window; zero between draws.
+    counts: Vec<u32>,
+    candidates: Candidates,
+}
+
+/// What a token is drawn from.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// The model's logits.
+    pub logits: &'a [f32],
+    /// Position of the token to draw; names the noise.
+    pub position: u32,
+    /// All tokens before it, prompt and drafts included.
+    pub history: &'a [u32],
+    /// What a grammar allows: bit `id % 32` of word `id / 32`. Ids beyond its end are forbidden.
+    pub mask: Option<&'a [u32]>,
+}
+
+/// A drawn token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draw {
+    /// Its id.
+    pub token: u32,
+    /// Its log-probability, where asked for.
+    pub logprob: Option<f32>,
+    /// The likeliest tokens and their log-probabilities, falling; as many as asked for, fewer where fewer survive.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Which tokens are left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Survivors {
+    /// All above −∞.
+    All,
+    /// The likeliest few.
+    First(usize),
+}
+
+impl Sampler {
+    /// A sampler with checked parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::Parameter`].
+    pub fn new(params: SamplingParams) -> Result<Self, SamplingError> {
+        params.validate()?;
+        Ok(Self {
+            params,
+            ends: (Vec::new(), 0),
+            z: Vec::new(),
+            counts: Vec::new(),
+            candidates: Candidates::default(),
+        })
+    }
+
+    /// Its parameters.
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// Says where the answer begins and which ids end it: none of them is drawn before
+    /// [`min_tokens`](SamplingParams::min_tokens) tokens of answer.
+    pub fn begin(&mut self, prompt_tokens: u32, end_ids: &[u32]) {
+        let min_tokens = u32::try_from(self.params.min_tokens).unwrap_or(u32::MAX);
+        self.ends = (end_ids.to_vec(), prompt_tokens.saturating_add(min_tokens));
+    }
+
+    /// Draws the token at `position`, which follows `history`.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::NoToken`].
+    pub fn draw(&mut self, logits: &[f32], position: u32, history: &[u32]) -> Result<Draw, SamplingError> {
+        self.draw_row(&Row { logits, position, history, mask: None })
+    }
+
+    /// Draws the token of `row`.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::NoToken`].
+    pub fn draw_row(&mut self, row: &Row) -> Result<Draw, SamplingError> {
+        self.adjust(row);
+        let (max, likeliest) = largest(&self.z);
+        if !max.is_finite() {
+            let not_finite = row.logits.iter().filter(|z| !z.is_finite()).count();
+            return Err(SamplingError::NoToken { vocab_size: row.logits.len(), not_finite });
+        }
+        self.candidates.reset(max);
+        let survivors = self.filter(max);
+        let token = match survivors {
+            Survivors::First(1) => likeliest,
+            Survivors::First(few) => self.draw_among(few, max, row.position),
+            Survivors::All => self.draw_among_all(max, likeliest, row.position),
+        };
+        let mut draw = Draw { token, logprob: None, top: Vec::new() };
+        match self.params.logprobs {
+            None => {}
+            Some(Logprobs { top, of: Distribution::Raw }) => self.report_raw(row.logits, top, &mut draw),
+            Some(Logprobs { top, of: Distribution::Final }) => {
+                self.report_final(survivors, max, top, &mut draw);
+            }
+        }
+        Ok(draw)
+    }
+
+    /// Penalties, bias, suppression, mask.
+    fn adjust(&mut self, row: &Row) {
+        let Self { params, z, counts, ends, .. } = self;
+        z.clear();
+        z.extend_from_slice(row.logits);
+        let neutral = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
+        if neutral.iter().any(|&x| x != 0.0) {
+            counts.resize(z.len().max(counts.len()), 0);
+            let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
+            let recent = &row.history[row.history.len() - window..];
+            let known = || recent.iter().map(|&id| id as usize).filter(|&id| id < row.logits.len());
+            known().for_each(|id| counts[id] += 1);
+            for id in known() {
+                // The first visit takes the count away: each distinct token is penalised once.
+                let count = std::mem::take(&mut counts[id]);
+                if count > 0 {
+                    let repeat = params.repeat_penalty;
+                    z[id] = if z[id] > 0.0 { z[id] / repeat } else { z[id] * repeat };
+                    z[id] -= count as f32 * params.frequency_penalty + params.presence_penalty;
+                }
+            }
+        }
+        for &(id, bias) in &params.logit_bias {
+            if let Some(z) = z.get_mut(id as usize) {
+                *z += bias;
+            }
+        }
+        let early_ends: &[u32] = if row.position < ends.1 { &ends.0 } else { &[] };
+        for &id in params.suppressed.iter().chain(early_ends) {
+            if let Some(z) = z.get_mut(id as usize) {
+                *z = f32::NEG_INFINITY;
+            }
+        }
+        if let Some(mask) = row.mask {
+            for (id, z) in z.iter_mut().enumerate() {
+                if mask.get(id / 32).is_none_or(|word| word >> (id % 32) & 1 == 0) {
+                    *z = f32::NEG_INFINITY;
+                }
+            }
+        }
+    }
+
+    /// How many survive temperature and filters.
+    fn filter(&mut self, max: f32) -> Survivors {
+        let Self { params, z, candidates, .. } = self;
+        if params.temperature == 0.0 {
+            return Survivors::First(1);
+        }
+        let mut survivors = Survivors::All;
+        let mut temperature = 1.0;
+        // Top-k, wherever it stands in the order, keeps no more than this: nobody need count further.
+        let most = if params.top_k > 0 { params.top_k } else { usize::MAX };
+        let limit = |survivors| if let Survivors::First(few) = survivors { most.min(few) } else { most };
+        for stage in params.order.stages() {
+            match stage {
+                Stage::Temperature => temperature = params.temperature,
+                Stage::TopK if params.top_k > 0 => {
+                    survivors = Survivors::First(limit(survivors));
+                }
+                Stage::MinP if params.min_p > 0.0 => {
+                    let least = max + temperature * params.min_p.ln();
+                    let ranks = 0..limit(survivors);
+                    let kept =
+                        ranks.take_while(|&rank| candidates.get(z, rank).is_some_and(|(z, _)| z >= least));
+                    survivors = Survivors::First(kept.count().max(1));
+                }
+                Stage::TopP if params.top_p < 1.0 => {
+                    let share = |z: f32| f64::from((z - max) / temperature).exp();
+                    let mass = match survivors {
+                        Survivors::First(few) if !params.order.top_p_of_whole() => {
+                            candidates.mass(z, few, share)
+                        }
+                        _ => exp_sum(z, max, 1.0 / temperature),
+                    };
+                    let target = f64::from(params.top_p) * mass;
+                    survivors = Survivors::First(candidates.reach(z, limit(survivors), share, target).max(1));
+                }
+                Stage::TopK | Stage::MinP | Stage::TopP => {}
+            }
+        }
+        survivors
+    }
+
+    /// The largest `(z − max)/T + g` among the first `few` candidates.
+    fn draw_among(&mut self, few: usize, max: f32, position: u32) -> u32 {
+        let mut best = (f32::NEG_INFINITY, u32::MAX);
+        for rank in 0..few {
+            let Some((z, id)) = self.candidates.get(&self.z, rank) else { break };
+            let score = (z - max) / self.params.temperature + gumbel(self.params.seed, position, id);
+            if score > best.0 || (score >= best.0 && id < best.1) {
+                best = (score, id);
+            }
+        }
+        best.1
+    }
+
+    /// The same among all. A score is computed only where a cheap bound of its noise says that it may win.
+    fn draw_among_all(&self, max: f32, likeliest: u32, position: u32) -> u32 {
+        let SamplingParams { seed, temperature, .. } = self.params;
+        // The likeliest token's score is a good one to beat.
+        let mut best = (gumbel(seed, position, likeliest), likeliest);
+        for (quad, zs) in self.z.chunks(4).enumerate() {
+            let words = words(seed, position, quad as u32);
+            for (lane, (&z, word)) in zs.iter().zip(words).enumerate() {
+                let base = (z - max) / temperature;
+                if base + gumbel_bound(word) < best.0 {
+                    continue;
+                }
+                let (score, id) = (base + gumbel_of(word), (4 * quad + lane) as u32);
+                if score > best.0 || (score >= best.0 && id < best.1) {
+                    best = (score, id);
+                }
+            }
+        }
+        best.1
+    }
+
+    fn report_raw(&mut self, logits: &[f32], top: usize, draw: &mut Draw) {
+        let (max, _) = largest(logits);
+        let log_sum = exp_sum(logits, max, 1.0).ln() as f32;
+        draw.logprob = logits.get(draw.token as usize).map(|z| z - max - log_sum);
+        self.candidates.reset(max);
+        let listed = (0..top).map_while(|rank| self.candidates.get(logits, rank));
+        draw.top = listed.map(|(z, id)| (id, z - max - log_sum)).collect();
+    }
+
+    fn report_final(&mut self, survivors: Survivors, max: f32, top: usize, draw: &mut Draw) {
+        let Self { params, z, candidates, .. } = self;
+        if params.temperature == 0.0 {
+            // All the probability lies on the likeliest.
+            draw.logprob = Some(0.0);
+            draw.top = vec![(draw.token, 0.0); top.min(1)];
+            return;
+        }
+        let scaled = |z: f32| (z - max) / params.temperature;
+        let (mass, few) = match survivors {
+            Survivors::All => (exp_sum(z, max, 1.0 / params.temperature), usize::MAX),
+            Survivors::First(few) => (candidates.mass(z, few, |z| f64::from(scaled(z)).exp()), few),
+        };
+        let log_mass = mass.ln() as f32;
+        draw.logprob = Some(scaled(z[draw.token as usize]) - log_mass);
+        let listed = (0..top.min(few)).map_while(|rank| candidates.get(z, rank));
+        draw.top = listed.map(|(z, id)| (id, scaled(z) - log_mass)).collect();
+    }
+}
+
+/// The largest number and the lowest id that has it.
+fn largest(z: &[f32]) -> (f32, u32) {
+    const LANES: usize = 16;
+    let (chunks, rest) = z.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (lane, &z) in lanes.iter_mut().zip(chunk) {
+            // False where `z` is no number.
+            *lane = if z > *lane { z } else { *lane };
+        }
+    }
+    let max = lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+    (max, z.iter().position(|&z| z >= max).unwrap_or(0) as u32)
+}
