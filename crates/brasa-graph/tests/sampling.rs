@@ -26,7 +26,8 @@ fn adjusted(params: &SamplingParams, row: &Row) -> Vec<f64> {
         if params.suppressed.contains(&(id as u32)) || !allowed(id) {
             f64::NEG_INFINITY
         } else {
-            f64::from(z)
+            // Zeros of both signs are equal.
+            f64::from(z) + 0.0
         }
     };
     row.logits.iter().enumerate().map(adjust).collect()
