@@ -1,0 +1,118 @@
+//! Weights as they are stored, decoded row by row to f32: the reference precision, and any storage format for
+//! which there are no kernels.
+//!
+//! A dot product has 16 running sums, of the inputs k ≡ 0…15 (mod 16), products rounded before they are added,
+//! halved to one sum as a tree.
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "compiles one source for several instruction sets")
+)]
+
+use std::ops::Range;
+
+use brasa_formats::Tensor;
+
+use super::layout::LANES;
+use super::scales::Lanes;
+use crate::{Error, Isa};
+
+/// Rows of a stored tensor.
+#[derive(Debug)]
+pub(super) struct ExactRows {
+    tensor: Tensor,
+    rows: Range<usize>,
+}
+
+impl ExactRows {
+    /// Takes rows whose first and last can be decoded; the tensor was validated when its file was opened.
+    pub fn new(tensor: &Tensor, rows: Range<usize>) -> Result<Self, Error> {
+        let mut row = vec![0.0; tensor.row_len()];
+        for index in
+            [Some(rows.start), rows.end.checked_sub(1)].into_iter().flatten().filter(|_| !rows.is_empty())
+        {
+            tensor.decode_row(index, &mut row).map_err(|error| Error::BadWeight {
+                name: tensor.name.clone(),
+                found: error.to_string(),
+                expected: format!("{} rows of {}", tensor.format, tensor.row_len()),
+            })?;
+        }
+        Ok(Self { tensor: tensor.clone(), rows })
+    }
+
+    /// Stored bytes of the rows.
+    pub fn size_bytes(&self) -> usize {
+        let stored = self.tensor.size_bytes() / self.tensor.rows().max(1);
+        stored * self.rows.len()
+    }
+
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.rows.len(), "row {row} of {}", self.rows.len());
+        if let Err(error) = self.tensor.decode_row(self.rows.start + row, out) {
+            unreachable!("{}: {error}", self.tensor.name)
+        }
+    }
+
+    /// Products of tile `tile` with any number of rows; `weights` is scratch.
+    pub fn multiply_tile(
+        &self,
+        isa: Isa,
+        tile: usize,
+        x: &[&[f32]],
+        weights: &mut Vec<f32>,
+        out: &mut [Lanes],
+    ) {
+        weights.resize(self.tensor.row_len(), 0.0);
+        let rows = tile * LANES..self.rows.len().min((tile + 1) * LANES);
+        for (lane, row) in rows.enumerate() {
+            self.decode_row(row, weights);
+            for (x, out) in x.iter().zip(&mut *out) {
+                out[lane] = dot(isa, weights, x);
+            }
+        }
+    }
+}
+
+fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
+    match isa {
+        Isa::Scalar => dot_generic(a, b),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the value proves AVX2.
+        Isa::Avx2(_) => unsafe { dot_avx2(a, b) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the value proves AVX-512.
+        Isa::Avx512(_) => unsafe { dot_avx512(a, b) },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
+    dot_generic(a, b)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn dot_avx512(a: &[f32], b: &[f32]) -> f32 {
+    dot_generic(a, b)
+}
+
+#[inline(always)]
+fn dot_generic(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0; 16];
+    let (a, a_rest) = a.as_chunks::<16>();
+    let (b, b_rest) = b.as_chunks::<16>();
+    for (a, b) in a.iter().zip(b) {
+        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += a * b;
+        }
+    }
+    for (sum, (a, b)) in sums.iter_mut().zip(a_rest.iter().zip(b_rest)) {
+        *sum += a * b;
+    }
+    for half in [8, 4, 2, 1] {
+        for index in 0..half {
+            sums[index] += sums[index + half];
+        }
+    }
+    sums[0]
+}

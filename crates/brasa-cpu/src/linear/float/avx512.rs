@@ -1,0 +1,134 @@
+//! AVX-512: one vector is one input's weights of 16 rows.
+#![expect(unsafe_code, reason = "vector loads through pointers")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::cast_ptr_alignment,
+    reason = "intrinsics come by the dozen; vector loads need no alignment"
+)]
+
+use std::arch::x86_64::*;
+
+use super::super::layout::Float;
+use super::super::scales::Lanes;
+use super::{FloatLayout, Kind, PHASES, with_kind};
+use crate::isa::Avx512;
+
+pub(super) fn multiply_tile(
+    _: Avx512,
+    layout: &FloatLayout,
+    tile: &[u8],
+    mut x: &[&[f32]],
+    mut out: &mut [Lanes],
+) {
+    while !x.is_empty() {
+        let rows = match x.len() {
+            6.. => 6,
+            4.. => 4,
+            2.. => 2,
+            _ => 1,
+        };
+        let (x_now, x_later) = x.split_at(rows);
+        let (out_now, out_later) = out.split_at_mut(rows);
+        // SAFETY: the proof; `super::multiply_tile` checked all lengths.
+        with_kind!(layout, K => unsafe {
+            match rows {
+                6 => kernel::<K, 6>(layout.k, tile, x_now, out_now),
+                4 => kernel::<K, 4>(layout.k, tile, x_now, out_now),
+                2 => kernel::<K, 2>(layout.k, tile, x_now, out_now),
+                _ => kernel::<K, 1>(layout.k, tile, x_now, out_now),
+            }
+        });
+        (x, out) = (x_later, out_later);
+    }
+}
+
+/// # Safety
+///
+/// `tile` is a tile of `k` inputs of type K; `x` and `out` have R rows, those of `x` are `k` long.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
+    let mut sums = [[_mm512_setzero_ps(); PHASES]; R];
+    let tile = tile.as_ptr();
+    let mut at = 0;
+    while at + PHASES <= k {
+        // SAFETY: inputs `at..at + 4` exist.
+        unsafe {
+            let weights = four::<K>(tile, at);
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let x = x.get_unchecked(row).as_ptr().add(at);
+                for (phase, sum) in sums.iter_mut().enumerate() {
+                    *sum = _mm512_fmadd_ps(weights[phase], _mm512_set1_ps(*x.add(phase)), *sum);
+                }
+            }
+        }
+        at += PHASES;
+    }
+    for at in at..k {
+        // SAFETY: input `at` exists.
+        unsafe {
+            let weights = one::<K>(tile, at);
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let x = *x.get_unchecked(row).get_unchecked(at);
+                let sum = &mut sums[at % PHASES];
+                *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(x), *sum);
+            }
+        }
+    }
+    for ([s0, s1, s2, s3], out) in sums.into_iter().zip(out) {
+        let sum = _mm512_add_ps(_mm512_add_ps(s0, s1), _mm512_add_ps(s2, s3));
+        // SAFETY: `out` is 16 floats.
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), sum) };
+    }
+}
+
+/// The weights of inputs `at..at + 4`, `at` being even.
+///
+/// # Safety
+///
+/// They are within the tile.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn four<K: Kind>(tile: *const u8, at: usize) -> [__m512; PHASES] {
+    // SAFETY: by the contract.
+    unsafe {
+        match K::FLOAT {
+            Float::BF16 => {
+                let [first, second] = [0, 64].map(|offset| pair(tile.add(at * 32 + offset)));
+                [first[0], first[1], second[0], second[1]]
+            }
+            _ => [one::<K>(tile, at), one::<K>(tile, at + 1), one::<K>(tile, at + 2), one::<K>(tile, at + 3)],
+        }
+    }
+}
+
+/// The weights of input `at`.
+///
+/// # Safety
+///
+/// They are within the tile.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn one<K: Kind>(tile: *const u8, at: usize) -> __m512 {
+    // SAFETY: by the contract.
+    unsafe {
+        match K::FLOAT {
+            Float::F32 => _mm512_loadu_ps(tile.add(at * 64).cast()),
+            Float::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(tile.add(at * 32).cast())),
+            Float::BF16 => pair(tile.add(at / 2 * 64))[at % 2],
+        }
+    }
+}
+
+/// Two inputs of bf16.
+///
+/// # Safety
+///
+/// 64 bytes are readable.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn pair(stored: *const u8) -> [__m512; 2] {
+    // SAFETY: by the contract.
+    let both = unsafe { _mm512_loadu_si512(stored.cast()) };
+    let high = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+    [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)), _mm512_castsi512_ps(high)]
+}

@@ -1,0 +1,125 @@
+//! F32, F16 and BF16 weights times f32 activations.
+//!
+//! A tile of 16 rows is stored column by column, so a vector of 16 lanes holds one input's weights of all rows;
+//! BF16 keeps pairs of inputs together in each 32-bit lane, as a matrix unit wants them and as shift and mask
+//! give them back. Each output has four running sums, of the inputs k ≡ 0, 1, 2, 3 (mod 4), added with fused
+//! multiply-add in the order of k and combined as `(s0 + s1) + (s2 + s3)`: enough independent chains to fill
+//! the pipeline with one row, and the same order for any number of rows and on every instruction set.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod scalar;
+
+use super::layout::{Float, LANES};
+use super::scales::Lanes;
+use crate::Isa;
+
+/// Rows that callers pass at once; kernels take fewer where they have fewer registers.
+pub(super) const ROWS: usize = 6;
+/// Running sums of an output.
+const PHASES: usize = 4;
+
+/// The layout of plain floats.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FloatLayout {
+    pub float: Float,
+    pub k: usize,
+}
+
+impl FloatLayout {
+    /// Bytes of a tile.
+    pub const fn tile_bytes(&self) -> usize {
+        match self.float {
+            Float::BF16 => self.k.div_ceil(2) * LANES * 4,
+            float => (self.k * LANES * float.bytes()).next_multiple_of(64),
+        }
+    }
+
+    /// Where the weight of `lane` and input `k` is within a tile.
+    pub const fn offset_bytes(&self, lane: usize, k: usize) -> usize {
+        match self.float {
+            Float::BF16 => (k / 2 * LANES + lane) * 4 + k % 2 * 2,
+            float => (k * LANES + lane) * float.bytes(),
+        }
+    }
+
+    /// Packs up to 16 rows of stored floats; `tile` is zero before.
+    pub fn pack_tile(&self, rows: &[&[u8]], tile: &mut [u8]) {
+        let width = self.float.bytes();
+        for (lane, row) in rows.iter().enumerate() {
+            for (k, value) in row.chunks_exact(width).enumerate() {
+                tile[self.offset_bytes(lane, k)..][..width].copy_from_slice(value);
+            }
+        }
+    }
+
+    /// The weight of `lane` and input `k`.
+    #[inline]
+    pub fn weight(&self, tile: &[u8], lane: usize, k: usize) -> f32 {
+        let stored = &tile[self.offset_bytes(lane, k)..];
+        let short = || u16::from_le_bytes([stored[0], stored[1]]);
+        match self.float {
+            Float::F32 => f32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]),
+            Float::F16 => half::f16::from_bits(short()).to_f32(),
+            Float::BF16 => half::bf16::from_bits(short()).to_f32(),
+        }
+    }
+}
+
+/// Products of a tile with any number of rows, each of K activations.
+pub(super) fn multiply_tile(isa: Isa, layout: &FloatLayout, tile: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
+    assert_eq!(x.len(), out.len(), "rows of activations and of results");
+    assert_eq!(tile.len(), layout.tile_bytes(), "bytes of a tile");
+    for row in x {
+        assert_eq!(row.len(), layout.k, "activations of a row");
+    }
+    match isa {
+        Isa::Scalar => scalar::multiply_tile(layout, tile, x, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(proof) => avx2::multiply_tile(proof, layout, tile, x, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
+    }
+}
+
+/// A storage type as a type: a kernel is compiled for each.
+trait Kind {
+    const FLOAT: Float;
+}
+
+struct F32;
+struct F16;
+struct BF16;
+
+impl Kind for F32 {
+    const FLOAT: Float = Float::F32;
+}
+impl Kind for F16 {
+    const FLOAT: Float = Float::F16;
+}
+impl Kind for BF16 {
+    const FLOAT: Float = Float::BF16;
+}
+
+/// Evaluates the expression with `$kind` standing for the storage type of `$layout`.
+macro_rules! with_kind {
+    ($layout:expr, $kind:ident => $value:expr) => {
+        match $layout.float {
+            Float::F32 => {
+                type $kind = super::F32;
+                $value
+            }
+            Float::F16 => {
+                type $kind = super::F16;
+                $value
+            }
+            Float::BF16 => {
+                type $kind = super::BF16;
+                $value
+            }
+        }
+    };
+}
+use with_kind;

@@ -1,0 +1,233 @@
+//! Weights repacked into the order in which kernels stream them, and their products `y = x · Wᵀ`.
+//!
+//! A [`PackedLinear`] is one logical weight `[N, K]`: a list of row segments, each in its own storage format.
+//! Outputs come in **tiles** of 16; a thread computes any range of tiles for all rows of a step, so the work of
+//! one operation is split by tiles, and the order of every sum depends on K and the storage format alone: not
+//! on rows, threads or what else is in the step.
+//!
+//! Three classes, chosen by format and precision:
+//! - quantised formats: codes at their stored width, rows interleaved, times int8 activations;
+//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations;
+//! - reference precision, and formats without kernels: stored bytes, decoded row by row.
+#![allow(
+    clippy::inline_always,
+    reason = "one source is compiled for several instruction sets, which needs inlining"
+)]
+
+mod buffer;
+mod exact;
+mod experts;
+mod float;
+mod int8;
+mod layout;
+mod operands;
+mod pack;
+mod planes;
+mod rows;
+mod scales;
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use brasa_graph::WeightPart;
+use brasa_graph::device::Precision;
+
+pub use experts::{ExpertGroups, ExpertInput, PackedExperts};
+pub use operands::{FloatRows, Input, Output, RowMap, RowPair};
+
+use crate::quantize::QuantizedRows;
+use crate::shared::SharedSlice;
+use crate::{Error, Isa, Team};
+use rows::{PackedRows, Scratch};
+
+/// Outputs of a tile.
+pub const TILE: usize = layout::LANES;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// A weight `[N, K]`, ready to be multiplied.
+#[derive(Debug)]
+pub struct PackedLinear {
+    n: usize,
+    k: usize,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    rows: PackedRows,
+    first_row: usize,
+    first_tile: usize,
+}
+
+impl PackedLinear {
+    /// Packs stacked `parts`, with all threads of `team`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadWeight`]: parts of different row lengths, or bytes that do not fit their description;
+    /// [`Error::OutOfMemory`].
+    pub fn new(name: &str, parts: &[WeightPart], precision: Precision, team: &Team) -> Result<Self, Error> {
+        let k = parts.first().map_or(0, |part| part.tensor.row_len());
+        let mut this = Self { n: 0, k, segments: Vec::with_capacity(parts.len()) };
+        for part in parts.iter().filter(|part| !part.rows.is_empty()) {
+            if part.tensor.row_len() != k {
+                return Err(Error::BadWeight {
+                    name: name.into(),
+                    found: format!("{} with rows of {}", part.tensor.name, part.tensor.row_len()),
+                    expected: format!("rows of {k}"),
+                });
+            }
+            let rows = PackedRows::new(&part.tensor, part.rows.clone(), precision, team)?;
+            let segment = Segment { first_row: this.n, first_tile: this.tiles(), rows };
+            this.n += segment.rows.n;
+            this.segments.push(segment);
+        }
+        Ok(this)
+    }
+
+    /// Outputs.
+    pub const fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Inputs.
+    pub const fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Tiles of outputs; segments begin with a fresh tile.
+    pub fn tiles(&self) -> usize {
+        self.segments.last().map_or(0, |last| last.first_tile + last.rows.tiles())
+    }
+
+    /// The outputs that a tile makes, at most [`TILE`].
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such tile.
+    pub fn tile_outputs(&self, tile: usize) -> Range<usize> {
+        let segment = self.segment(|segment| segment.first_tile <= tile);
+        let first = (tile - segment.first_tile) * TILE;
+        assert!(first < segment.rows.n, "tile {tile} of {}", self.tiles());
+        segment.first_row + first..segment.first_row + segment.rows.n.min(first + TILE)
+    }
+
+    /// Bytes that one pass over the weight reads.
+    pub fn size_bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.rows.size_bytes()).sum()
+    }
+
+    /// True where a segment multiplies int8 activations.
+    pub fn wants_int8(&self) -> bool {
+        self.segments.iter().any(|segment| segment.rows.wants_int8())
+    }
+
+    /// True where a segment multiplies f32 activations.
+    pub fn wants_float(&self) -> bool {
+        self.segments.iter().any(|segment| !segment.rows.wants_int8())
+    }
+
+    /// The tiles of one of `threads` threads: contiguous, in thread order, of about equally many bytes.
+    pub fn share(&self, threads: usize, thread: usize) -> Range<usize> {
+        let total = self.size_bytes();
+        let bound = |thread: usize| {
+            let mut left = total * thread / threads;
+            for segment in &self.segments {
+                let (tiles, bytes) = (segment.rows.tiles(), segment.rows.size_bytes());
+                if left < bytes {
+                    return segment.first_tile + (left * tiles + bytes / 2) / bytes;
+                }
+                left -= bytes;
+            }
+            self.tiles()
+        };
+        bound(thread)..bound(thread + 1)
+    }
+
+    /// Writes row `row` to `out`, `[K]`, exactly as its codec decodes it: an embedding lookup.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such row or `out` has another length.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.n, "row {row} of {}", self.n);
+        let segment = self.segment(|segment| segment.first_row <= row);
+        segment.rows.decode_row(row - segment.first_row, out);
+    }
+
+    /// Computes the outputs of `tiles` for all rows of `map`.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes these outputs of these rows until a barrier.
+    ///
+    /// # Panics
+    ///
+    /// Where `input` lacks a form that the weights want or has another K, or where `output` is too small.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    pub unsafe fn multiply(
+        &self,
+        isa: Isa,
+        input: &Input<'_>,
+        map: RowMap<'_>,
+        output: &Output<'_>,
+        tiles: Range<usize>,
+    ) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            for segment in &self.segments {
+                let local = |tile: usize| tile.saturating_sub(segment.first_tile).min(segment.rows.tiles());
+                let output = Output { column: output.column + segment.first_row, ..*output };
+                // SAFETY: by the contract.
+                unsafe {
+                    let tiles = local(tiles.start)..local(tiles.end);
+                    segment.rows.multiply(isa, input, map, &output, tiles, scratch);
+                }
+            }
+        });
+    }
+
+    /// `y = x · Wᵀ` with all threads of `team`, quantising `x` where the weights want it.
+    ///
+    /// `x` is `[R, K]`, `y` `[R, N]`. Allocates; programs prepare their memory and call
+    /// [`multiply`](Self::multiply).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WorkerPanicked`].
+    ///
+    /// # Panics
+    ///
+    /// Where `x` and `y` have different numbers of rows.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    pub fn apply(&self, isa: Isa, team: &Team, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
+        let rows = x.len().checked_div(self.k).unwrap_or(0);
+        assert_eq!(
+            (x.len(), y.len()),
+            (rows * self.k, rows * self.n),
+            "activations and results of {rows} rows"
+        );
+        let mut quantized = QuantizedRows::default();
+        if self.wants_int8() {
+            quantized.reshape(rows, self.k);
+            quantized.quantize(isa, x, 0..rows);
+        }
+        let input = Input {
+            float: Some(FloatRows { values: x, k: self.k, stride: self.k }),
+            int8: self.wants_int8().then(|| quantized.view()),
+        };
+        let output = Output { values: SharedSlice::new(y), stride: self.n, column: 0 };
+        team.run(|thread, barrier| {
+            let tiles = self.share(barrier.threads(), thread);
+            // SAFETY: shares are disjoint.
+            unsafe { self.multiply(isa, &input, RowMap::All(rows), &output, tiles) };
+        })
+    }
+
+    fn segment(&self, starts_before: impl Fn(&Segment) -> bool) -> &Segment {
+        let after = self.segments.partition_point(starts_before);
+        &self.segments[after.saturating_sub(1)]
+    }
+}

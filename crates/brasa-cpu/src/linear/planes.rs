@@ -1,0 +1,89 @@
+//! Codes of a block to bit planes and back; see [`layout`](super::layout) for where each bit goes.
+
+use super::layout::{Codes, TABLE, WIDE_BLOCK_BYTES};
+
+const VECTOR: usize = 64;
+
+/// Codes of a block, one byte each, group by group: the input of kernels that do not unpack.
+pub(super) type WideBlock = [u8; WIDE_BLOCK_BYTES];
+
+/// Packs the codes of a block into planes; `packed` is zero before.
+pub(super) fn pack(codes: Codes, wide: &WideBlock, packed: &mut [u8]) {
+    let groups = wide.as_chunks::<VECTOR>().0;
+    let (planes, _) = packed.as_chunks_mut::<VECTOR>();
+    for (group, codes_of_group) in groups.iter().enumerate() {
+        let mut put = |vector: usize, shift: usize, from: u32, mask: u8| {
+            for (byte, code) in planes[vector].iter_mut().zip(codes_of_group) {
+                *byte |= ((code >> from) & mask) << shift;
+            }
+        };
+        let mut put_nibble = || put(group % 4, group / 4 * 4, 0, 15);
+        match codes {
+            Codes::Bits8 => put(group, 0, 0, 255),
+            Codes::Bits4 | Codes::Table4 => put_nibble(),
+            Codes::Bits5 => {
+                put_nibble();
+                put(4, group, 4, 1);
+            }
+            Codes::Bits6 => {
+                put_nibble();
+                put(4 + group / 4, group % 4 * 2, 4, 3);
+            }
+            Codes::Bits2 => put(group / 4, group % 4 * 2, 0, 3),
+            Codes::Bits3 => {
+                put(group / 4, group % 4 * 2, 0, 3);
+                put(2, group, 2, 1);
+            }
+        }
+    }
+}
+
+/// The codes of a block; table codes become table values plus 128.
+#[inline(always)]
+pub(super) fn unpack(codes: Codes, packed: &[u8], wide: &mut WideBlock) {
+    let (planes, _) = packed.as_chunks::<VECTOR>();
+    let (groups, _) = wide.as_chunks_mut::<VECTOR>();
+    for (group, out) in groups.iter_mut().enumerate() {
+        let nibble = |index: usize| (planes[group % 4][index] >> (group / 4 * 4)) & 15;
+        let pair = |index: usize, first: usize| (planes[first + group / 4][index] >> (group % 4 * 2)) & 3;
+        let bit = |index: usize, vector: usize| (planes[vector][index] >> group) & 1;
+        for (index, out) in out.iter_mut().enumerate() {
+            *out = match codes {
+                Codes::Bits8 => planes[group][index],
+                Codes::Bits4 => nibble(index),
+                Codes::Table4 => TABLE[nibble(index) as usize],
+                Codes::Bits5 => nibble(index) | bit(index, 4) << 4,
+                Codes::Bits6 => nibble(index) | pair(index, 4) << 4,
+                Codes::Bits2 => pair(index, 0),
+                Codes::Bits3 => pair(index, 0) | bit(index, 2) << 2,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_give_back_the_codes() {
+        for (codes, bits) in [
+            (Codes::Bits2, 2),
+            (Codes::Bits3, 3),
+            (Codes::Bits4, 4),
+            (Codes::Bits5, 5),
+            (Codes::Bits6, 6),
+            (Codes::Bits8, 8),
+        ] {
+            let mut wide = [0; WIDE_BLOCK_BYTES];
+            for (index, code) in wide.iter_mut().enumerate() {
+                *code = (((index * 2_654_435_761) >> 7) & ((1 << bits) - 1)) as u8;
+            }
+            let mut packed = vec![0; codes.block_bytes()];
+            pack(codes, &wide, &mut packed);
+            let mut back = [0; WIDE_BLOCK_BYTES];
+            unpack(codes, &packed, &mut back);
+            assert_eq!(back, wide, "{codes:?}");
+        }
+    }
+}

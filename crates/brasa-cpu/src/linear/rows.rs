@@ -1,0 +1,285 @@
+//! Rows of one storage format, ready to be multiplied.
+
+use std::ops::Range;
+
+use brasa_formats::{Payload, Tensor};
+use brasa_graph::device::Precision;
+
+use super::buffer::Buffer;
+use super::exact::ExactRows;
+use super::float::{self, FloatLayout};
+use super::int8::{self, MAX_ROWS, PANEL_ROWS, Panel};
+use super::layout::{BLOCK, Float, LANES, Layout, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
+use super::operands::{Input, Output, RowMap};
+use super::pack::{self, StoredRow};
+use super::planes;
+use super::scales::{self, UnitScales};
+use crate::shared::SharedSlice;
+use crate::{Error, Isa, Team};
+
+/// Consecutive rows of one tensor.
+#[derive(Debug)]
+pub(super) struct PackedRows {
+    pub n: usize,
+    pub k: usize,
+    class: Class,
+}
+
+#[derive(Debug)]
+enum Class {
+    /// Repacked codes, int8 activations.
+    Int8(Layout, Buffer),
+    /// Repacked floats, f32 activations.
+    Float(FloatLayout, Buffer),
+    /// Stored rows, f32 activations.
+    Exact(ExactRows),
+}
+
+/// Memory of one thread, reused from call to call.
+#[derive(Default)]
+pub(super) struct Scratch {
+    panel: Panel,
+    weights: Vec<f32>,
+}
+
+impl PackedRows {
+    pub fn new(
+        tensor: &Tensor,
+        rows: Range<usize>,
+        precision: Precision,
+        team: &Team,
+    ) -> Result<Self, Error> {
+        check(tensor, &rows)?;
+        let (n, k) = (rows.len(), tensor.row_len());
+        let class = match precision {
+            Precision::Reference => Class::Exact(ExactRows::new(tensor, rows)?),
+            Precision::Fast => {
+                let scale_float = match &tensor.payload {
+                    Payload::Mlx { scale_format, .. } => Float::of(*scale_format),
+                    Payload::Blocks(_) => None,
+                };
+                if let Some(float) = Float::of(tensor.format) {
+                    let layout = FloatLayout { float, k };
+                    let buffer = pack_tiles(n, layout.tile_bytes(), team, |lanes, tile| {
+                        let stored: Vec<&[u8]> = lanes
+                            .map(|row| match stored_row(tensor, rows.start + row) {
+                                StoredRow::Blocks(_, bytes) => bytes,
+                                StoredRow::Mlx { words, .. } => words,
+                            })
+                            .collect();
+                        layout.pack_tile(&stored, tile);
+                    })?;
+                    Class::Float(layout, buffer)
+                } else if let Some(layout) = Layout::of(tensor.format, scale_float, k) {
+                    let buffer = pack_tiles(n, layout.tile_bytes(), team, |lanes, tile| {
+                        let stored: Vec<_> = lanes.map(|row| stored_row(tensor, rows.start + row)).collect();
+                        pack::pack_tile(&layout, &stored, tile);
+                    })?;
+                    Class::Int8(layout, buffer)
+                } else {
+                    Class::Exact(ExactRows::new(tensor, rows)?)
+                }
+            }
+        };
+        Ok(Self { n, k, class })
+    }
+
+    pub fn tiles(&self) -> usize {
+        self.n.div_ceil(LANES)
+    }
+
+    /// Bytes that one pass over the rows reads.
+    pub fn size_bytes(&self) -> usize {
+        match &self.class {
+            Class::Int8(layout, _) => self.tiles() * layout.tile_bytes(),
+            Class::Float(layout, _) => self.tiles() * layout.tile_bytes(),
+            Class::Exact(rows) => rows.size_bytes(),
+        }
+    }
+
+    pub fn wants_int8(&self) -> bool {
+        matches!(self.class, Class::Int8(..))
+    }
+
+    /// The row as f32, equal to what its codec says.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.n && out.len() == self.k, "row {row} of {} × {} to {}", self.n, self.k, out.len());
+        let (tile, lane) = (row / LANES, row % LANES);
+        match &self.class {
+            Class::Exact(rows) => rows.decode_row(row, out),
+            Class::Float(layout, buffer) => {
+                let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
+                for (k, out) in out.iter_mut().enumerate() {
+                    *out = layout.weight(tile, lane, k);
+                }
+            }
+            Class::Int8(layout, buffer) => {
+                decode_lane(layout, tile_bytes(buffer, layout.tile_bytes(), tile), lane, out);
+            }
+        }
+    }
+
+    /// Writes the outputs of `tiles` for the mapped rows.
+    ///
+    /// # Safety
+    ///
+    /// No one else touches these outputs meanwhile.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    pub unsafe fn multiply(
+        &self,
+        isa: Isa,
+        input: &Input<'_>,
+        map: RowMap<'_>,
+        output: &Output<'_>,
+        tiles: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
+        let rows = map.len();
+        for tile in tiles {
+            let columns = tile * LANES..self.n.min((tile + 1) * LANES);
+            let panel = match &self.class {
+                Class::Int8(layout, buffer) if rows >= PANEL_ROWS => {
+                    let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
+                    int8::fill_panel(isa, layout, tile, &mut scratch.panel);
+                    true
+                }
+                _ => false,
+            };
+            let mut row = 0;
+            while row < rows {
+                let mut out = [[0.0; LANES]; MAX_ROWS];
+                let count = match &self.class {
+                    Class::Int8(layout, buffer) => {
+                        let count = int8::rows_at_once(rows - row);
+                        let x: [_; MAX_ROWS] =
+                            std::array::from_fn(|index| input.int8_row(map.x(row + index.min(count - 1))));
+                        let (x, out) = (&x[..count], &mut out[..count]);
+                        if panel {
+                            int8::multiply_panel(isa, layout, &scratch.panel, x, out);
+                        } else {
+                            let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
+                            int8::multiply_tile(isa, layout, tile, x, out);
+                        }
+                        count
+                    }
+                    Class::Float(..) | Class::Exact(_) => {
+                        let count = (rows - row).min(float::ROWS);
+                        let x: [_; float::ROWS] =
+                            std::array::from_fn(|index| input.float_row(map.x(row + index.min(count - 1))));
+                        let (x, out) = (&x[..count], &mut out[..count]);
+                        match &self.class {
+                            Class::Float(layout, buffer) => {
+                                let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
+                                float::multiply_tile(isa, layout, tile, x, out);
+                            }
+                            Class::Exact(rows) => rows.multiply_tile(isa, tile, x, &mut scratch.weights, out),
+                            Class::Int8(..) => unreachable!("int8 rows multiply int8 activations"),
+                        }
+                        count
+                    }
+                };
+                for (index, out) in out[..count].iter().enumerate() {
+                    // SAFETY: by the contract.
+                    let y = unsafe { output.row(map.y(row + index), columns.clone()) };
+                    y.copy_from_slice(&out[..columns.len()]);
+                }
+                row += count;
+            }
+        }
+    }
+}
+
+fn check(tensor: &Tensor, rows: &Range<usize>) -> Result<(), Error> {
+    let bad =
+        |found: String, expected: String| Error::BadWeight { name: tensor.name.clone(), found, expected };
+    if rows.start > rows.end || rows.end > tensor.rows() {
+        return Err(bad(format!("rows {rows:?}"), format!("rows within 0..{}", tensor.rows())));
+    }
+    let (format, k) = (tensor.format, tensor.row_len());
+    let row_bytes = format
+        .row_bytes(k)
+        .filter(|_| k > 0)
+        .ok_or_else(|| bad(format!("rows of {k}"), format!("whole blocks of {format}")))?;
+    let arrays = match (&tensor.payload, format) {
+        (Payload::Blocks(bytes), _) => vec![(bytes.len(), row_bytes)],
+        (
+            Payload::Mlx { words, scales, biases, scale_format },
+            brasa_formats::StorageFormat::MlxAffine(mlx),
+        ) => {
+            let group_bytes = k / mlx.group_size as usize * scale_format.block_bytes();
+            let sizes = [(words.len(), k * mlx.bits as usize / 8), (scales.len(), group_bytes)];
+            [&sizes[..], &[(biases.len(), group_bytes)]].concat()
+        }
+        (Payload::Mlx { .. }, _) => return Err(bad(format!("MLX arrays as {format}"), "blocks".into())),
+    };
+    for (found, per_row) in arrays {
+        if per_row.checked_mul(tensor.rows()) != Some(found) {
+            return Err(bad(format!("{found} bytes"), format!("{} rows of {per_row} bytes", tensor.rows())));
+        }
+    }
+    Ok(())
+}
+
+fn stored_row(tensor: &Tensor, row: usize) -> StoredRow<'_> {
+    let cut = |bytes| {
+        let bytes: &[u8] = bytes;
+        let width = bytes.len() / tensor.rows();
+        &bytes[row * width..][..width]
+    };
+    match (&tensor.payload, tensor.format) {
+        (Payload::Mlx { words, scales, biases, .. }, brasa_formats::StorageFormat::MlxAffine(params)) => {
+            StoredRow::Mlx { params, words: cut(words), scales: cut(scales), biases: cut(biases) }
+        }
+        (Payload::Blocks(bytes) | Payload::Mlx { words: bytes, .. }, format) => {
+            StoredRow::Blocks(format, cut(bytes))
+        }
+    }
+}
+
+fn tile_bytes(buffer: &Buffer, tile_bytes: usize, tile: usize) -> &[u8] {
+    &buffer.bytes()[tile * tile_bytes..][..tile_bytes]
+}
+
+/// Packs all tiles, each thread its share; `pack` gets the rows of a tile and its bytes.
+#[expect(unsafe_code, reason = "several threads write one buffer")]
+fn pack_tiles(
+    n: usize,
+    tile_bytes: usize,
+    team: &Team,
+    pack: impl Fn(Range<usize>, &mut [u8]) + Sync,
+) -> Result<Buffer, Error> {
+    let tiles = n.div_ceil(LANES);
+    let mut buffer = Buffer::new(tiles * tile_bytes)?;
+    let bytes = SharedSlice::new(buffer.bytes_mut());
+    team.run(|thread, barrier| {
+        for tile in Team::split(tiles, 1, barrier.threads(), thread) {
+            // SAFETY: every tile is in one thread's share.
+            let bytes = unsafe { bytes.get_mut(tile * tile_bytes..(tile + 1) * tile_bytes) };
+            pack(tile * LANES..n.min((tile + 1) * LANES), bytes);
+        }
+    })?;
+    Ok(buffer)
+}
+
+fn decode_lane(layout: &Layout, tile: &[u8], lane: usize, out: &mut [f32]) {
+    let halves = layout.shape.scales_per_block();
+    let offset = if layout.shape.has_min() { 0 } else { 1 << layout.codes.offset_shift() };
+    let mut unpacked = UnitScales::ZERO;
+    let mut wide = [0; WIDE_BLOCK_BYTES];
+    int8::for_each_block(layout, tile, |block, packed| {
+        let (unit, at) = (block / UNIT_BLOCKS, block % UNIT_BLOCKS);
+        if at == 0 {
+            let (head, stored) = int8::unit_bytes(layout, tile, unit);
+            scales::expand(layout, head, unit, stored, &mut unpacked);
+        }
+        planes::unpack(layout.codes, packed, &mut wide);
+        for (index, out) in out[block * BLOCK..][..BLOCK].iter_mut().enumerate() {
+            let sub = at * halves + index * halves / BLOCK;
+            let code = i32::from(wide[(index / 4 * LANES + lane) * 4 + index % 4]) - offset;
+            *out = unpacked.scale[sub][lane] * code as f32;
+            if layout.shape.has_min() {
+                *out += unpacked.min[sub][lane];
+            }
+        }
+    });
+}

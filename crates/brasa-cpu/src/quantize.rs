@@ -1,0 +1,282 @@
+//! Rows of activations as blocks of int8.
+//!
+//! A block is 32 consecutive elements with one scale, `scale = max |x| / 127` and `q = round(x / scale)`,
+//! ties to even. Beside the codes a block keeps its sums, since a weight format with an offset or a minimum
+//! needs `Σx`. One source, compiled once per instruction set, so that all of them give the same bits.
+#![expect(unsafe_code, reason = "compiles one source for several instruction sets")]
+#![allow(
+    clippy::inline_always,
+    reason = "one source is compiled for several instruction sets, which needs inlining"
+)]
+
+use std::ops::Range;
+
+use crate::Isa;
+use crate::shared::SharedSlice;
+
+/// Elements that share a scale.
+pub const BLOCK: usize = 32;
+
+/// What a block of 32 codes carries beside its codes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct BlockMeta {
+    /// `x ≈ scale · q`.
+    pub scale: f32,
+    /// `scale · Σq`.
+    pub scaled_sum: f32,
+    /// `Σq`.
+    pub sum: i32,
+    /// `Σq` of the first and of the last 16 elements.
+    pub half_sums: [i16; 2],
+}
+
+/// One quantised row.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizedRow<'a> {
+    /// K codes in −127..=127.
+    pub codes: &'a [i8],
+    /// K / 32 blocks.
+    pub blocks: &'a [BlockMeta],
+}
+
+/// Quantised rows, for reading.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizedView<'a> {
+    k: usize,
+    codes: &'a [i8],
+    blocks: &'a [BlockMeta],
+}
+
+impl<'a> QuantizedView<'a> {
+    /// Row `row`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such row.
+    #[inline]
+    pub fn row(&self, row: usize) -> QuantizedRow<'a> {
+        let blocks = self.k / BLOCK;
+        QuantizedRow {
+            codes: &self.codes[row * self.k..][..self.k],
+            blocks: &self.blocks[row * blocks..][..blocks],
+        }
+    }
+}
+
+/// Memory for quantised rows `[R, K]`, reused from step to step.
+#[derive(Clone, Debug, Default)]
+pub struct QuantizedRows {
+    k: usize,
+    codes: Vec<i8>,
+    blocks: Vec<BlockMeta>,
+}
+
+/// Quantised rows that several threads fill, and read after a barrier.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedRows<'a> {
+    k: usize,
+    codes: SharedSlice<'a, i8>,
+    blocks: SharedSlice<'a, BlockMeta>,
+}
+
+impl QuantizedRows {
+    /// Memory for `rows` rows of `k` elements, all zero.
+    ///
+    /// # Panics
+    ///
+    /// Where `k` is no multiple of 32.
+    pub fn new(rows: usize, k: usize) -> Self {
+        let mut this = Self::default();
+        this.reshape(rows, k);
+        this
+    }
+
+    /// Makes room for `rows` rows of `k` elements; allocates only where it never was that large.
+    ///
+    /// # Panics
+    ///
+    /// Where `k` is no multiple of 32.
+    pub fn reshape(&mut self, rows: usize, k: usize) {
+        assert!(k.is_multiple_of(BLOCK), "{k} activations, expected a multiple of {BLOCK}");
+        self.k = k;
+        self.codes.resize(rows * k, 0);
+        self.blocks.resize(rows * k / BLOCK, BlockMeta::default());
+    }
+
+    /// Quantises `rows` of `x` `[R, K]` into the rows of the same number.
+    pub fn quantize(&mut self, isa: Isa, x: &[f32], rows: Range<usize>) {
+        let shared = self.shared();
+        // SAFETY: `self` is borrowed mutably, nobody else reads or writes.
+        unsafe { shared.quantize(isa, x, rows) }
+    }
+
+    /// A handle through which several threads fill disjoint rows.
+    pub fn shared(&mut self) -> SharedRows<'_> {
+        let Self { k, codes, blocks } = self;
+        SharedRows { k: *k, codes: SharedSlice::new(codes), blocks: SharedSlice::new(blocks) }
+    }
+
+    /// All rows.
+    pub fn view(&self) -> QuantizedView<'_> {
+        QuantizedView { k: self.k, codes: &self.codes, blocks: &self.blocks }
+    }
+}
+
+impl<'a> SharedRows<'a> {
+    /// Elements per row.
+    pub const fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Quantises `rows` of `x` `[R, K]` into the rows of the same number.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes these rows until a barrier.
+    pub unsafe fn quantize(&self, isa: Isa, x: &[f32], rows: Range<usize>) {
+        let per_row = self.k / BLOCK;
+        let x = &x[rows.start * self.k..rows.end * self.k];
+        // SAFETY: exclusive by the caller's promise.
+        let codes = unsafe { self.codes.get_mut(rows.start * self.k..rows.end * self.k) };
+        // SAFETY: as above.
+        let blocks = unsafe { self.blocks.get_mut(rows.start * per_row..rows.end * per_row) };
+        quantize_blocks(isa, x, codes, blocks);
+    }
+
+    /// The first `rows` rows.
+    ///
+    /// # Safety
+    ///
+    /// No thread writes them while the result lives.
+    pub unsafe fn view(&self, rows: usize) -> QuantizedView<'a> {
+        // SAFETY: not written meanwhile by the caller's promise.
+        unsafe {
+            QuantizedView {
+                k: self.k,
+                codes: self.codes.get(0..rows * self.k),
+                blocks: self.blocks.get(0..rows * self.k / BLOCK),
+            }
+        }
+    }
+}
+
+fn quantize_blocks(isa: Isa, x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
+    match isa {
+        Isa::Scalar => quantize_generic(x, codes, blocks),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the value proves AVX2.
+        Isa::Avx2(_) => unsafe { quantize_avx2(x, codes, blocks) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the value proves AVX-512.
+        Isa::Avx512(_) => unsafe { quantize_avx512(x, codes, blocks) },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn quantize_avx2(x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
+    quantize_generic(x, codes, blocks);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn quantize_avx512(x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
+    quantize_generic(x, codes, blocks);
+}
+
+#[inline(always)]
+fn quantize_generic(x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
+    let (x, _) = x.as_chunks::<BLOCK>();
+    let (codes, _) = codes.as_chunks_mut::<BLOCK>();
+    for ((x, codes), block) in x.iter().zip(codes).zip(blocks) {
+        *block = quantize_block(x, codes);
+    }
+}
+
+/// Below this a block counts as zero: the reciprocal of its scale would overflow.
+const TINY: f32 = 1e-30;
+/// Adding 1.5 · 2²³ leaves the rounded integer in the low bits of the mantissa.
+const ROUND: f32 = 12_582_912.0;
+
+#[inline(always)]
+fn quantize_block(x: &[f32; BLOCK], codes: &mut [i8; BLOCK]) -> BlockMeta {
+    // As integers, magnitudes order like floats and NaN is above them all: it reaches the scale.
+    let largest = x.iter().fold(0_u32, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest);
+    if largest <= TINY {
+        codes.fill(0);
+        return BlockMeta::default();
+    }
+    let scale = largest / 127.0;
+    let inverse = 127.0 / largest;
+    let mut rounded = [0_i32; BLOCK];
+    for (rounded, x) in rounded.iter_mut().zip(x) {
+        *rounded = ((x * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32) as i8 as i32;
+    }
+    for (code, rounded) in codes.iter_mut().zip(&rounded) {
+        *code = *rounded as i8;
+    }
+    let first: i32 = rounded[..16].iter().sum();
+    let last: i32 = rounded[16..].iter().sum();
+    let sum = first + last;
+    BlockMeta { scale, scaled_sum: scale * sum as f32, sum, half_sums: [first as i16, last as i16] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(len: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
+        (0..len)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 8) as f32 / (1 << 23) as f32 - 1.0
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_bits() {
+        let k = 352;
+        let mut x = noise(3 * k, 7);
+        x[40..80].fill(0.0);
+        x[100] = 1e-35;
+        x[352] = 1e20;
+        let mut expected = QuantizedRows::new(3, k);
+        expected.quantize(Isa::Scalar, &x, 0..3);
+        for isa in Isa::available() {
+            let mut rows = QuantizedRows::new(3, k);
+            rows.quantize(isa, &x, 0..3);
+            assert_eq!(rows.codes, expected.codes, "{}", isa.name());
+            assert_eq!(rows.blocks, expected.blocks, "{}", isa.name());
+        }
+    }
+
+    #[test]
+    fn codes_are_within_half_a_step_and_sums_are_theirs() {
+        let x = noise(64, 3);
+        let mut rows = QuantizedRows::new(1, 64);
+        rows.quantize(Isa::Scalar, &x, 0..1);
+        let row = rows.view().row(0);
+        for (index, (x, code)) in x.iter().zip(row.codes).enumerate() {
+            let block = row.blocks[index / BLOCK];
+            assert!((x - block.scale * f32::from(*code)).abs() <= block.scale * 0.5001);
+        }
+        let sum: i32 = row.codes[..32].iter().map(|code| i32::from(*code)).sum();
+        assert_eq!(row.blocks[0].sum, sum);
+        assert_eq!(row.blocks[0].half_sums.iter().map(|half| i32::from(*half)).sum::<i32>(), sum);
+    }
+
+    #[test]
+    fn not_a_number_stays_visible() {
+        let mut x = noise(32, 5);
+        x[9] = f32::NAN;
+        for isa in Isa::available() {
+            let mut rows = QuantizedRows::new(1, 32);
+            rows.quantize(isa, &x, 0..1);
+            assert!(rows.view().row(0).blocks[0].scale.is_nan());
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Products of packed weights against exactly decoded rows, in every storage format, on every instruction set.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use brasa_cpu::linear::{
+    ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, RowMap, TILE,
+};
+use brasa_cpu::quantize::{BLOCK, QuantizedRows};
+use brasa_cpu::shared::SharedSlice;
+use brasa_cpu::{Isa, Team};
+use brasa_formats::{MlxAffine, StorageFormat, Tensor};
+use brasa_graph::WeightPart;
+use brasa_graph::device::Precision;
+use common::{Noise, formats, tensor};
+
+fn team() -> Team {
+    Team::new(2).unwrap()
+}
+
+fn pack(tensor: &Tensor, precision: Precision) -> PackedLinear {
+    PackedLinear::new("w", &[WeightPart::whole(tensor.clone())], precision, &team()).unwrap()
+}
+
+/// Ragged widths in whole blocks of the format: odd numbers of blocks, broken units.
+fn widths(format: StorageFormat) -> Vec<usize> {
+    let block = format.block_len();
+    match block {
+        1 => vec![1, 2, 3, 31, 64, 203, 512],
+        _ => [1, 3, 8, 9].iter().map(|blocks| blocks * block).collect(),
+    }
+}
+
+fn decoded(tensor: &Tensor) -> Vec<f32> {
+    let mut rows = vec![0.0; tensor.rows() * tensor.row_len()];
+    tensor.decode_rows(0..tensor.rows(), &mut rows).unwrap();
+    rows
+}
+
+fn product(weights: &[f32], x: &[f32], k: usize) -> Vec<f64> {
+    let dot = |x: &[f32], w: &[f32]| x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w)).sum();
+    x.chunks(k).flat_map(|x| weights.chunks(k).map(move |w| dot(x, w))).collect()
+}
+
+/// Relative L2 within `bound`, and no element off by more than ten times that of the largest.
+fn check(found: &[f32], expected: &[f64], bound: f64, what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let differences = || found.iter().zip(expected).map(|(found, expected)| f64::from(*found) - expected);
+    let error = norm(&mut differences()) / norm(&mut expected.iter().copied()).max(1e-30);
+    assert!(error <= bound, "{what}: relative L2 {error:e}, bound {bound:e}");
+    let largest = expected.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
+    let worst = differences().fold(0.0_f64, |worst, difference| worst.max(difference.abs()));
+    assert!(worst <= 10.0 * bound * largest, "{what}: off by {worst:e} of {largest:e}");
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn packed_rows_decode_exactly() {
+    let mut noise = Noise::new(1);
+    for format in formats() {
+        for k in widths(format) {
+            for n in [1, 16, 21] {
+                let tensor = tensor(format, n, k, &mut noise);
+                let expected = decoded(&tensor);
+                for precision in [Precision::Fast, Precision::Reference] {
+                    let packed = pack(&tensor, precision);
+                    let mut row = vec![0.0; k];
+                    for (index, expected) in expected.chunks(k).enumerate() {
+                        packed.decode_row(index, &mut row);
+                        assert_eq!(
+                            bits(&row),
+                            bits(expected),
+                            "{format} {precision:?} row {index} of {n}×{k}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_those_of_the_decoded_rows() {
+    let mut noise = Noise::new(2);
+    let team = team();
+    for format in formats() {
+        for (k, n) in widths(format).into_iter().zip([1, 16, 35, 48, 7, 33, 80]) {
+            let tensor = tensor(format, n, k, &mut noise);
+            let weights = decoded(&tensor);
+            let packed = pack(&tensor, Precision::Fast);
+            let rows = 11;
+            let x = noise.activations(rows * k);
+            // What the int8 class multiplies: the activations after quantisation.
+            let mut given = x.clone();
+            if packed.wants_int8() {
+                let mut quantized = QuantizedRows::new(rows, k);
+                quantized.quantize(Isa::Scalar, &x, 0..rows);
+                for (row, given) in given.chunks_mut(k).enumerate() {
+                    let quantized = quantized.view().row(row);
+                    for (index, given) in given.iter_mut().enumerate() {
+                        *given = quantized.blocks[index / BLOCK].scale * f32::from(quantized.codes[index]);
+                    }
+                }
+            }
+            for isa in Isa::available() {
+                let mut y = vec![f32::NAN; rows * n];
+                packed.apply(isa, &team, &x, &mut y).unwrap();
+                let what = format!("{format} {n}×{k} on {}", isa.name());
+                check(&y, &product(&weights, &given, k), 2e-6, &what);
+                // A handful of products says little about the error of quantising activations.
+                let bound = if n * k < 2048 { 6e-2 } else { 1.5e-2 };
+                let bound = if packed.wants_int8() { bound } else { 2e-6 };
+                check(&y, &product(&weights, &x, k), bound, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_instruction_set_gives_the_same_bits() {
+    let mut noise = Noise::new(3);
+    let team = team();
+    for format in formats() {
+        for k in widths(format) {
+            for (n, rows) in [(16, 1), (5, 2), (40, 3), (17, 7), (33, 8), (48, 13), (16, 17)] {
+                let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
+                let x = noise.activations(rows * k);
+                let mut expected = vec![0.0; rows * n];
+                packed.apply(Isa::Scalar, &team, &x, &mut expected).unwrap();
+                for isa in Isa::available() {
+                    let mut y = vec![f32::NAN; rows * n];
+                    packed.apply(isa, &team, &x, &mut y).unwrap();
+                    assert_eq!(bits(&y), bits(&expected), "{format} {n}×{k}, {rows} rows on {}", isa.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_is_the_same_alone_and_in_any_company_on_any_number_of_threads() {
+    let mut noise = Noise::new(4);
+    for format in formats() {
+        for precision in [Precision::Fast, Precision::Reference] {
+            let (n, k, rows) = (72, format.block_len().max(32) * 3, 19);
+            let packed = pack(&tensor(format, n, k, &mut noise), precision);
+            let x = noise.activations(rows * k);
+            for isa in Isa::available() {
+                let team = Team::new(1).unwrap();
+                let mut alone = vec![0.0; rows * n];
+                for (x, y) in x.chunks(k).zip(alone.chunks_mut(n)) {
+                    packed.apply(isa, &team, x, y).unwrap();
+                }
+                for (threads, at_once) in [(1, 19), (2, 2), (3, 5), (4, 8), (2, 11)] {
+                    let team = Team::new(threads).unwrap();
+                    let mut y = vec![0.0; rows * n];
+                    for (x, y) in x.chunks(k * at_once).zip(y.chunks_mut(n * at_once)) {
+                        packed.apply(isa, &team, x, y).unwrap();
+                    }
+                    assert_eq!(
+                        bits(&y),
+                        bits(&alone),
+                        "{format} {precision:?} {threads} threads, {at_once} rows"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn reference_products_are_exact_to_f32_rounding() {
+    let mut noise = Noise::new(5);
+    let team = team();
+    for format in formats() {
+        let (n, k, rows) = (37, format.block_len().max(8) * 5, 3);
+        let tensor = tensor(format, n, k, &mut noise);
+        let packed = pack(&tensor, Precision::Reference);
+        assert!(!packed.wants_int8());
+        assert_eq!(packed.size_bytes(), tensor.size_bytes());
+        let x = noise.activations(rows * k);
+        for isa in Isa::available() {
+            let mut y = vec![0.0; rows * n];
+            packed.apply(isa, &team, &x, &mut y).unwrap();
+            check(&y, &product(&decoded(&tensor), &x, k), 1e-6, &format.to_string());
+        }
+    }
+}
+
+#[test]
+fn groups_that_have_no_layout_are_multiplied_exactly() {
+    let mut noise = Noise::new(6);
+    for group_size in [16, 96, 512] {
+        let format = StorageFormat::MlxAffine(MlxAffine { bits: 4, group_size });
+        let k = group_size as usize * 2;
+        let tensor = tensor(format, 18, k, &mut noise);
+        let packed = pack(&tensor, Precision::Fast);
+        let x = noise.activations(k);
+        let mut y = vec![0.0; 18];
+        packed.apply(Isa::detect().unwrap(), &team(), &x, &mut y).unwrap();
+        check(&y, &product(&decoded(&tensor), &x, k), 1e-6, &format.to_string());
+    }
+}
+
+#[test]
+fn segments_of_different_formats_write_side_by_side() {
+    let mut noise = Noise::new(7);
+    let (k, rows) = (512, 9);
+    let parts = [(StorageFormat::Q4_K, 40), (StorageFormat::F16, 3), (StorageFormat::Q6_K, 17)];
+    let tensors = parts.map(|(format, n)| tensor(format, n + 4, k, &mut noise));
+    // Not the first and the last two rows of each.
+    let cut = |tensor: &Tensor| WeightPart { tensor: tensor.clone(), rows: 2..tensor.rows() - 2 };
+    let packed = PackedLinear::new("qkv", &tensors.each_ref().map(cut), Precision::Fast, &team()).unwrap();
+    assert_eq!((packed.n(), packed.k(), packed.tiles()), (60, k, 3 + 1 + 2));
+    assert!(packed.wants_int8() && packed.wants_float());
+    assert_eq!(packed.tile_outputs(2), 32..40);
+    assert_eq!(packed.tile_outputs(3), 40..43);
+    assert_eq!(packed.tile_outputs(5), 59..60);
+
+    let weights: Vec<f32> =
+        tensors.iter().flat_map(|tensor| decoded(tensor)[2 * k..(tensor.rows() - 2) * k].to_vec()).collect();
+    let x = noise.activations(rows * k);
+    let mut y = vec![0.0; rows * 60];
+    packed.apply(Isa::detect().unwrap(), &team(), &x, &mut y).unwrap();
+    check(&y, &product(&weights, &x, k), 1e-2, "three segments");
+    let mut row = vec![0.0; k];
+    for (index, expected) in weights.chunks(k).enumerate() {
+        packed.decode_row(index, &mut row);
+        assert_eq!(bits(&row), bits(expected), "row {index}");
+    }
+    for threads in 1..9 {
+        let mut next = 0;
+        for thread in 0..threads {
+            let share = packed.share(threads, thread);
+            assert_eq!(share.start, next);
+            next = share.end;
+        }
+        assert_eq!(next, packed.tiles());
+    }
+}
+
+#[test]
+fn expert_rows_equal_each_experts_own_product() {
+    let mut noise = Noise::new(8);
+    let (count, n, k, rows, chosen) = (6, 24, 256, 13, 2);
+    let isa = Isa::detect().unwrap();
+    for format in [StorageFormat::Q4_K, StorageFormat::Q8_0, StorageFormat::BF16] {
+        let tensor = tensor(format, count * n, k, &mut noise);
+        let parts = [
+            WeightPart { tensor: tensor.clone(), rows: 0..n + 5 },
+            WeightPart { tensor: tensor.clone(), rows: n + 5..count * n },
+        ];
+        let experts = PackedExperts::new("experts", &parts, count, Precision::Fast, &team()).unwrap();
+        let x = noise.activations(rows * k);
+        let choices: Vec<u32> =
+            (0..rows).flat_map(|row| [(row * row % 5) as u32, ((row + 3) % 6) as u32]).collect();
+        let mut groups = ExpertGroups::default();
+        groups.gather(&choices, chosen, count, ExpertInput::Shared);
+
+        let mut quantized = QuantizedRows::new(rows, k);
+        quantized.quantize(isa, &x, 0..rows);
+        let float = FloatRows { values: &x, k, stride: k };
+        let input = Input { float: Some(float), int8: Some(quantized.view()) };
+        let mut y = vec![f32::NAN; rows * chosen * n];
+        let output = Output { values: SharedSlice::new(&mut y), stride: n, column: 0 };
+        team()
+            .run(|thread, barrier| {
+                #[expect(unsafe_code, reason = "the shares of threads are disjoint")]
+                // SAFETY: as the reason says.
+                unsafe {
+                    experts.multiply_share(isa, &input, &groups, &output, barrier.threads(), thread);
+                }
+            })
+            .unwrap();
+
+        for (index, &expert) in choices.iter().enumerate() {
+            let mut own = vec![0.0; n];
+            let x = &x[index / chosen * k..][..k];
+            experts.experts()[expert as usize].apply(isa, &team(), x, &mut own).unwrap();
+            assert_eq!(bits(&y[index * n..][..n]), bits(&own), "{format} choice {index}");
+        }
+    }
+}
+
+#[test]
+fn nothing_outside_the_claimed_tiles_is_written() {
+    let mut noise = Noise::new(9);
+    let (n, k, stride) = (42, 96, 50);
+    let packed = pack(&tensor(StorageFormat::Q5_0, n, k, &mut noise), Precision::Fast);
+    let x = noise.activations(2 * k);
+    for isa in Isa::available() {
+        let mut quantized = QuantizedRows::new(2, k);
+        quantized.quantize(isa, &x, 0..2);
+        let input = Input { float: None, int8: Some(quantized.view()) };
+        let mut y = vec![-7.0; 2 * stride];
+        let output = Output { values: SharedSlice::new(&mut y), stride, column: 3 };
+        #[expect(unsafe_code, reason = "one thread")]
+        // SAFETY: no other thread knows `y`.
+        unsafe {
+            packed.multiply(isa, &input, RowMap::All(2), &output, 1..3);
+        }
+        for (index, value) in y.iter().enumerate() {
+            let claimed = (3 + TILE..3 + n).contains(&(index % stride));
+            assert_eq!(value.to_bits() != (-7.0_f32).to_bits(), claimed, "element {index}");
+        }
+    }
+}
+
+#[test]
+fn packing_keeps_the_stored_size() {
+    let mut noise = Noise::new(10);
+    for format in formats() {
+        let tensor = tensor(format, 64, 1024, &mut noise);
+        let (packed, stored) = (pack(&tensor, Precision::Fast).size_bytes(), tensor.size_bytes());
+        assert!(packed * 100 <= stored * 101, "{format}: {packed} bytes of {stored}");
+    }
+}
+
+#[test]
+fn contradictory_weights_are_refused() {
+    let mut noise = Noise::new(11);
+    let good = tensor(StorageFormat::Q4_0, 4, 64, &mut noise);
+    let team = team();
+    let refuse = |part: WeightPart| {
+        PackedLinear::new("w", &[part], Precision::Fast, &team).map(|_| ()).unwrap_err().to_string()
+    };
+    let outside = WeightPart { tensor: good.clone(), rows: 2..5 };
+    assert_eq!(refuse(outside), "random.Q4_0: rows 2..5, expected rows within 0..4");
+    let longer = Tensor { shape: vec![5, 64], ..good.clone() };
+    assert_eq!(refuse(WeightPart::whole(longer)), "random.Q4_0: 144 bytes, expected 5 rows of 36 bytes");
+    let broken = Tensor { shape: vec![4, 48], ..good };
+    assert_eq!(refuse(WeightPart::whole(broken)), "random.Q4_0: rows of 48, expected whole blocks of Q4_0");
+}
