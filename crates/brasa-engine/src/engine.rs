@@ -1,0 +1,152 @@
+//! The handle to the engine's thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use brasa_graph::device::{KvPool, Program};
+
+use crate::executor::Executor;
+use crate::kv::KvStore;
+use crate::stream::TokenStream;
+use crate::worker::{Command, Job, worker};
+use crate::{EngineError, Request};
+
+/// Sizes that an engine is started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// Positions that one text may have.
+    pub context: usize,
+    /// Requests served at once; further ones wait, first come first served.
+    pub max_sequences: usize,
+    /// Token ids of the model.
+    pub vocab_size: usize,
+}
+
+/// Names keys and values that outlive a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub(crate) u64);
+
+/// Serves requests on a thread of its own. Dropping it cancels what is still running and waits for the thread.
+pub struct Engine {
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    next_session: AtomicU64,
+    closing: Arc<AtomicBool>,
+    config: EngineConfig,
+}
+
+impl Engine {
+    /// Starts a thread over `program` and an empty `pool`.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] where the thread cannot be started.
+    pub fn start(
+        program: Box<dyn Program>,
+        pool: Box<dyn KvPool>,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
+        let limits = program.limits();
+        // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
+        let store =
+            KvStore::new(pool, config.max_sequences.saturating_mul(2), config.context, limits.max_rows);
+        let executor = Executor::new(program, store, config.context, config.vocab_size);
+        let closing = Arc::new(AtomicBool::new(false));
+        let (commands, receiver) = channel();
+        let thread = std::thread::Builder::new()
+            .name("brasa-engine".into())
+            .spawn({
+                let closing = Arc::clone(&closing);
+                move || worker(executor, config, &receiver, &closing)
+            })
+            .map_err(|error| EngineError::Options(format!("cannot start the engine's thread: {error}")))?;
+        Ok(Self { commands, thread: Some(thread), next_session: AtomicU64::new(0), closing, config })
+    }
+
+    /// The sizes it was started with.
+    pub fn config(&self) -> EngineConfig {
+        self.config
+    }
+
+    /// Starts a generation.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`], [`EngineError::EmptyPrompt`], [`EngineError::PromptTooLong`],
+    /// [`EngineError::UnknownToken`], [`EngineError::Closed`]; everything later arrives through the stream.
+    pub fn generate(&self, request: Request) -> Result<TokenStream, EngineError> {
+        request.options.validate()?;
+        request.options.sampling.validate_ids(self.config.vocab_size)?;
+        if request.prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if request.prompt.len() > self.config.context {
+            return Err(EngineError::PromptTooLong {
+                tokens: request.prompt.len(),
+                context: self.config.context,
+            });
+        }
+        if let Some(&id) = request.prompt.iter().find(|&&id| id as usize >= self.config.vocab_size) {
+            return Err(EngineError::UnknownToken { id, vocab_size: self.config.vocab_size });
+        }
+        let (events, receiver) = channel();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let job = Job { request, events, cancelled: Arc::clone(&cancelled), submitted: Instant::now() };
+        self.send(Command::Generate(Box::new(job)))?;
+        Ok(TokenStream::new(receiver, cancelled))
+    }
+
+    /// A new session, holding nothing yet.
+    pub fn open_session(&self) -> SessionId {
+        SessionId(self.next_session.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Forgets what a session holds.
+    pub fn close_session(&self, session: SessionId) {
+        // An engine that is gone has forgotten it already.
+        let _ = self.commands.send(Command::CloseSession(session));
+    }
+
+    /// Runs `work` on the engine's thread between two steps, with all of its machinery; waits for the result.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Closed`].
+    pub fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Executor) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (sender, receiver) = channel();
+        self.send(Command::Work(Box::new(move |executor| {
+            // The caller may have gone; its result then has no reader.
+            let _ = sender.send(work(executor));
+        })))?;
+        receiver.recv().map_err(|_| EngineError::Closed)
+    }
+
+    fn send(&self, command: Command) -> Result<(), EngineError> {
+        self.commands.send(command).map_err(|_| EngineError::Closed)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::Relaxed);
+        // Wakes a thread that waits for work; one that is gone needs no waking.
+        let _ = self.commands.send(Command::Close);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported by the panic hook and seen by every stream as `Closed`.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! What can go wrong between a prompt and its tokens.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::sampling::SamplingError;
+
+/// A request that could not be served, or not to its end.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum EngineError {
+    /// There is nothing to continue from.
+    #[error("the prompt is empty: there is no token to continue from")]
+    EmptyPrompt,
+    /// The prompt alone does not fit.
+    #[error(
+        "the prompt has {tokens} tokens, the context holds {context}\nhint: shorten it, or ask for a larger context (-c)"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Positions of the context.
+        context: usize,
+    },
+    /// Generation reached the end of the context.
+    #[error(
+        "the context of {context} tokens is full\nhint: ask for a larger one (-c), limit the answer (-n), or choose a context policy"
+    )]
+    ContextFull {
+        /// Positions of the context.
+        context: usize,
+    },
+    /// A token id outside the vocabulary.
+    #[error("token id {id} is outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// Size of the vocabulary.
+        vocab_size: usize,
+    },
+    /// KV pages ran out.
+    #[error(
+        "the KV cache is full: {pages} pages in use\nhint: fewer sequences at once, or a smaller context"
+    )]
+    CacheFull {
+        /// Pages that exist.
+        pages: usize,
+    },
+    /// The request's deadline passed.
+    #[error("the deadline passed after {tokens} tokens")]
+    DeadlineExceeded {
+        /// Tokens generated until then.
+        tokens: usize,
+    },
+    /// The session is still producing an earlier answer.
+    #[error("the session is still busy with an earlier request")]
+    SessionBusy,
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// No token could be drawn, or the sampling options make no sense.
+    #[error(transparent)]
+    Sampling(#[from] SamplingError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The engine was shut down, or its thread ended.
+    #[error("the engine is closed")]
+    Closed,
+}

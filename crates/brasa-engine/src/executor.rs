@@ -1,0 +1,194 @@
+//! A program, the pages it works on, and the checks between them.
+
+use brasa_graph::device::{OpTime, Output, Program};
+use brasa_graph::step::{Outs, Segment, SequenceId, Step};
+
+use crate::EngineError;
+use crate::kv::{KvStore, Sequence};
+
+/// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
+pub struct Executor {
+    program: Box<dyn Program>,
+    store: KvStore,
+    context: usize,
+    vocab_size: usize,
+    step: Step,
+}
+
+/// A text whose keys and values are cached. Give it back with [`Executor::release`].
+#[derive(Debug, Default)]
+pub struct Text(pub(crate) Sequence);
+
+impl Text {
+    /// The cached tokens.
+    pub fn tokens(&self) -> &[u32] {
+        &self.0.tokens
+    }
+}
+
+/// Rows of one text in a step.
+pub struct Part<'a> {
+    /// Whose rows.
+    pub text: &'a mut Text,
+    /// The tokens that follow what is cached.
+    pub tokens: &'a [u32],
+    /// Which of them have their logits computed.
+    pub outs: Outs,
+}
+
+impl Executor {
+    pub(crate) fn new(program: Box<dyn Program>, store: KvStore, context: usize, vocab_size: usize) -> Self {
+        Self { program, store, context, vocab_size, step: Step::default() }
+    }
+
+    /// Positions that a text may have.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Most rows of a step.
+    pub fn max_rows(&self) -> usize {
+        self.program.limits().max_rows
+    }
+
+    /// Most rows of a step whose logits can be computed.
+    pub fn max_outs(&self) -> usize {
+        self.program.limits().max_outs
+    }
+
+    /// Most texts in a step.
+    pub fn max_segments(&self) -> usize {
+        self.program.limits().max_segments
+    }
+
+    /// A text of nothing.
+    pub fn text(&self) -> Text {
+        Text(self.store.empty())
+    }
+
+    /// Gives back the pages of `text`.
+    pub fn release(&mut self, text: Text) {
+        self.store.release(text.0);
+    }
+
+    /// Forgets everything from index `length` on; returns the length kept, which is less (namely 0) where a
+    /// sliding window no longer holds what the next row would see.
+    pub fn truncate(&mut self, text: &mut Text, length: usize) -> usize {
+        self.store.truncate(&mut text.0, length)
+    }
+
+    /// Another text with the same content; pages are shared until one of the two writes.
+    pub fn fork(&mut self, text: &Text) -> Text {
+        Text(self.store.fork(&text.0))
+    }
+
+    /// Bytes of KV pages and of the program's arena.
+    pub fn memory_bytes(&self) -> u64 {
+        self.store.size_bytes() + self.program.arena_bytes()
+    }
+
+    /// Runs one step; returns the logits of the rows that asked, in order. All rows are then part of their texts.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::UnknownToken`], [`EngineError::ContextFull`], [`EngineError::CacheFull`]: nothing was computed, and
+    /// no text changed. [`EngineError::Device`].
+    pub fn run(&mut self, parts: &mut [Part<'_>]) -> Result<Output<'_>, EngineError> {
+        self.compose(parts)?;
+        let output = self.program.run(&self.step, self.store.pool())?;
+        for part in parts {
+            self.store.commit(&mut part.text.0, part.tokens);
+        }
+        Ok(output)
+    }
+
+    /// Runs `tokens` through `text` in as many steps as it takes, computing the logits of the last.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run); `text` then holds the chunks that ran.
+    pub fn prefill(&mut self, text: &mut Text, tokens: &[u32]) -> Result<(), EngineError> {
+        let chunk = self.max_rows();
+        let mut rest = tokens;
+        while !rest.is_empty() {
+            let (tokens, after) = rest.split_at(chunk.min(rest.len()));
+            let outs = if after.is_empty() { Outs::Last } else { Outs::None };
+            self.run(&mut [Part { text: &mut *text, tokens, outs }])?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Runs one step as [`run`](Self::run) does; returns the time of each operation.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub fn profile(&mut self, parts: &mut [Part<'_>]) -> Result<Vec<OpTime>, EngineError> {
+        self.compose(parts)?;
+        let times = self.program.profile(&self.step, self.store.pool())?;
+        for part in parts {
+            self.store.commit(&mut part.text.0, part.tokens);
+        }
+        Ok(times)
+    }
+
+    /// Runs `tokens` through `text` in as many steps as it takes; `sink` receives the logits of every row.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run).
+    pub fn score(
+        &mut self,
+        text: &mut Text,
+        tokens: &[u32],
+        sink: &mut dyn FnMut(usize, &[f32]) -> std::ops::ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        let chunk = self.max_rows().min(self.max_outs());
+        for (index, tokens) in tokens.chunks(chunk).enumerate() {
+            let output = self.run(&mut [Part { text: &mut *text, tokens, outs: Outs::All }])?;
+            for row in 0..output.rows() {
+                if sink(index * chunk + row, output.row(row)).is_break() {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compose(&mut self, parts: &mut [Part<'_>]) -> Result<(), EngineError> {
+        for part in &*parts {
+            if let Some(&id) = part.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
+                return Err(EngineError::UnknownToken { id, vocab_size: self.vocab_size });
+            }
+            if part.text.0.tokens.len() + part.tokens.len() > self.context {
+                return Err(EngineError::ContextFull { context: self.context });
+            }
+        }
+        self.step.segments.truncate(parts.len());
+        for (index, part) in parts.iter_mut().enumerate() {
+            self.store.prepare(&mut part.text.0, part.tokens.len())?;
+            if self.step.segments.len() == index {
+                self.step.segments.push(Segment {
+                    sequence: SequenceId(index as u64),
+                    first_index: 0,
+                    tokens: Vec::new(),
+                    positions: None,
+                    outs: Outs::None,
+                    pages: Vec::new(),
+                });
+            }
+            // Buffers of the last step are reused: between two tokens nothing is allocated.
+            let segment = &mut self.step.segments[index];
+            segment.first_index = part.text.0.tokens.len();
+            segment.tokens.clear();
+            segment.tokens.extend_from_slice(part.tokens);
+            segment.outs = part.outs.clone();
+            segment.pages.resize(part.text.0.tables.len(), Vec::new());
+            for (pages, table) in segment.pages.iter_mut().zip(&part.text.0.tables) {
+                pages.clone_from(table);
+            }
+        }
+        Ok(())
+    }
+}

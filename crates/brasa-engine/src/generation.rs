@@ -1,0 +1,208 @@
+//! One generation on its way from prompt to last token.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use brasa_graph::sampling::Sampler;
+
+use crate::engine::SessionId;
+use crate::executor::{Executor, Text};
+use crate::request::Summary;
+use crate::stop::StopMatcher;
+use crate::stream::Event;
+use crate::worker::Job;
+use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, TextDecoder, Token};
+
+/// A request being served.
+pub(crate) struct Generation {
+    text: Text,
+    session: Option<SessionId>,
+    /// Prompt and generated tokens; those beyond what `text` holds are still to be computed.
+    tokens: Vec<u32>,
+    options: GenerateOptions,
+    sampler: Sampler,
+    decoder: Box<dyn TextDecoder>,
+    stops: StopMatcher,
+    events: Sender<Event>,
+    cancelled: Arc<AtomicBool>,
+    submitted: Instant,
+    started: Instant,
+    first_token: Option<Instant>,
+    metrics: Metrics,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    /// The text has filled the context and must be shortened.
+    Full,
+    Finished,
+}
+
+impl Generation {
+    /// Takes `text` back to what it has in common with the prompt and begins from there.
+    ///
+    /// Where that is impossible the caller's stream is told, and the text comes back.
+    pub(crate) fn start(
+        job: Job,
+        mut text: Text,
+        executor: &mut Executor,
+    ) -> Result<Self, (Text, Option<SessionId>)> {
+        let Job { request, events, cancelled, submitted } = job;
+        let sampler = match Sampler::new(request.options.sampling.clone()) {
+            Ok(mut sampler) => {
+                sampler.begin(request.prompt.len() as u32, &request.options.stop_ids);
+                sampler
+            }
+            Err(error) => {
+                // A caller that has gone does not need to know.
+                let _ = events.send(Event::Failed(error.into(), Metrics::default()));
+                return Err((text, request.session));
+            }
+        };
+        // The last token is always computed: its logits are what comes next.
+        let reusable = &request.prompt[..request.prompt.len() - 1];
+        let common = text.tokens().iter().zip(reusable).take_while(|(held, wanted)| held == wanted).count();
+        let cached_tokens = executor.truncate(&mut text, common);
+        let started = Instant::now();
+        let metrics = Metrics {
+            prompt_tokens: request.prompt.len(),
+            cached_tokens,
+            queue_time: started - submitted,
+            ..Metrics::default()
+        };
+        let stop_strings =
+            if request.options.ignore_eos { Vec::new() } else { request.options.stop_strings.clone() };
+        let mut generation = Self {
+            text,
+            session: request.session,
+            tokens: request.prompt,
+            sampler,
+            decoder: request.decoder,
+            stops: StopMatcher::new(stop_strings),
+            options: request.options,
+            events,
+            cancelled,
+            submitted,
+            started,
+            first_token: None,
+            metrics,
+            state: State::Running,
+        };
+        if generation.options.max_tokens == Some(0) {
+            generation.end(FinishReason::Length);
+        }
+        Ok(generation)
+    }
+
+    /// Tokens that are still to be computed.
+    pub(crate) fn pending(&self) -> &[u32] {
+        &self.tokens[self.text.tokens().len()..]
+    }
+
+    /// The text and its next `rows` tokens.
+    pub(crate) fn rows(&mut self, rows: usize) -> (&mut Text, &[u32]) {
+        let start = self.text.tokens().len();
+        (&mut self.text, &self.tokens[start..start + rows])
+    }
+
+    /// True where nothing more is to be done.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.state == State::Finished
+    }
+
+    /// True where the text must be shortened before it can go on.
+    pub(crate) fn is_full(&self) -> bool {
+        self.state == State::Full
+    }
+
+    /// Ends if cancelled or late.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        if self.is_finished() {
+        } else if self.cancelled.load(Ordering::Relaxed) {
+            self.end(FinishReason::Cancelled);
+        } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
+            self.fail(EngineError::DeadlineExceeded { tokens: self.metrics.generated_tokens });
+        }
+    }
+
+    /// Draws the next token from `logits` and hands it out.
+    pub(crate) fn sample(&mut self, logits: &[f32], context: usize) {
+        let draw = match self.sampler.draw(logits, self.tokens.len() as u32, &self.tokens) {
+            Ok(draw) => draw,
+            Err(error) => return self.fail(error.into()),
+        };
+        let now = Instant::now();
+        match self.first_token {
+            None => {
+                self.first_token = Some(now);
+                self.metrics.prefill_time = now - self.started;
+                self.metrics.first_token_time = now - self.submitted;
+            }
+            Some(first) => self.metrics.decode_time = now - first,
+        }
+        if !self.options.ignore_eos && self.options.stop_ids.contains(&draw.token) {
+            return self.end(FinishReason::Stop);
+        }
+        let (text, stopped) = self.stops.push(&self.decoder.push(draw.token));
+        let token = Token { id: draw.token, text, logprob: draw.logprob, top: draw.top };
+        self.metrics.generated_tokens += 1;
+        self.tokens.push(draw.token);
+        if self.events.send(Event::Token(token)).is_err() {
+            self.end(FinishReason::Cancelled);
+        } else if stopped {
+            self.close(FinishReason::Stop, String::new());
+        } else if Some(self.metrics.generated_tokens) == self.options.max_tokens {
+            self.end(FinishReason::Length);
+        } else if self.tokens.len() > context {
+            match self.options.context_policy {
+                ContextPolicy::Error => self.fail(EngineError::ContextFull { context }),
+                ContextPolicy::Stop => self.end(FinishReason::ContextFull),
+                ContextPolicy::Slide { .. } => self.state = State::Full,
+            }
+        }
+    }
+
+    /// Drops the older half of what may be dropped and has the rest computed afresh.
+    pub(crate) fn slide(&mut self, context: usize, executor: &mut Executor) {
+        let ContextPolicy::Slide { keep } = self.options.context_policy else { return };
+        let droppable = self.tokens.len().saturating_sub(keep);
+        if droppable < 2 {
+            return self.fail(EngineError::ContextFull { context });
+        }
+        executor.truncate(&mut self.text, keep);
+        self.tokens.drain(keep..keep + droppable.div_ceil(2));
+        self.state = State::Running;
+    }
+
+    /// Ends with an error.
+    pub(crate) fn fail(&mut self, error: EngineError) {
+        // A caller that has gone does not need to know.
+        let _ = self.events.send(Event::Failed(error, self.metrics));
+        self.state = State::Finished;
+    }
+
+    /// The text, for its session or for release.
+    pub(crate) fn into_text(self) -> (Text, Option<SessionId>) {
+        (self.text, self.session)
+    }
+
+    /// Ends regularly; text that was held back comes out.
+    fn end(&mut self, reason: FinishReason) {
+        let rest = self.decoder.finish();
+        let (mut tail, stopped) = self.stops.push(&rest);
+        if !stopped {
+            tail.push_str(&self.stops.finish());
+        }
+        self.close(reason, tail);
+    }
+
+    fn close(&mut self, reason: FinishReason, tail: String) {
+        // A caller that has gone does not need to know.
+        let _ = self.events.send(Event::Done(Summary { reason, metrics: self.metrics, tail }));
+        self.state = State::Finished;
+    }
+}

@@ -1,0 +1,251 @@
+//! Sequences and the pages that hold their keys and values.
+
+use brasa_graph::GroupId;
+use brasa_graph::device::{DeviceError, KvPool};
+use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
+
+use crate::EngineError;
+use crate::pages::Pages;
+
+/// Tokens whose keys and values are cached, and where.
+#[derive(Debug, Default)]
+pub(crate) struct Sequence {
+    /// Cached tokens, in order: index *i* holds the keys and values of `tokens[i]`.
+    pub(crate) tokens: Vec<u32>,
+    /// Block table of each cache group.
+    pub(crate) tables: Vec<BlockTable>,
+}
+
+/// The pool of pages and who holds them.
+pub(crate) struct KvStore {
+    pool: Box<dyn KvPool>,
+    groups: Vec<Pages>,
+    /// Most pages of each group.
+    limits: Vec<usize>,
+}
+
+impl KvStore {
+    /// A store over an empty pool, sized for `sequences` sequences of `context` positions that grow by steps of
+    /// `max_rows`.
+    pub(crate) fn new(pool: Box<dyn KvPool>, sequences: usize, context: usize, max_rows: usize) -> Self {
+        let full = context.div_ceil(PAGE_POSITIONS);
+        let limits = pool
+            .spec()
+            .groups
+            .iter()
+            .map(|group| {
+                let seen = group.spec.window.map_or(full, |window| {
+                    // The window before a chunk, the chunk, and a partial page at either end.
+                    (window.saturating_add(max_rows)).div_ceil(PAGE_POSITIONS) + 2
+                });
+                sequences.saturating_mul(seen.min(full))
+            })
+            .collect();
+        let groups = pool.spec().groups.iter().map(|_| Pages::default()).collect();
+        Self { pool, groups, limits }
+    }
+
+    /// The pool, for a program to run on.
+    pub(crate) fn pool(&mut self) -> &mut dyn KvPool {
+        &mut *self.pool
+    }
+
+    /// A sequence of nothing.
+    pub(crate) fn empty(&self) -> Sequence {
+        Sequence { tokens: Vec::new(), tables: vec![BlockTable::new(); self.groups.len()] }
+    }
+
+    /// Sees to it that the next `rows` positions of `sequence` can be written: pages exist and are its own.
+    pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
+        let length = sequence.tokens.len();
+        let pages = (length + rows).div_ceil(PAGE_POSITIONS);
+        for group in 0..self.groups.len() {
+            let partial = length / PAGE_POSITIONS;
+            if let Some(&Some(page)) = sequence.tables[group].get(partial)
+                && self.groups[group].is_shared(page)
+            {
+                let own = self.take(group)?;
+                self.pool.copy_page(GroupId(group as u32), page, own);
+                self.groups[group].release(page);
+                sequence.tables[group][partial] = Some(own);
+            }
+            while sequence.tables[group].len() < pages {
+                let page = self.take(group)?;
+                sequence.tables[group].push(Some(page));
+            }
+        }
+        Ok(())
+    }
+
+    /// Records that the keys and values of `tokens` have been written, and releases pages that no later row of
+    /// the sequence sees.
+    pub(crate) fn commit(&mut self, sequence: &mut Sequence, tokens: &[u32]) {
+        sequence.tokens.extend_from_slice(tokens);
+        for (group, table) in sequence.tables.iter_mut().enumerate() {
+            let Some(window) = self.pool.spec().groups[group].spec.window else { continue };
+            let unseen = sequence.tokens.len().saturating_sub(window) / PAGE_POSITIONS;
+            for entry in &mut table[..unseen] {
+                if let Some(page) = entry.take() {
+                    self.groups[group].release(page);
+                }
+            }
+        }
+    }
+
+    /// Forgets everything from index `length` on; returns the length kept.
+    ///
+    /// That is less than asked, namely 0, where a window group no longer holds the tail that the next row would
+    /// see.
+    pub(crate) fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
+        let resumable = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
+            let oldest = group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS;
+            table.iter().take(length.div_ceil(PAGE_POSITIONS)).skip(oldest).all(Option::is_some)
+        });
+        let kept = if resumable { length.min(sequence.tokens.len()) } else { 0 };
+        sequence.tokens.truncate(kept);
+        for (table, pages) in sequence.tables.iter_mut().zip(&mut self.groups) {
+            for page in table.drain(kept.div_ceil(PAGE_POSITIONS).min(table.len())..).flatten() {
+                pages.release(page);
+            }
+        }
+        kept
+    }
+
+    /// Gives back all pages of `sequence`.
+    pub(crate) fn release(&mut self, mut sequence: Sequence) {
+        self.truncate(&mut sequence, 0);
+    }
+
+    /// Another sequence with the same content; pages are shared until one of the two writes.
+    pub(crate) fn fork(&mut self, sequence: &Sequence) -> Sequence {
+        for (table, pages) in sequence.tables.iter().zip(&mut self.groups) {
+            for &page in table.iter().flatten() {
+                pages.share(page);
+            }
+        }
+        Sequence { tokens: sequence.tokens.clone(), tables: sequence.tables.clone() }
+    }
+
+    /// Bytes of all pages.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.pool.size_bytes()
+    }
+
+    fn take(&mut self, group: usize) -> Result<PageId, EngineError> {
+        if let Some(page) = self.groups[group].take() {
+            return Ok(page);
+        }
+        let (used, limit) = (self.groups[group].used(), self.limits[group]);
+        if used >= limit {
+            return Err(EngineError::CacheFull { pages: used });
+        }
+        // Grown by a quarter, so that a long text does not copy or fault page by page.
+        let wanted = (used + used / 4 + 1).min(limit);
+        match self.pool.reserve(GroupId(group as u32), wanted) {
+            Ok(()) => {}
+            Err(DeviceError::OutOfMemory { .. }) if used > 0 => {
+                return Err(EngineError::CacheFull { pages: used });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.groups[group].grow(wanted);
+        self.groups[group].take().ok_or(EngineError::CacheFull { pages: used })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+
+    use brasa_graph::device::{KvPoolSpec, KvType};
+    use brasa_graph::{CacheGroup, CacheId, CacheSpec};
+
+    use super::*;
+
+    /// A pool that only remembers what it was asked.
+    struct Ledger {
+        spec: KvPoolSpec,
+        capacity: Vec<usize>,
+    }
+
+    impl KvPool for Ledger {
+        fn spec(&self) -> &KvPoolSpec {
+            &self.spec
+        }
+        fn capacity(&self, group: GroupId) -> usize {
+            self.capacity[group.0 as usize]
+        }
+        fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
+            self.capacity[group.0 as usize] = pages;
+            Ok(())
+        }
+        fn copy_page(&mut self, _: GroupId, _: PageId, _: PageId) {}
+        fn size_bytes(&self) -> u64 {
+            0
+        }
+        fn as_any_mut(&mut self) -> &mut dyn Any {
+            self
+        }
+    }
+
+    fn store(windows: &[Option<usize>], context: usize) -> KvStore {
+        let groups = windows
+            .iter()
+            .enumerate()
+            .map(|(index, &window)| CacheGroup {
+                spec: CacheSpec { kv_heads: 1, head_dim: 8, window },
+                caches: vec![CacheId(index as u32)],
+            })
+            .collect();
+        let pool =
+            Ledger { spec: KvPoolSpec { groups, dtype: KvType::F32 }, capacity: vec![0; windows.len()] };
+        KvStore::new(Box::new(pool), 2, context, 128)
+    }
+
+    fn extend(store: &mut KvStore, sequence: &mut Sequence, rows: usize) {
+        store.prepare(sequence, rows).unwrap();
+        store.commit(sequence, &vec![7; rows]);
+    }
+
+    #[test]
+    fn a_window_group_holds_only_its_window() {
+        let mut store = store(&[None, Some(300)], 4096);
+        let mut sequence = store.empty();
+        for _ in 0..20 {
+            extend(&mut store, &mut sequence, 100);
+        }
+        assert_eq!(sequence.tables[0].iter().flatten().count(), 8);
+        // 2000 − 300 = 1700 = page 6 and following.
+        assert_eq!(sequence.tables[1].iter().flatten().count(), 2);
+        assert_eq!(store.truncate(&mut sequence, 1990), 1990);
+        assert_eq!(store.truncate(&mut sequence, 1600), 0, "its window is gone");
+        assert_eq!(store.groups[0].used() + store.groups[1].used(), 0);
+    }
+
+    #[test]
+    fn a_fork_writes_to_pages_of_its_own() {
+        let mut store = store(&[None], 4096);
+        let mut first = store.empty();
+        extend(&mut store, &mut first, 300);
+        let mut second = store.fork(&first);
+        extend(&mut store, &mut second, 1);
+        assert_eq!(first.tables[0][0], second.tables[0][0]);
+        assert_ne!(first.tables[0][1], second.tables[0][1]);
+        store.release(first);
+        store.release(second);
+        assert_eq!(store.groups[0].used(), 0);
+    }
+
+    #[test]
+    fn a_full_pool_is_an_error_that_changes_nothing_else() {
+        let mut store = store(&[None], 512);
+        let mut first = store.empty();
+        let mut second = store.empty();
+        extend(&mut store, &mut first, 512);
+        extend(&mut store, &mut second, 512);
+        let mut third = store.empty();
+        assert_eq!(store.prepare(&mut third, 1), Err(EngineError::CacheFull { pages: 4 }));
+        store.release(first);
+        store.prepare(&mut third, 1).unwrap();
+    }
+}

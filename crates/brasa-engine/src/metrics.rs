@@ -1,0 +1,39 @@
+//! What a request cost.
+
+use std::time::Duration;
+
+/// Figures of one finished request.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Metrics {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Of those, tokens whose keys and values were already cached.
+    pub cached_tokens: usize,
+    /// Tokens generated, the stopping token not counted.
+    pub generated_tokens: usize,
+    /// Time spent waiting for a free slot.
+    pub queue_time: Duration,
+    /// Time from the first prompt row to the first sampled token.
+    pub prefill_time: Duration,
+    /// Time from the first sampled token to the last.
+    pub decode_time: Duration,
+    /// Time from submission to the first sampled token.
+    pub first_token_time: Duration,
+}
+
+impl Metrics {
+    /// Prompt tokens computed per second.
+    pub fn prefill_tokens_per_second(&self) -> f64 {
+        rate(self.prompt_tokens - self.cached_tokens, self.prefill_time)
+    }
+
+    /// Tokens decoded per second, the first (which prefill pays for) not counted.
+    pub fn decode_tokens_per_second(&self) -> f64 {
+        rate(self.generated_tokens.saturating_sub(1), self.decode_time)
+    }
+}
+
+fn rate(tokens: usize, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 }
+}

@@ -1,0 +1,58 @@
+//! What a caller may ask of a generation.
+
+use std::time::Instant;
+
+use brasa_graph::sampling::SamplingParams;
+
+use crate::EngineError;
+
+/// How to generate. The default is greedy, unlimited, and stops at the model's own end tokens.
+#[derive(Clone, Debug, Default)]
+pub struct GenerateOptions {
+    /// How tokens are drawn.
+    pub sampling: SamplingParams,
+    /// Most tokens to generate; `None` until the context is full.
+    pub max_tokens: Option<usize>,
+    /// Tokens that end the generation; the stopping token is not part of the answer.
+    pub stop_ids: Vec<u32>,
+    /// Texts that end the generation; the answer ends before them.
+    pub stop_strings: Vec<String>,
+    /// Goes on at end tokens and stop strings alike.
+    pub ignore_eos: bool,
+    /// Gives up after this instant.
+    pub deadline: Option<Instant>,
+    /// What to do when the context is full.
+    pub context_policy: ContextPolicy,
+}
+
+/// What to do when generation reaches the end of the context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContextPolicy {
+    /// Report [`EngineError::ContextFull`]; the tokens so far stay valid.
+    #[default]
+    Error,
+    /// Finish with [`FinishReason::ContextFull`](crate::FinishReason::ContextFull).
+    Stop,
+    /// Keep the first `keep` tokens and the more recent half of the others, compute them afresh, go on. Exact for
+    /// the shortened text; costs a prefill each time.
+    Slide {
+        /// Leading tokens that always stay, e.g. the system prompt.
+        keep: usize,
+    },
+}
+
+impl GenerateOptions {
+    /// Checks what can be checked without a model.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`], [`EngineError::Sampling`], naming the option and its value.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        if self.stop_strings.iter().any(String::is_empty) {
+            return Err(EngineError::Options(
+                "a stop string is empty: it would end every answer at once".into(),
+            ));
+        }
+        Ok(self.sampling.validate()?)
+    }
+}

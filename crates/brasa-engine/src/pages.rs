@@ -1,0 +1,90 @@
+//! Who owns which KV page of one cache group.
+
+use brasa_graph::step::PageId;
+
+/// Reference counts of a group's pages, and those that nobody holds.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    holders: Vec<u32>,
+    free: Vec<PageId>,
+}
+
+impl Pages {
+    /// Pages that exist.
+    pub(crate) fn total(&self) -> usize {
+        self.holders.len()
+    }
+
+    /// Makes pages up to `total` known; new ones are free.
+    pub(crate) fn grow(&mut self, total: usize) {
+        let known = self.holders.len();
+        self.holders.resize(total.max(known), 0);
+        // Reversed, so that low pages are handed out first and memory is touched in order.
+        self.free.extend((known..total).rev().map(PageId::from_index));
+    }
+
+    /// A free page, now held once.
+    pub(crate) fn take(&mut self) -> Option<PageId> {
+        let page = self.free.pop()?;
+        self.holders[page.index()] = 1;
+        Some(page)
+    }
+
+    /// One more holder of `page`.
+    pub(crate) fn share(&mut self, page: PageId) {
+        self.holders[page.index()] += 1;
+    }
+
+    /// True where someone else holds `page` too.
+    pub(crate) fn is_shared(&self, page: PageId) -> bool {
+        self.holders[page.index()] > 1
+    }
+
+    /// One holder fewer; the last one frees the page.
+    pub(crate) fn release(&mut self, page: PageId) {
+        let holders = &mut self.holders[page.index()];
+        assert!(*holders > 0, "page {} released but not held", page.index());
+        *holders -= 1;
+        if *holders == 0 {
+            self.free.push(page);
+        }
+    }
+
+    /// Pages that somebody holds.
+    pub(crate) fn used(&self) -> usize {
+        self.total() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_pages_are_freed_by_their_last_holder() {
+        let mut pages = Pages::default();
+        assert_eq!(pages.take(), None);
+        pages.grow(2);
+        let (a, b) = (pages.take().unwrap(), pages.take().unwrap());
+        assert_eq!((a.index(), b.index()), (0, 1));
+        assert_eq!(pages.take(), None);
+        pages.share(a);
+        pages.release(a);
+        assert!(!pages.is_shared(a));
+        assert_eq!(pages.take(), None);
+        pages.release(a);
+        assert_eq!(pages.take(), Some(a));
+        assert_eq!(pages.used(), 2);
+    }
+
+    #[test]
+    fn growing_keeps_what_is_held() {
+        let mut pages = Pages::default();
+        pages.grow(1);
+        let a = pages.take().unwrap();
+        pages.grow(3);
+        assert_eq!(pages.total(), 3);
+        let b = pages.take().unwrap();
+        assert_ne!(a, b);
+    }
+}

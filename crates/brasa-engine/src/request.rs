@@ -1,0 +1,86 @@
+//! What callers hand to the engine, and what they get back.
+
+use crate::engine::SessionId;
+use crate::{GenerateOptions, Metrics};
+
+/// One generation: a prompt and what to do with it.
+pub struct Request {
+    /// The whole prompt, special tokens included. What its session already holds is not computed again.
+    pub prompt: Vec<u32>,
+    /// How to generate.
+    pub options: GenerateOptions,
+    /// Turns tokens into text.
+    pub decoder: Box<dyn TextDecoder>,
+    /// Where to leave the keys and values for a later request, and to look for those of an earlier one.
+    pub session: Option<SessionId>,
+}
+
+/// Turns a stream of token ids into text, never emitting half a character.
+pub trait TextDecoder: Send {
+    /// Takes a token; returns the text that is complete with it.
+    fn push(&mut self, token: u32) -> String;
+
+    /// The text of what is still incomplete when no more tokens come.
+    fn finish(&mut self) -> String;
+}
+
+/// A decoder for callers who want ids alone: all text is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlainIds;
+
+impl TextDecoder for PlainIds {
+    fn push(&mut self, _: u32) -> String {
+        String::new()
+    }
+
+    fn finish(&mut self) -> String {
+        String::new()
+    }
+}
+
+/// One generated token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token {
+    /// Its id.
+    pub id: u32,
+    /// Text that became complete with it: empty inside a character, or while a stop string is possible.
+    pub text: String,
+    /// Natural logarithm of its probability, where logprobs were asked for.
+    pub logprob: Option<f32>,
+    /// The most probable tokens and their log-probabilities, as many as were asked for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// The model ended its answer, or a stop id or stop string appeared.
+    Stop,
+    /// As many tokens as asked for.
+    Length,
+    /// The context was full and the caller had chosen to stop there.
+    ContextFull,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+impl FinishReason {
+    /// The name in machine-readable output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ContextFull => "context_full",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// How a generation ended and what it cost.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) reason: FinishReason,
+    pub(crate) metrics: Metrics,
+    /// Text that was held back when the generation ended.
+    pub(crate) tail: String,
+}

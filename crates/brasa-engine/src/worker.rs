@@ -1,0 +1,247 @@
+//! The engine's thread: admits requests, composes steps, hands out tokens.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::time::Instant;
+
+use brasa_graph::step::Outs;
+
+use crate::engine::SessionId;
+use crate::executor::{Executor, Part, Text};
+use crate::generation::Generation;
+use crate::request::Summary;
+use crate::stream::Event;
+use crate::{EngineConfig, EngineError, FinishReason, Metrics, Request};
+
+/// What the engine's handle asks of its thread.
+pub(crate) enum Command {
+    Generate(Box<Job>),
+    CloseSession(SessionId),
+    Work(Box<dyn FnOnce(&mut Executor) + Send>),
+    Close,
+}
+
+/// A request on its way in.
+pub(crate) struct Job {
+    pub(crate) request: Request,
+    pub(crate) events: Sender<Event>,
+    pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) submitted: Instant,
+}
+
+/// What a session holds between requests.
+enum Held {
+    /// The text of its last request, and when that ended (counted in requests).
+    Text { text: Text, since: u64 },
+    /// Nothing: a request is using it. True where the session was closed meanwhile.
+    InUse { closed: bool },
+}
+
+struct Scheduler<'a> {
+    executor: Executor,
+    config: EngineConfig,
+    commands: &'a Receiver<Command>,
+    waiting: VecDeque<Box<Job>>,
+    active: Vec<Generation>,
+    sessions: HashMap<SessionId, Held>,
+    /// The active generation that gets its prompt rows first in the next step.
+    turn: usize,
+    /// Requests that have left their text in a session.
+    finished: u64,
+}
+
+/// Serves commands until the engine closes.
+pub(crate) fn worker(
+    executor: Executor,
+    config: EngineConfig,
+    commands: &Receiver<Command>,
+    closing: &AtomicBool,
+) {
+    let mut scheduler = Scheduler {
+        executor,
+        config,
+        commands,
+        waiting: VecDeque::new(),
+        active: Vec::new(),
+        sessions: HashMap::new(),
+        turn: 0,
+        finished: 0,
+    };
+    while !closing.load(Ordering::Relaxed) && scheduler.take_commands() {
+        scheduler.admit();
+        scheduler.retire();
+        scheduler.step();
+    }
+    // Streams whose generation is dropped here see a closed channel.
+}
+
+impl Scheduler<'_> {
+    /// Takes what callers have sent; waits where there is nothing else to do. False when the engine closes.
+    fn take_commands(&mut self) -> bool {
+        loop {
+            let idle = self.active.is_empty() && self.waiting.is_empty();
+            let command = if idle {
+                self.commands.recv().map_err(|_| TryRecvError::Disconnected)
+            } else {
+                self.commands.try_recv()
+            };
+            match command {
+                Ok(Command::Generate(job)) => self.waiting.push_back(job),
+                Ok(Command::CloseSession(id)) => match self.sessions.remove(&id) {
+                    Some(Held::Text { text, .. }) => self.executor.release(text),
+                    Some(Held::InUse { .. }) => {
+                        self.sessions.insert(id, Held::InUse { closed: true });
+                    }
+                    None => {}
+                },
+                Ok(Command::Work(work)) => work(&mut self.executor),
+                Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// Turns waiting jobs into active generations, first come first served.
+    fn admit(&mut self) {
+        let most = self.config.max_sequences.min(self.executor.max_segments()).min(self.executor.max_outs());
+        while self.active.len() < most
+            && let Some(job) = self.waiting.pop_front()
+        {
+            let text = match job.request.session {
+                None => self.executor.text(),
+                Some(id) => match self.sessions.insert(id, Held::InUse { closed: false }) {
+                    None => self.executor.text(),
+                    Some(Held::Text { text, .. }) => text,
+                    Some(in_use @ Held::InUse { .. }) => {
+                        self.sessions.insert(id, in_use);
+                        // A caller that has gone does not need to know.
+                        let _ = job.events.send(Event::Failed(EngineError::SessionBusy, Metrics::default()));
+                        continue;
+                    }
+                },
+            };
+            match Generation::start(*job, text, &mut self.executor) {
+                Ok(generation) => self.active.push(generation),
+                Err((text, session)) => self.put_back(text, session),
+            }
+        }
+    }
+
+    /// Ends generations that were cancelled or are past their deadline, waiting ones too.
+    fn retire(&mut self) {
+        let now = Instant::now();
+        for generation in &mut self.active {
+            generation.expire(now);
+        }
+        self.waiting.retain(|job| {
+            let cancelled = job.cancelled.load(Ordering::Relaxed);
+            let late = job.request.options.deadline.is_some_and(|deadline| deadline <= now);
+            let metrics = Metrics { queue_time: now - job.submitted, ..Metrics::default() };
+            let event = if cancelled {
+                Event::Done(Summary { reason: FinishReason::Cancelled, metrics, tail: String::new() })
+            } else {
+                Event::Failed(EngineError::DeadlineExceeded { tokens: 0 }, metrics)
+            };
+            if cancelled || late {
+                // A caller that has gone does not need to know.
+                let _ = job.events.send(event);
+            }
+            !cancelled && !late
+        });
+        self.remove_finished();
+    }
+
+    /// Runs one step with rows of every active generation: the next token of those that decode, and as much of
+    /// the others' prompts as fits.
+    fn step(&mut self) {
+        let count = self.active.len();
+        if count == 0 {
+            return;
+        }
+        self.turn %= count;
+        let mut room = self.executor.max_rows() - count.min(self.executor.max_rows());
+        let mut rows = vec![0; count];
+        for offset in 0..count {
+            let index = (self.turn + offset) % count;
+            let wanted = self.active[index].pending().len();
+            rows[index] = wanted.min(1 + room);
+            room -= rows[index] - 1;
+        }
+        self.turn += 1;
+
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(count);
+        let mut outs = Vec::with_capacity(count);
+        for (generation, &rows) in self.active.iter_mut().zip(&rows) {
+            let last = rows == generation.pending().len();
+            outs.push(last);
+            let (text, tokens) = generation.rows(rows);
+            parts.push(Part { text, tokens, outs: if last { Outs::Last } else { Outs::None } });
+        }
+        match self.executor.run(&mut parts) {
+            Ok(output) => {
+                let mut row = 0;
+                for (generation, &last) in self.active.iter_mut().zip(&outs) {
+                    if last {
+                        generation.sample(output.row(row), self.config.context);
+                        row += 1;
+                    }
+                }
+                for generation in &mut self.active {
+                    if generation.is_full() {
+                        generation.slide(self.config.context, &mut self.executor);
+                    }
+                }
+                self.remove_finished();
+            }
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// A step that could not run changed nothing. Where pages ran out, the session that has been idle longest gives
+    /// up its own, or the youngest generation ends, and the step is tried again; any other failure ends all.
+    fn fail(&mut self, error: EngineError) {
+        if let EngineError::CacheFull { .. } = error {
+            let idle = |held: &Held| if let Held::Text { since, .. } = held { Some(*since) } else { None };
+            let oldest = self.sessions.iter().filter_map(|(&id, held)| Some((idle(held)?, id))).min();
+            if let Some((_, id)) = oldest {
+                if let Some(Held::Text { text, .. }) = self.sessions.remove(&id) {
+                    self.executor.release(text);
+                }
+            } else if let Some(youngest) = self.active.last_mut() {
+                youngest.fail(error);
+            }
+        } else {
+            for generation in &mut self.active {
+                generation.fail(error.clone());
+            }
+        }
+        self.remove_finished();
+    }
+
+    fn remove_finished(&mut self) {
+        let finished: Vec<Generation> =
+            self.active.extract_if(.., |generation| generation.is_finished()).collect();
+        for generation in finished {
+            let (text, session) = generation.into_text();
+            self.put_back(text, session);
+        }
+    }
+
+    /// Leaves a text in its session, or gives its pages back.
+    fn put_back(&mut self, text: Text, session: Option<SessionId>) {
+        match session {
+            Some(id) if !matches!(self.sessions.get(&id), Some(Held::InUse { closed: true })) => {
+                self.finished += 1;
+                self.sessions.insert(id, Held::Text { text, since: self.finished });
+            }
+            session => {
+                if let Some(id) = session {
+                    self.sessions.remove(&id);
+                }
+                self.executor.release(text);
+            }
+        }
+    }
+}
