@@ -18,6 +18,7 @@ mod weight;
 
 pub mod device;
 pub mod plan;
+pub mod print;
 pub mod reference;
 pub mod sampling;
 mod schedule;

@@ -20,6 +20,10 @@ impl Operation for CacheWrite {
         "cache_write"
     }
 
+    fn attributes(&self) -> String {
+        format!("cache={}", self.cache.0)
+    }
+
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [k, v] = operands(given)?;
         require_floats(given)?;
@@ -92,6 +96,17 @@ pub struct Attention {
 impl Operation for Attention {
     fn name(&self) -> &'static str {
         "attention"
+    }
+
+    fn attributes(&self) -> String {
+        let source = match self.source {
+            KvSource::Cache(cache) => format!("cache={}", cache.0),
+            KvSource::Step(Mask::Causal) => "step=causal".into(),
+            KvSource::Step(Mask::Bidirectional) => "step=bidirectional".into(),
+        };
+        let window = self.window.map_or(String::new(), |window| format!(" window={window}"));
+        let softcap = self.softcap.map_or(String::new(), |cap| format!(" softcap={cap}"));
+        format!("{source} scale={}{window}{softcap}", self.scale)
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {

@@ -76,6 +76,14 @@ impl Operation for Unary {
         }
     }
 
+    fn attributes(&self) -> String {
+        match self {
+            Self::Scale(c) | Self::Softcap(c) => c.to_string(),
+            Self::Clamp { low, high } => format!("{low}..{high}"),
+            _ => String::new(),
+        }
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
         require_floats(given)?;

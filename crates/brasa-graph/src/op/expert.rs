@@ -32,6 +32,14 @@ impl Operation for RouterTopK {
         "router_topk"
     }
 
+    fn attributes(&self) -> String {
+        let gating = match self.gating {
+            Gating::SoftmaxAll => "softmax_all",
+            Gating::SoftmaxChosen => "softmax_chosen",
+        };
+        format!("k={} {gating}", self.k)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [logits] = operands(given)?;
         require_floats(given)?;

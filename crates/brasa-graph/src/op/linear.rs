@@ -87,6 +87,11 @@ impl Operation for Matmul {
         "matmul"
     }
 
+    fn attributes(&self) -> String {
+        let swapped = |name, swapped| if swapped { name } else { "" };
+        format!("{}{}", swapped("aᵀ ", self.transpose_a), swapped("bᵀ", self.transpose_b))
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [a, b] = operands(given)?;
         require_floats(given)?;

@@ -35,6 +35,11 @@ pub(crate) trait Operation {
     /// Its name in printed graphs.
     fn name(&self) -> &'static str;
 
+    /// Its parameters in printed graphs: `eps=1e-5`.
+    fn attributes(&self) -> String {
+        String::new()
+    }
+
     /// The types of its results, or what is wrong with its operands.
     fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String>;
 
@@ -71,6 +76,11 @@ impl Op {
     /// Its name in printed graphs.
     pub fn name(&self) -> &'static str {
         self.operation().name()
+    }
+
+    /// Its parameters in printed graphs: `eps=1e-5`.
+    pub fn attributes(&self) -> String {
+        self.operation().attributes()
     }
 
     /// The types of its results.

@@ -21,6 +21,10 @@ impl Operation for RmsNorm {
         "rms_norm"
     }
 
+    fn attributes(&self) -> String {
+        format!("eps={:e}", self.eps)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         normalised(given, 1)
     }
@@ -52,6 +56,10 @@ pub struct LayerNorm {
 impl Operation for LayerNorm {
     fn name(&self) -> &'static str {
         "layer_norm"
+    }
+
+    fn attributes(&self) -> String {
+        format!("eps={:e}", self.eps)
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {

@@ -60,6 +60,10 @@ impl Operation for Reduce {
         }
     }
 
+    fn attributes(&self) -> String {
+        format!("axis={}", self.axis)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
         require_floats(given)?;

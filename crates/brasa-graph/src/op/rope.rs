@@ -36,6 +36,16 @@ impl Operation for Rope {
         "rope"
     }
 
+    fn attributes(&self) -> String {
+        let layout = match self.layout {
+            RopeLayout::Interleaved => "interleaved",
+            RopeLayout::SplitHalf => "split_half",
+        };
+        let whole = self.magnitude.to_bits() == 1.0_f32.to_bits();
+        let magnitude = if whole { String::new() } else { format!(" magnitude={}", self.magnitude) };
+        format!("{layout} {}{magnitude}", self.rotary_dim)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x, positions, frequencies] = operands(given)?;
         require_floats(&[x, frequencies])?;

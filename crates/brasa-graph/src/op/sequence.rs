@@ -56,6 +56,10 @@ impl Operation for Conv1d {
         "conv1d"
     }
 
+    fn attributes(&self) -> String {
+        format!("stride={} padding={}", self.stride, self.padding)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x, w, b] = operands(given)?;
         require_floats(given)?;

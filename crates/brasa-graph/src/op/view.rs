@@ -19,6 +19,10 @@ impl Operation for Slice {
         "slice"
     }
 
+    fn attributes(&self) -> String {
+        format!("{}..{}", self.start, self.end)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
         require(x.shape.rank() == 2, || "x must be [R, D]".into())?;
@@ -47,6 +51,10 @@ impl Operation for Reshape {
         "reshape"
     }
 
+    fn attributes(&self) -> String {
+        format!("{:?}", self.inner)
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
         require(x.shape.row_elements() == Some(self.inner.iter().product()), || {
@@ -72,6 +80,10 @@ pub struct Transpose {
 impl Operation for Transpose {
     fn name(&self) -> &'static str {
         "transpose"
+    }
+
+    fn attributes(&self) -> String {
+        format!("{:?}", self.axes)
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -105,6 +117,10 @@ impl Operation for Broadcast {
         "broadcast"
     }
 
+    fn attributes(&self) -> String {
+        self.shape.to_string()
+    }
+
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
         require(broadcasts(&x.shape, &self.shape), || format!("does not repeat to {}", self.shape))?;
@@ -127,6 +143,10 @@ pub struct Concat {
 impl Operation for Concat {
     fn name(&self) -> &'static str {
         "concat"
+    }
+
+    fn attributes(&self) -> String {
+        format!("axis={}", self.axis)
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -170,6 +190,10 @@ pub struct Cast {
 impl Operation for Cast {
     fn name(&self) -> &'static str {
         "cast"
+    }
+
+    fn attributes(&self) -> String {
+        self.dtype.to_string()
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {

@@ -1,6 +1,5 @@
 //! A graph, the steps to run through it, and a device's answer compared with the reference's.
 
-use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -180,10 +179,7 @@ pub fn check(device: &dyn Backend, case: &Case, tolerance: Tolerance) {
                 let width = value.shape.row_elements().unwrap_or(1).max(1);
                 let (row, element) = (comparison.worst / width, comparison.worst % width);
                 let rows: usize = case.steps[step].iter().map(|&(_, rows)| rows).sum();
-                let mut listing = String::new();
-                for node in case.graph.nodes() {
-                    let _ = writeln!(listing, "  {:?} = {} {:?}", node.outputs, node.op.name(), node.inputs);
-                }
+                let listing = crate::print::graph(&case.graph);
                 panic!(
                     "{label}: {output} {value} of step {step} ({rows} rows), row {row}, element {element}\n\
                      {comparison}, bound {:.0e}\n{listing}",
