@@ -33,7 +33,7 @@ pub(crate) const NUM_HEADS: Key = key(&["num_attention_heads"], &["attention.hea
 pub(crate) const NUM_KV_HEADS: Key = key(&["num_key_value_heads"], &["attention.head_count_kv"]);
 pub(crate) const HEAD_DIM: Key = key(&["head_dim"], &["attention.key_length"]);
 pub(crate) const VALUE_DIM: Key = key(&[], &["attention.value_length"]);
-pub(crate) const WINDOW: Key = key(&["sliding_window"], &["attention.sliding_window"]);
+pub(crate) const WINDOW: Key = key(&["sliding_window", "sliding_window_size"], &["attention.sliding_window"]);
 pub(crate) const LAYER_TYPES: Key = key(&["layer_types"], &["attention.sliding_window_pattern"]);
 pub(crate) const WINDOW_PATTERN: Key =
     key(&["sliding_window_pattern", "_sliding_window_pattern"], &["attention.sliding_window_pattern"]);
@@ -68,6 +68,8 @@ const HARMLESS: &[&str] = &[
     "cache_implementation",
     "dtype",
     "file_name",
+    "flash_attn",
+    "is_llama_config",
     "keys_to_ignore_at_inference",
     "model_type",
     "name_or_path",
@@ -76,17 +78,20 @@ const HARMLESS: &[&str] = &[
     "return_dict",
     "torch_dtype",
     "torchscript",
+    "transformers.js_config",
     "transformers_version",
     "unsloth_fixed",
     "unsloth_version",
     "use_cache",
     "use_bfloat16",
+    "use_flash_attn",
     // training
     "attention_dropout",
     "classifier_dropout",
     "embd_pdrop",
     "hidden_dropout",
     "initializer_range",
+    "neftune_noise_alpha",
     "output_router_logits",
     "pretraining_tp",
     "resid_pdrop",
@@ -110,6 +115,7 @@ const HARMLESS: &[&str] = &[
     "label2id",
     "length_penalty",
     "max_length",
+    "max_sequence_length",
     "min_length",
     "no_repeat_ngram_size",
     "num_beam_groups",
@@ -198,10 +204,12 @@ fn neutral_hf(key: &str) -> Option<Vec<Value>> {
         | "attn_temperature_tuning"
         | "cross_attention_hidden_size"
         | "is_encoder_decoder"
+        | "lm_head_bias"
         | "parallel_attn"
         | "qk_layernorm"
         | "rope_interleaved"
         | "tie_encoder_decoder"
+        | "use_mrope"
         | "use_parallel_residual"
         | "use_qk_norm" => vec![json!(false), json!(null)],
         "is_causal" | "use_rms_norm" => vec![json!(true), json!(null)],
@@ -220,6 +228,8 @@ fn neutral_hf(key: &str) -> Option<Vec<Value>> {
         | "sparse_attention_config" => vec![json!(null)],
         "attention_multiplier"
         | "embedding_multiplier"
+        | "full_attn_mod"
+        | "interpolate_factor"
         | "layer_norm_scale"
         | "logit_scale"
         | "logits_scaling"

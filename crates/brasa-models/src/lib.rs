@@ -37,7 +37,7 @@ pub use error::{ModelError, Result};
 pub use family::supported;
 pub use info::ModelInfo;
 pub use rope::{RopeScaling, RopeSpec};
-pub use source::Source;
+pub use source::{Source, gguf_pairs};
 pub use spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,
     PerLayerInputs, Router, ValueSource,
@@ -114,14 +114,4 @@ pub fn read_spec(source: &Source, options: &LoadOptions) -> Result<(ModelSpec, V
     let meta = Metadata::new(source, options);
     let spec = family::spec(source, &meta)?;
     Ok((spec, meta.finish()?.0))
-}
-
-/// Tries bytes as a `config.json`: nothing may panic, hang or allocate much, whatever they are. For fuzzing.
-pub fn fuzz_config(bytes: &[u8]) {
-    if let Ok(source) = Source::hugging_face(bytes, []) {
-        for strict in [false, true] {
-            // The result does not matter; that there is one does.
-            let _ = build(&source, &LoadOptions { context_length: None, strict });
-        }
-    }
 }

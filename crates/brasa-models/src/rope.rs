@@ -5,6 +5,7 @@
 //! place says so.
 
 use std::f32::consts::PI;
+use std::sync::Arc;
 
 use brasa_graph::op::RopeLayout;
 
@@ -18,7 +19,7 @@ pub struct RopeSpec {
     /// Base of the frequencies: pair *i* has `theta^(−2i / rotary_dim)`.
     pub theta: f32,
     /// Divides each pair's frequency: LongRoPE's factors, or those that a GGUF file keeps in `rope_freqs`.
-    pub divisors: Option<Vec<f32>>,
+    pub divisors: Option<Arc<[f32]>>,
     /// How the frequencies are stretched for long contexts.
     pub scaling: RopeScaling,
     /// Multiplies cosine and sine.

@@ -95,7 +95,8 @@ fn from_hf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
             let factor = fields.number("factor")?.unwrap_or(context / original);
             let chosen = if is_long(meta, query, original) { long_factors } else { short_factors };
             let missing = || ModelError::MissingKey { key: fields.path("long_factor and short_factor") };
-            spec.divisors = Some(fields.divisors(chosen.ok_or_else(missing)?, spec.rotary_dim / 2)?);
+            let chosen = fields.divisors(chosen.ok_or_else(missing)?, spec.rotary_dim / 2)?;
+            spec.divisors = Some(chosen.into());
             spec.magnitude =
                 fields.number("attention_factor")?.unwrap_or_else(|| longrope_magnitude(factor, original));
         }
@@ -176,7 +177,7 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
         let name = if is_long(meta, query, original) { "rope_factors_long" } else { "rope_factors_short" };
         let name = format!("{name}.weight");
         let factors = meta.vector(&name, pairs)?.ok_or(ModelError::MissingTensor { tensor: name })?;
-        spec.divisors = Some(factors);
+        spec.divisors = Some(factors.into());
         spec.magnitude = attention_factor.unwrap_or_else(|| longrope_magnitude(context / original, original));
         return Ok(spec);
     }
@@ -184,7 +185,7 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
         // Scaling and factors are of the layers that see everything (Gemma 3 and 4).
         return Ok(spec);
     }
-    spec.divisors = meta.vector("rope_freqs.weight", pairs)?;
+    spec.divisors = meta.vector("rope_freqs.weight", pairs)?.map(Into::into);
     match kind {
         "none" | "longrope" => {}
         "linear" => {

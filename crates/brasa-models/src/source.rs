@@ -45,7 +45,7 @@ impl Source {
     fn from_parts(metadata: Metadata<'_>, tensors: &[Tensor]) -> Result<Self> {
         match metadata {
             Metadata::Config(config) => Self::from_config(config.clone(), tensors.iter().cloned()),
-            Metadata::Gguf(pairs) => Self::gguf(from_gguf(pairs), tensors.iter().cloned()),
+            Metadata::Gguf(pairs) => Self::gguf(gguf_pairs(pairs), tensors.iter().cloned()),
         }
     }
 
@@ -141,8 +141,8 @@ impl Source {
     }
 }
 
-/// Metadata as JSON. Of long arrays (vocabularies) only the length of the token list is kept.
-fn from_gguf(metadata: &gguf::Metadata) -> Vec<(String, Value)> {
+/// The metadata of a GGUF file as [`Source::gguf`] takes it. Of long arrays (vocabularies) only the length of the token list is kept.
+pub fn gguf_pairs(metadata: &gguf::Metadata) -> Vec<(String, Value)> {
     const LONGEST: usize = 1 << 16;
     let mut pairs = Vec::new();
     for (key, value) in metadata.iter() {
