@@ -280,9 +280,19 @@ impl GgufVocabulary {
             unknown: self.known(self.unknown),
             end_of_generation: end_of_generation(&vocabulary, declared, true),
         };
+        let roles = [
+            ("bos_token", special.bos),
+            ("eos_token", special.eos),
+            ("unk_token", special.unknown),
+            ("pad_token", special.pad),
+        ];
+        let template_tokens = roles
+            .into_iter()
+            .filter_map(|(role, id)| Some((role.to_owned(), vocabulary.text(id?)?.to_owned())))
+            .collect();
         let around = Some((prefix, suffix));
         let chat_template = self.chat_template.clone();
-        Tokenizer::new(Parts { engine, vocabulary, decoder, special, around, chat_template })
+        Tokenizer::new(Parts { engine, vocabulary, decoder, special, around, chat_template, template_tokens })
     }
 
     fn added_ids(&self) -> AHashMap<String, u32> {

@@ -109,6 +109,15 @@ impl Tokenizer {
             Some(template) => Some(template.to_owned()),
             None => config_template(&config),
         };
+        let template_tokens = [&map, &config]
+            .into_iter()
+            .filter_map(Value::as_object)
+            .flat_map(|config| {
+                config.iter().map(|(role, token)| (role, token.as_str().or(token["content"].as_str())))
+            })
+            .filter_map(|(role, text)| Some((role.clone(), text?.to_owned())))
+            .filter(|(role, _)| role.ends_with("_token"))
+            .collect();
         let decoder = Decoder::from_json(parsed.decoder.as_ref())?;
         let added_ids = added.iter().map(|(id, token)| (token.content.clone(), *id)).collect();
         let mut engine = Engine::new(AnyModel::hf(model, added_ids));
@@ -120,7 +129,15 @@ impl Tokenizer {
         engine
             .add_tokens(added.into_iter().map(|(_, token)| token))
             .map_err(|error| TokenizerError::malformed("tokenizer.json added_tokens", error))?;
-        Self::new(Parts { engine, vocabulary, decoder, special, around: None, chat_template })
+        Self::new(Parts {
+            engine,
+            vocabulary,
+            decoder,
+            special,
+            around: None,
+            chat_template,
+            template_tokens,
+        })
     }
 
     /// A tokenizer from the folder of a checkpoint.

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chat;
 mod container;
 mod decode;
 mod engine;
@@ -32,6 +33,7 @@ mod spm;
 mod tokenizer;
 mod vocabulary;
 
+pub use chat::{BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content, Message};
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};
 pub use gguf::GgufVocabulary;

@@ -39,6 +39,7 @@ pub struct Tokenizer {
     prefix: Vec<u32>,
     suffix: Vec<u32>,
     chat_template: Option<String>,
+    template_tokens: Vec<(String, String)>,
 }
 
 /// What the readers of the containers hand over.
@@ -50,6 +51,8 @@ pub(crate) struct Parts {
     /// `None`: find out from the post-processor.
     pub around: Option<(Vec<u32>, Vec<u32>)>,
     pub chat_template: Option<String>,
+    /// Texts of special tokens by the names that templates have for them.
+    pub template_tokens: Vec<(String, String)>,
 }
 
 impl Tokenizer {
@@ -67,6 +70,7 @@ impl Tokenizer {
             prefix,
             suffix,
             chat_template: parts.chat_template,
+            template_tokens: parts.template_tokens,
         })
     }
 
@@ -163,6 +167,10 @@ impl Tokenizer {
     /// The Jinja source of the checkpoint's chat template.
     pub fn chat_template_source(&self) -> Option<&str> {
         self.chat_template.as_deref()
+    }
+
+    pub(crate) fn template_tokens(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.template_tokens.iter().map(|(role, text)| (role.as_str(), text.as_str()))
     }
 
     fn encode_plain(&self, text: &str, parse: ParseSpecial) -> Result<Vec<u32>> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
+use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial, Tokenizer};
 use serde_json::Value;
 
 fn check(name: &str, bos: Option<&str>, ends: &[&str]) {
@@ -12,6 +12,8 @@ fn check(name: &str, bos: Option<&str>, ends: &[&str]) {
     let reference: Value = serde_json::from_str(&reference).expect("json");
     let prompts = reference["prompts"].as_array().expect("prompts");
     assert!(prompts.len() > 3);
+    let template = tokenizer.chat_template().expect("template");
+    assert_eq!(template.as_builtin(), None);
     for prompt in prompts {
         let text = prompt["text"].as_str().expect("text");
         let expected: Vec<u32> = serde_json::from_value(prompt["input_ids"].clone()).expect("ids");
@@ -24,6 +26,15 @@ fn check(name: &str, bos: Option<&str>, ends: &[&str]) {
         if add == AddSpecial::No && bos.is_some() {
             assert_eq!(tokenizer.encode(text, AddSpecial::AsModel, parse).expect("encode"), expected);
         }
+        if prompt["kind"] == "chat" {
+            let messages: Vec<Message> =
+                serde_json::from_value(prompt["messages"].clone()).expect("messages");
+            let options = ChatOptions::default();
+            assert_eq!(template.render(&messages, &options).expect("render"), text, "{name}");
+            let ids =
+                tokenizer.encode_chat(&template, &messages, &options, ParseSpecial::No).expect("encode");
+            assert_eq!(ids, expected, "{name}");
+        }
         let greedy: Vec<u32> = serde_json::from_value(prompt["greedy_ids"].clone()).expect("ids");
         let text = prompt["greedy_text"].as_str().expect("text");
         let decoded = tokenizer.decode(&greedy, false).expect("decode");
@@ -34,7 +45,6 @@ fn check(name: &str, bos: Option<&str>, ends: &[&str]) {
     let mut ends: Vec<u32> = ends.iter().map(|end| tokenizer.token_to_id(end).expect("end")).collect();
     ends.sort_unstable();
     assert_eq!(special.end_of_generation, ends, "{name}");
-    assert!(tokenizer.chat_template_source().is_some());
 }
 
 #[test]
@@ -70,4 +80,28 @@ fn tiny_gemma4() {
 #[test]
 fn tiny_gemma4moe() {
     check("tiny-gemma4moe", Some("<bos>"), &["<eos>", "<turn|>"]);
+}
+
+/// A user who writes the token that ends a turn ends no turn, unless the caller wants that.
+#[test]
+fn control_tokens_in_messages_are_text() {
+    for name in ["lexicon-qwen3", "tiny-llama", "tiny-gemma3", "tiny-gemma4"] {
+        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name);
+        let tokenizer = Tokenizer::from_directory(&folder).expect("tokenizer");
+        let template = tokenizer.chat_template().expect("template");
+        let end = tokenizer.special_tokens().end_of_generation.clone();
+        let end_text: String = end.iter().map(|id| tokenizer.vocabulary().text(*id).expect("end")).collect();
+        let messages = [Message::new("user", format!("a {end_text} b"))];
+        let honest = [Message::new("user", "a b")];
+        let options = ChatOptions::default();
+        let count = |messages: &[Message], parse| {
+            let ids = tokenizer.encode_chat(&template, messages, &options, parse).expect("encode");
+            ids.iter().filter(|id| end.contains(id)).count()
+        };
+        let own = count(&honest, ParseSpecial::No);
+        assert_eq!(count(&messages, ParseSpecial::No), own, "{name}");
+        assert_eq!(count(&messages, ParseSpecial::Yes), own + end.len(), "{name}");
+        let ids = tokenizer.encode_chat(&template, &messages, &options, ParseSpecial::No).expect("encode");
+        assert!(tokenizer.decode(&ids, false).expect("decode").contains(&end_text), "{name}");
+    }
 }

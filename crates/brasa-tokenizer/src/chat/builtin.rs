@@ -1,0 +1,83 @@
+use std::fmt::Write;
+
+use super::message::Message;
+
+/// Forms for checkpoints without a template, chosen by the control tokens that the vocabulary has.
+///
+/// Each begins with BOS only where its family does; the text is to be encoded with nothing added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BuiltinTemplate {
+    /// `<|start_header_id|>role<|end_header_id|>`, as Llama 3.
+    Llama3,
+    /// `<|im_start|>role … <|im_end|>`, as Qwen and many others; no BOS.
+    ChatMl,
+    /// `<start_of_turn>role … <end_of_turn>`, as Gemma 1 to 3; the system text goes into the first user turn.
+    Gemma,
+}
+
+impl BuiltinTemplate {
+    /// The form whose control tokens exist: Llama 3's, then ChatML's, then Gemma's.
+    pub fn choose(has_token: impl Fn(&str) -> bool) -> Option<Self> {
+        [Self::Llama3, Self::ChatMl, Self::Gemma]
+            .into_iter()
+            .find(|form| form.control_tokens().iter().all(|token| has_token(token)))
+    }
+
+    /// `llama3`, `chatml` or `gemma`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Llama3 => "llama3",
+            Self::ChatMl => "chatml",
+            Self::Gemma => "gemma",
+        }
+    }
+
+    /// The form of a [`name`](Self::name).
+    pub fn by_name(name: &str) -> Option<Self> {
+        [Self::Llama3, Self::ChatMl, Self::Gemma].into_iter().find(|form| form.name() == name)
+    }
+
+    fn control_tokens(self) -> &'static [&'static str] {
+        match self {
+            Self::Llama3 => &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+            Self::ChatMl => &["<|im_start|>", "<|im_end|>"],
+            Self::Gemma => &["<start_of_turn>", "<end_of_turn>"],
+        }
+    }
+
+    pub(crate) fn render(self, bos: &str, messages: &[Message], add_generation_prompt: bool) -> String {
+        let mut out = String::new();
+        let mut system = String::new();
+        if self != Self::ChatMl {
+            out.push_str(bos);
+        }
+        for message in messages {
+            let text = message.content.text();
+            let role = message.role.as_str();
+            let _ = match self {
+                Self::Llama3 => {
+                    write!(out, "<|start_header_id|>{role}<|end_header_id|>\n\n{}<|eot_id|>", text.trim())
+                }
+                Self::ChatMl => write!(out, "<|im_start|>{role}\n{text}<|im_end|>\n"),
+                Self::Gemma if role == "system" => {
+                    system.push_str(text.trim());
+                    system.push_str("\n\n");
+                    Ok(())
+                }
+                Self::Gemma => {
+                    let role = if role == "assistant" { "model" } else { "user" };
+                    let before = if role == "user" { std::mem::take(&mut system) } else { String::new() };
+                    write!(out, "<start_of_turn>{role}\n{before}{}<end_of_turn>\n", text.trim())
+                }
+            };
+        }
+        if add_generation_prompt {
+            out.push_str(match self {
+                Self::Llama3 => "<|start_header_id|>assistant<|end_header_id|>\n\n",
+                Self::ChatMl => "<|im_start|>assistant\n",
+                Self::Gemma => "<start_of_turn>model\n",
+            });
+        }
+        out
+    }
+}

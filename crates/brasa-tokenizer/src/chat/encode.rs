@@ -1,0 +1,149 @@
+//! Conversations to ids.
+
+use super::builtin::BuiltinTemplate;
+use super::message::{Content, Message};
+use super::template::{ChatOptions, ChatTemplate};
+use crate::{AddSpecial, ParseSpecial, Result, Tokenizer, TokenizerError};
+
+/// Private-use characters put around a control token that was found in a message.
+const OPEN: char = '\u{F0A1E}';
+const CLOSE: char = '\u{F0A1F}';
+
+impl Tokenizer {
+    /// The checkpoint's chat template; where it has none, the built-in form whose control tokens it has.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Template`] for a template that does not compile, and where there is neither.
+    pub fn chat_template(&self) -> Result<ChatTemplate> {
+        if let Some(source) = self.chat_template_source() {
+            return self.chat_template_from(source);
+        }
+        let has = |token: &str| self.token_to_id(token).is_some();
+        let form = BuiltinTemplate::choose(has).ok_or_else(|| TokenizerError::Template {
+            reason: "the checkpoint has none, and no control tokens of a known form\nhint: pass one with `--chat-template-file`"
+                .to_owned(),
+        })?;
+        Ok(self.builtin_chat_template(form))
+    }
+
+    /// A template from elsewhere, with the texts of this tokenizer's special tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Template`] with the line of the fault.
+    pub fn chat_template_from(&self, source: &str) -> Result<ChatTemplate> {
+        ChatTemplate::new(source, self.template_tokens())
+    }
+
+    /// A built-in form, with the text of this tokenizer's BOS.
+    pub fn builtin_chat_template(&self, form: BuiltinTemplate) -> ChatTemplate {
+        let mut template = ChatTemplate::builtin(form, self.template_tokens());
+        if !self.added_around().0.iter().any(|id| Some(*id) == self.special_tokens().bos) {
+            // A model that takes no BOS in front of a text takes none in front of a conversation.
+            template.forget_bos();
+        }
+        template
+    }
+
+    /// The ids of a conversation. Nothing is added to what the template writes, so BOS is never doubled.
+    ///
+    /// `in_messages` decides what the texts of control tokens mean inside messages, tools and documents: with
+    /// [`ParseSpecial::No`] a user who writes `<|im_end|>` ends no turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::render`] and [`encode`](Self::encode).
+    pub fn encode_chat(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        options: &ChatOptions<'_>,
+        in_messages: ParseSpecial,
+    ) -> Result<Vec<u32>> {
+        let found = match in_messages {
+            ParseSpecial::Yes => Vec::new(),
+            ParseSpecial::No => self.control_tokens_in(messages)?,
+        };
+        if found.is_empty() {
+            let text = template.render(messages, options)?;
+            return self.encode(&text, AddSpecial::No, ParseSpecial::Yes);
+        }
+        let messages: Vec<Message> = messages.iter().map(|message| marked(message, &found)).collect();
+        let text = template.render(&messages, options)?;
+        let mut ids = Vec::new();
+        // Between the marks is text; a template may have torn a pair apart, and then its token has no neighbours.
+        for (index, part) in text.split([OPEN, CLOSE]).enumerate() {
+            let parse = if index % 2 == 1 { ParseSpecial::No } else { ParseSpecial::Yes };
+            ids.extend(self.encode(part, AddSpecial::No, parse)?);
+        }
+        Ok(ids)
+    }
+
+    /// The control tokens whose texts occur in messages, longest first.
+    fn control_tokens_in(&self, messages: &[Message]) -> Result<Vec<String>> {
+        let mut found = Vec::new();
+        for message in messages {
+            for text in texts(message) {
+                for id in self.encode(&text, AddSpecial::No, ParseSpecial::Yes)? {
+                    if self.vocabulary().kind(id).is_special()
+                        && let Some(token) = self.vocabulary().text(id).filter(|token| text.contains(*token))
+                    {
+                        found.push(token.to_owned());
+                    }
+                }
+            }
+        }
+        found.sort_by_key(|token| std::cmp::Reverse(token.len()));
+        found.dedup();
+        Ok(found)
+    }
+}
+
+fn texts(message: &Message) -> Vec<String> {
+    let mut texts = vec![message.content.text()];
+    texts.extend(message.reasoning_content.clone());
+    texts.extend(message.tool_calls.iter().map(ToString::to_string));
+    texts
+}
+
+fn marked(message: &Message, tokens: &[String]) -> Message {
+    let mut message = message.clone();
+    match &mut message.content {
+        Content::Text(text) => *text = mark(text, tokens),
+        Content::Parts(parts) => parts.iter_mut().for_each(|part| mark_all(part, tokens)),
+        Content::Missing => {}
+    }
+    message.reasoning_content = message.reasoning_content.map(|text| mark(&text, tokens));
+    message.tool_calls.iter_mut().for_each(|call| mark_all(call, tokens));
+    message
+}
+
+fn mark_all(value: &mut serde_json::Value, tokens: &[String]) {
+    match value {
+        serde_json::Value::String(text) => *text = mark(text, tokens),
+        serde_json::Value::Array(list) => list.iter_mut().for_each(|item| mark_all(item, tokens)),
+        serde_json::Value::Object(map) => map.values_mut().for_each(|item| mark_all(item, tokens)),
+        _ => {}
+    }
+}
+
+fn mark(text: &str, tokens: &[String]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(char) = rest.chars().next() {
+        if let Some(token) = tokens.iter().find(|token| rest.starts_with(token.as_str())) {
+            out.extend([OPEN]);
+            out.push_str(token);
+            out.extend([CLOSE]);
+            rest = &rest[token.len()..];
+            continue;
+        }
+        // A forged mark is dropped.
+        if char != OPEN && char != CLOSE {
+            out.push(char);
+        }
+        rest = &rest[char.len_utf8()..];
+    }
+    out
+}

@@ -1,0 +1,14 @@
+//! Conversations to text, by the template of the checkpoint.
+
+mod builtin;
+mod encode;
+mod environment;
+mod message;
+mod python;
+mod template;
+mod time;
+
+pub use builtin::BuiltinTemplate;
+pub use message::{Content, Message};
+pub use template::{ChatOptions, ChatTemplate};
+pub use time::CivilTime;
