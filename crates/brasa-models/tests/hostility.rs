@@ -1,12 +1,10 @@
 //! Configurations that make no sense, and checkpoints that do not fit together: errors that say what, before anything
 //! is allocated.
 
-mod common;
-
 use brasa_formats::{Checkpoint, Tensor};
 use brasa_fuzz::{Fuzzer, MeteredAllocator};
+use brasa_golden::folder;
 use brasa_models::{LoadOptions, ModelError, Source, build, read_spec};
-use common::folder;
 use serde_json::{Map, Value, json};
 
 #[global_allocator]

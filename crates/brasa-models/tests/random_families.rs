@@ -1,11 +1,9 @@
 //! Every family and variant against transformers, on tiny random checkpoints (`tools/golden/models/random_families.py`).
 
-mod common;
-
 use std::path::Path;
 
+use brasa_golden::{Golden, Runner, check_greedy, folder, load_strictly, mean_nll};
 use brasa_graph::testing::{Comparison, Tolerance, compare};
-use common::{Golden, Runner, check_greedy, folder, load_strictly, mean_nll};
 
 /// The bound of reference precision.
 const REFERENCE: Tolerance = Tolerance(1e-4);

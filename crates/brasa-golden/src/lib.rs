@@ -1,8 +1,15 @@
-//! Running models on the reference interpreter, and reading golden values.
+//! Golden values of other implementations, and what it takes to compare a device with them (tests only).
+//!
+//! [`Runner`] runs a model on any device; [`Golden`], [`Reference`] and [`npz`] read what transformers computed;
+//! [`check_greedy`] applies the margin rule. Everything panics with a message on bad input: this is test code.
 
-#![allow(dead_code, reason = "each test binary uses its part")]
+#![forbid(unsafe_code)]
+#![allow(clippy::missing_panics_doc, reason = "a test says what it expects by panicking")]
 
 pub mod npz;
+mod reference;
+
+pub use reference::{Prompt, Reference};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -30,27 +37,32 @@ pub fn load_strictly(path: &Path, context_length: Option<usize>) -> Model {
     model
 }
 
-/// A model on the reference interpreter, f32 throughout.
+/// A model on a device.
 pub struct Runner {
     program: Box<dyn Program>,
     pool: Box<dyn KvPool>,
 }
 
 impl Runner {
+    /// On the reference interpreter, f32 throughout.
     pub fn new(model: Model) -> Self {
+        Self::on(&ReferenceBackend, model, Precision::Reference, KvType::F32)
+    }
+
+    /// On `device`.
+    pub fn on(device: &dyn Backend, model: Model, precision: Precision, dtype: KvType) -> Self {
         let graph = Arc::new(model.graph);
-        let device = ReferenceBackend;
         let weights = device
-            .upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()))
-            .expect("the reference takes every weight");
-        let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
-        let pool = device.kv_pool(spec).expect("f32 pages");
+            .upload(&graph, precision, &mut |_| ControlFlow::Continue(()))
+            .expect("the device takes every weight");
+        let spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
+        let pool = device.kv_pool(spec).expect("pages");
         let limits = ProgramLimits { max_rows: 1024, max_outs: 1024, max_segments: 1 };
-        let program = device.compile(graph, weights, limits).expect("the reference runs every graph");
+        let program = device.compile(graph, weights, limits).expect("the device runs every graph");
         Self { program, pool }
     }
 
-    /// Logits of every row of `ids`, `[rows][vocab]`.
+    /// Logits of every row of `ids`, `[rows][vocab]`, computed in one step.
     pub fn logits(&mut self, ids: &[u32]) -> Vec<Vec<f32>> {
         let mut sequences = Sequences::new(&*self.pool);
         self.step(&mut sequences, ids, Outs::All)
@@ -77,6 +89,7 @@ impl Runner {
     }
 }
 
+/// Number of the largest element, ties to the lowest.
 pub fn argmax(row: &[f32]) -> u32 {
     let best = |best: usize, i: usize| if row[i] > row[best] { i } else { best };
     (0..row.len()).fold(0, best) as u32
@@ -107,6 +120,7 @@ pub fn check_greedy(name: &str, found: &[u32], expected: &[u32], margins: &[f32]
 pub struct Golden(BTreeMap<String, (String, Vec<u8>)>);
 
 impl Golden {
+    /// Reads the file.
     pub fn read(path: &Path) -> Self {
         let bytes = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -123,10 +137,12 @@ impl Golden {
         Self(arrays.map(array).collect())
     }
 
+    /// An f32 array.
     pub fn floats(&self, name: &str) -> Vec<f32> {
         self.words(name, "F32").map(f32::from_le_bytes).collect()
     }
 
+    /// An i32 array of token ids.
     pub fn ids(&self, name: &str) -> Vec<u32> {
         self.words(name, "I32").map(u32::from_le_bytes).collect()
     }
