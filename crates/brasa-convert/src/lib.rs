@@ -1,1 +1,152 @@
-//! From Hugging Face and GGUF checkpoints to quantised GGUF files
+//! From Hugging Face, MLX and GGUF checkpoints to quantised GGUF files.
+//!
+//! [`convert`] reads a checkpoint row by row, brings its metadata, names and layouts into the form that llama.cpp
+//! defined, chooses a storage format per tensor as llama.cpp's quantiser does, and writes one GGUF file, whole or not
+//! at all. Memory stays at a few rows per thread.
+//!
+//! What this crate does not know: devices, graphs, how a model computes.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use std::path::Path;
+//!
+//! use brasa_convert::{Event, Options, Recipe, convert};
+//!
+//! let options = Options::new(Recipe::parse("Q4_K_M")?);
+//! let summary = convert(Path::new("models/lexicon-qwen3"), Path::new("q4.gguf"), &options, &mut |event| {
+//!     if let Event::Fallback { tensor, wanted, used, .. } = event {
+//!         println!("{tensor}: {used} instead of {wanted}");
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{:.2} bits per weight", summary.bits_per_weight());
+//! # Ok::<(), brasa_convert::ConvertError>(())
+//! ```
+
+mod error;
+mod from_gguf;
+mod hugging_face;
+mod mix;
+mod model;
+mod recipe;
+mod source;
+mod write;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use brasa_formats::{Checkpoint, Metadata, StorageFormat};
+
+pub use error::{ConvertError, Result};
+pub use recipe::Recipe;
+
+/// What to make, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The mix of storage formats to write.
+    pub recipe: Recipe,
+    /// Threads that encode; as many as the machine runs at once by default.
+    pub threads: usize,
+    /// The value of `tokenizer.ggml.pre`, for tokenizers that are not recognised.
+    pub pre_tokenizer: Option<String>,
+    /// The value of `general.name`; otherwise it comes from the input.
+    pub name: Option<String>,
+}
+
+impl Options {
+    /// The defaults for a recipe.
+    pub fn new(recipe: Recipe) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { recipe, threads, pre_tokenizer: None, name: None }
+    }
+}
+
+/// Something that the caller may show.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// Everything is decided and writing starts.
+    Planned {
+        /// Tensors of the output.
+        tensors: usize,
+        /// Elements of all tensors.
+        elements: u64,
+        /// Bytes of tensor data to be written.
+        bytes: u64,
+    },
+    /// A tensor cannot be stored as the recipe wants, because its rows are no whole number of blocks.
+    Fallback {
+        /// The tensor.
+        tensor: &'a str,
+        /// Elements of a row.
+        row_len: usize,
+        /// What the recipe wanted.
+        wanted: StorageFormat,
+        /// What is used instead.
+        used: StorageFormat,
+    },
+    /// Something in the input that may not be meant so.
+    Warning(String),
+    /// A tensor begins.
+    Tensor {
+        /// Its name.
+        name: &'a str,
+        /// Its shape, outermost first.
+        shape: &'a [usize],
+        /// How it was stored.
+        from: StorageFormat,
+        /// How it will be stored.
+        to: StorageFormat,
+    },
+    /// Part of a tensor is written.
+    Progress {
+        /// Elements written so far.
+        done: u64,
+        /// Elements of all tensors.
+        elements: u64,
+    },
+}
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Tensors.
+    pub tensors: usize,
+    /// Elements of all tensors.
+    pub elements: u64,
+    /// Bytes of tensor data.
+    pub bytes: u64,
+    /// Tensors stored otherwise than the recipe wanted.
+    pub fallbacks: usize,
+}
+
+impl Summary {
+    /// Bits per element over all tensors.
+    pub fn bits_per_weight(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.elements.max(1) as f64
+    }
+}
+
+/// Receives events; [`ControlFlow::Break`] cancels the conversion.
+pub type Observer<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
+
+/// Converts the checkpoint at `input` (a GGUF file, a directory of safetensors, Hugging Face or MLX) to the GGUF
+/// file `output`.
+///
+/// # Errors
+///
+/// Where the input cannot be read or is of an architecture without a conversion, where the output cannot be
+/// written, and [`ConvertError::Cancelled`]. `output` is then as it was before.
+pub fn convert(
+    input: &Path,
+    output: &Path,
+    options: &Options,
+    observer: &mut Observer<'_>,
+) -> Result<Summary> {
+    let checkpoint = Checkpoint::open(input)?;
+    let model = match checkpoint.metadata() {
+        Metadata::Gguf(metadata) => from_gguf::model(&checkpoint, metadata),
+        Metadata::Config(config) => hugging_face::model(&checkpoint, config, options, observer)?,
+    };
+    write::write(model, output, options, observer)
+}

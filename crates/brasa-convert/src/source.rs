@@ -1,0 +1,131 @@
+//! Where the rows of an output tensor come from.
+
+use brasa_formats::codec::CodecError;
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+
+/// Rows of an output tensor: windows of input tensors, one after the other, perhaps reordered or shifted.
+#[derive(Clone, Debug)]
+pub struct Source {
+    parts: Vec<Part>,
+    /// Heads whose rows are reordered, see [`Source::interleaved`].
+    heads: Option<usize>,
+    /// Added to every element.
+    shift: f32,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    tensor: Tensor,
+    first: usize,
+    rows: usize,
+}
+
+impl Source {
+    /// All rows of one tensor, as they are.
+    pub fn of(tensor: &Tensor) -> Self {
+        Self::stacked([tensor])
+    }
+
+    /// All rows of several tensors.
+    pub fn stacked<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
+        Self::windows(tensors.into_iter().map(|tensor| (tensor, 0, tensor.rows())))
+    }
+
+    /// Windows `(tensor, first row, rows)`.
+    pub fn windows<'a>(windows: impl IntoIterator<Item = (&'a Tensor, usize, usize)>) -> Self {
+        let part =
+            |(tensor, first, rows): (&Tensor, usize, usize)| Part { tensor: tensor.clone(), first, rows };
+        Self { parts: windows.into_iter().map(part).collect(), heads: None, shift: 0.0 }
+    }
+
+    /// Computed values, one row.
+    pub fn values(values: &[f32]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Self::of(&Tensor {
+            name: String::new(),
+            shape: vec![values.len()],
+            format: StorageFormat::F32,
+            payload: Payload::Blocks(Bytes::from(bytes)),
+        })
+    }
+
+    /// The same rows in the order of interleaved RoPE: the two halves of every head alternate.
+    ///
+    /// Llama checkpoints rotate element j with j + half; llama.cpp rotates neighbours for this family.
+    pub fn interleaved(mut self, heads: usize) -> Self {
+        self.heads = Some(heads);
+        self
+    }
+
+    /// The same rows with `shift` added to every element.
+    pub fn shifted(mut self, shift: f32) -> Self {
+        self.shift += shift;
+        self
+    }
+
+    /// How the (first) input is stored.
+    pub fn format(&self) -> StorageFormat {
+        self.parts.first().map_or(StorageFormat::F32, |part| part.tensor.format)
+    }
+
+    /// The stored bytes of rows `rows`, where every element goes out as it came in.
+    pub fn stored(&self, rows: std::ops::Range<usize>) -> Option<&[u8]> {
+        let [part] = &self.parts[..] else { return None };
+        let Payload::Blocks(bytes) = &part.tensor.payload else { return None };
+        if self.heads.is_some() || self.shift != 0.0 || rows.end > part.rows {
+            return None;
+        }
+        let row_bytes = part.tensor.format.row_bytes(part.tensor.row_len())?;
+        bytes.get((part.first + rows.start) * row_bytes..(part.first + rows.end) * row_bytes)
+    }
+
+    /// Decodes row `row` of `rows`.
+    pub fn decode_row(&self, row: usize, rows: usize, out: &mut [f32]) -> Result<(), CodecError> {
+        // A vector is one row: there it is the elements that are reordered.
+        let from = self.heads.map_or(row, |heads| if rows > 1 { split_half(row, rows, heads) } else { row });
+        let mut at = from;
+        for part in &self.parts {
+            if at < part.rows {
+                part.tensor.decode_row(part.first + at, out)?;
+                break;
+            }
+            at -= part.rows;
+        }
+        if let (Some(heads), 1) = (self.heads, rows) {
+            let elements = out.to_vec();
+            let len = elements.len();
+            for (to, value) in out.iter_mut().enumerate() {
+                *value = elements[split_half(to, len, heads)];
+            }
+        }
+        if self.shift != 0.0 {
+            for value in out {
+                *value += self.shift;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place in the split-half layout of place `to` in the interleaved layout.
+fn split_half(to: usize, len: usize, heads: usize) -> usize {
+    let head_dim = len / heads;
+    let (head, within) = (to / head_dim, to % head_dim);
+    head * head_dim + within % 2 * (head_dim / 2) + within / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_a_head_alternate() {
+        let order: Vec<_> = (0..8).map(|to| split_half(to, 8, 2)).collect();
+        assert_eq!(order, [0, 2, 1, 3, 4, 6, 5, 7]);
+
+        let values: Vec<f32> = (0..8_u8).map(f32::from).collect();
+        let mut out = [0.0; 8];
+        Source::values(&values).interleaved(2).shifted(1.0).decode_row(0, 1, &mut out).unwrap();
+        assert_eq!(out.map(|x| x as u8), [1, 3, 2, 4, 5, 7, 6, 8]);
+    }
+}

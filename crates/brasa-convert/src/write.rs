@@ -1,0 +1,144 @@
+//! Encoding and writing, slab by slab, rows spread over threads.
+
+use std::ops::{ControlFlow, Range};
+use std::path::Path;
+
+use brasa_formats::StorageFormat;
+use brasa_formats::codec;
+use brasa_formats::gguf::{TensorPlan, Writer};
+
+use crate::model::{Model, OutTensor, order};
+use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
+
+/// Elements that one thread holds as f32 at a time.
+const SLAB_ELEMENTS: usize = 1 << 20;
+
+/// The version of the block formats that llama.cpp reads.
+const QUANTIZATION_VERSION: u32 = 2;
+
+pub fn write(
+    mut model: Model,
+    output: &Path,
+    options: &Options,
+    observer: &mut Observer<'_>,
+) -> Result<Summary> {
+    model.tensors.sort_by(|a, b| order(&a.name).cmp(&order(&b.name)));
+    model.metadata.insert("general.quantization_version", QUANTIZATION_VERSION);
+    model.metadata.insert("general.file_type", options.recipe.file_type());
+
+    let choices = mix::choose(&model, options.recipe);
+    let mut fallbacks = 0;
+    for (tensor, choice) in model.tensors.iter().zip(&choices) {
+        if let Some(wanted) = choice.instead_of {
+            fallbacks += 1;
+            let (row_len, used) = (tensor.row_len(), choice.format);
+            tell(observer, Event::Fallback { tensor: &tensor.name, row_len, wanted, used })?;
+        }
+    }
+    let plans = model.tensors.iter().zip(&choices).map(|(tensor, choice)| TensorPlan {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        format: choice.format,
+    });
+    let mut writer = Writer::create(output, &model.metadata, plans.collect())?;
+    let elements = model.tensors.iter().map(|tensor| (tensor.rows() * tensor.row_len()) as u64).sum();
+    let summary = Summary { tensors: model.tensors.len(), elements, bytes: writer.data_bytes(), fallbacks };
+    tell(observer, Event::Planned { tensors: summary.tensors, elements, bytes: summary.bytes })?;
+
+    let requantised = model.tensors.iter().zip(&choices).filter(|(tensor, choice)| {
+        let from = tensor.source.format();
+        !from.is_float() && from != choice.format
+    });
+    let requantised = requantised.count();
+    if requantised > 0 {
+        let warning = format!("{requantised} tensors were already quantised: their rounding errors add up");
+        tell(observer, Event::Warning(warning))?;
+    }
+
+    let mut done = 0;
+    for (tensor, choice) in model.tensors.iter().zip(&choices) {
+        let (from, to) = (tensor.source.format(), choice.format);
+        tell(observer, Event::Tensor { name: &tensor.name, shape: &tensor.shape, from, to })?;
+        let (rows, row_len) = (tensor.rows(), tensor.row_len());
+        let threads = options.threads.max(1);
+        let slab_rows = (SLAB_ELEMENTS * threads / row_len.max(1)).max(threads);
+        let mut saturated = 0;
+        for first in (0..rows).step_by(slab_rows) {
+            let slab = first..rows.min(first + slab_rows);
+            done += (slab.len() * row_len) as u64;
+            if from == to
+                && let Some(bytes) = tensor.source.stored(slab.clone())
+            {
+                writer.write(&tensor.name, bytes)?;
+            } else {
+                let (bytes, beyond) = encode(tensor, to, slab, threads)?;
+                saturated += beyond;
+                writer.write(&tensor.name, &bytes)?;
+            }
+            tell(observer, Event::Progress { done, elements })?;
+        }
+        if saturated > 0 {
+            let name = &tensor.name;
+            let warning = format!("{name}: {saturated} elements beyond the range of F16 became ±65504");
+            tell(observer, Event::Warning(warning))?;
+        }
+    }
+    writer.finish()?;
+    Ok(summary)
+}
+
+pub fn tell(observer: &mut Observer<'_>, event: Event<'_>) -> Result<()> {
+    match observer(event) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => Err(ConvertError::Cancelled),
+    }
+}
+
+/// The stored bytes of rows `slab`, and how many elements left the range of F16.
+fn encode(
+    tensor: &OutTensor,
+    format: StorageFormat,
+    slab: Range<usize>,
+    threads: usize,
+) -> Result<(Vec<u8>, usize)> {
+    let row_len = tensor.row_len();
+    let row_bytes = format.row_bytes(row_len).ok_or_else(|| {
+        ConvertError::tensor(&tensor.name, format!("rows of {row_len} elements cannot be stored as {format}"))
+    })?;
+    let mut bytes = vec![0; slab.len() * row_bytes];
+    if row_bytes == 0 {
+        return Ok((bytes, 0));
+    }
+    let rows_each = slab.len().div_ceil(threads).max(1);
+    let encode_rows = |first: usize, out: &mut [u8]| -> Result<usize> {
+        let mut values = vec![0.0; row_len];
+        let mut saturated = 0;
+        for (i, out) in out.chunks_exact_mut(row_bytes).enumerate() {
+            let row = first + i;
+            let at_row = |source| ConvertError::Row { name: tensor.name.clone(), row, source };
+            tensor.source.decode_row(row, tensor.rows(), &mut values).map_err(at_row)?;
+            if format == StorageFormat::F16 {
+                saturated += values.iter().filter(|x| x.is_finite() && x.abs() >= 65520.0).count();
+            }
+            codec::encode_row(format, &values, None, out).map_err(at_row)?;
+        }
+        Ok(saturated)
+    };
+    let saturated = std::thread::scope(|scope| -> Result<usize> {
+        let workers: Vec<_> = bytes
+            .chunks_mut(rows_each * row_bytes)
+            .enumerate()
+            .map(|(i, out)| {
+                let (first, encode_rows) = (slab.start + i * rows_each, &encode_rows);
+                scope.spawn(move || encode_rows(first, out))
+            })
+            .collect();
+        let mut saturated = 0;
+        for worker in workers {
+            // A panic of a worker is a broken invariant of ours: let it go on.
+            saturated += worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(saturated)
+    })?;
+    Ok((bytes, saturated))
+}
