@@ -2,6 +2,9 @@
 
 use std::process::{Command, ExitCode};
 
+/// How long each fuzz target runs; 2 seconds where nobody asks for more.
+const FUZZ_SECONDS: &str = "60";
+
 /// Each step of CI: its name and the cargo arguments that run it.
 const STEPS: &[(&str, &[&str])] = &[
     ("format", &["fmt", "--all", "--check"]),
@@ -24,7 +27,11 @@ fn main() -> ExitCode {
 fn ci() -> ExitCode {
     for (name, arguments) in STEPS {
         eprintln!("== {name}: cargo {}", arguments.join(" "));
-        let status = Command::new(env!("CARGO")).args(*arguments).env("RUSTDOCFLAGS", "-D warnings").status();
+        let status = Command::new(env!("CARGO"))
+            .args(*arguments)
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .env("BRASA_FUZZ_SECONDS", FUZZ_SECONDS)
+            .status();
         match status {
             Ok(status) if status.success() => {}
             Ok(status) => {

@@ -75,6 +75,11 @@ fn find_file(directory: Directory, name: &str) -> Result<Found> {
         let file = (!is_shard(name)).then(|| name.to_owned());
         return Ok(Found::HuggingFace { directory, file });
     }
+    if start.is_empty() {
+        return Err(Fault::new(directory.path_of(name), "an empty file")
+            .hint("download it again")
+            .unrecognised());
+    }
     let (kind, hint) = foreign_kind(&start);
     let shown = start[..start.len().min(4)].escape_ascii();
     let problem = format!("{kind} (it starts with \"{shown}\"), expected GGUF or safetensors");
@@ -97,7 +102,6 @@ fn is_shard(name: &str) -> bool {
 fn foreign_kind(start: &[u8]) -> (&'static str, &'static str) {
     let convert = "convert the model to safetensors or GGUF, or download it in one of these";
     match start {
-        [] => ("an empty file", "download it again"),
         [b'l', b'm', b'g', b'g', ..] | [b't' | b'f' | b'a', b'j' | b'm' | b'l', b'g', b'g', ..] => {
             ("a GGML file from before GGUF", "download the GGUF form of this model")
         }

@@ -12,7 +12,7 @@ pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum FormatError {
     /// The operating system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}", ShownPath(path))]
     Io {
         /// The file or directory.
         path: PathBuf,
@@ -113,7 +113,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.as_os_str().is_empty() {
-            write!(f, "{}: ", self.path.display())?;
+            write!(f, "{}: ", ShownPath(&self.path))?;
         }
         if let Some(name) = &self.name {
             // Names come from the file: control characters must not reach a terminal.
@@ -127,15 +127,27 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A path, made safe to show: names of files may come from an index that somebody else wrote.
+struct ShownPath<'a>(&'a Path);
+
+impl fmt::Display for ShownPath<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string_lossy();
+        text.chars().try_for_each(|c| write_visible(c, f))
+    }
+}
+
+fn write_visible(c: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
+}
+
 /// Text from a file, made safe to show: control characters escaped, and cut where it grows long.
 pub(crate) struct Printable<'a>(pub &'a str);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST: usize = 120;
-        for c in self.0.chars().take(LONGEST) {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
-        }
+        self.0.chars().take(LONGEST).try_for_each(|c| write_visible(c, f))?;
         if self.0.chars().nth(LONGEST).is_some() { f.write_str("…") } else { Ok(()) }
     }
 }

@@ -51,8 +51,15 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
         // By file; `None` where the file itself could not be read, which says enough.
         let mut found_in = vec![None; weights.files.len()];
         for (at, file) in weights.files.iter().enumerate() {
-            let Some(bytes) = problems.take(directory.map(file)) else { continue };
             let path = directory.path_of(file);
+            let bytes = directory.map(file).map_err(|error| match error {
+                // The path is in front already.
+                FormatError::Io { source, .. } => Fault::new(&path, format!("cannot be read: {source}"))
+                    .hint("all files of a checkpoint have to be in one directory")
+                    .missing(),
+                other => other,
+            });
+            let Some(bytes) = problems.take(bytes) else { continue };
             files.push((path.clone(), bytes.len() as u64));
             let shard = safetensors::read(&path, &bytes, problems);
             let Some(shard) = problems.take(shard) else { continue };
@@ -98,7 +105,7 @@ fn read_config(directory: &Directory) -> Result<Option<serde_json::Value>> {
     };
     let config: serde_json::Value = parse(&path, &bytes)?;
     if !config.is_object() {
-        return Err(Fault::new(&path, "found no object").at(0_u64).malformed());
+        return Err(Fault::new(&path, "no JSON object").at(0_u64).malformed());
     }
     Ok(Some(config))
 }

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
+use crate::error::Printable;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
 /// An object as ordered pairs; a key that appears twice is an error.
@@ -25,7 +26,10 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
                 let mut seen = HashSet::new();
                 while let Some(key) = map.next_key::<String>()? {
                     if !seen.insert(key.clone()) {
-                        return Err(A::Error::custom(format_args!("key {key:?} appears twice")));
+                        return Err(A::Error::custom(format_args!(
+                            "key \"{}\" appears twice",
+                            Printable(&key)
+                        )));
                     }
                     pairs.push((key, map.next_value()?));
                 }
@@ -50,5 +54,7 @@ pub(crate) fn error_offset(text: &[u8], error: &serde_json::Error) -> usize {
 /// An error's message without its line and column, which the offset says better.
 pub(crate) fn error_text(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.rfind(" at line ").map_or(text.clone(), |end| text[..end].to_owned())
+    let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    // It may quote the file at any length.
+    Printable(text).to_string()
 }

@@ -288,6 +288,7 @@ fn check_coverage(
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with dtype, shape and data_offsets")]
 struct RawEntry {
     dtype: String,
     shape: Dims,

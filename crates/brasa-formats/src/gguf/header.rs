@@ -13,11 +13,16 @@ use crate::{Bytes, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
+/// Beyond a huge page there is nothing to align to.
+pub(super) const LARGEST_ALIGNMENT: u64 = 1 << 30;
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
+/// Where the tensor count is.
+const TENSOR_COUNT_AT: usize = 8;
 const LONGEST_KEY: u64 = 65_535;
 const LONGEST_STRING: u64 = 1 << 30;
-const LONGEST_ARRAY: u64 = 1 << 30;
+/// Of elements, pairs, tensors.
+const MOST_ITEMS: u64 = 1 << 30;
 const DEEPEST_ARRAY: u32 = 8;
 const MOST_DIMS: u32 = 4;
 /// The least bytes of a pair: empty key, type, one byte of value.
@@ -66,7 +71,7 @@ impl Header {
         check_version(path, version)?;
 
         let tensor_count = cursor.u64("the tensor count")?;
-        let pair_count = cursor.count("key-value pairs", SMALLEST_PAIR, u64::MAX)?;
+        let pair_count = cursor.count("key-value pairs", SMALLEST_PAIR)?;
 
         let mut metadata = Metadata::from_file(path);
         for _ in 0..pair_count {
@@ -85,12 +90,12 @@ impl Header {
     pub fn entries(&self, path: &Path, bytes: &Bytes) -> Result<Entries> {
         let mut cursor = Cursor { path, bytes, at: self.entries_start };
         let alignment = self.metadata.get(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
-        if !alignment.is_power_of_two() || !(8..=1 << 30).contains(&alignment) {
-            let problem = format!("found {alignment}, expected a power of two of at least 8");
+        if !alignment.is_power_of_two() || !(8..=LARGEST_ALIGNMENT).contains(&alignment) {
+            let problem = format!("found {alignment}, expected a power of two from 8 to {LARGEST_ALIGNMENT}");
             return Err(Fault::new(path, problem).of(ALIGNMENT_KEY).malformed());
         }
 
-        cursor.check_count("tensors", self.tensor_count, SMALLEST_ENTRY, u64::MAX, 8)?;
+        cursor.check_count("tensors", self.tensor_count, SMALLEST_ENTRY, TENSOR_COUNT_AT)?;
         let mut entries = Vec::new();
         let mut names = HashSet::new();
         for _ in 0..self.tensor_count {
@@ -174,24 +179,23 @@ impl Cursor<'_> {
     }
 
     /// A count of items that take at least `item_bytes` each.
-    fn count(&mut self, what: &str, item_bytes: u64, limit: u64) -> Read<usize> {
+    fn count(&mut self, what: &str, item_bytes: u64) -> Read<usize> {
+        let count_at = self.at;
         let count = self.u64(what)?;
-        self.check_count(what, count, item_bytes, limit, 8)?;
+        self.check_count(what, count, item_bytes, count_at)?;
         Ok(count as usize)
     }
 
-    /// Refuses a count, `back` bytes behind, that the rest of the file cannot hold.
-    fn check_count(&self, what: &str, count: u64, item_bytes: u64, limit: u64, back: usize) -> Read<()> {
-        let most = (self.remaining() / item_bytes).min(limit);
+    /// Refuses a count, read at `count_at`, that the rest of the file cannot hold.
+    fn check_count(&self, what: &str, count: u64, item_bytes: u64, count_at: usize) -> Read<()> {
+        let most = (self.remaining() / item_bytes).min(MOST_ITEMS);
         if count <= most {
             return Ok(());
         }
         let problem = format!("{count} {what}, but the {} bytes left hold at most {most}", self.remaining());
-        let mut fault = self.fault(problem);
-        if back > 0 {
-            fault = fault.at(self.at.saturating_sub(back));
-        }
-        Err(fault)
+        Err(Fault::new(self.path, problem)
+            .at(count_at)
+            .hint("the file is damaged or incomplete; download it again"))
     }
 
     fn string_bytes(&mut self, what: &str, longest: u64) -> Read<&[u8]> {
@@ -252,7 +256,7 @@ impl Cursor<'_> {
             ValueType::Array => 12,
             scalar => scalar.size_bytes().unwrap_or(1) as u64,
         };
-        self.count("array elements", smallest, LONGEST_ARRAY)
+        self.count("array elements", smallest)
     }
 
     /// Walks over the elements of an array at `depth`, checking all that is inside.

@@ -141,7 +141,8 @@ fn report_overlaps(path: &Path, ranges: &[Range<'_>], problems: &mut Problems) {
     let mut widest: Option<&Range<'_>> = None;
     for range in by_start {
         if let Some(before) = widest.filter(|before| before.1 > range.0) {
-            let problem = format!("its data overlaps that of {}", crate::error::Printable(&before.2.name));
+            let problem =
+                format!("its data overlaps that of \"{}\"", crate::error::Printable(&before.2.name));
             problems.push(Fault::new(path, problem).of(range.2.name.as_str()).at(range.0).malformed());
         }
         if widest.is_none_or(|before| range.1 > before.1) {

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
-use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC};
+use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, MAGIC};
 use super::metadata::Metadata;
 use super::value::pack_string;
 use crate::error::Fault;
@@ -155,10 +155,10 @@ impl Writer {
 
 fn alignment(path: &Path, metadata: &Metadata) -> Result<u64> {
     let alignment = metadata.get(ALIGNMENT_KEY)?.unwrap_or(DEFAULT_ALIGNMENT);
-    if alignment.is_power_of_two() && (8..=1 << 30).contains(&alignment) {
+    if alignment.is_power_of_two() && (8..=LARGEST_ALIGNMENT).contains(&alignment) {
         return Ok(alignment);
     }
-    let problem = format!("found {alignment}, expected a power of two of at least 8");
+    let problem = format!("found {alignment}, expected a power of two from 8 to {LARGEST_ALIGNMENT}");
     Err(Fault::new(path, problem).of(ALIGNMENT_KEY).unwritable())
 }
 
