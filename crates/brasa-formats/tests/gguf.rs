@@ -200,6 +200,8 @@ fn what_has_no_place_in_gguf_is_not_written() {
     assert!(deep.ends_with("t: 5 dimensions, expected at most 4"), "{deep}");
     let twice = message(&empty, vec![plan("t", &[1], StorageFormat::F32); 2]);
     assert!(twice.ends_with("t: this tensor is given twice"), "{twice}");
+    let endless = message(&empty, vec![plan(&"t".repeat(65536), &[1], StorageFormat::F32)]);
+    assert!(endless.ends_with("…: a name of 65536 bytes, expected at most 65535"), "{endless}");
     let mut metadata = Metadata::new();
     metadata.insert("general.alignment", 33_u32);
     let odd = message(&metadata, vec![]);

@@ -19,7 +19,7 @@ pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
 /// Where the tensor count is.
 const TENSOR_COUNT_AT: usize = 8;
-const LONGEST_KEY: u64 = 65_535;
+pub(super) const LONGEST_KEY: u64 = 65_535;
 const LONGEST_STRING: u64 = 1 << 30;
 /// Of elements, pairs, tensors.
 const MOST_ITEMS: u64 = 1 << 30;

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
-use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, MAGIC};
+use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, LONGEST_KEY, MAGIC};
 use super::metadata::Metadata;
 use super::value::pack_string;
 use crate::error::Fault;
@@ -71,6 +71,14 @@ impl Writer {
     /// given twice), [`FormatError::Io`] where the file cannot be created.
     pub fn create(path: impl AsRef<Path>, metadata: &Metadata, tensors: Vec<TensorPlan>) -> Result<Self> {
         let path = path.as_ref();
+        let names =
+            metadata.iter().map(|(key, _)| key).chain(tensors.iter().map(|tensor| tensor.name.as_str()));
+        for name in names {
+            if name.len() as u64 > LONGEST_KEY {
+                let problem = format!("a name of {} bytes, expected at most {LONGEST_KEY}", name.len());
+                return Err(Fault::new(path, problem).of(name).unwritable());
+            }
+        }
         let alignment = alignment(path, metadata)?;
         let sizes = sizes(path, &tensors)?;
         let header = header(metadata, &tensors, &sizes, alignment);
