@@ -7,6 +7,32 @@
 //!
 //! This crate knows operations and steps. It does not know model families, files' configurations, processors
 //! or text.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`op`] | every operation: formula, shapes, source, reference |
+//! | [`Builder`], [`Graph`] | a model's computation, every shape checked |
+//! | [`fuse`], [`Schedule`] | groups of nodes that run as one |
+//! | [`plan`] | one arena for all values |
+//! | [`mod@print`] | listings of the three |
+//! | [`mod@reference`] | the interpreter, and the device made of it |
+//! | [`device`], [`step`], [`StepRules`] | what devices implement and are given |
+//! | [`sampling`] | from logits to a token |
+//! | [`testing`] | a device against the reference |
+//!
+//! ```
+//! use brasa_graph::op::Unary;
+//! use brasa_graph::{Builder, Input, print, testing};
+//!
+//! let mut g = Builder::new();
+//! let ids = g.input(Input::TokenIds);
+//! let table = g.weight(Ok(testing::weight("embed", &[3, 2], &[0.0, 0.1, 1.0, 1.1, 2.0, 2.1])));
+//! let h = g.embed(ids, table);
+//! let y = g.unary(h, Unary::Silu);
+//! let graph = g.finish(&[y])?;
+//! assert!(print::graph(&graph).contains("%3 f32[rows, 2] = silu(%2)"));
+//! # Ok::<(), brasa_graph::GraphError>(())
+//! ```
 
 mod builder;
 mod error;

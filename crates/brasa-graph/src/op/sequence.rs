@@ -69,7 +69,7 @@ impl Operation for Conv1d {
         require(constant_dims(b)? == [dims[0]], || "b must be [N]".into())?;
         let rows = x.shape.outer();
         require(self.stride > 0 && rows.factor.is_multiple_of(self.stride), || {
-            format!("{rows} rows in strides of {}", self.stride)
+            format!("outer dimension {rows}, expected a multiple of the stride {}", self.stride)
         })?;
         let outer = Dim { factor: rows.factor / self.stride, symbol: rows.symbol };
         Ok(vec![(DType::F32, Shape::rows(outer, &dims[..1]))])

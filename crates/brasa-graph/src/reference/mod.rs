@@ -8,6 +8,7 @@
 //! [`ReferenceBackend`] wraps it in the device contract, with paged KV and checked steps, so that models and
 //! engines can be tested against it: slow, but with the same answers on every machine.
 
+mod apply;
 mod array;
 mod backend;
 mod env;
@@ -16,6 +17,7 @@ mod interpreter;
 mod kv;
 pub(crate) mod sums;
 
+pub use apply::apply;
 pub use array::{Array, Data};
 pub use backend::ReferenceBackend;
 pub use env::SegmentRows;

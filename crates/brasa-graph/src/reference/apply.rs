@@ -1,0 +1,38 @@
+//! One operation on given arrays.
+
+use crate::op::{Attention, KvSource};
+use crate::{CacheId, Op, Sizes};
+
+use super::{Array, Env, Kv, SegmentRows};
+
+/// The results of `op` on `operands`, which must be such as its shape inference accepts: the plainest oracle for a
+/// kernel. `segments` are those of the step that the rows belong to.
+///
+/// # Errors
+///
+/// What is wrong with the operands' values; operations on caches, which need a pool.
+pub fn apply(op: &Op, operands: &[&Array], segments: &[SegmentRows]) -> Result<Vec<Array>, String> {
+    if let Op::CacheWrite(_) | Op::Attention(Attention { source: KvSource::Cache(_), .. }) = op {
+        return Err(format!("{} of a cache needs a pool: run a graph", op.name()));
+    }
+    let rows = segments.last().map_or(0, |segment| segment.rows.end);
+    let sizes = Sizes { rows, outs: rows, segments: segments.len(), memory_rows: 0 };
+    op.reference(operands, &mut Env { sizes, segments, kv: &mut NoCaches })
+}
+
+/// For operations that touch no cache.
+struct NoCaches;
+
+impl Kv for NoCaches {
+    fn write(&mut self, cache: CacheId, _: usize, _: usize, _: &[f32], _: &[f32]) {
+        unreachable!("{cache:?} was refused")
+    }
+
+    fn position_elements(&self, cache: CacheId) -> usize {
+        unreachable!("{cache:?} was refused")
+    }
+
+    fn read(&self, cache: CacheId, _: usize, _: usize, _: &mut [f32], _: &mut [f32]) {
+        unreachable!("{cache:?} was refused")
+    }
+}
