@@ -370,13 +370,27 @@ impl<'de> Visitor<'de> for HeaderSeed<'_> {
                 return Err(A::Error::custom("this name appears twice"));
             }
             if name == METADATA {
-                // Free text of the exporter; only its shape is checked.
-                map.next_value::<UniqueMap<String>>()?;
+                // Free text of the exporter; only its shape is checked. MLX writes null where there is none.
+                map.next_value::<Option<UniqueMap<String>>>()?;
             } else {
                 entries.push((name, map.next_value()?));
             }
             self.current.replace(None);
         }
         Ok(RawHeader(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `mx.save_safetensors` without metadata writes a null.
+    #[test]
+    fn metadata_may_be_null_but_not_a_number() {
+        let header = |metadata: &str| format!("{{\"__metadata__\":{metadata}}}");
+        assert!(parse_header(Path::new("m"), header("null").as_bytes()).is_ok());
+        assert!(parse_header(Path::new("m"), header("{\"format\":\"mlx\"}").as_bytes()).is_ok());
+        assert!(parse_header(Path::new("m"), header("7").as_bytes()).is_err());
     }
 }

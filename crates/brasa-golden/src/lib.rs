@@ -68,15 +68,15 @@ impl Runner {
         self.step(&mut sequences, ids, Outs::All)
     }
 
-    /// Logits of the last row of `ids`, then of each of `count` argmax continuations but the last.
+    /// Logits of every row of `ids`, and `count` argmax continuations of the same sequence.
     pub fn greedy(&mut self, ids: &[u32], count: usize) -> (Vec<Vec<f32>>, Vec<u32>) {
         let mut sequences = Sequences::new(&*self.pool);
-        let mut logits = self.step(&mut sequences, ids, Outs::Last);
-        let mut chosen = vec![argmax(&logits[0])];
+        let logits = self.step(&mut sequences, ids, Outs::All);
+        let mut chosen = vec![argmax(&logits[logits.len() - 1])];
         while chosen.len() < count {
             let last = [chosen[chosen.len() - 1]];
-            logits.append(&mut self.step(&mut sequences, &last, Outs::Last));
-            chosen.push(argmax(&logits[logits.len() - 1]));
+            let next = self.step(&mut sequences, &last, Outs::Last);
+            chosen.push(argmax(&next[0]));
         }
         (logits, chosen)
     }
