@@ -1,18 +1,43 @@
 //! The CPU device: kernels for every operation, chosen by what the processor can do.
 //!
+//! [`CpuBackend`] implements the device contract of `brasa-graph`. A graph is compiled once into a flat table of
+//! operations with resolved places in one arena; a step replays the table with all threads together, one barrier
+//! an operation. On that path nothing allocates, hashes or branches on names.
+//!
 //! The floor of the crate, which every operation stands on:
 //! - [`isa`]: what this processor can do, as values that prove it;
 //! - [`team`]: threads that walk a program together, with a barrier between operations;
 //! - [`quantize`]: rows of activations as blocks of int8;
 //! - [`linear`]: weights repacked into the order in which kernels stream them, and their products.
+//!
+//! This crate knows operations, never models, files or text.
+#![allow(
+    clippy::inline_always,
+    reason = "a kernel must be inlined into the function that enables its instructions"
+)]
 
+mod arena;
+mod attention;
+mod backend;
+mod compile;
+mod context;
 mod error;
+mod fault;
 pub mod isa;
+mod kv;
 pub mod linear;
+mod memory;
+mod ops;
+mod program;
 pub mod quantize;
 pub mod shared;
+mod simd;
+mod step_state;
 pub mod team;
+mod weights;
 
+pub use backend::{CpuBackend, CpuOptions};
 pub use error::Error;
 pub use isa::Isa;
+pub use kv::CpuKvPool;
 pub use team::Team;

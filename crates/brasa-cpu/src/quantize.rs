@@ -124,6 +124,35 @@ impl QuantizedRows {
 }
 
 impl<'a> SharedRows<'a> {
+    /// Rows of `k` elements in memory that is shared already.
+    ///
+    /// # Panics
+    ///
+    /// Where `k` is no multiple of 32.
+    pub fn over(k: usize, codes: SharedSlice<'a, i8>, blocks: SharedSlice<'a, BlockMeta>) -> Self {
+        assert!(k.is_multiple_of(BLOCK), "{k} activations, expected a multiple of {BLOCK}");
+        Self { k, codes, blocks }
+    }
+
+    /// Quantises `x`, `[K]`, into row `row`.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes this row until a barrier.
+    ///
+    /// # Panics
+    ///
+    /// Where `x` has another length.
+    pub unsafe fn quantize_row(&self, isa: Isa, row: usize, x: &[f32]) {
+        assert_eq!(x.len(), self.k, "activations of a row");
+        let per_row = self.k / BLOCK;
+        // SAFETY: exclusive by the caller's promise.
+        let codes = unsafe { self.codes.get_mut(row * self.k..(row + 1) * self.k) };
+        // SAFETY: as above.
+        let blocks = unsafe { self.blocks.get_mut(row * per_row..(row + 1) * per_row) };
+        quantize_blocks(isa, x, codes, blocks);
+    }
+
     /// Elements per row.
     pub const fn k(&self) -> usize {
         self.k

@@ -179,7 +179,7 @@ impl PackedLinear {
         SCRATCH.with_borrow_mut(|scratch| {
             for segment in &self.segments {
                 let local = |tile: usize| tile.saturating_sub(segment.first_tile).min(segment.rows.tiles());
-                let output = Output { column: output.column + segment.first_row, ..*output };
+                let output = Output { column: output.column + segment.first_row.cast_signed(), ..*output };
                 // SAFETY: by the contract.
                 unsafe {
                     let tiles = local(tiles.start)..local(tiles.end);

@@ -33,8 +33,8 @@ pub struct Output<'a> {
     pub values: SharedSlice<'a, f32>,
     /// Elements from row to row.
     pub stride: usize,
-    /// Where output 0 goes in a row.
-    pub column: usize,
+    /// Where output 0 goes in a row, or would go where only later ones are computed: hence it may be negative.
+    pub column: isize,
 }
 
 /// Which row of activations makes which row of results.
@@ -101,8 +101,8 @@ impl<'a> Output<'a> {
     /// No one else touches these elements while the result lives.
     #[expect(unsafe_code, reason = "several threads write one output")]
     pub(super) unsafe fn row(&self, row: usize, columns: Range<usize>) -> &'a mut [f32] {
-        let start = row * self.stride + self.column;
+        let start = (row * self.stride).wrapping_add_signed(self.column);
         // SAFETY: by the contract.
-        unsafe { self.values.get_mut(start + columns.start..start + columns.end) }
+        unsafe { self.values.get_mut(start.wrapping_add(columns.start)..start.wrapping_add(columns.end)) }
     }
 }

@@ -1,0 +1,447 @@
+//! Attention: queries against cached or present keys and values.
+//!
+//! The work of a step is cut into **items**: a block of a segment's rows and one KV head, whose query heads share
+//! every key and value that is read. Threads take items one by one. Where there are too few items for the
+//! threads and the caches are long (one sequence decoding), items are cut further into pages, whose partial
+//! results are merged after a barrier. Either way each page contributes the same numbers, in the same order.
+#![expect(unsafe_code, reason = "reads pages that other operations write")]
+
+mod page;
+mod step_kv;
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use brasa_graph::device::KvType;
+use brasa_graph::step::PAGE_POSITIONS;
+
+use crate::Isa;
+use crate::arena::Region;
+use crate::context::{Context, Slot};
+use crate::kv::CacheReader;
+use crate::simd::{LANES, vectorize};
+use crate::step_state::{SegmentState, StepState};
+use page::{Bf16, F16, F32, KvFormat, MAX_QUERIES, Merge, PageKernel, Partial, Q8, Scores};
+
+pub(crate) use page::Scoring;
+pub(crate) use step_kv::StepAttention;
+
+/// Queries of an item: enough to make use of keys and values while they are in the nearest caches.
+const ITEM_QUERIES: usize = 64;
+/// Items per thread below which long caches are cut into pages.
+const FEW_ITEMS: usize = 4;
+
+/// Attention to a cache, resolved.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheAttention {
+    pub q: Slot,
+    pub out: Slot,
+    /// Cache group and place within it.
+    pub group: usize,
+    pub place: usize,
+    /// Query heads.
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub window: Option<usize>,
+    pub scoring: Scoring,
+}
+
+/// A thread's memory for attention.
+#[derive(Debug)]
+pub(crate) struct AttentionScratch {
+    /// Queries in tiles, `[E][queries]` each.
+    q: Vec<f32>,
+    scores: Box<Scores>,
+    /// Merged values, `[queries][value_width]`.
+    o: Vec<f32>,
+    seen: Vec<Partial>,
+    /// Values of one page, of one tile of queries.
+    next_o: Vec<f32>,
+    next: [Partial; MAX_QUERIES],
+    visible: Vec<Range<usize>>,
+    /// Weights of present rows.
+    pub(super) row_scores: Vec<f32>,
+}
+
+/// A block of rows of a segment, and a KV head.
+#[derive(Clone, Debug)]
+struct Item<'a> {
+    number: usize,
+    segment: &'a SegmentState,
+    /// Rows of the step.
+    rows: Range<usize>,
+    head: usize,
+}
+
+impl AttentionScratch {
+    pub(crate) fn new(most_group_heads: usize, most_head_dim: usize, max_rows: usize) -> Self {
+        let queries = ITEM_QUERIES.max(most_group_heads).next_multiple_of(MAX_QUERIES);
+        let width = most_head_dim.next_multiple_of(LANES);
+        Self {
+            q: vec![0.0; queries * most_head_dim],
+            scores: Box::new([[0.0; PAGE_POSITIONS]; MAX_QUERIES]),
+            o: vec![0.0; queries * width],
+            seen: vec![Partial::NONE; queries],
+            next_o: vec![0.0; MAX_QUERIES * width],
+            next: [Partial::NONE; MAX_QUERIES],
+            visible: vec![0..0; MAX_QUERIES],
+            row_scores: vec![0.0; max_rows],
+        }
+    }
+}
+
+impl CacheAttention {
+    /// Query heads that share a KV head.
+    fn group_heads(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    fn item_rows(&self) -> usize {
+        (ITEM_QUERIES / self.group_heads()).max(1)
+    }
+
+    fn value_width(&self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
+    /// Items of a segment.
+    fn items_of(&self, segment: &SegmentState) -> usize {
+        segment.rows.len().div_ceil(self.item_rows()) * self.kv_heads
+    }
+
+    /// Pages that rows of a segment see.
+    fn pages(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
+        let first = self.visible(segment.index(rows.start)).start;
+        first / PAGE_POSITIONS..segment.index(rows.end).div_ceil(PAGE_POSITIONS)
+    }
+
+    /// Indices that the row at `index` sees.
+    fn visible(&self, index: usize) -> Range<usize> {
+        self.window.map_or(0, |window| (index + 1).saturating_sub(window))..index + 1
+    }
+
+    /// How the step is cut into pages; `None` where whole items do.
+    fn split(&self, step: &StepState, threads: usize) -> Option<Split> {
+        let items: usize = step.segments.iter().map(|segment| self.items_of(segment)).sum();
+        let most_rows = step.segments.iter().map(|segment| segment.rows.len()).max()?;
+        if threads == 1 || items >= FEW_ITEMS * threads || most_rows > self.item_rows() {
+            return None;
+        }
+        let pages = step.segments.iter().map(|segment| self.pages(segment, &segment.rows).len()).max()?;
+        let unit_elements = most_rows * self.group_heads() * (self.value_width() + LANES);
+        (pages > 1).then_some(Split { items, pages, unit_elements })
+    }
+
+    /// Elements of the memory that partial results of `step` need.
+    pub(crate) fn partial_elements(&self, step: &StepState, threads: usize) -> usize {
+        self.split(step, threads).map_or(0, |split| split.items * split.pages * split.unit_elements)
+    }
+
+    /// Bytes of keys and values that `step` reads, given those of a position.
+    pub(crate) fn read_bytes(&self, step: &StepState, position_bytes: usize) -> u64 {
+        let positions = |segment: &SegmentState| {
+            segment.index(segment.rows.end) - self.visible(segment.first_index).start
+        };
+        step.segments.iter().map(|segment| (positions(segment) * position_bytes) as u64).sum()
+    }
+
+    /// Multiplications and additions of `step`.
+    pub(crate) fn flops(&self, step: &StepState) -> u64 {
+        let row = |segment: &SegmentState| -> u64 {
+            segment.rows.clone().map(|row| self.visible(segment.index(row)).len() as u64).sum()
+        };
+        step.segments.iter().map(row).sum::<u64>() * (self.heads * self.head_dim * 4) as u64
+    }
+
+    /// This thread's share. Waits at the barrier once where the step is cut into pages.
+    pub(crate) fn run(&self, cx: &mut Context<'_>, scratch: &mut AttentionScratch) {
+        // SAFETY: caches are written by other operations, before a barrier.
+        let cache = unsafe { cx.kv.cache(self.group, self.place).reader() };
+        match self.split(cx.step, cx.threads) {
+            None => {
+                let mut items = Items::new(self, cx.step);
+                while let Some(item) = items.get(cx.take()) {
+                    self.run_item(cx, cache, &item, scratch);
+                }
+            }
+            Some(split) => {
+                let mut items = Items::new(self, cx.step);
+                loop {
+                    let unit = cx.take();
+                    let Some(item) = items.get(unit / split.pages) else { break };
+                    self.run_unit(cx, cache, &item, &split, unit, scratch);
+                }
+                cx.wait();
+                let mut items = Items::new(self, cx.step);
+                let mut next = cx.thread;
+                while let Some(item) = items.get(next) {
+                    self.merge_units(cx, &item, &split, scratch);
+                    next += cx.threads;
+                }
+            }
+        }
+    }
+
+    /// All pages of an item, in order.
+    fn run_item(
+        &self,
+        cx: &Context<'_>,
+        cache: CacheReader<'_>,
+        item: &Item<'_>,
+        scratch: &mut AttentionScratch,
+    ) {
+        let queries = item.rows.len() * self.group_heads();
+        let width = self.value_width();
+        self.load_queries(cx, item, scratch);
+        scratch.seen[..queries].fill(Partial::NONE);
+        scratch.o[..queries * width].fill(0.0);
+        let table = cx.step.table(item.number, self.group);
+        for page in self.pages(item.segment, &item.rows) {
+            for first in (0..queries).step_by(tile_queries(cx.isa)) {
+                let count = tile_queries(cx.isa).min(queries - first);
+                self.run_page(cx.isa, cache, item, page, table[page], first..first + count, scratch);
+                for (query, next) in (first..first + count).zip(scratch.next) {
+                    let o = &mut scratch.o[query * width..(query + 1) * width];
+                    let next_o = &scratch.next_o[(query - first) * width..(query - first + 1) * width];
+                    let seen = &mut scratch.seen[query];
+                    vectorize(cx.isa, Merge { seen, o, next, next_o });
+                }
+            }
+        }
+        self.store(cx, item, scratch);
+    }
+
+    /// One page of an item; the result is kept for [`merge_units`](Self::merge_units).
+    fn run_unit(
+        &self,
+        cx: &Context<'_>,
+        cache: CacheReader<'_>,
+        item: &Item<'_>,
+        split: &Split,
+        unit: usize,
+        scratch: &mut AttentionScratch,
+    ) {
+        let pages = self.pages(item.segment, &item.rows);
+        let page = pages.start + unit % split.pages;
+        if page >= pages.end {
+            return;
+        }
+        self.load_queries(cx, item, scratch);
+        let queries = item.rows.len() * self.group_heads();
+        let width = self.value_width();
+        let table = cx.step.table(item.number, self.group);
+        let mut out = cx.partials.write::<f32>(split.unit(unit, queries, width));
+        for first in (0..queries).step_by(tile_queries(cx.isa)) {
+            let count = tile_queries(cx.isa).min(queries - first);
+            self.run_page(cx.isa, cache, item, page, table[page], first..first + count, scratch);
+            for (query, next) in scratch.next[..count].iter().enumerate() {
+                let row = out.row(first + query);
+                row[..width].copy_from_slice(&scratch.next_o[query * width..(query + 1) * width]);
+                row[width] = next.m;
+                row[width + 1] = next.s;
+            }
+        }
+    }
+
+    fn merge_units(&self, cx: &Context<'_>, item: &Item<'_>, split: &Split, scratch: &mut AttentionScratch) {
+        let queries = item.rows.len() * self.group_heads();
+        let width = self.value_width();
+        let number = item.number * self.kv_heads + item.head;
+        scratch.seen[..queries].fill(Partial::NONE);
+        scratch.o[..queries * width].fill(0.0);
+        for page in 0..self.pages(item.segment, &item.rows).len() {
+            let unit = number * split.pages + page;
+            let rows = cx.partials.read::<f32>(split.unit(unit, queries, width));
+            for query in 0..queries {
+                let row = rows.row(query);
+                let o = &mut scratch.o[query * width..(query + 1) * width];
+                let next = Partial { m: row[width], s: row[width + 1] };
+                let merge = Merge { seen: &mut scratch.seen[query], o, next, next_o: &row[..width] };
+                vectorize(cx.isa, merge);
+            }
+        }
+        self.store(cx, item, scratch);
+    }
+
+    /// Lays the item's queries out as `[E][queries]` of each tile; a short tile is filled up with zeroes.
+    fn load_queries(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &mut AttentionScratch) {
+        let width = self.head_dim;
+        let heads = self.group_heads();
+        let columns = item.head * heads * width..(item.head + 1) * heads * width;
+        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(columns);
+        let q = cx.turn.read::<f32>(region);
+        let queries = item.rows.len() * heads;
+        let tile = tile_queries(cx.isa);
+        for first in (0..queries).step_by(tile) {
+            let count = tile.min(queries - first);
+            let padded = count.next_power_of_two();
+            let to = &mut scratch.q[first * width..][..padded * width];
+            for column in 0..padded {
+                if column >= count {
+                    to.iter_mut().skip(column).step_by(padded).for_each(|q| *q = 0.0);
+                    continue;
+                }
+                let (row, head) = ((first + column) / heads, (first + column) % heads);
+                let from = &q.row(row)[head * width..(head + 1) * width];
+                for (to, &from) in to.iter_mut().skip(column).step_by(padded).zip(from) {
+                    *to = from;
+                }
+            }
+        }
+    }
+
+    /// A tile of queries against one page; leaves `next` and `next_o`.
+    fn run_page(
+        &self,
+        isa: Isa,
+        cache: CacheReader<'_>,
+        item: &Item<'_>,
+        page: usize,
+        stored: u32,
+        queries: Range<usize>,
+        scratch: &mut AttentionScratch,
+    ) {
+        let padded = queries.len().next_power_of_two();
+        let base = page * PAGE_POSITIONS;
+        for (i, slots) in scratch.visible[..padded].iter_mut().enumerate() {
+            *slots = 0..0;
+            if i < queries.len() {
+                let row = item.rows.start + (queries.start + i) / self.group_heads();
+                let seen = self.visible(item.segment.index(row));
+                let end = seen.end.saturating_sub(base).min(PAGE_POSITIONS);
+                *slots = seen.start.saturating_sub(base).min(end)..end;
+            }
+        }
+        let width = self.head_dim;
+        let tile = Tile {
+            isa,
+            cache,
+            page: stored,
+            head: item.head,
+            scoring: self.scoring,
+            q: &scratch.q[queries.start * width..][..padded * width],
+            visible: &scratch.visible[..padded],
+            scores: &mut scratch.scores,
+            partials: &mut scratch.next[..padded],
+            o: &mut scratch.next_o[..padded * self.value_width()],
+        };
+        match cache.layout().dtype {
+            KvType::F32 => tile.run::<F32>(),
+            KvType::F16 => tile.run::<F16>(),
+            KvType::BF16 => tile.run::<Bf16>(),
+            KvType::Q8 => tile.run::<Q8>(),
+        }
+    }
+
+    /// Writes `o / s` of every query of the item.
+    fn store(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &AttentionScratch) {
+        let (width, stride) = (self.head_dim, self.value_width());
+        let heads = self.group_heads();
+        let columns = item.head * heads * width..(item.head + 1) * heads * width;
+        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(columns);
+        let mut out = cx.turn.write::<f32>(region);
+        for row in 0..item.rows.len() {
+            for (head, out) in out.row(row).chunks_exact_mut(width).enumerate() {
+                let query = row * heads + head;
+                let inverse = 1.0 / scratch.seen[query].s;
+                for (out, o) in out.iter_mut().zip(&scratch.o[query * stride..]) {
+                    *out = o * inverse;
+                }
+            }
+        }
+    }
+}
+
+/// Queries computed together.
+fn tile_queries(isa: Isa) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => MAX_QUERIES,
+        _ => 4,
+    }
+}
+
+/// What a page kernel works on, before the element type is known.
+struct Tile<'a, 'k> {
+    isa: Isa,
+    cache: CacheReader<'k>,
+    page: u32,
+    head: usize,
+    scoring: Scoring,
+    q: &'a [f32],
+    visible: &'a [Range<usize>],
+    scores: &'a mut Scores,
+    partials: &'a mut [Partial],
+    o: &'a mut [f32],
+}
+
+impl Tile<'_, '_> {
+    fn run<F: KvFormat>(self) {
+        let Self { isa, cache, page, head, scoring, q, visible, scores, partials, o } = self;
+        vectorize(
+            isa,
+            PageKernel::<F> {
+                format: PhantomData,
+                cache,
+                page,
+                head,
+                q,
+                visible,
+                scoring,
+                scores,
+                partials,
+                o,
+            },
+        );
+    }
+}
+
+/// How few items with long caches are cut into units of one page.
+#[derive(Clone, Copy, Debug)]
+struct Split {
+    items: usize,
+    /// Units of an item: the most pages that any sees.
+    pages: usize,
+    unit_elements: usize,
+}
+
+impl Split {
+    /// Where the result of a unit lies: for each query `o`, then `m` and `s`.
+    fn unit(&self, unit: usize, queries: usize, width: usize) -> Region {
+        let stride = width + LANES;
+        Region { offset: unit * self.unit_elements, stride, width: width + 2, rows: queries }
+    }
+}
+
+/// Finds items by their numbers, which only grow.
+struct Items<'a> {
+    op: &'a CacheAttention,
+    step: &'a StepState,
+    segment: usize,
+    /// Items of earlier segments.
+    before: usize,
+}
+
+impl<'a> Items<'a> {
+    fn new(op: &'a CacheAttention, step: &'a StepState) -> Self {
+        Self { op, step, segment: 0, before: 0 }
+    }
+
+    fn get(&mut self, item: usize) -> Option<Item<'a>> {
+        loop {
+            let segment = self.step.segments.get(self.segment)?;
+            let items = self.op.items_of(segment);
+            if item < self.before + items {
+                let blocks = items / self.op.kv_heads;
+                let (head, block) = ((item - self.before) / blocks, (item - self.before) % blocks);
+                // The last block sees the most: begin with it.
+                let start = segment.rows.start + (blocks - 1 - block) * self.op.item_rows();
+                let rows = start..(start + self.op.item_rows()).min(segment.rows.end);
+                return Some(Item { number: self.segment, segment, rows, head });
+            }
+            self.before += items;
+            self.segment += 1;
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Attention of a few queries to one page: the unit whose arithmetic never varies.
+//!
+//! A score is a sum over the elements of a head, in order, in one lane; a value is a sum over the positions of
+//! the page, in order. So it does not matter with which other queries, or in how many, a query is computed, and
+//! since pages are merged in order, nor how they were shared out.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use brasa_graph::step::PAGE_POSITIONS;
+
+use crate::kv::CacheReader;
+use crate::kv::layout::SCALE_ELEMENTS;
+use crate::memory::Element;
+use crate::simd::{Kernel, LANES, Simd};
+
+/// Most queries computed together.
+pub(super) const MAX_QUERIES: usize = 8;
+
+/// Scores of a few queries at the positions of a page.
+pub(super) type Scores = [[f32; PAGE_POSITIONS]; MAX_QUERIES];
+
+/// How cached elements are read.
+pub(super) trait KvFormat: Copy {
+    type Raw: Element;
+    /// True where each 32 elements have a scale.
+    const SCALED: bool;
+    fn load<S: Simd>(simd: S, raw: &[Self::Raw; LANES]) -> S::V;
+}
+
+macro_rules! kv_formats {
+    ($($name:ident $raw:ty, $scaled:literal, $load:ident;)*) => {$(
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct $name;
+        impl KvFormat for $name {
+            type Raw = $raw;
+            const SCALED: bool = $scaled;
+            #[inline(always)]
+            fn load<S: Simd>(simd: S, raw: &[$raw; LANES]) -> S::V {
+                simd.$load(raw)
+            }
+        }
+    )*};
+}
+
+kv_formats! {
+    F32 f32, false, load;
+    F16 u16, false, load_f16;
+    Bf16 u16, false, load_bf16;
+    Q8 i8, true, load_i8;
+}
+
+/// What one query saw of a page, or of several merged: `m` = largest score, `s` = Σ exp(score − m); beside them
+/// lies `o` = Σ exp(score − m) · v.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Partial {
+    pub m: f32,
+    pub s: f32,
+}
+
+impl Partial {
+    /// Nothing seen.
+    pub(super) const NONE: Self = Self { m: f32::NEG_INFINITY, s: 0.0 };
+}
+
+/// How scores come from products.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scoring {
+    pub scale: f32,
+    pub softcap: Option<f32>,
+}
+
+/// Some queries against one page of one KV head.
+pub(super) struct PageKernel<'a, 'k, F> {
+    pub format: PhantomData<F>,
+    pub cache: CacheReader<'k>,
+    pub page: u32,
+    pub head: usize,
+    /// Queries, `[E][queries]`.
+    pub q: &'a [f32],
+    /// Slots that each query sees: 1, 2, 4 or 8 of them.
+    pub visible: &'a [Range<usize>],
+    pub scoring: Scoring,
+    pub scores: &'a mut Scores,
+    /// `[queries]`.
+    pub partials: &'a mut [Partial],
+    /// `[queries][value_width]`.
+    pub o: &'a mut [f32],
+}
+
+impl<F: KvFormat> Kernel for PageKernel<'_, '_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        match self.visible.len() {
+            1 => self.run_queries::<S, 1>(simd),
+            2 => self.run_queries::<S, 2>(simd),
+            4 => self.run_queries::<S, 4>(simd),
+            8 => self.run_queries::<S, 8>(simd),
+            other => unreachable!("{other} queries in a tile"),
+        }
+    }
+}
+
+impl<F: KvFormat> PageKernel<'_, '_, F> {
+    #[inline(always)]
+    fn run_queries<S: Simd, const Q: usize>(mut self, simd: S) {
+        let seen = self.visible.iter().filter(|slots| !slots.is_empty());
+        let first = seen.clone().map(|slots| slots.start).min().unwrap_or(0);
+        let end = seen.map(|slots| slots.end).max().unwrap_or(0);
+        if first == end {
+            self.partials.fill(Partial::NONE);
+            return;
+        }
+        let blocks = first / LANES..end.div_ceil(LANES);
+        self.score::<S, Q>(simd, blocks.clone());
+        for query in 0..Q {
+            self.partials[query] = self.soften(simd, query, blocks.clone());
+        }
+        self.weigh::<S, Q>(simd, first..end);
+    }
+
+    /// Scores of all queries at the positions of `blocks`.
+    #[inline(always)]
+    fn score<S: Simd, const Q: usize>(&mut self, simd: S, blocks: Range<usize>) {
+        let mut block = blocks.start;
+        while block < blocks.end {
+            let left = blocks.end - block;
+            block += if left >= 4 && Q * 4 <= S::ACCUMULATORS {
+                self.score_blocks::<S, Q, 4>(simd, block)
+            } else if left >= 2 && Q * 2 <= S::ACCUMULATORS {
+                self.score_blocks::<S, Q, 2>(simd, block)
+            } else {
+                self.score_blocks::<S, Q, 1>(simd, block)
+            };
+        }
+    }
+
+    #[inline(always)]
+    fn score_blocks<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, block: usize) -> usize {
+        let width = self.cache.layout().head_dim;
+        let (q, _) = self.q.as_chunks::<Q>();
+        let q = &q[..width];
+        let keys: [&[[F::Raw; LANES]]; P] =
+            std::array::from_fn(|p| &self.cache.key_block(self.page, self.head, block + p)[..width]);
+        let mut sums = [[simd.splat(0.0); P]; Q];
+        if F::SCALED {
+            let scales: [&[[u16; LANES]]; P] =
+                std::array::from_fn(|p| self.cache.key_scales(self.page, self.head, block + p));
+            for first in (0..width).step_by(SCALE_ELEMENTS) {
+                let scale: [S::V; P] =
+                    std::array::from_fn(|p| simd.load_f16(&scales[p][first / SCALE_ELEMENTS]));
+                for e in first..(first + SCALE_ELEMENTS).min(width) {
+                    let k: [S::V; P] =
+                        std::array::from_fn(|p| simd.mul(F::load(simd, &keys[p][e]), scale[p]));
+                    accumulate(simd, &mut sums, &k, &q[e]);
+                }
+            }
+        } else {
+            for e in 0..width {
+                let k: [S::V; P] = std::array::from_fn(|p| F::load(simd, &keys[p][e]));
+                accumulate(simd, &mut sums, &k, &q[e]);
+            }
+        }
+        for (scores, sums) in self.scores.iter_mut().zip(sums) {
+            let (scores, _) = scores.as_chunks_mut::<LANES>();
+            for (scores, sum) in scores[block..block + P].iter_mut().zip(sums) {
+                simd.store(sum, scores);
+            }
+        }
+        P
+    }
+
+    /// Turns products into weights `exp(score − m)`, zero where nothing is seen.
+    #[inline(always)]
+    fn soften<S: Simd>(&mut self, simd: S, query: usize, blocks: Range<usize>) -> Partial {
+        let visible = &self.visible[query];
+        let slots = blocks.start * LANES..blocks.end * LANES;
+        let scores = &mut self.scores[query];
+        if visible.is_empty() {
+            scores[slots].fill(0.0);
+            return Partial::NONE;
+        }
+        let (vectors, _) = scores[slots.clone()].as_chunks_mut::<LANES>();
+        let scale = simd.splat(self.scoring.scale);
+        for scores in &mut *vectors {
+            let mut score = simd.mul(simd.load(scores), scale);
+            if let Some(cap) = self.scoring.softcap {
+                let bent = simd.tanh(simd.div(score, simd.splat(cap)));
+                score = simd.mul(bent, simd.splat(cap));
+            }
+            simd.store(score, scores);
+        }
+        scores[slots.start..visible.start].fill(f32::NEG_INFINITY);
+        scores[visible.end..slots.end].fill(f32::NEG_INFINITY);
+        let (vectors, _) = scores[slots].as_chunks_mut::<LANES>();
+        let mut largest = simd.splat(f32::NEG_INFINITY);
+        for scores in &*vectors {
+            largest = simd.max(simd.load(scores), largest);
+        }
+        let m = simd.largest(largest);
+        let (mut sum, largest) = (simd.splat(0.0), simd.splat(m));
+        for scores in vectors {
+            let weight = simd.exp(simd.sub(simd.load(scores), largest));
+            simd.store(weight, scores);
+            sum = simd.add(sum, weight);
+        }
+        Partial { m, s: simd.sum(sum) }
+    }
+
+    /// `o` = Σ weight · v over `slots`.
+    #[inline(always)]
+    fn weigh<S: Simd, const Q: usize>(&mut self, simd: S, slots: Range<usize>) {
+        let vectors = self.cache.layout().value_width() / LANES;
+        let mut vector = 0;
+        while vector < vectors {
+            let left = vectors - vector;
+            vector += if left >= 8 && Q * 8 <= S::ACCUMULATORS {
+                self.weigh_vectors::<S, Q, 8>(simd, &slots, vector)
+            } else if left >= 4 && Q * 4 <= S::ACCUMULATORS {
+                self.weigh_vectors::<S, Q, 4>(simd, &slots, vector)
+            } else if left >= 2 && Q * 2 <= S::ACCUMULATORS {
+                self.weigh_vectors::<S, Q, 2>(simd, &slots, vector)
+            } else {
+                self.weigh_vectors::<S, Q, 1>(simd, &slots, vector)
+            };
+        }
+    }
+
+    #[inline(always)]
+    fn weigh_vectors<S: Simd, const Q: usize, const E: usize>(
+        &mut self,
+        simd: S,
+        slots: &Range<usize>,
+        vector: usize,
+    ) -> usize {
+        let layout = self.cache.layout();
+        let vectors = layout.value_width() / LANES;
+        let values = self.cache.values::<F::Raw>(self.page, self.head);
+        let scales = self.cache.value_scales(self.page, self.head);
+        let mut sums = [[simd.splat(0.0); E]; Q];
+        for slot in slots.clone() {
+            let row = &values[slot * vectors + vector..][..E];
+            let v: [S::V; E] = std::array::from_fn(|e| {
+                let v = F::load(simd, &row[e]);
+                if F::SCALED {
+                    let group = (vector + e) * LANES / SCALE_ELEMENTS;
+                    let scale = crate::simd::f16_to_f32(scales[slot * layout.scales() + group]);
+                    simd.mul(v, simd.splat(scale))
+                } else {
+                    v
+                }
+            });
+            let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
+            accumulate(simd, &mut sums, &v, &weights);
+        }
+        let (o, _) = self.o.as_chunks_mut::<LANES>();
+        for (query, sums) in sums.into_iter().enumerate() {
+            for (e, sum) in sums.into_iter().enumerate() {
+                simd.store(sum, &mut o[query * vectors + vector + e]);
+            }
+        }
+        E
+    }
+}
+
+/// `sums[q][p] += factors[q] · v[p]`.
+#[inline(always)]
+fn accumulate<S: Simd, const Q: usize, const P: usize>(
+    simd: S,
+    sums: &mut [[S::V; P]; Q],
+    v: &[S::V; P],
+    factors: &[f32; Q],
+) {
+    for (sums, &factor) in sums.iter_mut().zip(factors) {
+        let factor = simd.splat(factor);
+        for (sum, &v) in sums.iter_mut().zip(v) {
+            *sum = simd.mul_add(v, factor, *sum);
+        }
+    }
+}
+
+/// Merges the next page into what was seen before. Pages are merged in order.
+pub(super) struct Merge<'a> {
+    pub seen: &'a mut Partial,
+    pub o: &'a mut [f32],
+    pub next: Partial,
+    pub next_o: &'a [f32],
+}
+
+impl Kernel for Merge<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        if self.next.m == f32::NEG_INFINITY && self.next.s == 0.0 {
+            return;
+        }
+        let m = if self.seen.m > self.next.m { self.seen.m } else { self.next.m };
+        let mut factors = [0.0; LANES];
+        factors[0] = self.seen.m - m;
+        factors[1] = self.next.m - m;
+        let exponentials = simd.exp(simd.load(&factors));
+        simd.store(exponentials, &mut factors);
+        self.seen.m = m;
+        self.seen.s = self.seen.s * factors[0] + self.next.s * factors[1];
+        let (before, after) = (simd.splat(factors[0]), simd.splat(factors[1]));
+        let (o, _) = self.o.as_chunks_mut::<LANES>();
+        let (next, _) = self.next_o.as_chunks::<LANES>();
+        for (o, next) in o.iter_mut().zip(next) {
+            let sum = simd.mul_add(simd.load(o), before, simd.mul(simd.load(next), after));
+            simd.store(sum, o);
+        }
+    }
+}

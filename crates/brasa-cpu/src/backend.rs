@@ -1,0 +1,133 @@
+//! The CPU as a device.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use brasa_graph::Graph;
+use brasa_graph::device::{
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, UploadProgress,
+    WeightSet,
+};
+use brasa_graph::fuse::Pattern;
+
+use crate::compile::PATTERNS;
+use crate::kv::CpuKvPool;
+use crate::program::CpuProgram;
+use crate::weights::{CpuWeightSet, CpuWeights};
+use crate::{Isa, Team};
+
+/// The device's name.
+pub(crate) const DEVICE: &str = "cpu";
+
+/// The processor that this program runs on.
+///
+/// Programs of one backend share its threads and take turns.
+#[derive(Debug)]
+pub struct CpuBackend {
+    isa: Isa,
+    team: Arc<Team>,
+    patterns: &'static [Pattern],
+}
+
+/// What may be chosen about the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Threads, the caller's included; `None` for one per core that this process may use.
+    pub threads: Option<usize>,
+    /// Instruction set; `None` for the best, or the one that `BRASA_ISA` names.
+    pub isa: Option<Isa>,
+    /// Runs every operation by itself. For comparisons.
+    pub unfused: bool,
+}
+
+impl CpuBackend {
+    /// Starts the device's threads.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unavailable`]: `BRASA_ISA` names what this processor lacks, or threads cannot be started.
+    pub fn new(options: CpuOptions) -> Result<Self, DeviceError> {
+        let unavailable = |error: crate::Error| DeviceError::Unavailable {
+            device: DEVICE.into(),
+            reason: error.to_string(),
+        };
+        let isa = match options.isa {
+            Some(isa) => isa,
+            None => Isa::detect().map_err(unavailable)?,
+        };
+        let threads = options.threads.unwrap_or_else(Team::default_threads);
+        let team = Arc::new(Team::new(threads).map_err(unavailable)?);
+        let patterns = if options.unfused { &[] } else { PATTERNS };
+        Ok(Self { isa, team, patterns })
+    }
+
+    /// The instruction set that its kernels use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Its threads, the caller's included.
+    pub fn threads(&self) -> usize {
+        self.team.threads()
+    }
+}
+
+impl Backend for CpuBackend {
+    fn info(&self) -> DeviceInfo {
+        let (isa, threads) = (self.isa.name(), self.team.threads());
+        let model = processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
+        DeviceInfo {
+            name: DEVICE.into(),
+            description: format!("{model}, {isa}, {threads} threads"),
+            memory_bytes: memory_bytes(),
+        }
+    }
+
+    fn upload(
+        &self,
+        graph: &Graph,
+        precision: Precision,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
+        let weights = CpuWeights::upload(graph, precision, &self.team, progress)?;
+        Ok(Arc::new(CpuWeightSet(Arc::new(weights))))
+    }
+
+    fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
+        Ok(Box::new(CpuKvPool::new(spec)))
+    }
+
+    fn compile(
+        &self,
+        graph: Arc<Graph>,
+        weights: Arc<dyn WeightSet>,
+        limits: ProgramLimits,
+    ) -> Result<Box<dyn Program>, DeviceError> {
+        let unsupported = |what: &str| DeviceError::Unsupported { device: DEVICE.into(), what: what.into() };
+        let CpuWeightSet(weights) = weights
+            .as_any()
+            .downcast_ref()
+            .ok_or_else(|| unsupported("weights that another device uploaded"))?;
+        if !weights.fit(&graph) {
+            return Err(unsupported("weights of another graph"));
+        }
+        let team = Arc::clone(&self.team);
+        let program = CpuProgram::new(&graph, Arc::clone(weights), limits, self.patterns, self.isa, team)?;
+        Ok(Box::new(program))
+    }
+}
+
+/// What Linux calls the processor.
+fn processor_name() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = info.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+/// This machine's memory, where Linux says.
+fn memory_bytes() -> Option<u64> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    kibibytes.checked_mul(1024)
+}

@@ -1,0 +1,214 @@
+//! Lowering of fused items. Where a kernel does not take one, its nodes are lowered one by one: that is its
+//! definition.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::fuse::{
+    self, Fusion, GateUpActivation, LinearResidual, NormLinear, Projection, QkNormRopeCacheWrite,
+    RouterExperts,
+};
+use brasa_graph::{Fused, ValueId};
+
+use super::Lowering;
+use crate::linear::PackedLinear;
+use crate::ops::Work;
+use crate::ops::experts::{MixtureOp, RouterOp};
+use crate::ops::heads::HeadsOp;
+use crate::ops::linear::{GateUpOp, Half, Layer, LinearOp};
+use crate::ops::norm::{Norm, NormKind};
+use crate::ops::prepare::Activations;
+
+impl Lowering<'_> {
+    /// Appends a fused item; false where it has to be taken apart.
+    pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<bool, DeviceError> {
+        match &fused.fusion {
+            Fusion::LinearResidual(sum) => self.lower_linear_residual(sum),
+            Fusion::NormLinear(layers) => self.lower_norm_linear(layers),
+            Fusion::GateUpActivation(pair) => self.lower_gate_up(pair),
+            Fusion::QkNormRopeCacheWrite(heads) => self.lower_heads(heads),
+            Fusion::RouterExperts(mixture) => self.lower_mixture(mixture),
+            Fusion::LinearResidualNorm(_) | Fusion::LogitsArgmax(_) => Ok(false),
+        }
+    }
+
+    /// A projection with all rows of a stored weight.
+    fn whole(&self, projection: &Projection) -> Option<usize> {
+        let weight = self.weight(projection.w)?;
+        (projection.rows == (0..self.weights.linear(weight).n())).then_some(weight)
+    }
+
+    fn lower_linear_residual(&mut self, sum: &LinearResidual) -> Result<bool, DeviceError> {
+        let Some(weight) = self.whole(&sum.layer) else { return Ok(false) };
+        if self.shape(sum.x).rank() != 2 || self.shape(sum.residual).rank() != 2 {
+            return Ok(false);
+        }
+        let rows = self.row_slot(sum.x);
+        let activations = self.activations(sum.x, &[weight])?;
+        let bias = sum.layer.bias.map(|bias| self.vector(bias)).transpose()?;
+        let residual = Some(self.source(sum.residual)?);
+        let layer = Layer { weight, bias, residual, out: self.make(sum.y)? };
+        let label = self.label("linear+residual", weight);
+        self.push(Work::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
+        Ok(true)
+    }
+
+    fn lower_norm_linear(&mut self, fusion: &NormLinear) -> Result<bool, DeviceError> {
+        let weights: Option<Vec<usize>> = fusion.layers.iter().map(|(layer, _)| self.whole(layer)).collect();
+        let Some(weights) = weights else { return Ok(false) };
+        let rows = self.row_slot(fusion.x);
+        let norm = self.fused_norm(&fusion.norm, fusion.x)?;
+        let activations = Activations { norm: Some(norm), ..self.activations(fusion.x, &weights)? };
+        let mut layers = Vec::with_capacity(weights.len());
+        for (&weight, (layer, y)) in weights.iter().zip(&fusion.layers) {
+            let bias = layer.bias.map(|bias| self.vector(bias)).transpose()?;
+            layers.push(Layer { weight, bias, residual: None, out: self.make(*y)? });
+        }
+        let label = self.label("norm+linear", weights[0]);
+        self.push(Work::Linear(LinearOp { activations, layers, rows }), label);
+        Ok(true)
+    }
+
+    fn fused_norm(&mut self, norm: &fuse::Norm, x: ValueId) -> Result<Norm, DeviceError> {
+        let w = norm.w.map(|w| self.vector(w)).transpose()?;
+        Ok(Norm { kind: NormKind::Rms, eps: norm.eps, width: self.width(x)?, weights: [w, None] })
+    }
+
+    fn lower_gate_up(&mut self, pair: &GateUpActivation) -> Result<bool, DeviceError> {
+        let (Some(gate), Some(up)) = (self.weight(pair.gate.w), self.weight(pair.up.w)) else {
+            return Ok(false);
+        };
+        if self.shape(pair.x).rank() != 2 || self.shape(pair.y).rank() != 2 {
+            return Ok(false);
+        }
+        let Some((first_gate, first_up, tiles)) = paired_tiles(
+            (self.weights.linear(gate), &pair.gate.rows),
+            (self.weights.linear(up), &pair.up.rows),
+        ) else {
+            return Ok(false);
+        };
+        let activations = self.activations(pair.x, &[gate, up])?;
+        let mut half = |weight, first_tile, projection: &Projection| -> Result<Half, DeviceError> {
+            let bias = match projection.bias {
+                Some(bias) => Some(self.part_of_vector(bias, &projection.rows)?),
+                None => None,
+            };
+            Ok(Half { weight, first_tile, first_output: projection.rows.start, bias })
+        };
+        let gate_half = half(gate, first_gate, &pair.gate)?;
+        let up_half = half(up, first_up, &pair.up)?;
+        let out = self.make(pair.y)?;
+        let activation = pair.activation;
+        let op = GateUpOp { activations, gate: gate_half, up: up_half, activation, tiles, out };
+        let label = self.label("gate_up", gate);
+        self.push(Work::GateUp(op), label);
+        Ok(true)
+    }
+
+    fn lower_heads(&mut self, heads: &QkNormRopeCacheWrite) -> Result<bool, DeviceError> {
+        let table = self.rope_table(&heads.rope, heads.positions, heads.frequencies)?;
+        let target = self.target(heads.cache);
+        let mut norm = |norm: &Option<fuse::Norm>, x| match norm {
+            Some(norm) => self.fused_norm(norm, x).map(Some),
+            None => Ok(None),
+        };
+        let (q_norm, k_norm, v_norm) =
+            (norm(&heads.q_norm, heads.q)?, norm(&heads.k_norm, heads.k)?, norm(&heads.v_norm, heads.v)?);
+        let query_heads = self.row_elements(heads.q)? / target.head_dim;
+        let (q, k, v) = (self.source(heads.q)?, self.source(heads.k)?, self.source(heads.v)?);
+        let out = self.make(heads.y)?;
+        let op = HeadsOp {
+            q,
+            k,
+            v,
+            q_norm,
+            k_norm,
+            v_norm,
+            rope: heads.rope,
+            table,
+            target,
+            heads: query_heads,
+            out,
+        };
+        self.push(Work::Heads(op), "qk_norm+rope+cache_write");
+        Ok(true)
+    }
+
+    fn lower_mixture(&mut self, mixture: &RouterExperts) -> Result<bool, DeviceError> {
+        let weights = [mixture.gate, mixture.up, mixture.down].map(|w| self.weight(w));
+        let [Some(gate), Some(up), Some(down)] = weights else { return Ok(false) };
+        if self.shape(mixture.logits).rank() != 2 {
+            return Ok(false);
+        }
+        let chosen = mixture.router.k;
+        let outer = self.shape(mixture.x).outer();
+        let features = self.weights.experts(gate).experts()[0].n();
+        let activations = self.expert_activations(mixture.x, &[gate, up])?;
+        let logits = self.source(mixture.logits)?;
+        let expert_scales = mixture.expert_scales.map(|scales| self.source(scales)).transpose()?;
+        let (_, experts) = self.temporary(outer, chosen);
+        let (_, shares) = self.temporary(outer, chosen);
+        let (_, gates) = self.temporary(outer, chosen * features);
+        let (_, ups) = self.temporary(outer, chosen * features);
+        let out = self.make(mixture.y)?;
+        let width = self.row_elements(mixture.y)?;
+        let (_, downs) = self.temporary(outer, chosen * width);
+        let of_down = || self.weights.experts(down).experts().iter();
+        let hidden = Activations {
+            x: crate::context::Source::Arena(gates),
+            k: features,
+            per_row: chosen,
+            norm: None,
+            int8: of_down().any(PackedLinear::wants_int8),
+            float: of_down().any(PackedLinear::wants_float),
+        };
+        let op = MixtureOp {
+            router: RouterOp { router: mixture.router, logits, experts, weights: shares },
+            scale: mixture.scale,
+            expert_scales,
+            activations,
+            gate,
+            up,
+            down,
+            activation: mixture.activation,
+            gates,
+            ups,
+            downs,
+            hidden,
+            out,
+        };
+        let label = self.label("experts", gate);
+        self.push(Work::Mixture(op), label);
+        Ok(true)
+    }
+}
+
+type Outputs<'a> = (&'a PackedLinear, &'a std::ops::Range<usize>);
+
+/// First tiles and number of tiles of two ranges of outputs whose tiles pair up.
+fn paired_tiles(gate: Outputs<'_>, up: Outputs<'_>) -> Option<(usize, usize, usize)> {
+    let first = |(linear, rows): Outputs<'_>| {
+        // Tiles are in order of their outputs.
+        let (mut low, mut high) = (0, linear.tiles());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if linear.tile_outputs(middle).start < rows.start { low = middle + 1 } else { high = middle }
+        }
+        (low < linear.tiles() && linear.tile_outputs(low).start == rows.start).then_some(low)
+    };
+    let (first_gate, first_up) = (first(gate)?, first(up)?);
+    let mut tiles = 0;
+    loop {
+        let outputs = |(linear, rows): Outputs<'_>, first: usize| {
+            let tile = first + tiles;
+            let outputs = (tile < linear.tiles()).then(|| linear.tile_outputs(tile))?;
+            (outputs.end <= rows.end).then(|| outputs.start - rows.start..outputs.end - rows.start)
+        };
+        let (of_gate, of_up) = (outputs(gate, first_gate)?, outputs(up, first_up)?);
+        if of_gate != of_up {
+            return None;
+        }
+        tiles += 1;
+        if of_gate.end == gate.1.len() {
+            return Some((first_gate, first_up, tiles));
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! From a graph to a table of operations over one arena.
+//!
+//! The graph is scheduled (fusions), every item becomes an operation with its operands' places, and what each
+//! operation reads and writes says how long buffers are needed, hence where they lie. Lowering runs twice: once to
+//! find the lifetimes, once with the offsets that follow from them.
+//!
+//! Beyond the graph's fusions, a norm whose only reader is a linear layer (or a pair of gate and up) is computed
+//! where that layer prepares its activations.
+
+mod fused;
+mod layout;
+mod nodes;
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use brasa_graph::device::{DeviceError, ProgramLimits};
+use brasa_graph::fuse::{Fusion, Pattern};
+use brasa_graph::{
+    DType, Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Sizes, ValueId, ValueKind,
+};
+
+use crate::arena::ELEMENT_BYTES;
+use crate::backend::DEVICE;
+use crate::context::{Slot, Source, WeightView};
+use crate::ops::Work;
+use crate::weights::CpuWeights;
+use layout::{Lifetime, lay_out};
+
+/// Fusions that pay on a CPU, in order of preference.
+pub(crate) const PATTERNS: &[Pattern] = &[
+    Pattern::RouterExperts,
+    Pattern::GateUpActivation,
+    Pattern::QkNormRopeCacheWrite,
+    Pattern::LinearResidual,
+    Pattern::NormLinear,
+];
+
+/// A compiled graph.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub ops: Vec<Entry>,
+    pub arena_elements: usize,
+    /// Where the step's numbers go.
+    pub inputs: Vec<(Input, Slot)>,
+    /// The program's result: dense f32 rows.
+    pub output: Slot,
+}
+
+/// An operation and its name.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub work: Work,
+    /// For people: the operation and its weight.
+    pub label: String,
+}
+
+/// Names a buffer of the arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct BufferId(usize);
+
+/// Compiles `graph`.
+///
+/// # Errors
+///
+/// [`DeviceError::Unsupported`]: an operation on shapes that the device cannot place.
+pub(crate) fn compile(
+    graph: &Graph,
+    weights: &CpuWeights,
+    limits: &ProgramLimits,
+    patterns: &[Pattern],
+) -> Result<Table, DeviceError> {
+    let schedule = Schedule::new(graph, patterns);
+    let first = Lowering::new(graph, weights, &schedule, limits, Vec::new()).lower()?;
+    let (offsets, arena_elements) = lay_out(&first.lifetimes());
+    let second = Lowering::new(graph, weights, &schedule, limits, offsets).lower()?;
+    let inputs = second.inputs.clone();
+    let Some(output) = second.output else {
+        return Err(unsupported(format!("a program with {} outputs", graph.outputs().len())));
+    };
+    Ok(Table { ops: second.ops, arena_elements, inputs, output })
+}
+
+pub(super) fn unsupported(what: impl Into<String>) -> DeviceError {
+    DeviceError::Unsupported { device: DEVICE.into(), what: what.into() }
+}
+
+/// A graph on its way.
+pub(super) struct Lowering<'g> {
+    graph: &'g Graph,
+    weights: &'g CpuWeights,
+    schedule: &'g Schedule,
+    sizes: Sizes,
+    /// Of each buffer; empty in the first pass.
+    offsets: Vec<usize>,
+    buffers: Vec<Lifetime>,
+    /// The buffer of each value that has one.
+    values: Vec<Option<BufferId>>,
+    /// Norms that their only reader computes.
+    folded: HashMap<ValueId, NodeId>,
+    /// Rotation tables: by positions, frequencies and magnitude.
+    tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
+    /// Items that read each value, without views.
+    readers: Vec<Vec<usize>>,
+    inputs: Vec<(Input, Slot)>,
+    output: Option<Slot>,
+    ops: Vec<Entry>,
+}
+
+impl<'g> Lowering<'g> {
+    fn new(
+        graph: &'g Graph,
+        weights: &'g CpuWeights,
+        schedule: &'g Schedule,
+        limits: &ProgramLimits,
+        offsets: Vec<usize>,
+    ) -> Self {
+        let mut readers = vec![Vec::new(); graph.values().len()];
+        for (number, item) in schedule.items().iter().enumerate() {
+            for &node in item.nodes() {
+                for input in &graph.node(node).inputs {
+                    let readers: &mut Vec<usize> = &mut readers[input.0 as usize];
+                    if readers.last() != Some(&number) {
+                        readers.push(number);
+                    }
+                }
+            }
+        }
+        Self {
+            graph,
+            weights,
+            schedule,
+            sizes: Sizes::at_most(limits),
+            offsets,
+            buffers: Vec::new(),
+            values: vec![None; graph.values().len()],
+            folded: HashMap::new(),
+            tables: HashMap::new(),
+            readers,
+            inputs: Vec::new(),
+            output: None,
+            ops: Vec::new(),
+        }
+    }
+
+    fn lower(mut self) -> Result<Self, DeviceError> {
+        for (id, value) in self.graph.values().iter().enumerate() {
+            if let ValueKind::Input(input) = value.kind {
+                let id = ValueId(id as u32);
+                self.make(id)?;
+                let slot = self.slot(id)?;
+                self.inputs.push((input, slot));
+            }
+        }
+        for item in self.schedule.items() {
+            match item {
+                Item::Single(node) => self.lower_node(*node)?,
+                Item::Fused(fused) => {
+                    if !self.lower_fused(fused)? {
+                        for &node in &fused.nodes {
+                            self.lower_node(node)?;
+                        }
+                    }
+                }
+            }
+        }
+        let &[output] = self.graph.outputs() else {
+            return Err(unsupported(format!("a program with {} outputs", self.graph.outputs().len())));
+        };
+        self.lower_output(output)?;
+        Ok(self)
+    }
+
+    /// How long buffers are needed. What the step supplies is there before the first operation.
+    fn lifetimes(&self) -> Vec<Lifetime> {
+        self.buffers.clone()
+    }
+
+    fn node(&self, id: NodeId) -> &'g Node {
+        self.graph.node(id)
+    }
+
+    fn shape(&self, value: ValueId) -> &'g Shape {
+        &self.graph.value(value).shape
+    }
+
+    /// Elements along the innermost axis.
+    fn width(&self, value: ValueId) -> Result<usize, DeviceError> {
+        self.shape(value).width().ok_or_else(|| self.odd(value))
+    }
+
+    /// Elements of a row, all inner axes together.
+    fn row_elements(&self, value: ValueId) -> Result<usize, DeviceError> {
+        self.shape(value).row_elements().ok_or_else(|| self.odd(value))
+    }
+
+    fn odd(&self, value: ValueId) -> DeviceError {
+        unsupported(format!("an operand {} here", self.graph.value(value)))
+    }
+
+    /// A buffer of `elements` that the next operation is the first to need.
+    fn buffer(&mut self, elements: usize) -> BufferId {
+        let now = self.ops.len();
+        self.buffers.push(Lifetime { first: now, last: now, elements });
+        BufferId(self.buffers.len() - 1)
+    }
+
+    fn offset(&self, buffer: BufferId) -> usize {
+        self.offsets.get(buffer.0).copied().unwrap_or(0)
+    }
+
+    /// Notes that the next operation needs a buffer.
+    fn need(&mut self, buffer: BufferId) {
+        self.buffers[buffer.0].last = self.ops.len();
+    }
+
+    /// A dense temporary `[outer, width]`, written by the next operation.
+    fn temporary(&mut self, outer: Dim, width: usize) -> (BufferId, Slot) {
+        let buffer = self.buffer(outer.resolve(&self.sizes).saturating_mul(width));
+        let width = Dim::from(width);
+        (buffer, Slot { offset: self.offset(buffer), stride: width, width, outer })
+    }
+
+    /// Makes room for a value that the next operation makes; returns where it goes.
+    fn make(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
+        let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
+        let buffer = self.buffer(elements);
+        self.values[value.0 as usize] = Some(buffer);
+        self.slot(value)
+    }
+
+    /// Where a value of the arena is; the next operation needs it.
+    fn slot(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
+        match self.source(value)? {
+            Source::Arena(slot) => Ok(slot),
+            Source::Weight(_) => Err(self.odd(value)),
+        }
+    }
+
+    /// Where a value is; the next operation needs it.
+    fn source(&mut self, value: ValueId) -> Result<Source, DeviceError> {
+        let view = self.graph.view(value);
+        if let ValueKind::Weight(weight) = self.graph.value(view.root).kind {
+            let (offset, stride) = (view.elements.start, view.row_stride);
+            return Ok(Source::Weight(WeightView {
+                weight: weight.0 as usize,
+                offset,
+                stride,
+                width: view.elements.len(),
+            }));
+        }
+        let Some(buffer) = self.values[view.root.0 as usize] else {
+            return Err(unsupported(format!("{value} before it is made")));
+        };
+        self.need(buffer);
+        let offset = self.offset(buffer);
+        let outer = self.shape(value).outer();
+        if view.root == value {
+            let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
+            return Ok(Source::Arena(Slot { offset, stride: width, width, outer }));
+        }
+        let offset = offset + view.elements.start;
+        Ok(Source::Arena(Slot {
+            offset,
+            stride: view.row_stride.into(),
+            width: view.elements.len().into(),
+            outer,
+        }))
+    }
+
+    /// A vector of constant length as one row.
+    fn vector(&mut self, value: ValueId) -> Result<Source, DeviceError> {
+        let len = self.shape(value).outer().constant().ok_or_else(|| self.odd(value))?;
+        Ok(match self.source(value)? {
+            Source::Weight(view) if view.stride == 1 => {
+                Source::Weight(WeightView { stride: len, width: len, ..view })
+            }
+            Source::Arena(slot) if slot.stride == Dim::from(1) => {
+                Source::Arena(Slot { stride: len.into(), width: len.into(), outer: 1.into(), ..slot })
+            }
+            _ => return Err(self.odd(value)),
+        })
+    }
+
+    /// A part of a vector as one row.
+    fn part_of_vector(&mut self, value: ValueId, range: &Range<usize>) -> Result<Source, DeviceError> {
+        Ok(match self.vector(value)? {
+            Source::Weight(view) => {
+                Source::Weight(WeightView { offset: view.offset + range.start, width: range.len(), ..view })
+            }
+            Source::Arena(slot) => {
+                Source::Arena(Slot { offset: slot.offset + range.start, width: range.len().into(), ..slot })
+            }
+        })
+    }
+
+    /// A value whose rows follow each other without gaps: itself or a copy.
+    fn dense(&mut self, value: ValueId) -> Result<Source, DeviceError> {
+        let source = self.source(value)?;
+        let (stride, width) = match source {
+            Source::Arena(slot) => (slot.stride, slot.width),
+            Source::Weight(view) => (view.stride.into(), view.width.into()),
+        };
+        if stride == width {
+            return Ok(source);
+        }
+        let elements = self.shape(value).resolve(&self.sizes).into_iter().product();
+        let buffer = self.buffer(elements);
+        let out =
+            Slot { offset: self.offset(buffer), stride: width, width, outer: self.shape(value).outer() };
+        self.push(Work::Copy(crate::ops::arrange::CopyOp { x: source, out }), "copy");
+        self.need(buffer);
+        Ok(Source::Arena(out))
+    }
+
+    /// Appends an operation.
+    fn push(&mut self, work: Work, label: impl Into<String>) {
+        self.ops.push(Entry { work, label: label.into() });
+    }
+
+    /// The number of a weight.
+    fn weight(&self, value: ValueId) -> Option<usize> {
+        match self.graph.value(value).kind {
+            ValueKind::Weight(weight) => Some(weight.0 as usize),
+            _ => None,
+        }
+    }
+
+    /// `operation weight`.
+    fn label(&self, operation: &str, weight: usize) -> String {
+        format!("{operation} {}", self.graph.weights()[weight].name)
+    }
+
+    /// The program's result as dense f32 rows, needed to the end.
+    fn lower_output(&mut self, value: ValueId) -> Result<(), DeviceError> {
+        let is_float = self.graph.value(value).dtype != DType::U32;
+        let source = if is_float { self.dense(value)? } else { self.source(value)? };
+        let slot = match source {
+            Source::Arena(slot) if is_float => slot,
+            x => {
+                let outer = self.shape(value).outer();
+                let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
+                let elements = self.shape(value).resolve(&self.sizes).into_iter().product();
+                let buffer = self.buffer(elements);
+                let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
+                let from = self.graph.value(value).dtype;
+                let cast = crate::ops::arrange::CastOp { from, to: DType::F32, x, out };
+                self.push(Work::Cast(cast), "cast");
+                self.need(buffer);
+                out
+            }
+        };
+        self.output = Some(slot);
+        Ok(())
+    }
+}
+
+/// All inner axes together; `None` where more than one is symbolic.
+fn width_of(shape: &Shape) -> Option<Dim> {
+    shape.0.iter().skip(1).try_fold(Dim::from(1), |width, dim| {
+        let symbol = match (width.symbol, dim.symbol) {
+            (Some(_), Some(_)) => return None,
+            (one, other) => one.or(other),
+        };
+        Some(Dim { factor: width.factor * dim.factor, symbol })
+    })
+}
+
+/// True where a fused item (or a linear node) computes the norm of its operand `x` itself.
+fn takes_norm(graph: &Graph, item: &Item, x: ValueId) -> bool {
+    match item {
+        Item::Single(node) => {
+            let node = graph.node(*node);
+            matches!(node.op, Op::Linear(_))
+                && node.inputs[0] == x
+                && matches!(graph.value(node.inputs[1]).kind, ValueKind::Weight(_))
+        }
+        Item::Fused(fused) => match &fused.fusion {
+            Fusion::LinearResidual(sum) => sum.x == x && sum.residual != x,
+            Fusion::GateUpActivation(pair) => pair.x == x,
+            _ => false,
+        },
+    }
+}
+
+/// Bytes of an arena.
+pub(crate) fn arena_bytes(elements: usize) -> u64 {
+    (elements as u64).saturating_mul(ELEMENT_BYTES as u64)
+}

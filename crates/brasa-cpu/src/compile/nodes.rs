@@ -1,0 +1,432 @@
+//! Lowering of single nodes.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::op::{
+    Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, Mask, RmsNorm, Rope, RouterTopK,
+};
+use brasa_graph::{CacheId, Dim, NodeId, Op, Shape, ValueId};
+
+use super::{Lowering, takes_norm, unsupported};
+use crate::attention::{CacheAttention, Scoring, StepAttention};
+use crate::context::{Slot, Source};
+use crate::linear::{ExpertInput, PackedLinear};
+use crate::ops::Work;
+use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
+use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
+use crate::ops::experts::{ExpertLinearOp, RouterOp};
+use crate::ops::heads::{CacheWriteOp, Target};
+use crate::ops::linear::{Layer, LinearOp};
+use crate::ops::lookup::{EmbedOp, GatherOp, SelectRowsOp};
+use crate::ops::matmul::{LinearTransposedOp, MatmulOp};
+use crate::ops::norm::{Norm, NormKind, NormOp};
+use crate::ops::prepare::Activations;
+use crate::ops::reduce::{ArgmaxOp, CrossEntropyOp, ReduceOp, SoftmaxOp};
+use crate::ops::rope::{RopeOp, RopeTable};
+use crate::ops::sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};
+
+impl Lowering<'_> {
+    /// Appends what a node does; nothing for a view or a norm that its reader computes.
+    pub(super) fn lower_node(&mut self, id: NodeId) -> Result<(), DeviceError> {
+        let node = self.node(id);
+        let name = node.op.name();
+        let (inputs, outputs) = (&node.inputs, &node.outputs);
+        // Each arm finds its operands' places, makes room for its results, and is then appended as one operation.
+        let work = match (&node.op, &inputs[..], &outputs[..]) {
+            (Op::Slice(_) | Op::Reshape(_), ..) => return Ok(()),
+            (Op::RmsNorm(_), _, &[y]) if self.folds(y) => {
+                self.folded.insert(y, id);
+                return Ok(());
+            }
+            (Op::RmsNorm(_) | Op::LayerNorm(_), &[x, ..], &[y]) => {
+                let norm = self.norm(id)?;
+                Work::Norm(NormOp { norm, x: self.source(x)?, out: self.make(y)? })
+            }
+            (Op::Linear(_), &[x, w], &[y]) => return self.lower_linear(x, w, y),
+            (Op::LinearTransposed(_), &[y, w], &[x]) => {
+                let w = self.weight(w).ok_or_else(|| self.odd(w))?;
+                let (n, k) = (self.width(y)?, self.width(x)?);
+                let y = self.source(y)?;
+                Work::LinearTransposed(LinearTransposedOp { y, w, n, k, out: self.make(x)? })
+            }
+            (Op::ExpertLinear(ExpertLinear), &[x, experts, w], &[y]) => {
+                let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
+                let own = self.shape(x).rank() == 3;
+                let input = if own { ExpertInput::Own } else { ExpertInput::Shared };
+                let activations = self.expert_activations(x, &[weight])?;
+                let chosen = self.width(experts)?;
+                let experts = self.slot(experts)?;
+                let out = self.make(y)?;
+                let op = ExpertLinearOp { activations, experts, weight, chosen, input, out };
+                let label = self.label(name, weight);
+                self.push(Work::ExpertLinear(op), label);
+                return Ok(());
+            }
+            (Op::RouterTopK(router), &[logits], &[experts, weights]) => {
+                let logits = self.source(logits)?;
+                Work::Router(self.router(*router, logits, experts, weights)?)
+            }
+            (Op::Embed(_), &[ids, table], &[y]) => {
+                let ids = self.slot(ids)?;
+                if let Some(table) = self.weight(table) {
+                    Work::Embed(EmbedOp { ids, table, out: self.make(y)? })
+                } else {
+                    let x = self.source(table)?;
+                    Work::SelectRows(SelectRowsOp { x, rows: ids, out: self.make(y)? })
+                }
+            }
+            (Op::Gather(_), &[table, indices], &[y]) => {
+                let (table, indices) = (self.source(table)?, self.slot(indices)?);
+                Work::Gather(GatherOp { table, indices, out: self.make(y)? })
+            }
+            (Op::SelectRows(_), &[x, rows], &[y]) => {
+                let (x, rows) = (self.source(x)?, self.slot(rows)?);
+                Work::SelectRows(SelectRowsOp { x, rows, out: self.make(y)? })
+            }
+            (Op::Matmul(op), &[a, b], &[c]) => {
+                let (a, b) = (self.source(a)?, self.source(b)?);
+                let (transpose_a, transpose_b) = (op.transpose_a, op.transpose_b);
+                Work::Matmul(MatmulOp { transpose_a, transpose_b, a, b, out: self.make(c)? })
+            }
+            (&Op::Unary(function), &[x], &[y]) => {
+                Work::Unary(UnaryOp { function, x: self.source(x)?, out: self.make(y)? })
+            }
+            (&Op::Binary(function), &[a, b], &[y]) => Work::Binary(self.binary(function, a, b, y)?),
+            (Op::Where(_), &[condition, a, b], &[y]) => {
+                let [condition, a, b] = self.sources([condition, a, b])?;
+                Work::Where(WhereOp { condition, a, b, out: self.make(y)? })
+            }
+            (&Op::Rope(rope), &[x, positions, frequencies], &[y]) => {
+                let table = self.rope_table(&rope, positions, frequencies)?;
+                let head_dim = self.width(x)?;
+                Work::Rope(RopeOp { rope, head_dim, x: self.source(x)?, table, out: self.make(y)? })
+            }
+            (&Op::CacheWrite(CacheWrite { cache }), &[k, v], []) => {
+                let target = self.target(cache);
+                let [k, v] = self.sources([k, v])?;
+                Work::CacheWrite(CacheWriteOp { k, v, target })
+            }
+            (Op::Attention(attention), operands, &[y]) => self.attention(*attention, operands, y)?,
+            (Op::Softmax(_), &[x], &[y]) => {
+                let width = self.width(x)?;
+                Work::Softmax(SoftmaxOp { width, x: self.source(x)?, out: self.make(y)? })
+            }
+            (Op::Reduce(reduce), &[x], &[y]) => {
+                let dims = self.dims(x)?;
+                let (function, axis) = (reduce.function, reduce.axis);
+                let x = self.source(x)?;
+                Work::Reduce(ReduceOp { function, axis, dims, x, out: self.make(y)? })
+            }
+            (Op::Argmax(_), &[x], &[y]) => Work::Argmax(ArgmaxOp { x: self.source(x)?, out: self.make(y)? }),
+            (Op::CrossEntropy(_), &[x, targets], &[y]) => {
+                let (x, targets) = (self.source(x)?, self.slot(targets)?);
+                Work::CrossEntropy(CrossEntropyOp { x, targets, out: self.make(y)? })
+            }
+            (Op::Concat(concat), &[a, b], &[y]) => {
+                let [a_dims, b_dims, out_dims] = [self.dims(a)?, self.dims(b)?, self.dims(y)?];
+                let [a, b] = self.sources([a, b])?;
+                let (axis, out) = (concat.axis, self.make(y)?);
+                Work::Concat(ConcatOp { axis, a, a_dims, b, b_dims, out_dims, out })
+            }
+            (Op::Transpose(transpose), &[x], &[y]) => {
+                let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);
+                let mut axes = [0; MAX_RANK];
+                axes[..transpose.axes.len()].copy_from_slice(&transpose.axes);
+                let x = self.source(x)?;
+                Work::Transpose(TransposeOp { axes, dims, x, out_dims, out: self.make(y)? })
+            }
+            (Op::Broadcast(_), &[x], &[y]) => {
+                let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);
+                let x = self.source(x)?;
+                Work::Broadcast(BroadcastOp { dims, x, out_dims, out: self.make(y)? })
+            }
+            (Op::Cast(cast), &[x], &[y]) => {
+                let from = self.graph.value(x).dtype;
+                Work::Cast(CastOp { from, to: cast.dtype, x: self.source(x)?, out: self.make(y)? })
+            }
+            (Op::IndexAdd(_), &[base, indices, x], &[y]) => {
+                let [base, x] = self.sources([base, x])?;
+                let indices = self.slot(indices)?;
+                Work::IndexAdd(IndexAddOp { base, indices, x, out: self.make(y)? })
+            }
+            (Op::Conv1d(conv), &[x, w, b], &[y]) => {
+                let taps = self.width(w)?;
+                let factor = self.rows_factor(x)?;
+                let [x, w] = self.sources([x, w])?;
+                let b = self.vector(b)?;
+                let (stride, padding, out) = (conv.stride, conv.padding, self.make(y)?);
+                Work::Conv1d(Conv1dOp { stride, padding, taps, factor, x, w, b, out })
+            }
+            (Op::MeanPool(_), &[x], &[y]) => {
+                let factor = self.rows_factor(x)?;
+                Work::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.make(y)? })
+            }
+            (op, inputs, outputs) => {
+                return Err(unsupported(format!(
+                    "{} with {} operands and {} results",
+                    op.name(),
+                    inputs.len(),
+                    outputs.len()
+                )));
+            }
+        };
+        self.push(work, name);
+        Ok(())
+    }
+
+    fn sources<const N: usize>(&mut self, values: [ValueId; N]) -> Result<[Source; N], DeviceError> {
+        let mut sources = Vec::with_capacity(N);
+        for value in values {
+            sources.push(self.source(value)?);
+        }
+        Ok(std::array::from_fn(|i| sources[i]))
+    }
+
+    fn dims(&self, value: ValueId) -> Result<Dims, DeviceError> {
+        Dims::of(self.shape(value)).ok_or_else(|| self.odd(value))
+    }
+
+    /// Rows of a value per row of the step.
+    fn rows_factor(&self, value: ValueId) -> Result<usize, DeviceError> {
+        let outer = self.shape(value).outer();
+        if outer.symbol == Dim::ROWS.symbol { Ok(outer.factor) } else { Err(self.odd(value)) }
+    }
+
+    /// True where a norm's only reader computes it.
+    fn folds(&self, y: ValueId) -> bool {
+        let &[reader] = &self.readers[y.0 as usize][..] else { return false };
+        self.shape(y).rank() == 2
+            && !self.graph.outputs().contains(&y)
+            && takes_norm(self.graph, &self.schedule.items()[reader], y)
+    }
+
+    /// The norm that a node computes.
+    pub(super) fn norm(&mut self, id: NodeId) -> Result<Norm, DeviceError> {
+        let node = self.node(id);
+        let (kind, eps) = match node.op {
+            Op::RmsNorm(RmsNorm { eps }) => (NormKind::Rms, eps),
+            Op::LayerNorm(LayerNorm { eps }) => (NormKind::Layer, eps),
+            _ => return Err(unsupported(format!("{} as a norm", node.op.name()))),
+        };
+        let width = self.width(node.inputs[0])?;
+        let mut weights = [None; 2];
+        for (weight, &value) in weights.iter_mut().zip(&node.inputs[1..]) {
+            *weight = Some(self.vector(value)?);
+        }
+        Ok(Norm { kind, eps, width, weights })
+    }
+
+    /// How the operand of linear layers is prepared: normed where its norm was left to them.
+    pub(super) fn activations(&mut self, x: ValueId, weights: &[usize]) -> Result<Activations, DeviceError> {
+        let (x, norm) = match self.folded.get(&x).copied() {
+            Some(id) => (self.node(id).inputs[0], Some(self.norm(id)?)),
+            None => (x, None),
+        };
+        let (k, elements) = (self.width(x)?, self.row_elements(x)?);
+        let x = if elements == k { self.source(x)? } else { self.dense(x)? };
+        let linears = || weights.iter().map(|&weight| self.weights.linear(weight));
+        Ok(Activations {
+            x,
+            k,
+            per_row: elements / k.max(1),
+            norm,
+            int8: linears().any(PackedLinear::wants_int8),
+            float: linears().any(PackedLinear::wants_float),
+        })
+    }
+
+    /// The same for experts.
+    pub(super) fn expert_activations(
+        &mut self,
+        x: ValueId,
+        weights: &[usize],
+    ) -> Result<Activations, DeviceError> {
+        let (k, elements) = (self.width(x)?, self.row_elements(x)?);
+        let x = if elements == k { self.source(x)? } else { self.dense(x)? };
+        let experts = || weights.iter().flat_map(|&weight| self.weights.experts(weight).experts());
+        Ok(Activations {
+            x,
+            k,
+            per_row: elements / k.max(1),
+            norm: None,
+            int8: experts().any(PackedLinear::wants_int8),
+            float: experts().any(PackedLinear::wants_float),
+        })
+    }
+
+    fn lower_linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
+        let Some(weight) = self.weight(w) else {
+            // A matrix that was computed.
+            let [a, b] = self.sources([x, w])?;
+            if self.shape(x).rank() != 2 {
+                return Err(self.odd(x));
+            }
+            let op = MatmulOp { transpose_a: false, transpose_b: true, a, b, out: self.make(y)? };
+            self.push(Work::Matmul(op), "linear");
+            return Ok(());
+        };
+        let rows = self.row_slot(x);
+        let activations = self.activations(x, &[weight])?;
+        let layer = Layer { weight, bias: None, residual: None, out: self.make(y)? };
+        let label = self.label("linear", weight);
+        self.push(Work::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
+        Ok(())
+    }
+
+    /// Something with as many rows as a value, for their number.
+    pub(super) fn row_slot(&self, value: ValueId) -> Slot {
+        let outer = self.shape(value).outer();
+        Slot { offset: 0, stride: 0.into(), width: 0.into(), outer }
+    }
+
+    pub(super) fn router(
+        &mut self,
+        router: RouterTopK,
+        logits: Source,
+        experts: ValueId,
+        weights: ValueId,
+    ) -> Result<RouterOp, DeviceError> {
+        Ok(RouterOp { router, logits, experts: self.make(experts)?, weights: self.make(weights)? })
+    }
+
+    /// The table of a rotation, made where it is first needed.
+    pub(super) fn rope_table(
+        &mut self,
+        rope: &Rope,
+        positions: ValueId,
+        frequencies: ValueId,
+    ) -> Result<Slot, DeviceError> {
+        let key = (positions, frequencies, rope.magnitude.to_bits());
+        if let Some(&(buffer, slot)) = self.tables.get(&key) {
+            self.need(buffer);
+            return Ok(slot);
+        }
+        let outer = self.shape(positions).outer();
+        let (positions, frequencies) = (self.slot(positions)?, self.vector(frequencies)?);
+        let (buffer, out) = self.temporary(outer, rope.rotary_dim);
+        let table = RopeTable { positions, frequencies, magnitude: rope.magnitude, out };
+        self.push(Work::RopeTable(table), "rope_table");
+        self.need(buffer);
+        self.tables.insert(key, (buffer, out));
+        Ok(out)
+    }
+
+    pub(super) fn target(&self, cache: CacheId) -> Target {
+        let (group, place) = self.graph.cache_place(cache);
+        let spec = self.graph.cache(cache);
+        Target { group: group.0 as usize, place, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
+    }
+
+    fn attention(
+        &mut self,
+        attention: Attention,
+        operands: &[ValueId],
+        y: ValueId,
+    ) -> Result<Work, DeviceError> {
+        let Attention { source, scale, window, softcap } = attention;
+        let scoring = Scoring { scale, softcap };
+        let q = operands[0];
+        let (head_dim, elements) = (self.width(q)?, self.row_elements(q)?);
+        let heads = elements / head_dim;
+        let q = self.slot(q)?;
+        Ok(match (source, operands) {
+            (KvSource::Cache(cache), _) => {
+                let Target { group, place, kv_heads, .. } = self.target(cache);
+                let out = self.make(y)?;
+                Work::CacheAttention(CacheAttention {
+                    q,
+                    out,
+                    group,
+                    place,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    window,
+                    scoring,
+                })
+            }
+            (KvSource::Step(mask), &[_, k, v]) => {
+                let kv_heads = self.row_elements(k)? / head_dim;
+                let (k, v) = (self.slot(k)?, self.slot(v)?);
+                let (causal, out) = (mask == Mask::Causal, self.make(y)?);
+                Work::StepAttention(StepAttention {
+                    q,
+                    k,
+                    v,
+                    out,
+                    heads,
+                    kv_heads,
+                    head_dim,
+                    window,
+                    causal,
+                    scoring,
+                })
+            }
+            (KvSource::Step(_), _) => return Err(unsupported("attention to the step without keys")),
+        })
+    }
+
+    fn binary(
+        &mut self,
+        function: Binary,
+        a: ValueId,
+        b: ValueId,
+        y: ValueId,
+    ) -> Result<BinaryOp, DeviceError> {
+        let (a_shape, b_shape) = (self.shape(a).clone(), self.shape(b).clone());
+        let a_source = self.source(a)?;
+        let same_rank = a_shape.rank() == b_shape.rank();
+        let rows = same_rank && a_shape.outer() == b_shape.outer();
+        // What of `b` meets one row of `a`: its row, or all of it.
+        let inner = |shape: &Shape| shape.0[1.min(shape.rank())..].to_vec();
+        let met = if same_rank { inner(&b_shape) } else { b_shape.0.clone() };
+        let b_source = if same_rank { self.source(b)? } else { self.as_row(b)? };
+        let columns = if met == inner(&a_shape) {
+            Columns::Same
+        } else if met.iter().all(|&dim| dim == Dim::from(1)) {
+            Columns::One
+        } else {
+            let constant = |dims: &[Dim]| dims.iter().map(|dim| dim.constant()).collect::<Option<Vec<_>>>();
+            let (Some(large), Some(small)) = (constant(&inner(&a_shape)), constant(&met)) else {
+                return Err(self.odd(b));
+            };
+            Columns::Listed(spread(&large, &small))
+        };
+        let out = self.make(y)?;
+        Ok(BinaryOp { function, a: a_source, b: b_source, spread: Spread { rows, columns }, out })
+    }
+
+    /// All of a dense value as one row.
+    fn as_row(&mut self, value: ValueId) -> Result<Source, DeviceError> {
+        let elements: Option<usize> = self.shape(value).0.iter().map(|dim| dim.constant()).product();
+        let elements = elements.ok_or_else(|| self.odd(value))?;
+        let whole: Dim = elements.into();
+        Ok(match self.source(value)? {
+            Source::Weight(view) if view.stride == view.width => {
+                Source::Weight(crate::context::WeightView { stride: elements, width: elements, ..view })
+            }
+            Source::Arena(slot) if slot.stride == slot.width => {
+                Source::Arena(Slot { stride: whole, width: whole, outer: 1.into(), ..slot })
+            }
+            _ => return Err(self.odd(value)),
+        })
+    }
+}
+
+/// For each place in a row of shape `large`, the place in `small` that meets it.
+fn spread(large: &[usize], small: &[usize]) -> Box<[u32]> {
+    let missing = large.len() - small.len();
+    (0..large.iter().product::<usize>())
+        .map(|mut place| {
+            let (mut found, mut step) = (0, 1);
+            for (axis, &len) in large.iter().enumerate().rev() {
+                let index = place % len;
+                place /= len;
+                if let Some(&own) = axis.checked_sub(missing).and_then(|axis| small.get(axis)) {
+                    found += if own == 1 { 0 } else { index * step };
+                    step *= own;
+                }
+            }
+            found as u32
+        })
+        .collect()
+}

@@ -1,0 +1,33 @@
+//! A step's own mistakes that show only while it runs: numbers outside the table they index.
+
+use std::sync::{Mutex, PoisonError};
+
+use brasa_graph::device::DeviceError;
+
+/// The first mistake of a run, if any.
+#[derive(Debug, Default)]
+pub(crate) struct Fault(Mutex<Option<String>>);
+
+impl Fault {
+    /// `number` as an index below `limit`; otherwise remembers the mistake and gives 0, so that the run may end.
+    pub(crate) fn index(&self, number: u32, limit: usize) -> usize {
+        if (number as usize) < limit {
+            return number as usize;
+        }
+        self.report(|| format!("a computed number is {number}, expected below {limit}"));
+        0
+    }
+
+    /// Remembers a mistake.
+    pub(crate) fn report(&self, what: impl FnOnce() -> String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(what);
+    }
+
+    /// The mistake as an error; forgets it.
+    pub(crate) fn take(&self) -> Result<(), DeviceError> {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            None => Ok(()),
+            Some(what) => Err(DeviceError::BadStep { what }),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Where keys and values lie within a page.
+//!
+//! A page of a group holds, for each of its caches and KV heads, a **key tile** and a **value tile** of 256
+//! positions. Both are laid out for how attention reads them, once per step and in order:
+//!
+//! - keys in blocks of 16 positions; a block is `[E][16]`: a vector holds one element of 16 positions, so that
+//!   scores of 16 positions grow without horizontal sums;
+//! - values `[256][E]`, E rounded up to 16: a vector holds 16 elements of one position.
+//!
+//! Q8 keeps a scale (f16) per 32 elements: key blocks end with `[⌈E/32⌉][16]` scales, value tiles with
+//! `[256][⌈E/32⌉]`.
+
+use brasa_graph::device::KvType;
+use brasa_graph::step::PAGE_POSITIONS;
+
+use crate::simd::LANES;
+
+/// Elements that share a scale.
+pub(crate) const SCALE_ELEMENTS: usize = 32;
+/// Key blocks of a page.
+pub(crate) const BLOCKS: usize = PAGE_POSITIONS / LANES;
+
+/// The layout of the tiles of one cache group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TileLayout {
+    pub dtype: KvType,
+    /// E.
+    pub head_dim: usize,
+}
+
+impl TileLayout {
+    /// Bytes of an element, scales aside.
+    pub(crate) const fn element_bytes(self) -> usize {
+        match self.dtype {
+            KvType::F32 => 4,
+            KvType::F16 | KvType::BF16 => 2,
+            KvType::Q8 => 1,
+        }
+    }
+
+    /// Scales of a position.
+    pub(crate) const fn scales(self) -> usize {
+        match self.dtype {
+            KvType::Q8 => self.head_dim.div_ceil(SCALE_ELEMENTS),
+            _ => 0,
+        }
+    }
+
+    /// E rounded up to whole vectors: the stride of values.
+    pub(crate) const fn value_width(self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
+    /// Bytes of a block of 16 positions of keys.
+    pub(crate) const fn key_block_bytes(self) -> usize {
+        LANES * (self.head_dim * self.element_bytes() + self.scales() * 2)
+    }
+
+    /// Bytes of the keys of a page.
+    pub(crate) const fn key_tile_bytes(self) -> usize {
+        (BLOCKS * self.key_block_bytes()).next_multiple_of(64)
+    }
+
+    /// Bytes before the scales of the values of a page.
+    pub(crate) const fn value_scales_bytes(self) -> usize {
+        PAGE_POSITIONS * self.value_width() * self.element_bytes()
+    }
+
+    /// Bytes of the values of a page.
+    pub(crate) const fn value_tile_bytes(self) -> usize {
+        (self.value_scales_bytes() + PAGE_POSITIONS * self.scales() * 2).next_multiple_of(64)
+    }
+
+    /// Bytes of both tiles of a head.
+    pub(crate) const fn head_bytes(self) -> usize {
+        self.key_tile_bytes() + self.value_tile_bytes()
+    }
+}

@@ -1,0 +1,209 @@
+//! Pages of keys and values.
+//!
+//! Every page is one allocation, so that growing moves nothing and an untouched page costs nothing. Who owns which
+//! page is the engine's business; within a step, rows write disjoint slots (checked before the step begins)
+//! and attention reads after a barrier.
+#![expect(unsafe_code, reason = "hands pages to threads that write disjoint slots")]
+
+pub(crate) mod layout;
+mod read;
+mod write;
+
+pub(crate) use read::CacheReader;
+
+use std::any::Any;
+
+use brasa_graph::GroupId;
+use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec};
+use brasa_graph::step::PageId;
+
+use crate::memory::{Element, Memory};
+use crate::simd::LANES;
+use layout::TileLayout;
+
+/// Pages of keys and values in this machine's memory.
+#[derive(Debug)]
+pub struct CpuKvPool {
+    spec: KvPoolSpec,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    layout: TileLayout,
+    /// KV heads.
+    heads: usize,
+    page_bytes: usize,
+    pages: Vec<Memory>,
+}
+
+impl CpuKvPool {
+    pub(crate) fn new(spec: KvPoolSpec) -> Self {
+        let groups = spec
+            .groups
+            .iter()
+            .map(|group| {
+                let layout = TileLayout { dtype: spec.dtype, head_dim: group.spec.head_dim };
+                let heads = group.spec.kv_heads;
+                let page_bytes = group.caches.len() * heads * layout.head_bytes();
+                Group { layout, heads, page_bytes, pages: Vec::new() }
+            })
+            .collect();
+        Self { spec, groups }
+    }
+
+    /// Shares the pages with the threads of one run.
+    pub(crate) fn share(&mut self) -> SharedKv<'_> {
+        SharedKv { groups: &self.groups }
+    }
+}
+
+impl KvPool for CpuKvPool {
+    fn spec(&self) -> &KvPoolSpec {
+        &self.spec
+    }
+
+    fn capacity(&self, group: GroupId) -> usize {
+        self.groups.get(group.0 as usize).map_or(0, |group| group.pages.len())
+    }
+
+    fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
+        let Some(group) = self.groups.get_mut(group.0 as usize) else {
+            return Err(DeviceError::BadStep {
+                what: format!("cache group {} of a pool with {}", group.0, self.spec.groups.len()),
+            });
+        };
+        let before = group.pages.len();
+        let more = pages.saturating_sub(before);
+        let refused = || DeviceError::OutOfMemory {
+            bytes: (more as u64).saturating_mul(group.page_bytes as u64),
+            what: format!("{more} KV pages"),
+        };
+        if group.pages.try_reserve(more).is_err() {
+            return Err(refused());
+        }
+        for _ in 0..more {
+            let Some(page) = Memory::zeroed(group.page_bytes) else {
+                let error = refused();
+                group.pages.truncate(before);
+                return Err(error);
+            };
+            group.pages.push(page);
+        }
+        Ok(())
+    }
+
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) {
+        let pages = &mut self.groups[group.0 as usize].pages;
+        let (from, to) = (from.index(), to.index());
+        if from == to {
+            return;
+        }
+        let [from, to] = pages
+            .get_disjoint_mut([from, to])
+            .unwrap_or_else(|_| panic!("pages {from} and {to} of group {} do not exist", group.0));
+        to.all_mut::<u8>().copy_from_slice(from.all_mut::<u8>());
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.groups.iter().map(|group| (group.page_bytes * group.pages.len()) as u64).sum()
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// A pool during a run; nobody else holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedKv<'a> {
+    groups: &'a [Group],
+}
+
+/// Where the pages of one cache are, and how they are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheView<'a> {
+    pub layout: TileLayout,
+    pages: &'a [Memory],
+    /// Bytes of a page before this cache.
+    offset: usize,
+    heads: usize,
+}
+
+impl<'a> SharedKv<'a> {
+    /// Cache number `place` of group `group`.
+    pub(crate) fn cache(self, group: usize, place: usize) -> CacheView<'a> {
+        let group = &self.groups[group];
+        CacheView {
+            layout: group.layout,
+            pages: &group.pages,
+            offset: place * group.heads * group.layout.head_bytes(),
+            heads: group.heads,
+        }
+    }
+
+    /// Bytes of one position of a cache of group `group`, keys and values.
+    pub(crate) fn position_bytes(self, group: usize) -> usize {
+        let group = &self.groups[group];
+        group.heads * group.layout.head_bytes() / brasa_graph::step::PAGE_POSITIONS
+    }
+}
+
+impl<'a> CacheView<'a> {
+    /// `len` elements of the tiles of `head` in `page`, beginning `offset_bytes` after their start.
+    ///
+    /// # Safety
+    ///
+    /// No thread writes them while the result lives.
+    pub(crate) unsafe fn get<T: Element>(
+        &self,
+        page: u32,
+        head: usize,
+        offset_bytes: usize,
+        len: usize,
+    ) -> &'a [T] {
+        let start = self.start::<T>(head, offset_bytes, len);
+        // SAFETY: not written meanwhile by the caller's promise.
+        unsafe { self.pages[page as usize].get(start..start + len) }
+    }
+
+    /// As [`get`](Self::get), for writing.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes them while the result lives.
+    unsafe fn get_mut<T: Element>(
+        &self,
+        page: u32,
+        head: usize,
+        offset_bytes: usize,
+        len: usize,
+    ) -> &'a mut [T] {
+        let start = self.start::<T>(head, offset_bytes, len);
+        // SAFETY: exclusive by the caller's promise.
+        unsafe { self.pages[page as usize].get_mut(start..start + len) }
+    }
+
+    /// Writes `elements` 16 places apart: one position of a key block.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes those places meanwhile.
+    unsafe fn scatter<T: Element>(&self, page: u32, head: usize, offset_bytes: usize, elements: &[T]) {
+        let start = self.start::<T>(head, offset_bytes, (elements.len() - 1) * LANES + 1);
+        // SAFETY: exclusive by the caller's promise.
+        unsafe { self.pages[page as usize].scatter(start, LANES, elements) };
+    }
+
+    fn start<T>(&self, head: usize, offset_bytes: usize, len: usize) -> usize {
+        let bytes = offset_bytes + len * size_of::<T>();
+        assert!(
+            head < self.heads
+                && bytes <= self.layout.head_bytes()
+                && offset_bytes.is_multiple_of(size_of::<T>()),
+            "{bytes} bytes of head {head} of {:?}",
+            self.layout
+        );
+        (self.offset + head * self.layout.head_bytes() + offset_bytes) / size_of::<T>()
+    }
+}

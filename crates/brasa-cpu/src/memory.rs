@@ -1,0 +1,113 @@
+//! Zeroed, aligned memory that several threads may fill in disjoint parts.
+#![expect(unsafe_code, reason = "one allocation, handed to threads in disjoint parts")]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::Range;
+use std::ptr::NonNull;
+
+/// Alignment of every block of memory: a cache line, and a vector.
+pub(crate) const ALIGNMENT_BYTES: usize = 64;
+
+/// A zeroed allocation whose start is aligned. Untouched pages of a large one cost nothing.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    allocation: NonNull<u8>,
+    layout: Layout,
+    start: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: it owns its allocation; shared access goes through methods that make callers promise disjointness.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Elements that any bits make a value of, and that need no more than the memory's alignment.
+pub(crate) trait Element: Copy + 'static {}
+impl Element for f32 {}
+impl Element for u32 {}
+impl Element for u16 {}
+impl Element for i8 {}
+impl Element for u8 {}
+
+impl Memory {
+    /// `len_bytes` zeroes; `None` where they cannot be had.
+    pub(crate) fn zeroed(len_bytes: usize) -> Option<Self> {
+        // The system's allocator clears aligned memory by writing it, but fetches plain zeroes lazily.
+        let layout = Layout::from_size_align(len_bytes.checked_add(ALIGNMENT_BYTES)?, 16).ok()?;
+        // SAFETY: the layout is not empty.
+        let allocation = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let shift = allocation.align_offset(ALIGNMENT_BYTES);
+        assert!(shift <= ALIGNMENT_BYTES, "bytes can be aligned");
+        // SAFETY: `shift` bytes beyond the requested ones were allocated.
+        let start = unsafe { allocation.add(shift) };
+        Some(Self { allocation, layout, start, len_bytes })
+    }
+
+    /// Bytes.
+    pub(crate) const fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    /// Elements `range` of the memory seen as `T`s, for reading.
+    ///
+    /// # Safety
+    ///
+    /// No thread writes them while the result lives.
+    pub(crate) unsafe fn get<T: Element>(&self, range: Range<usize>) -> &[T] {
+        self.check::<T>(&range);
+        // SAFETY: in bounds by the check, aligned, valid for any bits; not written by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.cast::<T>().as_ptr().add(range.start), range.len()) }
+    }
+
+    /// Elements `range` of the memory seen as `T`s, for writing.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes them while the result lives.
+    #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
+    pub(crate) unsafe fn get_mut<T: Element>(&self, range: Range<usize>) -> &mut [T] {
+        self.check::<T>(&range);
+        // SAFETY: in bounds by the check, aligned, valid for any bits; exclusive by the caller's promise.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.start.cast::<T>().as_ptr().add(range.start), range.len())
+        }
+    }
+
+    /// Writes `elements` at `start`, `start + stride`, …
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or writes those places meanwhile.
+    pub(crate) unsafe fn scatter<T: Element>(&self, start: usize, stride: usize, elements: &[T]) {
+        let Some(last) = elements.len().checked_sub(1) else { return };
+        self.check::<T>(&(start..start + last * stride + 1));
+        let first = self.start.cast::<T>();
+        for (i, &element) in elements.iter().enumerate() {
+            // SAFETY: in bounds by the check, exclusive by the caller's promise.
+            unsafe { first.add(start + i * stride).write(element) };
+        }
+    }
+
+    /// All of it, exclusively.
+    pub(crate) fn all_mut<T: Element>(&mut self) -> &mut [T] {
+        let len = self.len_bytes / size_of::<T>();
+        // SAFETY: borrowed mutably.
+        unsafe { self.get_mut(0..len) }
+    }
+
+    fn check<T>(&self, range: &Range<usize>) {
+        assert!(
+            range.start <= range.end && range.end <= self.len_bytes / size_of::<T>(),
+            "elements {range:?} of {} bytes of memory",
+            self.len_bytes
+        );
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, once.
+        unsafe { dealloc(self.allocation.as_ptr(), self.layout) }
+    }
+}

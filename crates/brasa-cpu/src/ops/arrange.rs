@@ -1,0 +1,199 @@
+//! Other arrangements of the same elements. Bits are copied, whatever they mean.
+
+use brasa_graph::{DType, Dim, Shape, Sizes};
+use half::{bf16, f16};
+
+use crate::context::{Context, Slot, Source, View};
+
+/// Most axes of a value.
+pub(crate) const MAX_RANK: usize = 6;
+
+/// Dimensions of a value, resolved without allocating.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dims {
+    rank: usize,
+    dims: [Dim; MAX_RANK],
+}
+
+/// Dimensions in one step.
+pub(crate) struct Resolved {
+    rank: usize,
+    dims: [usize; MAX_RANK],
+}
+
+impl Dims {
+    /// `None` where there are more than [`MAX_RANK`] axes.
+    pub(crate) fn of(shape: &Shape) -> Option<Self> {
+        let mut dims = [Dim::from(1); MAX_RANK];
+        dims.get_mut(..shape.rank())?.copy_from_slice(&shape.0);
+        Some(Self { rank: shape.rank(), dims })
+    }
+
+    pub(crate) fn resolve(&self, sizes: &Sizes) -> Resolved {
+        Resolved { rank: self.rank, dims: self.dims.map(|dim| dim.resolve(sizes)) }
+    }
+}
+
+impl std::ops::Deref for Resolved {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.dims[..self.rank]
+    }
+}
+
+/// A dense copy of a view whose rows lie apart.
+#[derive(Clone, Debug)]
+pub(crate) struct CopyOp {
+    pub x: Source,
+    pub out: Slot,
+}
+
+/// For each axis of the result, the operand's axis.
+#[derive(Clone, Debug)]
+pub(crate) struct TransposeOp {
+    pub axes: [usize; MAX_RANK],
+    pub dims: Dims,
+    pub x: Source,
+    pub out_dims: Dims,
+    pub out: Slot,
+}
+
+/// Repetition along axes of length 1.
+#[derive(Clone, Debug)]
+pub(crate) struct BroadcastOp {
+    pub dims: Dims,
+    pub x: Source,
+    pub out_dims: Dims,
+    pub out: Slot,
+}
+
+/// Two values joined along an axis.
+#[derive(Clone, Debug)]
+pub(crate) struct ConcatOp {
+    pub axis: usize,
+    pub a: Source,
+    pub a_dims: Dims,
+    pub b: Source,
+    pub b_dims: Dims,
+    pub out_dims: Dims,
+    pub out: Slot,
+}
+
+/// Another element type. 16-bit floats are kept as the f32 that they stand for.
+#[derive(Clone, Debug)]
+pub(crate) struct CastOp {
+    pub from: DType,
+    pub to: DType,
+    pub x: Source,
+    pub out: Slot,
+}
+
+impl CopyOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let x = cx.view_of::<u32>(&self.x);
+        let (rows, mut out) = cx.my_rows::<u32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            out.row(i).copy_from_slice(x.row(row));
+        }
+    }
+}
+
+impl TransposeOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let sizes = &cx.step.sizes;
+        let (from, to) = (self.dims.resolve(sizes), self.out_dims.resolve(sizes));
+        let x = cx.view_of::<u32>(&self.x);
+        fill(cx, &self.out, &to, |index| {
+            let mut source = [0; MAX_RANK];
+            for (axis, &i) in index.iter().enumerate() {
+                source[self.axes[axis]] = i;
+            }
+            element(&x, &from, &source)
+        });
+    }
+}
+
+impl BroadcastOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let sizes = &cx.step.sizes;
+        let (from, to) = (self.dims.resolve(sizes), self.out_dims.resolve(sizes));
+        let x = cx.view_of::<u32>(&self.x);
+        let missing = to.len() - from.len();
+        fill(cx, &self.out, &to, |index| {
+            let mut source = [0; MAX_RANK];
+            for (axis, &len) in from.iter().enumerate() {
+                source[axis] = if len == 1 { 0 } else { index[axis + missing] };
+            }
+            element(&x, &from, &source)
+        });
+    }
+}
+
+impl ConcatOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let sizes = &cx.step.sizes;
+        let [a_dims, b_dims, to] =
+            [&self.a_dims, &self.b_dims, &self.out_dims].map(|dims| dims.resolve(sizes));
+        let (a, b) = (cx.view_of::<u32>(&self.a), cx.view_of::<u32>(&self.b));
+        let first = a_dims[self.axis];
+        fill(cx, &self.out, &to, |index| {
+            let mut source = [0; MAX_RANK];
+            source[..index.len()].copy_from_slice(index);
+            if source[self.axis] < first {
+                element(&a, &a_dims, &source)
+            } else {
+                source[self.axis] -= first;
+                element(&b, &b_dims, &source)
+            }
+        });
+    }
+}
+
+impl CastOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let x = cx.view_of::<u32>(&self.x);
+        let (rows, mut out) = cx.my_rows::<u32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            for (out, &bits) in out.row(i).iter_mut().zip(x.row(row)) {
+                *out = self.cast(bits);
+            }
+        }
+    }
+
+    fn cast(&self, bits: u32) -> u32 {
+        let float = match (self.from, self.to) {
+            (DType::U32, DType::U32) => return bits,
+            (DType::U32, _) => bits as f32,
+            (_, DType::U32) => return f32::from_bits(bits).round_ties_even() as u32,
+            _ => f32::from_bits(bits),
+        };
+        match self.to {
+            DType::F16 => f16::from_f32(float).to_f32(),
+            DType::BF16 => bf16::from_f32(float).to_f32(),
+            DType::F32 | DType::U32 => float,
+        }
+        .to_bits()
+    }
+}
+
+/// Computes each element of this thread's rows from its index.
+fn fill(cx: &Context<'_>, out: &Slot, dims: &[usize], source: impl Fn(&[usize]) -> u32) {
+    let (rows, mut out) = cx.my_rows::<u32>(out);
+    let mut index = [0; MAX_RANK];
+    for (i, row) in rows.enumerate() {
+        for (mut place, out) in out.row(i).iter_mut().enumerate() {
+            for axis in (1..dims.len()).rev() {
+                index[axis] = place % dims[axis];
+                place /= dims[axis];
+            }
+            index[0] = row;
+            *out = source(&index[..dims.len()]);
+        }
+    }
+}
+
+fn element(x: &View<'_, u32>, dims: &[usize], index: &[usize; MAX_RANK]) -> u32 {
+    let place = (1..dims.len()).fold(0, |place, axis| place * dims[axis] + index[axis]);
+    x.row(index[0])[place]
+}

@@ -1,0 +1,191 @@
+//! Functions of each element.
+
+use brasa_graph::op::{Binary, Unary};
+
+use crate::Isa;
+use crate::context::{Context, Slot, Source};
+use crate::simd::{Kernel, LANES, Simd, vectorize};
+
+/// `out = f(x)`.
+#[derive(Clone, Debug)]
+pub(crate) struct UnaryOp {
+    pub function: Unary,
+    pub x: Source,
+    pub out: Slot,
+}
+
+/// `out = f(a, b)`.
+#[derive(Clone, Debug)]
+pub(crate) struct BinaryOp {
+    pub function: Binary,
+    pub a: Source,
+    pub b: Source,
+    pub spread: Spread,
+    pub out: Slot,
+}
+
+/// Which element of `b` meets an element of `a`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Spread {
+    /// True where `b` has a row for each row of `a`; otherwise all of them meet its first.
+    pub rows: bool,
+    pub columns: Columns,
+}
+
+/// Which element of a row of `b` meets an element of a row of `a`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Columns {
+    /// The one in the same place.
+    Same,
+    /// The only one.
+    One,
+    /// The one that is written here for each place.
+    Listed(Box<[u32]>),
+}
+
+/// `out = condition ≠ 0 ? a : b`.
+#[derive(Clone, Debug)]
+pub(crate) struct WhereOp {
+    pub condition: Source,
+    pub a: Source,
+    pub b: Source,
+    pub out: Slot,
+}
+
+impl UnaryOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let x = cx.view(&self.x);
+        let (rows, columns, mut out) = cx.my_part(&self.out);
+        for (i, row) in rows.enumerate() {
+            let out = out.row(i);
+            out.copy_from_slice(&x.row(row)[columns.clone()]);
+            apply(cx.isa, self.function, out);
+        }
+    }
+}
+
+impl BinaryOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let (a, b) = (cx.view(&self.a), cx.view(&self.b));
+        let (rows, columns, mut out) = cx.my_part(&self.out);
+        for (i, row) in rows.enumerate() {
+            let a = &a.row(row)[columns.clone()];
+            let b = b.row(if self.spread.rows { row } else { 0 });
+            let out = out.row(i);
+            match &self.spread.columns {
+                Columns::Same => combine(self.function, a, b[columns.clone()].iter().copied(), out),
+                Columns::One => combine(self.function, a, std::iter::repeat_n(b[0], a.len()), out),
+                Columns::Listed(list) => {
+                    let b = list[columns.clone()].iter().map(|&column| b[column as usize]);
+                    combine(self.function, a, b, out);
+                }
+            }
+        }
+    }
+}
+
+impl WhereOp {
+    pub(crate) fn run(&self, cx: &Context<'_>) {
+        let [condition, a, b] = [&self.condition, &self.a, &self.b].map(|source| cx.view(source));
+        let (rows, columns, mut out) = cx.my_part(&self.out);
+        for (i, row) in rows.enumerate() {
+            let [condition, a, b] = [&condition, &a, &b].map(|view| &view.row(row)[columns.clone()]);
+            for (((out, condition), a), b) in out.row(i).iter_mut().zip(condition).zip(a).zip(b) {
+                *out = if *condition == 0.0 { *b } else { *a };
+            }
+        }
+    }
+}
+
+fn combine(function: Binary, a: &[f32], b: impl Iterator<Item = f32>, out: &mut [f32]) {
+    let pairs = out.iter_mut().zip(a).zip(b);
+    match function {
+        Binary::Add => pairs.for_each(|((out, a), b)| *out = a + b),
+        Binary::Sub => pairs.for_each(|((out, a), b)| *out = a - b),
+        Binary::Mul => pairs.for_each(|((out, a), b)| *out = a * b),
+        Binary::Div => pairs.for_each(|((out, a), b)| *out = a / b),
+        Binary::Maximum => pairs.for_each(|((out, a), b)| *out = a.max(b)),
+    }
+}
+
+/// `x = f(x)`.
+pub(crate) fn apply(isa: Isa, function: Unary, x: &mut [f32]) {
+    match function {
+        Unary::Scale(factor) => x.iter_mut().for_each(|x| *x *= factor),
+        Unary::Clamp { low, high } => x.iter_mut().for_each(|x| *x = x.max(low).min(high)),
+        Unary::Log => x.iter_mut().for_each(|x| *x = x.ln()),
+        Unary::Rsqrt => x.iter_mut().for_each(|x| *x = 1.0 / x.sqrt()),
+        _ => vectorize(isa, Apply { function, x }),
+    }
+}
+
+/// `gate = f(gate) · up`.
+pub(crate) struct Gated<'a> {
+    pub function: Unary,
+    pub gate: &'a mut [f32],
+    pub up: &'a [f32],
+}
+
+struct Apply<'a> {
+    function: Unary,
+    x: &'a mut [f32],
+}
+
+impl Kernel for Apply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let one = |x| evaluate(simd, self.function, x);
+        let (vectors, rest) = self.x.as_chunks_mut::<LANES>();
+        for x in vectors {
+            simd.store(one(simd.load(x)), x);
+        }
+        if !rest.is_empty() {
+            let mut last = [0.0; LANES];
+            last[..rest.len()].copy_from_slice(rest);
+            simd.store(one(simd.load(&last)), &mut last);
+            rest.copy_from_slice(&last[..rest.len()]);
+        }
+    }
+}
+
+impl Kernel for Gated<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let one = |gate, up| simd.mul(evaluate(simd, self.function, gate), up);
+        let (gates, gates_rest) = self.gate.as_chunks_mut::<LANES>();
+        let (ups, ups_rest) = self.up.as_chunks::<LANES>();
+        for (gate, up) in gates.iter_mut().zip(ups) {
+            simd.store(one(simd.load(gate), simd.load(up)), gate);
+        }
+        if !gates_rest.is_empty() {
+            let (mut gate, mut up) = ([0.0; LANES], [0.0; LANES]);
+            gate[..gates_rest.len()].copy_from_slice(gates_rest);
+            up[..ups_rest.len()].copy_from_slice(ups_rest);
+            simd.store(one(simd.load(&gate), simd.load(&up)), &mut gate);
+            gates_rest.copy_from_slice(&gate[..gates_rest.len()]);
+        }
+    }
+}
+
+#[inline(always)]
+fn evaluate<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
+    match function {
+        Unary::Softcap(cap) => {
+            let cap = simd.splat(cap);
+            simd.mul(cap, simd.tanh(simd.div(x, cap)))
+        }
+        Unary::Exp => simd.exp(x),
+        Unary::Tanh => simd.tanh(x),
+        Unary::Sigmoid => simd.sigmoid(x),
+        Unary::Silu => simd.silu(x),
+        Unary::GeluTanh => simd.gelu_tanh(x),
+        Unary::GeluErf => simd.gelu_erf(x),
+        Unary::Scale(_) | Unary::Clamp { .. } | Unary::Log | Unary::Rsqrt => {
+            unreachable!("{function:?} needs no vectors of its own")
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Linear layers, and what is done to their results while they are near.
+#![expect(unsafe_code, reason = "threads write disjoint columns of one result")]
+
+use std::ops::Range;
+
+use brasa_graph::op::Unary;
+
+use crate::Team;
+use crate::context::{Context, Slot, Source};
+use crate::linear::{Input, Output, PackedLinear, RowMap};
+use crate::shared::SharedSlice;
+use crate::simd::vectorize;
+
+use super::elementwise::Gated;
+use super::prepare::{Activations, PrivateRows};
+
+/// Tiles whose results are finished before the next are begun, where there are many rows.
+const TILES_AT_ONCE: usize = 8;
+/// Rows from which on that is worth it.
+const MANY_ROWS: usize = 8;
+
+/// Linear layers of one operand: `out = norm(x) · Wᵀ [+ bias] [+ residual]` each.
+#[derive(Clone, Debug)]
+pub(crate) struct LinearOp {
+    pub activations: Activations,
+    pub layers: Vec<Layer>,
+    /// Rows of the operand.
+    pub rows: Slot,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    /// Number of the weight.
+    pub weight: usize,
+    pub bias: Option<Source>,
+    pub residual: Option<Source>,
+    pub out: Slot,
+}
+
+/// `out = act(norm(x) · Wgᵀ) · (norm(x) · Wuᵀ)`.
+#[derive(Clone, Debug)]
+pub(crate) struct GateUpOp {
+    pub activations: Activations,
+    pub gate: Half,
+    pub up: Half,
+    pub activation: Unary,
+    /// Tiles of each half.
+    pub tiles: usize,
+    pub out: Slot,
+}
+
+/// Some outputs of a weight.
+#[derive(Clone, Debug)]
+pub(crate) struct Half {
+    /// Number of the weight.
+    pub weight: usize,
+    pub first_tile: usize,
+    /// The output of the weight that is the half's first.
+    pub first_output: usize,
+    pub bias: Option<Source>,
+}
+
+/// A thread's memory for the products that are multiplied into others.
+#[derive(Debug)]
+pub(crate) struct UpScratch(Vec<f32>);
+
+impl UpScratch {
+    pub(crate) fn new(max_rows: usize) -> Self {
+        Self(vec![0.0; max_rows * TILES_AT_ONCE * crate::linear::TILE])
+    }
+}
+
+impl LinearOp {
+    pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows) {
+        let view = cx.view(&self.activations.x);
+        let rows = cx.region(&self.rows).rows;
+        if rows == 0 {
+            return;
+        }
+        let input = self.activations.prepare(cx, &view, rows, private);
+        let vectors = rows * self.activations.per_row;
+        for layer in &self.layers {
+            layer.run(cx, &input, vectors, self.activations.per_row);
+        }
+    }
+}
+
+impl Layer {
+    fn run(&self, cx: &Context<'_>, input: &Input<'_>, vectors: usize, per_row: usize) {
+        let linear = cx.weights.linear(self.weight);
+        let bias = self.bias.map(|bias| cx.view(&bias));
+        let residual = self.residual.map(|residual| cx.view(&residual));
+        let mut region = cx.region(&self.out);
+        if per_row > 1 {
+            // Vectors instead of rows: the result is dense.
+            region.rows = vectors;
+            region.width = linear.n();
+            region.stride = linear.n();
+        }
+        for tiles in chunks(linear.share(cx.threads, cx.thread), vectors) {
+            let columns = outputs(linear, &tiles);
+            let mut out = cx.turn.write::<f32>(region.of_columns(columns.clone()));
+            let output =
+                Output { values: out.elements(), stride: region.stride, column: region.offset.cast_signed() };
+            // SAFETY: `out` holds these columns of all rows for this thread.
+            unsafe { linear.multiply(cx.isa, input, RowMap::All(vectors), &output, tiles) };
+            if bias.is_none() && residual.is_none() {
+                continue;
+            }
+            for row in 0..vectors {
+                if let Some(bias) = &bias {
+                    add(out.row(row), &bias.row(0)[columns.clone()]);
+                }
+                if let Some(residual) = &residual {
+                    add(out.row(row), &residual.row(row)[columns.clone()]);
+                }
+            }
+        }
+    }
+}
+
+impl GateUpOp {
+    pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows, scratch: &mut UpScratch) {
+        let view = cx.view(&self.activations.x);
+        let region = cx.region(&self.out);
+        let rows = region.rows;
+        if rows == 0 {
+            return;
+        }
+        let input = self.activations.prepare(cx, &view, rows, private);
+        let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
+        let biases = [&self.gate, &self.up].map(|half| half.bias.map(|bias| cx.view(&bias)));
+        for tiles in chunks(Team::split(self.tiles, 1, cx.threads, cx.thread), TILES_AT_ONCE) {
+            let tiles_of = |half: &Half| half.first_tile + tiles.start..half.first_tile + tiles.end;
+            let columns = outputs(gate, &tiles_of(&self.gate));
+            let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
+            let width = columns.len();
+            let mut out = cx.turn.write::<f32>(region.of_columns(columns.clone()));
+            let gates = Output {
+                values: out.elements(),
+                stride: region.stride,
+                column: region.offset.cast_signed() - self.gate.first_output.cast_signed(),
+            };
+            let first = self.up.first_output + columns.start;
+            let ups = Output {
+                values: SharedSlice::new(&mut scratch.0),
+                stride: width,
+                column: -first.cast_signed(),
+            };
+            let map = RowMap::All(rows);
+            // SAFETY: `out` holds these columns of all rows for this thread, to which `scratch` belongs.
+            unsafe {
+                gate.multiply(cx.isa, &input, map, &gates, tiles_of(&self.gate));
+                up.multiply(cx.isa, &input, map, &ups, tiles_of(&self.up));
+            }
+            for row in 0..rows {
+                let ups = &mut scratch.0[row * width..(row + 1) * width];
+                if let [gate, Some(up)] = &biases {
+                    if let Some(gate) = gate {
+                        add(out.row(row), &gate.row(0)[columns.clone()]);
+                    }
+                    add(ups, &up.row(0)[columns.clone()]);
+                } else if let [Some(gate), None] = &biases {
+                    add(out.row(row), &gate.row(0)[columns.clone()]);
+                }
+                vectorize(cx.isa, Gated { function: self.activation, gate: out.row(row), up: ups });
+            }
+        }
+    }
+}
+
+/// A few tiles at a time where there are many rows, so that results are finished while they are near.
+fn chunks(tiles: Range<usize>, rows: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = if rows >= MANY_ROWS { TILES_AT_ONCE } else { tiles.len().max(1) };
+    tiles.clone().step_by(step).map(move |first| first..(first + step).min(tiles.end))
+}
+
+/// The outputs of some tiles.
+fn outputs(linear: &PackedLinear, tiles: &Range<usize>) -> Range<usize> {
+    linear.tile_outputs(tiles.start).start..linear.tile_outputs(tiles.end - 1).end
+}
+
+fn add(to: &mut [f32], from: &[f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from;
+    }
+}

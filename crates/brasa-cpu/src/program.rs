@@ -1,0 +1,236 @@
+//! A compiled graph: a table of operations over one arena, replayed step by step.
+
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use brasa_graph::device::{DeviceError, KvPool, OpTime, Output, Program, ProgramLimits};
+use brasa_graph::fuse::Pattern;
+use brasa_graph::step::Step;
+use brasa_graph::{Graph, Input, Sizes, StepRules};
+
+use crate::arena::Arena;
+use crate::backend::DEVICE;
+use crate::compile::{Table, arena_bytes, compile};
+use crate::context::{Context, Run};
+use crate::fault::Fault;
+use crate::kv::CpuKvPool;
+use crate::ops::prepare::{Prepared, PreparedSize};
+use crate::ops::{Scratch, ScratchSize, Work};
+use crate::step_state::StepState;
+use crate::weights::CpuWeights;
+use crate::{Isa, Team};
+
+/// A program of the CPU device.
+#[derive(Debug)]
+pub(crate) struct CpuProgram {
+    isa: Isa,
+    team: Arc<Team>,
+    weights: Arc<CpuWeights>,
+    limits: ProgramLimits,
+    rules: StepRules,
+    table: Table,
+    arena: Arena,
+    /// Partial results of attention; grows with the longest sequence.
+    partials: Arena,
+    prepared: Prepared,
+    prepared_size: PreparedSize,
+    state: StepState,
+    scratch: Vec<Mutex<Scratch>>,
+    counters: Vec<AtomicUsize>,
+    fault: Fault,
+    /// The next run's first phase; a phase lies between two barriers.
+    phase: u64,
+    /// Why the program cannot run any more.
+    lost: Option<String>,
+}
+
+impl CpuProgram {
+    /// Compiles `graph`, fused by `patterns`.
+    pub(crate) fn new(
+        graph: &Graph,
+        weights: Arc<CpuWeights>,
+        limits: ProgramLimits,
+        patterns: &[Pattern],
+        isa: Isa,
+        team: Arc<Team>,
+    ) -> Result<Self, DeviceError> {
+        let table = compile(graph, &weights, &limits, patterns)?;
+        let sizes = Sizes::at_most(&limits);
+        let out_of_memory = || DeviceError::OutOfMemory {
+            bytes: arena_bytes(table.arena_elements),
+            what: format!("an arena for steps of {} rows", limits.max_rows),
+        };
+        let arena = Arena::new(table.arena_elements).ok_or_else(out_of_memory)?;
+        let partials = Arena::new(0).ok_or_else(out_of_memory)?;
+        let mut scratch_size = ScratchSize::default();
+        let mut prepared_size = PreparedSize::default();
+        for entry in &table.ops {
+            entry.work.scratch(&sizes, &mut scratch_size);
+            prepared_size = prepared_size.max(entry.work.prepared(&sizes));
+        }
+        let scratch = (0..team.threads()).map(|_| Mutex::new(Scratch::new(&scratch_size))).collect();
+        Ok(Self {
+            isa,
+            team,
+            weights,
+            limits,
+            rules: StepRules::new(graph),
+            counters: table.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
+            table,
+            arena,
+            partials,
+            prepared: Prepared::new(prepared_size),
+            prepared_size,
+            state: StepState::default(),
+            scratch,
+            fault: Fault::default(),
+            phase: 1,
+            lost: None,
+        })
+    }
+
+    /// Runs a step; `between` is called on the calling thread after each operation.
+    fn execute(
+        &mut self,
+        step: &Step,
+        pool: &mut dyn KvPool,
+        between: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), DeviceError> {
+        if let Some(reason) = &self.lost {
+            return Err(DeviceError::Lost { device: DEVICE.into(), reason: reason.clone() });
+        }
+        self.rules.check(step, &self.limits, pool)?;
+        let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
+            return Err(DeviceError::BadStep { what: "its KV pool belongs to another device".into() });
+        };
+        self.load(step)?;
+        if step.rows() == 0 {
+            return Ok(());
+        }
+        let first_phase = self.phase;
+        // No operation waits more often than this.
+        self.phase += 8 * self.table.ops.len() as u64 + 1;
+        let run = Run {
+            isa: self.isa,
+            step: &self.state,
+            kv: pool.share(),
+            weights: &self.weights,
+            fault: &self.fault,
+            arenas: [self.arena.share(), self.partials.share()],
+            prepared: self.prepared.share(),
+            counters: &self.counters,
+            first_phase,
+        };
+        let (ops, scratch) = (&self.table.ops, &self.scratch);
+        let result = self.team.run(|thread, barrier| {
+            let mut cx = Context::new(&run, thread, barrier);
+            let mut scratch = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
+            for (number, entry) in ops.iter().enumerate() {
+                cx.begin(number);
+                entry.work.run(&mut cx, &mut scratch);
+                cx.wait();
+                if thread == 0 {
+                    between(number);
+                }
+            }
+        });
+        if let Err(error) = result {
+            let reason = error.to_string();
+            self.lost = Some(reason.clone());
+            return Err(DeviceError::Lost { device: DEVICE.into(), reason });
+        }
+        self.fault.take()
+    }
+
+    /// Lays the step out for the threads.
+    fn load(&mut self, step: &Step) -> Result<(), DeviceError> {
+        self.state.load(step);
+        for counter in &mut self.counters {
+            *counter.get_mut() = 0;
+        }
+        for (input, slot) in &self.table.inputs {
+            let region = slot.region(&self.state.sizes);
+            let numbers = self.arena.elements_mut::<u32>(region.offset..region.offset + region.rows);
+            let mut numbers = numbers.iter_mut();
+            let mut put = |number: u32| {
+                if let Some(to) = numbers.next() {
+                    *to = number;
+                }
+            };
+            let mut first = 0;
+            for segment in &step.segments {
+                match input {
+                    Input::TokenIds => segment.tokens.iter().copied().for_each(&mut put),
+                    Input::Positions => {
+                        (0..segment.rows()).map(|row| segment.position(row)).for_each(&mut put);
+                    }
+                    Input::OutRows => {
+                        segment.out_rows().map(|row| (first + row) as u32).for_each(&mut put);
+                    }
+                }
+                first += segment.rows();
+            }
+        }
+        let threads = self.team.threads();
+        let partials = self.table.ops.iter().map(|entry| match &entry.work {
+            Work::CacheAttention(op) => op.partial_elements(&self.state, threads),
+            _ => 0,
+        });
+        let needed = partials.max().unwrap_or(0);
+        if needed * 4 > self.partials.size_bytes() {
+            // By doubling, so that a growing sequence seldom pays for it.
+            let elements = needed.next_power_of_two();
+            self.partials = Arena::new(elements).ok_or_else(|| DeviceError::OutOfMemory {
+                bytes: arena_bytes(elements),
+                what: "partial results of attention".into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Where the result is, and elements of a row.
+    fn output(&self) -> (Range<usize>, usize) {
+        let region = self.table.output.region(&self.state.sizes);
+        (region.offset..region.offset + region.rows * region.width, region.width)
+    }
+}
+
+impl Program for CpuProgram {
+    fn limits(&self) -> ProgramLimits {
+        self.limits
+    }
+
+    fn arena_bytes(&self) -> u64 {
+        (self.arena.size_bytes() + self.partials.size_bytes() + self.prepared_size.bytes()) as u64
+    }
+
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
+        self.execute(step, pool, &|_| {})?;
+        let (range, width) = self.output();
+        Ok(Output { width, values: self.arena.elements_mut(range) })
+    }
+
+    fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
+        let ends: Mutex<Vec<(usize, Instant)>> = Mutex::new(Vec::with_capacity(self.table.ops.len()));
+        let mut start = Instant::now();
+        self.execute(step, pool, &|number| {
+            ends.lock().unwrap_or_else(PoisonError::into_inner).push((number, Instant::now()));
+        })?;
+        let ends = ends.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
+            return Err(DeviceError::BadStep { what: "its KV pool belongs to another device".into() });
+        };
+        let kv = pool.share();
+        let mut times = Vec::with_capacity(ends.len());
+        for (number, end) in ends {
+            let entry = &self.table.ops[number];
+            let (bytes, flops) = entry.work.cost(&self.state, &self.weights, kv);
+            let time: Duration = end.duration_since(start);
+            start = end;
+            times.push(OpTime { label: entry.label.clone(), time, bytes, flops });
+        }
+        Ok(times)
+    }
+}

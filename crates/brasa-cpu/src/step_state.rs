@@ -1,0 +1,73 @@
+//! A step, flattened for the threads that run it. Its memory is kept from step to step.
+
+use std::ops::Range;
+
+use brasa_graph::Sizes;
+use brasa_graph::step::Step;
+
+/// An entry of a block table where there is no page.
+const NO_PAGE: u32 = u32::MAX;
+
+/// The rows and pages of a step.
+#[derive(Debug, Default)]
+pub(crate) struct StepState {
+    pub sizes: Sizes,
+    pub segments: Vec<SegmentState>,
+    /// Segment of each row.
+    pub row_segments: Vec<u32>,
+    groups: usize,
+    /// Where each segment's table of each group lies in `pages`.
+    tables: Vec<Range<usize>>,
+    pages: Vec<u32>,
+}
+
+/// Rows of one sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentState {
+    pub rows: Range<usize>,
+    /// Cache index of the first row.
+    pub first_index: usize,
+}
+
+impl SegmentState {
+    /// Cache index of a row of the step.
+    pub(crate) fn index(&self, row: usize) -> usize {
+        self.first_index + row - self.rows.start
+    }
+}
+
+impl StepState {
+    /// Takes over a step that has been checked.
+    pub(crate) fn load(&mut self, step: &Step) {
+        self.sizes = Sizes::of(step);
+        self.segments.clear();
+        self.row_segments.clear();
+        self.tables.clear();
+        self.pages.clear();
+        self.groups = step.segments.first().map_or(0, |segment| segment.pages.len());
+        let mut row = 0;
+        for (number, segment) in step.segments.iter().enumerate() {
+            let rows = row..row + segment.rows();
+            row = rows.end;
+            self.row_segments.extend(rows.clone().map(|_| number as u32));
+            self.segments.push(SegmentState { rows, first_index: segment.first_index });
+            for table in &segment.pages {
+                let start = self.pages.len();
+                self.pages
+                    .extend(table.iter().map(|entry| entry.map_or(NO_PAGE, |page| page.index() as u32)));
+                self.tables.push(start..self.pages.len());
+            }
+        }
+    }
+
+    /// Pages of segment `segment` in group `group`, by index / 256.
+    pub(crate) fn table(&self, segment: usize, group: usize) -> &[u32] {
+        &self.pages[self.tables[segment * self.groups + group].clone()]
+    }
+
+    /// The segment that row `row` belongs to, and its number.
+    pub(crate) fn segment_of(&self, row: usize) -> (usize, &SegmentState) {
+        let number = self.row_segments[row] as usize;
+        (number, &self.segments[number])
+    }
+}
