@@ -270,6 +270,8 @@ def mlx(name, block, size=36, **entries):
 for mode in ["mxfp4", "mxfp8", "nvfp4"]:
     mlx(f"mode-{mode}", {"bits": 4, "group_size": 32, "mode": mode})
 mlx("mode-in-override", {"bits": 4, "group_size": 64, "l": {"bits": 4, "group_size": 32, "mode": "mxfp4"}})
+mlx("mode-with-control-characters", {"bits": 4, "group_size": 64, "mode": "\x1b[2J\x9b" + "a" * 5000})
+mlx("block-of-control-characters", "\x7f\x9b" * 3000)
 mlx("bits-7", {"bits": 7, "group_size": 64})
 mlx("bits-a-string", {"bits": "four", "group_size": 64})
 mlx("bits-do-not-fit", {"bits": 8, "group_size": 64})

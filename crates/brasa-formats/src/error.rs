@@ -112,18 +112,30 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Much of this was written by whoever made the file: control characters must not reach a terminal, and nothing
+        // may be of any length.
         if !self.path.as_os_str().is_empty() {
             write!(f, "{}: ", ShownPath(&self.path))?;
         }
         if let Some(name) = &self.name {
-            // Names come from the file: control characters must not reach a terminal.
             write!(f, "{}: ", Printable(name))?;
         }
         if let Some(offset) = self.offset_bytes {
             write!(f, "byte {offset}: ")?;
         }
-        f.write_str(&self.problem)?;
-        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
+        write_visible(&self.problem, 1000, f)?;
+        let Some(hint) = &self.hint else { return Ok(()) };
+        f.write_str("\nhint: ")?;
+        write_visible(hint, 1000, f)
+    }
+}
+
+/// A name from a file, made safe to show inside a message.
+pub(crate) struct Printable<'a>(pub &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_visible(self.0, 120, f)
     }
 }
 
@@ -132,22 +144,17 @@ struct ShownPath<'a>(&'a Path);
 
 impl fmt::Display for ShownPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = self.0.to_string_lossy();
-        text.chars().try_for_each(|c| write_visible(c, f))
+        write_visible(&self.0.to_string_lossy(), usize::MAX, f)
     }
 }
 
-fn write_visible(c: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if c.is_control() { write!(f, "{}", c.escape_default()) } else { write!(f, "{c}") }
-}
-
-/// Text from a file, made safe to show: control characters escaped, and cut where it grows long.
-pub(crate) struct Printable<'a>(pub &'a str);
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 120;
-        self.0.chars().take(LONGEST).try_for_each(|c| write_visible(c, f))?;
-        if self.0.chars().nth(LONGEST).is_some() { f.write_str("…") } else { Ok(()) }
+/// Writes text with its control characters escaped, and cut where it grows longer than `longest` characters.
+fn write_visible(text: &str, longest: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, c) in text.chars().enumerate() {
+        if at == longest {
+            return f.write_str("…");
+        }
+        if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
     }
+    Ok(())
 }

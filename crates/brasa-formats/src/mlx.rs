@@ -171,7 +171,7 @@ fn classify<'a>(raw: &'a RawTensor, by_name: &HashMap<&str, &'a RawTensor>) -> K
         return Kind::PartOfTriple;
     }
     let Some(dtype) = raw.dtype else {
-        return Kind::Refused(format!("unknown dtype {}", crate::error::Printable(&raw.dtype_name)));
+        return Kind::Refused(format!("unknown dtype \"{}\"", crate::error::Printable(&raw.dtype_name)));
     };
     if let Some(format) = dtype.float_format() {
         return Kind::Float(format);

@@ -248,6 +248,9 @@ fn any_part_opens_all() {
     let error = Checkpoint::open(scratch.path("model-00001-of-00002.gguf")).unwrap_err().to_string();
     assert!(error.contains("part 2 of 2 cannot be read"), "{error}");
 
+    let inspection = Inspection::open(scratch.path("model-00001-of-00002.gguf")).unwrap();
+    assert_eq!((inspection.tensors().len(), inspection.files().len()), (2, 1));
+
     fs::copy(scratch.path("model-00001-of-00002.gguf"), scratch.path("model-00002-of-00002.gguf")).unwrap();
     let error = Checkpoint::open(scratch.path("model-00001-of-00002.gguf")).unwrap_err().to_string();
     assert!(error.contains("split.no: found 0, expected 1"), "{error}");

@@ -11,7 +11,7 @@ use super::reader::{Part, read_part};
 use crate::directory::Directory;
 use crate::error::Fault;
 use crate::problems::Problems;
-use crate::{Bytes, Result};
+use crate::{Bytes, FormatError, Result};
 
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";
@@ -63,40 +63,32 @@ pub(crate) fn read_file(
         return Ok((part, vec![(path, bytes.len() as u64)]));
     };
 
-    let mut whole: Option<Part> = None;
-    let mut files = Vec::new();
-    let mut declared = None;
-    let mut names = HashSet::new();
-    for (number, sibling) in (0..).zip(name.siblings()) {
-        let bytes = directory.map(&sibling).map_err(|error| {
-            let problem = format!("part {} of {} cannot be read: {error}", number + 1, name.count);
-            Fault::new(&path, problem).hint("all parts have to be in one directory").missing()
-        })?;
-        let sibling = directory.path_of(&sibling);
-        files.push((sibling.clone(), bytes.len() as u64));
-        let part = read_part(&sibling, &bytes, problems)?;
-        check_key(&sibling, &part.metadata, NO, number)?;
-        check_key(&sibling, &part.metadata, COUNT, name.count.into())?;
-        if let Some(tensors) = part.metadata.get::<u64>(TENSORS)? {
-            let first = *declared.get_or_insert(tensors);
-            check_key(&sibling, &part.metadata, TENSORS, first)?;
+    // Without its first part a model has no metadata; without a later one it can still be inspected.
+    let mut siblings = name.siblings();
+    let first = siblings.next().unwrap_or_default();
+    let (mut whole, first_size) = read_part_of(directory, &first, 0, name.count, problems)?;
+    let mut files = vec![first_size];
+    let declared = problems.take(whole.metadata.get::<u64>(TENSORS)).flatten();
+    let mut names: HashSet<String> = whole.infos.iter().map(|info| info.name.clone()).collect();
+    for (number, sibling) in (1..).zip(siblings) {
+        let part = read_part_of(directory, &sibling, number, name.count, problems);
+        let Some((part, size)) = problems.take(part) else { break };
+        if let Some(declared) = declared
+            && part.metadata.contains(TENSORS)
+        {
+            problems.take(check_key(&size.0, &part.metadata, TENSORS, declared));
         }
         for info in &part.infos {
             if !names.insert(info.name.clone()) {
-                let fault = Fault::new(&sibling, "this tensor appears in an earlier part too");
+                let fault = Fault::new(&size.0, "this tensor appears in an earlier part too");
                 problems.push(fault.of(info.name.as_str()).malformed());
             }
         }
-        match &mut whole {
-            None => whole = Some(part),
-            Some(whole) => {
-                whole.infos.extend(part.infos);
-                whole.tensors.extend(part.tensors);
-            }
-        }
+        whole.infos.extend(part.infos);
+        whole.tensors.extend(part.tensors);
+        files.push(size);
     }
 
-    let mut whole = whole.expect("a split has at least two parts");
     if let Some(declared) = declared.filter(|&declared| declared != whole.infos.len() as u64) {
         let problem = format!("found {declared}, but the parts hold {} tensors", whole.infos.len());
         problems.push(Fault::new(path, problem).of(TENSORS).malformed());
@@ -108,11 +100,36 @@ pub(crate) fn read_file(
     Ok((whole, files))
 }
 
+/// Reads one part, the `number`-th from 0 of `count`; gives its path and size too.
+fn read_part_of(
+    directory: &Directory,
+    file: &str,
+    number: u32,
+    count: u32,
+    problems: &mut Problems,
+) -> Result<(Part, (PathBuf, u64))> {
+    let path = directory.path_of(file);
+    let bytes = directory.map(file).map_err(|error| match error {
+        // The path is in front already.
+        FormatError::Io { source, .. } => {
+            let problem = format!("part {} of {count} cannot be read: {source}", number + 1);
+            Fault::new(&path, problem).hint("all parts have to be in one directory").missing()
+        }
+        other => other,
+    })?;
+    let part = read_part(&path, &bytes, problems)?;
+    for (key, expected) in [(NO, number), (COUNT, count)] {
+        problems.take(check_key(&path, &part.metadata, key, expected.into()));
+    }
+    Ok((part, (path, bytes.len() as u64)))
+}
+
 /// Reads a file that has to be whole by itself.
 pub(crate) fn read_single(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Part> {
     let part = read_part(path, bytes, problems)?;
-    if let Some(count) = part.metadata.get::<u64>(COUNT)?.filter(|&count| count > 1) {
-        let no = part.metadata.get::<u64>(NO)?.unwrap_or(0);
+    let count = problems.take(part.metadata.get::<u64>(COUNT)).flatten();
+    if let Some(count) = count.filter(|&count| count > 1) {
+        let no = problems.take(part.metadata.get::<u64>(NO)).flatten().unwrap_or(0);
         let problem = format!("part {} of {count}, without the others", no.saturating_add(1));
         problems.push(
             Fault::new(path, problem)
