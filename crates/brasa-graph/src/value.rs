@@ -152,7 +152,7 @@ impl Shape {
 
     /// Elements in one row: the product of the inner dimensions.
     pub fn row_elements(&self) -> Option<usize> {
-        self.inner().map(|dims| dims.iter().product())
+        self.inner().map(|dims| dims.into_iter().fold(1, usize::saturating_mul))
     }
 }
 

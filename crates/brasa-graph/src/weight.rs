@@ -56,6 +56,9 @@ impl Weight {
     pub fn new(name: impl Into<String>, shape: &[usize], parts: Vec<WeightPart>) -> Result<Self, GraphError> {
         let weight = Self { name: name.into(), shape: shape.to_vec(), parts, trainable: false };
         let refuse = |what: String| Err(GraphError::Weight { weight: weight.name.clone(), what });
+        if shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim)).is_none() {
+            return refuse(format!("shape {shape:?} has more elements than can be counted"));
+        }
         let mut rows = 0;
         for part in &weight.parts {
             if part.rows.start > part.rows.end || part.rows.end > part.tensor.rows() {

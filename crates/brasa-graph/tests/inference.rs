@@ -239,3 +239,58 @@ fn builder_reports_the_first_mistake_with_its_operands() {
         "linear: w must be [N, K] for x [.., K], operands f32[rows, 2], f32[5, 4]"
     );
 }
+
+/// Whatever is put together, the answer is a type or a refusal, never a panic.
+#[test]
+fn nothing_makes_inference_panic() {
+    let mut random = brasa_graph::testing::Random::new(1);
+    let sizes = [0, 1, 2, 3, 4, 8, 16, 1 << 33, usize::MAX / 2, usize::MAX];
+    let pick = |random: &mut brasa_graph::testing::Random| sizes[random.below(sizes.len())];
+    let mut accepted = 0;
+    for _ in 0..200_000 {
+        let dim = |random: &mut brasa_graph::testing::Random| Dim {
+            factor: pick(random),
+            symbol: [None, None, Some(Symbol::Rows), Some(Symbol::Outs)][random.below(4)],
+        };
+        let shape = |random: &mut brasa_graph::testing::Random| {
+            Shape((0..random.below(4)).map(|_| dim(random)).collect())
+        };
+        let value = |random: &mut brasa_graph::testing::Random| {
+            let dtype = [DType::F32, DType::F32, DType::U32, DType::F16][random.below(4)];
+            temporary(dtype, shape(random))
+        };
+        let operands: Vec<Value> = (0..random.below(4)).map(|_| value(&mut random)).collect();
+        let cache = CacheId(random.below(3) as u32);
+        let source = if random.below(2) == 0 { KvSource::Cache(cache) } else { KvSource::Step(Mask::Causal) };
+        let (a, b) = (pick(&mut random), pick(&mut random));
+        let ops: [Op; 24] = [
+            Embed.into(),
+            Gather.into(),
+            SelectRows.into(),
+            Linear.into(),
+            LinearTransposed.into(),
+            ExpertLinear.into(),
+            RouterTopK { k: a, gating: Gating::SoftmaxAll }.into(),
+            Matmul { transpose_a: a > 2, transpose_b: b > 2 }.into(),
+            RmsNorm { eps: 0.0 }.into(),
+            LayerNorm { eps: 0.0 }.into(),
+            Binary::Add.into(),
+            rope(a).into(),
+            CacheWrite { cache }.into(),
+            attention(source, Some(a)).into(),
+            Reduce { function: ReduceFn::Sum, axis: a }.into(),
+            Argmax.into(),
+            CrossEntropy.into(),
+            Concat { axis: a }.into(),
+            Slice { start: a, end: b }.into(),
+            Reshape { inner: vec![a, b] }.into(),
+            Transpose { axes: vec![a, b] }.into(),
+            Broadcast { shape: shape(&mut random) }.into(),
+            IndexAdd.into(),
+            Conv1d { stride: a, padding: b }.into(),
+        ];
+        let op = &ops[random.below(ops.len())];
+        accepted += usize::from(op.infer(&operands.iter().collect::<Vec<_>>(), CACHES).is_ok());
+    }
+    assert!(accepted > 1000, "{accepted}");
+}

@@ -57,9 +57,10 @@ impl Operation for Reshape {
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let [x] = operands(given)?;
-        require(x.shape.row_elements() == Some(self.inner.iter().product()), || {
-            format!("rows do not rearrange to {:?}", self.inner)
-        })?;
+        require(
+            x.shape.row_elements() == Some(self.inner.iter().copied().fold(1, usize::saturating_mul)),
+            || format!("rows do not rearrange to {:?}", self.inner),
+        )?;
         Ok(vec![(x.dtype, Shape::rows(x.shape.outer(), &self.inner))])
     }
 
@@ -157,7 +158,7 @@ impl Operation for Concat {
         for (axis, (dim, &other)) in dims.iter_mut().zip(&b.shape.0).enumerate() {
             if axis == self.axis {
                 require(dim.symbol == other.symbol, || format!("{dim} and {other} do not add up"))?;
-                dim.factor += other.factor;
+                dim.factor = dim.factor.saturating_add(other.factor);
             } else {
                 require(*dim == other, || format!("axis {axis} differs"))?;
             }

@@ -10,10 +10,16 @@ use super::{Array, Env, Kv, ReferencePool, SegmentRows};
 ///
 /// # Errors
 ///
-/// [`DeviceError::Unsupported`] where a part's bytes do not decode.
+/// [`DeviceError::Unsupported`] where a part's bytes do not decode, [`DeviceError::OutOfMemory`].
 pub fn decode_weight(weight: &Weight) -> Result<Array, DeviceError> {
     let row_len = weight.row_len();
-    let mut data = vec![0.0; weight.rows() * row_len];
+    let elements = weight.rows().saturating_mul(row_len);
+    let mut data = Vec::new();
+    data.try_reserve_exact(elements).map_err(|_| DeviceError::OutOfMemory {
+        bytes: (elements as u64).saturating_mul(4),
+        what: weight.name.clone(),
+    })?;
+    data.resize(elements, 0.0);
     let mut rest = data.as_mut_slice();
     for part in &weight.parts {
         let (out, tail) = rest.split_at_mut(part.rows.len() * row_len);
