@@ -6,8 +6,9 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use super::array::Array;
 use super::metadata::Metadata;
-use super::value::{Array, Value, ValueType};
+use super::value::{Value, ValueType};
 use crate::error::Fault;
 use crate::{Bytes, Result};
 

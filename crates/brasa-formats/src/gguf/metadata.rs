@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::value::{FromValue, Value};
+use super::coerce::FromValue;
+use super::value::Value;
 use crate::error::Fault;
 use crate::{FormatError, Result};
 

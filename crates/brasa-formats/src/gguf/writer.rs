@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
+use super::array::pack_string;
 use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, LONGEST_KEY, MAGIC};
 use super::metadata::Metadata;
-use super::value::pack_string;
 use crate::error::Fault;
 use crate::{AtomicFile, FormatError, Result, StorageFormat};
 

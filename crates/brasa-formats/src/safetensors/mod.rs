@@ -1,0 +1,173 @@
+//! Safetensors, the container of Hugging Face and MLX: the header is checked whole before any of it is used.
+//!
+//! Layout: the header's length as u64, the header as a JSON object (name → dtype, shape, data offsets), then the data,
+//! which the tensors cover exactly, without gaps or overlaps.
+
+mod dtype;
+mod header;
+mod writer;
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Fault;
+use crate::problems::Problems;
+use crate::{Bytes, Result};
+
+pub use dtype::Dtype;
+pub use writer::{TensorPlan, Writer};
+
+use header::{RawEntry, parse_header};
+
+const LONGEST_HEADER: u64 = 100_000_000;
+const METADATA: &str = "__metadata__";
+
+/// One tensor as its file describes it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawTensor {
+    pub name: String,
+    pub dtype_name: String,
+    /// `None` where the name is unknown.
+    pub dtype: Option<Dtype>,
+    pub shape: Vec<usize>,
+    pub file: PathBuf,
+    /// From the start of the file.
+    pub offset_bytes: u64,
+    pub size_bytes: u64,
+    /// The elements; `None` where something about them is wrong, which has been reported.
+    pub bytes: Option<Bytes>,
+}
+
+/// Reads the header of the file at `path`, and binds each tensor to its bytes.
+///
+/// Fails where the header is unreadable; what is wrong with single tensors goes to `problems`.
+pub(crate) fn read(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Vec<RawTensor>> {
+    let (header, data_start) = header_json(path, bytes)?;
+    let header = parse_header(path, header)?;
+    let data = bytes.slice(data_start..bytes.len()).expect("the header ends inside the file");
+
+    let mut tensors: Vec<_> = header
+        .0
+        .into_iter()
+        .map(|(name, entry)| bind(path, data_start as u64, &data, name, entry, problems))
+        .collect();
+    let before = problems.total();
+    check_coverage(path, data_start as u64, data.len() as u64, &tensors, problems);
+    if problems.total() > before {
+        for tensor in &mut tensors {
+            tensor.bytes = None;
+        }
+    }
+    Ok(tensors)
+}
+
+/// The header's JSON text and where the data starts.
+fn header_json<'a>(path: &Path, bytes: &'a Bytes) -> Result<(&'a [u8], usize)> {
+    let malformed = |problem: String| Fault::new(path, problem).at(0_u64);
+    let incomplete = "the file is incomplete; download it again";
+    let Some(length) = bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else {
+        let problem = format!("{} bytes, too few for a safetensors header", bytes.len());
+        return Err(malformed(problem).hint(incomplete).malformed());
+    };
+    if length > LONGEST_HEADER {
+        let problem = format!("a header of {length} bytes, expected at most {LONGEST_HEADER}");
+        return Err(malformed(problem).hint("this is no safetensors file, or it is damaged").malformed());
+    }
+    let end = 8 + length as usize;
+    let Some(header) = bytes.get(8..end) else {
+        let problem = format!("the file ends inside its header: {} bytes, {end} needed", bytes.len());
+        return Err(malformed(problem).hint(incomplete).malformed());
+    };
+    if header.first() != Some(&b'{') {
+        return Err(Fault::new(path, "the header does not start with `{`").at(8_u64).malformed());
+    }
+    Ok((header, end))
+}
+
+fn bind(
+    path: &Path,
+    data_start: u64,
+    data: &Bytes,
+    name: String,
+    entry: RawEntry,
+    problems: &mut Problems,
+) -> RawTensor {
+    let [begin, end] = entry.data_offsets;
+    let fault = |problem: String| Fault::new(path, problem).of(name.as_str());
+    let mut sound = true;
+    let mut report = |fault: Fault| {
+        problems.push(fault.malformed());
+        sound = false;
+    };
+
+    if begin > end {
+        report(fault(format!("data offsets [{begin}, {end}] run backwards")));
+    }
+    let shape: Vec<usize> =
+        entry.shape.0.iter().map(|&dim| usize::try_from(dim).unwrap_or(usize::MAX)).collect();
+    let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul((dim as u64).max(1)));
+    let dtype = Dtype::from_name(&entry.dtype);
+    if let Some(dtype) = dtype {
+        let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits()));
+        let bits = bits.map(|bits| if shape.contains(&0) { 0 } else { bits });
+        match bits.filter(|bits| bits % 8 == 0).map(|bits| bits / 8) {
+            None => report(fault(format!("shape {shape:?} of {dtype} is no number of bytes in 64 bits"))),
+            Some(size) if begin <= end && size != end - begin => {
+                let found = end - begin;
+                report(fault(format!("{found} bytes, expected {size} for shape {shape:?} of {dtype}")));
+            }
+            Some(_) => {}
+        }
+    }
+
+    let window = usize::try_from(begin).ok().zip(usize::try_from(end).ok());
+    let bytes = window.filter(|_| sound).and_then(|(begin, end)| data.slice(begin..end));
+    RawTensor {
+        name,
+        dtype_name: entry.dtype,
+        dtype,
+        shape,
+        file: path.to_owned(),
+        offset_bytes: data_start.saturating_add(begin),
+        size_bytes: end.saturating_sub(begin),
+        bytes,
+    }
+}
+
+/// The tensors have to cover the data from its first to its last byte, each byte once.
+fn check_coverage(
+    path: &Path,
+    data_start: u64,
+    data_len: u64,
+    tensors: &[RawTensor],
+    problems: &mut Problems,
+) {
+    let mut ranges: Vec<_> = tensors
+        .iter()
+        .map(|tensor| {
+            let begin = tensor.offset_bytes - data_start;
+            (begin, begin.saturating_add(tensor.size_bytes), tensor.name.as_str())
+        })
+        .collect();
+    ranges.sort_unstable();
+    let mut covered = 0;
+    for (begin, end, name) in ranges {
+        if begin != covered {
+            let problem = if begin < covered {
+                "its data overlaps that of the tensor before it".to_owned()
+            } else {
+                format!("{} bytes before its data belong to no tensor", begin - covered)
+            };
+            let at = data_start.saturating_add(begin);
+            return problems.push(Fault::new(path, problem).of(name).at(at).malformed());
+        }
+        covered = end;
+    }
+    if covered == data_len {
+        return;
+    }
+    let needed = data_start.saturating_add(covered);
+    let fault = Fault::new(path, format!("{} bytes, but its tensors need {needed}", data_start + data_len));
+    let fault =
+        if covered > data_len { fault.hint("the file is incomplete; download it again") } else { fault };
+    problems.push(fault.malformed());
+}
