@@ -68,6 +68,18 @@ impl Runner {
         self.step(&mut sequences, ids, Outs::All)
     }
 
+    /// Logits of the last row of `ids`, computed in steps of `chunk` rows of which only the last returns any.
+    pub fn chunked(&mut self, ids: &[u32], chunk: usize) -> Vec<f32> {
+        let mut sequences = Sequences::new(&*self.pool);
+        let mut chunks = ids.chunks(chunk).peekable();
+        let mut last = Vec::new();
+        while let Some(ids) = chunks.next() {
+            let outs = if chunks.peek().is_some() { Outs::None } else { Outs::Last };
+            last = self.step(&mut sequences, ids, outs).pop().unwrap_or_default();
+        }
+        last
+    }
+
     /// Logits of every row of `ids`, and `count` argmax continuations of the same sequence.
     pub fn greedy(&mut self, ids: &[u32], count: usize) -> (Vec<Vec<f32>>, Vec<u32>) {
         let mut sequences = Sequences::new(&*self.pool);

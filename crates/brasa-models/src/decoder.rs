@@ -32,12 +32,13 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<Graph> {
         None => None,
     };
 
-    let mut block = Block { g: &mut g, spec, weights, positions, caches: Vec::new() };
+    let mut block = Block { g: &mut g, spec, weights, positions, out_rows, inputs, caches: Vec::new() };
     for (index, layer) in spec.layers.iter().enumerate() {
-        h_rd = block.layer(h_rd, index, layer, inputs)?;
+        h_rd = block.layer(h_rd, index, layer)?;
     }
 
-    let h_od = g.select_rows(h_rd, out_rows);
+    // The last layer has kept the output rows alone.
+    let h_od = h_rd;
     let norm = weights.norm(&mut g, Place::MODEL, "output_norm.weight", spec.hidden_size)?;
     let h_od = g.rms_norm(h_od, norm, spec.norm_eps);
     let head = match spec.head {
@@ -92,21 +93,29 @@ struct Block<'a, 'w> {
     spec: &'a ModelSpec,
     weights: &'a Weights<'w>,
     positions: ValueId,
+    out_rows: ValueId,
+    /// What every layer's input gate lets through, where the model has such.
+    inputs: Option<ValueId>,
     /// The cache that each layer so far reads.
     caches: Vec<CacheId>,
 }
 
 impl Block<'_, '_> {
-    fn layer(
-        &mut self,
-        h_rd: ValueId,
-        index: usize,
-        layer: &LayerSpec,
-        inputs: Option<ValueId>,
-    ) -> Result<ValueId> {
+    /// One layer. What follows the last attention is computed for the output rows alone: no other row is read again.
+    fn layer(&mut self, h_rd: ValueId, index: usize, layer: &LayerSpec) -> Result<ValueId> {
         let at = Place::layer(index);
         let x_rd = self.norm(h_rd, at, "attn_norm.weight")?;
-        let o_rd = self.attention(x_rd, at, &layer.attention)?;
+        let o_rq = self.attention(x_rd, at, &layer.attention)?;
+
+        let mut input = self.inputs.map(|inputs| self.layer_input(inputs, index));
+        let (mut o_rq, mut h_rd) = (o_rq, h_rd);
+        if index + 1 == self.spec.layers.len() {
+            [o_rq, h_rd] = [o_rq, h_rd].map(|x| self.g.select_rows(x, self.out_rows));
+            input = input.map(|x| self.g.select_rows(x, self.out_rows));
+        }
+
+        let q_dim = layer.attention.q_dim();
+        let o_rd = self.linear(o_rq, at, "attn_output.weight", [self.spec.hidden_size, q_dim])?;
         let o_rd = self.post_norm(o_rd, at, layer.norms, "post_attention_norm.weight")?;
         let h_rd = self.g.add(h_rd, o_rd);
 
@@ -114,16 +123,17 @@ impl Block<'_, '_> {
         let f_rd = self.post_norm(f_rd, at, layer.norms, "post_ffw_norm.weight")?;
         let mut h_rd = self.g.add(h_rd, f_rd);
 
-        if let (Some(inputs), Some(per_layer)) = (inputs, self.spec.per_layer_inputs) {
-            h_rd = self.per_layer_input(h_rd, inputs, index, per_layer)?;
+        if let (Some(input_rp), Some(per_layer)) = (input, self.spec.per_layer_inputs) {
+            h_rd = self.per_layer_input(h_rd, input_rp, at, per_layer)?;
         }
         if layer.output_scalar {
-            let scalar = self.weights.vector(self.g, at, "layer_output_scale.weight", 1, "one scalar")?;
+            let scalar = self.weights.vector(self.g, at, "layer_output_scale.weight", 1, 1.0)?;
             h_rd = self.g.mul(h_rd, scalar);
         }
         Ok(h_rd)
     }
 
+    /// What the heads have gathered, side by side.
     fn attention(&mut self, x_rd: ValueId, at: Place, spec: &AttentionSpec) -> Result<ValueId> {
         let (q_dim, kv_dim) = (spec.q_dim(), spec.kv_dim());
         let q = ("attn_q.weight", q_dim, format!("{} heads × {}", spec.num_heads, spec.head_dim));
@@ -183,8 +193,7 @@ impl Block<'_, '_> {
                 softcap: spec.softcap,
             },
         );
-        let o_rd = self.g.reshape(o_rhe, &[q_dim]);
-        self.linear(o_rd, at, "attn_output.weight", [self.spec.hidden_size, q_dim])
+        Ok(self.g.reshape(o_rhe, &[q_dim]))
     }
 
     /// Elements from `start` of each row, as heads.
@@ -245,9 +254,9 @@ impl Block<'_, '_> {
         let routed_rd = match spec.router {
             Router::Plain => x_rd,
             Router::Normed => {
-                let scale = self.weights.vector(self.g, at, "ffn_gate_inp.scale", d, "the width")?;
-                let normed = self.g.rms_norm(h_rd, scale, self.spec.norm_eps);
-                self.g.scale(normed, (d as f32).powf(-0.5))
+                let root = (d as f32).powf(-0.5);
+                let scale = self.weights.vector(self.g, at, "ffn_gate_inp.scale", d, root)?;
+                self.g.rms_norm(h_rd, scale, self.spec.norm_eps)
             }
         };
         let router =
@@ -255,7 +264,7 @@ impl Block<'_, '_> {
         let logits = self.g.linear(routed_rd, router);
         let (chosen, mut share) = self.g.router_topk(logits, RouterTopK { k, gating: spec.gating });
         if spec.router == Router::Normed && self.weights.has(at, "ffn_down_exps.scale") {
-            let scales = self.weights.vector(self.g, at, "ffn_down_exps.scale", x, "one per expert")?;
+            let scales = self.weights.vector(self.g, at, "ffn_down_exps.scale", x, 1.0)?;
             let scales = self.g.gather(scales, chosen);
             share = self.g.mul(share, scales);
         }
@@ -273,18 +282,22 @@ impl Block<'_, '_> {
         Ok(self.g.sum(y_rkd, 1))
     }
 
+    /// The part of the per-layer inputs that is layer `index`'s.
+    fn layer_input(&mut self, inputs: ValueId, index: usize) -> ValueId {
+        let width = self.spec.per_layer_inputs.map_or(0, |per_layer| per_layer.width);
+        self.g.slice(inputs, index * width..(index + 1) * width)
+    }
+
     fn per_layer_input(
         &mut self,
         h_rd: ValueId,
-        inputs: ValueId,
-        index: usize,
+        input_rp: ValueId,
+        at: Place,
         per_layer: PerLayerInputs,
     ) -> Result<ValueId> {
-        let at = Place::layer(index);
         let (d, width) = (self.spec.hidden_size, per_layer.width);
         let gate_rp = self.linear(h_rd, at, "inp_gate.weight", [width, d])?;
         let gate_rp = self.activate(gate_rp, per_layer.activation);
-        let input_rp = self.g.slice(inputs, index * width..(index + 1) * width);
         let x_rp = self.g.mul(gate_rp, input_rp);
         let x_rd = self.linear(x_rp, at, "proj.weight", [d, width])?;
         let x_rd = self.norm(x_rd, at, "post_norm.weight")?;

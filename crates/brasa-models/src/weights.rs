@@ -160,17 +160,21 @@ impl<'a> Weights<'a> {
         Ok(vector(g, place.label(stem(name)), &values))
     }
 
-    /// A vector of plain numbers.
+    /// A vector of plain numbers, times `factor`.
     pub fn vector(
         &self,
         g: &mut Builder,
         place: Place,
         name: &str,
         len: usize,
-        why: &str,
+        factor: f32,
     ) -> Result<ValueId> {
-        let values = floats(self.require(place, name)?, &[len], why)?;
-        Ok(vector(g, place.label(name.strip_suffix(".weight").unwrap_or(name)), &values))
+        let why = if len == 1 { "one scalar" } else { "one per element" };
+        let mut values = floats(self.require(place, name)?, &[len], why)?;
+        for value in &mut values {
+            *value *= factor;
+        }
+        Ok(vector(g, place.label(stem(name)), &values))
     }
 
     /// One matrix per expert: from the stack `name`, from the second or first half of `gate_up` stacks, or from

@@ -36,6 +36,9 @@ fn check_files(name: &str, path: &Path) {
             "{name} {label}: nll {nll}, expected {expected_nll}"
         );
 
+        let chunked = runner.chunked(&ids, 7);
+        assert_eq!(chunked, logits[logits.len() - 1], "{name} {label}: chunked = whole, bit for bit");
+
         let margins = golden.floats(&format!("{label}.greedy_margins"));
         check_greedy(name, &found_ids, &expected_ids, &margins, worst(&comparison));
     }
