@@ -8,8 +8,8 @@ llama.cpp sources in LLAMA_CPP. The checkpoints have no tokenizer, so the vocabu
 a few keys are added (see below). Names, permuted rows, norm offsets and factor tensors are the converter's own.
 The golden values are those of the folders: a GGUF file must give the same logits.
 
-Some folders cannot be carried over: YaRN's mscale and truncate and Qwen's windows have no key, and llama.cpp has no
-mixture whose layers are partly dense.
+Some folders cannot be carried over: YaRN's mscale and truncate have no key, and llama.cpp has no mixture whose layers
+are partly dense.
 """
 
 import json
@@ -47,6 +47,10 @@ def with_what_the_converter_leaves_out(model_class: type, config: dict):
             self.gguf_writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in kinds])
         if config["model_type"] == "mistral" and config["sliding_window"]:
             self.gguf_writer.add_sliding_window(config["sliding_window"])
+        if config.get("use_sliding_window"):
+            self.gguf_writer.add_sliding_window(config["sliding_window"])
+            kinds = [i >= config["max_window_layers"] for i in range(config["num_hidden_layers"])]
+            self.gguf_writer.add_sliding_window_pattern(kinds)
 
     return set_gguf_parameters
 

@@ -141,13 +141,15 @@ fn heads(meta: &Metadata, defaults: &Defaults, hidden_size: usize) -> Result<Hea
     Heads { query, kv, dim }.checked()
 }
 
-/// The configured vocabulary, or else the rows of the embedding table.
+/// The configured vocabulary. GGUF files may carry a stale number: there the rows of the embedding table count.
 pub(super) fn vocab_size(meta: &Metadata) -> Result<usize> {
+    let configured = meta.count(VOCAB_SIZE, limits::VOCAB)?;
     let table = || {
-        let tensor = crate::names::embedding(meta)?;
-        tensor.shape.first().copied().filter(|&rows| rows > 0)
+        let rows = crate::names::embedding(meta)?.shape.first().copied();
+        rows.filter(|rows| (1..=limits::VOCAB).contains(rows))
     };
-    meta.count(VOCAB_SIZE, limits::VOCAB)?.or_else(table).ok_or_else(|| meta.missing(VOCAB_SIZE))
+    let size = if meta.is_gguf() { table().or(configured) } else { configured.or_else(table) };
+    size.ok_or_else(|| meta.missing(VOCAB_SIZE))
 }
 
 /// Tied where the configuration says so or there is no matrix of its own.

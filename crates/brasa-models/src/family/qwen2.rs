@@ -19,20 +19,22 @@ pub(super) fn qwen2(meta: &Metadata) -> Result<ModelSpec> {
 }
 
 /// Where a window is switched on, the first layers keep seeing everything.
+///
+/// llama.cpp has no windows in this family; a GGUF file that carries window and layer kinds means them.
 pub(super) fn windows(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {
-    if meta.is_gguf() {
-        return Ok(());
-    }
-    let window = if meta.bool(USE_WINDOW)? == Some(true) {
-        window(meta, Some(4096))?
+    let layers = spec.layers.len();
+    let (window, kinds) = if meta.is_gguf() {
+        (window(meta, None)?, kinds(meta, layers, |_| LayerKind::Sliding)?)
     } else {
-        meta.count_or_zero(crate::keys::WINDOW, limits::POSITIONS)?;
-        None
+        let used = meta.bool(USE_WINDOW)? == Some(true);
+        let window = window(meta, Some(4096))?.filter(|_| used);
+        let listed = meta.mentions(FULL_LAYERS);
+        let full = if listed { meta.count_or_zero(FULL_LAYERS, limits::LAYERS)? } else { 28 };
+        let sliding = |layer| window.is_some() && layer >= full;
+        let kinds =
+            kinds(meta, layers, |layer| if sliding(layer) { LayerKind::Sliding } else { LayerKind::Full })?;
+        (window, kinds)
     };
-    let full = if meta.mentions(FULL_LAYERS) { meta.count_or_zero(FULL_LAYERS, limits::LAYERS)? } else { 28 };
-    let kinds = kinds(meta, spec.layers.len(), |layer| {
-        if window.is_some() && layer >= full { LayerKind::Sliding } else { LayerKind::Full }
-    })?;
     for (attention, kind) in spec.attentions().zip(kinds) {
         attention.window = window.filter(|_| kind == LayerKind::Sliding);
     }
