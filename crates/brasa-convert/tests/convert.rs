@@ -286,3 +286,38 @@ fn a_named_pre_tokenizer_is_believed() {
     let made = Checkpoint::open(&output).unwrap();
     assert_eq!(metadata(&made).require::<&str>("tokenizer.ggml.pre").unwrap(), "llama-bpe");
 }
+
+#[test]
+fn random_checkpoints_become_what_llama_cpp_makes_of_them() {
+    let folder = Folder::new("random");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(model("random-gguf")).unwrap() {
+        let path = entry.unwrap().path();
+        let Some(name) = path.file_stem().and_then(|name| name.to_str()) else { continue };
+        let output = folder.file("model.gguf");
+        make(&model("random").join(name), &output, Recipe::BF16);
+        let (theirs, ours) = (Checkpoint::open(&path).unwrap(), Checkpoint::open(&output).unwrap());
+        assert_eq!(theirs.tensors().len(), ours.tensors().len(), "{name}: number of tensors");
+        for expected in theirs.tensors() {
+            let found = ours.tensor(&expected.name).unwrap_or_else(|| panic!("{name}: no {}", expected.name));
+            assert_eq!(found.shape, expected.shape, "{name}: {}", expected.name);
+            assert_eq!(found.format, expected.format, "{name}: {}", expected.name);
+            let (found, expected_values) = (decode(&ours, &expected.name), decode(&theirs, &expected.name));
+            assert!(found == expected_values, "{name}: {}", expected.name);
+        }
+        // They have a stand-in for a tokenizer, and guess at names.
+        let names = ["general.name", "general.basename", "general.finetune", "general.size_label"];
+        let told = |key: &str| !key.starts_with("tokenizer.") && !names.contains(&key);
+        for (key, expected) in metadata(&theirs).iter().filter(|(key, _)| told(key)) {
+            // These files spell the usual pattern of windows out; ours only an unusual one.
+            let spelled = key.ends_with("sliding_window_pattern") && !metadata(&ours).contains(key);
+            assert!(spelled || metadata(&ours).value(key) == Some(expected), "{name}: {key}: {expected:?}");
+        }
+        for (key, found) in metadata(&ours).iter().filter(|(key, _)| told(key)) {
+            let vocab_size = key.ends_with(".vocab_size");
+            assert!(vocab_size || metadata(&theirs).contains(key), "{name}: {key} is {found:?}, not theirs");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 14, "{seen} files");
+}

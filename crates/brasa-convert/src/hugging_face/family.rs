@@ -115,6 +115,8 @@ impl Family {
             (Self::Llama, "num_experts_per_tok") if model_type == "mixtral" => json!(2),
             (Self::Llama, "rms_norm_eps") if model_type == "mixtral" => json!(1e-5),
             (Self::Llama, "rope_theta") if model_type == "mixtral" => json!(1_000_000.0),
+            (Self::Llama, "sliding_window") if model_type == "mistral" => json!(4096),
+            (Self::Gemma2 | Self::Gemma3, "query_pre_attn_scalar") => json!(256),
             (Self::Llama, "max_position_embeddings") if model_type == "llama" => json!(2048),
             (Self::Llama, "max_position_embeddings") => json!(131_072),
             (Self::Phi3, "rms_norm_eps") => json!(1e-5),

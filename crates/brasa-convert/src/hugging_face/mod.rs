@@ -17,7 +17,8 @@ use brasa_formats::gguf::Metadata;
 use serde_json::Value;
 
 use crate::model::{Model, OutTensor};
-use crate::{Observer, Options, Result};
+use crate::write::tell;
+use crate::{Event, Observer, Options, Result};
 use config::Config;
 
 /// A checkpoint directory as a GGUF model.
@@ -33,7 +34,9 @@ pub fn model(
     metadata.insert("general.architecture", config.family.architecture());
     metadata.insert("general.type", "model");
     general::describe(&mut metadata, checkpoint, options, &tensors)?;
-    parameters::describe(&mut metadata, &config, options.recipe)?;
+    for note in parameters::describe(&mut metadata, &config, options.recipe)? {
+        tell(observer, Event::Warning(note))?;
+    }
     let vocab_rows = tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
     let vocab_len = vocab_rows.map(OutTensor::rows);
     tokenizer::describe(&mut metadata, checkpoint, &config, vocab_len, options, observer)?;

@@ -68,8 +68,13 @@ impl Rope {
         share.and_then(Value::as_f64).unwrap_or(1.0)
     }
 
-    /// Writes scaling and bases.
-    pub fn describe(&self, metadata: &mut Metadata, architecture: &str) -> Result<()> {
+    /// Writes scaling and bases; notes what other readers will not see.
+    pub fn describe(
+        &self,
+        metadata: &mut Metadata,
+        architecture: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<()> {
         let key = |name: &str| format!("{architecture}.rope.{name}");
         let factor = || self.number("factor");
         match (self.kind(), factor()) {
@@ -88,8 +93,15 @@ impl Rope {
                     )
                 })?;
                 metadata.insert(key("scaling.original_context_length"), context as u32);
-                let attention =
-                    ["attention_factor", "attn_factor"].into_iter().find_map(|key| self.number(key));
+                let attention = self.yarn_attention_factor(factor);
+                if attention.is_some() {
+                    notes.push("rope_scaling: llama.cpp passes over an attention factor of YaRN's".into());
+                }
+                if self.full.get("truncate") == Some(&Value::Bool(false)) {
+                    notes.push(
+                        "rope_scaling.truncate is false, which has no key in GGUF: true is assumed".into(),
+                    );
+                }
                 for (name, value) in [
                     ("scaling.yarn_ext_factor", self.number("extrapolation_factor")),
                     ("scaling.yarn_attn_factor", attention),
@@ -156,6 +168,16 @@ impl Rope {
         Some(if scale > 1.0 { (1.0 + scale.ln() / original_context.ln()).sqrt() } else { 1.0 })
     }
 
+    /// What YaRN multiplies queries and keys with, where it is not what follows from `factor`.
+    fn yarn_attention_factor(&self, factor: f64) -> Option<f64> {
+        let given = ["attention_factor", "attn_factor"].into_iter().find_map(|key| self.number(key));
+        let scale = |key| {
+            let mscale = self.number(key).filter(|mscale| *mscale != 0.0)?;
+            Some(if factor > 1.0 { 0.1 * mscale * factor.ln() + 1.0 } else { 1.0 })
+        };
+        given.or_else(|| Some(scale("mscale")? / scale("mscale_all_dim")?))
+    }
+
     fn list(&self, key: &str) -> Result<Vec<f32>> {
         let list = self.full.get(key).and_then(Value::as_array);
         let numbers =
@@ -217,7 +239,7 @@ mod tests {
     #[test]
     fn an_unknown_scaling_is_an_error() {
         let odd = rope(&json!({"model_type": "llama", "rope_scaling": {"type": "dynamic", "factor": 2.0}}));
-        let error = odd.describe(&mut Metadata::new(), "llama").unwrap_err().to_string();
+        let error = odd.describe(&mut Metadata::new(), "llama", &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("found dynamic"), "{error}");
     }
 }

@@ -28,7 +28,8 @@ pub struct Added {
 }
 
 impl Files {
-    pub fn read(checkpoint: &Checkpoint) -> Result<Self> {
+    /// `None` where there is no tokenizer at all.
+    pub fn read(checkpoint: &Checkpoint) -> Result<Option<Self>> {
         let tokenizer = json(checkpoint, "tokenizer.json")?;
         let files = Self {
             config: json(checkpoint, "tokenizer_config.json")?,
@@ -39,14 +40,8 @@ impl Files {
             vocab: if tokenizer.is_null() { json(checkpoint, "vocab.json")? } else { Value::Null },
             tokenizer,
         };
-        if files.tokenizer.is_null() && files.sentencepiece.is_none() && files.vocab.is_null() {
-            return Err(ConvertError::tokenizer(
-                "tokenizer.json",
-                "missing, and there is no tokenizer.model either",
-                "put the tokenizer's files beside the weights",
-            ));
-        }
-        Ok(files)
+        let nothing = files.tokenizer.is_null() && files.sentencepiece.is_none() && files.vocab.is_null();
+        Ok((!nothing).then_some(files))
     }
 
     /// Token text to id.

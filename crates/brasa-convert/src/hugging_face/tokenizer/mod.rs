@@ -11,7 +11,8 @@ use brasa_formats::gguf::{Array, Metadata};
 
 use super::config::Config;
 use super::family::Family;
-use crate::{ConvertError, Observer, Options, Result};
+use crate::write::tell;
+use crate::{ConvertError, Event, Observer, Options, Result};
 use files::Files;
 use vocabulary::{Kind, Vocabulary};
 
@@ -24,8 +25,13 @@ pub fn describe(
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<()> {
-    let files = Files::read(checkpoint)?;
     let vocab_len = vocab_len.unwrap_or(0);
+    let Some(files) = Files::read(checkpoint)? else {
+        metadata.insert("tokenizer.ggml.model", "none");
+        metadata.insert(format!("{}.vocab_size", config.family.architecture()), vocab_len as u32);
+        let warning = "no tokenizer.json and no tokenizer.model: the output can only be run on token ids";
+        return tell(observer, Event::Warning(warning.into()));
+    };
     let vocabulary = Vocabulary::of(&files, config, vocab_len)?;
     let (kind, added) = (vocabulary.kind, files.added_tokens());
 
