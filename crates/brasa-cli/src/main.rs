@@ -1,3 +1,34 @@
-//! The `brasa` command.
+//! The `brasa` command: flags, terminals and exit codes around the `brasa` library.
+//!
+//! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage,
+//! 130 interrupted.
 
-fn main() {}
+mod args;
+mod bundled;
+mod commands;
+mod failure;
+mod interrupt;
+mod load;
+mod output;
+mod sampling;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::Arguments;
+use crate::failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse_from(args::expand_short_words(std::env::args_os()));
+    match commands::dispatch(arguments) {
+        // A closed output: whoever read it has seen enough.
+        Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !matches!(failure, Failure::Interrupted) {
+                eprintln!("error: {failure}");
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}

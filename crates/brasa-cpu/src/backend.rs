@@ -79,6 +79,7 @@ impl Backend for CpuBackend {
         DeviceInfo {
             name: DEVICE.into(),
             description: format!("{model}, {isa}, {threads} threads"),
+            threads,
             memory_bytes: memory_bytes(),
         }
     }

@@ -56,6 +56,8 @@ pub struct DeviceInfo {
     pub name: String,
     /// For people: model, instruction sets, threads.
     pub description: String,
+    /// Threads of this process that compute.
+    pub threads: usize,
     /// Memory of the device, where known.
     pub memory_bytes: Option<u64>,
 }

@@ -25,6 +25,7 @@ impl Backend for ReferenceBackend {
         DeviceInfo {
             name: "reference".into(),
             description: "reference interpreter, f32, one thread".into(),
+            threads: 1,
             memory_bytes: None,
         }
     }

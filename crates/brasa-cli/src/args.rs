@@ -1,0 +1,462 @@
+//! Flags, with llama.cpp's names where it has them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use brasa::KvType;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Runs language models on the machine you have.
+///
+/// Without a command, chats; without a model, with the small dictionary assistant that is built in.
+#[derive(Debug, Parser)]
+#[command(name = "brasa", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+pub struct Arguments {
+    /// What to do; `run` where nothing is named.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Flags of `run`.
+    #[command(flatten)]
+    pub run: RunArguments,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Chat, or answer one question (-p)
+    Run(RunArguments),
+    /// Continue a raw text
+    Generate(GenerateArguments),
+    /// Show a text's token ids, or the text of token ids
+    Tokenize(TokenizeArguments),
+    /// Show a model's configuration, tensors and graph
+    Inspect(InspectArguments),
+    /// List the models below a folder
+    Discover(DiscoverArguments),
+    /// Measure how well a model predicts a text
+    Perplexity(PerplexityArguments),
+    /// Show or save the logits after given tokens
+    Logits(LogitsArguments),
+    /// Convert a checkpoint to a (quantised) GGUF file
+    Quantize(QuantizeArguments),
+    /// Measure prompt and generation speed
+    Bench(BenchArguments),
+    /// Check what this machine offers and that the built-in model answers
+    Doctor(DoctorArguments),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Which model, and how to load it.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArguments {
+    /// Model: a GGUF file, or a folder with a Hugging Face or MLX checkpoint [default: the built-in one]
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    /// Context length in tokens [default: the model's, at most 131072]
+    #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive)]
+    pub context: Option<usize>,
+    /// Threads [default: as many as this process may use]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Device: auto or cpu [default: auto]
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<String>,
+    /// How exactly to compute
+    #[arg(long, value_enum, default_value_t = PrecisionName::Fast)]
+    pub precision: PrecisionName,
+    /// Element type of cached keys (-ctk) [default: f16; f32 in reference precision]
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub cache_type_k: Option<CacheType>,
+    /// Element type of cached values (-ctv); the same as that of the keys
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub cache_type_v: Option<CacheType>,
+    /// Prompt tokens computed at once (-ub)
+    #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive)]
+    pub chunk: usize,
+    /// Refuse checkpoints with unknown configuration keys or unused tensors
+    #[arg(long)]
+    pub strict: bool,
+    /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
+    /// Jinja chat template to use in place of the model's
+    #[arg(long, value_name = "FILE")]
+    pub chat_template_file: Option<PathBuf>,
+    /// Say more about what happens, on standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+impl LoadArguments {
+    /// The model's name in messages.
+    pub fn name(&self) -> String {
+        self.model.as_ref().map_or_else(|| crate::bundled::NAME.into(), |path| path.display().to_string())
+    }
+}
+
+/// How exactly to compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PrecisionName {
+    /// The device's fastest arithmetic within its error bounds
+    Fast,
+    /// f32 activations, exactly decoded weights, f32 cache
+    Reference,
+}
+
+/// Element type of cached keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum CacheType {
+    F32,
+    F16,
+    Bf16,
+    #[value(name = "q8_0", alias = "q8")]
+    Q8,
+}
+
+impl From<CacheType> for KvType {
+    fn from(name: CacheType) -> Self {
+        match name {
+            CacheType::F32 => Self::F32,
+            CacheType::F16 => Self::F16,
+            CacheType::Bf16 => Self::BF16,
+            CacheType::Q8 => Self::Q8,
+        }
+    }
+}
+
+/// How tokens are drawn and when to stop.
+#[derive(Debug, Clone, Args)]
+pub struct SamplingArguments {
+    /// Most tokens to generate; -1 until the model stops or the context is full
+    #[arg(short, long = "predict", value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    pub n: i64,
+    /// Random seed [default: a new one each time]
+    #[arg(short, long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Temperature; 0 takes the most probable token [default: the model's, else 0.8]
+    #[arg(long = "temp", value_name = "T")]
+    pub temperature: Option<f32>,
+    /// Draw from the K most probable tokens; 0 for all [default: the model's, else 40]
+    #[arg(long, value_name = "K")]
+    pub top_k: Option<usize>,
+    /// Draw from the most probable tokens that reach probability P; 1 for all [default: the model's, else 0.95]
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
+    /// Leave out tokens less probable than P times the best; 0 for none [default: the model's, else 0.05]
+    #[arg(long, value_name = "P")]
+    pub min_p: Option<f32>,
+    /// Make tokens that occurred less likely by this factor [default: the model's, else 1]
+    #[arg(long, value_name = "F")]
+    pub repeat_penalty: Option<f32>,
+    /// Recent tokens that count for the penalties; -1 for all
+    #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true)]
+    pub repeat_last_n: i64,
+    /// Subtract this from a token's logit for each time it occurred
+    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub frequency_penalty: f32,
+    /// Subtract this from the logit of every token that occurred
+    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub presence_penalty: f32,
+    /// Add BIAS to a token's logit: ID+BIAS or ID-BIAS, e.g. 15043+1 (may be repeated)
+    #[arg(short = 'l', long, value_name = "ID±BIAS", allow_hyphen_values = true)]
+    pub logit_bias: Vec<String>,
+    /// Order of the filters
+    #[arg(long, value_enum, default_value_t = OrderName::TemperatureFirst)]
+    pub sampling_order: OrderName,
+    /// End the answer before this text (may be repeated)
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Go on where the model ends its answer
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// What to do when the context is full: fail, stop, or slide (drop older text and go on)
+    #[arg(long, value_enum, default_value_t = PolicyName::Error, value_name = "POLICY")]
+    pub context_policy: PolicyName,
+    /// Leading tokens that stay when the context slides
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub keep: usize,
+}
+
+/// What to do when the context is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PolicyName {
+    /// Fail after the text so far
+    Error,
+    /// End the answer
+    Stop,
+    /// Drop the older half of the text and go on
+    Slide,
+}
+
+/// Order of the sampling filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrderName {
+    /// temperature, top-p, top-k, min-p
+    TemperatureFirst,
+    /// top-k, top-p, min-p, temperature: llama.cpp's
+    LlamaCpp,
+    /// top-p, min-p, top-k, temperature: MLX-LM's
+    Mlx,
+    /// temperature, top-k, min-p, top-p
+    Akunu,
+}
+
+/// What to say.
+#[derive(Debug, Clone, Args)]
+pub struct PromptArguments {
+    /// The prompt
+    #[arg(short, long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Read the prompt from a file, byte for byte
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
+    pub file: Option<PathBuf>,
+}
+
+/// `brasa run`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct RunArguments {
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// System prompt (-sys)
+    #[arg(long, value_name = "TEXT")]
+    pub system_prompt: Option<String>,
+    /// Let the model think first, where its template can tell it [default: the template's]
+    #[arg(long, value_enum, value_name = "on|off")]
+    pub reasoning: Option<Switch>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArguments,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum Switch {
+    On,
+    Off,
+}
+
+/// `brasa generate`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct GenerateArguments {
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// The prompt as token ids, used as they are
+    #[arg(long, value_name = "1,2,3", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub ids: Option<Vec<u32>>,
+    /// Recognise special tokens in the prompt's text
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArguments,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `brasa tokenize`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct TokenizeArguments {
+    /// Model: a GGUF file, or a folder with a tokenizer.json [default: the built-in one]
+    #[arg(short, long, value_name = "PATH")]
+    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Turn these ids into text instead
+    #[arg(long, value_name = "1,2,3", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub decode: Option<Vec<u32>>,
+    /// Add no special token at all
+    #[arg(long)]
+    pub no_bos: bool,
+    /// Recognise special tokens in the text
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `brasa inspect`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct InspectArguments {
+    /// Model [default: the built-in one]
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
+    /// Model, as other commands name it
+    #[arg(short, long, value_name = "PATH", conflicts_with = "path")]
+    pub model: Option<PathBuf>,
+    /// Print the graph that runs: operations, what is fused, where values lie
+    #[arg(long)]
+    pub graph: bool,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `brasa discover`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct DiscoverArguments {
+    /// Where to look
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub directory: PathBuf,
+    /// Print one JSON array
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `brasa perplexity`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct PerplexityArguments {
+    /// The text
+    #[arg(short, long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `brasa logits`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct LogitsArguments {
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Token ids, used as they are
+    #[arg(long, value_name = "1,2,3", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub ids: Option<Vec<u32>>,
+    /// How many of the most probable next tokens to show
+    #[arg(long, value_name = "K", default_value_t = 8)]
+    pub top: usize,
+    /// Save all logits as f32 [rows, vocabulary] in NumPy's format
+    #[arg(long, value_name = "FILE.npy")]
+    pub out: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `brasa quantize`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct QuantizeArguments {
+    /// Checkpoint: a folder or a GGUF file
+    #[arg(value_name = "IN", required_unless_present = "list")]
+    pub input: Option<PathBuf>,
+    /// The GGUF file to write
+    #[arg(value_name = "OUT", required_unless_present = "list")]
+    pub output: Option<PathBuf>,
+    /// Type, e.g. Q4_K_M or Q8_0
+    #[arg(value_name = "TYPE", required_unless_present = "list")]
+    pub kind: Option<String>,
+    /// List the types
+    #[arg(long)]
+    pub list: bool,
+    /// Replace OUT where it exists
+    #[arg(long)]
+    pub force: bool,
+    /// Pre-tokenizer by its GGUF name, for tokenizers that are not recognised
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
+    /// Threads [default: as many as this process may use]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
+    pub threads: Option<usize>,
+    /// Say what becomes of every tensor, on standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// `brasa bench`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct BenchArguments {
+    /// Prompt lengths to measure; 0 for none
+    #[arg(short = 'p', long = "n-prompt", value_name = "N", value_delimiter = ',', default_value = "512")]
+    pub prompt: Vec<usize>,
+    /// Generation lengths to measure; 0 for none
+    #[arg(short, long = "n-gen", value_name = "N", value_delimiter = ',', default_value = "128")]
+    pub n: Vec<usize>,
+    /// Tokens already in the context before each measurement
+    #[arg(short, long = "n-depth", value_name = "N", value_delimiter = ',', default_value = "0")]
+    pub depth: Vec<usize>,
+    /// Repetitions
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    pub repetitions: usize,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = TableFormat::Md)]
+    pub output: TableFormat,
+    /// Also print the time of each operation
+    #[arg(long)]
+    pub profile: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// Output format of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum TableFormat {
+    Md,
+    Json,
+    Csv,
+}
+
+/// `brasa doctor`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct DoctorArguments {
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Spells out llama.cpp's short flags of several letters, which the parser would read letter by letter.
+pub fn expand_short_words(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    const WORDS: &[(&str, &str)] = &[
+        ("-sys", "--system-prompt"),
+        ("-ctk", "--cache-type-k"),
+        ("-ctv", "--cache-type-v"),
+        ("-ub", "--ubatch-size"),
+    ];
+    arguments
+        .map(|argument| {
+            let long = WORDS.iter().find(|(short, _)| argument == *short).map(|(_, long)| (*long).into());
+            long.unwrap_or(argument)
+        })
+        .collect()
+}
+
+/// A number of at least 1.
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}")),
+    }
+}

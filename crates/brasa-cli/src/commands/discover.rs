@@ -1,0 +1,45 @@
+//! `brasa discover`: the models below a folder.
+
+use serde_json::json;
+
+use crate::args::DiscoverArguments;
+use crate::failure::Failure;
+use crate::output;
+
+/// Lists models.
+pub fn discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
+    let models = brasa::discover(&arguments.directory)?;
+    if arguments.json {
+        let models: Vec<_> = models
+            .iter()
+            .map(|model| {
+                json!({
+                    "path": model.path,
+                    "container": model.container,
+                    "architecture": model.architecture,
+                    "quantization": model.quantization,
+                    "parameters": model.parameters,
+                    "size_bytes": model.size_bytes,
+                    "files": model.files,
+                    "problem": model.problem,
+                })
+            })
+            .collect();
+        return output::line(&serde_json::Value::from(models).to_string());
+    }
+    for model in &models {
+        output::line(&format!(
+            "{:<12} {:<12} {:<8} {:>10}  {}{}",
+            model.container,
+            model.architecture.as_deref().unwrap_or("?"),
+            model.quantization.as_deref().unwrap_or("?"),
+            indicatif::HumanBytes(model.size_bytes).to_string(),
+            model.path.display(),
+            model.problem.as_ref().map(|problem| format!("  ({problem})")).unwrap_or_default()
+        ))?;
+    }
+    if models.is_empty() {
+        eprintln!("no models below {}", arguments.directory.display());
+    }
+    Ok(())
+}

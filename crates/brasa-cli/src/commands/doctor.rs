@@ -1,0 +1,79 @@
+//! `brasa doctor`: what this machine offers, and whether the built-in model answers as it should.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use brasa::{GenerateOptions, LoadOptions, Message, Model};
+use serde_json::json;
+
+use crate::args::DoctorArguments;
+use crate::failure::Failure;
+use crate::{bundled, output};
+
+/// What the built-in model must say to its question, at temperature 0.
+const EXPECTED_START: &str = "ember";
+
+/// Prints the report; fails where the built-in model does not answer.
+pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
+    let devices = brasa::devices();
+    let answer = answer();
+    let healthy = answer.as_ref().is_ok_and(|(text, _)| text.to_lowercase().contains(EXPECTED_START));
+    if arguments.json {
+        let devices: Vec<_> = devices
+            .iter()
+            .map(|device| match device {
+                Ok(info) => json!({"name": info.name, "description": info.description, "memory_bytes": info.memory_bytes}),
+                Err(error) => json!({"error": error.to_string()}),
+            })
+            .collect();
+        output::line(
+            &json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "devices": devices,
+                "answer": answer.as_ref().ok().map(|(text, _)| text),
+                "error": answer.as_ref().err().map(ToString::to_string),
+                "healthy": healthy,
+            })
+            .to_string(),
+        )?;
+    } else {
+        output::line(&format!(
+            "brasa {} on {} {}",
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::OS,
+            std::env::consts::ARCH
+        ))?;
+        for device in &devices {
+            match device {
+                Ok(info) => output::line(&format!("device {}: {}", info.name, info.description))?,
+                Err(error) => output::line(&format!("device {error}"))?,
+            }
+        }
+        match &answer {
+            Ok((text, seconds)) => {
+                output::line(&format!("> {}\n{}", bundled::QUESTION, text.trim_end()))?;
+                output::line(&format!("answered by {} in {seconds:.2} s", bundled::NAME))?;
+            }
+            Err(error) => output::line(&format!("{}: {error}", bundled::NAME))?,
+        }
+    }
+    if healthy {
+        Ok(())
+    } else {
+        Err(Failure::Failed("the built-in model does not answer as it should".into()))
+    }
+}
+
+fn answer() -> Result<(String, f64), brasa::Error> {
+    let started = Instant::now();
+    let model =
+        Model::from_gguf_bytes(bundled::MODEL, &LoadOptions::default(), |_| ControlFlow::Continue(()))?;
+    let options = GenerateOptions { max_tokens: Some(64), ..GenerateOptions::default() };
+    let mut stream = model.chat(&[Message::new("user", bundled::QUESTION)], &options)?;
+    let mut text = String::new();
+    for token in &mut stream {
+        text.push_str(&token?.text);
+    }
+    text.push_str(stream.tail());
+    Ok((text, started.elapsed().as_secs_f64()))
+}

@@ -1,0 +1,130 @@
+//! `brasa generate`: continue a raw text.
+
+use brasa::tokenizer::{AddSpecial, ParseSpecial};
+use brasa::{GenerateOptions, Model, TokenStream};
+use serde_json::{Value, json};
+
+use super::prompt_text;
+use crate::args::GenerateArguments;
+use crate::failure::Failure;
+use crate::{interrupt, load, output, sampling};
+
+/// Continues a raw text.
+pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
+    let text = match arguments.ids {
+        Some(_) => None,
+        None => Some(prompt_text(&arguments.prompt)?.ok_or_else(|| {
+            Failure::Usage(
+                "nothing to continue\nhint: give a prompt (-p, -f, --ids, or standard input)".into(),
+            )
+        })?),
+    };
+    let model = load::model(&arguments.load)?;
+    let options = sampling::options(&arguments.sampling, &model)?;
+    let prompt = match (&arguments.ids, text) {
+        (Some(ids), _) => ids.clone(),
+        (None, text) => encode(&model, &text.unwrap_or_default(), arguments.parse_special)?,
+    };
+    let mut stream = model.generate_ids(prompt.clone(), &options)?;
+    answer(&model, &mut stream, &prompt, arguments.json, arguments.load.verbose, &options).map(|_| ())
+}
+
+/// Ids of a text with the model's own special tokens.
+pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>, Failure> {
+    let parse = if parse_special { ParseSpecial::Yes } else { ParseSpecial::No };
+    model
+        .tokenizer()
+        .encode(text, AddSpecial::AsModel, parse)
+        .map_err(|error| brasa::Error::from(error).into())
+}
+
+/// Prints what a stream says, as text while it appears or as one JSON object at the end; returns the text.
+///
+/// # Errors
+///
+/// [`Failure::Interrupted`] after Ctrl-C; [`Failure::Failed`] with the stream's error, after the text before it.
+pub fn answer(
+    model: &Model,
+    stream: &mut TokenStream,
+    prompt: &[u32],
+    as_json: bool,
+    verbose: bool,
+    options: &GenerateOptions,
+) -> Result<String, Failure> {
+    let guard = interrupt::cancels(stream);
+    let (mut ids, mut text, mut logprobs) = (Vec::new(), String::new(), Vec::new());
+    let mut failure = None;
+    for token in &mut *stream {
+        match token {
+            Ok(token) => {
+                if !as_json {
+                    output::write(&token.text)?;
+                }
+                ids.push(token.id);
+                text.push_str(&token.text);
+                if let Some(logprob) = token.logprob {
+                    let top: Vec<Value> =
+                        token.top.iter().map(|(id, logprob)| json!({"id": id, "logprob": logprob})).collect();
+                    logprobs.push(json!({"id": token.id, "logprob": logprob, "top": top}));
+                }
+            }
+            Err(error) => failure = Some(brasa::Error::from(error)),
+        }
+    }
+    drop(guard);
+    text.push_str(stream.tail());
+    if as_json {
+        if failure.is_none() {
+            let mut object = json!({
+                "prompt_ids": prompt,
+                "ids": ids,
+                "text": text,
+                "finish_reason": stream.finish_reason().map(brasa::FinishReason::name),
+                "metrics": metrics(model, stream),
+            });
+            if !logprobs.is_empty() {
+                object["logprobs"] = logprobs.into();
+            }
+            output::line(&object.to_string())?;
+        }
+    } else {
+        output::write(stream.tail())?;
+        if !text.ends_with('\n') {
+            output::write("\n")?;
+        }
+    }
+    if verbose {
+        let metrics = stream.metrics();
+        eprintln!(
+            "{} prompt tokens ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s, seed {}",
+            metrics.prompt_tokens,
+            metrics.cached_tokens,
+            metrics.prefill_tokens_per_second(),
+            metrics.generated_tokens,
+            metrics.decode_tokens_per_second(),
+            options.sampling.seed,
+        );
+    }
+    match failure {
+        Some(error) => Err(error.into()),
+        None if interrupt::take() => Err(Failure::Interrupted),
+        None => Ok(text),
+    }
+}
+
+fn metrics(model: &Model, stream: &TokenStream) -> Value {
+    let metrics = stream.metrics();
+    json!({
+        "prompt_tokens": metrics.prompt_tokens,
+        "generated_tokens": metrics.generated_tokens,
+        "load_ms": milliseconds(model.load_time()),
+        "ttft_ms": milliseconds(metrics.first_token_time),
+        "prefill_tps": metrics.prefill_tokens_per_second(),
+        "decode_tps": metrics.decode_tokens_per_second(),
+        "peak_memory_bytes": brasa::peak_memory_bytes(),
+    })
+}
+
+fn milliseconds(time: std::time::Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

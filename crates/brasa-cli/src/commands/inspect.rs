@@ -1,0 +1,191 @@
+//! `brasa inspect`: what is in a model's files. Needs neither readable tensors nor a supported architecture.
+
+use std::collections::BTreeMap;
+
+use brasa::formats::{Bytes, Container, Inspection, Metadata, TensorInfo, gguf};
+use serde_json::{Map, Value, json};
+
+use crate::args::InspectArguments;
+use crate::failure::Failure;
+use crate::{bundled, output};
+
+/// Elements of a metadata array that are shown.
+const SHOWN_ELEMENTS: usize = 8;
+
+/// Prints what is in a model's files.
+pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
+    let path = arguments.path.as_ref().or(arguments.model.as_ref());
+    if arguments.graph {
+        let text = match path {
+            Some(path) => brasa::describe_graph(path)?,
+            None => brasa::describe_graph_bytes(bundled::MODEL)?,
+        };
+        return output::write(&text);
+    }
+    let inspection = match path {
+        Some(path) => Inspection::open(path),
+        None => Inspection::of_gguf_bytes(&Bytes::new(bundled::MODEL)),
+    };
+    let inspection = inspection.map_err(brasa::Error::from)?;
+    let name = path.map_or_else(|| bundled::NAME.to_owned(), |path| path.display().to_string());
+    if arguments.json {
+        return output::line(&object(&name, &inspection).to_string());
+    }
+    text(&name, &inspection, arguments.tensors)
+}
+
+fn object(name: &str, inspection: &Inspection) -> Value {
+    let tensors: Vec<Value> = inspection
+        .tensors()
+        .iter()
+        .map(|tensor| {
+            json!({
+                "name": tensor.name,
+                "shape": tensor.shape,
+                "type": tensor.type_name,
+                "supported": tensor.format.is_some(),
+                "offset_bytes": tensor.offset_bytes,
+                "size_bytes": tensor.size_bytes,
+            })
+        })
+        .collect();
+    let problems: Vec<String> = inspection.problems().iter().map(ToString::to_string).collect();
+    json!({
+        "path": name,
+        "container": container(inspection),
+        "architecture": architecture(inspection),
+        "parameters": parameters(inspection.tensors()),
+        "size_bytes": size_bytes(inspection),
+        "types": types(inspection.tensors()).into_iter().map(|(name, (count, bytes))| (name, json!({"tensors": count, "size_bytes": bytes}))).collect::<Map<_, _>>(),
+        "metadata": metadata(inspection),
+        "tensors": tensors,
+        "problems": problems,
+    })
+}
+
+fn text(name: &str, inspection: &Inspection, list_tensors: bool) -> Result<(), Failure> {
+    output::line(&format!(
+        "{name}: {}, {}",
+        container(inspection),
+        architecture(inspection).unwrap_or("architecture unknown")
+    ))?;
+    output::line(&format!(
+        "{} parameters in {} tensors, {}",
+        parameters(inspection.tensors()),
+        inspection.tensors().len(),
+        indicatif::HumanBytes(size_bytes(inspection))
+    ))?;
+    output::line("\nstored as")?;
+    for (name, (count, bytes)) in types(inspection.tensors()) {
+        output::line(&format!(
+            "  {name:<12} {count:>6} tensors {:>12}",
+            indicatif::HumanBytes(bytes).to_string()
+        ))?;
+    }
+    output::line("\nmetadata")?;
+    if let Value::Object(metadata) = metadata(inspection) {
+        for (key, value) in metadata {
+            let mut value = value.to_string();
+            if value.chars().count() > 160 {
+                value = value.chars().take(160).collect::<String>() + "…";
+            }
+            output::line(&format!("  {key} = {value}"))?;
+        }
+    }
+    if list_tensors {
+        output::line("\ntensors")?;
+        for tensor in inspection.tensors() {
+            output::line(&format!(
+                "  {:<48} {:<20} {}",
+                tensor.name,
+                format!("{:?}", tensor.shape),
+                tensor.type_name
+            ))?;
+        }
+    }
+    for problem in inspection.problems() {
+        output::line(&format!("\nproblem: {problem}"))?;
+    }
+    Ok(())
+}
+
+fn container(inspection: &Inspection) -> String {
+    match inspection.container() {
+        Container::Gguf => {
+            inspection.gguf_version().map_or("GGUF".into(), |version| format!("GGUF v{version}"))
+        }
+        Container::HuggingFace => "safetensors".into(),
+    }
+}
+
+fn architecture(inspection: &Inspection) -> Option<&str> {
+    match inspection.metadata()? {
+        Metadata::Gguf(metadata) => metadata.get("general.architecture").ok().flatten(),
+        Metadata::Config(config) => config.get("model_type").and_then(Value::as_str),
+    }
+}
+
+fn parameters(tensors: &[TensorInfo]) -> u64 {
+    tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum()
+}
+
+fn size_bytes(inspection: &Inspection) -> u64 {
+    inspection.files().iter().map(|(_, bytes)| bytes).sum()
+}
+
+/// Tensors and bytes by stored type.
+fn types(tensors: &[TensorInfo]) -> BTreeMap<String, (usize, u64)> {
+    let mut types: BTreeMap<String, (usize, u64)> = BTreeMap::new();
+    for tensor in tensors {
+        let (count, bytes) = types.entry(tensor.type_name.clone()).or_default();
+        *count += 1;
+        *bytes += tensor.size_bytes.unwrap_or(0);
+    }
+    types
+}
+
+/// Metadata as JSON; long arrays as their first elements and their length.
+fn metadata(inspection: &Inspection) -> Value {
+    match inspection.metadata() {
+        None => Value::Null,
+        Some(Metadata::Config(config)) => config.clone(),
+        Some(Metadata::Gguf(metadata)) => metadata
+            .iter()
+            .map(|(key, value)| (key.to_owned(), value_json(value)))
+            .collect::<Map<_, _>>()
+            .into(),
+    }
+}
+
+fn value_json(value: &gguf::Value) -> Value {
+    match value {
+        gguf::Value::U8(number) => json!(number),
+        gguf::Value::I8(number) => json!(number),
+        gguf::Value::U16(number) => json!(number),
+        gguf::Value::I16(number) => json!(number),
+        gguf::Value::U32(number) => json!(number),
+        gguf::Value::I32(number) => json!(number),
+        gguf::Value::U64(number) => json!(number),
+        gguf::Value::I64(number) => json!(number),
+        gguf::Value::F32(number) => json!(number),
+        gguf::Value::F64(number) => json!(number),
+        gguf::Value::Bool(truth) => json!(truth),
+        gguf::Value::String(text) => json!(text),
+        gguf::Value::Array(array) => array_json(array),
+    }
+}
+
+fn array_json(array: &gguf::Array) -> Value {
+    let mut shown: Vec<Value> = Vec::new();
+    if let Some(strings) = array.strings() {
+        shown.extend(strings.take(SHOWN_ELEMENTS).map(|text| json!(String::from_utf8_lossy(text))));
+    } else if let Some(scalars) = array.scalars() {
+        shown.extend(scalars.take(SHOWN_ELEMENTS).map(|value| value_json(&value)));
+    } else if let Some(arrays) = array.arrays() {
+        shown.extend(arrays.take(SHOWN_ELEMENTS).map(|array| array_json(&array)));
+    }
+    if array.len() > SHOWN_ELEMENTS {
+        return json!({"length": array.len(), "first": shown});
+    }
+    shown.into()
+}

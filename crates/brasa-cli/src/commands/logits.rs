@@ -1,0 +1,98 @@
+//! `brasa logits`: what the model expects after given tokens.
+
+use std::io::{BufWriter, Write};
+
+use serde_json::json;
+
+use super::generate::encode;
+use super::prompt_text;
+use crate::args::LogitsArguments;
+use crate::failure::Failure;
+use crate::{load, output};
+
+/// Prints the most probable next tokens; saves all logits where asked to.
+pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
+    let text = if arguments.ids.is_some() { None } else { prompt_text(&arguments.prompt)? };
+    let model = load::model(&arguments.load)?;
+    let ids = match (&arguments.ids, text) {
+        (Some(ids), _) => ids.clone(),
+        (None, Some(text)) => encode(&model, &text, false)?,
+        (None, None) => {
+            return Err(Failure::Usage("no tokens\nhint: give them (--ids) or a text (-p, -f)".into()));
+        }
+    };
+    let score = match &arguments.out {
+        None => model.score(&ids, |_| {})?,
+        Some(path) => {
+            let mut score = None;
+            let width = model.vocab_size();
+            output::file(path, |out| {
+                let mut out = BufWriter::new(out);
+                npy_header(&mut out, ids.len(), width)?;
+                let mut failure = Ok(());
+                score = Some(model.score(&ids, |row| {
+                    if failure.is_ok() {
+                        failure = row.iter().try_for_each(|logit| out.write_all(&logit.to_le_bytes()));
+                    }
+                }));
+                failure?;
+                out.flush()
+            })?;
+            score.ok_or_else(|| Failure::Failed("no logits were computed".into()))??
+        }
+    };
+    let top = largest(&score.last_logits, arguments.top);
+    if arguments.json {
+        let top: Vec<_> = top.iter().map(|&(id, logit)| json!({"id": id, "logit": logit})).collect();
+        return output::line(&json!({"nll": score.mean_nll, "top": top}).to_string());
+    }
+    if let Some(nll) = score.mean_nll {
+        output::line(&format!("mean −ln p {nll:.6} over {} tokens", ids.len() - 1))?;
+    }
+    for (id, logit) in top {
+        output::line(&format!(
+            "{id:>8}  {logit:>12.6}  {:?}",
+            model.tokenizer().piece(id).unwrap_or_default()
+        ))?;
+    }
+    Ok(())
+}
+
+/// The `count` largest logits, largest first, ties to the lowest id.
+fn largest(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
+    order.into_iter().take(count).map(|id| (id, logits[id as usize])).collect()
+}
+
+/// The header of a NumPy file, version 1.0: little-endian f32, row-major.
+fn npy_header(out: &mut dyn Write, rows: usize, width: usize) -> std::io::Result<()> {
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
+    // Magic, version, length and header end on a multiple of 64.
+    let padding = 63 - (10 + header.len()) % 64;
+    header.extend(std::iter::repeat_n(' ', padding));
+    header.push('\n');
+    out.write_all(b"\x93NUMPY\x01\x00")?;
+    out.write_all(&(header.len() as u16).to_le_bytes())?;
+    out.write_all(header.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numpy_headers_end_on_a_multiple_of_64() {
+        for (rows, width) in [(1, 2), (123, 4567), (1_000_000, 262_144)] {
+            let mut bytes = Vec::new();
+            npy_header(&mut bytes, rows, width).unwrap();
+            assert_eq!(bytes.len() % 64, 0);
+            assert_eq!(bytes.last(), Some(&b'\n'));
+        }
+    }
+
+    #[test]
+    fn ties_go_to_the_lowest_id() {
+        assert_eq!(largest(&[1.0, 3.0, 3.0, 2.0], 3), [(1, 3.0), (2, 3.0), (3, 2.0)]);
+    }
+}

@@ -1,0 +1,68 @@
+//! One file per command.
+
+mod bench;
+mod chat;
+mod discover;
+mod doctor;
+mod generate;
+mod inspect;
+mod logits;
+mod perplexity;
+mod quantize;
+mod run;
+mod tokenize;
+
+use std::io::Read;
+
+use clap::CommandFactory;
+
+use crate::args::{Arguments, Command, PromptArguments};
+use crate::failure::Failure;
+
+/// Runs the command that `arguments` name.
+///
+/// # Errors
+///
+/// Why it ended before it was done.
+pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        None => run::run(&arguments.run),
+        Some(Command::Run(arguments)) => run::run(&arguments),
+        Some(Command::Generate(arguments)) => generate::generate(&arguments),
+        Some(Command::Tokenize(arguments)) => tokenize::tokenize(&arguments),
+        Some(Command::Inspect(arguments)) => inspect::inspect(&arguments),
+        Some(Command::Discover(arguments)) => discover::discover(&arguments),
+        Some(Command::Perplexity(arguments)) => perplexity::perplexity(&arguments),
+        Some(Command::Logits(arguments)) => logits::logits(&arguments),
+        Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
+        Some(Command::Bench(arguments)) => bench::bench(&arguments),
+        Some(Command::Doctor(arguments)) => doctor::doctor(&arguments),
+        Some(Command::Completions { shell }) => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "brasa", &mut script);
+            crate::output::write(&String::from_utf8_lossy(&script))
+        }
+    }
+}
+
+/// The prompt's bytes: from the flag, the file, or standard input; `None` where none of them gives one.
+fn prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
+    match (&arguments.prompt, &arguments.file) {
+        (Some(text), _) => Ok(Some(text.clone().into_bytes())),
+        (None, Some(path)) => std::fs::read(path).map(Some).map_err(|error| Failure::file(path, &error)),
+        (None, None) => {
+            use std::io::IsTerminal;
+            let mut bytes = Vec::new();
+            if !std::io::stdin().is_terminal() {
+                std::io::stdin().read_to_end(&mut bytes)?;
+            }
+            Ok((!bytes.is_empty()).then_some(bytes))
+        }
+    }
+}
+
+/// The prompt as text.
+fn prompt_text(arguments: &PromptArguments) -> Result<Option<String>, Failure> {
+    let text = prompt_bytes(arguments)?.map(String::from_utf8).transpose();
+    text.map_err(|error| Failure::Failed(format!("the prompt is not UTF-8: {error}")))
+}

@@ -1,0 +1,54 @@
+//! `brasa perplexity`: how well a model predicts a text, by llama-perplexity's method.
+
+use std::ops::ControlFlow;
+
+use serde_json::json;
+
+use super::generate::encode;
+use crate::args::PerplexityArguments;
+use crate::failure::Failure;
+use crate::{interrupt, load, output};
+
+/// Windows of 512 tokens where no context length is given, as llama-perplexity has them.
+const DEFAULT_WINDOW: usize = 512;
+
+/// Prints the perplexity of a text.
+pub fn perplexity(arguments: &PerplexityArguments) -> Result<(), Failure> {
+    let text = std::fs::read(&arguments.file).map_err(|error| Failure::file(&arguments.file, &error))?;
+    let text = String::from_utf8(text)
+        .map_err(|error| Failure::Failed(format!("{}: not UTF-8: {error}", arguments.file.display())))?;
+    let mut load = arguments.load.clone();
+    let window = *load.context.get_or_insert(DEFAULT_WINDOW);
+    let model = load::model(&load)?;
+    let ids = encode(&model, &text, false)?;
+    let bar = load::count_bar("perplexity");
+    bar.set_length((ids.len() / window) as u64);
+    let result = model.perplexity(&ids, window, |sum, _| {
+        bar.set_position(sum.windows as u64);
+        bar.set_message(format!("perplexity {:.4}", sum.value()));
+        if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    bar.finish_and_clear();
+    interrupt::check()?;
+    if arguments.json {
+        return output::line(
+            &json!({
+                "perplexity": result.value(),
+                "standard_error": result.standard_error(),
+                "mean_nll": result.nll / result.tokens as f64,
+                "windows": result.windows,
+                "window_tokens": window,
+                "scored_tokens": result.tokens,
+                "text_tokens": ids.len(),
+            })
+            .to_string(),
+        );
+    }
+    output::line(&format!(
+        "perplexity {:.4} ± {:.4} ({} tokens in {} windows of {window})",
+        result.value(),
+        result.standard_error(),
+        result.tokens,
+        result.windows
+    ))
+}

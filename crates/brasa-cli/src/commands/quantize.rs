@@ -1,0 +1,65 @@
+//! `brasa quantize`: a checkpoint to a (quantised) GGUF file.
+
+use std::ops::ControlFlow;
+
+use brasa_convert::{ConvertError, Event, Options, Recipe, convert};
+
+use crate::args::QuantizeArguments;
+use crate::failure::Failure;
+use crate::{interrupt, load, output};
+
+/// Converts.
+pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
+    if arguments.list {
+        return output::line(&Recipe::names().replace(", ", "\n"));
+    }
+    let (Some(input), Some(out), Some(kind)) = (&arguments.input, &arguments.output, &arguments.kind) else {
+        return Err(Failure::Usage("quantize IN OUT TYPE".into()));
+    };
+    let recipe = Recipe::parse(kind).map_err(|error| Failure::Usage(error.to_string()))?;
+    if out.exists() && !arguments.force {
+        return Err(Failure::Failed(format!("{} exists\nhint: --force replaces it", out.display())));
+    }
+    let mut options = Options::new(recipe);
+    if let Some(threads) = arguments.threads {
+        options.threads = threads;
+    }
+    options.pre_tokenizer.clone_from(&arguments.pre);
+    interrupt::install();
+    let bar = load::count_bar("weights");
+    let summary = convert(input, out, &options, &mut |event| {
+        match event {
+            Event::Planned { elements, .. } => bar.set_length(elements),
+            Event::Progress { done, .. } => bar.set_position(done),
+            Event::Fallback { tensor, row_len, wanted, used } => bar.suspend(|| {
+                eprintln!(
+                    "{tensor}: stored as {used}, rows of {row_len} are no whole number of {wanted} blocks"
+                );
+            }),
+            Event::Warning(text) => bar.suspend(|| eprintln!("warning: {text}")),
+            Event::Tensor { name, shape, from, to } if arguments.verbose => {
+                bar.suspend(|| eprintln!("{name} {shape:?}: {from} → {to}"));
+            }
+            _ => {}
+        }
+        if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    bar.finish_and_clear();
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(ConvertError::Cancelled) => return Err(Failure::Interrupted),
+        Err(error) => return Err(Failure::Failed(error.to_string())),
+    };
+    output::line(&format!(
+        "{}: {} tensors, {} ({:.2} bits per weight){}",
+        out.display(),
+        summary.tensors,
+        indicatif::HumanBytes(summary.bytes),
+        summary.bits_per_weight(),
+        if summary.fallbacks > 0 {
+            format!(", {} stored otherwise than asked", summary.fallbacks)
+        } else {
+            String::new()
+        }
+    ))
+}

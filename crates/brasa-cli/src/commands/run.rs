@@ -1,0 +1,50 @@
+//! `brasa run`: one answer, or a chat.
+
+use std::io::IsTerminal;
+
+use brasa::Message;
+use brasa::tokenizer::ChatOptions;
+
+use super::generate::answer;
+use super::{chat, prompt_text};
+use crate::args::{RunArguments, Switch};
+use crate::failure::Failure;
+use crate::{bundled, load, output, sampling};
+
+/// Answers the prompt; without one, chats.
+pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
+    let prompt = prompt_text(&arguments.prompt)?;
+    let at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let model = load::model(&arguments.load)?;
+    let options = sampling::options(&arguments.sampling, &model)?;
+    let template = ChatOptions {
+        thinking: arguments.reasoning.map(|switch| switch == Switch::On),
+        ..ChatOptions::default()
+    };
+    let mut messages = Vec::new();
+    if let Some(text) = &arguments.system_prompt {
+        messages.push(Message::new("system", text));
+    }
+    let question = match prompt {
+        Some(text) => text,
+        None if at_terminal && !arguments.json => {
+            return chat::chat(&model, messages, &template, &options, arguments);
+        }
+        // Nobody to talk to and nothing to answer: the built-in model shows what it can do.
+        None if arguments.load.model.is_none() => {
+            if !arguments.json {
+                output::line(&format!("> {}", bundled::QUESTION))?;
+            }
+            bundled::QUESTION.to_owned()
+        }
+        None => {
+            return Err(Failure::Usage(
+                "nothing to answer\nhint: give a prompt (-p, -f, or standard input), or run at a terminal to chat".into(),
+            ));
+        }
+    };
+    messages.push(Message::new("user", question));
+    let ids = model.chat_prompt_with(&messages, &template)?;
+    let mut stream = model.generate_ids(ids.clone(), &options)?;
+    answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options).map(|_| ())
+}

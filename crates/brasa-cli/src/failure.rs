@@ -1,0 +1,60 @@
+//! Why a command ended, and the exit code that says so.
+
+use std::fmt;
+use std::io;
+
+/// Why a command did not finish.
+#[derive(Debug)]
+pub enum Failure {
+    /// It could not be done.
+    Failed(String),
+    /// It was asked for in a way that makes no sense.
+    Usage(String),
+    /// The user stopped it.
+    Interrupted,
+    /// Nobody reads the output any more.
+    OutputClosed,
+}
+
+impl Failure {
+    /// The process's exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Interrupted => 130,
+            Self::OutputClosed => 0,
+        }
+    }
+
+    /// A failure with a file's name in front.
+    pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
+        Self::Failed(format!("{}: {error}", path.display()))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(message) | Self::Usage(message) => f.write_str(message),
+            Self::Interrupted => f.write_str("interrupted"),
+            Self::OutputClosed => f.write_str("the output was closed"),
+        }
+    }
+}
+
+impl From<brasa::Error> for Failure {
+    fn from(error: brasa::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::OutputClosed
+        } else {
+            Self::Failed(error.to_string())
+        }
+    }
+}

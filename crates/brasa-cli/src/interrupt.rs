@@ -1,0 +1,51 @@
+//! Ctrl-C stops the answer, not the program, where an answer is being made.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use crate::failure::Failure;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static STREAM: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+static INSTALL: Once = Once::new();
+
+/// From now on Ctrl-C sets a flag instead of ending the process; a second one, unheeded, ends it.
+pub fn install() {
+    INSTALL.call_once(|| {
+        let handler = || {
+            if INTERRUPTED.swap(true, Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+            if let Some(stream) = &*STREAM.lock().unwrap_or_else(PoisonError::into_inner) {
+                stream.store(true, Ordering::Relaxed);
+            }
+        };
+        // Where no handler can be had, Ctrl-C keeps its ordinary meaning.
+        let _ = ctrlc::set_handler(handler);
+    });
+}
+
+/// Makes Ctrl-C cancel this stream until the guard is dropped.
+pub fn cancels(stream: &brasa::TokenStream) -> Guard {
+    *STREAM.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.canceller());
+    Guard(())
+}
+
+/// Ends what [`cancels`] began.
+pub struct Guard(());
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        *STREAM.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// True once after each Ctrl-C.
+pub fn take() -> bool {
+    INTERRUPTED.swap(false, Ordering::Relaxed)
+}
+
+/// Fails where Ctrl-C was pressed.
+pub fn check() -> Result<(), Failure> {
+    if INTERRUPTED.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
+}

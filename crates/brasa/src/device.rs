@@ -1,0 +1,38 @@
+//! The devices that this build can use.
+
+#[cfg(feature = "cpu")]
+use brasa_cpu::{CpuBackend, CpuOptions};
+use brasa_graph::device::{Backend, DeviceError, DeviceInfo};
+
+/// Every device of this build, best first: its description, or why it is unavailable.
+pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
+    NAMES.iter().map(|name| open(Some(name), None).map(|backend| backend.info())).collect()
+}
+
+const NAMES: &[&str] = &[
+    #[cfg(feature = "cpu")]
+    "cpu",
+];
+
+/// Opens a device by name, or the first that is available.
+pub(crate) fn open(name: Option<&str>, threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
+    match name {
+        None | Some("auto") => {
+            let mut last = unavailable("auto", "this build has no devices");
+            for name in NAMES {
+                match open(Some(name), threads) {
+                    Ok(backend) => return Ok(backend),
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+        #[cfg(feature = "cpu")]
+        Some("cpu") => Ok(Box::new(CpuBackend::new(CpuOptions { threads, ..CpuOptions::default() })?)),
+        Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),
+    }
+}
+
+fn unavailable(device: &str, reason: &str) -> DeviceError {
+    DeviceError::Unavailable { device: device.into(), reason: reason.into() }
+}

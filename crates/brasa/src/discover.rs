@@ -1,0 +1,119 @@
+//! Finding models on disk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use brasa_formats::{Container, Inspection, Metadata, TensorInfo};
+
+use crate::Error;
+
+/// Folders below folders that a search enters, at most.
+const MAX_DEPTH: usize = 12;
+
+/// A model found on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveredModel {
+    /// What [`Model::load`](crate::Model::load) takes.
+    pub path: PathBuf,
+    /// `gguf`, `safetensors` or `mlx`.
+    pub container: &'static str,
+    /// The architecture as the checkpoint names it.
+    pub architecture: Option<String>,
+    /// The storage format of most weights.
+    pub quantization: Option<String>,
+    /// Stored elements.
+    pub parameters: u64,
+    /// Bytes of its files.
+    pub size_bytes: u64,
+    /// Number of its files.
+    pub files: usize,
+    /// Why it cannot be used, where that shows without loading it.
+    pub problem: Option<String>,
+}
+
+/// Finds the models in `directory` and below, in order of their paths. Links to folders are not followed.
+///
+/// # Errors
+///
+/// [`Error::File`] where `directory` itself cannot be read; what lies below and cannot be read is passed over.
+pub fn discover(directory: impl AsRef<Path>) -> Result<Vec<DiscoveredModel>, Error> {
+    let directory = directory.as_ref();
+    let entries = |error| Error::File { path: directory.to_owned(), error };
+    std::fs::read_dir(directory).map_err(entries)?;
+    let mut found = Vec::new();
+    search(directory, 0, &mut found);
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
+    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let mut holds_checkpoint = false;
+    for entry in entries.flatten() {
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            if depth < MAX_DEPTH {
+                search(&path, depth + 1, found);
+            }
+            continue;
+        }
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gguf") if is_first_part(&path) => found.extend(describe(&path)),
+            Some("safetensors") => holds_checkpoint |= directory.join("config.json").is_file(),
+            _ => {}
+        }
+    }
+    if holds_checkpoint {
+        found.extend(describe(directory));
+    }
+}
+
+/// False for the second and further parts of a split file.
+fn is_first_part(path: &Path) -> bool {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    match stem.rsplit_once("-of-") {
+        Some((first, count)) if count.len() == 5 && count.bytes().all(|byte| byte.is_ascii_digit()) => {
+            first.ends_with("-00001") || !first.bytes().rev().take(5).all(|byte| byte.is_ascii_digit())
+        }
+        _ => true,
+    }
+}
+
+fn describe(path: &Path) -> Option<DiscoveredModel> {
+    let inspection = Inspection::open(path).ok()?;
+    let architecture = match inspection.metadata() {
+        Some(Metadata::Gguf(metadata)) => {
+            metadata.get::<&str>("general.architecture").ok().flatten().map(str::to_owned)
+        }
+        Some(Metadata::Config(config)) => {
+            config.get("model_type").and_then(serde_json::Value::as_str).map(str::to_owned)
+        }
+        None => None,
+    };
+    let tensors = inspection.tensors();
+    let mlx = tensors.iter().any(|tensor| tensor.name.ends_with(".scales"));
+    Some(DiscoveredModel {
+        path: path.to_owned(),
+        container: match inspection.container() {
+            Container::Gguf => "gguf",
+            Container::HuggingFace if mlx => "mlx",
+            Container::HuggingFace => "safetensors",
+        },
+        architecture,
+        quantization: main_type(tensors),
+        parameters: tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum(),
+        size_bytes: inspection.files().iter().map(|(_, bytes)| bytes).sum(),
+        files: inspection.files().len(),
+        problem: inspection.problems().first().map(ToString::to_string),
+    })
+}
+
+/// The type that stores the most bytes.
+fn main_type(tensors: &[TensorInfo]) -> Option<String> {
+    let mut bytes: BTreeMap<&str, u64> = BTreeMap::new();
+    for tensor in tensors {
+        *bytes.entry(&tensor.type_name).or_default() += tensor.size_bytes.unwrap_or(0);
+    }
+    bytes.into_iter().max_by_key(|&(_, bytes)| bytes).map(|(name, _)| name.to_owned())
+}

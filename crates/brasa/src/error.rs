@@ -1,0 +1,35 @@
+//! Everything that can go wrong, by the room it went wrong in.
+
+use std::path::PathBuf;
+
+/// Why a model could not be loaded or a request not be served. Each message says what to do about it where
+/// something can be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The model file.
+    #[error(transparent)]
+    Format(#[from] brasa_formats::FormatError),
+    /// The model's configuration or tensors.
+    #[error(transparent)]
+    Model(#[from] brasa_models::ModelError),
+    /// The tokenizer or the chat template.
+    #[error(transparent)]
+    Tokenizer(#[from] brasa_tokenizer::TokenizerError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] brasa_graph::device::DeviceError),
+    /// A request.
+    #[error(transparent)]
+    Engine(#[from] brasa_engine::EngineError),
+    /// A file of the caller's.
+    #[error("{path}: {error}")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+}

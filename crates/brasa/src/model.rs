@@ -1,0 +1,308 @@
+//! A model made ready to answer.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brasa_engine::{Engine, EngineConfig, EngineError, Request, SessionId, TextDecoder};
+use brasa_formats::{Bytes, Checkpoint};
+use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_models::ModelInfo;
+use brasa_tokenizer::{
+    AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, Tokenizer,
+};
+
+use crate::{Error, GenerateOptions, LoadOptions, LoadProgress, Session, TokenStream, device};
+
+/// Positions of a context that nobody asked for, at most.
+const DEFAULT_CONTEXT: usize = 131_072;
+
+/// A model made ready: tokenizer, chat template, compiled program, engine.
+///
+/// Shared between threads by reference; any number of streams may run at once. Dropping it cancels them.
+pub struct Model {
+    engine: Engine,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    info: ModelInfo,
+    device: DeviceInfo,
+    warnings: Vec<String>,
+    load_time: Duration,
+    sampling_defaults: serde_json::Value,
+}
+
+impl Model {
+    /// Loads a GGUF file, a Hugging Face checkpoint or an MLX directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], naming file and remedy.
+    pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, Error> {
+        Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
+    }
+
+    /// As [`load`](Self::load); `progress` is told how far it has come and may cancel.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load), and [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled).
+    pub fn load_with_progress(
+        path: impl AsRef<Path>,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options, progress, started)
+    }
+
+    /// Loads a GGUF file that is already in memory, such as one embedded in a program.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load_with_progress`](Self::load_with_progress).
+    pub fn from_gguf_bytes(
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options, progress, started)
+    }
+
+    fn from_checkpoint(
+        checkpoint: &Checkpoint,
+        options: &LoadOptions,
+        mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+        started: Instant,
+    ) -> Result<Self, Error> {
+        if options.chunk == 0
+            || options.max_sequences == 0
+            || options.context == Some(0)
+            || options.threads == Some(0)
+        {
+            return Err(Error::Options("chunk, sequences, context and threads must be at least 1".into()));
+        }
+        let backend = device::open(options.device.as_deref(), options.threads)?;
+        std::thread::scope(|scope| {
+            // A large vocabulary takes as long as the weights do: the two are read side by side.
+            let text = scope.spawn(|| {
+                let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
+                let template = match &options.chat_template {
+                    Some(source) => Some(tokenizer.chat_template_from(source)?),
+                    // A model without a template still continues texts; chatting with it is the error.
+                    None => tokenizer.chat_template().ok(),
+                };
+                Ok::<_, Error>((tokenizer, template))
+            });
+            let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
+            let brasa_models::Model { spec, graph, info, warnings } = brasa_models::load(checkpoint, &load)?;
+            let graph = Arc::new(graph);
+            let weights = backend.upload(&graph, options.precision, &mut |upload| {
+                progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
+            })?;
+            let limits = ProgramLimits {
+                max_rows: options.chunk.max(options.max_sequences),
+                max_outs: options.max_sequences.max(ProgramLimits::default().max_outs.min(options.chunk)),
+                max_segments: options.max_sequences,
+            };
+            let program = backend.compile(Arc::clone(&graph), weights, limits)?;
+            let reference = options.precision == Precision::Reference;
+            let dtype = options.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 });
+            let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype })?;
+            let config = EngineConfig {
+                context: options
+                    .context
+                    .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT))),
+                max_sequences: options.max_sequences,
+                vocab_size: spec.vocab_size,
+            };
+            let engine = Engine::start(program, pool, config)?;
+            let (tokenizer, template) = match text.join() {
+                Ok(text) => text?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            Ok(Self {
+                engine,
+                tokenizer,
+                template,
+                info,
+                device: backend.info(),
+                warnings,
+                load_time: started.elapsed(),
+                sampling_defaults: generation_config(checkpoint),
+            })
+        })
+    }
+
+    /// What the model is.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Where it runs.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.device
+    }
+
+    /// Its tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// Its chat template; `None` where the checkpoint has none that works and none of the built-in forms fits.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    /// What is odd about the checkpoint, though it runs.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Positions that a text may have.
+    pub fn context(&self) -> usize {
+        self.engine.config().context
+    }
+
+    /// Token ids of the model: the width of its logits.
+    pub fn vocab_size(&self) -> usize {
+        self.engine.config().vocab_size
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+
+    /// The checkpoint's `generation_config.json`; `null` where it has none.
+    pub fn generation_config(&self) -> &serde_json::Value {
+        &self.sampling_defaults
+    }
+
+    /// Continues a raw text, with the special tokens that the model puts in front; the text itself is not searched
+    /// for special tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`], [`Error::Engine`]; what goes wrong later comes through the stream.
+    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<TokenStream, Error> {
+        let ids = self.tokenizer.encode(prompt, AddSpecial::AsModel, ParseSpecial::No)?;
+        self.generate_ids(ids, options)
+    }
+
+    /// Continues a text given as token ids, used as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`]; what goes wrong later comes through the stream.
+    pub fn generate_ids(&self, prompt: Vec<u32>, options: &GenerateOptions) -> Result<TokenStream, Error> {
+        self.start(prompt, options, None)
+    }
+
+    /// Answers a conversation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`] where the model has no chat template, or it refuses the messages; [`Error::Engine`]. What goes wrong later comes through the stream.
+    pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<TokenStream, Error> {
+        self.generate_ids(self.chat_prompt(messages)?, options)
+    }
+
+    /// A session: keys and values stay cached between its requests.
+    pub fn session(&self) -> Session<'_> {
+        Session::new(self)
+    }
+
+    /// The token ids of a conversation, ready for the answer.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`chat`](Self::chat).
+    pub fn chat_prompt(&self, messages: &[Message]) -> Result<Vec<u32>, Error> {
+        self.chat_prompt_with(messages, &ChatOptions::default())
+    }
+
+    /// As [`chat_prompt`](Self::chat_prompt), with tools, thinking and other arguments of the template.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`chat`](Self::chat).
+    pub fn chat_prompt_with(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions<'_>,
+    ) -> Result<Vec<u32>, Error> {
+        let missing;
+        let template = if let Some(template) = &self.template {
+            template
+        } else {
+            // Asked again, it says what is wrong.
+            missing = self.tokenizer.chat_template()?;
+            &missing
+        };
+        // What a user writes is text, even where it looks like a control token.
+        Ok(self.tokenizer.encode_chat(template, messages, options, ParseSpecial::No)?)
+    }
+
+    /// The engine below, for benchmarks and tools.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    pub(crate) fn start(
+        &self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        session: Option<SessionId>,
+    ) -> Result<TokenStream, Error> {
+        let mut options = options.clone();
+        options.stop_ids.extend(&self.tokenizer.special_tokens().end_of_generation);
+        let decoder = Box::new(Text(self.tokenizer.decode_stream(true)));
+        Ok(self.engine.generate(Request { prompt, options, decoder, session })?)
+    }
+
+    pub(crate) fn check_ids(&self, ids: &[u32]) -> Result<(), EngineError> {
+        let EngineConfig { context, vocab_size, .. } = self.engine.config();
+        if ids.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if ids.len() > context {
+            return Err(EngineError::PromptTooLong { tokens: ids.len(), context });
+        }
+        match ids.iter().find(|&&id| id as usize >= vocab_size) {
+            Some(&id) => Err(EngineError::UnknownToken { id, vocab_size }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("info", &self.info)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The tokenizer's decoder in the engine's terms.
+struct Text(DecodeStream);
+
+impl TextDecoder for Text {
+    fn push(&mut self, token: u32) -> String {
+        // An id beyond the tokenizer's table (a padded vocabulary) has no text.
+        self.0.push(token).unwrap_or_default()
+    }
+
+    fn finish(&mut self) -> String {
+        self.0.finish()
+    }
+}
+
+/// What the checkpoint recommends for sampling; a file that cannot be read recommends nothing.
+fn generation_config(checkpoint: &Checkpoint) -> serde_json::Value {
+    let text = checkpoint.sidecar_text("generation_config.json").ok().flatten();
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
