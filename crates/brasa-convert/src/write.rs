@@ -47,7 +47,7 @@ pub fn write(
 
     let requantised = model.tensors.iter().zip(&choices).filter(|(tensor, choice)| {
         let from = tensor.source.format();
-        !from.is_float() && from != choice.format
+        !from.is_float() && !choice.format.is_float() && from != choice.format
     });
     let requantised = requantised.count();
     if requantised > 0 {

@@ -50,7 +50,7 @@ pub fn describe(metadata: &mut Metadata, config: &Config, recipe: Recipe) -> Res
             out.put_some("attention.sliding_window", config.integer("sliding_window")?);
         }
         Family::Gemma => {}
-        Family::Qwen2 | Family::Qwen3 => qwen_window(config, &mut notes),
+        Family::Qwen2 | Family::Qwen3 => qwen_window(&mut out, config, &mut notes)?,
         Family::Qwen3Moe => qwen3_moe(&mut out, config, &mut notes)?,
         Family::Gemma2 => {
             out.put("attn_logit_softcapping", number(config, "attn_logit_softcapping")?);
@@ -65,17 +65,26 @@ pub fn describe(metadata: &mut Metadata, config: &Config, recipe: Recipe) -> Res
     Ok(notes)
 }
 
-/// Qwen can be given a window; GGUF has none for it.
-fn qwen_window(config: &Config, notes: &mut Vec<String>) {
+/// Qwen can be given a window, after some layers that see everything.
+fn qwen_window(out: &mut Keys<'_>, config: &Config, notes: &mut Vec<String>) -> Result<()> {
+    let Some(window) = config.integer("sliding_window")?.filter(|_| config.flag("use_sliding_window")) else {
+        return Ok(());
+    };
+    let layers = config.require("num_hidden_layers")?;
+    let full = config.integer("max_window_layers")?.unwrap_or(28);
+    let sliding = config.sliding_layers().unwrap_or_else(|| (0..layers).map(|layer| layer >= full).collect());
+    out.put("attention.sliding_window", window);
+    out.put("attention.sliding_window_pattern", Array::of(sliding));
+    notes.push("use_sliding_window is true: llama.cpp has no window here and sees everything".into());
+    Ok(())
+}
+
+fn qwen3_moe(out: &mut Keys<'_>, config: &Config, notes: &mut Vec<String>) -> Result<()> {
     if config.flag("use_sliding_window") && config.get("sliding_window").is_some() {
         notes.push(
             "use_sliding_window is true, which has no key in GGUF: every layer will see everything".into(),
         );
     }
-}
-
-fn qwen3_moe(out: &mut Keys<'_>, config: &Config, notes: &mut Vec<String>) -> Result<()> {
-    qwen_window(config, notes);
     out.put("expert_feed_forward_length", config.require("moe_intermediate_size")?);
     if !config.flag("norm_topk_prob") {
         out.put("expert_weights_norm", false);
