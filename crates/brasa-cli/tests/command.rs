@@ -208,7 +208,24 @@ fn run_answers_standard_input() {
 #[test]
 fn one_seed_gives_one_text() {
     let run = |seed: &str| {
-        let result = json(&["run", "-p", "Define: house", "-s", seed, "--temp", "1.5", "-n", "24", "--json"]);
+        let result = json(&[
+            "run",
+            "-p",
+            "Define: house",
+            "-s",
+            seed,
+            "--temp",
+            "4",
+            "--top-k",
+            "0",
+            "--top-p",
+            "1",
+            "--min-p",
+            "0",
+            "-n",
+            "24",
+            "--json",
+        ]);
         result["text"].as_str().unwrap().to_owned()
     };
     assert_eq!(run("1"), run("1"));
