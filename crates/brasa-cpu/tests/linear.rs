@@ -5,7 +5,7 @@
 mod common;
 
 use brasa_cpu::linear::{
-    ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, RowMap, TILE,
+    ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer, RowMap, TILE,
 };
 use brasa_cpu::quantize::{BLOCK, QuantizedRows};
 use brasa_cpu::shared::SharedSlice;
@@ -20,7 +20,7 @@ fn team() -> Team {
 }
 
 fn pack(tensor: &Tensor, precision: Precision) -> PackedLinear {
-    PackedLinear::new("w", &[WeightPart::whole(tensor.clone())], precision, &team()).unwrap()
+    PackedLinear::new("w", &[WeightPart::whole(tensor.clone())], precision, &Packer::new(&team())).unwrap()
 }
 
 /// Ragged widths in whole blocks of the format: odd numbers of blocks, broken units.
@@ -215,7 +215,9 @@ fn segments_of_different_formats_write_side_by_side() {
     let tensors = parts.map(|(format, n)| tensor(format, n + 4, k, &mut noise));
     // Not the first and the last two rows of each.
     let cut = |tensor: &Tensor| WeightPart { tensor: tensor.clone(), rows: 2..tensor.rows() - 2 };
-    let packed = PackedLinear::new("qkv", &tensors.each_ref().map(cut), Precision::Fast, &team()).unwrap();
+    let packed =
+        PackedLinear::new("qkv", &tensors.each_ref().map(cut), Precision::Fast, &Packer::new(&team()))
+            .unwrap();
     assert_eq!((packed.n(), packed.k(), packed.tiles()), (60, k, 3 + 1 + 2));
     assert!(packed.wants_int8() && packed.wants_float());
     assert_eq!(packed.tile_outputs(2), 32..40);
@@ -255,7 +257,8 @@ fn expert_rows_equal_each_experts_own_product() {
             WeightPart { tensor: tensor.clone(), rows: 0..n + 5 },
             WeightPart { tensor: tensor.clone(), rows: n + 5..count * n },
         ];
-        let experts = PackedExperts::new("experts", &parts, count, Precision::Fast, &team()).unwrap();
+        let experts =
+            PackedExperts::new("experts", &parts, count, Precision::Fast, &Packer::new(&team())).unwrap();
         let x = noise.activations(rows * k);
         let choices: Vec<u32> =
             (0..rows).flat_map(|row| [(row * row % 5) as u32, ((row + 3) % 6) as u32]).collect();
@@ -327,7 +330,10 @@ fn contradictory_weights_are_refused() {
     let good = tensor(StorageFormat::Q4_0, 4, 64, &mut noise);
     let team = team();
     let refuse = |part: WeightPart| {
-        PackedLinear::new("w", &[part], Precision::Fast, &team).map(|_| ()).unwrap_err().to_string()
+        PackedLinear::new("w", &[part], Precision::Fast, &Packer::new(&team))
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
     };
     let outside = WeightPart { tensor: good.clone(), rows: 2..5 };
     assert_eq!(refuse(outside), "random.Q4_0: rows 2..5, expected rows within 0..4");

@@ -1,53 +1,129 @@
-//! Memory for repacked weights: aligned to cache lines, and on large pages where it is large, since a
-//! decode step streams through all of it.
+//! Memory for repacked weights.
+//!
+//! A decode step streams through every weight once. On ordinary pages the address translation of that stream
+//! alone costs a third of the bandwidth, so weights lie one behind the other in large regions that the system
+//! backs with large pages, aligned to cache lines.
+#![expect(unsafe_code, reason = "disjoint parts of one region are filled and read independently")]
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::MmapMut;
 
-use crate::Error;
+use crate::{Error, Team};
 
-/// From this size on memory is mapped on its own.
-const MAPPED_BYTES: usize = 1 << 20;
+/// What a region is at least, and how its size is rounded: a few large pages.
+const REGION_BYTES: usize = 16 << 20;
+const ALIGNMENT: usize = 64;
 
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-pub(super) struct Line([u8; 64]);
-
-/// Zero-initialised bytes on a 64-byte boundary.
-pub(super) enum Buffer {
-    Small(Vec<Line>),
-    Mapped(MmapMut),
+/// Packs weights, with the threads of a team, into regions that they share.
+///
+/// A region lives as long as the last weight in it; use one packer for weights that live and die together.
+#[derive(Debug)]
+pub struct Packer<'a> {
+    pub(super) team: &'a Team,
+    region: Mutex<Option<Region>>,
 }
 
-impl Buffer {
-    pub fn new(len_bytes: usize) -> Result<Self, Error> {
-        if len_bytes < MAPPED_BYTES {
-            return Ok(Self::Small(vec![Line([0; 64]); len_bytes.div_ceil(64)]));
+/// A region and how much of it is taken.
+#[derive(Debug)]
+struct Region {
+    memory: Arc<Memory>,
+    taken_bytes: usize,
+}
+
+/// A mapping that is only reached through [`Buffer`]s.
+#[derive(Debug)]
+struct Memory {
+    start: *mut u8,
+    len_bytes: usize,
+    /// Keeps the memory mapped.
+    _map: MmapMut,
+}
+
+// SAFETY: the pointer is to memory that the mapping owns; access goes through disjoint buffers.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Zero-initialised bytes on a 64-byte boundary, the only way to its part of a region.
+pub(super) struct Buffer {
+    memory: Arc<Memory>,
+    offset_bytes: usize,
+    len_bytes: usize,
+}
+
+impl<'a> Packer<'a> {
+    /// Packs with the threads of `team`.
+    pub fn new(team: &'a Team) -> Self {
+        Self { team, region: Mutex::new(None) }
+    }
+
+    /// The next bytes of the current region, or of a fresh one where they do not fit.
+    pub(super) fn buffer(&self, len_bytes: usize) -> Result<Buffer, Error> {
+        let taken = len_bytes.next_multiple_of(ALIGNMENT);
+        let mut region = self.region.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits =
+            region.as_ref().is_some_and(|region| region.memory.len_bytes - region.taken_bytes >= taken);
+        if !fits {
+            *region = Some(Region { memory: Arc::new(Memory::new(taken)?), taken_bytes: 0 });
         }
-        let map = MmapMut::map_anon(len_bytes)
+        let Some(region) = region.as_mut() else { unreachable!("a region was just made") };
+        let offset_bytes = region.taken_bytes;
+        region.taken_bytes += taken;
+        Ok(Buffer { memory: Arc::clone(&region.memory), offset_bytes, len_bytes })
+    }
+}
+
+impl Memory {
+    fn new(len_bytes: usize) -> Result<Self, Error> {
+        let len_bytes = len_bytes.max(1).next_multiple_of(REGION_BYTES);
+        let mut map = MmapMut::map_anon(len_bytes)
             .map_err(|error| Error::OutOfMemory { bytes: len_bytes, reason: error.to_string() })?;
         // Ordinary pages work as well, only slower.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Self::Mapped(map))
-    }
-
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Small(lines) => bytemuck::cast_slice(lines),
-            Self::Mapped(map) => map,
-        }
-    }
-
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Small(lines) => bytemuck::cast_slice_mut(lines),
-            Self::Mapped(map) => map,
-        }
+        Ok(Self { start: map.as_mut_ptr(), len_bytes, _map: map })
     }
 }
 
-impl std::fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({} bytes)", self.bytes().len())
+impl Buffer {
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: this buffer's part of the region is mapped, initialised, and no other buffer's.
+        unsafe { std::slice::from_raw_parts(self.memory.start.add(self.offset_bytes), self.len_bytes) }
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and this buffer is borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.start.add(self.offset_bytes), self.len_bytes) }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_disjoint_aligned_and_zero() {
+        let team = Team::new(1).unwrap();
+        let packer = Packer::new(&team);
+        let mut buffers: Vec<_> = [1, 64, 0, 65, REGION_BYTES, 7, REGION_BYTES - 64, 64]
+            .map(|len| packer.buffer(len).unwrap())
+            .into();
+        drop(packer);
+        for (index, buffer) in buffers.iter_mut().enumerate() {
+            assert!(buffer.bytes().iter().all(|byte| *byte == 0));
+            assert_eq!(buffer.bytes().as_ptr().addr() % ALIGNMENT, 0);
+            buffer.bytes_mut().fill(index as u8 + 1);
+        }
+        for (index, buffer) in buffers.iter().enumerate() {
+            assert!(buffer.bytes().iter().all(|byte| *byte == index as u8 + 1));
+        }
     }
 }

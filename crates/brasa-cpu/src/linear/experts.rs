@@ -5,8 +5,8 @@ use std::ops::Range;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
-use super::{Input, Output, PackedLinear, RowMap, RowPair};
-use crate::{Error, Isa, Team};
+use super::{Input, Output, PackedLinear, Packer, RowMap, RowPair};
+use crate::{Error, Isa};
 
 /// X linear layers of equal shape.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl PackedExperts {
         parts: &[WeightPart],
         count: usize,
         precision: Precision,
-        team: &Team,
+        packer: &Packer<'_>,
     ) -> Result<Self, Error> {
         let rows: usize = parts.iter().map(|part| part.rows.len()).sum();
         if count == 0 || !rows.is_multiple_of(count) {
@@ -91,7 +91,7 @@ impl PackedExperts {
         }
         let n = rows / count;
         let experts = (0..count).map(|expert| {
-            PackedLinear::new(name, &cut(parts, &(expert * n..(expert + 1) * n)), precision, team)
+            PackedLinear::new(name, &cut(parts, &(expert * n..(expert + 1) * n)), precision, packer)
         });
         Ok(Self { experts: experts.collect::<Result<_, _>>()? })
     }

@@ -32,6 +32,7 @@ use std::ops::Range;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
+pub use buffer::Packer;
 pub use experts::{ExpertGroups, ExpertInput, PackedExperts};
 pub use operands::{FloatRows, Input, Output, RowMap, RowPair};
 
@@ -63,13 +64,18 @@ struct Segment {
 }
 
 impl PackedLinear {
-    /// Packs stacked `parts`, with all threads of `team`.
+    /// Packs stacked `parts`.
     ///
     /// # Errors
     ///
     /// [`Error::BadWeight`]: parts of different row lengths, or bytes that do not fit their description;
     /// [`Error::OutOfMemory`].
-    pub fn new(name: &str, parts: &[WeightPart], precision: Precision, team: &Team) -> Result<Self, Error> {
+    pub fn new(
+        name: &str,
+        parts: &[WeightPart],
+        precision: Precision,
+        packer: &Packer<'_>,
+    ) -> Result<Self, Error> {
         let k = parts.first().map_or(0, |part| part.tensor.row_len());
         let mut this = Self { n: 0, k, segments: Vec::with_capacity(parts.len()) };
         for part in parts.iter().filter(|part| !part.rows.is_empty()) {
@@ -80,7 +86,7 @@ impl PackedLinear {
                     expected: format!("rows of {k}"),
                 });
             }
-            let rows = PackedRows::new(&part.tensor, part.rows.clone(), precision, team)?;
+            let rows = PackedRows::new(&part.tensor, part.rows.clone(), precision, packer)?;
             let segment = Segment { first_row: this.n, first_tile: this.tiles(), rows };
             this.n += segment.rows.n;
             this.segments.push(segment);

@@ -5,15 +5,15 @@ use std::ops::Range;
 use brasa_formats::{Payload, Tensor};
 use brasa_graph::device::Precision;
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, Packer};
 use super::exact::ExactRows;
 use super::float::{self, FloatLayout};
 use super::int8::{self, MAX_ROWS, PANEL_ROWS, Panel};
-use super::layout::{BLOCK, Float, LANES, Layout, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
+use super::layout::{BLOCK, Float, LANES, Layout, WIDE_BLOCK_BYTES};
 use super::operands::{Input, Output, RowMap};
 use super::pack::{self, StoredRow};
 use super::planes;
-use super::scales::{self, UnitScales};
+use super::scales::{BlockScales, Portable};
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
 
@@ -47,7 +47,7 @@ impl PackedRows {
         tensor: &Tensor,
         rows: Range<usize>,
         precision: Precision,
-        team: &Team,
+        packer: &Packer<'_>,
     ) -> Result<Self, Error> {
         check(tensor, &rows)?;
         let (n, k) = (rows.len(), tensor.row_len());
@@ -60,7 +60,7 @@ impl PackedRows {
                 };
                 if let Some(float) = Float::of(tensor.format) {
                     let layout = FloatLayout { float, k };
-                    let buffer = pack_tiles(n, layout.tile_bytes(), team, |lanes, tile| {
+                    let buffer = pack_tiles(n, layout.tile_bytes(), packer, |lanes, tile| {
                         let stored: Vec<&[u8]> = lanes
                             .map(|row| match stored_row(tensor, rows.start + row) {
                                 StoredRow::Blocks(_, bytes) => bytes,
@@ -71,7 +71,7 @@ impl PackedRows {
                     })?;
                     Class::Float(layout, buffer)
                 } else if let Some(layout) = Layout::of(tensor.format, scale_float, k) {
-                    let buffer = pack_tiles(n, layout.tile_bytes(), team, |lanes, tile| {
+                    let buffer = pack_tiles(n, layout.tile_bytes(), packer, |lanes, tile| {
                         let stored: Vec<_> = lanes.map(|row| stored_row(tensor, rows.start + row)).collect();
                         pack::pack_tile(&layout, &stored, tile);
                     })?;
@@ -245,13 +245,13 @@ fn tile_bytes(buffer: &Buffer, tile_bytes: usize, tile: usize) -> &[u8] {
 fn pack_tiles(
     n: usize,
     tile_bytes: usize,
-    team: &Team,
+    packer: &Packer<'_>,
     pack: impl Fn(Range<usize>, &mut [u8]) + Sync,
 ) -> Result<Buffer, Error> {
     let tiles = n.div_ceil(LANES);
-    let mut buffer = Buffer::new(tiles * tile_bytes)?;
+    let mut buffer = packer.buffer(tiles * tile_bytes)?;
     let bytes = SharedSlice::new(buffer.bytes_mut());
-    team.run(|thread, barrier| {
+    packer.team.run(|thread, barrier| {
         for tile in Team::split(tiles, 1, barrier.threads(), thread) {
             // SAFETY: every tile is in one thread's share.
             let bytes = unsafe { bytes.get_mut(tile * tile_bytes..(tile + 1) * tile_bytes) };
@@ -264,17 +264,13 @@ fn pack_tiles(
 fn decode_lane(layout: &Layout, tile: &[u8], lane: usize, out: &mut [f32]) {
     let halves = layout.shape.scales_per_block();
     let offset = if layout.shape.has_min() { 0 } else { 1 << layout.codes.offset_shift() };
-    let mut unpacked = UnitScales::ZERO;
+    let mut unpacked = BlockScales::ZERO;
     let mut wide = [0; WIDE_BLOCK_BYTES];
     int8::for_each_block(layout, tile, |block, packed| {
-        let (unit, at) = (block / UNIT_BLOCKS, block % UNIT_BLOCKS);
-        if at == 0 {
-            let (head, stored) = int8::unit_bytes(layout, tile, unit);
-            scales::expand(layout, head, unit, stored, &mut unpacked);
-        }
-        planes::unpack(layout.codes, packed, &mut wide);
+        packed.scales::<Portable>(layout.scales, &mut unpacked);
+        planes::unpack(layout.codes, packed.planes, &mut wide);
         for (index, out) in out[block * BLOCK..][..BLOCK].iter_mut().enumerate() {
-            let sub = at * halves + index * halves / BLOCK;
+            let sub = index * halves / BLOCK;
             let code = i32::from(wide[(index / 4 * LANES + lane) * 4 + index % 4]) - offset;
             *out = unpacked.scale[sub][lane] * code as f32;
             if layout.shape.has_min() {

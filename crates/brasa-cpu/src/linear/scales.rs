@@ -3,113 +3,119 @@
 //! `x = scale · (code − offset)` or `x = scale · code + min`. Products of a half-precision super-scale and an
 //! integer sub-scale are exact in f32, so nothing is lost here, on any instruction set.
 
-use super::layout::{Float, LANES, Layout, Scales, UNIT_BLOCKS};
+use super::layout::{Float, LANES, Scales};
 
 /// One value per row of a tile.
 pub(super) type Lanes = [f32; LANES];
 
-/// The scales of a unit.
+/// The scales of a block: one, or one for each half.
 #[repr(C, align(64))]
 #[derive(Clone)]
-pub(super) struct UnitScales {
-    /// By block, or by half block.
-    pub scale: [Lanes; 2 * UNIT_BLOCKS],
+pub(super) struct BlockScales {
+    /// The second is untouched where the shape has one.
+    pub scale: [Lanes; 2],
     /// As `scale`; untouched where the shape has no minimum.
-    pub min: [Lanes; 2 * UNIT_BLOCKS],
+    pub min: [Lanes; 2],
 }
 
-impl UnitScales {
-    pub const ZERO: Self =
-        Self { scale: [[0.0; LANES]; 2 * UNIT_BLOCKS], min: [[0.0; LANES]; 2 * UNIT_BLOCKS] };
+impl BlockScales {
+    pub const ZERO: Self = Self { scale: [[0.0; LANES]; 2], min: [[0.0; LANES]; 2] };
 }
 
-/// Expands the scales of unit `unit`: `head` is the tile's head, `stored` starts at the unit.
+/// How an instruction set turns halves into floats.
+pub(super) trait Halves {
+    /// 16 halves, little-endian.
+    fn widen(bytes: &[u8; 2 * LANES]) -> Lanes;
+}
+
+/// The scales of block `at` of unit `unit`: `head` is the tile's head, `stored` starts at the unit.
+///
+/// Plain loops over lanes, which the compiler makes vectors of, whatever the instruction set.
 #[inline(always)]
-pub(super) fn expand(layout: &Layout, head: &[u8], unit: usize, stored: &[u8], out: &mut UnitScales) {
-    let blocks = layout.unit_blocks(unit);
-    match layout.scales {
-        Scales::Half => {
-            for (stored, out) in stored.as_chunks::<{ 2 * LANES }>().0.iter().zip(&mut out.scale).take(blocks)
-            {
-                *out = halves(stored);
-            }
-        }
+pub(super) fn of_block<H: Halves>(
+    scales: Scales,
+    head: &[u8],
+    stored: &[u8],
+    unit: usize,
+    at: usize,
+    out: &mut BlockScales,
+) {
+    match scales {
+        Scales::Half => out.scale[0] = H::widen(first(&stored[2 * LANES * at..])),
         Scales::HalfMin => {
-            let (pairs, _) = stored.as_chunks::<{ 4 * LANES }>();
-            for ((pair, scale), min) in pairs.iter().zip(&mut out.scale).zip(&mut out.min).take(blocks) {
-                *scale = halves(first(pair));
-                *min = halves(first(&pair[2 * LANES..]));
-            }
+            let pair: &[u8; 4 * LANES] = first(&stored[4 * LANES * at..]);
+            out.scale[0] = H::widen(first(pair));
+            out.min[0] = H::widen(first(&pair[2 * LANES..]));
         }
         Scales::Q2K => {
-            let (d, dmin) = super_scales(stored);
-            for sub in 0..16 {
-                let words = words(&stored[4 * LANES * (1 + sub / 4)..]);
+            let (d, dmin) = super_scales::<H>(stored);
+            let words = words(&stored[4 * LANES * (1 + at / 2)..]);
+            for half in 0..2 {
+                let shift = 16 * (at % 2) + 8 * half;
                 for lane in 0..LANES {
-                    let byte = words[lane] >> (8 * (sub % 4));
-                    out.scale[sub][lane] = d[lane] * (byte & 15) as i32 as f32;
-                    out.min[sub][lane] = -(dmin[lane] * ((byte >> 4) & 15) as i32 as f32);
+                    let byte = words[lane] >> shift;
+                    out.scale[half][lane] = d[lane] * (byte & 15) as i32 as f32;
+                    out.min[half][lane] = -(dmin[lane] * ((byte >> 4) & 15) as i32 as f32);
                 }
             }
         }
         Scales::Q3K => {
-            let d = halves(first(&head[2 * LANES * unit..]));
+            let d = H::widen(first(&head[2 * LANES * unit..]));
+            let low = words(&stored[4 * LANES * (at / 2 % 2)..]);
             let high = words(&stored[8 * LANES..]);
-            for sub in 0..16 {
-                let low = words(&stored[4 * LANES * (sub / 4 % 2)..]);
+            for half in 0..2 {
+                let byte = 16 * (at % 2) + 8 * half;
+                let (low_shift, high_shift) = (byte + at / 4 * 4, byte + at / 2 * 2);
                 for lane in 0..LANES {
-                    let low = (low[lane] >> (8 * (sub % 4) + 4 * (sub / 8))) & 15;
-                    let high = (high[lane] >> (8 * (sub % 4) + 2 * (sub / 4))) & 3;
-                    out.scale[sub][lane] = d[lane] * ((low | high << 4) as i32 - 32) as f32;
+                    let code = ((low[lane] >> low_shift) & 15) | ((high[lane] >> high_shift) & 3) << 4;
+                    out.scale[half][lane] = d[lane] * (code as i32 - 32) as f32;
                 }
             }
         }
         Scales::Q4K => {
-            let (d, dmin) = super_scales(stored);
+            let (d, dmin) = super_scales::<H>(stored);
+            let shift = 8 * (at % 4);
             let scales = words(&stored[4 * LANES..]);
             let mins = words(&stored[8 * LANES..]);
-            let rest = words(&stored[12 * LANES..]);
-            for sub in 0..4 {
-                let shift = 8 * sub;
+            if at < 4 {
                 for lane in 0..LANES {
-                    let (scale, min, rest) =
-                        (scales[lane] >> shift, mins[lane] >> shift, rest[lane] >> shift);
-                    let late_scale = (rest & 15) | (scale >> 2 & 0x30);
-                    let late_min = (rest >> 4 & 15) | (min >> 2 & 0x30);
-                    out.scale[sub][lane] = d[lane] * (scale & 63) as i32 as f32;
-                    out.min[sub][lane] = -(dmin[lane] * (min & 63) as i32 as f32);
-                    out.scale[sub + 4][lane] = d[lane] * late_scale as i32 as f32;
-                    out.min[sub + 4][lane] = -(dmin[lane] * late_min as i32 as f32);
+                    out.scale[0][lane] = d[lane] * (scales[lane] >> shift & 63) as i32 as f32;
+                    out.min[0][lane] = -(dmin[lane] * (mins[lane] >> shift & 63) as i32 as f32);
+                }
+            } else {
+                let rest = words(&stored[12 * LANES..]);
+                for lane in 0..LANES {
+                    let rest = rest[lane] >> shift;
+                    let scale = (rest & 15) | (scales[lane] >> shift >> 2 & 0x30);
+                    let min = (rest >> 4 & 15) | (mins[lane] >> shift >> 2 & 0x30);
+                    out.scale[0][lane] = d[lane] * scale as i32 as f32;
+                    out.min[0][lane] = -(dmin[lane] * min as i32 as f32);
                 }
             }
         }
         Scales::Q6K => {
-            let d = halves(first(&head[2 * LANES * unit..]));
-            for (sub, bytes) in stored.as_chunks::<LANES>().0.iter().take(16).enumerate() {
+            let d = H::widen(first(&head[2 * LANES * unit..]));
+            let pair: &[u8; 2 * LANES] = first(&stored[2 * LANES * at..]);
+            for half in 0..2 {
                 for lane in 0..LANES {
-                    out.scale[sub][lane] = d[lane] * (bytes[lane] as i8) as i32 as f32;
+                    out.scale[half][lane] = d[lane] * (pair[half * LANES + lane] as i8) as i32 as f32;
                 }
             }
         }
         Scales::Iq4Xs => {
-            let d = halves(first(stored));
+            let d = H::widen(first(stored));
             let high = shorts(first(&stored[2 * LANES..]));
             let low = words(&stored[4 * LANES..]);
-            for sub in 0..8 {
-                for lane in 0..LANES {
-                    let low = (low[lane] >> (4 * sub)) & 15;
-                    let high = (high[lane] >> (2 * sub)) & 3;
-                    out.scale[sub][lane] = d[lane] * ((low | high << 4) as i32 - 32) as f32;
-                }
+            for lane in 0..LANES {
+                let code = ((low[lane] >> (4 * at)) & 15) | ((high[lane] >> (2 * at)) & 3) << 4;
+                out.scale[0][lane] = d[lane] * (code as i32 - 32) as f32;
             }
         }
         Scales::Affine { group_blocks, float } => {
             let size = LANES * float.bytes();
-            for block in 0..blocks {
-                let stored = &stored[block / group_blocks * 2 * size..];
-                out.scale[block] = floats(float, stored);
-                out.min[block] = floats(float, &stored[size..]);
-            }
+            let stored = &stored[at / group_blocks * 2 * size..];
+            out.scale[0] = floats::<H>(float, stored);
+            out.min[0] = floats::<H>(float, &stored[size..]);
         }
     }
 }
@@ -120,61 +126,58 @@ fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
 }
 
 #[inline(always)]
-fn super_scales(stored: &[u8]) -> (Lanes, Lanes) {
-    (halves(first(stored)), halves(first(&stored[2 * LANES..])))
+fn super_scales<H: Halves>(stored: &[u8]) -> (Lanes, Lanes) {
+    (H::widen(first(stored)), H::widen(first(&stored[2 * LANES..])))
 }
 
 #[inline(always)]
 fn words(bytes: &[u8]) -> [u32; LANES] {
-    let words = first::<{ 4 * LANES }>(bytes).as_chunks::<4>().0;
-    std::array::from_fn(|lane| u32::from_le_bytes(words[lane]))
+    let bytes = first::<{ 4 * LANES }>(bytes).as_chunks::<4>().0;
+    let mut words = [0; LANES];
+    for (word, bytes) in words.iter_mut().zip(bytes) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    words
 }
 
 #[inline(always)]
 fn shorts(bytes: &[u8; 2 * LANES]) -> [u32; LANES] {
-    let shorts = bytes.as_chunks::<2>().0;
-    std::array::from_fn(|lane| u16::from_le_bytes(shorts[lane]) as u32)
-}
-
-#[inline(always)]
-pub(super) fn floats(float: Float, bytes: &[u8]) -> Lanes {
-    match float {
-        Float::F32 => words(bytes).map(f32::from_bits),
-        Float::F16 => halves(first(bytes)),
-        Float::BF16 => shorts(first(bytes)).map(|bits| f32::from_bits(bits << 16)),
+    let mut shorts = [0; LANES];
+    for (short, bytes) in shorts.iter_mut().zip(bytes.as_chunks::<2>().0) {
+        *short = u32::from(u16::from_le_bytes(*bytes));
     }
+    shorts
 }
 
-/// Half to single precision without branches, so that the compiler keeps all lanes in one vector.
 #[inline(always)]
-fn halves(bytes: &[u8; 2 * LANES]) -> Lanes {
-    shorts(bytes).map(|half| {
-        let exponent_and_fraction = (half & 0x7fff) << 13;
-        let exponent = exponent_and_fraction & 0x0f80_0000;
-        let rebased = exponent_and_fraction + (112 << 23);
-        let subnormal = (f32::from_bits(rebased + (1 << 23)) - f32::from_bits(113 << 23)).to_bits();
-        let special = rebased + (112 << 23);
-        let magnitude = if exponent == 0 { subnormal } else { rebased };
-        let magnitude = if exponent == 0x0f80_0000 { special } else { magnitude };
-        f32::from_bits(magnitude | (half & 0x8000) << 16)
-    })
+fn floats<H: Halves>(float: Float, bytes: &[u8]) -> Lanes {
+    let mut lanes = [0.0; LANES];
+    match float {
+        Float::F16 => return H::widen(first(bytes)),
+        Float::F32 => {
+            for (lane, bits) in lanes.iter_mut().zip(words(bytes)) {
+                *lane = f32::from_bits(bits);
+            }
+        }
+        Float::BF16 => {
+            for (lane, bits) in lanes.iter_mut().zip(shorts(first(bytes))) {
+                *lane = f32::from_bits(bits << 16);
+            }
+        }
+    }
+    lanes
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Conversion in plain Rust.
+pub(super) struct Portable;
 
-    #[test]
-    fn half_precision_is_converted_as_ieee_says() {
-        for bits in 0..=u16::MAX {
-            let expected = half::f16::from_bits(bits).to_f32();
-            let mut bytes = [0; 2 * LANES];
-            bytes[6..8].copy_from_slice(&bits.to_le_bytes());
-            let found = halves(&bytes)[3];
-            assert!(
-                found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(),
-                "{bits:#06x}: {found} instead of {expected}"
-            );
+impl Halves for Portable {
+    #[inline(always)]
+    fn widen(bytes: &[u8; 2 * LANES]) -> Lanes {
+        let mut lanes = [0.0; LANES];
+        for (lane, bytes) in lanes.iter_mut().zip(bytes.as_chunks::<2>().0) {
+            *lane = half::f16::from_le_bytes(*bytes).to_f32();
         }
+        lanes
     }
 }

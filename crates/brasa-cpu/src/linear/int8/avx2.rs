@@ -12,9 +12,9 @@
 
 use std::arch::x86_64::*;
 
-use super::super::layout::{Codes, LANES, Layout, Shape, TABLE, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
-use super::super::scales::{self, Lanes, UnitScales};
-use super::panel::{for_each_block, unit_bytes};
+use super::super::layout::{Codes, LANES, Layout, Scales, Shape, TABLE, WIDE_BLOCK_BYTES};
+use super::super::scales::{BlockScales, Halves, Lanes};
+use super::panel::for_each_block;
 use super::{Kind, Panel, with_kind, with_rows};
 use crate::isa::Avx2;
 use crate::quantize::QuantizedRow;
@@ -64,26 +64,21 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     out: &mut [Lanes],
 ) {
     let mut acc = [[_mm256_setzero_ps(); 2]; R];
-    let mut unpacked = UnitScales::ZERO;
-    for unit in 0..layout.units() {
-        let blocks = layout.unit_blocks(unit);
-        let (head, stored) = unit_bytes(layout, tile, unit);
-        scales::expand(layout, head, unit, stored, &mut unpacked);
-        let planes = &stored[layout.scale_bytes(blocks)..];
-        for at in 0..blocks {
-            let per_block = K::SHAPE.scales_per_block();
-            for half in 0..2 {
-                // SAFETY: block `at` of this unit is within the tile; its scales were just unpacked.
-                unsafe {
-                    let weights = unpack::<K>(planes.as_ptr().add(at * K::CODES.block_bytes() + 32 * half));
-                    let scale = unpacked.scale.as_ptr().add(at * per_block);
-                    let min = unpacked.min.as_ptr().add(at * per_block);
-                    accumulate::<K, R>(half, &weights, scale, min, x, unit * UNIT_BLOCKS + at, &mut acc);
-                }
+    let scales = K::SCALES.unwrap_or(layout.scales);
+    let mut unpacked = BlockScales::ZERO;
+    for_each_block(layout, tile, |block, packed| {
+        packed.scales::<Widen>(scales, &mut unpacked);
+        for half in 0..2 {
+            // SAFETY: the block is of kind K, `unpacked` are its scales.
+            unsafe {
+                let weights = unpack::<K>(packed.planes.as_ptr().add(32 * half));
+                let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
+                accumulate::<K, R>(half, weights, scale, min, x, block, &mut acc);
             }
         }
-    }
-    store(&acc, out);
+    });
+    // SAFETY: this kernel has the feature.
+    unsafe { store(&acc, out) };
 }
 
 /// # Safety
@@ -98,17 +93,15 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
             // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.
             unsafe {
                 let codes = codes.0.as_ptr().add(32 * half);
-                let mut weights = [_mm256_setzero_si256(); 8];
-                for (group, weights) in weights.iter_mut().enumerate() {
-                    *weights = load(codes.add(64 * group));
-                }
+                let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
                 let scale = panel.scales.as_ptr().add(block * per_block).cast::<Lanes>();
                 let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(block * per_block);
-                accumulate::<K, R>(half, &weights, scale, min, x, block, &mut acc);
+                accumulate::<K, R>(half, weights, scale, min, x, block, &mut acc);
             }
         }
     }
-    store(&acc, out);
+    // SAFETY: this kernel has the feature.
+    unsafe { store(&acc, out) };
 }
 
 /// # Safety
@@ -116,14 +109,17 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
 /// `tile` is a tile of `layout`, which is of kind K; `panel` has room for it.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
-    panel.fill_scales(layout, tile);
-    let codes = &mut panel.codes;
+    let scales = K::SCALES.unwrap_or(layout.scales);
+    let mut unpacked = BlockScales::ZERO;
     for_each_block(layout, tile, |block, packed| {
-        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut codes[block].0;
-        for half in 0..2 {
-            // SAFETY: `packed` is a block of kind K, `out` is eight vectors of two halves.
-            unsafe {
-                for (group, weights) in unpack::<K>(packed.as_ptr().add(32 * half)).into_iter().enumerate() {
+        packed.scales::<Widen>(scales, &mut unpacked);
+        panel.put_scales(K::SHAPE, block, &unpacked);
+        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[block].0;
+        // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
+        unsafe {
+            for half in 0..2 {
+                let planes = packed.planes.as_ptr().add(32 * half);
+                for (group, weights) in unpack::<K>(planes).into_iter().enumerate() {
                     _mm256_storeu_si256(out.as_mut_ptr().add(64 * group + 32 * half).cast(), weights);
                 }
             }
@@ -135,59 +131,88 @@ unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) 
 ///
 /// # Safety
 ///
-/// `scale` and `min` point to what the shape of K has per block; `x` has R rows with a block `block`.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
+/// The caller has the features of this file's kernels; `scale` and `min` point to what the shape of K has per
+/// block; `x` has R rows with a block `block`.
+#[inline(always)]
 unsafe fn accumulate<K: Kind, const R: usize>(
     half: usize,
-    weights: &[__m256i; 8],
+    weights: [__m256i; 8],
     scale: *const Lanes,
     min: *const Lanes,
     x: &[QuantizedRow<'_>],
     block: usize,
     acc: &mut [[__m256; 2]; R],
 ) {
-    let recentred = matches!(K::CODES, Codes::Bits8 | Codes::Table4);
     let shift = K::CODES.offset_shift();
-    // SAFETY: scales are of 16 lanes.
-    let lanes = |values: *const Lanes| unsafe { _mm256_loadu_ps(values.cast::<f32>().add(HALF * half)) };
+    let recentred = matches!(K::CODES, Codes::Bits8 | Codes::Table4);
+    // What turns `Σ q·a`, or `Σ (q − 128)·a` where codes are recentred, into what the format means.
+    let correction = |sum: i32| match (K::SHAPE.has_min(), recentred) {
+        (false, true) | (true, false) => 0,
+        (false, false) => -(sum << shift),
+        (true, true) => sum << shift,
+    };
     for row in 0..R {
         // SAFETY: by the contract.
         unsafe {
+            let lanes = |values: *const Lanes| _mm256_loadu_ps(values.cast::<f32>().add(HALF * half));
             let x = x.get_unchecked(row);
             let meta = x.blocks.get_unchecked(block);
             let codes = x.codes.as_ptr().add(block * 32).cast::<i32>();
-            // `Σ q·a − (sum << shift)` where the format has an offset, else `Σ q·a`.
-            let dot = |sum: i32, from: usize, to: usize| {
-                let start = match (K::SHAPE.has_min(), recentred) {
-                    (false, true) | (true, false) => 0,
-                    (false, false) => -(sum << shift),
-                    (true, true) => sum << shift,
-                };
-                let dot = dot::<K>(&weights[from..to], codes.add(from));
-                _mm256_cvtepi32_ps(_mm256_add_epi32(dot, _mm256_set1_epi32(start)))
-            };
+            macro_rules! pairs {
+                ($group:literal) => {{
+                    let activations = _mm256_set1_epi32(codes.add($group).read_unaligned());
+                    if recentred {
+                        let centred = _mm256_xor_si256(weights[$group], _mm256_set1_epi8(-128));
+                        _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(activations, centred))
+                    } else {
+                        _mm256_maddubs_epi16(weights[$group], activations)
+                    }
+                }};
+            }
+            // Pair sums of several groups fit 16 bits where 2 · 127 · largest code · groups < 2¹⁵.
+            macro_rules! dot_of_four {
+                ($a:literal $b:literal $c:literal $d:literal) => {{
+                    let [a, b, c, d] = [pairs!($a), pairs!($b), pairs!($c), pairs!($d)];
+                    match K::CODES {
+                        Codes::Bits2 | Codes::Bits3 | Codes::Bits4 | Codes::Bits5 => {
+                            wide(_mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d)))
+                        }
+                        Codes::Bits6 => {
+                            let (first, second) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+                            _mm256_add_epi32(wide(first), wide(second))
+                        }
+                        Codes::Bits8 | Codes::Table4 => {
+                            let first = _mm256_add_epi32(wide(a), wide(b));
+                            _mm256_add_epi32(first, _mm256_add_epi32(wide(c), wide(d)))
+                        }
+                    }
+                }};
+            }
+            let (first, second) = (dot_of_four!(0 1 2 3), dot_of_four!(4 5 6 7));
+            let corrected =
+                |dot, sum| _mm256_cvtepi32_ps(_mm256_add_epi32(dot, _mm256_set1_epi32(correction(sum))));
             let activation_scale = _mm256_set1_ps(meta.scale);
-            let [first, second] = meta.half_sums.map(i32::from);
             let acc = &mut acc[row][half];
             *acc = match K::SHAPE {
-                Shape::Whole => {
+                Shape::Whole | Shape::WholeMin => {
                     let factor = _mm256_mul_ps(lanes(scale), activation_scale);
-                    _mm256_fmadd_ps(dot(meta.sum, 0, 8), factor, *acc)
-                }
-                Shape::WholeMin => {
-                    let factor = _mm256_mul_ps(lanes(scale), activation_scale);
-                    let acc = _mm256_fmadd_ps(dot(meta.sum, 0, 8), factor, *acc);
-                    _mm256_fmadd_ps(lanes(min), _mm256_set1_ps(meta.scaled_sum), acc)
+                    let dot = corrected(_mm256_add_epi32(first, second), meta.sum);
+                    let acc = _mm256_fmadd_ps(dot, factor, *acc);
+                    if K::SHAPE.has_min() {
+                        _mm256_fmadd_ps(lanes(min), _mm256_set1_ps(meta.scaled_sum), acc)
+                    } else {
+                        acc
+                    }
                 }
                 Shape::Halves | Shape::HalvesMin => {
-                    let both = _mm256_mul_ps(dot(first, 0, 4), lanes(scale));
-                    let both = _mm256_fmadd_ps(dot(second, 4, 8), lanes(scale.add(1)), both);
+                    let [first_sum, second_sum] = meta.half_sums.map(i32::from);
+                    let both = _mm256_mul_ps(corrected(first, first_sum), lanes(scale));
+                    let both = _mm256_fmadd_ps(corrected(second, second_sum), lanes(scale.add(1)), both);
                     let acc = _mm256_fmadd_ps(both, activation_scale, *acc);
                     if K::SHAPE.has_min() {
                         let sum = |half: i32| _mm256_set1_ps(meta.scale * half as f32);
-                        let acc = _mm256_fmadd_ps(lanes(min), sum(first), acc);
-                        _mm256_fmadd_ps(lanes(min.add(1)), sum(second), acc)
+                        let acc = _mm256_fmadd_ps(lanes(min), sum(first_sum), acc);
+                        _mm256_fmadd_ps(lanes(min.add(1)), sum(second_sum), acc)
                     } else {
                         acc
                     }
@@ -197,132 +222,122 @@ unsafe fn accumulate<K: Kind, const R: usize>(
     }
 }
 
-/// `Σ q·a` of codes below 64, `Σ (q − 128)·a` of full bytes.
+/// Adds neighbours of 16 bits to 32.
 ///
 /// # Safety
 ///
-/// As many groups of activations are readable as there are weights.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn dot<K: Kind>(weights: &[__m256i], codes: *const i32) -> __m256i {
+/// The caller has AVX2.
+#[inline(always)]
+unsafe fn wide(pairs: __m256i) -> __m256i {
     // SAFETY: by the contract.
-    let activations = |group: usize| unsafe { _mm256_set1_epi32(codes.add(group).read_unaligned()) };
-    // Groups whose pair sums fit 16 bits together: 2 · 127 · largest code · groups < 2¹⁵.
-    let groups = match K::CODES {
-        Codes::Bits2 | Codes::Bits3 | Codes::Bits4 => 8,
-        Codes::Bits5 => 4,
-        Codes::Bits6 => 2,
-        Codes::Bits8 | Codes::Table4 => 1,
-    };
-    let ones = _mm256_set1_epi16(1);
-    let mut sum = _mm256_setzero_si256();
-    for (step, weights) in weights.chunks(groups).enumerate() {
-        let mut pairs = _mm256_setzero_si256();
-        for (index, weights) in weights.iter().enumerate() {
-            let activations = activations(step * groups + index);
-            let products = if groups == 1 {
-                let centred = _mm256_xor_si256(*weights, _mm256_set1_epi8(-128));
-                _mm256_maddubs_epi16(_mm256_abs_epi8(centred), _mm256_sign_epi8(activations, centred))
-            } else {
-                _mm256_maddubs_epi16(*weights, activations)
-            };
-            pairs = _mm256_add_epi16(pairs, products);
-        }
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-    }
-    sum
+    unsafe { _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)) }
 }
 
 /// Half of the eight vectors of a block, a byte per code.
 ///
 /// # Safety
 ///
-/// `planes` points to a packed block of kind K, or 32 bytes behind, for the second half.
-#[inline]
-#[target_feature(enable = "avx2,fma")]
+/// The caller has the features of this file's kernels; `planes` points to a packed block of kind K, or 32 bytes
+/// behind, for the second half.
+#[inline(always)]
 unsafe fn unpack<K: Kind>(planes: *const u8) -> [__m256i; 8] {
-    // SAFETY: by the contract; vectors are counted as `layout` says.
-    let vector = |index: usize| unsafe { load(planes.add(64 * index)) };
-    let mut out = [_mm256_setzero_si256(); 8];
-    match K::CODES {
-        Codes::Bits8 => {
-            for (group, out) in out.iter_mut().enumerate() {
-                *out = vector(group);
-            }
-        }
-        Codes::Bits4 | Codes::Table4 | Codes::Bits5 | Codes::Bits6 => {
-            let mask = _mm256_set1_epi8(15);
-            for index in 0..4 {
-                let both = vector(index);
-                out[index] = _mm256_and_si256(both, mask);
-                out[index + 4] = _mm256_and_si256(_mm256_srli_epi32::<4>(both), mask);
-            }
-        }
-        Codes::Bits2 | Codes::Bits3 => {
-            let mask = _mm256_set1_epi8(3);
-            for (group, out) in out.iter_mut().enumerate() {
-                *out = _mm256_and_si256(shifted(vector(group / 4), group % 4 * 2, 0), mask);
-            }
-        }
-    }
-    match K::CODES {
-        Codes::Table4 => {
-            // SAFETY: the table is 16 bytes.
-            let table = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(TABLE.as_ptr().cast()) });
-            out.map(|codes| _mm256_shuffle_epi8(table, codes))
-        }
-        Codes::Bits3 => with_bits(out, 2, |group| (vector(2), group), 1),
-        Codes::Bits5 => with_bits(out, 4, |group| (vector(4), group), 1),
-        Codes::Bits6 => with_bits(out, 4, |group| (vector(4 + group / 4), group % 4 * 2), 3),
-        Codes::Bits2 | Codes::Bits4 | Codes::Bits8 => out,
+    // SAFETY: by the contract.
+    unsafe {
+        [
+            group::<K, 0>(planes),
+            group::<K, 1>(planes),
+            group::<K, 2>(planes),
+            group::<K, 3>(planes),
+            group::<K, 4>(planes),
+            group::<K, 5>(planes),
+            group::<K, 6>(planes),
+            group::<K, 7>(planes),
+        ]
     }
 }
 
-/// Adds the high bits of codes: `mask` bits from the place that `source` names, to place `to`.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn with_bits(
-    mut codes: [__m256i; 8],
-    to: usize,
-    source: impl Fn(usize) -> (__m256i, usize),
-    mask: i8,
-) -> [__m256i; 8] {
-    let mask = _mm256_set1_epi8(mask << to);
-    for (group, out) in codes.iter_mut().enumerate() {
-        let (plane, from) = source(group);
-        *out = _mm256_or_si256(*out, _mm256_and_si256(shifted(plane, from, to), mask));
+/// Half of group G of a block; vectors and bits are counted as [`layout`](super::super::layout) says.
+///
+/// # Safety
+///
+/// As [`unpack`].
+#[inline(always)]
+unsafe fn group<K: Kind, const G: usize>(planes: *const u8) -> __m256i {
+    // SAFETY: by the contract.
+    unsafe {
+        let nibbles = || bits(load(planes.add(64 * (G % 4))), G / 4 * 4, 0, 15);
+        let pairs = |first: usize, to: usize| bits(load(planes.add(64 * (first + G / 4))), G % 4 * 2, to, 3);
+        let single = |vector: usize, to: usize| bits(load(planes.add(64 * vector)), G, to, 1);
+        match K::CODES {
+            Codes::Bits8 => load(planes.add(64 * G)),
+            Codes::Bits4 => nibbles(),
+            Codes::Table4 => {
+                let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(TABLE.as_ptr().cast()));
+                _mm256_shuffle_epi8(table, nibbles())
+            }
+            Codes::Bits5 => _mm256_or_si256(nibbles(), single(4, 4)),
+            Codes::Bits6 => _mm256_or_si256(nibbles(), pairs(4, 4)),
+            Codes::Bits2 => pairs(0, 0),
+            Codes::Bits3 => _mm256_or_si256(pairs(0, 0), single(2, 2)),
+        }
     }
-    codes
 }
 
-/// Moves bit `from` of every byte to bit `to`; other bits are whatever comes along.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn shifted(vector: __m256i, from: usize, to: usize) -> __m256i {
-    if from >= to {
-        _mm256_srl_epi32(vector, _mm_cvtsi32_si128((from - to) as i32))
-    } else {
-        _mm256_sll_epi32(vector, _mm_cvtsi32_si128((to - from) as i32))
+/// The bits `mask` from place `from` of every byte, moved to place `to`.
+///
+/// # Safety
+///
+/// The caller has AVX2.
+#[inline(always)]
+unsafe fn bits(vector: __m256i, from: usize, to: usize, mask: i8) -> __m256i {
+    // SAFETY: by the contract.
+    unsafe {
+        // Shifting words carries bits across bytes; the mask drops them.
+        let moved = if from >= to {
+            _mm256_srl_epi32(vector, _mm_cvtsi32_si128((from - to) as i32))
+        } else {
+            _mm256_sll_epi32(vector, _mm_cvtsi32_si128((to - from) as i32))
+        };
+        _mm256_and_si256(moved, _mm256_set1_epi8(mask << to))
     }
 }
 
 /// # Safety
 ///
-/// 32 bytes are readable.
-#[inline]
-#[target_feature(enable = "avx2")]
+/// The caller has AVX2; 32 bytes are readable.
+#[inline(always)]
 unsafe fn load(bytes: *const u8) -> __m256i {
     // SAFETY: by the contract.
     unsafe { _mm256_loadu_si256(bytes.cast()) }
 }
 
-#[inline]
-#[target_feature(enable = "avx2")]
-fn store<const R: usize>(acc: &[[__m256; 2]; R], out: &mut [Lanes]) {
+/// # Safety
+///
+/// The caller has AVX2.
+#[inline(always)]
+unsafe fn store<const R: usize>(acc: &[[__m256; 2]; R], out: &mut [Lanes]) {
     for (acc, out) in acc.iter().zip(out) {
         for (half, acc) in acc.iter().enumerate() {
-            // SAFETY: `out` is 16 floats.
+            // SAFETY: by the contract; `out` is 16 floats.
             unsafe { _mm256_storeu_ps(out.as_mut_ptr().add(HALF * half), *acc) };
+        }
+    }
+}
+
+/// Conversion by one instruction; used by this file's kernels alone, which have it.
+struct Widen;
+
+impl Halves for Widen {
+    #[inline(always)]
+    fn widen(bytes: &[u8; 2 * LANES]) -> Lanes {
+        // SAFETY: only called where the instruction is there; 16 halves are read, 16 floats written.
+        unsafe {
+            let mut lanes = [0.0; LANES];
+            for half in 0..2 {
+                let halves = _mm_loadu_si128(bytes.as_ptr().add(2 * HALF * half).cast());
+                _mm256_storeu_ps(lanes.as_mut_ptr().add(HALF * half), _mm256_cvtph_ps(halves));
+            }
+            lanes
         }
     }
 }

@@ -10,9 +10,9 @@
 
 use std::arch::x86_64::*;
 
-use super::super::layout::{Codes, Layout, Shape, TABLE, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
-use super::super::scales::{self, Lanes, UnitScales};
-use super::panel::{for_each_block, unit_bytes};
+use super::super::layout::{Codes, LANES, Layout, Scales, Shape, TABLE, WIDE_BLOCK_BYTES};
+use super::super::scales::{BlockScales, Halves, Lanes};
+use super::panel::for_each_block;
 use super::{Kind, Panel, with_kind, with_rows};
 use crate::isa::Avx512;
 use crate::quantize::QuantizedRow;
@@ -55,24 +55,19 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     out: &mut [Lanes],
 ) {
     let mut acc = [_mm512_setzero_ps(); R];
-    let mut unpacked = UnitScales::ZERO;
-    for unit in 0..layout.units() {
-        let blocks = layout.unit_blocks(unit);
-        let (head, stored) = unit_bytes(layout, tile, unit);
-        scales::expand(layout, head, unit, stored, &mut unpacked);
-        let planes = &stored[layout.scale_bytes(blocks)..];
-        for at in 0..blocks {
-            let per_block = K::SHAPE.scales_per_block();
-            // SAFETY: block `at` of this unit is within the tile; its scales were just unpacked.
-            unsafe {
-                let weights = unpack::<K>(planes.as_ptr().add(at * K::CODES.block_bytes()));
-                let scale = unpacked.scale.as_ptr().add(at * per_block);
-                let min = unpacked.min.as_ptr().add(at * per_block);
-                accumulate::<K, R>(&weights, scale, min, x, unit * UNIT_BLOCKS + at, &mut acc);
-            }
+    let scales = K::SCALES.unwrap_or(layout.scales);
+    let mut unpacked = BlockScales::ZERO;
+    for_each_block(layout, tile, |block, packed| {
+        packed.scales::<Widen>(scales, &mut unpacked);
+        // SAFETY: the block is of kind K, `unpacked` are its scales.
+        unsafe {
+            let weights = unpack::<K>(packed.planes.as_ptr());
+            let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
+            accumulate::<K, R>(weights, scale, min, x, block, &mut acc);
         }
-    }
-    store(&acc, out);
+    });
+    // SAFETY: this kernel has the feature.
+    unsafe { store(&acc, out) };
 }
 
 /// # Safety
@@ -86,16 +81,14 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
         // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.
         unsafe {
             let codes = codes.0.as_ptr();
-            let mut weights = [_mm512_setzero_si512(); 8];
-            for (group, weights) in weights.iter_mut().enumerate() {
-                *weights = load(codes.add(64 * group));
-            }
+            let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
             let scale = panel.scales.as_ptr().add(block * per_block).cast::<Lanes>();
             let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(block * per_block);
-            accumulate::<K, R>(&weights, scale, min, x, block, &mut acc);
+            accumulate::<K, R>(weights, scale, min, x, block, &mut acc);
         }
     }
-    store(&acc, out);
+    // SAFETY: this kernel has the feature.
+    unsafe { store(&acc, out) };
 }
 
 /// # Safety
@@ -103,13 +96,15 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
 /// `tile` is a tile of `layout`, which is of kind K; `panel` has room for it.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
-    panel.fill_scales(layout, tile);
-    let codes = &mut panel.codes;
+    let scales = K::SCALES.unwrap_or(layout.scales);
+    let mut unpacked = BlockScales::ZERO;
     for_each_block(layout, tile, |block, packed| {
-        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut codes[block].0;
+        packed.scales::<Widen>(scales, &mut unpacked);
+        panel.put_scales(K::SHAPE, block, &unpacked);
+        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[block].0;
         // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
         unsafe {
-            for (group, weights) in unpack::<K>(packed.as_ptr()).into_iter().enumerate() {
+            for (group, weights) in unpack::<K>(packed.planes.as_ptr()).into_iter().enumerate() {
                 _mm512_storeu_si512(out.as_mut_ptr().add(64 * group).cast(), weights);
             }
         }
@@ -120,11 +115,11 @@ unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) 
 ///
 /// # Safety
 ///
-/// `scale` and `min` point to what the shape of K has per block; `x` has R rows with a block `block`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
+/// The caller has the features of this file's kernels; `scale` and `min` point to what the shape of K has per
+/// block; `x` has R rows with a block `block`.
+#[inline(always)]
 unsafe fn accumulate<K: Kind, const R: usize>(
-    weights: &[__m512i; 8],
+    weights: [__m512i; 8],
     scale: *const Lanes,
     min: *const Lanes,
     x: &[QuantizedRow<'_>],
@@ -138,39 +133,41 @@ unsafe fn accumulate<K: Kind, const R: usize>(
             let x = x.get_unchecked(row);
             let meta = x.blocks.get_unchecked(block);
             let codes = x.codes.as_ptr().add(block * 32).cast::<i32>();
-            let dot = |start: i32, from: usize, to: usize| {
-                let mut dot = _mm512_set1_epi32(start);
-                for (group, weights) in weights.iter().enumerate().take(to).skip(from) {
-                    let activations = _mm512_set1_epi32(codes.add(group).read_unaligned());
-                    dot = _mm512_dpbusd_epi32(dot, *weights, activations);
-                }
-                _mm512_cvtepi32_ps(dot)
-            };
+            macro_rules! dot {
+                ($start:expr, $($group:literal)*) => {{
+                    let dot = _mm512_set1_epi32($start);
+                    $(
+                        let activations = _mm512_set1_epi32(codes.add($group).read_unaligned());
+                        let dot = _mm512_dpbusd_epi32(dot, weights[$group], activations);
+                    )*
+                    _mm512_cvtepi32_ps(dot)
+                }};
+            }
             let activation_scale = _mm512_set1_ps(meta.scale);
             acc[row] = match K::SHAPE {
                 Shape::Whole => {
-                    let dot = dot(-(meta.sum << shift), 0, 8);
+                    let dot = dot!(-(meta.sum << shift), 0 1 2 3 4 5 6 7);
                     _mm512_fmadd_ps(dot, _mm512_mul_ps(lanes(scale), activation_scale), acc[row])
                 }
                 Shape::WholeMin => {
                     let factor = _mm512_mul_ps(lanes(scale), activation_scale);
-                    let acc = _mm512_fmadd_ps(dot(0, 0, 8), factor, acc[row]);
+                    let acc = _mm512_fmadd_ps(dot!(0, 0 1 2 3 4 5 6 7), factor, acc[row]);
                     _mm512_fmadd_ps(lanes(min), _mm512_set1_ps(meta.scaled_sum), acc)
                 }
                 Shape::Halves => {
                     let [first, second] = meta.half_sums.map(i32::from);
-                    let both = _mm512_mul_ps(dot(-(first << shift), 0, 4), lanes(scale));
-                    let both = _mm512_fmadd_ps(dot(-(second << shift), 4, 8), lanes(scale.add(1)), both);
+                    let both = _mm512_mul_ps(dot!(-(first << shift), 0 1 2 3), lanes(scale));
+                    let second = dot!(-(second << shift), 4 5 6 7);
+                    let both = _mm512_fmadd_ps(second, lanes(scale.add(1)), both);
                     _mm512_fmadd_ps(both, activation_scale, acc[row])
                 }
                 Shape::HalvesMin => {
-                    let [first, second] =
-                        meta.half_sums.map(|sum| _mm512_set1_ps(meta.scale * f32::from(sum)));
-                    let both = _mm512_mul_ps(dot(0, 0, 4), lanes(scale));
-                    let both = _mm512_fmadd_ps(dot(0, 4, 8), lanes(scale.add(1)), both);
+                    let [first, second] = meta.half_sums.map(|sum| meta.scale * f32::from(sum));
+                    let both = _mm512_mul_ps(dot!(0, 0 1 2 3), lanes(scale));
+                    let both = _mm512_fmadd_ps(dot!(0, 4 5 6 7), lanes(scale.add(1)), both);
                     let acc = _mm512_fmadd_ps(both, activation_scale, acc[row]);
-                    let acc = _mm512_fmadd_ps(lanes(min), first, acc);
-                    _mm512_fmadd_ps(lanes(min.add(1)), second, acc)
+                    let acc = _mm512_fmadd_ps(lanes(min), _mm512_set1_ps(first), acc);
+                    _mm512_fmadd_ps(lanes(min.add(1)), _mm512_set1_ps(second), acc)
                 }
             };
         }
@@ -181,81 +178,74 @@ unsafe fn accumulate<K: Kind, const R: usize>(
 ///
 /// # Safety
 ///
-/// `planes` points to a packed block of kind K.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
+/// The caller has the features of this file's kernels; `planes` points to a packed block of kind K.
+#[inline(always)]
 unsafe fn unpack<K: Kind>(planes: *const u8) -> [__m512i; 8] {
-    // SAFETY: by the contract; vectors are counted as `layout` says.
-    let vector = |index: usize| unsafe { load(planes.add(64 * index)) };
-    let mut out = [_mm512_setzero_si512(); 8];
-    match K::CODES {
-        Codes::Bits8 => {
-            for (group, out) in out.iter_mut().enumerate() {
-                *out = vector(group);
-            }
-        }
-        Codes::Bits4 | Codes::Table4 | Codes::Bits5 | Codes::Bits6 => {
-            let mask = _mm512_set1_epi8(15);
-            for index in 0..4 {
-                let both = vector(index);
-                out[index] = _mm512_and_si512(both, mask);
-                out[index + 4] = _mm512_and_si512(_mm512_srli_epi32::<4>(both), mask);
-            }
-        }
-        Codes::Bits2 | Codes::Bits3 => {
-            let mask = _mm512_set1_epi8(3);
-            for (group, out) in out.iter_mut().enumerate() {
-                *out = _mm512_and_si512(shifted(vector(group / 4), group % 4 * 2, 0), mask);
-            }
-        }
-    }
-    match K::CODES {
-        Codes::Table4 => {
-            // SAFETY: the table is 16 bytes.
-            let table = _mm512_broadcast_i32x4(unsafe { _mm_loadu_si128(TABLE.as_ptr().cast()) });
-            out.map(|codes| _mm512_shuffle_epi8(table, codes))
-        }
-        Codes::Bits3 => with_bits(out, 2, |group| (vector(2), group), 1),
-        Codes::Bits5 => with_bits(out, 4, |group| (vector(4), group), 1),
-        Codes::Bits6 => with_bits(out, 4, |group| (vector(4 + group / 4), group % 4 * 2), 3),
-        Codes::Bits2 | Codes::Bits4 | Codes::Bits8 => out,
+    // SAFETY: by the contract.
+    unsafe {
+        [
+            group::<K, 0>(planes),
+            group::<K, 1>(planes),
+            group::<K, 2>(planes),
+            group::<K, 3>(planes),
+            group::<K, 4>(planes),
+            group::<K, 5>(planes),
+            group::<K, 6>(planes),
+            group::<K, 7>(planes),
+        ]
     }
 }
 
-/// Adds the high bits of codes: `mask` bits from the place that `source` names, to place `to`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn with_bits(
-    mut codes: [__m512i; 8],
-    to: usize,
-    source: impl Fn(usize) -> (__m512i, usize),
-    mask: i8,
-) -> [__m512i; 8] {
-    let mask = _mm512_set1_epi8(mask << to);
-    for (group, out) in codes.iter_mut().enumerate() {
-        let (plane, from) = source(group);
-        // low | plane & mask
-        *out = _mm512_ternarylogic_epi32::<0xf8>(*out, shifted(plane, from, to), mask);
+/// Group G of a block, a byte per code; vectors and bits are counted as [`layout`](super::super::layout) says.
+///
+/// # Safety
+///
+/// As [`unpack`].
+#[inline(always)]
+unsafe fn group<K: Kind, const G: usize>(planes: *const u8) -> __m512i {
+    // SAFETY: by the contract.
+    unsafe {
+        let nibbles = || bits(load(planes.add(64 * (G % 4))), G / 4 * 4, 0, 15);
+        let pairs = |first: usize, to: usize| bits(load(planes.add(64 * (first + G / 4))), G % 4 * 2, to, 3);
+        let single = |vector: usize, to: usize| bits(load(planes.add(64 * vector)), G, to, 1);
+        match K::CODES {
+            Codes::Bits8 => load(planes.add(64 * G)),
+            Codes::Bits4 => nibbles(),
+            Codes::Table4 => {
+                let table = _mm512_broadcast_i32x4(_mm_loadu_si128(TABLE.as_ptr().cast()));
+                _mm512_shuffle_epi8(table, nibbles())
+            }
+            Codes::Bits5 => _mm512_or_si512(nibbles(), single(4, 4)),
+            Codes::Bits6 => _mm512_or_si512(nibbles(), pairs(4, 4)),
+            Codes::Bits2 => pairs(0, 0),
+            Codes::Bits3 => _mm512_or_si512(pairs(0, 0), single(2, 2)),
+        }
     }
-    codes
 }
 
-/// Moves bit `from` of every byte to bit `to`; other bits are whatever comes along.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn shifted(vector: __m512i, from: usize, to: usize) -> __m512i {
-    if from >= to {
-        _mm512_srl_epi32(vector, _mm_cvtsi32_si128((from - to) as i32))
-    } else {
-        _mm512_sll_epi32(vector, _mm_cvtsi32_si128((to - from) as i32))
+/// The bits `mask` from place `from` of every byte, moved to place `to`.
+///
+/// # Safety
+///
+/// The caller has the features of this file's kernels.
+#[inline(always)]
+unsafe fn bits(vector: __m512i, from: usize, to: usize, mask: i8) -> __m512i {
+    // SAFETY: by the contract.
+    unsafe {
+        // Shifting words carries bits across bytes; the mask drops them.
+        let moved = if from >= to {
+            _mm512_srl_epi32(vector, _mm_cvtsi32_si128((from - to) as i32))
+        } else {
+            _mm512_sll_epi32(vector, _mm_cvtsi32_si128((to - from) as i32))
+        };
+        _mm512_and_si512(moved, _mm512_set1_epi8(mask << to))
     }
 }
 
 /// # Safety
 ///
-/// 64 bytes are readable.
-#[inline]
-#[target_feature(enable = "avx512f")]
+/// The caller has AVX-512 F; 64 bytes are readable.
+#[inline(always)]
 unsafe fn load(bytes: *const u8) -> __m512i {
     // SAFETY: by the contract.
     unsafe { _mm512_loadu_si512(bytes.cast()) }
@@ -263,19 +253,36 @@ unsafe fn load(bytes: *const u8) -> __m512i {
 
 /// # Safety
 ///
-/// The pointer is readable.
-#[inline]
-#[target_feature(enable = "avx512f")]
+/// The caller has AVX-512 F; the pointer is readable.
+#[inline(always)]
 unsafe fn lanes(values: *const Lanes) -> __m512 {
     // SAFETY: by the contract.
     unsafe { _mm512_loadu_ps(values.cast()) }
 }
 
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store<const R: usize>(acc: &[__m512; R], out: &mut [Lanes]) {
+/// # Safety
+///
+/// The caller has AVX-512 F.
+#[inline(always)]
+unsafe fn store<const R: usize>(acc: &[__m512; R], out: &mut [Lanes]) {
     for (acc, out) in acc.iter().zip(out) {
-        // SAFETY: `out` is 16 floats.
+        // SAFETY: by the contract; `out` is 16 floats.
         unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *acc) };
+    }
+}
+
+/// Conversion by one instruction; used by this file's kernels alone, which have it.
+struct Widen;
+
+impl Halves for Widen {
+    #[inline(always)]
+    fn widen(bytes: &[u8; 2 * LANES]) -> Lanes {
+        // SAFETY: only called where the instruction is there; 16 halves are read, 16 floats written.
+        unsafe {
+            let mut lanes = [0.0; LANES];
+            let halves = _mm256_loadu_si256(bytes.as_ptr().cast());
+            _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtph_ps(halves));
+            lanes
+        }
     }
 }

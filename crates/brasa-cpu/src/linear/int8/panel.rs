@@ -1,8 +1,8 @@
 //! A tile unpacked to bytes and f32 scales.
 
-use super::super::layout::{LANES, Layout, Shape, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
+use super::super::layout::{LANES, Layout, Scales, Shape, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
 use super::super::planes::{self, WideBlock};
-use super::super::scales::{self, Lanes, UnitScales};
+use super::super::scales::{self, BlockScales, Halves, Lanes, Portable};
 
 /// An unpacked tile: scratch memory of one thread, reused from tile to tile.
 #[derive(Default)]
@@ -55,50 +55,63 @@ impl Panel {
     }
 
     /// Unpacks a tile.
-    #[inline(always)]
     pub(super) fn fill(&mut self, layout: &Layout, tile: &[u8]) {
-        self.fill_scales(layout, tile);
+        let mut unpacked = BlockScales::ZERO;
         for_each_block(layout, tile, |block, packed| {
-            planes::unpack(layout.codes, packed, &mut self.codes[block].0);
+            planes::unpack(layout.codes, packed.planes, &mut self.codes[block].0);
+            packed.scales::<Portable>(layout.scales, &mut unpacked);
+            self.put_scales(layout.shape, block, &unpacked);
         });
     }
 
-    /// Unpacks the scales alone.
+    /// Keeps the scales of block `block`.
     #[inline(always)]
-    pub(super) fn fill_scales(&mut self, layout: &Layout, tile: &[u8]) {
-        let per_unit = UNIT_BLOCKS * layout.shape.scales_per_block();
-        let mut unpacked = UnitScales::ZERO;
-        for unit in 0..layout.units() {
-            let (head, stored) = unit_bytes(layout, tile, unit);
-            scales::expand(layout, head, unit, stored, &mut unpacked);
-            for (out, scale) in self.scales[unit * per_unit..].iter_mut().zip(&unpacked.scale[..per_unit]) {
-                out.0 = *scale;
-            }
-            if layout.shape.has_min() {
-                for (out, min) in self.mins[unit * per_unit..].iter_mut().zip(&unpacked.min[..per_unit]) {
-                    out.0 = *min;
-                }
+    pub(super) fn put_scales(&mut self, shape: Shape, block: usize, unpacked: &BlockScales) {
+        let count = shape.scales_per_block();
+        for (out, scale) in self.scales[block * count..][..count].iter_mut().zip(&unpacked.scale) {
+            out.0 = *scale;
+        }
+        if shape.has_min() {
+            for (out, min) in self.mins[block * count..][..count].iter_mut().zip(&unpacked.min) {
+                out.0 = *min;
             }
         }
     }
 }
 
-/// The head of a tile, and its bytes from unit `unit` on.
-#[inline(always)]
-pub(in super::super) fn unit_bytes<'a>(layout: &Layout, tile: &'a [u8], unit: usize) -> (&'a [u8], &'a [u8]) {
-    let (head, units) = tile.split_at(layout.head_bytes());
-    (head, &units[unit * layout.unit_bytes(UNIT_BLOCKS)..])
+/// A block as it is packed.
+#[derive(Clone, Copy)]
+pub(in super::super) struct PackedBlock<'a> {
+    head: &'a [u8],
+    unit_bytes: &'a [u8],
+    unit: usize,
+    at: usize,
+    /// Its codes.
+    pub planes: &'a [u8],
 }
 
-/// The planes of each block of a tile.
+impl PackedBlock<'_> {
+    /// Its scales; `kind` is the layout's, where it is known at compile time.
+    #[inline(always)]
+    pub(in super::super) fn scales<H: Halves>(&self, kind: Scales, out: &mut BlockScales) {
+        scales::of_block::<H>(kind, self.head, self.unit_bytes, self.unit, self.at, out);
+    }
+}
+
+/// Visits the blocks of a tile in order, with their numbers.
 #[inline(always)]
-pub(in super::super) fn for_each_block(layout: &Layout, tile: &[u8], mut each: impl FnMut(usize, &[u8])) {
-    for unit in 0..layout.units() {
+pub(in super::super) fn for_each_block<'a>(
+    layout: &Layout,
+    tile: &'a [u8],
+    mut each: impl FnMut(usize, PackedBlock<'a>),
+) {
+    let (head, units) = tile.split_at(layout.head_bytes());
+    let units = units.chunks(layout.unit_bytes(UNIT_BLOCKS));
+    for (unit, unit_bytes) in units.enumerate() {
         let blocks = layout.unit_blocks(unit);
-        let (_, stored) = unit_bytes(layout, tile, unit);
-        let planes = stored[layout.scale_bytes(blocks)..].chunks_exact(layout.codes.block_bytes());
-        for (block, packed) in planes.take(blocks).enumerate() {
-            each(unit * UNIT_BLOCKS + block, packed);
+        let planes = unit_bytes[layout.scale_bytes(blocks)..].chunks_exact(layout.codes.block_bytes());
+        for (at, planes) in planes.enumerate() {
+            each(unit * UNIT_BLOCKS + at, PackedBlock { head, unit_bytes, unit, at, planes });
         }
     }
 }

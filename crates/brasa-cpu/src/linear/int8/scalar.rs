@@ -1,22 +1,16 @@
 //! Plain Rust: every machine, and the oracle of the vector kernels.
 
-use super::super::layout::{LANES, Layout, Shape, WIDE_BLOCK_BYTES};
-use super::super::planes::{self, WideBlock};
+use super::super::layout::{LANES, Layout, Shape};
+use super::super::planes::WideBlock;
 use super::super::scales::Lanes;
 use super::Panel;
-use super::panel::for_each_block;
 use crate::quantize::QuantizedRow;
 
 pub(super) fn multiply_tile(layout: &Layout, tile: &[u8], x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
-    let mut scales = Panel::default();
-    scales.reserve(layout);
-    scales.fill_scales(layout, tile);
-    out.fill([0.0; LANES]);
-    let mut wide = [0; WIDE_BLOCK_BYTES];
-    for_each_block(layout, tile, |block, packed| {
-        planes::unpack(layout.codes, packed, &mut wide);
-        accumulate(layout, &scales, block, &wide, x, out);
-    });
+    let mut panel = Panel::default();
+    panel.reserve(layout);
+    panel.fill(layout, tile);
+    multiply_panel(layout, &panel, x, out);
 }
 
 pub(super) fn multiply_panel(layout: &Layout, panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
