@@ -17,22 +17,22 @@ pub(super) fn pack(codes: Codes, wide: &WideBlock, packed: &mut [u8]) {
                 *byte |= ((code >> from) & mask) << shift;
             }
         };
-        let mut put_nibble = || put(group % 4, group / 4 * 4, 0, 15);
+        let mut put_nibble = |first: usize| put(first + group % 4, group / 4 * 4, 0, 15);
         match codes {
             Codes::Bits8 => put(group, 0, 0, 255),
-            Codes::Bits4 | Codes::Table4 => put_nibble(),
+            Codes::Bits4 | Codes::Table4 => put_nibble(0),
             Codes::Bits5 => {
-                put_nibble();
-                put(4, group, 4, 1);
+                put_nibble(1);
+                put(0, group, 4, 1);
             }
             Codes::Bits6 => {
-                put_nibble();
-                put(4 + group / 4, group % 4 * 2, 4, 3);
+                put_nibble(1);
+                put(group / 4 * 5, group % 4 * 2, 4, 3);
             }
             Codes::Bits2 => put(group / 4, group % 4 * 2, 0, 3),
             Codes::Bits3 => {
-                put(group / 4, group % 4 * 2, 0, 3);
-                put(2, group, 2, 1);
+                put(1 + group / 4, group % 4 * 2, 0, 3);
+                put(0, group, 2, 1);
             }
         }
     }
@@ -44,18 +44,18 @@ pub(super) fn unpack(codes: Codes, packed: &[u8], wide: &mut WideBlock) {
     let (planes, _) = packed.as_chunks::<VECTOR>();
     let (groups, _) = wide.as_chunks_mut::<VECTOR>();
     for (group, out) in groups.iter_mut().enumerate() {
-        let nibble = |index: usize| (planes[group % 4][index] >> (group / 4 * 4)) & 15;
-        let pair = |index: usize, first: usize| (planes[first + group / 4][index] >> (group % 4 * 2)) & 3;
-        let bit = |index: usize, vector: usize| (planes[vector][index] >> group) & 1;
+        let nibble = |index: usize, first: usize| (planes[first + group % 4][index] >> (group / 4 * 4)) & 15;
+        let pair = |index: usize, vector: usize| (planes[vector][index] >> (group % 4 * 2)) & 3;
+        let bit = |index: usize| (planes[0][index] >> group) & 1;
         for (index, out) in out.iter_mut().enumerate() {
             *out = match codes {
                 Codes::Bits8 => planes[group][index],
-                Codes::Bits4 => nibble(index),
-                Codes::Table4 => TABLE[nibble(index) as usize],
-                Codes::Bits5 => nibble(index) | bit(index, 4) << 4,
-                Codes::Bits6 => nibble(index) | pair(index, 4) << 4,
-                Codes::Bits2 => pair(index, 0),
-                Codes::Bits3 => pair(index, 0) | bit(index, 2) << 2,
+                Codes::Bits4 => nibble(index, 0),
+                Codes::Table4 => TABLE[nibble(index, 0) as usize],
+                Codes::Bits5 => nibble(index, 1) | bit(index) << 4,
+                Codes::Bits6 => nibble(index, 1) | pair(index, group / 4 * 5) << 4,
+                Codes::Bits2 => pair(index, group / 4),
+                Codes::Bits3 => pair(index, 1 + group / 4) | bit(index) << 2,
             };
         }
     }

@@ -28,7 +28,8 @@ pub(super) trait Halves {
     fn widen(bytes: &[u8; 2 * LANES]) -> Lanes;
 }
 
-/// The scales of block `at` of unit `unit`: `head` is the tile's head, `stored` starts at the unit.
+/// The scales of block `at` of a span: `head` is the tile's head from the super-block of the block on, `stored`
+/// the span.
 ///
 /// Plain loops over lanes, which the compiler makes vectors of, whatever the instruction set.
 #[inline(always)]
@@ -36,14 +37,13 @@ pub(super) fn of_block<H: Halves>(
     scales: Scales,
     head: &[u8],
     stored: &[u8],
-    unit: usize,
     at: usize,
     out: &mut BlockScales,
 ) {
     match scales {
         Scales::Half => out.scale[0] = H::widen(first(&stored[2 * LANES * at..])),
         Scales::HalfMin => {
-            let pair: &[u8; 4 * LANES] = first(&stored[4 * LANES * at..]);
+            let pair: &[u8; 4 * LANES] = first(stored);
             out.scale[0] = H::widen(first(pair));
             out.min[0] = H::widen(first(&pair[2 * LANES..]));
         }
@@ -60,7 +60,7 @@ pub(super) fn of_block<H: Halves>(
             }
         }
         Scales::Q3K => {
-            let d = H::widen(first(&head[2 * LANES * unit..]));
+            let d = H::widen(first(head));
             let low = words(&stored[4 * LANES * (at / 2 % 2)..]);
             let high = words(&stored[8 * LANES..]);
             for half in 0..2 {
@@ -94,7 +94,7 @@ pub(super) fn of_block<H: Halves>(
             }
         }
         Scales::Q6K => {
-            let d = H::widen(first(&head[2 * LANES * unit..]));
+            let d = H::widen(first(head));
             let pair: &[u8; 2 * LANES] = first(&stored[2 * LANES * at..]);
             for half in 0..2 {
                 for lane in 0..LANES {
@@ -111,11 +111,9 @@ pub(super) fn of_block<H: Halves>(
                 out.scale[0][lane] = d[lane] * (code as i32 - 32) as f32;
             }
         }
-        Scales::Affine { group_blocks, float } => {
-            let size = LANES * float.bytes();
-            let stored = &stored[at / group_blocks * 2 * size..];
+        Scales::Affine { float, .. } => {
             out.scale[0] = floats::<H>(float, stored);
-            out.min[0] = floats::<H>(float, &stored[size..]);
+            out.min[0] = floats::<H>(float, &stored[LANES * float.bytes()..]);
         }
     }
 }

@@ -265,20 +265,20 @@ unsafe fn unpack<K: Kind>(planes: *const u8) -> [__m256i; 8] {
 unsafe fn group<K: Kind, const G: usize>(planes: *const u8) -> __m256i {
     // SAFETY: by the contract.
     unsafe {
-        let nibbles = || bits(load(planes.add(64 * (G % 4))), G / 4 * 4, 0, 15);
-        let pairs = |first: usize, to: usize| bits(load(planes.add(64 * (first + G / 4))), G % 4 * 2, to, 3);
-        let single = |vector: usize, to: usize| bits(load(planes.add(64 * vector)), G, to, 1);
+        let nibbles = |first: usize| bits(load(planes.add(64 * (first + G % 4))), G / 4 * 4, 0, 15);
+        let pairs = |vector: usize, to: usize| bits(load(planes.add(64 * vector)), G % 4 * 2, to, 3);
+        let single = |to: usize| bits(load(planes), G, to, 1);
         match K::CODES {
             Codes::Bits8 => load(planes.add(64 * G)),
-            Codes::Bits4 => nibbles(),
+            Codes::Bits4 => nibbles(0),
             Codes::Table4 => {
                 let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(TABLE.as_ptr().cast()));
-                _mm256_shuffle_epi8(table, nibbles())
+                _mm256_shuffle_epi8(table, nibbles(0))
             }
-            Codes::Bits5 => _mm256_or_si256(nibbles(), single(4, 4)),
-            Codes::Bits6 => _mm256_or_si256(nibbles(), pairs(4, 4)),
-            Codes::Bits2 => pairs(0, 0),
-            Codes::Bits3 => _mm256_or_si256(pairs(0, 0), single(2, 2)),
+            Codes::Bits5 => _mm256_or_si256(single(4), nibbles(1)),
+            Codes::Bits6 => _mm256_or_si256(pairs(G / 4 * 5, 4), nibbles(1)),
+            Codes::Bits2 => pairs(G / 4, 0),
+            Codes::Bits3 => _mm256_or_si256(single(2), pairs(1 + G / 4, 0)),
         }
     }
 }

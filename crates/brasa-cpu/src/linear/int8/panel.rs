@@ -1,6 +1,6 @@
 //! A tile unpacked to bytes and f32 scales.
 
-use super::super::layout::{LANES, Layout, Scales, Shape, UNIT_BLOCKS, WIDE_BLOCK_BYTES};
+use super::super::layout::{LANES, Layout, SUPER_BLOCKS, Scales, Shape, WIDE_BLOCK_BYTES};
 use super::super::planes::{self, WideBlock};
 use super::super::scales::{self, BlockScales, Halves, Lanes, Portable};
 
@@ -83,8 +83,7 @@ impl Panel {
 #[derive(Clone, Copy)]
 pub(in super::super) struct PackedBlock<'a> {
     head: &'a [u8],
-    unit_bytes: &'a [u8],
-    unit: usize,
+    span: &'a [u8],
     at: usize,
     /// Its codes.
     pub planes: &'a [u8],
@@ -94,7 +93,7 @@ impl PackedBlock<'_> {
     /// Its scales; `kind` is the layout's, where it is known at compile time.
     #[inline(always)]
     pub(in super::super) fn scales<H: Halves>(&self, kind: Scales, out: &mut BlockScales) {
-        scales::of_block::<H>(kind, self.head, self.unit_bytes, self.unit, self.at, out);
+        scales::of_block::<H>(kind, self.head, self.span, self.at, out);
     }
 }
 
@@ -105,13 +104,14 @@ pub(in super::super) fn for_each_block<'a>(
     tile: &'a [u8],
     mut each: impl FnMut(usize, PackedBlock<'a>),
 ) {
-    let (head, units) = tile.split_at(layout.head_bytes());
-    let units = units.chunks(layout.unit_bytes(UNIT_BLOCKS));
-    for (unit, unit_bytes) in units.enumerate() {
-        let blocks = layout.unit_blocks(unit);
-        let planes = unit_bytes[layout.scale_bytes(blocks)..].chunks_exact(layout.codes.block_bytes());
+    let (heads, spans) = tile.split_at(layout.head_bytes());
+    let mut block = 0;
+    for span in spans.chunks(layout.span_bytes()) {
+        let head = heads.get(block / SUPER_BLOCKS * 2 * LANES..).unwrap_or_default();
+        let planes = span[layout.scale_bytes()..].chunks_exact(layout.codes.block_bytes());
         for (at, planes) in planes.enumerate() {
-            each(unit * UNIT_BLOCKS + at, PackedBlock { head, unit_bytes, unit, at, planes });
+            each(block, PackedBlock { head, span, at, planes });
+            block += 1;
         }
     }
 }
