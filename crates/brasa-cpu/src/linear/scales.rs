@@ -52,11 +52,8 @@ pub(super) fn of_block<H: Halves>(
             let words = words(&stored[4 * LANES * (1 + at / 2)..]);
             for half in 0..2 {
                 let shift = 16 * (at % 2) + 8 * half;
-                for lane in 0..LANES {
-                    let byte = words[lane] >> shift;
-                    out.scale[half][lane] = d[lane] * (byte & 15) as i32 as f32;
-                    out.min[half][lane] = -(dmin[lane] * ((byte >> 4) & 15) as i32 as f32);
-                }
+                out.scale[half] = times(&d, &field(&words, shift, 15));
+                out.min[half] = negative_times(&dmin, &field(&words, shift + 4, 15));
             }
         }
         Scales::Q3K => {
@@ -66,10 +63,8 @@ pub(super) fn of_block<H: Halves>(
             for half in 0..2 {
                 let byte = 16 * (at % 2) + 8 * half;
                 let (low_shift, high_shift) = (byte + at / 4 * 4, byte + at / 2 * 2);
-                for lane in 0..LANES {
-                    let code = ((low[lane] >> low_shift) & 15) | ((high[lane] >> high_shift) & 3) << 4;
-                    out.scale[half][lane] = d[lane] * (code as i32 - 32) as f32;
-                }
+                out.scale[half] =
+                    times(&d, &six_bits(&field(&low, low_shift, 15), &field(&high, high_shift, 3)));
             }
         }
         Scales::Q4K => {
@@ -78,27 +73,28 @@ pub(super) fn of_block<H: Halves>(
             let scales = words(&stored[4 * LANES..]);
             let mins = words(&stored[8 * LANES..]);
             if at < 4 {
-                for lane in 0..LANES {
-                    out.scale[0][lane] = d[lane] * (scales[lane] >> shift & 63) as i32 as f32;
-                    out.min[0][lane] = -(dmin[lane] * (mins[lane] >> shift & 63) as i32 as f32);
-                }
+                out.scale[0] = times(&d, &field(&scales, shift, 63));
+                out.min[0] = negative_times(&dmin, &field(&mins, shift, 63));
             } else {
                 let rest = words(&stored[12 * LANES..]);
-                for lane in 0..LANES {
-                    let rest = rest[lane] >> shift;
-                    let scale = (rest & 15) | (scales[lane] >> shift >> 2 & 0x30);
-                    let min = (rest >> 4 & 15) | (mins[lane] >> shift >> 2 & 0x30);
-                    out.scale[0][lane] = d[lane] * scale as i32 as f32;
-                    out.min[0][lane] = -(dmin[lane] * min as i32 as f32);
-                }
+                let late = |low: usize, early: &[u32; LANES]| {
+                    let (mut codes, high) = (field(&rest, shift + low, 15), field(early, shift + 6, 3));
+                    for (code, high) in codes.iter_mut().zip(high) {
+                        *code |= high << 4;
+                    }
+                    codes
+                };
+                out.scale[0] = times(&d, &late(0, &scales));
+                out.min[0] = negative_times(&dmin, &late(4, &mins));
             }
         }
         Scales::Q6K => {
             let d = H::widen(first(head));
             let pair: &[u8; 2 * LANES] = first(&stored[2 * LANES * at..]);
             for half in 0..2 {
-                for lane in 0..LANES {
-                    out.scale[half][lane] = d[lane] * (pair[half * LANES + lane] as i8) as i32 as f32;
+                let bytes: &[u8; LANES] = first(&pair[half * LANES..]);
+                for ((out, d), byte) in out.scale[half].iter_mut().zip(&d).zip(bytes) {
+                    *out = d * (*byte as i8) as i32 as f32;
                 }
             }
         }
@@ -106,10 +102,7 @@ pub(super) fn of_block<H: Halves>(
             let d = H::widen(first(stored));
             let high = shorts(first(&stored[2 * LANES..]));
             let low = words(&stored[4 * LANES..]);
-            for lane in 0..LANES {
-                let code = ((low[lane] >> (4 * at)) & 15) | ((high[lane] >> (2 * at)) & 3) << 4;
-                out.scale[0][lane] = d[lane] * (code as i32 - 32) as f32;
-            }
+            out.scale[0] = times(&d, &six_bits(&field(&low, 4 * at, 15), &field(&high, 2 * at, 3)));
         }
         Scales::Affine { float, .. } => {
             out.scale[0] = floats::<H>(float, stored);
@@ -121,6 +114,44 @@ pub(super) fn of_block<H: Halves>(
 #[inline(always)]
 fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a whole unit")
+}
+
+/// The bits `mask` from place `shift` of every word.
+#[inline(always)]
+fn field(words: &[u32; LANES], shift: usize, mask: u32) -> [i32; LANES] {
+    let mut fields = [0; LANES];
+    for (field, word) in fields.iter_mut().zip(words) {
+        *field = (word >> shift & mask) as i32;
+    }
+    fields
+}
+
+/// Six-bit scales around 32 from their lower four and upper two bits.
+#[inline(always)]
+fn six_bits(low: &[i32; LANES], high: &[i32; LANES]) -> [i32; LANES] {
+    let mut scales = [0; LANES];
+    for ((scale, low), high) in scales.iter_mut().zip(low).zip(high) {
+        *scale = (low | high << 4) - 32;
+    }
+    scales
+}
+
+#[inline(always)]
+fn times(d: &Lanes, codes: &[i32; LANES]) -> Lanes {
+    let mut products = [0.0; LANES];
+    for ((product, d), code) in products.iter_mut().zip(d).zip(codes) {
+        *product = d * *code as f32;
+    }
+    products
+}
+
+#[inline(always)]
+fn negative_times(d: &Lanes, codes: &[i32; LANES]) -> Lanes {
+    let mut products = times(d, codes);
+    for product in &mut products {
+        *product = -*product;
+    }
+    products
 }
 
 #[inline(always)]
