@@ -9,7 +9,7 @@ use brasa_graph::op::{Embed, ExpertLinear, Linear, LinearTransposed};
 use brasa_graph::{Graph, Op, ValueKind, Weight};
 
 use crate::backend::DEVICE;
-use crate::linear::{PackedExperts, PackedLinear};
+use crate::linear::{PackedExperts, PackedLinear, Packer};
 use crate::{Error, Team};
 
 /// Weights uploaded by the CPU device.
@@ -53,10 +53,11 @@ impl CpuWeights {
         progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
     ) -> Result<Self, DeviceError> {
         let total_bytes = graph.weights().iter().map(Weight::stored_bytes).sum();
+        let packer = Packer::new(team);
         let mut done_bytes = 0;
         let mut weights = Vec::with_capacity(graph.weights().len());
         for (weight, uses) in graph.weights().iter().zip(uses(graph)) {
-            weights.push(Forms::new(weight, uses, precision, team)?);
+            weights.push(Forms::new(weight, uses, precision, &packer)?);
             done_bytes += weight.stored_bytes();
             if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
                 return Err(DeviceError::Cancelled);
@@ -92,16 +93,21 @@ impl CpuWeights {
 }
 
 impl Forms {
-    fn new(weight: &Weight, uses: Uses, precision: Precision, team: &Team) -> Result<Self, DeviceError> {
+    fn new(
+        weight: &Weight,
+        uses: Uses,
+        precision: Precision,
+        packer: &Packer<'_>,
+    ) -> Result<Self, DeviceError> {
         let mut forms = Self { shape: weight.shape.clone(), ..Self::default() };
         if uses.products || uses.rows {
             // Where rows are only looked up, they stay as they are stored.
             let precision = if uses.products { precision } else { Precision::Reference };
-            let packed = PackedLinear::new(&weight.name, &weight.parts, precision, team);
+            let packed = PackedLinear::new(&weight.name, &weight.parts, precision, packer);
             forms.linear = Some(packed.map_err(|error| refused(weight, error))?);
         }
         if uses.experts {
-            let packed = PackedExperts::new(&weight.name, &weight.parts, weight.shape[0], precision, team);
+            let packed = PackedExperts::new(&weight.name, &weight.parts, weight.shape[0], precision, packer);
             forms.experts = Some(packed.map_err(|error| refused(weight, error))?);
         }
         if uses.floats {
