@@ -109,8 +109,61 @@ pub enum Splitter {
     Hf(Box<PreTokenizerWrapper>),
     /// Cut around every match.
     Regex { pattern: Box<fancy_regex::Regex>, behavior: SplitDelimiterBehavior, invert: bool },
+    /// Cut into words, with the white space between them as GPT-2 divides it.
+    Words(Words),
     /// Cut runs of digits into threes from the right.
     Digits(DigitGroups),
+    /// Put a space in front of a text that has none.
+    SpacePrefix,
+}
+
+/// A pattern that ends in `|\s+(?!\S)|\s+`: white space before a word leaves its last character to the word.
+///
+/// Nearly all published patterns do. Without the look-ahead the rest needs no backtracking, so the time is linear and
+/// a megabyte of spaces is no harder than a megabyte of prose.
+#[derive(Clone)]
+pub struct Words {
+    /// The alternatives before the white space, then white space.
+    pattern: Box<regex_automata::meta::Regex>,
+}
+
+const SPACE_BEFORE_WORD: &str = r"|\s+(?!\S)|\s+";
+
+impl Words {
+    /// `None` where the pattern does not end so, or its rest needs backtracking.
+    fn new(pattern: &str) -> Option<Self> {
+        let words = pattern.strip_suffix(SPACE_BEFORE_WORD)?;
+        let compiled = regex_automata::meta::Regex::new_many(&[words, r"\s+"]).ok()?;
+        // An empty match would be a cut between two characters, which is not told from no match here.
+        (!compiled.is_match("")).then(|| Self { pattern: Box::new(compiled) })
+    }
+}
+
+impl Pattern for &Words {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let mut pieces = Vec::with_capacity(inside.len() / 4);
+        let mut done = 0;
+        while done < inside.len() {
+            let input = regex_automata::Input::new(inside).range(done..);
+            let Some(found) = self.pattern.find(input).filter(|found| !found.is_empty()) else { break };
+            let mut end = found.end();
+            if found.pattern().as_usize() == 1 && end < inside.len() {
+                let last = inside[found.range()].chars().next_back().map_or(0, char::len_utf8);
+                if end - last > found.start() {
+                    end -= last;
+                }
+            }
+            if done < found.start() {
+                pieces.push(((done, found.start()), false));
+            }
+            pieces.push(((found.start(), end), true));
+            done = end;
+        }
+        if done < inside.len() || inside.is_empty() {
+            pieces.push(((done, inside.len()), false));
+        }
+        Ok(pieces)
+    }
 }
 
 /// Groups of three digits counted from the right: 1234567 is cut into 1, 234 and 567.
@@ -213,6 +266,9 @@ impl Splitter {
                 r"(?=(\d{3})+(?!\d))" => return Ok(Self::Digits(DigitGroups::new(r"\d", false)?)),
                 _ => {}
             }
+            if let Some(words) = Words::new(pattern) {
+                return Ok(Self::Words(words));
+            }
         }
         let compiled = fancy_regex::Regex::new(pattern)
             .map_err(|error| TokenizerError::malformed(format!("pattern {pattern:?}"), error))?;
@@ -231,6 +287,15 @@ impl PreTokenizer for Splitters {
                 Splitter::Regex { pattern, behavior, invert: true } => {
                     text.split(|_, piece| piece.split(Inverted(Fallible(pattern)), *behavior))?;
                 }
+                Splitter::Words(words) => {
+                    text.split(|_, piece| piece.split(words, SplitDelimiterBehavior::Isolated))?;
+                }
+                Splitter::SpacePrefix => text.split(|_, mut piece| {
+                    if !piece.get().starts_with(' ') {
+                        piece.prepend(" ");
+                    }
+                    Ok(vec![piece])
+                })?,
                 Splitter::Digits(groups) => {
                     text.split(|_, piece| piece.split(groups, SplitDelimiterBehavior::Isolated))?;
                 }

@@ -290,9 +290,17 @@ impl GgufVocabulary {
             .into_iter()
             .filter_map(|(role, id)| Some((role.to_owned(), vocabulary.text(id?)?.to_owned())))
             .collect();
-        let around = Some((prefix, suffix));
+        let around = (prefix, suffix);
         let chat_template = self.chat_template.clone();
-        Tokenizer::new(Parts { engine, vocabulary, decoder, special, around, chat_template, template_tokens })
+        Ok(Tokenizer::new(Parts {
+            engine,
+            vocabulary,
+            decoder,
+            special,
+            around,
+            chat_template,
+            template_tokens,
+        }))
     }
 
     fn added_ids(&self) -> AHashMap<String, u32> {

@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use tokenizers::models::ModelWrapper;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::{AddedToken, Model, NormalizerWrapper, PostProcessorWrapper, SplitDelimiterBehavior};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, Model, NormalizerWrapper, SplitDelimiterBehavior};
 
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine, Splitter, Splitters};
@@ -118,6 +119,7 @@ impl Tokenizer {
             .filter_map(|(role, text)| Some((role.clone(), text?.to_owned())))
             .filter(|(role, _)| role.ends_with("_token"))
             .collect();
+        let around = crate::post::around(parsed.post_processor.as_ref(), &vocabulary)?;
         let decoder = Decoder::from_json(parsed.decoder.as_ref())?;
         let added_ids = added.iter().map(|(id, token)| (token.content.clone(), *id)).collect();
         let mut engine = Engine::new(AnyModel::hf(model, added_ids));
@@ -125,19 +127,10 @@ impl Tokenizer {
             .with_normalizer(part::<NormalizerWrapper>("normalizer", parsed.normalizer)?)
             .map_err(|error| TokenizerError::malformed("tokenizer.json normalizer", error))?;
         engine.with_pre_tokenizer(splitters(parsed.pre_tokenizer.as_ref())?);
-        engine.with_post_processor(part::<PostProcessorWrapper>("post_processor", parsed.post_processor)?);
         engine
             .add_tokens(added.into_iter().map(|(_, token)| token))
             .map_err(|error| TokenizerError::malformed("tokenizer.json added_tokens", error))?;
-        Self::new(Parts {
-            engine,
-            vocabulary,
-            decoder,
-            special,
-            around: None,
-            chat_template,
-            template_tokens,
-        })
+        Ok(Self::new(Parts { engine, vocabulary, decoder, special, around, chat_template, template_tokens }))
     }
 
     /// A tokenizer from the folder of a checkpoint.
@@ -393,6 +386,15 @@ fn splitters(value: Option<&Value>) -> Result<Option<Splitters>> {
                     .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
                 let invert = value["invert"].as_bool().unwrap_or(false);
                 output.push(Splitter::regex(pattern, behavior, invert)?);
+            }
+            Some("ByteLevel") => {
+                if value["add_prefix_space"].as_bool().unwrap_or(true) {
+                    output.push(Splitter::SpacePrefix);
+                }
+                if value["use_regex"].as_bool().unwrap_or(true) {
+                    output.push(Splitter::isolated(crate::pre::GPT2)?);
+                }
+                output.push(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into())));
             }
             _ => {
                 let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())

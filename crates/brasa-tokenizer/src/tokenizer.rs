@@ -48,21 +48,17 @@ pub(crate) struct Parts {
     pub vocabulary: Vocabulary,
     pub decoder: Decoder,
     pub special: SpecialTokens,
-    /// `None`: find out from the post-processor.
-    pub around: Option<(Vec<u32>, Vec<u32>)>,
+    pub around: (Vec<u32>, Vec<u32>),
     pub chat_template: Option<String>,
     /// Texts of special tokens by the names that templates have for them.
     pub template_tokens: Vec<(String, String)>,
 }
 
 impl Tokenizer {
-    pub(crate) fn new(mut parts: Parts) -> Result<Self> {
-        let (prefix, suffix) = match parts.around {
-            Some(around) => around,
-            None => added_around(&parts.engine)?,
-        };
+    pub(crate) fn new(mut parts: Parts) -> Self {
+        let (prefix, suffix) = parts.around;
         parts.engine.set_encode_special_tokens(true);
-        Ok(Self {
+        Self {
             engine: RwLock::new(parts.engine),
             vocabulary: Arc::new(parts.vocabulary),
             decoder: Arc::new(parts.decoder),
@@ -71,7 +67,7 @@ impl Tokenizer {
             suffix,
             chat_template: parts.chat_template,
             template_tokens: parts.template_tokens,
-        })
+        }
     }
 
     /// The ids of `text`.
@@ -203,17 +199,4 @@ fn run(engine: &Engine, text: &str, add_special: bool) -> Result<Encoding> {
     engine
         .encode_fast(InputSequence::from(text), add_special)
         .map_err(|error| TokenizerError::Encode { length_bytes: text.len(), reason: error.to_string() })
-}
-
-/// What the post-processor puts around a text, found by giving it one.
-fn added_around(engine: &Engine) -> Result<(Vec<u32>, Vec<u32>)> {
-    let plain = run(engine, "a", false)?;
-    let around = run(engine, "a", true)?;
-    let (plain, around) = (plain.get_ids(), around.get_ids());
-    let at = (0..=around.len().saturating_sub(plain.len()))
-        .find(|at| !plain.is_empty() && around[*at..].starts_with(plain));
-    Ok(match at {
-        Some(at) => (around[..at].to_vec(), around[at + plain.len()..].to_vec()),
-        None => (around.to_vec(), Vec::new()),
-    })
 }

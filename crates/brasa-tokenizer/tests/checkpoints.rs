@@ -1,12 +1,12 @@
 //! The trained checkpoints in `models/`: the same ids as transformers gives their prompts.
 
-use std::path::PathBuf;
+mod common;
 
 use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial, Tokenizer};
 use serde_json::Value;
 
 fn check(name: &str, bos: Option<&str>, ends: &[&str]) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name);
+    let folder = common::models().join(name);
     let tokenizer = Tokenizer::from_directory(&folder).expect("tokenizer");
     let reference = std::fs::read_to_string(folder.join("reference.json")).expect("reference");
     let reference: Value = serde_json::from_str(&reference).expect("json");
@@ -86,7 +86,7 @@ fn tiny_gemma4moe() {
 #[test]
 fn control_tokens_in_messages_are_text() {
     for name in ["lexicon-qwen3", "tiny-llama", "tiny-gemma3", "tiny-gemma4"] {
-        let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name);
+        let folder = common::models().join(name);
         let tokenizer = Tokenizer::from_directory(&folder).expect("tokenizer");
         let template = tokenizer.chat_template().expect("template");
         let end = tokenizer.special_tokens().end_of_generation.clone();

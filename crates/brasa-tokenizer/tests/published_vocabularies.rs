@@ -1,26 +1,14 @@
 //! Vocabularies of published models, and the ids that the models' own tokenizers give to difficult texts.
 
-use std::path::PathBuf;
+mod common;
 
-use brasa_formats::{Bytes, Inspection};
-use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
-
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../models/tokenizers")
-}
-
-fn open(name: &str) -> Tokenizer {
-    let packed = std::fs::read(folder().join(format!("{name}.gguf.xz"))).expect("fixture");
-    let mut unpacked = Vec::new();
-    lzma_rs::xz_decompress(&mut packed.as_slice(), &mut unpacked).expect("xz");
-    let bytes: Bytes = unpacked.into();
-    let inspection = Inspection::of_gguf_bytes(&bytes).expect("gguf");
-    Tokenizer::from_inspection(&inspection, None).expect("tokenizer")
-}
+use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer, TokenizerError};
 
 fn cases(name: &str) -> Vec<(String, Vec<u32>)> {
-    let texts = std::fs::read_to_string(folder().join(format!("{name}.gguf.inp"))).expect("texts");
-    let ids = std::fs::read_to_string(folder().join(format!("{name}.gguf.out"))).expect("ids");
+    let texts = std::fs::read_to_string(common::models().join("tokenizers").join(format!("{name}.gguf.inp")))
+        .expect("texts");
+    let ids = std::fs::read_to_string(common::models().join("tokenizers").join(format!("{name}.gguf.out")))
+        .expect("ids");
     let texts: Vec<&str> = texts.split("\n__ggml_vocab_test__\n").collect();
     let ids: Vec<Vec<u32>> =
         ids.lines().map(|line| line.split_whitespace().map(|id| id.parse().expect("id")).collect()).collect();
@@ -36,7 +24,7 @@ enum Back {
 }
 
 fn check(name: &str, back: &Back) {
-    let tokenizer = open(name);
+    let tokenizer = common::tokenizer(name);
     let cases = cases(name);
     assert!(cases.len() > 40, "{name}: {} cases", cases.len());
     for (text, expected) in cases {
@@ -106,4 +94,59 @@ fn qwen2() {
 #[test]
 fn starcoder() {
     check("ggml-vocab-starcoder", &Back::Same);
+}
+
+/// Every name that llama.cpp knows cuts text and gives it back; unknown names are refused, and overridden.
+#[test]
+fn every_pre_tokenizer_name() {
+    const NAMES: &str = "default llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano dbrx \
+        smaug-bpe chatglm-bpe glm4 glm5 jais-2 deepseek-llm deepseek-coder deepseek-v3 hunyuan-dense joyai-llm hy_v4 \
+        spark2_5 youtu falcon starcoder refact smollm codeshell exaone minerva-7b mellum2 command-r gpt-2 phi-2 jina-es \
+        jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert jina-v1-en jina-v2-code roberta-bpe jais \
+        trillion granite-docling exaone4 mpt olmo qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan \
+        solar-open grok-2 qwen35 poro-chat bloom gpt3-finnish viking tekken chameleon gpt-4o llama4 kanana2 talkie \
+        minimax-m2 granite-embed-multi-97m tiny_aya cohere2moe kimi-k2 superbpe bailingmoe bailingmoe2 llada-moe \
+        seed-coder ufakzeka afmoe laguna exaone-moe minicpm5";
+    let mut vocabulary = common::vocabulary("ggml-vocab-gpt-2");
+    // The bytes and the first merges are enough to cut and to give back any text.
+    vocabulary.tokens.truncate(356);
+    vocabulary.token_types.truncate(356);
+    vocabulary.merges.truncate(100);
+    let text = "Don't  stop\n\nthe 1234567 cats, naïve 漢字かな 한국어 <|x|>!\t  ok   ";
+    for name in NAMES.split_whitespace() {
+        let tokenizer = Tokenizer::from_gguf(&vocabulary, Some(name)).expect(name);
+        let ids = tokenizer.encode(text, AddSpecial::No, ParseSpecial::No).expect(name);
+        assert_eq!(tokenizer.decode(&ids, false).expect(name), text, "{name}");
+    }
+    // Without byte-level spelling GPT-2's vocabulary does not fit; these must only be known.
+    for name in ["gemma4", "granite-embed-multi-311m", "sarvam-moe", "whitespace"] {
+        Tokenizer::from_gguf(&vocabulary, Some(name)).expect(name);
+    }
+    vocabulary.pre = Some("no-such".to_owned());
+    let error = Tokenizer::from_gguf(&vocabulary, None).expect_err("unknown");
+    assert!(matches!(error, TokenizerError::Unsupported { .. }), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("tokenizer.ggml.pre `no-such` is not supported\nhint: pass `--pre NAME`")
+    );
+    assert!(Tokenizer::from_gguf(&vocabulary, Some("gpt-2")).is_ok());
+}
+
+/// Digits in threes from the right, where a model wants that.
+#[test]
+fn digits_from_the_right() {
+    let vocabulary = common::vocabulary("ggml-vocab-gpt-2");
+    let pieces = |pre: &str, text: &str| -> Vec<String> {
+        let tokenizer = Tokenizer::from_gguf(&vocabulary, Some(pre)).expect(pre);
+        let ids = tokenizer.encode(text, AddSpecial::No, ParseSpecial::No).expect(pre);
+        ids.iter().map(|id| tokenizer.piece(*id).expect("piece")).collect()
+    };
+    for pre in ["superbpe", "tiny_aya", "afmoe"] {
+        assert_eq!(pieces(pre, "1100200"), ["1", "100", "200"], "{pre}");
+        assert_eq!(pieces(pre, "100 200"), ["100", " ", "200"], "{pre}");
+    }
+    // A letter behind the digits is no word boundary, so the next pattern cuts them from the left.
+    assert_eq!(pieces("tiny_aya", "2001x"), ["200", "1", "x"]);
+    assert_eq!(pieces("afmoe", "1200x"), ["1", "200", "x"]);
 }
