@@ -133,13 +133,13 @@ impl From<CacheType> for KvType {
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArguments {
     /// Most tokens to generate; -1 until the model stops or the context is full
-    #[arg(short, long = "predict", value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    #[arg(short, long = "predict", visible_alias = "n-predict", value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     pub n: i64,
     /// Random seed [default: a new one each time]
     #[arg(short, long, value_name = "N")]
     pub seed: Option<u64>,
     /// Temperature; 0 takes the most probable token [default: the model's, else 0.8]
-    #[arg(long = "temp", value_name = "T")]
+    #[arg(long = "temp", visible_alias = "temperature", value_name = "T")]
     pub temperature: Option<f32>,
     /// Draw from the K most probable tokens; 0 for all [default: the model's, else 40]
     #[arg(long, value_name = "K")]

@@ -436,7 +436,7 @@ fn copy(name: &str, to: &Path, edit: impl Fn(&str, String) -> String) {
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => {
-                std::fs::write(to.join(&name), edit(&name, std::fs::read_to_string(&path).unwrap())).unwrap()
+                std::fs::write(to.join(&name), edit(&name, std::fs::read_to_string(&path).unwrap())).unwrap();
             }
             Some("safetensors") => {
                 std::fs::copy(&path, to.join(&name)).unwrap();
