@@ -1,0 +1,182 @@
+//! Decode and prefill speed of a decoder with random weights in the shapes of Qwen3-0.6B, beside the machine's read
+//! bandwidth as measured in the same run.
+//!
+//! `cargo run --release -p brasa-cpu --example decoder_speed -- [FORMAT] [THREADS] [DEPTH] [--profile]`
+
+#[path = "../tests/common/decoder.rs"]
+mod decoder;
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brasa_cpu::{CpuBackend, CpuOptions, Team};
+use brasa_formats::StorageFormat;
+use brasa_graph::device::{
+    Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
+};
+use brasa_graph::step::{Outs, Step};
+use brasa_graph::testing::Sequences;
+use decoder::Decoder;
+
+const PROMPT: usize = 512;
+const DECODED: usize = 48;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let profile = arguments.iter().position(|argument| argument == "--profile");
+    let profile = profile.map(|place| arguments.remove(place)).is_some();
+    let name = arguments.first().map_or("Q4_0", String::as_str);
+    let format = StorageFormat::GGUF
+        .into_iter()
+        .find(|format| format.to_string() == name)
+        .ok_or_else(|| format!("no format {name}"))?;
+    let threads = arguments.get(1).map(|threads| threads.parse()).transpose()?;
+    let depth: usize = arguments.get(2).map_or(Ok(PROMPT), |depth| depth.parse())?;
+
+    let device = CpuBackend::new(CpuOptions { threads, ..CpuOptions::default() })?;
+    println!("{}", device.info().description);
+    let graph = Arc::new(
+        Decoder {
+            format,
+            vocab: 151_936,
+            hidden: 1024,
+            heads: 16,
+            kv_heads: 8,
+            head_dim: 128,
+            feed_forward: 3072,
+            windows: vec![None; 28],
+            experts: None,
+            softcap: None,
+        }
+        .graph(1),
+    );
+    let stored_bytes: u64 = graph.weights().iter().map(brasa_graph::Weight::stored_bytes).sum();
+    let start = Instant::now();
+    let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
+    let load = start.elapsed();
+    println!(
+        "{format}: {} MB stored, {} MB packed in {load:.2?}",
+        stored_bytes >> 20,
+        weights.size_bytes() >> 20
+    );
+
+    let limits = ProgramLimits { max_rows: PROMPT, max_outs: 1, max_segments: 1 };
+    let program = device.compile(Arc::clone(&graph), weights, limits)?;
+    let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+    let sequences = Sequences::new(&*pool);
+    let mut run = Run { program, pool, sequences, current: 0, length: 0 };
+
+    let mut fastest = Duration::MAX;
+    for id in 0..3 {
+        fastest = fastest.min(run.step(id, PROMPT)?);
+    }
+    println!("pp{PROMPT}: {:.1} tok/s", PROMPT as f64 / fastest.as_secs_f64());
+    while run.length < depth {
+        run.step(2, PROMPT.min(depth - run.length))?;
+    }
+    run.step(2, 1)?;
+    let bandwidth = read_bandwidth(device.threads());
+    let mut times: Vec<Duration> = (0..DECODED).map(|_| run.step(2, 1)).collect::<Result<_, _>>()?;
+    times.sort_unstable();
+    let median = times[DECODED / 2].as_secs_f64();
+    let costs = run.profile(1)?;
+    let read: u64 = costs.iter().map(|cost| cost.bytes).sum();
+    println!(
+        "tg at depth {}: {:.1} tok/s (median of {DECODED}), best {:.1}; reads {} MB a token = {:.1} GB/s, {:.0} % of the {:.1} GB/s that plain reads reach",
+        run.length,
+        1.0 / median,
+        1.0 / times[0].as_secs_f64(),
+        read >> 20,
+        read as f64 / median / 1e9,
+        read as f64 / median / bandwidth * 100.0,
+        bandwidth / 1e9
+    );
+    if profile {
+        println!("one token:");
+        run.print_profile(1)?;
+        println!("{PROMPT} tokens:");
+        run.print_profile(PROMPT)?;
+    }
+    Ok(())
+}
+
+struct Run {
+    program: Box<dyn Program>,
+    pool: Box<dyn KvPool>,
+    sequences: Sequences,
+    /// The sequence that was extended last, and its rows.
+    current: u64,
+    length: usize,
+}
+
+impl Run {
+    fn next(&mut self, id: u64, rows: usize) -> Result<Step, DeviceError> {
+        if self.current != id {
+            self.current = id;
+            self.length = 0;
+        }
+        self.length += rows;
+        let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7919 % 151_936).collect();
+        Ok(Step { segments: vec![self.sequences.extend(&mut *self.pool, id, &tokens, Outs::Last)?] })
+    }
+
+    fn step(&mut self, id: u64, rows: usize) -> Result<Duration, DeviceError> {
+        let step = self.next(id, rows)?;
+        let start = Instant::now();
+        black_box(self.program.run(&step, &mut *self.pool)?);
+        Ok(start.elapsed())
+    }
+
+    fn profile(&mut self, rows: usize) -> Result<Vec<brasa_graph::device::OpTime>, DeviceError> {
+        let step = self.next(2, rows)?;
+        self.program.profile(&step, &mut *self.pool)
+    }
+
+    /// Sums over layers.
+    fn print_profile(&mut self, rows: usize) -> Result<(), DeviceError> {
+        let mut sums: BTreeMap<String, (Duration, u64, u64)> = BTreeMap::new();
+        for cost in self.profile(rows)? {
+            let label: String = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
+            let sum = sums.entry(label).or_default();
+            *sum = (sum.0 + cost.time, sum.1 + cost.bytes, sum.2 + cost.flops);
+        }
+        for (label, (time, bytes, flops)) in sums {
+            let seconds = time.as_secs_f64();
+            println!(
+                "  {label:40} {:9.3} ms {:7.2} GB/s {:8.1} GFLOP/s",
+                seconds * 1e3,
+                bytes as f64 / seconds / 1e9,
+                flops as f64 / seconds / 1e9
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Bytes per second that all threads together read from memory, best of several passes over 1 GiB.
+fn read_bandwidth(threads: usize) -> f64 {
+    let words = vec![1_u64; 1 << 27];
+    let Ok(team) = Team::new(threads) else { return f64::NAN };
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        let start = Instant::now();
+        let ran = team.run(|thread, barrier| {
+            let (groups, _) =
+                words[Team::split(words.len(), 64, barrier.threads(), thread)].as_chunks::<64>();
+            let mut sums = [0_u64; 64];
+            for group in groups {
+                for (sum, word) in sums.iter_mut().zip(group) {
+                    *sum = sum.wrapping_add(*word);
+                }
+            }
+            black_box(sums);
+        });
+        if ran.is_ok() {
+            fastest = fastest.min(start.elapsed());
+        }
+    }
+    (words.len() * 8) as f64 / fastest.as_secs_f64()
+}

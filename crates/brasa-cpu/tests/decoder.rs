@@ -1,0 +1,183 @@
+//! A decoder from end to end: near the reference, and bit for bit the same however its rows are cut into steps, shared
+//! among threads, or accompanied by others.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "common/decoder.rs"]
+mod decoder;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use brasa_cpu::{CpuBackend, CpuOptions, Isa};
+use brasa_formats::StorageFormat;
+use brasa_graph::Graph;
+use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::step::{Outs, Step};
+use brasa_graph::testing::{Random, Sequences, Tolerance, compare};
+use decoder::Decoder;
+
+fn device(threads: usize, isa: Isa) -> CpuBackend {
+    CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), unfused: false }).unwrap()
+}
+
+fn best() -> Isa {
+    Isa::detect().unwrap()
+}
+
+struct Running {
+    program: Box<dyn Program>,
+    pool: Box<dyn KvPool>,
+    sequences: Sequences,
+}
+
+impl Running {
+    fn new(device: &dyn Backend, graph: &Arc<Graph>, precision: Precision, kv: KvType) -> Self {
+        let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(())).unwrap();
+        let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
+        let program = device.compile(Arc::clone(graph), weights, limits).unwrap();
+        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv }).unwrap();
+        let sequences = Sequences::new(&*pool);
+        Self { program, pool, sequences }
+    }
+
+    /// Runs parts of sequences in one step; logits of every row, one after the other.
+    fn step(&mut self, parts: &[(u64, &[u32])]) -> Vec<f32> {
+        let mut step = Step::default();
+        for &(id, tokens) in parts {
+            step.segments.push(self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).unwrap());
+        }
+        self.program.run(&step, &mut *self.pool).unwrap().values.to_vec()
+    }
+
+    /// Runs one sequence in steps of the given numbers of rows, repeated.
+    fn chunked(&mut self, id: u64, tokens: &[u32], rows: &[usize]) -> Vec<f32> {
+        let (mut rest, mut logits) = (tokens, Vec::new());
+        for &rows in rows.iter().cycle() {
+            if rest.is_empty() {
+                return logits;
+            }
+            let (chunk, tail) = rest.split_at(rows.min(rest.len()));
+            logits.extend(self.step(&[(id, chunk)]));
+            rest = tail;
+        }
+        logits
+    }
+}
+
+fn tokens(len: usize, seed: u64) -> Vec<u32> {
+    let mut random = Random::new(seed);
+    (0..len).map(|_| random.below(150) as u32).collect()
+}
+
+fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(found.len(), expected.len(), "{what}");
+    assert!(found.iter().all(|x| x.is_finite()), "{what}: not finite");
+    let different = found.iter().zip(expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
+    let first = found.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
+    assert_eq!(different, 0, "{what}: {different} elements differ, the first is {first:?} (150 a row)");
+}
+
+fn assert_near_reference(decoder: &Decoder, precision: Precision, kv: KvType, bound: f32) {
+    let graph = Arc::new(decoder.graph(7));
+    let (tokens, more) = (tokens(270, 1), tokens(40, 2));
+    // The reference keeps what the device should keep.
+    let of_reference = if precision == Precision::Reference { kv } else { KvType::F32 };
+    let mut reference = Running::new(&ReferenceBackend, &graph, precision, of_reference);
+    let expected = reference.step(&[(1, &tokens), (2, &more)]);
+    for isa in Isa::available() {
+        let mut running = Running::new(&device(2, isa), &graph, precision, kv);
+        let found = running.step(&[(1, &tokens), (2, &more)]);
+        let comparison = compare(&found, &expected);
+        let label = format!("{} {precision:?} {kv:?} {}", decoder.format, isa.name());
+        assert!(comparison.within(Tolerance(bound)), "{label}: {comparison}");
+    }
+}
+
+#[test]
+fn reference_precision_is_the_reference() {
+    for format in [StorageFormat::F32, StorageFormat::Q4_K, StorageFormat::Q8_0] {
+        let decoder = Decoder { softcap: Some(20.0), ..Decoder::small(format) };
+        assert_near_reference(&decoder, Precision::Reference, KvType::F32, 1e-5);
+    }
+    let mixture = Decoder { experts: Some((5, 2)), ..Decoder::small(StorageFormat::Q6_K) };
+    assert_near_reference(&mixture, Precision::Reference, KvType::F32, 1e-5);
+}
+
+#[test]
+fn halves_in_the_cache_cost_a_thousandth() {
+    let decoder = Decoder::small(StorageFormat::F16);
+    assert_near_reference(&decoder, Precision::Fast, KvType::F32, 1e-5);
+    assert_near_reference(&decoder, Precision::Fast, KvType::F16, 1e-3);
+}
+
+#[test]
+fn int8_activations_stay_within_their_bound() {
+    for format in [StorageFormat::Q4_0, StorageFormat::Q4_K, StorageFormat::Q6_K, StorageFormat::Q8_0] {
+        assert_near_reference(&Decoder::small(format), Precision::Fast, KvType::F16, 3e-2);
+    }
+}
+
+/// Whole, chunked, row by row at the end, with company, on one to three threads.
+fn assert_law(decoder: &Decoder, isa: Isa, precision: Precision, kv: KvType) {
+    let graph = Arc::new(decoder.graph(3));
+    let (a, b) = (tokens(530, 4), tokens(70, 5));
+    let alone = Running::new(&device(1, isa), &graph, precision, kv).chunked(1, &a, &[a.len()]);
+    let label = format!("{} {precision:?} {kv:?} {}", decoder.format, isa.name());
+    for (threads, rows) in
+        [(1, &[255, 1, 37][..]), (2, &[530]), (3, &[17, 300, 2, 64]), (2, &[509, 1, 1, 1, 3])]
+    {
+        let mut running = Running::new(&device(threads, isa), &graph, precision, kv);
+        let found = running.chunked(1, &a, rows);
+        assert_same_bits(&found, &alone, &format!("{label}, {threads} threads, steps of {rows:?}"));
+    }
+    let width = 150;
+    for threads in [1, 3] {
+        let mut running = Running::new(&device(threads, isa), &graph, precision, kv);
+        let mut found = Vec::new();
+        for (first, rows, company) in [(0, 300, 50), (300, 5, 4), (305, 1, 1), (306, 1, 15), (307, 223, 0)] {
+            let other = &b[..company];
+            let parts = [(2, other), (1, &a[first..first + rows])];
+            let logits = running.step(&parts[usize::from(company == 0)..]);
+            found.extend_from_slice(&logits[company * width..]);
+        }
+        assert_same_bits(&found, &alone, &format!("{label}, {threads} threads, in company"));
+    }
+}
+
+#[test]
+fn chunked_is_whole_and_batched_is_alone() {
+    let decoder = Decoder::small(StorageFormat::Q4_0);
+    for kv in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8] {
+        assert_law(&decoder, best(), Precision::Fast, kv);
+    }
+    assert_law(&decoder, best(), Precision::Reference, KvType::F32);
+    assert_law(&Decoder::small(StorageFormat::F16), best(), Precision::Fast, KvType::F16);
+}
+
+#[test]
+fn the_law_holds_on_every_instruction_set() {
+    let decoder = Decoder {
+        windows: vec![Some(100), None],
+        head_dim: 40,
+        heads: 4,
+        kv_heads: 1,
+        hidden: 64,
+        feed_forward: 96,
+        ..Decoder::small(StorageFormat::Q8_0)
+    };
+    for isa in Isa::available() {
+        assert_law(&decoder, isa, Precision::Fast, KvType::F16);
+    }
+}
+
+#[test]
+fn the_law_holds_for_experts() {
+    let decoder = Decoder {
+        experts: Some((6, 2)),
+        hidden: 64,
+        feed_forward: 64,
+        ..Decoder::small(StorageFormat::Q5_0)
+    };
+    assert_law(&decoder, best(), Precision::Fast, KvType::Q8);
+}
