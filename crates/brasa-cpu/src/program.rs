@@ -12,7 +12,7 @@ use brasa_graph::{Graph, Input, Sizes, StepRules};
 
 use crate::arena::Arena;
 use crate::backend::DEVICE;
-use crate::compile::{Table, arena_bytes, compile};
+use crate::compile::{Table, compile, out_of_memory};
 use crate::context::{Context, Run};
 use crate::fault::Fault;
 use crate::kv::CpuKvPool;
@@ -58,12 +58,9 @@ impl CpuProgram {
     ) -> Result<Self, DeviceError> {
         let table = compile(graph, &weights, &limits, patterns)?;
         let sizes = Sizes::at_most(&limits);
-        let out_of_memory = || DeviceError::OutOfMemory {
-            bytes: arena_bytes(table.arena_elements),
-            what: format!("an arena for steps of {} rows", limits.max_rows),
-        };
-        let arena = Arena::new(table.arena_elements).ok_or_else(out_of_memory)?;
-        let partials = Arena::new(0).ok_or_else(out_of_memory)?;
+        let refused = || out_of_memory(table.arena_elements, &limits);
+        let arena = Arena::new(table.arena_elements).ok_or_else(refused)?;
+        let partials = Arena::new(0).ok_or_else(refused)?;
         let mut scratch_size = ScratchSize::default();
         let mut prepared_size = PreparedSize::default();
         for entry in &table.ops {
@@ -183,7 +180,7 @@ impl CpuProgram {
             // By doubling, so that a growing sequence seldom pays for it.
             let elements = needed.next_power_of_two();
             self.partials = Arena::new(elements).ok_or_else(|| DeviceError::OutOfMemory {
-                bytes: arena_bytes(elements),
+                bytes: (elements as u64).saturating_mul(4),
                 what: "partial results of attention".into(),
             })?;
         }
@@ -232,5 +229,97 @@ impl Program for CpuProgram {
             times.push(OpTime { label: entry.label.clone(), time, bytes, flops });
         }
         Ok(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+
+    use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision};
+    use brasa_graph::testing::{Sequences, f32_weight};
+    use brasa_graph::{Builder, ValueId, Weight};
+
+    use super::*;
+    use crate::arena::Region;
+    use crate::compile::PATTERNS;
+    use crate::{CpuBackend, CpuOptions};
+    use brasa_graph::step::Outs;
+
+    /// `linear(embed(ids))`, three columns.
+    fn program(threads: usize) -> CpuProgram {
+        let mut b = Builder::new();
+        let mut random = brasa_graph::testing::Random::new(1);
+        let mut weight = |b: &mut Builder, shape: &[usize]| -> ValueId {
+            let weight: Weight = f32_weight(&mut random, "w", shape);
+            b.weight(Ok(weight))
+        };
+        let ids = b.input(Input::TokenIds);
+        let table = weight(&mut b, &[10, 8]);
+        let w = weight(&mut b, &[3, 8]);
+        let x = b.embed(ids, table);
+        let y = b.linear(x, w);
+        let graph = b.finish(&[y]).unwrap();
+        let team = Arc::new(Team::new(threads).unwrap());
+        let upload = CpuWeights::upload(&graph, Precision::Fast, &team, &mut |_| ControlFlow::Continue(()));
+        let weights = Arc::new(upload.unwrap());
+        let limits = ProgramLimits { max_rows: 4, max_outs: 4, max_segments: 2 };
+        CpuProgram::new(&graph, weights, limits, PATTERNS, Isa::detect().unwrap(), team).unwrap()
+    }
+
+    fn step(rows: usize) -> (Step, Box<dyn KvPool>) {
+        let device = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
+        let mut pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F16 }).unwrap();
+        let tokens = vec![1; rows];
+        let segment = Sequences::new(&*pool).extend(&mut *pool, 1, &tokens, Outs::All).unwrap();
+        (Step { segments: vec![segment] }, pool)
+    }
+
+    #[test]
+    fn a_panicking_thread_ends_the_program_not_the_process() {
+        for threads in [1, 2] {
+            let mut program = program(threads);
+            let (step, mut pool) = step(3);
+            assert_eq!(program.run(&step, &mut *pool).unwrap().values.len(), 9);
+            // A table that points outside the arena: a bug of this crate.
+            let Work::Linear(op) = &mut program.table.ops[1].work else { panic!("{:?}", program.table) };
+            op.layers[0].out.offset = 1 << 40;
+            let lost = |error: DeviceError| matches!(error, DeviceError::Lost { .. });
+            assert!(lost(program.run(&step, &mut *pool).unwrap_err()));
+            op_is_still_lost(&mut program, &step, &mut *pool);
+        }
+    }
+
+    fn op_is_still_lost(program: &mut CpuProgram, step: &Step, pool: &mut dyn KvPool) {
+        let error = program.run(step, pool).unwrap_err();
+        assert!(error.to_string().starts_with("device cpu failed: thread "), "{error}");
+        let error = program.profile(step, pool).unwrap_err();
+        assert!(matches!(error, DeviceError::Lost { .. }));
+    }
+
+    #[test]
+    fn a_profile_names_every_operation() {
+        let mut program = program(2);
+        let (step, mut pool) = step(3);
+        let times = program.profile(&step, &mut *pool).unwrap();
+        let labels: Vec<&str> = times.iter().map(|time| time.label.as_str()).collect();
+        assert_eq!(labels, ["embed", "linear w"]);
+        assert_eq!(times[1].flops, 3 * 3 * 8 * 2);
+        assert!(times[1].bytes > 0);
+    }
+
+    #[test]
+    fn an_empty_step_has_no_results() {
+        let mut program = program(1);
+        let (_, mut pool) = step(1);
+        let output = program.run(&Step::default(), &mut *pool).unwrap();
+        assert_eq!((output.rows(), output.width), (0, 3));
+    }
+
+    #[test]
+    fn the_output_is_where_the_table_says() {
+        let program = program(1);
+        let region = program.table.output.region(&Sizes { rows: 4, ..Sizes::default() });
+        assert_eq!(Region { offset: 0, ..region }, Region { offset: 0, stride: 3, width: 3, rows: 4 });
     }
 }

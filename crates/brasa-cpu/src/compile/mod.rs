@@ -72,7 +72,10 @@ pub(crate) fn compile(
 ) -> Result<Table, DeviceError> {
     let schedule = Schedule::new(graph, patterns);
     let first = Lowering::new(graph, weights, &schedule, limits, Vec::new()).lower()?;
-    let (offsets, arena_elements) = lay_out(&first.lifetimes());
+    let (offsets, arena_elements) = lay_out(&first.buffers);
+    if arena_elements > isize::MAX as usize / ELEMENT_BYTES {
+        return Err(out_of_memory(arena_elements, limits));
+    }
     let second = Lowering::new(graph, weights, &schedule, limits, offsets).lower()?;
     let inputs = second.inputs.clone();
     let Some(output) = second.output else {
@@ -169,11 +172,6 @@ impl<'g> Lowering<'g> {
         };
         self.lower_output(output)?;
         Ok(self)
-    }
-
-    /// How long buffers are needed. What the step supplies is there before the first operation.
-    fn lifetimes(&self) -> Vec<Lifetime> {
-        self.buffers.clone()
     }
 
     fn node(&self, id: NodeId) -> &'g Node {
@@ -304,7 +302,7 @@ impl<'g> Lowering<'g> {
         if stride == width {
             return Ok(source);
         }
-        let elements = self.shape(value).resolve(&self.sizes).into_iter().product();
+        let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
         let buffer = self.buffer(elements);
         let out =
             Slot { offset: self.offset(buffer), stride: width, width, outer: self.shape(value).outer() };
@@ -340,7 +338,8 @@ impl<'g> Lowering<'g> {
             x => {
                 let outer = self.shape(value).outer();
                 let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
-                let elements = self.shape(value).resolve(&self.sizes).into_iter().product();
+                let elements =
+                    self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
                 let buffer = self.buffer(elements);
                 let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
                 let from = self.graph.value(value).dtype;
@@ -383,7 +382,10 @@ fn takes_norm(graph: &Graph, item: &Item, x: ValueId) -> bool {
     }
 }
 
-/// Bytes of an arena.
-pub(crate) fn arena_bytes(elements: usize) -> u64 {
-    (elements as u64).saturating_mul(ELEMENT_BYTES as u64)
+/// An arena that cannot be had.
+pub(crate) fn out_of_memory(elements: usize, limits: &ProgramLimits) -> DeviceError {
+    DeviceError::OutOfMemory {
+        bytes: (elements as u64).saturating_mul(ELEMENT_BYTES as u64),
+        what: format!("an arena for steps of {} rows", limits.max_rows),
+    }
 }

@@ -1,4 +1,5 @@
 //! A small decoder as a graph, in the shapes that models have, with random weights.
+#![allow(dead_code, reason = "each user needs some of it")]
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
 use brasa_graph::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
