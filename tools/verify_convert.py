@@ -4,10 +4,12 @@
 For every checkpoint directory given: converts it to F32 with our code, loads it in llama.cpp, and compares token ids,
 greedy continuations (up to the first step whose margin is below 0.02) and the mean NLL with `reference.json`
 (transformers). With `--script convert_hf_to_gguf.py`, also compares a BF16 conversion with that script's, key by
-key and byte by byte. A GGUF file is loaded and run as it is. With `--mlx`, also converts the checkpoint to 8-bit MLX and that to GGUF.
+key and byte by byte. A GGUF file is loaded and run as it is. With `--mixes`, also
+quantises it to every type with both and compares types, order and metadata. With `--mlx`, also converts the
+checkpoint to 8-bit MLX and that to GGUF.
 
     cargo build --release -p brasa-convert --example quantize
-    python tools/verify_convert.py target/release/examples/quantize [--script PATH] [--mlx] MODEL_DIR...
+    python tools/verify_convert.py target/release/examples/quantize [--script PATH] [--mixes] [--mlx] MODEL_DIR...
 
 Needs `llama_cpp`, `gguf`, `numpy`; `torch` and `transformers` for the script; `mlx_lm` for MLX.
 """
@@ -64,7 +66,34 @@ def compare_files(ours, theirs, accepted):
     return wrong
 
 
-def run(path, reference, nll_bound):
+def compare_mixes(convert, full, folder):
+    """Every type that llama.cpp makes of the BF16 file `full` without importances, beside ours."""
+    import ctypes
+    import llama_cpp
+
+    types = {
+        "F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_S": 11, "Q3_K_M": 12,
+        "Q3_K_L": 13, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30, "BF16": 32,
+    }
+    llama_cpp.llama_log_set(ctypes.cast(0, llama_cpp.llama_log_callback), None)
+    ours, theirs, wrong = folder / "ours.gguf", folder / "theirs.gguf", 0
+    for name, code in types.items():
+        convert(full, ours, name)
+        params = llama_cpp.llama_model_quantize_default_params()
+        params.ftype = code
+        if llama_cpp.llama_model_quantize(str(full).encode(), str(theirs).encode(), ctypes.byref(params)):
+            print(f"    {name}: llama.cpp refused")
+            continue
+        (a, ta), (b, tb) = fields(ours), fields(theirs)
+        kinds = [(t.name, t.tensor_type.name) for t in ta.values()], [(t.name, t.tensor_type.name) for t in tb.values()]
+        if kinds[0] != kinds[1] or a != b:
+            wrong += 1
+            print(f"    {name}: other types or metadata than llama.cpp")
+    print(f"    {len(types)} types: {'tensor types, order and metadata equal' if not wrong else f'{wrong} differ'}")
+    return wrong
+
+
+def run(path, reference, nll_bound, margin_bound=MARGIN):
     """Ids, greedy text and NLL in llama.cpp; returns the number of failures."""
     import llama_cpp
 
@@ -91,7 +120,7 @@ def run(path, reference, nll_bound):
         for expected, margin in zip(prompt["greedy_ids"], prompt["greedy_margins"]):
             token = int(np.argmax(llm.scores[llm.n_tokens - 1]))
             if token != expected:
-                if margin >= MARGIN:
+                if margin >= margin_bound:
                     wrong += 1
                     print(f"    {prompt['name']}: {token}, expected {expected}, margin {margin:.3f}")
                 break
@@ -107,14 +136,16 @@ def main():
     parser.add_argument("quantize")
     parser.add_argument("models", nargs="+", type=Path, help="directories, or GGUF files beside a reference.json")
     parser.add_argument("--script", type=Path)
+    parser.add_argument("--mixes", action="store_true")
     parser.add_argument("--mlx", action="store_true")
     args = parser.parse_args()
-    convert = lambda source, to, kind: subprocess.run([args.quantize, source, to, kind], check=True, stdout=subprocess.DEVNULL)
+    convert = lambda source, to, kind: subprocess.run([args.quantize, source, to, kind], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wrong = 0
     for model in args.models:
         print(model.name)
         if model.suffix == ".gguf":
-            wrong += run(model, json.loads((model.parent / "reference.json").read_text()), 5e-2)
+            # Its own rounding shows: where the model is sure, it has to say the same.
+            wrong += run(model, json.loads((model.parent / "reference.json").read_text()), 0.5, 0.5)
             continue
         reference = json.loads((model / "reference.json").read_text()) if (model / "reference.json").exists() else None
         with tempfile.TemporaryDirectory() as folder:
@@ -141,13 +172,16 @@ def main():
                     keys = ["model", "pre", "scores", "token_type", "add_space_prefix"]
                     accepted = {f"tokenizer.ggml.{key}" for key in keys} if pre == "gemma4" else set()
                     wrong += compare_files(ours, theirs, accepted)
+            if args.mixes:
+                convert(model, ours, "BF16")
+                wrong += compare_mixes(convert, ours, folder)
             if args.mlx and reference:
                 from mlx_lm import convert as mlx_convert
 
                 mlx_convert(str(model), str(folder / "mlx"), quantize=True, q_bits=8, q_group_size=32)
                 convert(folder / "mlx", ours, "F32")
                 print("    from MLX 8-bit (its own rounding shows in the NLL):")
-                wrong += run(ours, reference, 5e-2)
+                wrong += run(ours, reference, 0.1, 0.5)
     print("all equal" if not wrong else f"{wrong} failures")
     sys.exit(bool(wrong))
 

@@ -260,6 +260,8 @@ fn what_cannot_be_converted_is_named() {
         ("config.json", "\"llama3\"", "\"dynamic\"", "rope_scaling.rope_type: found dynamic"),
         ("config.json", "\"num_attention_heads\": 4", "\"num_attention_heads\": 3", "2 × 3 heads"),
         ("config.json", "\"hidden_size\": 128", "\"hidden_size\": \"wide\"", "hidden_size: found \"wide\""),
+        ("config.json", "\"head_dim\": 32", "\"head_dim\": 4000000000", "head_dim: found 4000000000"),
+        ("config.json", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 99999", "expected at most 4096"),
         ("tokenizer.json", "{1,3}", "{1,5}", "pre-tokenizer not recognised"),
         ("tokenizer.json", "\"type\": \"BPE\"", "\"type\": \"Unigram\"", "a Unigram tokenizer"),
     ] {
@@ -320,4 +322,25 @@ fn random_checkpoints_become_what_llama_cpp_makes_of_them() {
         seen += 1;
     }
     assert!(seen >= 14, "{seen} files");
+}
+
+#[test]
+fn mlx_directories_are_decoded_exactly() {
+    let folder = Folder::new("mlx");
+    let output = folder.file("model.gguf");
+    make(&model("random-mlx/mixtral"), &output, Recipe::F32);
+    let (source, made) =
+        (Checkpoint::open(model("random-mlx/mixtral")).unwrap(), Checkpoint::open(&output).unwrap());
+    for (from, to) in [
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.layers.1.block_sparse_moe.switch_mlp.gate_proj.weight", "blk.1.ffn_gate_exps.weight"),
+        ("model.layers.1.block_sparse_moe.switch_mlp.down_proj.weight", "blk.1.ffn_down_exps.weight"),
+        ("model.layers.0.self_attn.v_proj.weight", "blk.0.attn_v.weight"),
+    ] {
+        // Down-projections of 40 inputs are no whole number of groups, and stay floats.
+        let quantised = matches!(source.tensor(from).unwrap().format, StorageFormat::MlxAffine(_));
+        assert_eq!(quantised, !from.contains("down_proj"), "{from}");
+        assert_eq!(source.tensor(from).unwrap().shape, made.tensor(to).unwrap().shape, "{from}");
+        assert!(decode(&source, from) == decode(&made, to), "{from}");
+    }
 }

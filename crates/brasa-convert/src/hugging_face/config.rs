@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 use super::family::Family;
 use crate::{ConvertError, Result};
 
+/// No head is wider.
+pub const MOST_HEAD_DIM: u32 = 1 << 16;
+
 /// The settings of the language model, with defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -51,6 +54,20 @@ impl Config {
         self.integer(key)?.ok_or_else(|| ConvertError::config(key, "missing"))
     }
 
+    /// An integer that has to be there, and that lists are made from: at most `most`.
+    pub fn bounded(&self, key: &str, most: u32) -> Result<u32> {
+        let number = self.require(key)?;
+        if number > most {
+            return Err(ConvertError::config(key, format!("found {number}, expected at most {most}")));
+        }
+        Ok(number)
+    }
+
+    /// The number of layers.
+    pub fn layers(&self) -> Result<u32> {
+        self.bounded("num_hidden_layers", 4096)
+    }
+
     /// A number.
     pub fn number(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
@@ -74,10 +91,10 @@ impl Config {
 
     /// Elements of one head.
     pub fn head_dim(&self) -> Result<u32> {
-        if let Some(head_dim) = self.integer("head_dim")? {
-            return Ok(head_dim);
+        if self.integer("head_dim")?.is_some() {
+            return self.bounded("head_dim", MOST_HEAD_DIM);
         }
-        Ok(self.require("hidden_size")? / self.require("num_attention_heads")?.max(1))
+        Ok(self.bounded("hidden_size", 1 << 24)? / self.require("num_attention_heads")?.max(1))
     }
 
     /// Key and value heads; as many as query heads where it is not given.

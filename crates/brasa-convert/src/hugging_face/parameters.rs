@@ -12,7 +12,7 @@ pub fn describe(metadata: &mut Metadata, config: &Config, recipe: Recipe) -> Res
     let mut notes = Vec::new();
     let architecture = config.family.architecture();
     let rope = Rope::of(config);
-    let layers = config.require("num_hidden_layers")?;
+    let layers = config.layers()?;
     let mut out = Keys { metadata, architecture };
 
     out.put("block_count", layers);
@@ -70,7 +70,7 @@ fn qwen_window(out: &mut Keys<'_>, config: &Config, notes: &mut Vec<String>) -> 
     let Some(window) = config.integer("sliding_window")?.filter(|_| config.flag("use_sliding_window")) else {
         return Ok(());
     };
-    let layers = config.require("num_hidden_layers")?;
+    let layers = config.layers()?;
     let full = config.integer("max_window_layers")?.unwrap_or(28);
     let sliding = config.sliding_layers().unwrap_or_else(|| (0..layers).map(|layer| layer >= full).collect());
     out.put("attention.sliding_window", window);
@@ -114,7 +114,7 @@ struct Gemma {
 
 /// Windows and score scale, where they are not what readers take for granted.
 fn gemma_attention(out: &mut Keys<'_>, config: &Config, usual: Gemma, notes: &mut Vec<String>) -> Result<()> {
-    let layers = config.require("num_hidden_layers")?;
+    let layers = config.layers()?;
     let every =
         |period: usize| (0..layers as usize).map(|layer| (layer + 1) % period != 0).collect::<Vec<_>>();
     let period =

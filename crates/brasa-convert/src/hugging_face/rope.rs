@@ -3,7 +3,7 @@
 use brasa_formats::gguf::Metadata;
 use serde_json::{Map, Value};
 
-use super::config::Config;
+use super::config::{Config, MOST_HEAD_DIM};
 use super::family::Family;
 use crate::{ConvertError, Result};
 
@@ -140,7 +140,7 @@ impl Rope {
                 Ok(vec![("rope_freqs.weight", self.llama3_factors(config.head_dim()?))])
             }
             "proportional" => {
-                let head_dim = config.require("global_head_dim")? as usize;
+                let head_dim = config.bounded("global_head_dim", MOST_HEAD_DIM)? as usize;
                 let share = self.number("partial_rotary_factor").unwrap_or(1.0);
                 let rotated = (head_dim as f64 * share / 2.0) as usize;
                 // The rest of the head does not turn: its frequency is divided by as good as infinity.
