@@ -58,6 +58,8 @@ impl CpuWeights {
         let mut weights = Vec::with_capacity(graph.weights().len());
         for (weight, uses) in graph.weights().iter().zip(uses(graph)) {
             weights.push(Forms::new(weight, uses, precision, &packer)?);
+            // The packed form is a copy: keeping the file's pages too would cost every weight twice.
+            weight.parts.iter().for_each(|part| part.tensor.release_pages());
             done_bytes += weight.stored_bytes();
             if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
                 return Err(DeviceError::Cancelled);

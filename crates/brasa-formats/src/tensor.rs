@@ -51,4 +51,14 @@ impl Tensor {
             Payload::Mlx { words, scales, biases, .. } => words.len() + scales.len() + biases.len(),
         }
     }
+
+    /// Tells the system that the stored bytes will not be read again soon; see [`Bytes::release_pages`].
+    pub fn release_pages(&self) {
+        match &self.payload {
+            Payload::Blocks(bytes) => bytes.release_pages(),
+            Payload::Mlx { words, scales, biases, .. } => {
+                [words, scales, biases].into_iter().for_each(Bytes::release_pages);
+            }
+        }
+    }
 }
