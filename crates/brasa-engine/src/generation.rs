@@ -131,7 +131,9 @@ impl Generation {
 
     /// Draws the next token from `logits` and hands it out.
     pub(crate) fn sample(&mut self, logits: &[f32], context: usize) {
-        let draw = match self.sampler.draw(logits, self.tokens.len() as u32, &self.tokens) {
+        // Counted from the first prompt token even where the context has slid since: noise must not repeat.
+        let position = self.metrics.prompt_tokens + self.metrics.generated_tokens;
+        let draw = match self.sampler.draw(logits, position as u32, &self.tokens) {
             Ok(draw) => draw,
             Err(error) => return self.fail(error.into()),
         };
