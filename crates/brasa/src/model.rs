@@ -104,7 +104,7 @@ impl Model {
             })?;
             let limits = ProgramLimits {
                 max_rows: options.chunk.max(options.max_sequences),
-                max_outs: options.max_sequences.max(ProgramLimits::default().max_outs.min(options.chunk)),
+                max_outs: options.max_sequences.max(score_rows(spec.vocab_size).min(options.chunk)),
                 max_segments: options.max_sequences,
             };
             let program = backend.compile(Arc::clone(&graph), weights, limits)?;
@@ -299,6 +299,15 @@ impl TextDecoder for Text {
     fn finish(&mut self) -> String {
         self.0.finish()
     }
+}
+
+/// Rows of a step that may have logits when a text is scored: as many as products run well with, as long as a large
+/// vocabulary's logits take no more than 32 MiB.
+fn score_rows(vocab_size: usize) -> usize {
+    const LOGITS_BYTES: usize = 32 << 20;
+    const TILE: usize = 16;
+    let rows = LOGITS_BYTES / (vocab_size.max(1) * size_of::<f32>());
+    (rows / TILE * TILE).clamp(TILE, ProgramLimits::default().max_outs)
 }
 
 /// What the checkpoint recommends for sampling; a file that cannot be read recommends nothing.

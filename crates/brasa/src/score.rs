@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 
 use brasa_engine::{Executor, Part};
 use brasa_graph::step::Outs;
@@ -54,7 +54,8 @@ impl Model {
     /// [`Error::Engine`]: an empty text, one longer than the context, an id outside the vocabulary, a failed device.
     pub fn score(&self, ids: &[u32], mut rows: impl FnMut(&[f32])) -> Result<Score, Error> {
         self.check_ids(ids)?;
-        let (sender, receiver) = channel::<Vec<f32>>();
+        // Bounded: a reader slower than the device must not let a large vocabulary's rows pile up.
+        let (sender, receiver) = sync_channel::<Vec<f32>>(4);
         let tokens: Arc<[u32]> = ids.into();
         let mut nll = 0.0;
         let mut last_logits = Vec::new();
@@ -74,7 +75,7 @@ impl Model {
                     result
                 })
             });
-            for (row, logits) in receiver.iter().enumerate() {
+            for (row, logits) in receiver.into_iter().enumerate() {
                 rows(&logits);
                 if let Some(&next) = ids.get(row + 1) {
                     nll += negative_log_likelihood(&logits, next);
