@@ -87,6 +87,10 @@ impl Tokenizer {
             "gemma4" => source.byte_pair(&pre::GEMMA4),
             "llama" => source.sentencepiece(),
             "bert" => source.wordpiece(),
+            "none" | "no_vocab" => Err(TokenizerError::malformed(
+                "tokenizer.ggml.model",
+                "`none` found: the file has no tokenizer, and can only be run on token ids",
+            )),
             other => Err(TokenizerError::unsupported(
                 "tokenizer.ggml.model",
                 other,
@@ -145,7 +149,6 @@ impl GgufVocabulary {
             .filter(|(_, text, kind)| !kind.is_special() && !text.is_empty())
             .map(|(id, text, _)| (text.to_owned(), id))
             .collect();
-        let mut seen = ahash::AHashSet::new();
         let mut merges = Vec::with_capacity(self.merges.len());
         let mut joined = String::new();
         for merge in &self.merges {
@@ -162,7 +165,8 @@ impl GgufVocabulary {
             joined.push_str(left);
             joined.push_str(right);
             let usable = [left, right, &joined].into_iter().all(|token| vocabulary.contains_key(token));
-            if usable && seen.insert((left, right)) {
+            // Of a merge that is listed twice the last place counts, as in the tokenizers library.
+            if usable {
                 merges.push((left.to_owned(), right.to_owned()));
             }
         }

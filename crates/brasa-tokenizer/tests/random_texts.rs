@@ -3,35 +3,64 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 
-use brasa_tokenizer::{AddSpecial, ParseSpecial};
+use brasa_formats::Inspection;
+use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 use serde_json::Value;
+
+type Golden = BTreeMap<String, Vec<Vec<Value>>>;
+
+fn golden() -> Golden {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/random/golden.json.xz");
+    serde_json::from_slice(&common::unpacked(&path)).expect("golden")
+}
+
+fn check(name: &str, tokenizer: &Tokenizer, cases: &[Vec<Value>]) {
+    for case in cases {
+        if let [text, add, parse, ids] = case.as_slice() {
+            let text = text.as_str().expect("text");
+            let expected: Vec<u32> = serde_json::from_value(ids.clone()).expect("ids");
+            let add = if add == &Value::Bool(true) { AddSpecial::AsModel } else { AddSpecial::No };
+            let parse = if parse == &Value::Bool(true) { ParseSpecial::Yes } else { ParseSpecial::No };
+            let ids = tokenizer.encode(text, add, parse).expect("encode");
+            assert_eq!(ids, expected, "{name}: {text:?}, {add:?}, {parse:?}");
+        } else if let [ids, skip, text] = case.as_slice() {
+            let ids: Vec<u32> = serde_json::from_value(ids.clone()).expect("ids");
+            let decoded = tokenizer.decode(&ids, skip.as_bool().expect("flag")).expect("decode");
+            assert_eq!(&decoded, text, "{name}: {ids:?}, {skip}");
+        } else {
+            panic!("{name}: {case:?}");
+        }
+    }
+}
 
 #[test]
 fn random_texts_as_elsewhere() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/random/golden.json.xz");
-    let golden: BTreeMap<String, Vec<Vec<Value>>> =
-        serde_json::from_slice(&common::unpacked(&path)).expect("golden");
+    let golden = golden();
     assert_eq!(golden.len(), 11);
     for (name, cases) in golden {
-        let tokenizer = common::tokenizer(&name);
-        for case in cases {
-            if let [text, add, parse, ids] = case.as_slice() {
-                let text = text.as_str().expect("text");
-                let expected: Vec<u32> = serde_json::from_value(ids.clone()).expect("ids");
-                let add = if add == &Value::Bool(true) { AddSpecial::AsModel } else { AddSpecial::No };
-                let parse = if parse == &Value::Bool(true) { ParseSpecial::Yes } else { ParseSpecial::No };
-                let ids = tokenizer.encode(text, add, parse).expect("encode");
-                assert_eq!(ids, expected, "{name}: {text:?}, {add:?}, {parse:?}");
-            } else if let [ids, skip, text] = case.as_slice() {
-                let ids: Vec<u32> = serde_json::from_value(ids.clone()).expect("ids");
-                let decoded = tokenizer.decode(&ids, skip.as_bool().expect("flag")).expect("decode");
-                assert_eq!(&decoded, text, "{name}: {ids:?}, {skip}");
-            } else {
-                panic!("{name}: {case:?}");
-            }
-        }
+        check(&name, &common::tokenizer(&name), &cases);
+    }
+}
+
+/// A checkpoint keeps its ids when it becomes a GGUF file.
+#[test]
+fn converted_checkpoints_keep_their_ids() {
+    let golden = golden();
+    for name in ["tiny-llama", "tiny-gemma3", "tiny-gemma4"] {
+        let output = std::env::temp_dir().join(format!("brasa-{name}-{}.gguf", std::process::id()));
+        let options = brasa_convert::Options::new(brasa_convert::Recipe::F16);
+        let quiet = &mut |_: brasa_convert::Event<'_>| ControlFlow::Continue(());
+        brasa_convert::convert(&common::models().join(name), &output, &options, quiet).expect("conversion");
+        let inspection = Inspection::open(&output).expect("file");
+        let tokenizer = Tokenizer::from_inspection(&inspection, None).expect("tokenizer");
+        std::fs::remove_file(&output).expect("temporary file");
+        check(name, &tokenizer, &golden[name]);
+        let original = common::tokenizer(name);
+        assert_eq!(tokenizer.special_tokens(), original.special_tokens(), "{name}");
+        assert_eq!(tokenizer.chat_template_source(), original.chat_template_source(), "{name}");
     }
 }
 

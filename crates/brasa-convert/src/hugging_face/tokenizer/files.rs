@@ -1,6 +1,6 @@
 //! The files that describe a tokenizer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use brasa_formats::Checkpoint;
 use serde_json::Value;
@@ -87,15 +87,25 @@ impl Files {
             },
             _ => None,
         };
-        let merges: Option<_> = merges.into_iter().flatten().map(merge).collect();
-        merges.ok_or_else(|| {
+        let merges: Option<Vec<String>> = merges.into_iter().flatten().map(merge).collect();
+        let merges = merges.ok_or_else(|| {
             ConvertError::tokenizer(
                 "tokenizer.json",
                 "a merge that is neither a string nor a pair",
                 "download the model's tokenizer.json again",
             )
-        })
+        })?;
+        Ok(last_of_each(merges))
     }
+}
+
+/// Of a merge that is listed twice, its own tokenizer ranks it by the last place and llama.cpp by the first: with only
+/// the last left, both agree.
+fn last_of_each(merges: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::with_capacity(merges.len());
+    let last: Vec<bool> = merges.iter().rev().map(|merge| seen.insert(merge.as_str())).collect();
+    let keep: Vec<bool> = last.into_iter().rev().collect();
+    merges.into_iter().zip(keep).filter_map(|(merge, keep)| keep.then_some(merge)).collect()
 }
 
 fn json(checkpoint: &Checkpoint, name: &'static str) -> Result<Value> {
