@@ -272,7 +272,7 @@ fn a_deadline_ends_a_stream_with_an_error() {
     let mut stream = start(&engine, prompt(10, 0), &options, None);
     assert_eq!(stream.next(), Some(Err(EngineError::DeadlineExceeded { tokens: 0 })));
     assert_eq!(stream.next(), None);
-    let options = GenerateOptions { deadline: Some(Instant::now() + Duration::from_secs(3600)), ..limit(10) };
+    let options = GenerateOptions { deadline: Some(Instant::now() + Duration::from_hours(1)), ..limit(10) };
     assert_eq!(start(&engine, prompt(10, 0), &options, None).count(), 10);
 }
 
