@@ -34,8 +34,8 @@ fn memory_bytes(model: &Model) -> u64 {
     model.engine().with(|executor| executor.memory_bytes()).unwrap()
 }
 
-fn error(stream: TokenStream) -> EngineError {
-    stream.filter_map(Result::err).next().expect("the stream fails")
+fn error(mut stream: TokenStream) -> EngineError {
+    stream.find_map(Result::err).expect("the stream fails")
 }
 
 fn refusal(result: Result<TokenStream, Error>) -> String {
