@@ -126,6 +126,20 @@ impl Graph {
         &self.outputs
     }
 
+    /// The same computation, returning other values of it: a look inside.
+    ///
+    /// # Panics
+    ///
+    /// Where a value is of another graph.
+    #[must_use]
+    pub fn returning(mut self, outputs: &[ValueId]) -> Self {
+        for output in outputs {
+            assert!((output.0 as usize) < self.values.len(), "{output} of {} values", self.values.len());
+        }
+        self.outputs = outputs.to_vec();
+        self
+    }
+
     pub(crate) fn infer(&self, op: &Op, inputs: &[ValueId]) -> Result<Vec<crate::op::Type>, GraphError> {
         let operands: Vec<&Value> = inputs.iter().map(|&id| self.value(id)).collect();
         op.infer(&operands, &self.caches).map_err(|what| GraphError::Operands {
