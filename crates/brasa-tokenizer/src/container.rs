@@ -29,7 +29,12 @@ impl GgufVocabulary {
         Ok(Self {
             model,
             pre: get(metadata, "ggml.pre")?,
-            tokens: get(metadata, "ggml.tokens")?.unwrap_or_default(),
+            // A few vocabularies hold pieces of characters.
+            tokens: get::<Vec<&[u8]>>(metadata, "ggml.tokens")?
+                .unwrap_or_default()
+                .into_iter()
+                .map(|token| String::from_utf8_lossy(token).into_owned())
+                .collect(),
             scores: get(metadata, "ggml.scores")?.unwrap_or_default(),
             token_types: get(metadata, "ggml.token_type")?.unwrap_or_default(),
             merges: get(metadata, "ggml.merges")?.unwrap_or_default(),

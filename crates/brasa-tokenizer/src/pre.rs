@@ -17,7 +17,8 @@ pub struct Pre {
     pub ignore_merges: bool,
     /// BOS is added unless the file says otherwise.
     pub add_bos: bool,
-    /// The text is composed (NFC) first.
+    /// The text is composed (NFC) first, as the model's own tokenizer does. No key of GGUF says so and llama.cpp does
+    /// not do it, so for decomposed text the ids here are the model's and not llama.cpp's.
     pub compose: bool,
 }
 
