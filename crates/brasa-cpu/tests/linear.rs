@@ -23,12 +23,12 @@ fn pack(tensor: &Tensor, precision: Precision) -> PackedLinear {
     PackedLinear::new("w", &[WeightPart::whole(tensor.clone())], precision, &Packer::new(&team())).unwrap()
 }
 
-/// Ragged widths in whole blocks of the format: odd numbers of blocks, broken units.
+/// Ragged widths in whole blocks of the format: odd numbers of blocks, broken spans, more than one panel.
 fn widths(format: StorageFormat) -> Vec<usize> {
     let block = format.block_len();
     match block {
         1 => vec![1, 2, 3, 31, 64, 203, 512],
-        _ => [1, 3, 8, 9].iter().map(|blocks| blocks * block).collect(),
+        _ => [1, 3, 8, 9, 2048 / block + 3].iter().map(|blocks| blocks * block).collect(),
     }
 }
 

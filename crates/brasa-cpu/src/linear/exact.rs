@@ -12,8 +12,6 @@ use std::ops::Range;
 
 use brasa_formats::Tensor;
 
-use super::layout::LANES;
-use super::scales::Lanes;
 use crate::{Error, Isa};
 
 /// Rows of a stored tensor.
@@ -51,28 +49,10 @@ impl ExactRows {
             unreachable!("{}: {error}", self.tensor.name)
         }
     }
-
-    /// Products of tile `tile` with any number of rows; `weights` is scratch.
-    pub fn multiply_tile(
-        &self,
-        isa: Isa,
-        tile: usize,
-        x: &[&[f32]],
-        weights: &mut Vec<f32>,
-        out: &mut [Lanes],
-    ) {
-        weights.resize(self.tensor.row_len(), 0.0);
-        let rows = tile * LANES..self.rows.len().min((tile + 1) * LANES);
-        for (lane, row) in rows.enumerate() {
-            self.decode_row(row, weights);
-            for (x, out) in x.iter().zip(&mut *out) {
-                out[lane] = dot(isa, weights, x);
-            }
-        }
-    }
 }
 
-fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
+/// The dot product of a decoded row and activations.
+pub(super) fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
     match isa {
         Isa::Scalar => dot_generic(a, b),
         #[cfg(target_arch = "x86_64")]

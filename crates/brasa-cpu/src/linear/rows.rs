@@ -6,7 +6,7 @@ use brasa_formats::{Payload, Tensor};
 use brasa_graph::device::Precision;
 
 use super::buffer::{Buffer, Packer};
-use super::exact::ExactRows;
+use super::exact::{self, ExactRows};
 use super::float::{self, FloatLayout};
 use super::int8::{self, MAX_ROWS, PANEL_ROWS, Panel};
 use super::layout::{BLOCK, Float, LANES, Layout, WIDE_BLOCK_BYTES};
@@ -34,6 +34,9 @@ enum Class {
     /// Stored rows, f32 activations.
     Exact(ExactRows),
 }
+
+/// Activations of a pass over all tiles: what stays in the second cache beside the weights.
+const FLOAT_PASS: usize = 128 << 10;
 
 /// Memory of one thread, reused from call to call.
 #[derive(Default)]
@@ -134,59 +137,103 @@ impl PackedRows {
         tiles: Range<usize>,
         scratch: &mut Scratch,
     ) {
-        let rows = map.len();
-        for tile in tiles {
-            let columns = tile * LANES..self.n.min((tile + 1) * LANES);
-            let panel = match &self.class {
-                Class::Int8(layout, buffer) if rows >= PANEL_ROWS => {
-                    let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
-                    int8::fill_panel(isa, layout, tile, &mut scratch.panel);
-                    true
+        let columns = |tile: usize| tile * LANES..self.n.min((tile + 1) * LANES);
+        // SAFETY: by the contract.
+        let y = |row: usize, tile: usize| unsafe { output.row(map.y(row), columns(tile)) };
+        match &self.class {
+            Class::Int8(layout, buffer) if map.len() >= PANEL_ROWS => {
+                for pass in parts(map.len(), int8::PASS_ROWS) {
+                    let each = parts(layout.blocks, int8::PANEL_BLOCKS)
+                        .flat_map(|blocks| tiles.clone().map(move |tile| (blocks.clone(), tile)));
+                    for (blocks, tile) in each {
+                        let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
+                        int8::fill_panel(isa, layout, packed, &blocks, &mut scratch.panel);
+                        let mut row = pass.start;
+                        while row < pass.end {
+                            let count = int8::rows_at_once(pass.end - row);
+                            let mut out = [[0.0; LANES]; MAX_ROWS];
+                            if blocks.start > 0 {
+                                for (index, out) in out[..count].iter_mut().enumerate() {
+                                    let y = y(row + index, tile);
+                                    out[..y.len()].copy_from_slice(y);
+                                }
+                            }
+                            let x: [_; MAX_ROWS] = std::array::from_fn(|index| {
+                                input.int8_row(map.x(row + index.min(count - 1)))
+                            });
+                            int8::multiply_panel(isa, layout, &scratch.panel, &x[..count], &mut out[..count]);
+                            for (index, out) in out[..count].iter().enumerate() {
+                                let y = y(row + index, tile);
+                                y.copy_from_slice(&out[..y.len()]);
+                            }
+                            row += count;
+                        }
+                    }
                 }
-                _ => false,
-            };
-            let mut row = 0;
-            while row < rows {
-                let mut out = [[0.0; LANES]; MAX_ROWS];
-                let count = match &self.class {
-                    Class::Int8(layout, buffer) => {
-                        let count = int8::rows_at_once(rows - row);
+            }
+            Class::Int8(layout, buffer) => {
+                for tile in tiles {
+                    let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
+                    let mut row = 0;
+                    while row < map.len() {
+                        let count = int8::rows_at_once(map.len() - row);
+                        let mut out = [[0.0; LANES]; MAX_ROWS];
                         let x: [_; MAX_ROWS] =
                             std::array::from_fn(|index| input.int8_row(map.x(row + index.min(count - 1))));
-                        let (x, out) = (&x[..count], &mut out[..count]);
-                        if panel {
-                            int8::multiply_panel(isa, layout, &scratch.panel, x, out);
-                        } else {
-                            let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
-                            int8::multiply_tile(isa, layout, tile, x, out);
+                        int8::multiply_tile(isa, layout, packed, &x[..count], &mut out[..count]);
+                        for (index, out) in out[..count].iter().enumerate() {
+                            let y = y(row + index, tile);
+                            y.copy_from_slice(&out[..y.len()]);
                         }
-                        count
+                        row += count;
                     }
-                    Class::Float(..) | Class::Exact(_) => {
-                        let count = (rows - row).min(float::ROWS);
-                        let x: [_; float::ROWS] =
-                            std::array::from_fn(|index| input.float_row(map.x(row + index.min(count - 1))));
-                        let (x, out) = (&x[..count], &mut out[..count]);
-                        match &self.class {
-                            Class::Float(layout, buffer) => {
-                                let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
-                                float::multiply_tile(isa, layout, tile, x, out);
-                            }
-                            Class::Exact(rows) => rows.multiply_tile(isa, tile, x, &mut scratch.weights, out),
-                            Class::Int8(..) => unreachable!("int8 rows multiply int8 activations"),
-                        }
-                        count
-                    }
-                };
-                for (index, out) in out[..count].iter().enumerate() {
-                    // SAFETY: by the contract.
-                    let y = unsafe { output.row(map.y(row + index), columns.clone()) };
-                    y.copy_from_slice(&out[..columns.len()]);
                 }
-                row += count;
+            }
+            Class::Float(layout, buffer) => {
+                let pass_rows = (FLOAT_PASS / self.k).next_multiple_of(float::ROWS).max(float::ROWS);
+                for pass in parts(map.len(), pass_rows) {
+                    for tile in tiles.clone() {
+                        let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
+                        for rows in parts(pass.len(), float::ROWS) {
+                            let rows = pass.start + rows.start..pass.start + rows.end;
+                            let mut out = [[0.0; LANES]; float::ROWS];
+                            let x: [_; float::ROWS] = std::array::from_fn(|index| {
+                                input.float_row(map.x((rows.start + index).min(rows.end - 1)))
+                            });
+                            float::multiply_tile(
+                                isa,
+                                layout,
+                                packed,
+                                &x[..rows.len()],
+                                &mut out[..rows.len()],
+                            );
+                            for (row, out) in rows.zip(&out) {
+                                let y = y(row, tile);
+                                y.copy_from_slice(&out[..y.len()]);
+                            }
+                        }
+                    }
+                }
+            }
+            Class::Exact(stored) => {
+                scratch.weights.resize(self.k, 0.0);
+                for tile in tiles {
+                    for (lane, column) in columns(tile).enumerate() {
+                        stored.decode_row(column, &mut scratch.weights);
+                        for row in 0..map.len() {
+                            y(row, tile)[lane] =
+                                exact::dot(isa, &scratch.weights, input.float_row(map.x(row)));
+                        }
+                    }
+                }
             }
         }
     }
+}
+
+/// `0..items` in parts of `size`, the last one possibly shorter.
+fn parts(items: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..items).step_by(size).map(move |start| start..items.min(start + size))
 }
 
 fn check(tensor: &Tensor, rows: &Range<usize>) -> Result<(), Error> {
@@ -266,7 +313,7 @@ fn decode_lane(layout: &Layout, tile: &[u8], lane: usize, out: &mut [f32]) {
     let offset = if layout.shape.has_min() { 0 } else { 1 << layout.codes.offset_shift() };
     let mut unpacked = BlockScales::ZERO;
     let mut wide = [0; WIDE_BLOCK_BYTES];
-    int8::for_each_block(layout, tile, |block, packed| {
+    int8::for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
         packed.scales::<Portable>(layout.scales, &mut unpacked);
         planes::unpack(layout.codes, packed.planes, &mut wide);
         for (index, out) in out[block * BLOCK..][..BLOCK].iter_mut().enumerate() {

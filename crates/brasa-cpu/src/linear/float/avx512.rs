@@ -63,14 +63,16 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
         }
         at += PHASES;
     }
-    for at in at..k {
-        // SAFETY: input `at` exists.
-        unsafe {
-            let weights = one::<K>(tile, at);
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let x = *x.get_unchecked(row).get_unchecked(at);
-                let sum = &mut sums[at % PHASES];
-                *sum = _mm512_fmadd_ps(weights, _mm512_set1_ps(x), *sum);
+    // Sums are named by constants, else they would live in memory.
+    for phase in 0..PHASES - 1 {
+        if at + phase < k {
+            // SAFETY: input `at + phase` exists.
+            unsafe {
+                let weights = one::<K>(tile, at + phase);
+                for (row, sums) in sums.iter_mut().enumerate() {
+                    let x = *x.get_unchecked(row).get_unchecked(at + phase);
+                    sums[phase] = _mm512_fmadd_ps(weights, _mm512_set1_ps(x), sums[phase]);
+                }
             }
         }
     }

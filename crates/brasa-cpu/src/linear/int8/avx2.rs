@@ -66,7 +66,7 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     let mut acc = [[_mm256_setzero_ps(); 2]; R];
     let scales = K::SCALES.unwrap_or(layout.scales);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, |block, packed| {
+    for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
         packed.scales::<Widen>(scales, &mut unpacked);
         for half in 0..2 {
             // SAFETY: the block is of kind K, `unpacked` are its scales.
@@ -86,17 +86,20 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
 /// `panel` holds a tile of kind K, `x` and `out` have R rows, every row of `x` the blocks of `panel`.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
-    let mut acc = [[_mm256_setzero_ps(); 2]; R];
-    for (block, codes) in panel.codes.iter().enumerate() {
+    let mut acc: [[__m256; 2]; R] = std::array::from_fn(|row| {
+        // SAFETY: a row of results is 16 floats.
+        [0, HALF].map(|first| unsafe { _mm256_loadu_ps(out[row].as_ptr().add(first)) })
+    });
+    for (at, codes) in panel.codes.iter().enumerate() {
         let per_block = K::SHAPE.scales_per_block();
         for half in 0..2 {
             // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.
             unsafe {
                 let codes = codes.0.as_ptr().add(32 * half);
                 let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
-                let scale = panel.scales.as_ptr().add(block * per_block).cast::<Lanes>();
-                let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(block * per_block);
-                accumulate::<K, R>(half, weights, scale, min, x, block, &mut acc);
+                let scale = panel.scales.as_ptr().add(at * per_block).cast::<Lanes>();
+                let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(at * per_block);
+                accumulate::<K, R>(half, weights, scale, min, x, panel.first + at, &mut acc);
             }
         }
     }
@@ -111,10 +114,11 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let scales = K::SCALES.unwrap_or(layout.scales);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), |block, packed| {
+        let at = block - panel.first;
         packed.scales::<Widen>(scales, &mut unpacked);
-        panel.put_scales(K::SHAPE, block, &unpacked);
-        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[block].0;
+        panel.put_scales(K::SHAPE, at, &unpacked);
+        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[at].0;
         // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
         unsafe {
             for half in 0..2 {

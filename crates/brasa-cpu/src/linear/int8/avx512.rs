@@ -57,7 +57,7 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     let mut acc = [_mm512_setzero_ps(); R];
     let scales = K::SCALES.unwrap_or(layout.scales);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, |block, packed| {
+    for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
         packed.scales::<Widen>(scales, &mut unpacked);
         // SAFETY: the block is of kind K, `unpacked` are its scales.
         unsafe {
@@ -75,16 +75,17 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
 /// `panel` holds a tile of kind K, `x` and `out` have R rows, every row of `x` the blocks of `panel`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
 unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
-    let mut acc = [_mm512_setzero_ps(); R];
-    for (block, codes) in panel.codes.iter().enumerate() {
+    // SAFETY: `out` has R rows of 16 floats.
+    let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { lanes(&raw const out[row]) });
+    for (at, codes) in panel.codes.iter().enumerate() {
         let per_block = K::SHAPE.scales_per_block();
         // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.
         unsafe {
             let codes = codes.0.as_ptr();
             let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
-            let scale = panel.scales.as_ptr().add(block * per_block).cast::<Lanes>();
-            let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(block * per_block);
-            accumulate::<K, R>(weights, scale, min, x, block, &mut acc);
+            let scale = panel.scales.as_ptr().add(at * per_block).cast::<Lanes>();
+            let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(at * per_block);
+            accumulate::<K, R>(weights, scale, min, x, panel.first + at, &mut acc);
         }
     }
     // SAFETY: this kernel has the feature.
@@ -98,10 +99,11 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let scales = K::SCALES.unwrap_or(layout.scales);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), |block, packed| {
+        let at = block - panel.first;
         packed.scales::<Widen>(scales, &mut unpacked);
-        panel.put_scales(K::SHAPE, block, &unpacked);
-        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[block].0;
+        panel.put_scales(K::SHAPE, at, &unpacked);
+        let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[at].0;
         // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
         unsafe {
             for (group, weights) in unpack::<K>(packed.planes.as_ptr()).into_iter().enumerate() {

@@ -9,8 +9,8 @@
 //! - two scales: `t = fma(f32(dot₁), s₁, f32(dot₀)·s₀)`, `acc = fma(t, sa, acc)`, and with minima
 //!   `acc = fma(m₁, sa·Σ₁a, fma(m₀, sa·Σ₀a, acc))`.
 //!
-//! Few rows multiply the planes as they are unpacked. From [`PANEL_ROWS`] rows on, a tile is first unpacked
-//! to bytes, once, and all rows multiply that **panel**.
+//! Few rows multiply the planes as they are unpacked. From [`PANEL_ROWS`] rows on, a part of a tile is first
+//! unpacked to bytes, once, and all rows multiply that **panel**; sums wait in the output for the next part.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,6 +21,8 @@ mod scalar;
 
 pub(super) use panel::{Panel, for_each_block};
 
+use std::ops::Range;
+
 use super::layout::{Codes, Layout, Scales, Shape};
 use super::scales::Lanes;
 use crate::Isa;
@@ -28,6 +30,12 @@ use crate::quantize::QuantizedRow;
 
 /// Rows from which on a tile is unpacked to a panel first.
 pub(super) const PANEL_ROWS: usize = 8;
+/// Blocks of a panel: 2,048 inputs, so that a panel and its scales, 48 KiB, stay in the second cache while all rows
+/// pass by, together with the same inputs of those rows while all tiles do. Shorter panels, which the first cache
+/// holds, were slower by what the more frequent calls cost.
+pub(super) const PANEL_BLOCKS: usize = 64;
+/// Rows of activations for which that holds.
+pub(super) const PASS_ROWS: usize = 256;
 /// Most rows that one call multiplies.
 pub(super) const MAX_ROWS: usize = 8;
 
@@ -138,7 +146,7 @@ pub(super) fn multiply_tile(
     }
 }
 
-/// Products of an unpacked tile with `x.len()` rows, 1, 2, 4 or 8.
+/// Adds to `out` the products of the blocks of a panel with `x.len()` rows, 1, 2, 4 or 8.
 pub(super) fn multiply_panel(
     isa: Isa,
     layout: &Layout,
@@ -157,10 +165,10 @@ pub(super) fn multiply_panel(
     }
 }
 
-/// Unpacks a tile.
-pub(super) fn fill_panel(isa: Isa, layout: &Layout, tile: &[u8], panel: &mut Panel) {
+/// Unpacks `blocks` of a tile, of which the first begins a span.
+pub(super) fn fill_panel(isa: Isa, layout: &Layout, tile: &[u8], blocks: &Range<usize>, panel: &mut Panel) {
     assert_eq!(tile.len(), layout.tile_bytes(), "bytes of a tile");
-    panel.reserve(layout);
+    panel.reserve(layout, blocks);
     match isa {
         Isa::Scalar => panel.fill(layout, tile),
         #[cfg(target_arch = "x86_64")]

@@ -1,12 +1,16 @@
 //! A tile unpacked to bytes and f32 scales.
 
+use std::ops::Range;
+
 use super::super::layout::{LANES, Layout, SUPER_BLOCKS, Scales, Shape, WIDE_BLOCK_BYTES};
 use super::super::planes::{self, WideBlock};
 use super::super::scales::{self, BlockScales, Halves, Lanes, Portable};
 
-/// An unpacked tile: scratch memory of one thread, reused from tile to tile.
+/// Consecutive blocks of a tile, unpacked: scratch memory of one thread, reused from tile to tile.
 #[derive(Default)]
 pub(in super::super) struct Panel {
+    /// Number of the first block.
+    pub(super) first: usize,
     /// By block.
     pub(super) codes: Vec<PanelBlock>,
     /// By block or half block, as the shape says.
@@ -38,33 +42,40 @@ impl Shape {
 }
 
 impl Panel {
-    /// Makes room for a tile of `layout`.
-    pub(super) fn reserve(&mut self, layout: &Layout) {
-        let scales = layout.blocks * layout.shape.scales_per_block();
-        self.codes.resize(layout.blocks, PanelBlock([0; WIDE_BLOCK_BYTES]));
+    /// Makes room for `blocks` of a tile of `layout`.
+    pub(super) fn reserve(&mut self, layout: &Layout, blocks: &Range<usize>) {
+        self.first = blocks.start;
+        let scales = blocks.len() * layout.shape.scales_per_block();
+        self.codes.resize(blocks.len(), PanelBlock([0; WIDE_BLOCK_BYTES]));
         self.scales.resize(scales, PanelLanes([0.0; LANES]));
         self.mins.resize(if layout.shape.has_min() { scales } else { 0 }, PanelLanes([0.0; LANES]));
     }
 
-    /// What the kernels rely on: room for a tile of `layout`.
+    /// What the kernels rely on: as many scales as blocks, all of them within a tile of `layout`.
     pub(super) fn check(&self, layout: &Layout) {
-        let scales = layout.blocks * layout.shape.scales_per_block();
+        let scales = self.codes.len() * layout.shape.scales_per_block();
         let mins = if layout.shape.has_min() { scales } else { 0 };
-        let found = (self.codes.len(), self.scales.len(), self.mins.len());
-        assert_eq!(found, (layout.blocks, scales, mins), "blocks, scales and minima of a panel");
+        assert_eq!((self.scales.len(), self.mins.len()), (scales, mins), "scales and minima of a panel");
+        assert!(self.first + self.codes.len() <= layout.blocks, "blocks of a panel");
     }
 
-    /// Unpacks a tile.
+    /// Blocks from the first to the last.
+    pub(super) fn blocks(&self) -> Range<usize> {
+        self.first..self.first + self.codes.len()
+    }
+
+    /// Unpacks the blocks that there is room for.
     pub(super) fn fill(&mut self, layout: &Layout, tile: &[u8]) {
         let mut unpacked = BlockScales::ZERO;
-        for_each_block(layout, tile, |block, packed| {
-            planes::unpack(layout.codes, packed.planes, &mut self.codes[block].0);
+        for_each_block(layout, tile, self.blocks(), |block, packed| {
+            let at = block - self.first;
+            planes::unpack(layout.codes, packed.planes, &mut self.codes[at].0);
             packed.scales::<Portable>(layout.scales, &mut unpacked);
-            self.put_scales(layout.shape, block, &unpacked);
+            self.put_scales(layout.shape, at, &unpacked);
         });
     }
 
-    /// Keeps the scales of block `block`.
+    /// Keeps the scales of block `block` of the panel.
     #[inline(always)]
     pub(super) fn put_scales(&mut self, shape: Shape, block: usize, unpacked: &BlockScales) {
         let count = shape.scales_per_block();
@@ -97,16 +108,19 @@ impl PackedBlock<'_> {
     }
 }
 
-/// Visits the blocks of a tile in order, with their numbers.
+/// Visits some blocks of a tile in order, with their numbers; the first begins a span.
 #[inline(always)]
 pub(in super::super) fn for_each_block<'a>(
     layout: &Layout,
     tile: &'a [u8],
+    blocks: Range<usize>,
     mut each: impl FnMut(usize, PackedBlock<'a>),
 ) {
     let (heads, spans) = tile.split_at(layout.head_bytes());
-    let mut block = 0;
-    for span in spans.chunks(layout.span_bytes()) {
+    let mut block = blocks.start;
+    debug_assert!(block.is_multiple_of(layout.span()), "block {block} within a span of {}", layout.span());
+    let spans = spans.chunks(layout.span_bytes()).skip(block / layout.span());
+    for span in spans.take(blocks.len().div_ceil(layout.span())) {
         let head = heads.get(block / SUPER_BLOCKS * 2 * LANES..).unwrap_or_default();
         let planes = span[layout.scale_bytes()..].chunks_exact(layout.codes.block_bytes());
         for (at, planes) in planes.enumerate() {

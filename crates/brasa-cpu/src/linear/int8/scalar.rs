@@ -8,28 +8,29 @@ use crate::quantize::QuantizedRow;
 
 pub(super) fn multiply_tile(layout: &Layout, tile: &[u8], x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
     let mut panel = Panel::default();
-    panel.reserve(layout);
+    panel.reserve(layout, &(0..layout.blocks));
     panel.fill(layout, tile);
+    out.fill([0.0; LANES]);
     multiply_panel(layout, &panel, x, out);
 }
 
 pub(super) fn multiply_panel(layout: &Layout, panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
-    out.fill([0.0; LANES]);
-    for (block, wide) in panel.codes.iter().enumerate() {
-        accumulate(layout, panel, block, &wide.0, x, out);
+    for (at, wide) in panel.codes.iter().enumerate() {
+        accumulate(layout, panel, at, &wide.0, x, out);
     }
 }
 
 fn accumulate(
     layout: &Layout,
-    scales: &Panel,
-    block: usize,
+    panel: &Panel,
+    at: usize,
     wide: &WideBlock,
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
     let shift = layout.codes.offset_shift();
     for (x, out) in x.iter().zip(out) {
+        let block = panel.first + at;
         let (meta, codes) = (x.blocks[block], &x.codes[block * 32..][..32]);
         let [first, second] = meta.half_sums.map(i32::from);
         for (lane, acc) in out.iter_mut().enumerate() {
@@ -41,26 +42,26 @@ fn accumulate(
                     })
                 })
             };
-            let scale = |index: usize| scales.scales[index].0[lane];
-            let min = |index: usize| scales.mins[index].0[lane];
+            let scale = |index: usize| panel.scales[index].0[lane];
+            let min = |index: usize| panel.mins[index].0[lane];
             *acc = match layout.shape {
                 Shape::Whole => {
                     let dot = dot(0..8) - (meta.sum << shift);
-                    (dot as f32).mul_add(scale(block) * meta.scale, *acc)
+                    (dot as f32).mul_add(scale(at) * meta.scale, *acc)
                 }
                 Shape::WholeMin => {
-                    let acc = (dot(0..8) as f32).mul_add(scale(block) * meta.scale, *acc);
-                    min(block).mul_add(meta.scaled_sum, acc)
+                    let acc = (dot(0..8) as f32).mul_add(scale(at) * meta.scale, *acc);
+                    min(at).mul_add(meta.scaled_sum, acc)
                 }
                 Shape::Halves => {
                     let dots = [dot(0..4) - (first << shift), dot(4..8) - (second << shift)];
-                    combine(dots, [scale(2 * block), scale(2 * block + 1)], meta.scale, *acc)
+                    combine(dots, [scale(2 * at), scale(2 * at + 1)], meta.scale, *acc)
                 }
                 Shape::HalvesMin => {
                     let dots = [dot(0..4), dot(4..8)];
-                    let acc = combine(dots, [scale(2 * block), scale(2 * block + 1)], meta.scale, *acc);
-                    let acc = min(2 * block).mul_add(meta.scale * first as f32, acc);
-                    min(2 * block + 1).mul_add(meta.scale * second as f32, acc)
+                    let acc = combine(dots, [scale(2 * at), scale(2 * at + 1)], meta.scale, *acc);
+                    let acc = min(2 * at).mul_add(meta.scale * first as f32, acc);
+                    min(2 * at + 1).mul_add(meta.scale * second as f32, acc)
                 }
             };
         }
