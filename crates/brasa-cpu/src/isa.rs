@@ -81,6 +81,7 @@ impl Isa {
 
     /// Every instruction set that this machine has, weakest first.
     pub fn available() -> Vec<Self> {
+        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "nothing to add"))]
         let mut all = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         {

@@ -3,7 +3,10 @@
 //! A kernel is written once over [`Simd`] and compiled once per instruction set by [`vectorize`]. Every
 //! implementation rounds every lane alike (where the processor has fused multiply–add), and horizontal sums have
 //! one fixed order, so the instruction set rarely shows in the result and the number of lanes never does.
-#![expect(unsafe_code, reason = "vector intrinsics behind proofs that the processor has them")]
+#![cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "vector intrinsics behind proofs that the processor has them")
+)]
 #![allow(clippy::excessive_precision, reason = "constants as published")]
 
 use crate::Isa;

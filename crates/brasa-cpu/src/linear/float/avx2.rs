@@ -10,7 +10,8 @@ use std::arch::x86_64::*;
 
 use super::super::layout::{Float, LANES};
 use super::super::scales::Lanes;
-use super::{FloatLayout, Kind, PHASES, with_kind};
+use super::kinds::{Kind, with_kind};
+use super::{FloatLayout, PHASES};
 use crate::isa::Avx2;
 
 /// Rows of a vector.

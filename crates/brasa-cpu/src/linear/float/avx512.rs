@@ -10,7 +10,8 @@ use std::arch::x86_64::*;
 
 use super::super::layout::Float;
 use super::super::scales::Lanes;
-use super::{FloatLayout, Kind, PHASES, with_kind};
+use super::kinds::{Kind, with_kind};
+use super::{FloatLayout, PHASES};
 use crate::isa::Avx512;
 
 pub(super) fn multiply_tile(

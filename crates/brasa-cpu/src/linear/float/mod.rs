@@ -10,6 +10,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod kinds;
 mod scalar;
 
 use super::layout::{Float, LANES};
@@ -83,43 +85,3 @@ pub(super) fn multiply_tile(isa: Isa, layout: &FloatLayout, tile: &[u8], x: &[&[
         Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
     }
 }
-
-/// A storage type as a type: a kernel is compiled for each.
-trait Kind {
-    const FLOAT: Float;
-}
-
-struct F32;
-struct F16;
-struct BF16;
-
-impl Kind for F32 {
-    const FLOAT: Float = Float::F32;
-}
-impl Kind for F16 {
-    const FLOAT: Float = Float::F16;
-}
-impl Kind for BF16 {
-    const FLOAT: Float = Float::BF16;
-}
-
-/// Evaluates the expression with `$kind` standing for the storage type of `$layout`.
-macro_rules! with_kind {
-    ($layout:expr, $kind:ident => $value:expr) => {
-        match $layout.float {
-            Float::F32 => {
-                type $kind = super::F32;
-                $value
-            }
-            Float::F16 => {
-                type $kind = super::F16;
-                $value
-            }
-            Float::BF16 => {
-                type $kind = super::BF16;
-                $value
-            }
-        }
-    };
-}
-use with_kind;

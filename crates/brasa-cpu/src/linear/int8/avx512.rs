@@ -12,8 +12,9 @@ use std::arch::x86_64::*;
 
 use super::super::layout::{Codes, LANES, Layout, Scales, Shape, TABLE, WIDE_BLOCK_BYTES};
 use super::super::scales::{BlockScales, Halves, Lanes};
+use super::Panel;
+use super::kinds::{Kind, with_kind, with_rows};
 use super::panel::for_each_block;
-use super::{Kind, Panel, with_kind, with_rows};
 use crate::isa::Avx512;
 use crate::quantize::QuantizedRow;
 
