@@ -1,7 +1,7 @@
 //! From a checkpoint's configuration to a graph: one small file per model family.
 //!
 //! A family's file reads configuration into a [`ModelSpec`], which is data, and says only how the family differs.
-//! One builder turns any spec and the checkpoint's tensors into a [`Graph`](brasa_graph::Graph). Differences come from
+//! One builder turns any spec and the checkpoint's tensors into a [`Graph`]. Differences come from
 //! configuration keys and from which tensors are present, never from parts of names; a key or tensor that nobody
 //! understands is reported, so that no checkpoint is silently computed wrong.
 //!

@@ -155,7 +155,8 @@ impl Chat<'_> {
         interrupt::take();
         let ids = self.model.chat_prompt_with(&self.messages, self.template)?;
         let mut stream = self.session.generate_ids(ids.clone(), &self.options)?;
-        let text = answer(self.model, &mut stream, &ids, false, false, &self.options)?;
+        // An interrupted answer stays in the conversation as far as it went.
+        let text = answer(self.model, &mut stream, &ids, false, false, &self.options)?.text;
         let metrics = stream.metrics();
         self.stats = format!(
             "{} prompt tokens ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s; context {} of {}",

@@ -26,7 +26,7 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         (None, text) => encode(&model, &text.unwrap_or_default(), arguments.parse_special)?,
     };
     let mut stream = model.generate_ids(prompt.clone(), &options)?;
-    answer(&model, &mut stream, &prompt, arguments.json, arguments.load.verbose, &options).map(|_| ())
+    answer(&model, &mut stream, &prompt, arguments.json, arguments.load.verbose, &options)?.complete()
 }
 
 /// Ids of a text with the model's own special tokens.
@@ -38,11 +38,26 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// Prints what a stream says, as text while it appears or as one JSON object at the end; returns the text.
+/// What a stream has said.
+pub struct Answer {
+    /// The text, up to where it was interrupted.
+    pub text: String,
+    /// True where Ctrl-C ended it.
+    pub interrupted: bool,
+}
+
+impl Answer {
+    /// Fails where Ctrl-C ended it.
+    pub fn complete(self) -> Result<(), Failure> {
+        if self.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Prints what a stream says, as text while it appears or as one JSON object at the end.
 ///
 /// # Errors
 ///
-/// [`Failure::Interrupted`] after Ctrl-C; [`Failure::Failed`] with the stream's error, after the text before it.
+/// [`Failure::Failed`] with the stream's error, after the text before it.
 pub fn answer(
     model: &Model,
     stream: &mut TokenStream,
@@ -50,7 +65,7 @@ pub fn answer(
     as_json: bool,
     verbose: bool,
     options: &GenerateOptions,
-) -> Result<String, Failure> {
+) -> Result<Answer, Failure> {
     let guard = interrupt::cancels(stream);
     let (mut ids, mut text, mut logprobs) = (Vec::new(), String::new(), Vec::new());
     let mut failure = None;
@@ -107,8 +122,7 @@ pub fn answer(
     }
     match failure {
         Some(error) => Err(error.into()),
-        None if interrupt::take() => Err(Failure::Interrupted),
-        None => Ok(text),
+        None => Ok(Answer { text, interrupted: interrupt::take() }),
     }
 }
 

@@ -46,5 +46,5 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     messages.push(Message::new("user", question));
     let ids = model.chat_prompt_with(&messages, &template)?;
     let mut stream = model.generate_ids(ids.clone(), &options)?;
-    answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options).map(|_| ())
+    answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options)?.complete()
 }
