@@ -3,6 +3,8 @@
 use std::io::{Write, stdout};
 use std::path::Path;
 
+use brasa::formats::{AtomicFile, FormatError};
+
 use crate::failure::Failure;
 
 /// Writes text and makes it visible at once.
@@ -32,18 +34,8 @@ pub fn line(text: &str) -> Result<(), Failure> {
 ///
 /// [`Failure::Failed`], naming the file.
 pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<(), Failure> {
-    let named = |error: std::io::Error| Failure::file(path, &error);
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = path.with_file_name(name);
-    let result = std::fs::File::create(&part).and_then(|file| {
-        let mut buffer = std::io::BufWriter::new(file);
-        write(&mut buffer)?;
-        buffer.flush()
-    });
-    result.and_then(|()| std::fs::rename(&part, path)).map_err(|error| {
-        // The first error is the one worth telling.
-        let _ = std::fs::remove_file(&part);
-        named(error)
-    })
+    let refused = |error: FormatError| Failure::Failed(error.to_string());
+    let mut file = AtomicFile::create(path).map_err(refused)?;
+    write(&mut file).map_err(|error| Failure::file(path, &error))?;
+    file.commit().map_err(refused)
 }

@@ -1,6 +1,6 @@
 //! `brasa logits`: what the model expects after given tokens.
 
-use std::io::{BufWriter, Write};
+use std::io::Write;
 
 use serde_json::json;
 
@@ -27,16 +27,14 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
             let mut score = None;
             let width = model.vocab_size();
             output::file(path, |out| {
-                let mut out = BufWriter::new(out);
-                npy_header(&mut out, ids.len(), width)?;
+                npy_header(out, ids.len(), width)?;
                 let mut failure = Ok(());
                 score = Some(model.score(&ids, |row| {
                     if failure.is_ok() {
                         failure = row.iter().try_for_each(|logit| out.write_all(&logit.to_le_bytes()));
                     }
                 }));
-                failure?;
-                out.flush()
+                failure
             })?;
             score.ok_or_else(|| Failure::Failed("no logits were computed".into()))??
         }
