@@ -1,9 +1,10 @@
 //! A step, flattened for the threads that run it. Its memory is kept from step to step.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use brasa_graph::Sizes;
 use brasa_graph::step::Step;
+use brasa_graph::{DraftTree, Sizes};
 
 /// An entry of a block table where there is no page.
 const NO_PAGE: u32 = u32::MAX;
@@ -27,6 +28,8 @@ pub(crate) struct SegmentState {
     pub rows: Range<usize>,
     /// Cache index of the first row.
     pub first_index: usize,
+    /// Which rows follow which, where they do not simply follow each other.
+    pub tree: Option<Arc<DraftTree>>,
 }
 
 impl SegmentState {
@@ -50,7 +53,8 @@ impl StepState {
             let rows = row..row + segment.rows();
             row = rows.end;
             self.row_segments.extend(rows.clone().map(|_| number as u32));
-            self.segments.push(SegmentState { rows, first_index: segment.first_index });
+            let tree = segment.tree.clone();
+            self.segments.push(SegmentState { rows, first_index: segment.first_index, tree });
             for table in &segment.pages {
                 let start = self.pages.len();
                 self.pages

@@ -4,78 +4,21 @@
 
 #[path = "common/decoder.rs"]
 mod decoder;
+#[path = "common/running.rs"]
+mod running;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use brasa_cpu::{CpuBackend, CpuOptions, Isa};
+use brasa_cpu::Isa;
 use brasa_formats::StorageFormat;
-use brasa_graph::Graph;
-use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use brasa_graph::device::{KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
-use brasa_graph::step::{Outs, Step};
-use brasa_graph::testing::{Random, Sequences, Tolerance, compare};
+use brasa_graph::testing::{Tolerance, compare};
 use decoder::Decoder;
-
-fn device(threads: usize, isa: Isa) -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), unfused: false }).unwrap()
-}
+use running::{Running, assert_same_bits, device, tokens};
 
 fn best() -> Isa {
     Isa::detect().unwrap()
-}
-
-struct Running {
-    program: Box<dyn Program>,
-    pool: Box<dyn KvPool>,
-    sequences: Sequences,
-}
-
-impl Running {
-    fn new(device: &dyn Backend, graph: &Arc<Graph>, precision: Precision, kv: KvType) -> Self {
-        let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(())).unwrap();
-        let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
-        let program = device.compile(Arc::clone(graph), weights, limits).unwrap();
-        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv }).unwrap();
-        let sequences = Sequences::new(&*pool);
-        Self { program, pool, sequences }
-    }
-
-    /// Runs parts of sequences in one step; logits of every row, one after the other.
-    fn step(&mut self, parts: &[(u64, &[u32])]) -> Vec<f32> {
-        let mut step = Step::default();
-        for &(id, tokens) in parts {
-            step.segments.push(self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).unwrap());
-        }
-        self.program.run(&step, &mut *self.pool).unwrap().values.to_vec()
-    }
-
-    /// Runs one sequence in steps of the given numbers of rows, repeated.
-    fn chunked(&mut self, id: u64, tokens: &[u32], rows: &[usize]) -> Vec<f32> {
-        let (mut rest, mut logits) = (tokens, Vec::new());
-        for &rows in rows.iter().cycle() {
-            if rest.is_empty() {
-                return logits;
-            }
-            let (chunk, tail) = rest.split_at(rows.min(rest.len()));
-            logits.extend(self.step(&[(id, chunk)]));
-            rest = tail;
-        }
-        logits
-    }
-}
-
-fn tokens(len: usize, seed: u64) -> Vec<u32> {
-    let mut random = Random::new(seed);
-    (0..len).map(|_| random.below(150) as u32).collect()
-}
-
-fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    assert!(found.iter().all(|x| x.is_finite()), "{what}: not finite");
-    let different = found.iter().zip(expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
-    let first = found.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
-    assert_eq!(different, 0, "{what}: {different} elements differ, the first is {first:?} (150 a row)");
 }
 
 fn assert_near_reference(decoder: &Decoder, precision: Precision, kv: KvType, bound: f32) {

@@ -169,14 +169,8 @@ impl Executor {
         for (index, part) in parts.iter_mut().enumerate() {
             self.store.prepare(&mut part.text.0, part.tokens.len())?;
             if self.step.segments.len() == index {
-                self.step.segments.push(Segment {
-                    sequence: SequenceId(index as u64),
-                    first_index: 0,
-                    tokens: Vec::new(),
-                    positions: None,
-                    outs: Outs::None,
-                    pages: Vec::new(),
-                });
+                let id = SequenceId(index as u64);
+                self.step.segments.push(Segment::text(id, 0, Vec::new(), Outs::None, Vec::new()));
             }
             // Buffers of the last step are reused: between two tokens nothing is allocated.
             let segment = &mut self.step.segments[index];

@@ -35,6 +35,7 @@
 //! ```
 
 mod builder;
+mod draft;
 mod error;
 pub mod fuse;
 mod graph;
@@ -53,6 +54,7 @@ mod step_rules;
 pub mod testing;
 
 pub use builder::Builder;
+pub use draft::{DraftTree, MAX_TREE_ROWS, TreeError};
 pub use error::GraphError;
 pub use graph::{Graph, Node, NodeId, View};
 pub use op::Op;

@@ -1,6 +1,9 @@
 //! The step: the single unit of work of a program.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::DraftTree;
 
 /// Positions per KV page.
 pub const PAGE_POSITIONS: usize = 256;
@@ -30,7 +33,8 @@ impl PageId {
 pub type BlockTable = Vec<Option<PageId>>;
 
 /// Rows of several sequences, computed together. There are no padding rows and no second code path for
-/// batching: a prompt chunk, one decode token, sixteen sequences decoding together are all steps.
+/// batching: a prompt chunk, one decode token, sixteen sequences decoding together, a tree of drafts to verify are
+/// all steps.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     /// The sequences' rows, in order.
@@ -42,12 +46,16 @@ pub struct Step {
 pub struct Segment {
     /// Whose rows these are.
     pub sequence: SequenceId,
-    /// Cache slot of the first row; row *i* is written at `first_index + i` and sees all indices up to its own.
+    /// Cache slot of the first row; row *i* is written at `first_index + i` and sees all indices up to its own, or
+    /// what `tree` leaves of them.
     pub first_index: usize,
     /// Token id of each row.
     pub tokens: Vec<u32>,
-    /// Position of each row where it differs from its index (after a shift, or in a draft tree).
+    /// Position of each row, for RoPE or learned embeddings, where it is not `first_index` plus the row's number (in a
+    /// draft tree: its depth).
     pub positions: Option<Vec<u32>>,
+    /// Which rows follow which, where they do not simply follow each other.
+    pub tree: Option<Arc<DraftTree>>,
     /// Rows whose logits are wanted.
     pub outs: Outs,
     /// Block table of each cache group, covering every index that the rows see.
@@ -66,6 +74,17 @@ pub enum Outs {
 }
 
 impl Segment {
+    /// Plain text: rows that follow each other from `first_index` on.
+    pub fn text(
+        sequence: SequenceId,
+        first_index: usize,
+        tokens: Vec<u32>,
+        outs: Outs,
+        pages: Vec<BlockTable>,
+    ) -> Self {
+        Self { sequence, first_index, tokens, positions: None, tree: None, outs, pages }
+    }
+
     /// Rows of the segment.
     pub fn rows(&self) -> usize {
         self.tokens.len()
@@ -82,7 +101,11 @@ impl Segment {
 
     /// Position of row `row`.
     pub fn position(&self, row: usize) -> u32 {
-        self.positions.as_ref().map_or((self.first_index + row) as u32, |positions| positions[row])
+        match (&self.positions, &self.tree) {
+            (Some(positions), _) => positions[row],
+            (None, Some(tree)) => (self.first_index + tree.depth(row)) as u32,
+            (None, None) => (self.first_index + row) as u32,
+        }
     }
 }
 

@@ -82,6 +82,11 @@ impl StepRules {
         {
             return bad(format!("segment {number} has {} positions for {rows} rows", positions.len()));
         }
+        if let Some(tree) = &segment.tree
+            && tree.rows() != rows
+        {
+            return bad(format!("segment {number} has a draft tree of {} rows for {rows} rows", tree.rows()));
+        }
         if segment.first_index.checked_add(rows).is_none_or(|end| end > u32::MAX as usize) {
             return bad(format!("segment {number} begins at index {}", segment.first_index));
         }

@@ -20,7 +20,7 @@ fn u(shape: &[usize], data: &[u32]) -> Array {
 
 /// One segment of all rows.
 fn whole(rows: usize) -> Vec<SegmentRows> {
-    vec![SegmentRows { rows: 0..rows, first_index: 0 }]
+    vec![SegmentRows::text(0..rows, 0)]
 }
 
 #[track_caller]
@@ -160,7 +160,7 @@ fn casts_round_to_even() {
 
 #[test]
 fn segments_stay_apart() {
-    let segments = [SegmentRows { rows: 0..2, first_index: 0 }, SegmentRows { rows: 2..4, first_index: 7 }];
+    let segments = [SegmentRows::text(0..2, 0), SegmentRows::text(2..4, 7)];
     let x = f(&[4, 1], &[1., 2., 10., 20.]);
     let run = |op: Op, operands: &[&Array]| apply(&op, operands, &segments).unwrap().remove(0);
     assert_eq!(run(MeanPool.into(), &[&x]), f(&[2, 1], &[1.5, 15.]));

@@ -93,7 +93,7 @@ fn operations_agree_with_torch() {
         let segment = |&end: &usize| {
             let rows = start..end;
             start = end;
-            SegmentRows { rows, first_index: 0 }
+            SegmentRows::text(rows, 0)
         };
         let segments: Vec<SegmentRows> = ends.iter().map(segment).collect();
         let found = apply(&op, &operands.iter().collect::<Vec<_>>(), &segments).unwrap();

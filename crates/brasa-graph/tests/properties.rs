@@ -76,7 +76,7 @@ fn rotated_products_depend_on_the_distance() {
             let x = Array::f32([2, 1, 16], [q, k].concat());
             let product = |p: u32| {
                 let positions = Array::u32([2], vec![p + 7, p]);
-                let segments = [SegmentRows { rows: 0..2, first_index: 0 }];
+                let segments = [SegmentRows::text(0..2, 0)];
                 let y = apply(&rope, &[&x, &positions, &frequencies], &segments).unwrap().remove(0);
                 let (q, k) = y.floats().split_at(16);
                 q.iter().zip(k).map(|(q, k)| q * k).sum::<f32>()

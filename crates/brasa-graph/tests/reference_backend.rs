@@ -2,89 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "common/small_model.rs"]
+mod small_model;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use brasa_graph::device::{
-    Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
-};
-use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout, Unary};
+use brasa_graph::DraftTree;
+use brasa_graph::device::{Backend, DeviceError, KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, Step};
-use brasa_graph::testing::{Random, Sequences, weight};
-use brasa_graph::{Builder, CacheSpec, Graph, Input, ValueId};
-
-const VOCAB: usize = 31;
-const WIDTH: usize = 24;
-
-/// Two layers, one with a window: 3 heads over 1 KV head of 8.
-fn small_model() -> Graph {
-    let mut g = Builder::new();
-    let mut random = Random::new(7);
-    let mut w = |g: &mut Builder, name: &str, shape: &[usize]| {
-        let weight = random.weight(name, shape);
-        g.weight(Ok(weight))
-    };
-    let (ids, positions, rows) =
-        (g.input(Input::TokenIds), g.input(Input::Positions), g.input(Input::OutRows));
-    let table = w(&mut g, "embed", &[VOCAB, WIDTH]);
-    let frequencies = g.weight(Ok(weight("rope", &[4], &[1.0, 0.1, 0.01, 0.001])));
-    let mut h = g.embed(ids, table);
-    for window in [None, Some(5)] {
-        let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
-        let heads = |g: &mut Builder, x: ValueId, range: std::ops::Range<usize>| {
-            let heads = range.len() / 8;
-            let part = g.slice(x, range);
-            g.reshape(part, &[heads, 8])
-        };
-        let x = g.rms_norm_unscaled(h, 1e-6);
-        let qkv_w = w(&mut g, "qkv", &[40, WIDTH]);
-        let qkv = g.linear(x, qkv_w);
-        let (q, k, v) = (heads(&mut g, qkv, 0..24), heads(&mut g, qkv, 24..32), heads(&mut g, qkv, 32..40));
-        let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: 8, magnitude: 1.0 };
-        let (q, k) = (g.rope(q, positions, frequencies, rope), g.rope(k, positions, frequencies, rope));
-        g.cache_write(k, v, cache);
-        let attention = Attention { source: KvSource::Cache(cache), scale: 0.35, window, softcap: None };
-        let y = g.attention(&[q], attention);
-        let y = g.reshape(y, &[WIDTH]);
-        let y = g.unary(y, Unary::Silu);
-        h = g.add(h, y);
-    }
-    let h = g.select_rows(h, rows);
-    let logits = g.linear(h, table);
-    g.finish(&[logits]).unwrap()
-}
-
-struct Device {
-    program: Box<dyn Program>,
-    pool: Box<dyn KvPool>,
-    sequences: Sequences,
-}
-
-impl Device {
-    fn new(dtype: KvType) -> Self {
-        let (graph, backend) = (Arc::new(small_model()), ReferenceBackend);
-        let weights =
-            backend.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
-        let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
-        let limits = ProgramLimits { max_rows: 600, max_outs: 600, max_segments: 2 };
-        let program = backend.compile(graph, weights, limits).unwrap();
-        Self { program, sequences: Sequences::new(&*pool), pool }
-    }
-
-    fn run(&mut self, segments: &[(u64, &[u32])]) -> Vec<f32> {
-        let segments = segments
-            .iter()
-            .map(|&(id, tokens)| self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).unwrap());
-        let step = Step { segments: segments.collect() };
-        self.program.run(&step, &mut *self.pool).unwrap().values.to_vec()
-    }
-}
-
-fn tokens(len: usize, seed: u64) -> Vec<u32> {
-    let mut random = Random::new(seed);
-    (0..len).map(|_| random.below(VOCAB) as u32).collect()
-}
+use small_model::{Device, VOCAB, small_model, tokens};
 
 #[test]
 fn chunked_equals_whole_bitwise() {
@@ -132,6 +60,33 @@ fn copied_page_continues_like_its_source() {
     let output = device.program.run(&step, &mut *device.pool).unwrap();
     assert_eq!(output.rows(), 4);
     assert_eq!((output.row(0), output.row(1)), (output.row(2), output.row(3)));
+}
+
+fn tree(parents: &[Option<u32>]) -> Arc<DraftTree> {
+    Arc::new(DraftTree::new(parents).unwrap())
+}
+
+/// Bit for bit: the same keys in the same order. Rows 0..20 are committed; then two drafts, of which the first
+/// branches, and a chain so long that the window leaves committed rows behind.
+#[test]
+fn rows_of_a_draft_tree_equal_their_branch_as_plain_text() {
+    let parents =
+        [None, Some(0), Some(0), None, Some(2), Some(1), Some(4), Some(6), Some(7), Some(8), Some(3)];
+    let (committed, drafts) = (tokens(20, 8), tokens(parents.len(), 9));
+    let mut device = Device::new(KvType::F16);
+    device.run(&[(1, &committed)]);
+    let mut segment = device.sequences.extend(&mut *device.pool, 1, &drafts, Outs::All).unwrap();
+    segment.tree = Some(tree(&parents));
+    assert_eq!((segment.position(3), segment.position(9)), (20, 26));
+    let found = device.program.run(&Step { segments: vec![segment] }, &mut *device.pool).unwrap();
+    let found: Vec<Vec<f32>> = (0..parents.len()).map(|row| found.row(row).to_vec()).collect();
+    for (row, found) in found.iter().enumerate() {
+        let path = std::iter::successors(Some(row), |&row| parents[row].map(|row: u32| row as usize));
+        let mut branch: Vec<u32> = path.map(|row| drafts[row]).collect();
+        branch.reverse();
+        let plain = Device::new(KvType::F16).run(&[(1, &[&committed[..], &branch].concat())]);
+        assert_eq!(found, &plain[plain.len() - VOCAB..], "row {row}");
+    }
 }
 
 #[test]

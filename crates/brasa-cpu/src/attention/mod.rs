@@ -8,6 +8,7 @@
 
 mod page;
 mod step_kv;
+mod visibility;
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -25,6 +26,8 @@ use page::{Bf16, F16, F32, KvFormat, MAX_QUERIES, Merge, PageKernel, Partial, Q8
 
 pub(crate) use page::Scoring;
 pub(crate) use step_kv::StepAttention;
+pub(crate) use visibility::Sight;
+use visibility::Visible;
 
 /// Queries of an item: enough to make use of keys and values while they are in the nearest caches.
 const ITEM_QUERIES: usize = 64;
@@ -43,7 +46,7 @@ pub(crate) struct CacheAttention {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    pub window: Option<usize>,
+    pub sight: Sight,
     pub scoring: Scoring,
 }
 
@@ -59,7 +62,7 @@ pub(crate) struct AttentionScratch {
     /// Values of one page, of one tile of queries.
     next_o: Vec<f32>,
     next: [Partial; MAX_QUERIES],
-    visible: Vec<Range<usize>>,
+    visible: Vec<Visible>,
     /// Weights of present rows.
     pub(super) row_scores: Vec<f32>,
 }
@@ -85,7 +88,7 @@ impl AttentionScratch {
             seen: vec![Partial::NONE; queries],
             next_o: vec![0.0; MAX_QUERIES * width],
             next: [Partial::NONE; MAX_QUERIES],
-            visible: vec![0..0; MAX_QUERIES],
+            visible: vec![Visible::NONE; MAX_QUERIES],
             row_scores: vec![0.0; max_rows],
         }
     }
@@ -110,17 +113,6 @@ impl CacheAttention {
         segment.rows.len().div_ceil(self.item_rows()) * self.kv_heads
     }
 
-    /// Pages that rows of a segment see.
-    fn pages(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
-        let first = self.visible(segment.index(rows.start)).start;
-        first / PAGE_POSITIONS..segment.index(rows.end).div_ceil(PAGE_POSITIONS)
-    }
-
-    /// Indices that the row at `index` sees.
-    fn visible(&self, index: usize) -> Range<usize> {
-        self.window.map_or(0, |window| (index + 1).saturating_sub(window))..index + 1
-    }
-
     /// How the step is cut into pages; `None` where whole items do.
     fn split(&self, step: &StepState, threads: usize) -> Option<Split> {
         let items: usize = step.segments.iter().map(|segment| self.items_of(segment)).sum();
@@ -128,7 +120,8 @@ impl CacheAttention {
         if threads == 1 || items >= FEW_ITEMS * threads || most_rows > self.item_rows() {
             return None;
         }
-        let pages = step.segments.iter().map(|segment| self.pages(segment, &segment.rows).len()).max()?;
+        let pages =
+            step.segments.iter().map(|segment| self.sight.pages(segment, &segment.rows).len()).max()?;
         let unit_elements = most_rows * self.group_heads() * (self.value_width() + LANES);
         (pages > 1).then_some(Split { items, pages, unit_elements })
     }
@@ -141,7 +134,7 @@ impl CacheAttention {
     /// Bytes of keys and values that `step` reads, given those of a position.
     pub(crate) fn read_bytes(&self, step: &StepState, position_bytes: usize) -> u64 {
         let positions = |segment: &SegmentState| {
-            segment.index(segment.rows.end) - self.visible(segment.first_index).start
+            segment.index(segment.rows.end) - self.sight.of_row(segment, segment.rows.start).start
         };
         step.segments.iter().map(|segment| (positions(segment) * position_bytes) as u64).sum()
     }
@@ -149,7 +142,7 @@ impl CacheAttention {
     /// Multiplications and additions of `step`.
     pub(crate) fn flops(&self, step: &StepState) -> u64 {
         let row = |segment: &SegmentState| -> u64 {
-            segment.rows.clone().map(|row| self.visible(segment.index(row)).len() as u64).sum()
+            segment.rows.clone().map(|row| self.sight.of_row(segment, row).len() as u64).sum()
         };
         step.segments.iter().map(row).sum::<u64>() * (self.heads * self.head_dim * 4) as u64
     }
@@ -197,7 +190,7 @@ impl CacheAttention {
         scratch.seen[..queries].fill(Partial::NONE);
         scratch.o[..queries * width].fill(0.0);
         let table = cx.step.table(item.number, self.group);
-        for page in self.pages(item.segment, &item.rows) {
+        for page in self.sight.pages(item.segment, &item.rows) {
             for first in (0..queries).step_by(tile_queries(cx.isa)) {
                 let count = tile_queries(cx.isa).min(queries - first);
                 self.run_page(cx.isa, cache, item, page, table[page], first..first + count, scratch);
@@ -222,7 +215,7 @@ impl CacheAttention {
         unit: usize,
         scratch: &mut AttentionScratch,
     ) {
-        let pages = self.pages(item.segment, &item.rows);
+        let pages = self.sight.pages(item.segment, &item.rows);
         let page = pages.start + unit % split.pages;
         if page >= pages.end {
             return;
@@ -250,7 +243,7 @@ impl CacheAttention {
         let number = item.number * self.kv_heads + item.head;
         scratch.seen[..queries].fill(Partial::NONE);
         scratch.o[..queries * width].fill(0.0);
-        for page in 0..self.pages(item.segment, &item.rows).len() {
+        for page in 0..self.sight.pages(item.segment, &item.rows).len() {
             let unit = number * split.pages + page;
             let rows = cx.partials.read::<f32>(split.unit(unit, queries, width));
             for query in 0..queries {
@@ -303,15 +296,10 @@ impl CacheAttention {
         scratch: &mut AttentionScratch,
     ) {
         let padded = queries.len().next_power_of_two();
-        let base = page * PAGE_POSITIONS;
-        for (i, slots) in scratch.visible[..padded].iter_mut().enumerate() {
-            *slots = 0..0;
-            if i < queries.len() {
-                let row = item.rows.start + (queries.start + i) / self.group_heads();
-                let seen = self.visible(item.segment.index(row));
-                let end = seen.end.saturating_sub(base).min(PAGE_POSITIONS);
-                *slots = seen.start.saturating_sub(base).min(end)..end;
-            }
+        for (i, visible) in scratch.visible[..padded].iter_mut().enumerate() {
+            let row = item.rows.start + (queries.start + i) / self.group_heads();
+            let real = i < queries.len();
+            *visible = if real { self.sight.of_page(item.segment, row, page) } else { Visible::NONE };
         }
         let width = self.head_dim;
         let tile = Tile {
@@ -370,7 +358,7 @@ struct Tile<'a, 'k> {
     head: usize,
     scoring: Scoring,
     q: &'a [f32],
-    visible: &'a [Range<usize>],
+    visible: &'a [Visible],
     scores: &'a mut Scores,
     partials: &'a mut [Partial],
     o: &'a mut [f32],

@@ -14,6 +14,8 @@ use crate::kv::layout::SCALE_ELEMENTS;
 use crate::memory::Element;
 use crate::simd::{Kernel, LANES, Simd};
 
+use super::visibility::Visible;
+
 /// Most queries computed together.
 pub(super) const MAX_QUERIES: usize = 8;
 
@@ -79,7 +81,7 @@ pub(super) struct PageKernel<'a, 'k, F> {
     /// Queries, `[E][queries]`.
     pub q: &'a [f32],
     /// Slots that each query sees: 1, 2, 4 or 8 of them.
-    pub visible: &'a [Range<usize>],
+    pub visible: &'a [Visible],
     pub scoring: Scoring,
     pub scores: &'a mut Scores,
     /// `[queries]`.
@@ -106,7 +108,7 @@ impl<F: KvFormat> Kernel for PageKernel<'_, '_, F> {
 impl<F: KvFormat> PageKernel<'_, '_, F> {
     #[inline(always)]
     fn run_queries<S: Simd, const Q: usize>(mut self, simd: S) {
-        let seen = self.visible.iter().filter(|slots| !slots.is_empty());
+        let seen = self.visible.iter().map(|visible| &visible.slots).filter(|slots| !slots.is_empty());
         let first = seen.clone().map(|slots| slots.start).min().unwrap_or(0);
         let end = seen.map(|slots| slots.end).max().unwrap_or(0);
         if first == end {
@@ -175,7 +177,7 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
     /// Turns products into weights `exp(score − m)`, zero where nothing is seen.
     #[inline(always)]
     fn soften<S: Simd>(&mut self, simd: S, query: usize, blocks: Range<usize>) -> Partial {
-        let visible = &self.visible[query];
+        let Visible { slots: visible, hidden } = &self.visible[query];
         let slots = blocks.start * LANES..blocks.end * LANES;
         let scores = &mut self.scores[query];
         if visible.is_empty() {
@@ -194,6 +196,10 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
         }
         scores[slots.start..visible.start].fill(f32::NEG_INFINITY);
         scores[visible.end..slots.end].fill(f32::NEG_INFINITY);
+        if let Some(hidden) = hidden {
+            let hidden = visible.clone().filter(|&slot| hidden.contains(slot));
+            hidden.for_each(|slot| scores[slot] = f32::NEG_INFINITY);
+        }
         let (vectors, _) = scores[slots].as_chunks_mut::<LANES>();
         let mut largest = simd.splat(f32::NEG_INFINITY);
         for scores in &*vectors {

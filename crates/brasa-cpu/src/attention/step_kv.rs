@@ -5,8 +5,9 @@ use std::ops::Range;
 use crate::Team;
 use crate::context::{Context, Slot};
 use crate::simd::{Kernel, LANES, Simd, vectorize};
+use crate::step_state::SegmentState;
 
-use super::{AttentionScratch, Scoring};
+use super::{AttentionScratch, Scoring, Sight};
 
 /// Attention of each row to rows of its own segment, resolved.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct StepAttention {
     pub heads: usize,
     pub kv_heads: usize,
     pub head_dim: usize,
-    pub window: Option<usize>,
+    pub sight: Sight,
     pub causal: bool,
     pub scoring: Scoring,
 }
@@ -34,7 +35,8 @@ impl StepAttention {
         let width = self.head_dim;
         for row in rows.clone() {
             let (_, segment) = cx.step.segment_of(row);
-            let visible = self.visible(row, &segment.rows);
+            let visible = self.visible(row, segment);
+            let sees = |j| !self.causal || self.sight.row_sees(segment, row, j);
             let q = q.row(row - rows.start).chunks_exact(width);
             let out = out.row(row - rows.start).chunks_exact_mut(width);
             for (head, (q, out)) in q.zip(out).enumerate() {
@@ -44,7 +46,7 @@ impl StepAttention {
                 for (score, j) in scores.iter_mut().zip(visible.clone()) {
                     *score = vectorize(cx.isa, Dot { a: q, b: &k.row(j)[columns.clone()] });
                 }
-                soften(self.scoring, scores);
+                soften(self.scoring, scores, |n| sees(visible.start + n));
                 out.fill(0.0);
                 for (&weight, j) in scores.iter().zip(visible.clone()) {
                     for (out, v) in out.iter_mut().zip(&v.row(j)[columns.clone()]) {
@@ -55,18 +57,25 @@ impl StepAttention {
         }
     }
 
-    /// Rows that `row` sees.
-    fn visible(&self, row: usize, segment: &Range<usize>) -> Range<usize> {
-        let end = if self.causal { row + 1 } else { segment.end };
-        let first = self.window.map_or(segment.start, |window| (row + 1).saturating_sub(window));
-        first.max(segment.start)..end
+    /// From the first to the last row that `row` sees.
+    fn visible(&self, row: usize, segment: &SegmentState) -> Range<usize> {
+        let rows = &segment.rows;
+        if segment.tree.is_some() && self.causal {
+            return rows.start..row + 1;
+        }
+        let first = self.sight.window.map_or(0, |window| (row + 1).saturating_sub(window));
+        first.max(rows.start)..if self.causal { row + 1 } else { rows.end }
     }
 }
 
-/// Products to weights.
-fn soften(scoring: Scoring, scores: &mut [f32]) {
+/// Products to weights; nothing of what is not seen.
+fn soften(scoring: Scoring, scores: &mut [f32], sees: impl Fn(usize) -> bool) {
     let mut largest = f32::NEG_INFINITY;
-    for score in &mut *scores {
+    for (n, score) in scores.iter_mut().enumerate() {
+        if !sees(n) {
+            *score = f32::NEG_INFINITY;
+            continue;
+        }
         *score *= scoring.scale;
         if let Some(cap) = scoring.softcap {
             *score = cap * (*score / cap).tanh();

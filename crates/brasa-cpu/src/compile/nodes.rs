@@ -7,7 +7,7 @@ use brasa_graph::op::{
 use brasa_graph::{CacheId, Dim, NodeId, Op, Shape, ValueId};
 
 use super::{Lowering, takes_norm, unsupported};
-use crate::attention::{CacheAttention, Scoring, StepAttention};
+use crate::attention::{CacheAttention, Scoring, Sight, StepAttention};
 use crate::context::{Slot, Source};
 use crate::linear::{ExpertInput, PackedLinear};
 use crate::ops::Work;
@@ -340,7 +340,7 @@ impl Lowering<'_> {
                     heads,
                     kv_heads,
                     head_dim,
-                    window,
+                    sight: Sight { window },
                     scoring,
                 })
             }
@@ -356,7 +356,7 @@ impl Lowering<'_> {
                     heads,
                     kv_heads,
                     head_dim,
-                    window,
+                    sight: Sight { window },
                     causal,
                     scoring,
                 })

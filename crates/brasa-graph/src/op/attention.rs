@@ -66,7 +66,7 @@ pub enum KvSource {
 /// Which rows of its segment a row sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// Those up to itself.
+    /// Those up to itself; in a draft tree, its ancestors and itself.
     Causal,
     /// All.
     Bidirectional,
@@ -78,6 +78,8 @@ pub enum Mask {
 /// soft-cap `c·tanh(s/c)` where one is set. Scores and softmax in f32.
 ///
 /// A row at index *i* sees *j* with `j ≤ i` (not where [`Mask::Bidirectional`]) and, with a window *w*, `j > i − w`.
+/// In a [draft tree](crate::DraftTree) it sees, of its own segment, only itself and its ancestors, and windows count the
+/// indices that plain text would have.
 ///
 /// Shapes: `q` `[R, H, E]`; for [`KvSource::Step`] also `k`, `v` `[R, G, E]` → `[R, H, E]`.
 /// Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245.
@@ -147,8 +149,8 @@ impl Operation for Attention {
             let seen = self.keys_and_values(operands, env, number, segment);
             for (i, row) in segment.rows.clone().enumerate() {
                 let at = row * q.row_elements()..(row + 1) * q.row_elements();
-                let index = seen.row_index(segment, i);
-                self.row(&q.floats()[at.clone()], q.width(), &seen, self.visible(index, &seen), &mut y[at]);
+                let visible = self.visible(segment, i, &seen);
+                self.row(&q.floats()[at.clone()], q.width(), &seen, &visible, &mut y[at]);
             }
         }
         Ok(vec![Array::f32(q.shape.clone(), y)])
@@ -168,11 +170,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Index of the segment's row `i` among the keys.
-    fn row_index(&self, segment: &SegmentRows, i: usize) -> usize {
-        self.end - segment.rows.len() + i
-    }
-
     fn head(&self, of: &[f32], index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.stride + head * width;
         debug_assert!(start + width <= of.len());
@@ -203,14 +200,27 @@ impl Attention {
         }
     }
 
-    /// Indices that the row at `index` sees.
-    fn visible(&self, index: usize, seen: &Seen) -> Range<usize> {
-        let end = if self.source == KvSource::Step(Mask::Bidirectional) { seen.end } else { index + 1 };
-        self.window.map_or(0, |w| (index + 1).saturating_sub(w))..end
+    /// Indices that the segment's row `i` sees.
+    fn visible(&self, segment: &SegmentRows, i: usize, seen: &Seen) -> Vec<usize> {
+        let begin = seen.end - segment.rows.len();
+        let causal = self.source != KvSource::Step(Mask::Bidirectional);
+        let tree = segment.tree.as_ref().filter(|_| causal);
+        // Where plain text would have the index.
+        let place = |j: usize| match tree {
+            Some(tree) if j >= begin => begin + tree.depth(j - begin),
+            _ => j,
+        };
+        let own = |j: usize| match tree {
+            Some(tree) => tree.sees(i, j - begin),
+            None => j <= begin + i || !causal,
+        };
+        let within =
+            |j: usize| self.window.is_none_or(|window| place(j).saturating_add(window) > place(begin + i));
+        (seen.first..seen.end).filter(|&j| (j < begin || own(j)) && within(j)).collect()
     }
 
     /// One row, all heads.
-    fn row(&self, q: &[f32], width: usize, seen: &Seen, visible: Range<usize>, y: &mut [f32]) {
+    fn row(&self, q: &[f32], width: usize, seen: &Seen, visible: &[usize], y: &mut [f32]) {
         let (heads, kv_heads) = (q.len() / width, seen.stride / width);
         for (h, (q, y)) in q.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
             let g = h / (heads / kv_heads);
@@ -218,9 +228,9 @@ impl Attention {
                 let s = self.scale * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
                 self.softcap.map_or(s, |c| c * (s / c).tanh())
             };
-            let mut weights: Vec<f32> = visible.clone().map(score).collect();
+            let mut weights: Vec<f32> = visible.iter().map(|&j| score(j)).collect();
             sums::softmax(&mut weights);
-            for (j, weight) in visible.clone().zip(weights) {
+            for (&j, weight) in visible.iter().zip(weights) {
                 sums::add_scaled(y, weight, &seen.v[seen.head(&seen.v, j, g, width)]);
             }
         }

@@ -1,9 +1,10 @@
 //! What operations know of the step they run in.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::step::Step;
-use crate::{CacheId, Sizes};
+use crate::{CacheId, DraftTree, Sizes};
 
 /// Rows of one segment within a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,16 +13,23 @@ pub struct SegmentRows {
     pub rows: Range<usize>,
     /// Cache index of the first row.
     pub first_index: usize,
+    /// Which rows follow which, where they do not simply follow each other.
+    pub tree: Option<Arc<DraftTree>>,
 }
 
 impl SegmentRows {
+    /// Rows that follow each other from `first_index` on.
+    pub fn text(rows: Range<usize>, first_index: usize) -> Self {
+        Self { rows, first_index, tree: None }
+    }
+
     /// The segments of `step`, in order.
     pub fn of(step: &Step) -> Vec<Self> {
         let mut start = 0;
         let place = |segment: &crate::step::Segment| {
             let rows = start..start + segment.rows();
             start = rows.end;
-            Self { rows, first_index: segment.first_index }
+            Self { rows, first_index: segment.first_index, tree: segment.tree.clone() }
         };
         step.segments.iter().map(place).collect()
     }

@@ -54,14 +54,7 @@ impl Sequences {
             table[..behind / PAGE_POSITIONS].fill(None);
             pool.reserve(GroupId(number as u32), self.pages_used[number])?;
         }
-        Ok(Segment {
-            sequence: SequenceId(id),
-            first_index,
-            tokens: tokens.to_vec(),
-            positions: None,
-            outs,
-            pages: sequence.pages.clone(),
-        })
+        Ok(Segment::text(SequenceId(id), first_index, tokens.to_vec(), outs, sequence.pages.clone()))
     }
 
     /// Forgets all but the first `rows` rows of sequence `id`.

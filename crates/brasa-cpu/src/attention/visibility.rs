@@ -1,0 +1,144 @@
+//! What a row sees: of its sequence, and of one page.
+
+use std::ops::Range;
+
+use brasa_graph::step::PAGE_POSITIONS;
+
+use crate::step_state::SegmentState;
+
+/// How far rows see: up to themselves, within a window where there is one, along their branch in a draft tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight {
+    pub window: Option<usize>,
+}
+
+/// Slots of a page that a row sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Visible {
+    /// From the first to the last.
+    pub slots: Range<usize>,
+    /// Those between that are hidden: other branches of a draft tree.
+    pub hidden: Option<SlotSet>,
+}
+
+/// A set of slots of a page: bit *s % 64* of word *s / 64*.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct SlotSet([u64; PAGE_POSITIONS / 64]);
+
+impl SlotSet {
+    pub(super) fn insert(&mut self, slot: usize) {
+        self.0[slot / 64] |= 1 << (slot % 64);
+    }
+
+    pub(super) fn contains(&self, slot: usize) -> bool {
+        self.0[slot / 64] >> (slot % 64) & 1 == 1
+    }
+}
+
+impl Visible {
+    /// Nothing.
+    pub(super) const NONE: Self = Self { slots: 0..0, hidden: None };
+}
+
+impl Sight {
+    /// Indices from the first to the last that a row of the step sees.
+    pub(super) fn of_row(&self, segment: &SegmentState, row: usize) -> Range<usize> {
+        let index = segment.index(row);
+        // Windows count what leads to the row, not what else a tree holds.
+        let place = match &segment.tree {
+            Some(tree) => segment.first_index + tree.depth(row - segment.rows.start),
+            None => index,
+        };
+        self.window.map_or(0, |window| (place + 1).saturating_sub(window))..index + 1
+    }
+
+    /// Pages that rows of a segment see.
+    pub(super) fn pages(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
+        // Any row of a tree may be a root, which sees back the farthest.
+        let farthest = if segment.tree.is_some() { segment.rows.start } else { rows.start };
+        let first = self.of_row(segment, farthest).start;
+        first / PAGE_POSITIONS..segment.index(rows.end).div_ceil(PAGE_POSITIONS)
+    }
+
+    /// What a row of the step sees of page `page` of its sequence.
+    pub(super) fn of_page(&self, segment: &SegmentState, row: usize, page: usize) -> Visible {
+        let base = page * PAGE_POSITIONS;
+        let seen = self.of_row(segment, row);
+        let end = seen.end.saturating_sub(base).min(PAGE_POSITIONS);
+        let slots = seen.start.saturating_sub(base).min(end)..end;
+        if segment.tree.is_none() || base + slots.end <= segment.first_index {
+            return Visible { slots, hidden: None };
+        }
+        let shown = |&slot: &usize| self.branch_sees(segment, row, base + slot);
+        let Some(first) = slots.clone().find(shown) else { return Visible::NONE };
+        let slots = first..slots.clone().rfind(shown).map_or(first, |last| last) + 1;
+        let mut hidden = SlotSet::default();
+        slots.clone().filter(|slot| !shown(slot)).for_each(|slot| hidden.insert(slot));
+        Visible { slots, hidden: Some(hidden) }
+    }
+
+    /// True where a row sees `index`, which lies between the first and the last that it sees.
+    fn branch_sees(&self, segment: &SegmentState, row: usize, index: usize) -> bool {
+        let (Some(tree), Some(other)) = (&segment.tree, index.checked_sub(segment.first_index)) else {
+            return true;
+        };
+        let row = row - segment.rows.start;
+        let steps = || tree.depth(row) - tree.depth(other);
+        tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
+    }
+
+    /// True where `row` sees `other`, a row of the same segment that is not after it.
+    pub(super) fn row_sees(&self, segment: &SegmentState, row: usize, other: usize) -> bool {
+        self.branch_sees(segment, row, segment.index(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brasa_graph::DraftTree;
+    use brasa_graph::testing::Random;
+
+    use super::*;
+
+    /// Every index by itself: the text before a row is its segment's beginning and its ancestors.
+    #[test]
+    fn pages_show_the_text_that_leads_to_a_row() {
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let count = 1 + random.below(256);
+            let parents: Vec<Option<u32>> = (0..count)
+                .map(|row| (row > 0 && random.below(9) > 0).then(|| random.below(row) as u32))
+                .collect();
+            let tree = (random.below(4) > 0).then(|| Arc::new(DraftTree::new(&parents).unwrap()));
+            let first_index = random.below(700);
+            let segment = SegmentState { rows: 5..5 + count, first_index, tree: tree.clone() };
+            let sight = Sight { window: [None, Some(1 + random.below(300)), Some(1)][random.below(3)] };
+            let part = 5 + random.below(count)..5 + count;
+            let pages = sight.pages(&segment, &part);
+            for row in part {
+                let mut text: Vec<usize> = (0..first_index).collect();
+                let mut path = vec![row - 5];
+                while let Some(parent) = match &tree {
+                    Some(_) => parents[path[path.len() - 1]].map(|parent| parent as usize),
+                    None => path[path.len() - 1].checked_sub(1),
+                } {
+                    path.push(parent);
+                }
+                text.extend(path.iter().rev().map(|row| first_index + row));
+                let expected = &text[text.len() - sight.window.unwrap_or(text.len()).min(text.len())..];
+                let found: Vec<usize> = pages
+                    .clone()
+                    .flat_map(|page| {
+                        let Visible { slots, hidden } = sight.of_page(&segment, row, page);
+                        slots
+                            .filter(move |&slot| hidden.is_none_or(|hidden| !hidden.contains(slot)))
+                            .map(move |slot| page * PAGE_POSITIONS + slot)
+                    })
+                    .collect();
+                assert_eq!(found, expected, "seed {seed}, row {row}, {sight:?}, {tree:?}");
+            }
+        }
+    }
+}
