@@ -1,6 +1,8 @@
 //! A program, the pages it works on, and the checks between them.
 
+use brasa_graph::chain::{ChainRow, ChainSink};
 use brasa_graph::device::{OpTime, Output, Program};
+use brasa_graph::sampling::Sampler;
 use brasa_graph::step::{Outs, Segment, SequenceId, Step};
 
 use crate::EngineError;
@@ -34,6 +36,27 @@ pub struct Part<'a> {
     pub tokens: &'a [u32],
     /// Which of them have their logits computed.
     pub outs: Outs,
+}
+
+/// A text that is to be continued by a chain.
+pub(crate) struct ChainPart<'a> {
+    pub(crate) text: &'a mut Text,
+    /// Tokens of the text and those that follow it, of which the next `rows` are computed first. Drawn tokens are
+    /// appended.
+    pub(crate) tokens: &'a mut Vec<u32>,
+    pub(crate) rows: usize,
+    pub(crate) sampler: &'a mut Sampler,
+    /// Position of the next token, which names its noise.
+    pub(crate) position: u32,
+}
+
+impl ChainPart<'_> {
+    fn part(&mut self) -> Part<'_> {
+        let start = self.text.0.tokens.len();
+        let tokens = &self.tokens[start..start + self.rows];
+        let last = start + self.rows == self.tokens.len();
+        Part { text: self.text, tokens, outs: if last { Outs::Last } else { Outs::None } }
+    }
 }
 
 impl Executor {
@@ -94,12 +117,51 @@ impl Executor {
     /// [`EngineError::UnknownToken`], [`EngineError::ContextFull`], [`EngineError::CacheFull`]: nothing was computed, and
     /// no text changed. [`EngineError::Device`].
     pub fn run(&mut self, parts: &mut [Part<'_>]) -> Result<Output<'_>, EngineError> {
-        self.compose(parts)?;
+        self.compose(parts, 1)?;
         let output = self.program.run(&self.step, self.store.pool())?;
         for part in parts {
             self.store.commit(&mut part.text.0, part.tokens);
         }
         Ok(output)
+    }
+
+    /// Runs one step; texts whose tokens are thereby all computed go on for up to `tokens` tokens, each of which `sink`
+    /// sees. Computed tokens are then part of their texts. Where pages or positions for so many are wanting, the chain is
+    /// shorter.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run); no text changed, but tokens that `sink` has seen are among the parts' tokens.
+    pub(crate) fn run_chain(
+        &mut self,
+        parts: &mut [ChainPart<'_>],
+        tokens: usize,
+        sink: &mut ChainSink<'_>,
+    ) -> Result<(), EngineError> {
+        let room =
+            |part: &ChainPart<'_>| self.context.saturating_sub(part.text.0.tokens.len() + part.rows) + 1;
+        let mut tokens = parts.iter().map(room).fold(tokens, usize::min);
+        let mut first: Vec<Part<'_>> = parts.iter_mut().map(ChainPart::part).collect();
+        match self.compose(&mut first, tokens) {
+            Err(EngineError::CacheFull { .. }) if tokens > 1 => {
+                tokens = 1;
+                self.compose(&mut first, tokens)?;
+            }
+            result => result?,
+        }
+        let mut rows: Vec<ChainRow<'_>> = parts
+            .iter_mut()
+            .map(|part| {
+                let history = &mut *part.tokens;
+                ChainRow { sampler: &mut *part.sampler, position: part.position, history }
+            })
+            .collect();
+        let finish = self.program.run_chain(&mut self.step, self.store.pool(), tokens, &mut rows, sink)?;
+        for (part, length) in parts.iter_mut().zip(finish.lengths) {
+            let computed = part.text.0.tokens.len()..length;
+            self.store.commit(&mut part.text.0, &part.tokens[computed]);
+        }
+        Ok(())
     }
 
     /// Runs `tokens` through `text` in as many steps as it takes, computing the logits of the last.
@@ -125,7 +187,7 @@ impl Executor {
     ///
     /// Those of [`run`](Self::run).
     pub fn profile(&mut self, parts: &mut [Part<'_>]) -> Result<Vec<OpTime>, EngineError> {
-        self.compose(parts)?;
+        self.compose(parts, 1)?;
         let times = self.program.profile(&self.step, self.store.pool())?;
         for part in parts {
             self.store.commit(&mut part.text.0, part.tokens);
@@ -156,7 +218,8 @@ impl Executor {
         Ok(())
     }
 
-    fn compose(&mut self, parts: &mut [Part<'_>]) -> Result<(), EngineError> {
+    /// The step of `parts`, with pages for `tokens` tokens that each of them yields.
+    fn compose(&mut self, parts: &mut [Part<'_>], tokens: usize) -> Result<(), EngineError> {
         for part in &*parts {
             if let Some(&id) = part.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
                 return Err(EngineError::UnknownToken { id, vocab_size: self.vocab_size });
@@ -167,7 +230,8 @@ impl Executor {
         }
         self.step.segments.truncate(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
-            self.store.prepare(&mut part.text.0, part.tokens.len())?;
+            let ahead = if part.outs == Outs::Last { tokens - 1 } else { 0 };
+            self.store.prepare(&mut part.text.0, part.tokens.len() + ahead)?;
             if self.step.segments.len() == index {
                 let id = SequenceId(index as u64);
                 self.step.segments.push(Segment::text(id, 0, Vec::new(), Outs::None, Vec::new()));

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant;
 
-use brasa_graph::sampling::Sampler;
+use brasa_graph::chain::Flow;
+use brasa_graph::sampling::{Draw, Sampler, SamplingError};
 
 use crate::engine::SessionId;
-use crate::executor::{Executor, Text};
+use crate::executor::{ChainPart, Executor, Text};
 use crate::request::Summary;
 use crate::stop::StopMatcher;
 use crate::stream::Event;
@@ -21,8 +22,13 @@ pub(crate) struct Generation {
     session: Option<SessionId>,
     /// Prompt and generated tokens; those beyond what `text` holds are still to be computed.
     tokens: Vec<u32>,
-    options: GenerateOptions,
     sampler: Sampler,
+    answer: Answer,
+}
+
+/// What becomes of the tokens that are drawn.
+pub(crate) struct Answer {
+    options: GenerateOptions,
     decoder: Box<dyn TextDecoder>,
     stops: StopMatcher,
     events: Sender<Event>,
@@ -31,6 +37,9 @@ pub(crate) struct Generation {
     started: Instant,
     first_token: Option<Instant>,
     metrics: Metrics,
+    /// Positions of the context, and tokens that may be generated before it is full.
+    context: usize,
+    room: usize,
     state: State,
 }
 
@@ -76,11 +85,9 @@ impl Generation {
         };
         let stop_strings =
             if request.options.ignore_eos { Vec::new() } else { request.options.stop_strings.clone() };
-        let mut generation = Self {
-            text,
-            session: request.session,
-            tokens: request.prompt,
-            sampler,
+        let mut answer = Answer {
+            context: executor.context(),
+            room: executor.context() + 1 - request.prompt.len(),
             decoder: request.decoder,
             stops: StopMatcher::new(stop_strings),
             options: request.options,
@@ -92,10 +99,10 @@ impl Generation {
             metrics,
             state: State::Running,
         };
-        if generation.options.max_tokens == Some(0) {
-            generation.end(FinishReason::Length);
+        if answer.options.max_tokens == Some(0) {
+            answer.end(FinishReason::Length);
         }
-        Ok(generation)
+        Ok(Self { text, session: request.session, tokens: request.prompt, sampler, answer })
     }
 
     /// Tokens that are still to be computed.
@@ -103,25 +110,58 @@ impl Generation {
         &self.tokens[self.text.tokens().len()..]
     }
 
-    /// The text and its next `rows` tokens.
-    pub(crate) fn rows(&mut self, rows: usize) -> (&mut Text, &[u32]) {
-        let start = self.text.tokens().len();
-        (&mut self.text, &self.tokens[start..start + rows])
+    /// What a chain needs that begins with the next `rows` tokens, and what takes the tokens that come of it.
+    pub(crate) fn chain(&mut self, rows: usize) -> (ChainPart<'_>, &mut Answer) {
+        let Self { text, tokens, sampler, answer, .. } = self;
+        // Counted from the first prompt token even where the context has slid since: noise must not repeat.
+        let position = (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32;
+        (ChainPart { text, tokens, rows, sampler, position }, answer)
     }
 
     /// True where nothing more is to be done.
     pub(crate) fn is_finished(&self) -> bool {
-        self.state == State::Finished
+        self.answer.state == State::Finished
     }
 
     /// True where the text must be shortened before it can go on.
     pub(crate) fn is_full(&self) -> bool {
-        self.state == State::Full
+        self.answer.state == State::Full
     }
 
     /// Ends if cancelled or late.
     pub(crate) fn expire(&mut self, now: Instant) {
-        if self.is_finished() {
+        self.answer.expire(now);
+    }
+
+    /// Ends with an error.
+    pub(crate) fn fail(&mut self, error: EngineError) {
+        self.answer.fail(error);
+    }
+
+    /// Drops the older half of what may be dropped and has the rest computed afresh.
+    pub(crate) fn slide(&mut self, executor: &mut Executor) {
+        let context = self.answer.context;
+        let ContextPolicy::Slide { keep } = self.answer.options.context_policy else { return };
+        let droppable = self.tokens.len().saturating_sub(keep);
+        if droppable < 2 {
+            return self.answer.fail(EngineError::ContextFull { context });
+        }
+        executor.truncate(&mut self.text, keep);
+        self.tokens.drain(keep..keep + droppable.div_ceil(2));
+        self.answer.room = context + 1 - self.tokens.len();
+        self.answer.state = State::Running;
+    }
+
+    /// The text, for its session or for release.
+    pub(crate) fn into_text(self) -> (Text, Option<SessionId>) {
+        (self.text, self.session)
+    }
+}
+
+impl Answer {
+    /// Ends if cancelled or late.
+    fn expire(&mut self, now: Instant) {
+        if self.state == State::Finished {
         } else if self.cancelled.load(Ordering::Relaxed) {
             self.end(FinishReason::Cancelled);
         } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
@@ -129,15 +169,18 @@ impl Generation {
         }
     }
 
-    /// Draws the next token from `logits` and hands it out.
-    pub(crate) fn sample(&mut self, logits: &[f32], context: usize) {
-        // Counted from the first prompt token even where the context has slid since: noise must not repeat.
-        let position = self.metrics.prompt_tokens + self.metrics.generated_tokens;
-        let draw = match self.sampler.draw(logits, position as u32, &self.tokens) {
-            Ok(draw) => draw,
-            Err(error) => return self.fail(error.into()),
-        };
+    /// Hands out the token that was drawn; says whether to go on.
+    pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
         let now = Instant::now();
+        match drawn {
+            Ok(draw) => self.hand_out(draw, now),
+            Err(error) => self.fail(error.into()),
+        }
+        self.expire(now);
+        if self.state == State::Running { Flow::Continue } else { Flow::StopRow }
+    }
+
+    fn hand_out(&mut self, draw: Draw, now: Instant) {
         match self.first_token {
             None => {
                 self.first_token = Some(now);
@@ -152,44 +195,27 @@ impl Generation {
         let (text, stopped) = self.stops.push(&self.decoder.push(draw.token));
         let token = Token { id: draw.token, text, logprob: draw.logprob, top: draw.top };
         self.metrics.generated_tokens += 1;
-        self.tokens.push(draw.token);
+        self.room -= 1;
         if self.events.send(Event::Token(token)).is_err() {
             self.end(FinishReason::Cancelled);
         } else if stopped {
             self.close(FinishReason::Stop, String::new());
         } else if Some(self.metrics.generated_tokens) == self.options.max_tokens {
             self.end(FinishReason::Length);
-        } else if self.tokens.len() > context {
+        } else if self.room == 0 {
             match self.options.context_policy {
-                ContextPolicy::Error => self.fail(EngineError::ContextFull { context }),
+                ContextPolicy::Error => self.fail(EngineError::ContextFull { context: self.context }),
                 ContextPolicy::Stop => self.end(FinishReason::ContextFull),
                 ContextPolicy::Slide { .. } => self.state = State::Full,
             }
         }
     }
 
-    /// Drops the older half of what may be dropped and has the rest computed afresh.
-    pub(crate) fn slide(&mut self, context: usize, executor: &mut Executor) {
-        let ContextPolicy::Slide { keep } = self.options.context_policy else { return };
-        let droppable = self.tokens.len().saturating_sub(keep);
-        if droppable < 2 {
-            return self.fail(EngineError::ContextFull { context });
-        }
-        executor.truncate(&mut self.text, keep);
-        self.tokens.drain(keep..keep + droppable.div_ceil(2));
-        self.state = State::Running;
-    }
-
     /// Ends with an error.
-    pub(crate) fn fail(&mut self, error: EngineError) {
+    fn fail(&mut self, error: EngineError) {
         // A caller that has gone does not need to know.
         let _ = self.events.send(Event::Failed(error, self.metrics));
         self.state = State::Finished;
-    }
-
-    /// The text, for its session or for release.
-    pub(crate) fn into_text(self) -> (Text, Option<SessionId>) {
-        (self.text, self.session)
     }
 
     /// Ends regularly; text that was held back comes out.

@@ -55,7 +55,8 @@ impl KvStore {
         Sequence { tokens: Vec::new(), tables: vec![BlockTable::new(); self.groups.len()] }
     }
 
-    /// Sees to it that the next `rows` positions of `sequence` can be written: pages exist and are its own.
+    /// Sees to it that the next `rows` positions of `sequence` can be written: pages exist and are its own. Pages
+    /// beyond them, which an earlier call saw to, are given back.
     pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
         let length = sequence.tokens.len();
         let pages = (length + rows).div_ceil(PAGE_POSITIONS);
@@ -72,6 +73,9 @@ impl KvStore {
             while sequence.tables[group].len() < pages {
                 let page = self.take(group)?;
                 sequence.tables[group].push(Some(page));
+            }
+            for page in sequence.tables[group].drain(pages..).flatten() {
+                self.groups[group].release(page);
             }
         }
         Ok(())

@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
-use brasa_graph::step::Outs;
+use brasa_graph::chain::Flow;
 
 use crate::engine::SessionId;
-use crate::executor::{Executor, Part, Text};
-use crate::generation::Generation;
+use crate::executor::{ChainPart, Executor, Text};
+use crate::generation::{Answer, Generation};
 use crate::request::Summary;
 use crate::stream::Event;
 use crate::{EngineConfig, EngineError, FinishReason, Metrics, Request};
+
+/// Tokens of a chain: few enough that the pages reserved for them are no burden. Whatever arrives ends a chain.
+const CHAIN_TOKENS: usize = 32;
 
 /// What the engine's handle asks of its thread.
 pub(crate) enum Command {
@@ -43,6 +46,9 @@ struct Scheduler<'a> {
     executor: Executor,
     config: EngineConfig,
     commands: &'a Receiver<Command>,
+    closing: &'a AtomicBool,
+    /// A command that ended a chain.
+    arrived: Option<Command>,
     waiting: VecDeque<Box<Job>>,
     active: Vec<Generation>,
     sessions: HashMap<SessionId, Held>,
@@ -63,6 +69,8 @@ pub(crate) fn worker(
         executor,
         config,
         commands,
+        closing,
+        arrived: None,
         waiting: VecDeque::new(),
         active: Vec::new(),
         sessions: HashMap::new(),
@@ -82,7 +90,9 @@ impl Scheduler<'_> {
     fn take_commands(&mut self) -> bool {
         loop {
             let idle = self.active.is_empty() && self.waiting.is_empty();
-            let command = if idle {
+            let command = if let Some(command) = self.arrived.take() {
+                Ok(command)
+            } else if idle {
                 self.commands.recv().map_err(|_| TryRecvError::Disconnected)
             } else {
                 self.commands.try_recv()
@@ -153,8 +163,8 @@ impl Scheduler<'_> {
         self.remove_finished();
     }
 
-    /// Runs one step with rows of every active generation: the next token of those that decode, and as much of
-    /// the others' prompts as fits.
+    /// Runs a step with rows of every active generation: the next token of those that decode, and as much of the
+    /// others' prompts as fits. Where all decode and nobody waits, a chain of such steps.
     fn step(&mut self) {
         let count = self.active.len();
         if count == 0 {
@@ -171,26 +181,23 @@ impl Scheduler<'_> {
         }
         self.turn += 1;
 
-        let mut parts: Vec<Part<'_>> = Vec::with_capacity(count);
-        let mut outs = Vec::with_capacity(count);
-        for (generation, &rows) in self.active.iter_mut().zip(&rows) {
-            let last = rows == generation.pending().len();
-            outs.push(last);
-            let (text, tokens) = generation.rows(rows);
-            parts.push(Part { text, tokens, outs: if last { Outs::Last } else { Outs::None } });
-        }
-        match self.executor.run(&mut parts) {
-            Ok(output) => {
-                let mut row = 0;
-                for (generation, &last) in self.active.iter_mut().zip(&outs) {
-                    if last {
-                        generation.sample(output.row(row), self.config.context);
-                        row += 1;
-                    }
-                }
+        let decoding = self.active.iter().zip(&rows).all(|(active, &rows)| rows == active.pending().len());
+        let tokens = if decoding && self.waiting.is_empty() { CHAIN_TOKENS } else { 1 };
+        let chains = self.active.iter_mut().zip(&rows).map(|(active, &rows)| active.chain(rows));
+        let (mut parts, mut answers): (Vec<ChainPart<'_>>, Vec<&mut Answer>) = chains.unzip();
+        let result = self.executor.run_chain(&mut parts, tokens, &mut |number, drawn| {
+            let flow = answers[number].take(drawn);
+            if self.arrived.is_none() {
+                self.arrived = self.commands.try_recv().ok();
+            }
+            let wanted = self.arrived.is_some() || self.closing.load(Ordering::Relaxed);
+            if wanted && flow == Flow::Continue { Flow::StopAll } else { flow }
+        });
+        match result {
+            Ok(()) => {
                 for generation in &mut self.active {
                     if generation.is_full() {
-                        generation.slide(self.config.context, &mut self.executor);
+                        generation.slide(&mut self.executor);
                     }
                 }
                 self.remove_finished();

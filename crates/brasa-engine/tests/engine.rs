@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    ContextPolicy, Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, Request,
-    SessionId, TextDecoder, TokenStream,
+    ContextPolicy, Engine, EngineConfig, EngineError, Executor, FinishReason, GenerateOptions, Outs, Part,
+    PlainIds, Request, SessionId, TextDecoder, TokenStream,
 };
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout};
 use brasa_graph::reference::ReferenceBackend;
-use brasa_graph::sampling::SamplingParams;
+use brasa_graph::sampling::{Sampler, SamplingParams};
 use brasa_graph::{Builder, CacheSpec, Graph, Input, Weight, WeightPart};
 
 const VOCAB: usize = 61;
@@ -135,6 +135,56 @@ fn sequences_together_equal_each_alone() {
         prompts.iter().map(|prompt| start(&engine, prompt.clone(), &limit(30), None)).collect();
     let together: Vec<_> = streams.iter_mut().map(ids).collect();
     assert_eq!(together, alone);
+}
+
+/// What one step and one draw after the other gives.
+fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: usize) -> Vec<u32> {
+    let draw_all = move |executor: &mut Executor| {
+        let mut sampler = Sampler::new(sampling).unwrap();
+        let (mut text, mut tokens, start) = (executor.text(), prompt.clone(), prompt.len());
+        for _ in 0..count {
+            let next = tokens[text.tokens().len()..].to_vec();
+            let parts = &mut [Part { text: &mut text, tokens: &next, outs: Outs::Last }];
+            let draw = sampler.draw(executor.run(parts).unwrap().row(0), tokens.len() as u32, &tokens);
+            tokens.push(draw.unwrap().token);
+        }
+        executor.release(text);
+        tokens.split_off(start)
+    };
+    engine.with(draw_all).unwrap()
+}
+
+#[test]
+fn chained_equals_stepwise() {
+    let sampling = |seed| SamplingParams {
+        temperature: if seed == 0 { 0.0 } else { 1.1 },
+        repeat_penalty: 1.2,
+        seed,
+        ..SamplingParams::default()
+    };
+    // Chains end at pages' ends, at the end of the answer, and at 1, 31, 32 and 33 tokens.
+    let lengths = [(20, 33), (250, 70), (3, 1), (490, 31), (9, 32), (224, 300)];
+    let engine = engine(1024, 512, 3);
+    let expected: Vec<_> = (0..lengths.len())
+        .map(|seed| stepwise(&engine, prompt(lengths[seed].0, seed), sampling(seed as u64), lengths[seed].1))
+        .collect();
+    // All at once: three are served, three wait, and each that ends lets another in.
+    let mut streams: Vec<_> = lengths
+        .iter()
+        .enumerate()
+        .map(|(seed, &(length, count))| {
+            let options = GenerateOptions { sampling: sampling(seed as u64), ..limit(count) };
+            start(&engine, prompt(length, seed), &options, None)
+        })
+        .collect();
+    for (stream, expected) in streams.iter_mut().zip(&expected) {
+        assert_eq!(&ids(stream), expected);
+    }
+    // One by one.
+    for (seed, expected) in expected.iter().enumerate() {
+        let options = GenerateOptions { sampling: sampling(seed as u64), ..limit(expected.len()) };
+        assert_eq!(&ids(&mut start(&engine, prompt(lengths[seed].0, seed), &options, None)), expected);
+    }
 }
 
 #[test]

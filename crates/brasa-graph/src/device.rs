@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::chain::{self, ChainRow, ChainSink, Finish};
 use crate::step::{PageId, Step};
 use crate::{CacheGroup, Graph, GroupId};
 
@@ -172,6 +173,28 @@ pub trait Program: Send {
     /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written.
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError>;
+
+    /// Decodes up to `tokens` tokens of each segment that asks for the logits of its last row: runs `step`, draws, and goes
+    /// on with what was drawn. One of `rows` belongs to each segment.
+    ///
+    /// `sink` sees every token as it appears; rows end independently. Pages for all tokens must be there before. Segments
+    /// that ask for no logits take part in the first step only. Tokens are those that as many calls of
+    /// [`run`](Self::run) and the samplers would give, bit for bit. `step` is used up.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run). The cache then holds what it held before the chain; tokens that `sink` has seen stay
+    /// valid and in their histories, and are still to be computed.
+    fn run_chain(
+        &mut self,
+        step: &mut Step,
+        pool: &mut dyn KvPool,
+        tokens: usize,
+        rows: &mut [ChainRow<'_>],
+        sink: &mut ChainSink<'_>,
+    ) -> Result<Finish, DeviceError> {
+        chain::stepwise(self, step, pool, tokens, rows, sink)
+    }
 
     /// Runs one step and returns the time of each operation.
     ///

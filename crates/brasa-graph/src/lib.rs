@@ -16,7 +16,7 @@
 //! | [`plan`] | one arena for all values |
 //! | [`mod@print`] | listings of the three |
 //! | [`mod@reference`] | the interpreter, and the device made of it |
-//! | [`device`], [`step`], [`StepRules`] | what devices implement and are given |
+//! | [`device`], [`step`], [`chain`], [`StepRules`] | what devices implement and are given |
 //! | [`sampling`] | from logits to a token |
 //! | [`testing`] | a device against the reference |
 //!
@@ -43,6 +43,7 @@ pub mod op;
 mod value;
 mod weight;
 
+pub mod chain;
 pub mod device;
 pub mod plan;
 pub mod print;
