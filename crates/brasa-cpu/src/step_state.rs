@@ -30,6 +30,8 @@ pub(crate) struct SegmentState {
     pub first_index: usize,
     /// Which rows follow which, where they do not simply follow each other.
     pub tree: Option<Arc<DraftTree>>,
+    /// What the rows begin as where the step says so, `[rows, hidden_size]`.
+    pub embeddings: Option<Arc<[f32]>>,
 }
 
 impl SegmentState {
@@ -53,8 +55,12 @@ impl StepState {
             let rows = row..row + segment.rows();
             row = rows.end;
             self.row_segments.extend(rows.clone().map(|_| number as u32));
-            let tree = segment.tree.clone();
-            self.segments.push(SegmentState { rows, first_index: segment.first_index, tree });
+            self.segments.push(SegmentState {
+                rows,
+                first_index: segment.first_index,
+                tree: segment.tree.clone(),
+                embeddings: segment.embeddings.clone(),
+            });
             for table in &segment.pages {
                 let start = self.pages.len();
                 self.pages
@@ -67,6 +73,14 @@ impl StepState {
     /// Pages of segment `segment` in group `group`, by index / 256.
     pub(crate) fn table(&self, segment: usize, group: usize) -> &[u32] {
         &self.pages[self.tables[segment * self.groups + group].clone()]
+    }
+
+    /// What row `row` begins as where the step says so.
+    pub(crate) fn embedding(&self, row: usize) -> Option<&[f32]> {
+        let (_, segment) = self.segment_of(row);
+        let given = segment.embeddings.as_deref()?;
+        let width = given.len() / segment.rows.len();
+        Some(&given[(row - segment.rows.start) * width..][..width])
     }
 
     /// The segment that row `row` belongs to, and its number.

@@ -106,6 +106,7 @@ fn go_on(segment: &mut Segment, token: u32) {
     segment.first_index += rows;
     segment.tokens.clear();
     segment.tokens.push(token);
+    segment.embeddings = None;
 }
 
 /// What a chain needs beyond what each of its steps needs.

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use crate::weight::cache_groups;
 use crate::{
-    CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Op, Value, ValueId, ValueKind, Weight, WeightId,
+    CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Input, Op, Value, ValueId, ValueKind, Weight,
+    WeightId,
 };
 
 /// Names a node of one graph.
@@ -119,6 +120,18 @@ impl Graph {
     /// The node that `id` names.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.0 as usize]
+    }
+
+    /// The node whose result a step may give itself: the first embedding of the token ids in a table of weights.
+    pub fn token_embedding(&self) -> Option<NodeId> {
+        let is_it = |node: &Node| match (&node.op, &node.inputs[..]) {
+            (Op::Embed(_), &[ids, table]) => {
+                self.value(ids).kind == ValueKind::Input(Input::TokenIds)
+                    && matches!(self.value(table).kind, ValueKind::Weight(_))
+            }
+            _ => false,
+        };
+        self.nodes.iter().position(is_it).map(|node| NodeId(node as u32))
     }
 
     /// What a program returns: for a language model the logits, `[Outs, vocab_size]`.

@@ -51,6 +51,10 @@ pub struct Segment {
     pub first_index: usize,
     /// Token id of each row.
     pub tokens: Vec<u32>,
+    /// `[rows, hidden_size]`, dense and finite: what the rows begin as, in place of what their token ids would be looked up
+    /// as. It stands for the result of the graph's [token embedding](crate::Graph::token_embedding), so whatever follows
+    /// that (Gemma's factor `√hidden_size`) is applied to it as well. Other uses of token ids still read `tokens`.
+    pub embeddings: Option<Arc<[f32]>>,
     /// Position of each row, for RoPE or learned embeddings, where it is not `first_index` plus the row's number (in a
     /// draft tree: its depth).
     pub positions: Option<Vec<u32>>,
@@ -82,7 +86,7 @@ impl Segment {
         outs: Outs,
         pages: Vec<BlockTable>,
     ) -> Self {
-        Self { sequence, first_index, tokens, positions: None, tree: None, outs, pages }
+        Self { sequence, first_index, tokens, embeddings: None, positions: None, tree: None, outs, pages }
     }
 
     /// Rows of the segment.

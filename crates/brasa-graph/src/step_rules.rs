@@ -17,6 +17,8 @@ pub struct StepRules {
     tokens: Option<usize>,
     /// Positions must be below this.
     positions: Option<usize>,
+    /// Elements of a row's embedding.
+    embedding: Option<usize>,
 }
 
 impl StepRules {
@@ -38,7 +40,9 @@ impl StepRules {
             let rows = graph.value(table).shape.outer().constant().unwrap_or(0);
             limit(graph.value(numbers), rows, &mut tokens, &mut positions);
         }
-        Self { groups: graph.cache_groups(), tokens, positions }
+        let embedding = graph.token_embedding().map(|node| graph.node(node).outputs[0]);
+        let embedding = embedding.and_then(|value| graph.value(value).shape.row_elements());
+        Self { groups: graph.cache_groups(), tokens, positions, embedding }
     }
 
     /// Checks `step` against the program's limits and the pool's pages.
@@ -81,6 +85,9 @@ impl StepRules {
             && positions.len() != rows
         {
             return bad(format!("segment {number} has {} positions for {rows} rows", positions.len()));
+        }
+        if let Some(given) = &segment.embeddings {
+            self.check_embeddings(number, rows, given)?;
         }
         if let Some(tree) = &segment.tree
             && tree.rows() != rows
@@ -128,6 +135,26 @@ impl StepRules {
             }
         }
         Ok(())
+    }
+}
+
+impl StepRules {
+    fn check_embeddings(&self, number: usize, rows: usize, given: &[f32]) -> Result<(), DeviceError> {
+        let Some(width) = self.embedding else {
+            return bad(format!("segment {number} gives embeddings to a graph that embeds no tokens"));
+        };
+        if given.len() != rows.saturating_mul(width) {
+            return bad(format!(
+                "segment {number} has {} elements of embeddings, expected {rows} rows of {width}",
+                given.len()
+            ));
+        }
+        match given.iter().position(|x| !x.is_finite()) {
+            Some(at) => {
+                bad(format!("segment {number}, row {}: its embedding holds {}", at / width, given[at]))
+            }
+            None => Ok(()),
+        }
     }
 }
 

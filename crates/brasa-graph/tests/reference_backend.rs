@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use brasa_graph::DraftTree;
 use brasa_graph::device::{Backend, DeviceError, KvType, Precision};
-use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::step::{Outs, Step};
 use small_model::{Device, VOCAB, small_model, tokens};
 
@@ -89,6 +89,34 @@ fn rows_of_a_draft_tree_equal_their_branch_as_plain_text() {
     }
 }
 
+/// The table's own rows, given, are what looking them up gives; other rows are something else, and only there.
+#[test]
+fn embeddings_stand_for_looked_up_rows() {
+    let graph = small_model();
+    let table = decode_weight(&graph.weights()[0]).unwrap();
+    let width = table.width();
+    let prompt = tokens(6, 5);
+    let expected = Device::new(KvType::F32).run(&[(1, &prompt), (2, &prompt[..2])]);
+    let given: Vec<f32> =
+        prompt.iter().flat_map(|&id| &table.floats()[id as usize * width..][..width]).copied().collect();
+    let run = |given: Vec<f32>| {
+        let mut device = Device::new(KvType::F32);
+        // Ids that are no longer looked up.
+        let mut segment = device.sequences.extend(&mut *device.pool, 1, &[0; 6], Outs::All).unwrap();
+        segment.embeddings = Some(given.into());
+        let beside = device.sequences.extend(&mut *device.pool, 2, &prompt[..2], Outs::All).unwrap();
+        let step = Step { segments: vec![segment, beside] };
+        device.program.run(&step, &mut *device.pool).unwrap().values.to_vec()
+    };
+    assert_eq!(run(given.clone()), expected);
+    let mut changed = given;
+    changed[3 * width] += 1.0;
+    let found = run(changed);
+    let same: Vec<bool> =
+        found.chunks(VOCAB).zip(expected.chunks(VOCAB)).map(|(found, expected)| found == expected).collect();
+    assert_eq!(same, [true, true, true, false, false, false, true, true]);
+}
+
 #[test]
 fn outs_select_rows() {
     let prompt = tokens(6, 5);
@@ -118,6 +146,14 @@ fn bad_steps_are_refused() {
     for (segments, expected) in [
         (with(&|s| s.tokens[1] = 31), "segment 0, row 1: token 31, expected below 31"),
         (with(&|s| s.tokens.clear()), "segment 0 has no rows"),
+        (
+            with(&|s| s.embeddings = Some(vec![0.5; 71].into())),
+            "71 elements of embeddings, expected 3 rows of 24",
+        ),
+        (
+            with(&|s| s.embeddings = Some(vec![f32::NAN; 72].into())),
+            "segment 0, row 0: its embedding holds NaN",
+        ),
         (with(&|s| s.positions = Some(vec![0])), "segment 0 has 1 positions for 3 rows"),
         (
             with(&|s| s.pages.truncate(1)),

@@ -113,7 +113,8 @@ mod tests {
                 .collect();
             let tree = (random.below(4) > 0).then(|| Arc::new(DraftTree::new(&parents).unwrap()));
             let first_index = random.below(700);
-            let segment = SegmentState { rows: 5..5 + count, first_index, tree: tree.clone() };
+            let segment =
+                SegmentState { rows: 5..5 + count, first_index, tree: tree.clone(), embeddings: None };
             let sight = Sight { window: [None, Some(1 + random.below(300)), Some(1)][random.below(3)] };
             let part = 5 + random.below(count)..5 + count;
             let pages = sight.pages(&segment, &part);

@@ -68,7 +68,8 @@ impl Lowering<'_> {
             (Op::Embed(_), &[ids, table], &[y]) => {
                 let ids = self.slot(ids)?;
                 if let Some(table) = self.weight(table) {
-                    Work::Embed(EmbedOp { ids, table, out: self.make(y)? })
+                    let given = self.graph.token_embedding() == Some(id);
+                    Work::Embed(EmbedOp { ids, table, given, out: self.make(y)? })
                 } else {
                     let x = self.source(table)?;
                     Work::SelectRows(SelectRowsOp { x, rows: ids, out: self.make(y)? })

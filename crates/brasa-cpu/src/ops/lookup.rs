@@ -2,12 +2,14 @@
 
 use crate::context::{Context, Slot, Source};
 
-/// `out[r] = table[ids[r]]`, of a stored weight.
+/// `out[r] = table[ids[r]]`, of a stored weight; or what the step gives instead.
 #[derive(Clone, Debug)]
 pub(crate) struct EmbedOp {
     pub ids: Slot,
     /// Number of the weight.
     pub table: usize,
+    /// True for the token embedding, which the step may give.
+    pub given: bool,
     pub out: Slot,
 }
 
@@ -33,7 +35,10 @@ impl EmbedOp {
         let table = cx.weights.linear(self.table);
         let (rows, mut out) = cx.my_rows::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
-            table.decode_row(cx.fault.index(ids.row(row)[0], table.n()), out.row(i));
+            match cx.step.embedding(row).filter(|_| self.given) {
+                Some(embedding) => out.row(i).copy_from_slice(embedding),
+                None => table.decode_row(cx.fault.index(ids.row(row)[0], table.n()), out.row(i)),
+            }
         }
     }
 }

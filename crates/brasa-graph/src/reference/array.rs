@@ -104,6 +104,19 @@ impl Array {
         self.floats().chunks_exact(self.width().max(1))
     }
 
+    /// Overwrites whole rows from row `first` on.
+    ///
+    /// # Panics
+    ///
+    /// Where the elements are integers or too many.
+    pub(super) fn put_rows(&mut self, first: usize, rows: &[f32]) {
+        let start = first * self.row_elements();
+        match &mut self.data {
+            Data::F32(data) => data[start..start + rows.len()].copy_from_slice(rows),
+            Data::U32(_) => panic!("rows of floats for an array of integers {:?}", self.shape),
+        }
+    }
+
     /// The elements as floats, whatever they are.
     pub fn to_floats(&self) -> Vec<f32> {
         match &self.data {

@@ -57,6 +57,7 @@ pub fn evaluate(
 pub(super) struct Run<'a> {
     graph: &'a Graph,
     weights: &'a [Array],
+    step: &'a Step,
     segments: Vec<SegmentRows>,
     sizes: Sizes,
     values: Vec<Option<Array>>,
@@ -64,10 +65,11 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(graph: &'a Graph, weights: &'a [Array], step: &Step) -> Self {
+    pub(super) fn new(graph: &'a Graph, weights: &'a [Array], step: &'a Step) -> Self {
         Self {
             graph,
             weights,
+            step,
             segments: SegmentRows::of(step),
             sizes: Sizes::of(step),
             values: input_arrays(graph, step),
@@ -80,11 +82,18 @@ impl<'a> Run<'a> {
         let node = &self.graph.nodes()[id.0 as usize];
         let operands: Vec<&Array> = node.inputs.iter().map(|&id| self.array(id)).collect();
         let mut env = Env { sizes: self.sizes, segments: &self.segments, kv };
-        let results = node
+        let mut results = node
             .op
             .reference(&operands, &mut env)
             .map_err(|what| DeviceError::BadStep { what: format!("{}: {what}", node.op.name()) })?;
         assert_eq!(results.len(), node.outputs.len(), "results of {}", node.op.name());
+        if self.graph.token_embedding() == Some(id) {
+            for (segment, of) in self.segments.iter().zip(&self.step.segments) {
+                if let Some(given) = &of.embeddings {
+                    results[0].put_rows(segment.rows.start, given);
+                }
+            }
+        }
         for (&output, result) in node.outputs.iter().zip(results) {
             let shape = self.graph.value(output).shape.resolve(&self.sizes);
             assert_eq!(result.shape, shape, "result of {}, {output}", node.op.name());
