@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use brasa_graph::device::{DeviceError, KvPool, OpTime, Output, Program, ProgramLimits};
 use brasa_graph::fuse::Pattern;
-use brasa_graph::step::Step;
-use brasa_graph::{Graph, Input, Sizes, StepRules};
+use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
+use brasa_graph::step::{PageId, Step};
+use brasa_graph::{CacheId, Graph, Input, Sizes, StepRules};
 
 use crate::arena::Arena;
 use crate::backend::DEVICE;
@@ -30,6 +31,8 @@ pub(crate) struct CpuProgram {
     weights: Arc<CpuWeights>,
     limits: ProgramLimits,
     rules: StepRules,
+    /// How the keys of each cache were turned, and its group and place; or why keys cannot move.
+    rotations: Result<Vec<(KeyRotation, usize, usize)>, String>,
     table: Table,
     arena: Arena,
     /// Partial results of attention; grows with the longest sequence.
@@ -74,6 +77,7 @@ impl CpuProgram {
             weights,
             limits,
             rules: StepRules::new(graph),
+            rotations: placed_rotations(graph),
             counters: table.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
             table,
             arena,
@@ -194,6 +198,16 @@ impl CpuProgram {
     }
 }
 
+/// The caches whose keys turn with their positions.
+fn placed_rotations(graph: &Graph) -> Result<Vec<(KeyRotation, usize, usize)>, String> {
+    let rotations = key_rotations(graph)?.into_iter().enumerate();
+    let placed = rotations.filter_map(|(cache, rotation)| {
+        let (group, place) = graph.cache_place(CacheId(cache as u32));
+        Some((rotation?, group.0 as usize, place))
+    });
+    Ok(placed.collect())
+}
+
 impl Program for CpuProgram {
     fn limits(&self) -> ProgramLimits {
         self.limits
@@ -207,6 +221,29 @@ impl Program for CpuProgram {
         self.execute(step, pool, &|_| {})?;
         let (range, width) = self.output();
         Ok(Output { width, values: self.arena.elements_mut(range) })
+    }
+
+    fn check_shift(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        let unsupported =
+            |what: &String| DeviceError::Unsupported { device: DEVICE.into(), what: what.clone() };
+        self.rotations.as_ref().map_err(unsupported)?;
+        check_type(pool.spec().dtype).map_err(|what| unsupported(&what))
+    }
+
+    fn shift(&mut self, pool: &mut dyn KvPool, pages: &[Vec<PageId>], by: i32) -> Result<(), DeviceError> {
+        self.check_shift(pool)?;
+        self.rules.check_pool(pool)?;
+        check_pages(pool, pages)?;
+        let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
+            return Err(DeviceError::BadStep { what: "its KV pool belongs to another device".into() });
+        };
+        for &(rotation, group, place) in self.rotations.iter().flatten() {
+            let angles = rotation.angles(self.weights.floats(rotation.frequencies.0 as usize), by);
+            for &page in &pages[group] {
+                pool.turn(group, place, page.index(), &rotation, &angles);
+            }
+        }
+        Ok(())
     }
 
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {

@@ -1,9 +1,11 @@
 //! A program, the pages it works on, and the checks between them.
 
+use std::ops::Range;
+
 use brasa_graph::chain::{ChainRow, ChainSink};
 use brasa_graph::device::{OpTime, Output, Program};
 use brasa_graph::sampling::Sampler;
-use brasa_graph::step::{Outs, Segment, SequenceId, Step};
+use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, SequenceId, Step};
 
 use crate::EngineError;
 use crate::kv::{KvStore, Sequence};
@@ -25,6 +27,11 @@ impl Text {
     /// The cached tokens.
     pub fn tokens(&self) -> &[u32] {
         &self.0.tokens
+    }
+
+    /// Leading tokens whose keys and values are those of a fresh run.
+    pub(crate) fn fresh(&self) -> usize {
+        self.0.shifted_from.unwrap_or(self.0.tokens.len())
     }
 }
 
@@ -98,6 +105,21 @@ impl Executor {
     /// sliding window no longer holds what the next row would see.
     pub fn truncate(&mut self, text: &mut Text, length: usize) -> usize {
         self.store.truncate(&mut text.0, length)
+    }
+
+    /// Drops the tokens of `pages` (of 256 tokens each) and moves what follows to their place, without computing anything
+    /// anew; false where that is impossible, and nothing changed.
+    ///
+    /// What follows still remembers what was dropped: its values, and its keys of all layers but the first, were computed
+    /// with it in sight.
+    pub(crate) fn shift(&mut self, text: &mut Text, pages: Range<usize>) -> bool {
+        let by = -((pages.len() * PAGE_POSITIONS) as i32);
+        let program = &mut self.program;
+        program.check_shift(self.store.pool()).is_ok()
+            && self
+                .store
+                .shift(&mut text.0, pages, |pool, pages| program.shift(pool, pages, by))
+                .unwrap_or(false)
     }
 
     /// Another text with the same content; pages are shared until one of the two writes.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use brasa_graph::chain::Flow;
 use brasa_graph::sampling::{Draw, Sampler, SamplingError};
+use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::engine::SessionId;
 use crate::executor::{ChainPart, Executor, Text};
@@ -73,7 +74,7 @@ impl Generation {
             }
         };
         // The last token is always computed: its logits are what comes next.
-        let reusable = &request.prompt[..request.prompt.len() - 1];
+        let reusable = &request.prompt[..text.fresh().min(request.prompt.len() - 1)];
         let common = text.tokens().iter().zip(reusable).take_while(|(held, wanted)| held == wanted).count();
         let cached_tokens = executor.truncate(&mut text, common);
         let started = Instant::now();
@@ -138,7 +139,8 @@ impl Generation {
         self.answer.fail(error);
     }
 
-    /// Drops the older half of what may be dropped and has the rest computed afresh.
+    /// Drops the older half of what may be dropped: whole pages where the device can move the rest, otherwise exactly
+    /// half, and has the rest computed afresh.
     pub(crate) fn slide(&mut self, executor: &mut Executor) {
         let context = self.answer.context;
         let ContextPolicy::Slide { keep } = self.answer.options.context_policy else { return };
@@ -146,8 +148,14 @@ impl Generation {
         if droppable < 2 {
             return self.answer.fail(EngineError::ContextFull { context });
         }
-        executor.truncate(&mut self.text, keep);
-        self.tokens.drain(keep..keep + droppable.div_ceil(2));
+        let first = keep.div_ceil(PAGE_POSITIONS);
+        let pages = (self.text.tokens().len() / PAGE_POSITIONS).saturating_sub(first).div_ceil(2);
+        if pages > 0 && executor.shift(&mut self.text, first..first + pages) {
+            self.tokens.drain(first * PAGE_POSITIONS..(first + pages) * PAGE_POSITIONS);
+        } else {
+            executor.truncate(&mut self.text, keep);
+            self.tokens.drain(keep..keep + droppable.div_ceil(2));
+        }
         self.answer.room = context + 1 - self.tokens.len();
         self.answer.state = State::Running;
     }

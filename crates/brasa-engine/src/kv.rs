@@ -1,5 +1,7 @@
 //! Sequences and the pages that hold their keys and values.
 
+use std::ops::Range;
+
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
@@ -8,12 +10,14 @@ use crate::EngineError;
 use crate::pages::Pages;
 
 /// Tokens whose keys and values are cached, and where.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sequence {
     /// Cached tokens, in order: index *i* holds the keys and values of `tokens[i]`.
     pub(crate) tokens: Vec<u32>,
     /// Block table of each cache group.
     pub(crate) tables: Vec<BlockTable>,
+    /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
+    pub(crate) shifted_from: Option<usize>,
 }
 
 /// The pool of pages and who holds them.
@@ -52,7 +56,7 @@ impl KvStore {
 
     /// A sequence of nothing.
     pub(crate) fn empty(&self) -> Sequence {
-        Sequence { tokens: Vec::new(), tables: vec![BlockTable::new(); self.groups.len()] }
+        Sequence { tables: vec![BlockTable::new(); self.groups.len()], ..Sequence::default() }
     }
 
     /// Sees to it that the next `rows` positions of `sequence` can be written: pages exist and are its own. Pages
@@ -61,15 +65,7 @@ impl KvStore {
         let length = sequence.tokens.len();
         let pages = (length + rows).div_ceil(PAGE_POSITIONS);
         for group in 0..self.groups.len() {
-            let partial = length / PAGE_POSITIONS;
-            if let Some(&Some(page)) = sequence.tables[group].get(partial)
-                && self.groups[group].is_shared(page)
-            {
-                let own = self.take(group)?;
-                self.pool.copy_page(GroupId(group as u32), page, own);
-                self.groups[group].release(page);
-                sequence.tables[group][partial] = Some(own);
-            }
+            self.own(sequence, group, length / PAGE_POSITIONS)?;
             while sequence.tables[group].len() < pages {
                 let page = self.take(group)?;
                 sequence.tables[group].push(Some(page));
@@ -107,12 +103,69 @@ impl KvStore {
         });
         let kept = if resumable { length.min(sequence.tokens.len()) } else { 0 };
         sequence.tokens.truncate(kept);
+        sequence.shifted_from = sequence.shifted_from.filter(|&from| from < kept);
         for (table, pages) in sequence.tables.iter_mut().zip(&mut self.groups) {
             for page in table.drain(kept.div_ceil(PAGE_POSITIONS).min(table.len())..).flatten() {
                 pages.release(page);
             }
         }
         kept
+    }
+
+    /// Drops the tokens of `pages` of `sequence` and has `turn` move the keys behind them, whose pages become the
+    /// sequence's own. False, and nothing dropped, where a window group no longer holds what the next row would see.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::CacheFull`], those of `turn`; nothing dropped.
+    pub(crate) fn shift(
+        &mut self,
+        sequence: &mut Sequence,
+        pages: Range<usize>,
+        turn: impl FnOnce(&mut dyn KvPool, &[Vec<PageId>]) -> Result<(), DeviceError>,
+    ) -> Result<bool, EngineError> {
+        let length = sequence.tokens.len() - pages.len() * PAGE_POSITIONS;
+        let held = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
+            let oldest = group.spec.window.map_or(0, |window| (length + 1).saturating_sub(window));
+            let left = table[..pages.start].iter().chain(&table[pages.end..]);
+            left.take(length.div_ceil(PAGE_POSITIONS)).skip(oldest / PAGE_POSITIONS).all(Option::is_some)
+        });
+        if !held {
+            return Ok(false);
+        }
+        for group in 0..self.groups.len() {
+            for entry in pages.end..sequence.tables[group].len() {
+                self.own(sequence, group, entry)?;
+            }
+        }
+        let moved: Vec<Vec<PageId>> = sequence
+            .tables
+            .iter()
+            .map(|table| table[pages.end..].iter().flatten().copied().collect())
+            .collect();
+        turn(&mut *self.pool, &moved)?;
+        for (table, group) in sequence.tables.iter_mut().zip(&mut self.groups) {
+            for page in table.drain(pages.clone()).flatten() {
+                group.release(page);
+            }
+        }
+        let begin = pages.start * PAGE_POSITIONS;
+        sequence.tokens.drain(begin..pages.end * PAGE_POSITIONS);
+        sequence.shifted_from = Some(sequence.shifted_from.map_or(begin, |from| from.min(begin)));
+        Ok(true)
+    }
+
+    /// Sees to it that nobody else holds the page of an entry of `sequence`.
+    fn own(&mut self, sequence: &mut Sequence, group: usize, entry: usize) -> Result<(), EngineError> {
+        if let Some(&Some(page)) = sequence.tables[group].get(entry)
+            && self.groups[group].is_shared(page)
+        {
+            let own = self.take(group)?;
+            self.pool.copy_page(GroupId(group as u32), page, own);
+            self.groups[group].release(page);
+            sequence.tables[group][entry] = Some(own);
+        }
+        Ok(())
     }
 
     /// Gives back all pages of `sequence`.
@@ -127,7 +180,7 @@ impl KvStore {
                 pages.share(page);
             }
         }
-        Sequence { tokens: sequence.tokens.clone(), tables: sequence.tables.clone() }
+        sequence.clone()
     }
 
     /// Bytes of all pages.

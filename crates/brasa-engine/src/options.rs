@@ -33,8 +33,12 @@ pub enum ContextPolicy {
     Error,
     /// Finish with [`FinishReason::ContextFull`](crate::FinishReason::ContextFull).
     Stop,
-    /// Keep the first `keep` tokens and the more recent half of the others, compute them afresh, go on. Exact for
-    /// the shortened text; costs a prefill each time.
+    /// Keep the first `keep` tokens and the more recent half of the others, and go on.
+    ///
+    /// Where the device can move cached keys (rotary positions alone, keys of f32 or f16; a context of more than a page
+    /// beyond `keep`), whole pages of 256 tokens are dropped, `keep` being rounded up to pages: costs next to nothing, and
+    /// what stays still remembers what was dropped. Otherwise what stays is computed afresh: exact for the shortened
+    /// text, at the cost of a prefill each time.
     Slide {
         /// Leading tokens that always stay, e.g. the system prompt.
         keep: usize,

@@ -41,7 +41,10 @@ fn tensor(name: &str, shape: &[usize], scale: f32) -> Tensor {
 }
 
 /// One layer with full attention and one with a sliding window.
-fn graph() -> Graph {
+const LAYERS: &[Option<usize>] = &[None, Some(WINDOW)];
+
+/// A layer for each window.
+fn graph(windows: &[Option<usize>]) -> Graph {
     let mut g = Builder::new();
     let weight = |g: &mut Builder, name: &str, shape: &[usize], scale: f32| {
         g.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor(name, shape, scale))]))
@@ -51,7 +54,7 @@ fn graph() -> Graph {
     let table = weight(&mut g, "table", &[VOCAB, WIDTH], 4.0);
     let frequencies = weight(&mut g, "frequencies", &[4], 1.0);
     let mut h = g.embed(ids, table);
-    for window in [None, Some(WINDOW)] {
+    for &window in windows {
         let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
         let qkv = weight(&mut g, &format!("qkv {window:?}"), &[32, WIDTH], 1.5);
         let out = weight(&mut g, &format!("out {window:?}"), &[WIDTH, 16], 2.0);
@@ -77,13 +80,23 @@ fn graph() -> Graph {
 }
 
 fn engine(context: usize, chunk: usize, max_sequences: usize) -> Engine {
-    let graph = Arc::new(graph());
+    engine_of(LAYERS, KvType::F32, context, chunk, max_sequences)
+}
+
+fn engine_of(
+    windows: &[Option<usize>],
+    dtype: KvType,
+    context: usize,
+    chunk: usize,
+    max_sequences: usize,
+) -> Engine {
+    let graph = Arc::new(graph(windows));
     let backend = ReferenceBackend;
     let weights =
         backend.upload(&graph, Precision::Reference, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
     let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
-    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 }).unwrap();
+    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
     Engine::start(program, pool, EngineConfig { context, max_sequences, vocab_size: VOCAB }).unwrap()
 }
 
@@ -254,6 +267,45 @@ fn a_full_context_is_an_error_or_the_chosen_policy() {
     whole.extend(&text[..5]);
     let shortened: Vec<u32> = whole[..8].iter().chain(&whole[8 + 29..]).copied().collect();
     assert_eq!(ids(&mut start(&engine, shortened, &limit(20), None)), text[5..25]);
+}
+
+/// A context of four pages loses two of the three behind the kept one, and later again.
+#[test]
+fn a_sliding_context_moves_its_keys_where_it_can() {
+    let slide =
+        |tokens| GenerateOptions { context_policy: ContextPolicy::Slide { keep: 8 }, ..limit(tokens) };
+    // One layer: its keys know nothing of their neighbours, so that moved is fresh.
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 2);
+    let text = ids(&mut start(&engine, prompt(1000, 0), &slide(1300), None));
+    assert_eq!(text.len(), 1300);
+    let mut whole = prompt(1000, 0);
+    whole.extend(&text[..25]);
+    let shortened: Vec<u32> = whole[..256].iter().chain(&whole[768..]).copied().collect();
+    let fresh = ids(&mut start(&engine, shortened, &limit(512), None));
+    assert_eq!(fresh[..500], text[25..525]);
+
+    // Keys that cannot move are computed afresh: exactly the older half goes.
+    let engine = engine_of(&[None], KvType::Q8, 1024, 512, 2);
+    let text = ids(&mut start(&engine, prompt(1000, 0), &slide(60), None));
+    let mut whole = prompt(1000, 0);
+    whole.extend(&text[..25]);
+    let shortened: Vec<u32> = whole[..8].iter().chain(&whole[8 + 509..]).copied().collect();
+    assert_eq!(ids(&mut start(&engine, shortened, &limit(35), None)), text[25..]);
+}
+
+#[test]
+fn a_session_that_slid_is_resumed_as_fresh() {
+    let (engine, fresh) = (engine(1024, 512, 1), engine(1024, 512, 1));
+    let session = engine.open_session();
+    let slide = GenerateOptions { context_policy: ContextPolicy::Slide { keep: 300 }, ..limit(100) };
+    let answer = ids(&mut start(&engine, prompt(1000, 0), &slide, Some(session)));
+    let mut whole = prompt(1000, 0);
+    whole.extend(&answer);
+    // Two pages are kept and one is dropped; its neighbours remember it, so they are computed anew.
+    let text: Vec<u32> = whole[..512].iter().chain(&whole[768..]).copied().collect();
+    let mut resumed = start(&engine, text.clone(), &limit(20), Some(session));
+    assert_eq!(ids(&mut resumed), ids(&mut start(&fresh, text, &limit(20), None)));
+    assert!(resumed.metrics().cached_tokens <= 512, "{:?}", resumed.metrics());
 }
 
 /// One character per token.

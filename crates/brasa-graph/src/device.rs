@@ -196,6 +196,25 @@ pub trait Program: Send {
         chain::stepwise(self, step, pool, tokens, rows, sink)
     }
 
+    /// Whether [`shift`](Self::shift) can move the keys of `pool`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`], naming what of the graph or the pool forbids it (see [`shift`](mod@crate::shift)).
+    fn check_shift(&self, _: &dyn KvPool) -> Result<(), DeviceError> {
+        Err(DeviceError::Unsupported { device: "this device".into(), what: "a context shift".into() })
+    }
+
+    /// Turns the keys of whole pages, given by cache group, as if their positions were larger by `by`: a text that lost
+    /// pages goes on with those behind them. Pages must be one text's own.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check_shift`](Self::check_shift), [`DeviceError::BadStep`] for pages that do not exist: no key moved.
+    fn shift(&mut self, pool: &mut dyn KvPool, _pages: &[Vec<PageId>], _by: i32) -> Result<(), DeviceError> {
+        self.check_shift(pool)
+    }
+
     /// Runs one step and returns the time of each operation.
     ///
     /// # Errors

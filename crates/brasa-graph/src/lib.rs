@@ -17,6 +17,7 @@
 //! | [`mod@print`] | listings of the three |
 //! | [`mod@reference`] | the interpreter, and the device made of it |
 //! | [`device`], [`step`], [`chain`], [`StepRules`] | what devices implement and are given |
+//! | [`shift`] | moving cached keys to other positions |
 //! | [`sampling`] | from logits to a token |
 //! | [`testing`] | a device against the reference |
 //!
@@ -50,6 +51,7 @@ pub mod print;
 pub mod reference;
 pub mod sampling;
 mod schedule;
+pub mod shift;
 pub mod step;
 mod step_rules;
 pub mod testing;

@@ -60,13 +60,7 @@ impl StepRules {
                 return Err(DeviceError::StepTooLarge { what, found, limit });
             }
         }
-        if pool.spec().groups != self.groups {
-            return bad(format!(
-                "its KV pool has {} cache groups of other geometry than the graph's {}",
-                pool.spec().groups.len(),
-                self.groups.len()
-            ));
-        }
+        self.check_pool(pool)?;
         for (number, segment) in step.segments.iter().enumerate() {
             self.check_segment(number, segment, pool)?;
             for earlier in 0..number {
@@ -74,6 +68,22 @@ impl StepRules {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the pool holds the graph's caches.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::BadStep`].
+    pub fn check_pool(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        if pool.spec().groups == self.groups {
+            return Ok(());
+        }
+        bad(format!(
+            "its KV pool has {} cache groups of other geometry than the graph's {}",
+            pool.spec().groups.len(),
+            self.groups.len()
+        ))
     }
 
     fn check_segment(&self, number: usize, segment: &Segment, pool: &dyn KvPool) -> Result<(), DeviceError> {

@@ -9,9 +9,10 @@ use crate::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Output, Precision, Program, ProgramLimits,
     UploadProgress, WeightSet,
 };
-use crate::step::Step;
+use crate::shift::{KeyRotation, check_pages, check_type, key_rotations};
+use crate::step::{PageId, Step};
 use crate::step_rules::StepRules;
-use crate::{Graph, Node, NodeId, ValueKind};
+use crate::{CacheId, Graph, Node, NodeId, ValueKind};
 
 use super::interpreter::Run;
 use super::{Array, ReferencePool, decode_weight};
@@ -75,6 +76,7 @@ impl Backend for ReferenceBackend {
         }
         Ok(Box::new(ReferenceProgram {
             rules: StepRules::new(&graph),
+            rotations: key_rotations(&graph),
             graph,
             weights,
             limits,
@@ -102,6 +104,8 @@ struct ReferenceProgram {
     weights: Arc<dyn WeightSet>,
     limits: ProgramLimits,
     rules: StepRules,
+    /// How the keys of each cache were turned, or why they cannot move.
+    rotations: Result<Vec<Option<KeyRotation>>, String>,
     output: Vec<f32>,
 }
 
@@ -149,6 +153,34 @@ impl Program for ReferenceProgram {
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
         let width = self.execute(step, pool, |_, _| {})?;
         Ok(Output { width, values: &self.output })
+    }
+
+    fn check_shift(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        let unsupported =
+            |what: &String| DeviceError::Unsupported { device: "reference".into(), what: what.clone() };
+        self.rotations.as_ref().map_err(unsupported)?;
+        check_type(pool.spec().dtype).map_err(|what| unsupported(&what))
+    }
+
+    fn shift(&mut self, pool: &mut dyn KvPool, pages: &[Vec<PageId>], by: i32) -> Result<(), DeviceError> {
+        self.check_shift(pool)?;
+        self.rules.check_pool(pool)?;
+        check_pages(pool, pages)?;
+        let weights = self.weights.as_any().downcast_ref::<ReferenceWeights>();
+        let weights = weights.expect("checked when the program was compiled");
+        let pool = pool
+            .as_any_mut()
+            .downcast_mut::<ReferencePool>()
+            .ok_or_else(|| DeviceError::BadStep { what: "its KV pool belongs to another device".into() })?;
+        for (cache, rotation) in self.rotations.iter().flatten().enumerate() {
+            let Some(rotation) = rotation else { continue };
+            let angles = rotation.angles(weights.arrays[rotation.frequencies.0 as usize].floats(), by);
+            let (group, place) = self.graph.cache_place(CacheId(cache as u32));
+            for &page in &pages[group.0 as usize] {
+                pool.turn(group, place, page, rotation, &angles);
+            }
+        }
+        Ok(())
     }
 
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {

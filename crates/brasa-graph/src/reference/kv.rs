@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use crate::device::{DeviceError, KvPool, KvPoolSpec, KvType};
+use crate::shift::KeyRotation;
 use crate::step::{PAGE_POSITIONS, PageId, Step};
 use crate::{CacheId, CacheSpec, Graph, GroupId};
 
@@ -49,6 +50,29 @@ impl ReferencePool {
     pub(crate) fn bind<'a>(&'a mut self, graph: &Graph, step: &'a Step) -> PagedKv<'a> {
         let places = (0..graph.caches.len()).map(|cache| graph.cache_place(CacheId(cache as u32))).collect();
         PagedKv { pool: self, places, step }
+    }
+
+    /// Turns the keys of one cache in a page.
+    pub(super) fn turn(
+        &mut self,
+        group: GroupId,
+        place: usize,
+        page: PageId,
+        rotation: &KeyRotation,
+        angles: &[(f32, f32)],
+    ) {
+        let CacheSpec { kv_heads, head_dim, .. } = self.spec.groups[group.0 as usize].spec;
+        let elements = kv_heads * PAGE_POSITIONS * head_dim;
+        let page = &mut self.pages[group.0 as usize][page.index()];
+        for key in page[place * 2 * elements..][..elements].chunks_exact_mut(head_dim) {
+            for (pair, (cos, sin)) in angles.iter().enumerate() {
+                let (first, second) = rotation.elements(pair);
+                let (a, b) = (key[first], key[second]);
+                key[first] = a * cos - b * sin;
+                key[second] = a * sin + b * cos;
+            }
+            self.spec.dtype.round_trip(key);
+        }
     }
 
     fn page_elements(&self, group: usize) -> usize {

@@ -1,0 +1,79 @@
+//! Turning the keys of a page to other positions.
+//!
+//! Keys lie as `[E][16]`: a pair's elements of 16 positions are two vectors that turn by one angle.
+
+use brasa_graph::device::KvType;
+use brasa_graph::shift::KeyRotation;
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
+use super::CpuKvPool;
+use super::layout::BLOCKS;
+use crate::memory::Element;
+use crate::simd::LANES;
+
+impl CpuKvPool {
+    /// Turns the keys of cache number `place` of group `group` in page `page`; floats and halves only.
+    ///
+    /// # Panics
+    ///
+    /// Where the pool holds other elements: refused before.
+    pub(crate) fn turn(
+        &mut self,
+        group: usize,
+        place: usize,
+        page: usize,
+        rotation: &KeyRotation,
+        angles: &[(f32, f32)],
+    ) {
+        match self.spec.dtype {
+            KvType::F32 => {
+                self.turn_elements::<f32>(group, place, page, rotation, angles, |keys, turn| turn(keys));
+            }
+            KvType::F16 => self.turn_elements::<u16>(group, place, page, rotation, angles, |keys, turn| {
+                let mut floats = [[0.0; LANES]; 2];
+                for (float, key) in floats.iter_mut().zip(&*keys) {
+                    key.reinterpret_cast::<f16>().convert_to_f32_slice(float);
+                }
+                turn(&mut floats);
+                for (float, key) in floats.iter().zip(keys) {
+                    key.reinterpret_cast_mut::<f16>().convert_from_f32_slice(float);
+                }
+            }),
+            other => unreachable!("keys of {other:?} were not refused"),
+        }
+    }
+
+    /// `each` hands a pair's elements of 16 positions as floats to what turns them.
+    fn turn_elements<T: Element + Default>(
+        &mut self,
+        group: usize,
+        place: usize,
+        page: usize,
+        rotation: &KeyRotation,
+        angles: &[(f32, f32)],
+        each: impl Fn(&mut [[T; LANES]; 2], &dyn Fn(&mut [[f32; LANES]; 2])),
+    ) {
+        let group = &mut self.groups[group];
+        let (layout, heads) = (group.layout, group.heads);
+        let elements: &mut [T] = group.pages[page].all_mut();
+        for head in 0..heads {
+            for block in 0..BLOCKS {
+                let offset_bytes =
+                    (place * heads + head) * layout.head_bytes() + block * layout.key_block_bytes();
+                let keys = &mut elements[offset_bytes / size_of::<T>()..][..layout.head_dim * LANES];
+                let (keys, _) = keys.as_chunks_mut::<LANES>();
+                for (pair, &(cos, sin)) in angles.iter().enumerate() {
+                    let (first, second) = rotation.elements(pair);
+                    let mut both = [keys[first], keys[second]];
+                    each(&mut both, &|[first, second]: &mut [[f32; LANES]; 2]| {
+                        for (a, b) in first.iter_mut().zip(second) {
+                            (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
+                        }
+                    });
+                    [keys[first], keys[second]] = both;
+                }
+            }
+        }
+    }
+}
