@@ -65,13 +65,36 @@ pub(crate) trait Simd: Copy {
     fn largest(self, v: Self::V) -> f32 {
         let mut lanes = [0.0; LANES];
         self.store(v, &mut lanes);
-        lanes.into_iter().fold(f32::NEG_INFINITY, f32::max)
+        for width in [8, 4, 2, 1] {
+            for lane in 0..width {
+                let (a, b) = (lanes[lane], lanes[lane + width]);
+                lanes[lane] = if a > b { a } else { b };
+            }
+        }
+        lanes[0]
     }
 
-    /// `e^v`, within 2 ulp; 0 below −86.5, infinite above 88.72. Cephes' expf (Moshier 1989).
+    /// `e^v`, within 2 ulp; 0 below −86.5, infinite above 88.72.
     #[inline(always)]
     fn exp(self, v: Self::V) -> Self::V {
         let x = self.min(self.splat(89.0), self.max(self.splat(-86.5), v));
+        let (p, n) = self.exp_parts(x);
+        // 2^n in two factors, since n may be 128.
+        let half = self.exp2_integer(self.sub(n, self.splat(1.0)));
+        let y = self.mul(self.mul(p, half), self.splat(2.0));
+        self.less(v, self.splat(-86.5), self.splat(0.0), y)
+    }
+
+    /// `e^v` as [`exp`](Self::exp), where no v is above 1: weights of a softmax.
+    #[inline(always)]
+    fn exp_to_one(self, v: Self::V) -> Self::V {
+        let (p, n) = self.exp_parts(self.max(self.splat(-86.5), v));
+        self.less(v, self.splat(-86.5), self.splat(0.0), self.mul(p, self.exp2_integer(n)))
+    }
+
+    /// p and integers n of `e^x = p · 2^n`. Cephes' expf (Moshier 1989).
+    #[inline(always)]
+    fn exp_parts(self, x: Self::V) -> (Self::V, Self::V) {
         let n = self.round(self.mul(x, self.splat(std::f32::consts::LOG2_E)));
         let r = self.mul_add(n, self.splat(-0.693_359_4), x);
         let r = self.mul_add(n, self.splat(2.121_944_4e-4), r);
@@ -79,11 +102,7 @@ pub(crate) trait Simd: Copy {
         for c in [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_66, 0.5] {
             p = self.mul_add(p, r, self.splat(c));
         }
-        let p = self.mul_add(p, self.mul(r, r), self.add(r, self.splat(1.0)));
-        // 2^n in two factors, since n may be 128.
-        let half = self.exp2_integer(self.sub(n, self.splat(1.0)));
-        let y = self.mul(self.mul(p, half), self.splat(2.0));
-        self.less(v, self.splat(-86.5), self.splat(0.0), y)
+        (self.mul_add(p, self.mul(r, r), self.add(r, self.splat(1.0))), n)
     }
 
     /// `tanh v`, within 3 ulp.

@@ -7,10 +7,10 @@
 #![expect(unsafe_code, reason = "reads pages that other operations write")]
 
 mod page;
+mod source;
 mod step_kv;
 mod visibility;
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use brasa_graph::device::KvType;
@@ -22,7 +22,8 @@ use crate::context::{Context, Slot};
 use crate::kv::CacheReader;
 use crate::simd::{LANES, vectorize};
 use crate::step_state::{SegmentState, StepState};
-use page::{Bf16, F16, F32, KvFormat, MAX_QUERIES, Merge, PageKernel, Partial, Q8, Scores};
+use page::{MAX_QUERIES, Merge, PageKernel, Partial, Scores};
+use source::{Bf16, Cached, F16, F32, Q8, Source, Stage};
 
 pub(crate) use page::Scoring;
 pub(crate) use step_kv::StepAttention;
@@ -31,6 +32,8 @@ use visibility::Visible;
 
 /// Queries of an item: enough to make use of keys and values while they are in the nearest caches.
 const ITEM_QUERIES: usize = 64;
+/// Queries from which on a page is converted to f32 before they meet it; see [`source`].
+const STAGED_QUERIES: usize = 24;
 /// Items per thread below which long caches are cut into pages.
 const FEW_ITEMS: usize = 4;
 
@@ -63,6 +66,7 @@ pub(crate) struct AttentionScratch {
     next_o: Vec<f32>,
     next: [Partial; MAX_QUERIES],
     visible: Vec<Visible>,
+    stage: Stage,
     /// Weights of present rows.
     pub(super) row_scores: Vec<f32>,
 }
@@ -89,6 +93,7 @@ impl AttentionScratch {
             next_o: vec![0.0; MAX_QUERIES * width],
             next: [Partial::NONE; MAX_QUERIES],
             visible: vec![Visible::NONE; MAX_QUERIES],
+            stage: Stage::new(most_head_dim),
             row_scores: vec![0.0; max_rows],
         }
     }
@@ -191,9 +196,12 @@ impl CacheAttention {
         scratch.o[..queries * width].fill(0.0);
         let table = cx.step.table(item.number, self.group);
         for page in self.sight.pages(item.segment, &item.rows) {
+            let stored = table[page];
+            let staged = queries >= STAGED_QUERIES && self.stage(cx.isa, cache, item, page, stored, scratch);
             for first in (0..queries).step_by(tile_queries(cx.isa)) {
                 let count = tile_queries(cx.isa).min(queries - first);
-                self.run_page(cx.isa, cache, item, page, table[page], first..first + count, scratch);
+                let tile = Tile { page, stored, staged, queries: first..first + count };
+                self.run_tile(cx.isa, cache, item, &tile, scratch);
                 for (query, next) in (first..first + count).zip(scratch.next) {
                     let o = &mut scratch.o[query * width..(query + 1) * width];
                     let next_o = &scratch.next_o[(query - first) * width..(query - first + 1) * width];
@@ -203,6 +211,27 @@ impl CacheAttention {
             }
         }
         self.store(cx, item, scratch);
+    }
+
+    /// Converts what the item sees of a page to f32; false where the cache holds f32 anyway.
+    fn stage(
+        &self,
+        isa: Isa,
+        cache: CacheReader<'_>,
+        item: &Item<'_>,
+        page: usize,
+        stored: u32,
+        scratch: &mut AttentionScratch,
+    ) -> bool {
+        let slots = self.sight.of_rows(item.segment, &item.rows, page);
+        let stage = &mut scratch.stage;
+        match cache.layout().dtype {
+            KvType::F32 => return false,
+            KvType::F16 => stage.fill(isa, Cached::<F16>::new(cache, stored, item.head), slots),
+            KvType::BF16 => stage.fill(isa, Cached::<Bf16>::new(cache, stored, item.head), slots),
+            KvType::Q8 => stage.fill(isa, Cached::<Q8>::new(cache, stored, item.head), slots),
+        }
+        true
     }
 
     /// One page of an item; the result is kept for [`merge_units`](Self::merge_units).
@@ -227,7 +256,8 @@ impl CacheAttention {
         let mut out = cx.partials.write::<f32>(split.unit(unit, queries, width));
         for first in (0..queries).step_by(tile_queries(cx.isa)) {
             let count = tile_queries(cx.isa).min(queries - first);
-            self.run_page(cx.isa, cache, item, page, table[page], first..first + count, scratch);
+            let tile = Tile { page, stored: table[page], staged: false, queries: first..first + count };
+            self.run_tile(cx.isa, cache, item, &tile, scratch);
             for (query, next) in scratch.next[..count].iter().enumerate() {
                 let row = out.row(first + query);
                 row[..width].copy_from_slice(&scratch.next_o[query * width..(query + 1) * width]);
@@ -285,40 +315,38 @@ impl CacheAttention {
     }
 
     /// A tile of queries against one page; leaves `next` and `next_o`.
-    fn run_page(
+    fn run_tile(
         &self,
         isa: Isa,
         cache: CacheReader<'_>,
         item: &Item<'_>,
-        page: usize,
-        stored: u32,
-        queries: Range<usize>,
+        tile: &Tile,
         scratch: &mut AttentionScratch,
     ) {
+        let queries = &tile.queries;
         let padded = queries.len().next_power_of_two();
         for (i, visible) in scratch.visible[..padded].iter_mut().enumerate() {
             let row = item.rows.start + (queries.start + i) / self.group_heads();
             let real = i < queries.len();
-            *visible = if real { self.sight.of_page(item.segment, row, page) } else { Visible::NONE };
+            *visible = if real { self.sight.of_page(item.segment, row, tile.page) } else { Visible::NONE };
         }
         let width = self.head_dim;
-        let tile = Tile {
-            isa,
-            cache,
-            page: stored,
-            head: item.head,
-            scoring: self.scoring,
+        let kernel = PageKernel {
+            source: (),
             q: &scratch.q[queries.start * width..][..padded * width],
             visible: &scratch.visible[..padded],
+            scoring: self.scoring,
             scores: &mut scratch.scores,
             partials: &mut scratch.next[..padded],
             o: &mut scratch.next_o[..padded * self.value_width()],
         };
+        let (page, head) = (tile.stored, item.head);
         match cache.layout().dtype {
-            KvType::F32 => tile.run::<F32>(),
-            KvType::F16 => tile.run::<F16>(),
-            KvType::BF16 => tile.run::<Bf16>(),
-            KvType::Q8 => tile.run::<Q8>(),
+            _ if tile.staged => kernel.run_on(isa, scratch.stage.page(width)),
+            KvType::F32 => kernel.run_on(isa, Cached::<F32>::new(cache, page, head)),
+            KvType::F16 => kernel.run_on(isa, Cached::<F16>::new(cache, page, head)),
+            KvType::BF16 => kernel.run_on(isa, Cached::<Bf16>::new(cache, page, head)),
+            KvType::Q8 => kernel.run_on(isa, Cached::<Q8>::new(cache, page, head)),
         }
     }
 
@@ -350,38 +378,22 @@ fn tile_queries(isa: Isa) -> usize {
     }
 }
 
-/// What a page kernel works on, before the element type is known.
-struct Tile<'a, 'k> {
-    isa: Isa,
-    cache: CacheReader<'k>,
-    page: u32,
-    head: usize,
-    scoring: Scoring,
-    q: &'a [f32],
-    visible: &'a [Visible],
-    scores: &'a mut Scores,
-    partials: &'a mut [Partial],
-    o: &'a mut [f32],
+/// Queries of an item that meet a page together.
+struct Tile {
+    /// Number of the page in its sequence, and in the pool.
+    page: usize,
+    stored: u32,
+    /// True where the page is staged.
+    staged: bool,
+    /// Queries of the item.
+    queries: Range<usize>,
 }
 
-impl Tile<'_, '_> {
-    fn run<F: KvFormat>(self) {
-        let Self { isa, cache, page, head, scoring, q, visible, scores, partials, o } = self;
-        vectorize(
-            isa,
-            PageKernel::<F> {
-                format: PhantomData,
-                cache,
-                page,
-                head,
-                q,
-                visible,
-                scoring,
-                scores,
-                partials,
-                o,
-            },
-        );
+impl PageKernel<'_, ()> {
+    /// Runs on a page.
+    fn run_on<K: Source>(self, isa: Isa, source: K) {
+        let Self { source: (), q, visible, scoring, scores, partials, o } = self;
+        vectorize(isa, PageKernel { source, q, visible, scoring, scores, partials, o });
     }
 }
 

@@ -4,14 +4,12 @@
 //! the page, in order. So it does not matter with which other queries, or in how many, a query is computed, and
 //! since pages are merged in order, nor how they were shared out.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
-use crate::kv::CacheReader;
+use super::source::{KvFormat, Source};
 use crate::kv::layout::SCALE_ELEMENTS;
-use crate::memory::Element;
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
@@ -21,36 +19,6 @@ pub(super) const MAX_QUERIES: usize = 8;
 
 /// Scores of a few queries at the positions of a page.
 pub(super) type Scores = [[f32; PAGE_POSITIONS]; MAX_QUERIES];
-
-/// How cached elements are read.
-pub(super) trait KvFormat: Copy {
-    type Raw: Element;
-    /// True where each 32 elements have a scale.
-    const SCALED: bool;
-    fn load<S: Simd>(simd: S, raw: &[Self::Raw; LANES]) -> S::V;
-}
-
-macro_rules! kv_formats {
-    ($($name:ident $raw:ty, $scaled:literal, $load:ident;)*) => {$(
-        #[derive(Clone, Copy, Debug)]
-        pub(super) struct $name;
-        impl KvFormat for $name {
-            type Raw = $raw;
-            const SCALED: bool = $scaled;
-            #[inline(always)]
-            fn load<S: Simd>(simd: S, raw: &[$raw; LANES]) -> S::V {
-                simd.$load(raw)
-            }
-        }
-    )*};
-}
-
-kv_formats! {
-    F32 f32, false, load;
-    F16 u16, false, load_f16;
-    Bf16 u16, false, load_bf16;
-    Q8 i8, true, load_i8;
-}
 
 /// What one query saw of a page, or of several merged: `m` = largest score, `s` = Σ exp(score − m); beside them
 /// lies `o` = Σ exp(score − m) · v.
@@ -73,11 +41,8 @@ pub(crate) struct Scoring {
 }
 
 /// Some queries against one page of one KV head.
-pub(super) struct PageKernel<'a, 'k, F> {
-    pub format: PhantomData<F>,
-    pub cache: CacheReader<'k>,
-    pub page: u32,
-    pub head: usize,
+pub(super) struct PageKernel<'a, K> {
+    pub source: K,
     /// Queries, `[E][queries]`.
     pub q: &'a [f32],
     /// Slots that each query sees: 1, 2, 4 or 8 of them.
@@ -90,7 +55,7 @@ pub(super) struct PageKernel<'a, 'k, F> {
     pub o: &'a mut [f32],
 }
 
-impl<F: KvFormat> Kernel for PageKernel<'_, '_, F> {
+impl<K: Source> Kernel for PageKernel<'_, K> {
     type Output = ();
 
     #[inline(always)]
@@ -105,7 +70,7 @@ impl<F: KvFormat> Kernel for PageKernel<'_, '_, F> {
     }
 }
 
-impl<F: KvFormat> PageKernel<'_, '_, F> {
+impl<K: Source> PageKernel<'_, K> {
     #[inline(always)]
     fn run_queries<S: Simd, const Q: usize>(mut self, simd: S) {
         let seen = self.visible.iter().map(|visible| &visible.slots).filter(|slots| !slots.is_empty());
@@ -141,27 +106,26 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
 
     #[inline(always)]
     fn score_blocks<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, block: usize) -> usize {
-        let width = self.cache.layout().head_dim;
+        let source = self.source;
+        let width = source.head_dim();
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
-        let keys: [&[[F::Raw; LANES]]; P] =
-            std::array::from_fn(|p| &self.cache.key_block(self.page, self.head, block + p)[..width]);
+        let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
         let mut sums = [[simd.splat(0.0); P]; Q];
-        if F::SCALED {
-            let scales: [&[[u16; LANES]]; P] =
-                std::array::from_fn(|p| self.cache.key_scales(self.page, self.head, block + p));
+        if K::Format::SCALED {
+            let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
             for first in (0..width).step_by(SCALE_ELEMENTS) {
                 let scale: [S::V; P] =
                     std::array::from_fn(|p| simd.load_f16(&scales[p][first / SCALE_ELEMENTS]));
                 for e in first..(first + SCALE_ELEMENTS).min(width) {
                     let k: [S::V; P] =
-                        std::array::from_fn(|p| simd.mul(F::load(simd, &keys[p][e]), scale[p]));
+                        std::array::from_fn(|p| simd.mul(K::Format::load(simd, &keys[p][e]), scale[p]));
                     accumulate(simd, &mut sums, &k, &q[e]);
                 }
             }
         } else {
             for e in 0..width {
-                let k: [S::V; P] = std::array::from_fn(|p| F::load(simd, &keys[p][e]));
+                let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
                 accumulate(simd, &mut sums, &k, &q[e]);
             }
         }
@@ -184,15 +148,19 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
             scores[slots].fill(0.0);
             return Partial::NONE;
         }
-        let (vectors, _) = scores[slots.clone()].as_chunks_mut::<LANES>();
-        let scale = simd.splat(self.scoring.scale);
-        for scores in &mut *vectors {
-            let mut score = simd.mul(simd.load(scores), scale);
-            if let Some(cap) = self.scoring.softcap {
-                let bent = simd.tanh(simd.div(score, simd.splat(cap)));
-                score = simd.mul(bent, simd.splat(cap));
+        let Scoring { mut scale, softcap } = self.scoring;
+        if softcap.is_some() || scale <= 0.0 {
+            // Otherwise the largest product is also the largest score, and scaling is part of the subtraction.
+            let (vectors, _) = scores[slots.clone()].as_chunks_mut::<LANES>();
+            for scores in vectors {
+                let mut score = simd.mul(simd.load(scores), simd.splat(scale));
+                if let Some(cap) = softcap {
+                    let bent = simd.tanh(simd.div(score, simd.splat(cap)));
+                    score = simd.mul(bent, simd.splat(cap));
+                }
+                simd.store(score, scores);
             }
-            simd.store(score, scores);
+            scale = 1.0;
         }
         scores[slots.start..visible.start].fill(f32::NEG_INFINITY);
         scores[visible.end..slots.end].fill(f32::NEG_INFINITY);
@@ -205,10 +173,10 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
         for scores in &*vectors {
             largest = simd.max(simd.load(scores), largest);
         }
-        let m = simd.largest(largest);
-        let (mut sum, largest) = (simd.splat(0.0), simd.splat(m));
+        let m = simd.largest(largest) * scale;
+        let (mut sum, factor, minus_m) = (simd.splat(0.0), simd.splat(scale), simd.splat(-m));
         for scores in vectors {
-            let weight = simd.exp(simd.sub(simd.load(scores), largest));
+            let weight = simd.exp_to_one(simd.mul_add(simd.load(scores), factor, minus_m));
             simd.store(weight, scores);
             sum = simd.add(sum, weight);
         }
@@ -218,7 +186,7 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
     /// `o` = Σ weight · v over `slots`.
     #[inline(always)]
     fn weigh<S: Simd, const Q: usize>(&mut self, simd: S, slots: Range<usize>) {
-        let vectors = self.cache.layout().value_width() / LANES;
+        let vectors = self.source.head_dim().div_ceil(LANES);
         let mut vector = 0;
         while vector < vectors {
             let left = vectors - vector;
@@ -241,18 +209,18 @@ impl<F: KvFormat> PageKernel<'_, '_, F> {
         slots: &Range<usize>,
         vector: usize,
     ) -> usize {
-        let layout = self.cache.layout();
-        let vectors = layout.value_width() / LANES;
-        let values = self.cache.values::<F::Raw>(self.page, self.head);
-        let scales = self.cache.value_scales(self.page, self.head);
+        let width = self.source.head_dim();
+        let vectors = width.div_ceil(LANES);
+        let groups = width.div_ceil(SCALE_ELEMENTS);
+        let (values, scales) = (self.source.values(), self.source.value_scales());
         let mut sums = [[simd.splat(0.0); E]; Q];
         for slot in slots.clone() {
             let row = &values[slot * vectors + vector..][..E];
             let v: [S::V; E] = std::array::from_fn(|e| {
-                let v = F::load(simd, &row[e]);
-                if F::SCALED {
+                let v = K::Format::load(simd, &row[e]);
+                if K::Format::SCALED {
                     let group = (vector + e) * LANES / SCALE_ELEMENTS;
-                    let scale = crate::simd::f16_to_f32(scales[slot * layout.scales() + group]);
+                    let scale = crate::simd::f16_to_f32(scales[slot * groups + group]);
                     simd.mul(v, simd.splat(scale))
                 } else {
                     v

@@ -63,9 +63,7 @@ impl Sight {
     /// What a row of the step sees of page `page` of its sequence.
     pub(super) fn of_page(&self, segment: &SegmentState, row: usize, page: usize) -> Visible {
         let base = page * PAGE_POSITIONS;
-        let seen = self.of_row(segment, row);
-        let end = seen.end.saturating_sub(base).min(PAGE_POSITIONS);
-        let slots = seen.start.saturating_sub(base).min(end)..end;
+        let slots = slots(&self.of_row(segment, row), page);
         if segment.tree.is_none() || base + slots.end <= segment.first_index {
             return Visible { slots, hidden: None };
         }
@@ -75,6 +73,13 @@ impl Sight {
         let mut hidden = SlotSet::default();
         slots.clone().filter(|slot| !shown(slot)).for_each(|slot| hidden.insert(slot));
         Visible { slots, hidden: Some(hidden) }
+    }
+
+    /// Slots of page `page` from the first to the last that any of `rows` sees.
+    pub(super) fn of_rows(&self, segment: &SegmentState, rows: &Range<usize>, page: usize) -> Range<usize> {
+        let seen = rows.clone().map(|row| slots(&self.of_row(segment, row), page));
+        let all = seen.filter(|slots| !slots.is_empty());
+        all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
     }
 
     /// True where a row sees `index`, which lies between the first and the last that it sees.
@@ -91,6 +96,13 @@ impl Sight {
     pub(super) fn row_sees(&self, segment: &SegmentState, row: usize, other: usize) -> bool {
         self.branch_sees(segment, row, segment.index(other))
     }
+}
+
+/// What of `indices` is in page `page`.
+fn slots(indices: &Range<usize>, page: usize) -> Range<usize> {
+    let base = page * PAGE_POSITIONS;
+    let end = indices.end.saturating_sub(base).min(PAGE_POSITIONS);
+    indices.start.saturating_sub(base).min(end)..end
 }
 
 #[cfg(test)]
