@@ -6,7 +6,7 @@
 //! read of a buffer of that size right before; and the same through 512 KiB, which stay in the cache: what the
 //! kernel could do if memory were no limit. Prefill: 512 rows, integer operations per second.
 //!
-//! On Linux time is what the slowest thread spent on its processor, so that other programs disturb less.
+//! Times are those of the slowest thread: on a machine that does other things, run it with real-time priority.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -131,21 +131,11 @@ fn read_all(team: &Team, bytes: &[u8]) -> Result<f64, brasa_cpu::Error> {
 
 fn timed(team: &Team, work: impl Fn(usize, usize) + Sync) -> Result<f64, brasa_cpu::Error> {
     let slowest = AtomicU64::new(0);
-    let started = Instant::now();
     team.run(|thread, barrier| {
         barrier.wait();
-        let before = time_ns(started);
+        let started = Instant::now();
         work(thread, barrier.threads());
-        slowest.fetch_max(time_ns(started) - before, Ordering::Relaxed);
+        slowest.fetch_max(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
     })?;
     Ok(slowest.into_inner() as f64)
-}
-
-/// Time of this thread on its processor; where the system does not tell, the time that has passed.
-fn time_ns(started: Instant) -> u64 {
-    // Yielding makes the kernel bring its books up to date.
-    std::thread::yield_now();
-    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let spent = spent.as_ref().and_then(|line| line.split(' ').next()?.parse().ok());
-    spent.unwrap_or_else(|| started.elapsed().as_nanos() as u64)
 }

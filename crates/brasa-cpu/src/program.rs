@@ -131,6 +131,9 @@ impl CpuProgram {
             for (number, entry) in ops.iter().enumerate() {
                 cx.begin(number);
                 entry.work.run(&mut cx, &mut scratch);
+                if let Some(next) = ops.get(number + 1) {
+                    next.work.warm(&cx);
+                }
                 cx.wait();
                 if thread == 0 {
                     between(number);

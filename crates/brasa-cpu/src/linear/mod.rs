@@ -23,6 +23,7 @@ mod layout;
 mod operands;
 mod pack;
 mod planes;
+mod prefetch;
 mod rows;
 mod scales;
 
@@ -47,6 +48,9 @@ pub const TILE: usize = layout::LANES;
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
+
+/// Bytes that are asked for before an operation begins: enough to set the processor's prefetcher going.
+const WARM_BYTES: usize = 4 << 10;
 
 /// A weight `[N, K]`, ready to be multiplied.
 #[derive(Debug)]
@@ -151,6 +155,13 @@ impl PackedLinear {
             self.tiles()
         };
         bound(thread)..bound(thread + 1)
+    }
+
+    /// Asks the memory for the first bytes of `tile`, which are soon multiplied.
+    pub fn warm(&self, tile: usize) {
+        let segment = self.segment(|segment| segment.first_tile <= tile);
+        let bytes = segment.rows.tile(tile - segment.first_tile);
+        prefetch::prefetch(&bytes[..bytes.len().min(WARM_BYTES)]);
     }
 
     /// Writes row `row` to `out`, `[K]`, exactly as its codec decodes it: an embedding lookup.

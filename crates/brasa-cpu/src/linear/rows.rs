@@ -91,6 +91,16 @@ impl PackedRows {
         self.n.div_ceil(LANES)
     }
 
+    /// The packed bytes of a tile; none where rows stay as they are stored or there is no such tile.
+    pub fn tile(&self, tile: usize) -> &[u8] {
+        match &self.class {
+            _ if tile >= self.tiles() => &[],
+            Class::Int8(layout, buffer) => tile_bytes(buffer, layout.tile_bytes(), tile),
+            Class::Float(layout, buffer) => tile_bytes(buffer, layout.tile_bytes(), tile),
+            Class::Exact(_) => &[],
+        }
+    }
+
     /// Bytes that one pass over the rows reads.
     pub fn size_bytes(&self) -> usize {
         match &self.class {

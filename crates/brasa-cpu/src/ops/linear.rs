@@ -72,6 +72,14 @@ impl UpScratch {
 }
 
 impl LinearOp {
+    /// Asks for the first weights of this thread's share.
+    pub(crate) fn warm(&self, cx: &Context<'_>) {
+        if let Some(layer) = self.layers.first() {
+            let linear = cx.weights.linear(layer.weight);
+            linear.warm(linear.share(cx.threads, cx.thread).start);
+        }
+    }
+
     pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows) {
         let view = cx.view(&self.activations.x);
         let rows = cx.region(&self.rows).rows;
@@ -121,6 +129,12 @@ impl Layer {
 }
 
 impl GateUpOp {
+    /// Asks for the first weights of this thread's share.
+    pub(crate) fn warm(&self, cx: &Context<'_>) {
+        let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
+        cx.weights.linear(self.gate.weight).warm(self.gate.first_tile + mine.start);
+    }
+
     pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows, scratch: &mut UpScratch) {
         let view = cx.view(&self.activations.x);
         let region = cx.region(&self.out);
@@ -131,7 +145,10 @@ impl GateUpOp {
         let input = self.activations.prepare(cx, &view, rows, private);
         let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
         let biases = [&self.gate, &self.up].map(|half| half.bias.map(|bias| cx.view(&bias)));
-        for tiles in chunks(Team::split(self.tiles, 1, cx.threads, cx.thread), TILES_AT_ONCE) {
+        // Going from one half to the other interrupts the stream of weights: as many tiles at once as there is room for.
+        let room = scratch.0.len() / (rows * crate::linear::TILE);
+        let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
+        for tiles in in_steps(mine, room) {
             let tiles_of = |half: &Half| half.first_tile + tiles.start..half.first_tile + tiles.end;
             let columns = outputs(gate, &tiles_of(&self.gate));
             let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
@@ -172,7 +189,12 @@ impl GateUpOp {
 
 /// A few tiles at a time where there are many rows, so that results are finished while they are near.
 fn chunks(tiles: Range<usize>, rows: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = if rows >= MANY_ROWS { TILES_AT_ONCE } else { tiles.len().max(1) };
+    let step = if rows >= MANY_ROWS { TILES_AT_ONCE } else { tiles.len() };
+    in_steps(tiles, step)
+}
+
+fn in_steps(tiles: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+    let step = step.max(1);
     tiles.clone().step_by(step).map(move |first| first..(first + step).min(tiles.end))
 }
 

@@ -141,6 +141,15 @@ impl Work {
         }
     }
 
+    /// Asks for what this operation reads first, so that it is on its way while threads wait for each other.
+    pub(crate) fn warm(&self, cx: &Context<'_>) {
+        match self {
+            Self::Linear(op) => op.warm(cx),
+            Self::GateUp(op) => op.warm(cx),
+            _ => {}
+        }
+    }
+
     /// Enlarges `size` to what this operation needs for steps of `sizes`.
     pub(crate) fn scratch(&self, sizes: &Sizes, size: &mut ScratchSize) {
         let mut heads = |heads: usize, kv_heads: usize, head_dim: usize| {

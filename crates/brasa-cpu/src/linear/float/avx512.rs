@@ -51,6 +51,25 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
     let mut sums = [[_mm512_setzero_ps(); PHASES]; R];
     let tile = tile.as_ptr();
     let mut at = 0;
+    while at + 2 * PHASES <= k && R == 1 {
+        // SAFETY: inputs `at..at + 8` exist.
+        unsafe {
+            let weights = [four::<K>(tile, at), four::<K>(tile, at + PHASES)];
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let x = x.get_unchecked(row).as_ptr().add(at);
+                for half in 0..2 {
+                    for (phase, sum) in sums.iter_mut().enumerate() {
+                        *sum = _mm512_fmadd_ps(
+                            weights[half][phase],
+                            _mm512_set1_ps(*x.add(phase + half * PHASES)),
+                            *sum,
+                        );
+                    }
+                }
+            }
+        }
+        at += 2 * PHASES;
+    }
     while at + PHASES <= k {
         // SAFETY: inputs `at..at + 4` exist.
         unsafe {

@@ -138,11 +138,13 @@ unsafe fn accumulate<K: Kind, const R: usize>(
             let codes = x.codes.as_ptr().add(block * 32).cast::<i32>();
             macro_rules! dot {
                 ($start:expr, $($group:literal)*) => {{
-                    let dot = _mm512_set1_epi32($start);
+                    let mut dot = [_mm512_set1_epi32($start), _mm512_setzero_si512()];
                     $(
                         let activations = _mm512_set1_epi32(codes.add($group).read_unaligned());
-                        let dot = _mm512_dpbusd_epi32(dot, weights[$group], activations);
+                        let chain = if R == 1 { $group % 2 } else { 0 };
+                        dot[chain] = _mm512_dpbusd_epi32(dot[chain], weights[$group], activations);
                     )*
+                    let dot = if R == 1 { _mm512_add_epi32(dot[0], dot[1]) } else { dot[0] };
                     _mm512_cvtepi32_ps(dot)
                 }};
             }
