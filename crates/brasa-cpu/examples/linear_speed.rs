@@ -4,7 +4,8 @@
 //!
 //! Decode: one row through 320 MiB of weights, bytes read per second on one and two threads, each with a plain
 //! read of a buffer of that size right before; and the same through 512 KiB, which stay in the cache: what the
-//! kernel could do if memory were no limit. Prefill: 512 rows, integer operations per second.
+//! kernel could do if memory were no limit. Batch: how many times as many rows 4 and 8 rows together get through
+//! the large weights as one row does, on two threads. Prefill: 512 rows, operations per second.
 //!
 //! Times are those of the slowest thread: on a machine that does other things, run it with real-time priority.
 
@@ -26,6 +27,7 @@ use common::{Noise, formats, tensor};
 const WORKING_SET_BYTES: usize = 320 << 20;
 const CACHED_BYTES: usize = 512 << 10;
 const K: usize = 2048;
+const BATCHES: [usize; 2] = [4, 8];
 const PREFILL_ROWS: usize = 512;
 const REPEATS: usize = 5;
 
@@ -37,10 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     probe.advise(memmap2::Advice::HugePage)?;
     probe.fill(1);
     let packing_team = Team::new(Team::default_threads())?;
-    println!("{}; decode GB/s (share of a plain read), in cache GB/s, prefill GOP/s", isa.name());
+    println!("{}; decode GB/s (share of a plain read), in cache GB/s, batch ×, prefill GOP/s", isa.name());
     println!(
-        "{:<16} {:>21} {:>21} {:>8} {:>9} {:>9}",
-        "format", "decode, 1 thread", "2 threads", "in cache", "prefill 1", "2"
+        "{:<16} {:>21} {:>21} {:>6} {:>6} {:>8} {:>9} {:>9}",
+        "format", "decode, 1 thread", "2 threads", "of 4", "of 8", "in cache", "prefill 1", "2"
     );
     for format in formats() {
         let name = format.to_string().replace(' ', "-");
@@ -71,6 +73,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 decode = decode.max(packed.size_bytes() as f64 / multiply(isa, &team, &packed, 1, 1)?);
             }
             write!(line, " {decode:>6.1} {:>4.0}% of {read:>4.1}", 100.0 * decode / read)?;
+        }
+        let team = Team::new(2)?;
+        let mut best = [f64::INFINITY; BATCHES.len() + 1];
+        for _ in 0..REPEATS {
+            for (best, rows) in best.iter_mut().zip([1].into_iter().chain(BATCHES)) {
+                *best = best.min(multiply(isa, &team, &packed, rows, 1)?);
+            }
+        }
+        for (rows, time) in BATCHES.into_iter().zip(&best[1..]) {
+            write!(line, " {:>6.2}", rows as f64 * best[0] / time)?;
         }
         let team = Team::new(1)?;
         let bytes = (200 * cached.size_bytes()) as f64;

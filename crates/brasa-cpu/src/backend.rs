@@ -75,10 +75,11 @@ impl CpuBackend {
 impl Backend for CpuBackend {
     fn info(&self) -> DeviceInfo {
         let (isa, threads) = (self.isa.name(), self.team.threads());
+        let choices: Vec<_> = Isa::choices().into_iter().map(Isa::name).collect();
         let model = processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         DeviceInfo {
             name: DEVICE.into(),
-            description: format!("{model}, {isa}, {threads} threads"),
+            description: format!("{model}, {isa} of {}, {threads} threads", choices.join(" ")),
             threads,
             memory_bytes: memory_bytes(),
         }

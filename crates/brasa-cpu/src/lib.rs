@@ -6,6 +6,7 @@
 //!
 //! The floor of the crate, which every operation stands on:
 //! - [`isa`]: what this processor can do, as values that prove it;
+//! - `tiles`: its matrix unit, where it has one, or an emulation;
 //! - [`team`]: threads that walk a program together, with a barrier between operations;
 //! - [`quantize`]: rows of activations as blocks of int8;
 //! - [`linear`]: weights repacked into the order in which kernels stream them, and their products.
@@ -34,6 +35,8 @@ pub mod shared;
 mod simd;
 mod step_state;
 pub mod team;
+#[cfg(target_arch = "x86_64")]
+pub mod tiles;
 mod weights;
 
 pub use backend::{CpuBackend, CpuOptions};

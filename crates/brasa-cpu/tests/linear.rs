@@ -15,6 +15,16 @@ use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 use common::{Noise, formats, tensor};
 
+/// Those of this machine, and tiles in software where the vectors for the rest are there.
+fn instruction_sets() -> Vec<Isa> {
+    Isa::available().into_iter().chain(Isa::named("amx-emulated")).collect()
+}
+
+/// Those that round many rows of floats to bf16.
+fn rounding_sets() -> Vec<Isa> {
+    instruction_sets().into_iter().filter_map(Isa::with_bf16).collect()
+}
+
 fn team() -> Team {
     Team::new(2).unwrap()
 }
@@ -107,7 +117,7 @@ fn products_are_those_of_the_decoded_rows() {
                     }
                 }
             }
-            for isa in Isa::available() {
+            for isa in instruction_sets() {
                 let mut y = vec![f32::NAN; rows * n];
                 packed.apply(isa, &team, &x, &mut y).unwrap();
                 let what = format!("{format} {n}×{k} on {}", isa.name());
@@ -127,12 +137,12 @@ fn every_instruction_set_gives_the_same_bits() {
     let team = team();
     for format in formats() {
         for k in widths(format) {
-            for (n, rows) in [(16, 1), (5, 2), (40, 3), (17, 7), (33, 8), (48, 13), (16, 17)] {
+            for (n, rows) in [(16, 1), (5, 2), (40, 3), (17, 7), (33, 8), (48, 13), (16, 17), (21, 35)] {
                 let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
                 let x = noise.activations(rows * k);
                 let mut expected = vec![0.0; rows * n];
                 packed.apply(Isa::Scalar, &team, &x, &mut expected).unwrap();
-                for isa in Isa::available() {
+                for isa in instruction_sets() {
                     let mut y = vec![f32::NAN; rows * n];
                     packed.apply(isa, &team, &x, &mut y).unwrap();
                     assert_eq!(bits(&y), bits(&expected), "{format} {n}×{k}, {rows} rows on {}", isa.name());
@@ -150,7 +160,7 @@ fn a_row_is_the_same_alone_and_in_any_company_on_any_number_of_threads() {
             let (n, k, rows) = (72, format.block_len().max(32) * 3, 19);
             let packed = pack(&tensor(format, n, k, &mut noise), precision);
             let x = noise.activations(rows * k);
-            for isa in Isa::available() {
+            for isa in instruction_sets() {
                 let team = Team::new(1).unwrap();
                 let mut alone = vec![0.0; rows * n];
                 for (x, y) in x.chunks(k).zip(alone.chunks_mut(n)) {
@@ -174,6 +184,72 @@ fn a_row_is_the_same_alone_and_in_any_company_on_any_number_of_threads() {
 }
 
 #[test]
+fn products_of_bf16_are_those_of_rounded_operands() {
+    let mut noise = Noise::new(12);
+    let team = team();
+    let rounded = |values: &[f32]| -> Vec<f32> {
+        values.iter().map(|value| half::bf16::from_f32(*value).to_f32()).collect()
+    };
+    for isa in rounding_sets() {
+        for format in [StorageFormat::F16, StorageFormat::BF16] {
+            for (k, n, rows) in [(1, 16, 9), (31, 5, 17), (64, 33, 40), (203, 17, 70), (4128, 16, 130)] {
+                let tensor = tensor(format, n, k, &mut noise);
+                let packed = pack(&tensor, Precision::Fast);
+                let x = noise.activations(rows * k);
+                let mut y = vec![f32::NAN; rows * n];
+                packed.apply(isa, &team, &x, &mut y).unwrap();
+                let what = format!("{format} {n}×{k}, {rows} rows on {}", isa.name());
+                check(&y, &product(&rounded(&decoded(&tensor)), &rounded(&x), k), 2e-6, &what);
+                check(&y, &product(&decoded(&tensor), &x, k), 1e-2, &what);
+                // The same rows in other company, and one step on more threads.
+                for at_once in [9, 16, rows] {
+                    for (start, part) in (0..rows).step_by(at_once).zip(x.chunks(k * at_once)) {
+                        let part_rows = part.len() / k;
+                        if part_rows >= 9 {
+                            let mut other = vec![f32::NAN; part_rows * n];
+                            packed.apply(isa, &Team::new(3).unwrap(), part, &mut other).unwrap();
+                            assert_eq!(
+                                bits(&other),
+                                bits(&y[start * n..][..part_rows * n]),
+                                "{what}, by {at_once}"
+                            );
+                        }
+                    }
+                }
+                // A few rows are computed as everywhere.
+                let mut few = vec![f32::NAN; 8.min(rows) * n];
+                packed.apply(isa, &team, &x[..8 * k], &mut few).unwrap();
+                let mut expected = vec![f32::NAN; 8 * n];
+                packed.apply(Isa::Scalar, &team, &x[..8 * k], &mut expected).unwrap();
+                assert_eq!(bits(&few), bits(&expected), "{what}, few");
+            }
+        }
+    }
+}
+
+#[test]
+fn not_a_number_and_infinity_stay_where_they_are() {
+    let (n, k, rows) = (16, 64, 20);
+    let tensor = tensor(StorageFormat::BF16, n, k, &mut Noise::new(13));
+    let packed = pack(&tensor, Precision::Fast);
+    let mut x = Noise::new(14).activations(rows * k);
+    x[3 * k + 5] = f32::NAN;
+    x[7 * k + 60] = f32::INFINITY;
+    for isa in instruction_sets().into_iter().chain(rounding_sets()) {
+        let mut y = vec![0.0; rows * n];
+        packed.apply(isa, &team(), &x, &mut y).unwrap();
+        for (row, y) in y.chunks(n).enumerate() {
+            let expected = [row == 3, row == 7];
+            assert!(
+                y.iter().all(|y| [y.is_nan(), y.is_infinite()] == expected),
+                "row {row} on {}",
+                isa.name()
+            );
+        }
+    }
+}
+
+#[test]
 fn reference_products_are_exact_to_f32_rounding() {
     let mut noise = Noise::new(5);
     let team = team();
@@ -184,7 +260,7 @@ fn reference_products_are_exact_to_f32_rounding() {
         assert!(!packed.wants_int8());
         assert_eq!(packed.size_bytes(), tensor.size_bytes());
         let x = noise.activations(rows * k);
-        for isa in Isa::available() {
+        for isa in instruction_sets() {
             let mut y = vec![0.0; rows * n];
             packed.apply(isa, &team, &x, &mut y).unwrap();
             check(&y, &product(&decoded(&tensor), &x, k), 1e-6, &format.to_string());
@@ -296,7 +372,7 @@ fn nothing_outside_the_claimed_tiles_is_written() {
     let (n, k, stride) = (42, 96, 50);
     let packed = pack(&tensor(StorageFormat::Q5_0, n, k, &mut noise), Precision::Fast);
     let x = noise.activations(2 * k);
-    for isa in Isa::available() {
+    for isa in instruction_sets() {
         let mut quantized = QuantizedRows::new(2, k);
         quantized.quantize(isa, &x, 0..2);
         let input = Input { float: None, int8: Some(quantized.view()) };

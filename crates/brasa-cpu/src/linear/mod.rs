@@ -26,6 +26,8 @@ mod planes;
 mod prefetch;
 mod rows;
 mod scales;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 
 use std::cell::RefCell;
 use std::ops::Range;

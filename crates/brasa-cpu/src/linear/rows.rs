@@ -8,12 +8,14 @@ use brasa_graph::device::Precision;
 use super::buffer::{Buffer, Packer};
 use super::exact::{self, ExactRows};
 use super::float::{self, FloatLayout};
-use super::int8::{self, MAX_ROWS, PANEL_ROWS, Panel};
+use super::int8::{self, MAX_ROWS, Panel};
 use super::layout::{BLOCK, Float, LANES, Layout, WIDE_BLOCK_BYTES};
 use super::operands::{Input, Output, RowMap};
 use super::pack::{self, StoredRow};
 use super::planes;
 use super::scales::{BlockScales, Portable};
+#[cfg(target_arch = "x86_64")]
+use super::tiled;
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
 
@@ -42,6 +44,8 @@ const FLOAT_PASS: usize = 128 << 10;
 #[derive(Default)]
 pub(super) struct Scratch {
     panel: Panel,
+    #[cfg(target_arch = "x86_64")]
+    tiled: tiled::Scratch,
     weights: Vec<f32>,
 }
 
@@ -151,7 +155,26 @@ impl PackedRows {
         // SAFETY: by the contract.
         let y = |row: usize, tile: usize| unsafe { output.row(map.y(row), columns(tile)) };
         match &self.class {
-            Class::Int8(layout, buffer) if map.len() >= PANEL_ROWS => {
+            #[cfg(target_arch = "x86_64")]
+            Class::Int8(layout, buffer)
+                if let Isa::Avx512(proof) = isa
+                    && let Some(unit) = proof.tiles()
+                    && map.len() >= int8::panel_rows(isa) =>
+            {
+                let x = |row: usize| input.int8_row(map.x(row));
+                tiled::multiply_int8(
+                    proof,
+                    unit,
+                    layout,
+                    buffer.bytes(),
+                    map.len(),
+                    x,
+                    tiles,
+                    y,
+                    &mut scratch.tiled,
+                );
+            }
+            Class::Int8(layout, buffer) if map.len() >= int8::panel_rows(isa) => {
                 for pass in parts(map.len(), int8::PASS_ROWS) {
                     let each = parts(layout.blocks, int8::PANEL_BLOCKS)
                         .flat_map(|blocks| tiles.clone().map(move |tile| (blocks.clone(), tile)));
@@ -199,13 +222,35 @@ impl PackedRows {
                     }
                 }
             }
+            #[cfg(target_arch = "x86_64")]
+            Class::Float(layout, buffer)
+                if let Isa::Avx512(proof) = isa
+                    && let Some(bf16) = proof.bf16()
+                    && layout.float != Float::F32
+                    && map.len() >= tiled::BF16_ROWS =>
+            {
+                let unit = (bf16, proof);
+                let x = |row: usize| input.float_row(map.x(row));
+                tiled::multiply_bf16(
+                    unit,
+                    layout,
+                    buffer.bytes(),
+                    map.len(),
+                    x,
+                    tiles,
+                    y,
+                    &mut scratch.tiled,
+                );
+            }
             Class::Float(layout, buffer) => {
                 let pass_rows = (FLOAT_PASS / self.k).next_multiple_of(float::ROWS).max(float::ROWS);
                 for pass in parts(map.len(), pass_rows) {
                     for tile in tiles.clone() {
                         let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
-                        for rows in parts(pass.len(), float::ROWS) {
-                            let rows = pass.start + rows.start..pass.start + rows.end;
+                        let mut row = pass.start;
+                        while row < pass.end {
+                            let rows = row..row + float::rows_at_once(pass.end - row);
+                            row = rows.end;
                             let mut out = [[0.0; LANES]; float::ROWS];
                             let x: [_; float::ROWS] = std::array::from_fn(|index| {
                                 input.float_row(map.x((rows.start + index).min(rows.end - 1)))
@@ -242,7 +287,7 @@ impl PackedRows {
 }
 
 /// `0..items` in parts of `size`, the last one possibly shorter.
-fn parts(items: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn parts(items: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..items).step_by(size).map(move |start| start..items.min(start + size))
 }
 

@@ -5,17 +5,19 @@ use std::ops::Range;
 
 use brasa_graph::op::Unary;
 
-use crate::Team;
 use crate::context::{Context, Slot, Source};
 use crate::linear::{Input, Output, PackedLinear, RowMap};
 use crate::shared::SharedSlice;
 use crate::simd::vectorize;
+use crate::{Isa, Team};
 
 use super::elementwise::Gated;
 use super::prepare::{Activations, PrivateRows};
 
 /// Tiles whose results are finished before the next are begun, where there are many rows.
 const TILES_AT_ONCE: usize = 8;
+/// The same on a tile unit, for which rows are gathered anew each time: that must not take longer than the products.
+const TILES_AT_ONCE_TILED: usize = 32;
 /// Rows from which on that is worth it.
 const MANY_ROWS: usize = 8;
 
@@ -67,7 +69,7 @@ pub(crate) struct UpScratch(Vec<f32>);
 
 impl UpScratch {
     pub(crate) fn new(max_rows: usize) -> Self {
-        Self(vec![0.0; max_rows * TILES_AT_ONCE * crate::linear::TILE])
+        Self(vec![0.0; max_rows * TILES_AT_ONCE_TILED * crate::linear::TILE])
     }
 }
 
@@ -106,7 +108,7 @@ impl Layer {
             region.width = linear.n();
             region.stride = linear.n();
         }
-        for tiles in chunks(linear.share(cx.threads, cx.thread), vectors) {
+        for tiles in chunks(linear.share(cx.threads, cx.thread), vectors, cx.isa) {
             let columns = outputs(linear, &tiles);
             let mut out = cx.turn.write::<f32>(region.of_columns(columns.clone()));
             let output =
@@ -146,7 +148,8 @@ impl GateUpOp {
         let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
         let biases = [&self.gate, &self.up].map(|half| half.bias.map(|bias| cx.view(&bias)));
         // Going from one half to the other interrupts the stream of weights: as many tiles at once as there is room for.
-        let room = scratch.0.len() / (rows * crate::linear::TILE);
+        let used = scratch.0.len() / TILES_AT_ONCE_TILED * tiles_at_once(cx.isa);
+        let room = used / (rows * crate::linear::TILE);
         let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
         for tiles in in_steps(mine, room) {
             let tiles_of = |half: &Half| half.first_tile + tiles.start..half.first_tile + tiles.end;
@@ -188,9 +191,13 @@ impl GateUpOp {
 }
 
 /// A few tiles at a time where there are many rows, so that results are finished while they are near.
-fn chunks(tiles: Range<usize>, rows: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = if rows >= MANY_ROWS { TILES_AT_ONCE } else { tiles.len() };
+fn chunks(tiles: Range<usize>, rows: usize, isa: Isa) -> impl Iterator<Item = Range<usize>> {
+    let step = if rows >= MANY_ROWS { tiles_at_once(isa) } else { tiles.len() };
     in_steps(tiles, step)
+}
+
+const fn tiles_at_once(isa: Isa) -> usize {
+    if isa.has_tiles() { TILES_AT_ONCE_TILED } else { TILES_AT_ONCE }
 }
 
 fn in_steps(tiles: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {

@@ -8,11 +8,15 @@
 
 use std::arch::x86_64::*;
 
-use super::super::layout::Float;
+use super::super::layout::{Float, LANES};
 use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
 use crate::isa::Avx512;
+
+/// How far ahead of itself a kernel of a few rows asks for weights; one row leaves that to the processor, which then
+/// waits for nothing else, and many rows have the weights in the cache.
+const AHEAD_BYTES: usize = 4096;
 
 pub(super) fn multiply_tile(
     _: Avx512,
@@ -57,10 +61,10 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
             let weights = [four::<K>(tile, at), four::<K>(tile, at + PHASES)];
             for (row, sums) in sums.iter_mut().enumerate() {
                 let x = x.get_unchecked(row).as_ptr().add(at);
-                for half in 0..2 {
+                for (half, weights) in weights.iter().enumerate() {
                     for (phase, sum) in sums.iter_mut().enumerate() {
                         *sum = _mm512_fmadd_ps(
-                            weights[half][phase],
+                            weights[phase],
                             _mm512_set1_ps(*x.add(phase + half * PHASES)),
                             *sum,
                         );
@@ -71,6 +75,12 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
         at += 2 * PHASES;
     }
     while at + PHASES <= k {
+        if R == 2 || R == 4 {
+            let next = tile.wrapping_add(at * LANES * K::FLOAT.bytes() + AHEAD_BYTES);
+            for line in 0..LANES * K::FLOAT.bytes() * PHASES / 64 {
+                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(64 * line).cast());
+            }
+        }
         // SAFETY: inputs `at..at + 4` exist.
         unsafe {
             let weights = four::<K>(tile, at);

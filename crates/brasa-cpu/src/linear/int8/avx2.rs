@@ -2,7 +2,8 @@
 //!
 //! Without a four-way dot product, `vpmaddubsw` adds pairs to 16 bits and `vpmaddwd` pairs of those to 32.
 //! Codes below 64 times activations up to 127 leave room to add several pairs in 16 bits; full bytes do not,
-//! so they are recentred to −128..=127 and their sign moves to the activations. All of it is exact.
+//! so they are recentred to −128..=127 and their sign moves to the activations. AVX-VNNI has the dot product. All of it
+//! is exact.
 #![expect(unsafe_code, reason = "vector loads through pointers")]
 #![allow(
     clippy::wildcard_imports,
@@ -15,7 +16,7 @@ use std::arch::x86_64::*;
 use super::super::layout::{Codes, LANES, Layout, Scales, Shape, TABLE, WIDE_BLOCK_BYTES};
 use super::super::scales::{BlockScales, Halves, Lanes};
 use super::Panel;
-use super::kinds::{Kind, with_kind, with_rows};
+use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
 use crate::isa::Avx2;
 use crate::quantize::QuantizedRow;
@@ -24,28 +25,39 @@ use crate::quantize::QuantizedRow;
 const HALF: usize = LANES / 2;
 
 pub(super) fn multiply_tile(
-    _: Avx2,
+    proof: Avx2,
     layout: &Layout,
     tile: &[u8],
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
     for (x, out) in x.chunks(4).zip(out.chunks_mut(4)) {
-        // SAFETY: the proof; `super::multiply_tile` checked all lengths.
-        with_kind!(layout, K => with_rows!(x.len(), R => unsafe { tile_kernel::<K, R>(layout, tile, x, out) }, 1 2 4));
+        // SAFETY: the proofs; `super::multiply_tile` checked all lengths.
+        with_kind!(layout, K => with_rows!(x.len(), R => unsafe {
+            match proof.vnni() {
+                Some(_) => vnni::tile_kernel::<K, R>(layout, tile, x, out),
+                None => plain::tile_kernel::<K, R>(layout, tile, x, out),
+            }
+        }, 1 2 4));
     }
 }
 
 pub(super) fn multiply_panel(
-    _: Avx2,
+    proof: Avx2,
     layout: &Layout,
     panel: &Panel,
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
+    let shift = layout.codes.offset_shift();
     for (x, out) in x.chunks(4).zip(out.chunks_mut(4)) {
-        // SAFETY: the proof; `super::multiply_panel` checked all lengths.
-        with_kind!(layout, K => with_rows!(x.len(), R => unsafe { panel_kernel::<K, R>(panel, x, out) }, 1 2 4));
+        // SAFETY: the proofs; `super::multiply_panel` checked all lengths.
+        with_panel_kind!(layout, K => with_rows!(x.len(), R => unsafe {
+            match proof.vnni() {
+                Some(_) => vnni::panel_kernel::<K, R>(panel, shift, x, out),
+                None => plain::panel_kernel::<K, R>(panel, shift, x, out),
+            }
+        }, 1 2 4));
     }
 }
 
@@ -54,70 +66,98 @@ pub(super) fn fill_panel(_: Avx2, layout: &Layout, tile: &[u8], panel: &mut Pane
     with_kind!(layout, K => unsafe { fill_kernel::<K>(layout, tile, panel) });
 }
 
-/// # Safety
-///
-/// `tile` is a tile of `layout`, `x` and `out` have R rows, every row of `x` the blocks of `layout`.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn tile_kernel<K: Kind, const R: usize>(
-    layout: &Layout,
-    tile: &[u8],
-    x: &[QuantizedRow<'_>],
-    out: &mut [Lanes],
-) {
-    let mut acc = [[_mm256_setzero_ps(); 2]; R];
-    let scales = K::SCALES.unwrap_or(layout.scales);
-    let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
-        packed.scales::<Widen>(scales, &mut unpacked);
-        for half in 0..2 {
-            // SAFETY: the block is of kind K, `unpacked` are its scales.
-            unsafe {
-                let weights = unpack::<K>(packed.planes.as_ptr().add(32 * half));
-                let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
-                accumulate::<K, R>(half, weights, scale, min, x, block, &mut acc);
+/// The kernels, compiled with and without AVX-VNNI.
+macro_rules! kernels {
+    ($module:ident, $features:literal, $vnni:literal) => {
+        mod $module {
+            use super::*;
+
+            /// # Safety
+            ///
+            /// `tile` is a tile of `layout`, `x` and `out` have R rows, every row of `x` the blocks of `layout`.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn tile_kernel<K: Kind, const R: usize>(
+                layout: &Layout,
+                tile: &[u8],
+                x: &[QuantizedRow<'_>],
+                out: &mut [Lanes],
+            ) {
+                let mut acc = [[_mm256_setzero_ps(); 2]; R];
+                let layout = &K::layout(layout);
+                let mut unpacked = BlockScales::ZERO;
+                for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
+                    packed.scales::<Widen>(layout.scales, &mut unpacked);
+                    for half in 0..2 {
+                        // SAFETY: the block is of kind K, `unpacked` are its scales.
+                        unsafe {
+                            let weights = unpack::<K>(packed.planes.as_ptr().add(32 * half));
+                            let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
+                            let shift = K::CODES.offset_shift();
+                            accumulate::<K, R, $vnni>(half, weights, scale, min, shift, x, block, &mut acc);
+                        }
+                    }
+                });
+                // SAFETY: this kernel has the feature.
+                unsafe { store(&acc, out) };
+            }
+
+            /// # Safety
+            ///
+            /// `panel` holds a tile of kind K, `x` and `out` have R rows, every row of `x` the blocks of `panel`;
+            /// `shift` is that of the layout's codes.
+            #[target_feature(enable = $features)]
+            pub(super) unsafe fn panel_kernel<K: Kind, const R: usize>(
+                panel: &Panel,
+                shift: u32,
+                x: &[QuantizedRow<'_>],
+                out: &mut [Lanes],
+            ) {
+                let mut acc: [[__m256; 2]; R] = std::array::from_fn(|row| {
+                    // SAFETY: a row of results is 16 floats.
+                    [0, HALF].map(|first| unsafe { _mm256_loadu_ps(out[row].as_ptr().add(first)) })
+                });
+                for (at, codes) in panel.codes.iter().enumerate() {
+                    let per_block = K::SHAPE.scales_per_block();
+                    for half in 0..2 {
+                        // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.
+                        unsafe {
+                            let codes = codes.0.as_ptr().add(32 * half);
+                            let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
+                            let scale = panel.scales.as_ptr().add(at * per_block).cast::<Lanes>();
+                            let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(at * per_block);
+                            accumulate::<K, R, $vnni>(
+                                half,
+                                weights,
+                                scale,
+                                min,
+                                shift,
+                                x,
+                                panel.first + at,
+                                &mut acc,
+                            );
+                        }
+                    }
+                }
+                // SAFETY: this kernel has the feature.
+                unsafe { store(&acc, out) };
             }
         }
-    });
-    // SAFETY: this kernel has the feature.
-    unsafe { store(&acc, out) };
+    };
 }
 
-/// # Safety
-///
-/// `panel` holds a tile of kind K, `x` and `out` have R rows, every row of `x` the blocks of `panel`.
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
-    let mut acc: [[__m256; 2]; R] = std::array::from_fn(|row| {
-        // SAFETY: a row of results is 16 floats.
-        [0, HALF].map(|first| unsafe { _mm256_loadu_ps(out[row].as_ptr().add(first)) })
-    });
-    for (at, codes) in panel.codes.iter().enumerate() {
-        let per_block = K::SHAPE.scales_per_block();
-        for half in 0..2 {
-            // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.
-            unsafe {
-                let codes = codes.0.as_ptr().add(32 * half);
-                let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
-                let scale = panel.scales.as_ptr().add(at * per_block).cast::<Lanes>();
-                let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(at * per_block);
-                accumulate::<K, R>(half, weights, scale, min, x, panel.first + at, &mut acc);
-            }
-        }
-    }
-    // SAFETY: this kernel has the feature.
-    unsafe { store(&acc, out) };
-}
+kernels!(plain, "avx2,fma,f16c", false);
+kernels!(vnni, "avx2,fma,f16c,avxvnni", true);
 
 /// # Safety
 ///
 /// `tile` is a tile of `layout`, which is of kind K; `panel` has room for it.
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
-    let scales = K::SCALES.unwrap_or(layout.scales);
+    let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
     for_each_block(layout, tile, panel.blocks(), |block, packed| {
         let at = block - panel.first;
-        packed.scales::<Widen>(scales, &mut unpacked);
+        packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);
         let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[at].0;
         // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
@@ -137,19 +177,19 @@ unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) 
 /// # Safety
 ///
 /// The caller has the features of this file's kernels; `scale` and `min` point to what the shape of K has per
-/// block; `x` has R rows with a block `block`.
+/// block; `shift` is that of the format's codes; `x` has R rows with a block `block`.
 #[inline(always)]
-unsafe fn accumulate<K: Kind, const R: usize>(
+unsafe fn accumulate<K: Kind, const R: usize, const VNNI: bool>(
     half: usize,
     weights: [__m256i; 8],
     scale: *const Lanes,
     min: *const Lanes,
+    shift: u32,
     x: &[QuantizedRow<'_>],
     block: usize,
     acc: &mut [[__m256; 2]; R],
 ) {
-    let shift = K::CODES.offset_shift();
-    let recentred = matches!(K::CODES, Codes::Bits8 | Codes::Table4);
+    let recentred = !VNNI && matches!(K::CODES, Codes::Bits8 | Codes::Table4);
     // What turns `Σ q·a`, or `Σ (q − 128)·a` where codes are recentred, into what the format means.
     let correction = |sum: i32| match (K::SHAPE.has_min(), recentred) {
         (false, true) | (true, false) => 0,
@@ -177,18 +217,27 @@ unsafe fn accumulate<K: Kind, const R: usize>(
             // Pair sums of several groups fit 16 bits where 2 · 127 · largest code · groups < 2¹⁵.
             macro_rules! dot_of_four {
                 ($a:literal $b:literal $c:literal $d:literal) => {{
-                    let [a, b, c, d] = [pairs!($a), pairs!($b), pairs!($c), pairs!($d)];
-                    match K::CODES {
-                        Codes::Bits2 | Codes::Bits3 | Codes::Bits4 | Codes::Bits5 => {
-                            wide(_mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d)))
+                    if VNNI {
+                        let mut dot = _mm256_setzero_si256();
+                        for group in [$a, $b, $c, $d] {
+                            let activations = _mm256_set1_epi32(codes.add(group).read_unaligned());
+                            dot = _mm256_dpbusd_avx_epi32(dot, weights[group], activations);
                         }
-                        Codes::Bits6 => {
-                            let (first, second) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
-                            _mm256_add_epi32(wide(first), wide(second))
-                        }
-                        Codes::Bits8 | Codes::Table4 => {
-                            let first = _mm256_add_epi32(wide(a), wide(b));
-                            _mm256_add_epi32(first, _mm256_add_epi32(wide(c), wide(d)))
+                        dot
+                    } else {
+                        let [a, b, c, d] = [pairs!($a), pairs!($b), pairs!($c), pairs!($d)];
+                        match K::CODES {
+                            Codes::Bits2 | Codes::Bits3 | Codes::Bits4 | Codes::Bits5 => {
+                                wide(_mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d)))
+                            }
+                            Codes::Bits6 => {
+                                let (first, second) = (_mm256_add_epi16(a, b), _mm256_add_epi16(c, d));
+                                _mm256_add_epi32(wide(first), wide(second))
+                            }
+                            Codes::Bits8 | Codes::Table4 => {
+                                let first = _mm256_add_epi32(wide(a), wide(b));
+                                _mm256_add_epi32(first, _mm256_add_epi32(wide(c), wide(d)))
+                            }
                         }
                     }
                 }};

@@ -13,10 +13,13 @@ use std::arch::x86_64::*;
 use super::super::layout::{Codes, LANES, Layout, Scales, Shape, TABLE, WIDE_BLOCK_BYTES};
 use super::super::scales::{BlockScales, Halves, Lanes};
 use super::Panel;
-use super::kinds::{Kind, with_kind, with_rows};
+use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
 use crate::isa::Avx512;
 use crate::quantize::QuantizedRow;
+
+/// How far ahead of itself a kernel asks for weights.
+const AHEAD_BYTES: usize = 4096;
 
 pub(super) fn multiply_tile(
     _: Avx512,
@@ -36,8 +39,9 @@ pub(super) fn multiply_panel(
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
+    let shift = layout.codes.offset_shift();
     // SAFETY: the proof; `super::multiply_panel` checked all lengths.
-    with_kind!(layout, K => with_rows!(x.len(), R => unsafe { panel_kernel::<K, R>(panel, x, out) }, 1 2 4 8));
+    with_panel_kind!(layout, K => with_rows!(x.len(), R => unsafe { panel_kernel::<K, R>(panel, shift, x, out) }, 1 2 4 8));
 }
 
 pub(super) fn fill_panel(_: Avx512, layout: &Layout, tile: &[u8], panel: &mut Panel) {
@@ -56,26 +60,45 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     out: &mut [Lanes],
 ) {
     let mut acc = [_mm512_setzero_ps(); R];
-    let scales = K::SCALES.unwrap_or(layout.scales);
+    let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
     for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
-        packed.scales::<Widen>(scales, &mut unpacked);
+        packed.scales::<Widen>(layout.scales, &mut unpacked);
+        if R > 1 {
+            ahead(packed.planes);
+        }
         // SAFETY: the block is of kind K, `unpacked` are its scales.
         unsafe {
             let weights = unpack::<K>(packed.planes.as_ptr());
             let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
-            accumulate::<K, R>(weights, scale, min, x, block, &mut acc);
+            accumulate::<K, R>(weights, scale, min, K::CODES.offset_shift(), x, block, &mut acc);
         }
     });
     // SAFETY: this kernel has the feature.
     unsafe { store(&acc, out) };
 }
 
+/// Asks for what lies [`AHEAD_BYTES`] behind a block's codes.
+#[inline(always)]
+fn ahead(planes: &[u8]) {
+    for line in 0..planes.len().div_ceil(64) {
+        let at = planes.as_ptr().wrapping_add(AHEAD_BYTES + 64 * line);
+        // SAFETY: a prefetch of any address is allowed.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
+    }
+}
+
 /// # Safety
 ///
-/// `panel` holds a tile of kind K, `x` and `out` have R rows, every row of `x` the blocks of `panel`.
+/// `panel` holds a tile of kind K, `x` and `out` have R rows, every row of `x` the blocks of `panel`;
+/// `shift` is that of the layout's codes.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
-unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
+unsafe fn panel_kernel<K: Kind, const R: usize>(
+    panel: &Panel,
+    shift: u32,
+    x: &[QuantizedRow<'_>],
+    out: &mut [Lanes],
+) {
     // SAFETY: `out` has R rows of 16 floats.
     let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { lanes(&raw const out[row]) });
     for (at, codes) in panel.codes.iter().enumerate() {
@@ -86,7 +109,7 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
             let weights = std::array::from_fn(|group| load(codes.add(64 * group)));
             let scale = panel.scales.as_ptr().add(at * per_block).cast::<Lanes>();
             let min = panel.mins.as_ptr().cast::<Lanes>().wrapping_add(at * per_block);
-            accumulate::<K, R>(weights, scale, min, x, panel.first + at, &mut acc);
+            accumulate::<K, R>(weights, scale, min, shift, x, panel.first + at, &mut acc);
         }
     }
     // SAFETY: this kernel has the feature.
@@ -98,16 +121,19 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(panel: &Panel, x: &[QuantizedRow
 /// `tile` is a tile of `layout`, which is of kind K; `panel` has room for it.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
-    let scales = K::SCALES.unwrap_or(layout.scales);
+    let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
     for_each_block(layout, tile, panel.blocks(), |block, packed| {
         let at = block - panel.first;
-        packed.scales::<Widen>(scales, &mut unpacked);
+        packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);
+        let offset = _mm512_set1_epi8(panel.offset.cast_signed());
         let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[at].0;
+        ahead(packed.planes);
         // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
         unsafe {
             for (group, weights) in unpack::<K>(packed.planes.as_ptr()).into_iter().enumerate() {
+                let weights = _mm512_sub_epi8(weights, offset);
                 _mm512_storeu_si512(out.as_mut_ptr().add(64 * group).cast(), weights);
             }
         }
@@ -119,17 +145,17 @@ unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) 
 /// # Safety
 ///
 /// The caller has the features of this file's kernels; `scale` and `min` point to what the shape of K has per
-/// block; `x` has R rows with a block `block`.
+/// block; `shift` is that of the format's codes; `x` has R rows with a block `block`.
 #[inline(always)]
 unsafe fn accumulate<K: Kind, const R: usize>(
     weights: [__m512i; 8],
     scale: *const Lanes,
     min: *const Lanes,
+    shift: u32,
     x: &[QuantizedRow<'_>],
     block: usize,
     acc: &mut [__m512; R],
 ) {
-    let shift = K::CODES.offset_shift();
     for row in 0..R {
         // SAFETY: by the contract.
         unsafe {
@@ -137,39 +163,50 @@ unsafe fn accumulate<K: Kind, const R: usize>(
             let meta = x.blocks.get_unchecked(block);
             let codes = x.codes.as_ptr().add(block * 32).cast::<i32>();
             macro_rules! dot {
-                ($start:expr, $($group:literal)*) => {{
+                ($split:literal, $start:expr, $($group:literal)*) => {{
                     let mut dot = [_mm512_set1_epi32($start), _mm512_setzero_si512()];
                     $(
                         let activations = _mm512_set1_epi32(codes.add($group).read_unaligned());
-                        let chain = if R == 1 { $group % 2 } else { 0 };
+                        let chain = if R < $split { $group % 2 } else { 0 };
                         dot[chain] = _mm512_dpbusd_epi32(dot[chain], weights[$group], activations);
                     )*
-                    let dot = if R == 1 { _mm512_add_epi32(dot[0], dot[1]) } else { dot[0] };
-                    _mm512_cvtepi32_ps(dot)
+                    _mm512_cvtepi32_ps(if R < $split { _mm512_add_epi32(dot[0], dot[1]) } else { dot[0] })
                 }};
+            }
+            // Integers add exactly in any order: with few rows, short chains keep the pipeline fuller than long ones.
+            macro_rules! whole {
+                ($start:expr) => {
+                    dot!(8, $start, 0 1 2 3 4 5 6 7)
+                };
+            }
+            macro_rules! halves {
+                ($first:expr, $second:expr) => {
+                    [dot!(2, $first, 0 1 2 3), dot!(2, $second, 4 5 6 7)]
+                };
             }
             let activation_scale = _mm512_set1_ps(meta.scale);
             acc[row] = match K::SHAPE {
                 Shape::Whole => {
-                    let dot = dot!(-(meta.sum << shift), 0 1 2 3 4 5 6 7);
+                    let dot = whole!(-(meta.sum << shift));
                     _mm512_fmadd_ps(dot, _mm512_mul_ps(lanes(scale), activation_scale), acc[row])
                 }
                 Shape::WholeMin => {
                     let factor = _mm512_mul_ps(lanes(scale), activation_scale);
-                    let acc = _mm512_fmadd_ps(dot!(0, 0 1 2 3 4 5 6 7), factor, acc[row]);
+                    let acc = _mm512_fmadd_ps(whole!(0), factor, acc[row]);
                     _mm512_fmadd_ps(lanes(min), _mm512_set1_ps(meta.scaled_sum), acc)
                 }
                 Shape::Halves => {
                     let [first, second] = meta.half_sums.map(i32::from);
-                    let both = _mm512_mul_ps(dot!(-(first << shift), 0 1 2 3), lanes(scale));
-                    let second = dot!(-(second << shift), 4 5 6 7);
+                    let [first, second] = halves!(-(first << shift), -(second << shift));
+                    let both = _mm512_mul_ps(first, lanes(scale));
                     let both = _mm512_fmadd_ps(second, lanes(scale.add(1)), both);
                     _mm512_fmadd_ps(both, activation_scale, acc[row])
                 }
                 Shape::HalvesMin => {
                     let [first, second] = meta.half_sums.map(|sum| meta.scale * f32::from(sum));
-                    let both = _mm512_mul_ps(dot!(0, 0 1 2 3), lanes(scale));
-                    let both = _mm512_fmadd_ps(dot!(0, 4 5 6 7), lanes(scale.add(1)), both);
+                    let [first_dot, second_dot] = halves!(0, 0);
+                    let both = _mm512_mul_ps(first_dot, lanes(scale));
+                    let both = _mm512_fmadd_ps(second_dot, lanes(scale.add(1)), both);
                     let acc = _mm512_fmadd_ps(both, activation_scale, acc[row]);
                     let acc = _mm512_fmadd_ps(lanes(min), _mm512_set1_ps(first), acc);
                     _mm512_fmadd_ps(lanes(min.add(1)), _mm512_set1_ps(second), acc)

@@ -1,6 +1,6 @@
 //! Formats as types, and the way from a layout and a number of rows to the kernel compiled for them.
 
-use super::super::layout::{Codes, Scales, Shape};
+use super::super::layout::{Codes, Layout, Scales, Shape};
 
 /// A format as a type: kernels are compiled for each.
 pub(super) trait Kind {
@@ -8,6 +8,13 @@ pub(super) trait Kind {
     const SHAPE: Shape;
     /// Where the kind alone says how scales are stored; MLX groups differ.
     const SCALES: Option<Scales>;
+
+    /// The same layout, of which the compiler knows all that the kind says: strides become constants.
+    #[inline(always)]
+    fn layout(layout: &Layout) -> Layout {
+        let scales = Self::SCALES.unwrap_or(layout.scales);
+        Layout { codes: Self::CODES, scales, shape: Self::SHAPE, blocks: layout.blocks }
+    }
 }
 
 macro_rules! kinds {
@@ -65,6 +72,26 @@ macro_rules! with_kind {
     };
 }
 pub(super) use with_kind;
+
+/// Evaluates the expression with `$kind` standing for a kind whose panels are multiplied as those of `$layout`: what
+/// codes were packed from no longer matters, only their width and the shape.
+macro_rules! with_panel_kind {
+    ($layout:expr, $kind:ident => $value:expr) => {
+        with_panel_kind!(@ $layout, $kind, $value,
+            Q8_0 Whole Codes::Bits8 | Codes::Table4, Q4_0 Whole _,
+            Mlx8 WholeMin Codes::Bits8, Mlx6 WholeMin Codes::Bits6, Q4_1 WholeMin _,
+            Q6K Halves Codes::Bits6, Q3K Halves _, Q2K HalvesMin _)
+    };
+    (@ $layout:expr, $kind:ident, $value:expr, $($name:ident $shape:ident $codes:pat),*) => {
+        match ($layout.shape, $layout.codes) {
+            $((Shape::$shape, $codes) => {
+                type $kind = super::kinds::$name;
+                $value
+            })*
+        }
+    };
+}
+pub(super) use with_panel_kind;
 
 /// Evaluates the expression with the constant `$rows` equal to `$len`, one of 1, 2, 4, 8.
 macro_rules! with_rows {

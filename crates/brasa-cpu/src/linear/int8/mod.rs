@@ -9,8 +9,9 @@
 //! - two scales: `t = fma(f32(dot₁), s₁, f32(dot₀)·s₀)`, `acc = fma(t, sa, acc)`, and with minima
 //!   `acc = fma(m₁, sa·Σ₁a, fma(m₀, sa·Σ₀a, acc))`.
 //!
-//! Few rows multiply the planes as they are unpacked. From [`PANEL_ROWS`] rows on, a part of a tile is first
-//! unpacked to bytes, once, and all rows multiply that **panel**; sums wait in the output for the next part.
+//! Few rows multiply the planes as they are unpacked. From [`panel_rows`] rows on, a part of a tile is first
+//! unpacked to bytes, once, and all rows multiply that **panel**; sums wait in the output for the next part. Where
+//! there is a tile unit, it multiplies panels with 16 rows at a time.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -20,8 +21,12 @@ mod avx512;
 mod kinds;
 mod panel;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod tiles;
 
 pub(super) use panel::{Panel, for_each_block};
+#[cfg(target_arch = "x86_64")]
+pub(super) use tiles::{RowTiles, TileProducts};
 
 use std::ops::Range;
 
@@ -31,7 +36,18 @@ use crate::Isa;
 use crate::quantize::QuantizedRow;
 
 /// Rows from which on a tile is unpacked to a panel first.
-pub(super) const PANEL_ROWS: usize = 8;
+///
+/// Memory waits while a panel is multiplied, so what it saves must outweigh that. With AVX-512, where unpacking is
+/// cheap, 8 rows of Q4_0 that multiply planes are twice as fast as 8 rows that multiply a panel, be it with vectors or
+/// on AMX tiles, where 8 rows take as long as 16.
+pub(super) const fn panel_rows(isa: Isa) -> usize {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => 17,
+        _ => 8,
+    }
+}
+
 /// Blocks of a panel: 2,048 inputs, so that a panel and its scales, 48 KiB, stay in the second cache while all rows
 /// pass by, together with the same inputs of those rows while all tiles do. Shorter panels, which the first cache
 /// holds, were slower by what the more frequent calls cost.
@@ -80,6 +96,7 @@ pub(super) fn multiply_panel(
 ) {
     check(layout, x, out);
     panel.check(layout);
+    assert_eq!(panel.offset, 0, "codes of a panel for tiles");
     match isa {
         Isa::Scalar => scalar::multiply_panel(layout, panel, x, out),
         #[cfg(target_arch = "x86_64")]
@@ -92,13 +109,22 @@ pub(super) fn multiply_panel(
 /// Unpacks `blocks` of a tile, of which the first begins a span.
 pub(super) fn fill_panel(isa: Isa, layout: &Layout, tile: &[u8], blocks: &Range<usize>, panel: &mut Panel) {
     assert_eq!(tile.len(), layout.tile_bytes(), "bytes of a tile");
-    panel.reserve(layout, blocks);
     match isa {
-        Isa::Scalar => panel.fill(layout, tile),
+        Isa::Scalar => {
+            panel.reserve(layout, blocks, 0);
+            panel.fill(layout, tile);
+        }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(proof) => avx2::fill_panel(proof, layout, tile, panel),
+        Isa::Avx2(proof) => {
+            panel.reserve(layout, blocks, 0);
+            avx2::fill_panel(proof, layout, tile, panel);
+        }
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(proof) => avx512::fill_panel(proof, layout, tile, panel),
+        Isa::Avx512(proof) => {
+            let offset = if proof.tiles().is_some() { tiles::panel_offset(layout) } else { 0 };
+            panel.reserve(layout, blocks, offset);
+            avx512::fill_panel(proof, layout, tile, panel);
+        }
     }
 }
 

@@ -17,6 +17,8 @@ pub(in super::super) struct Panel {
     pub(super) scales: Vec<PanelLanes>,
     /// As `scales`; empty where there are no minima.
     pub(super) mins: Vec<PanelLanes>,
+    /// What was subtracted from the codes, which makes them signed.
+    pub(super) offset: u8,
 }
 
 #[derive(Clone, Copy)]
@@ -42,9 +44,10 @@ impl Shape {
 }
 
 impl Panel {
-    /// Makes room for `blocks` of a tile of `layout`.
-    pub(super) fn reserve(&mut self, layout: &Layout, blocks: &Range<usize>) {
+    /// Makes room for `blocks` of a tile of `layout`, from whose codes `offset` is to be subtracted.
+    pub(super) fn reserve(&mut self, layout: &Layout, blocks: &Range<usize>, offset: u8) {
         self.first = blocks.start;
+        self.offset = offset;
         let scales = blocks.len() * layout.shape.scales_per_block();
         self.codes.resize(blocks.len(), PanelBlock([0; WIDE_BLOCK_BYTES]));
         self.scales.resize(scales, PanelLanes([0.0; LANES]));

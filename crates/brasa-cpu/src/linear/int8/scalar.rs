@@ -8,7 +8,7 @@ use crate::quantize::QuantizedRow;
 
 pub(super) fn multiply_tile(layout: &Layout, tile: &[u8], x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
     let mut panel = Panel::default();
-    panel.reserve(layout, &(0..layout.blocks));
+    panel.reserve(layout, &(0..layout.blocks), 0);
     panel.fill(layout, tile);
     out.fill([0.0; LANES]);
     multiply_panel(layout, &panel, x, out);

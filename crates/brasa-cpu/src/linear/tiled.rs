@@ -1,0 +1,102 @@
+//! Many rows in groups of 16: products on a tile unit, and of bf16 without one.
+//!
+//! Rows are gathered once for all tiles of outputs that a thread makes, then outputs go by, 16 at a time.
+
+use std::ops::Range;
+
+use super::float::{Bf16Panel, Bf16Products, Bf16RowTiles, FloatLayout};
+use super::int8::{self, Panel, RowTiles, TileProducts};
+use super::layout::{LANES, Layout};
+use super::rows::parts;
+use super::scales::Lanes;
+use crate::Isa;
+use crate::isa::{Avx512, Avx512Bf16};
+use crate::quantize::QuantizedRow;
+use crate::tiles::{Sums, Tiles};
+
+/// Rows from which on floats are rounded to bf16, where that is allowed: steps that decode a few sequences together
+/// compute each as if it were alone.
+pub(super) const BF16_ROWS: usize = 9;
+/// Activations of a pass: half a megabyte as bf16.
+const BF16_PASS: usize = 256 << 10;
+/// Rows of a pass at least.
+const BF16_PASS_ROWS: usize = 64;
+
+/// Memory of one thread, reused from call to call.
+#[derive(Default)]
+pub(super) struct Scratch {
+    panel: Panel,
+    rows: RowTiles,
+    bf16_panel: Bf16Panel,
+    bf16_rows: Bf16RowTiles,
+}
+
+/// Writes the products of `tiles` and all rows: `x(row)` are activations, `y(row, tile)` is where results go.
+pub(super) fn multiply_int8<'a, 'y>(
+    proof: Avx512,
+    unit: Tiles,
+    layout: &Layout,
+    weights: &[u8],
+    rows: usize,
+    x: impl Fn(usize) -> QuantizedRow<'a>,
+    tiles: Range<usize>,
+    y: impl Fn(usize, usize) -> &'y mut [f32],
+    scratch: &mut Scratch,
+) {
+    for pass in parts(rows, int8::PASS_ROWS) {
+        for blocks in parts(layout.blocks, int8::PANEL_BLOCKS) {
+            scratch.rows.gather(pass.len(), &blocks, |row| x(pass.start + row));
+            let products = TileProducts::new(proof, unit, &scratch.rows);
+            for tile in tiles.clone() {
+                let packed = &weights[tile * layout.tile_bytes()..][..layout.tile_bytes()];
+                int8::fill_panel(Isa::Avx512(proof), layout, packed, &blocks, &mut scratch.panel);
+                for (group, rows) in parts(pass.len(), LANES).enumerate() {
+                    let rows = pass.start + rows.start..pass.start + rows.end;
+                    let mut out: [Lanes; LANES] = [[0.0; LANES]; LANES];
+                    if blocks.start > 0 {
+                        for (row, out) in rows.clone().zip(&mut out) {
+                            let y = y(row, tile);
+                            out[..y.len()].copy_from_slice(y);
+                        }
+                    }
+                    products.multiply(layout, &scratch.panel, group, &mut out);
+                    for (row, out) in rows.zip(&out) {
+                        let y = y(row, tile);
+                        y.copy_from_slice(&out[..y.len()]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The same for floats, rounded to bf16.
+pub(super) fn multiply_bf16<'a, 'y>(
+    (bf16, proof): (Avx512Bf16, Avx512),
+    layout: &FloatLayout,
+    weights: &[u8],
+    rows: usize,
+    x: impl Fn(usize) -> &'a [f32],
+    tiles: Range<usize>,
+    y: impl Fn(usize, usize) -> &'y mut [f32],
+    scratch: &mut Scratch,
+) {
+    let products = Bf16Products::new(proof, bf16);
+    let pass_rows = (BF16_PASS / layout.k / BF16_PASS_ROWS * BF16_PASS_ROWS).max(BF16_PASS_ROWS);
+    let mut sums = [Sums([[0.0; LANES]; LANES]); Bf16Products::GROUPS];
+    for pass in parts(rows, pass_rows) {
+        scratch.bf16_rows.gather(proof, layout.k, pass.len(), |row| x(pass.start + row));
+        for tile in tiles.clone() {
+            let packed = &weights[tile * layout.tile_bytes()..][..layout.tile_bytes()];
+            let panel = scratch.bf16_panel.of(proof, layout, packed);
+            for rows in parts(pass.len(), Bf16Products::GROUPS * LANES) {
+                products.multiply(panel, &scratch.bf16_rows, rows.clone(), &mut sums);
+                let results = sums.iter().flat_map(|sums| &sums.0);
+                for (row, sums) in rows.zip(results) {
+                    let y = y(pass.start + row, tile);
+                    y.copy_from_slice(&sums[..y.len()]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Products of tiles: AMX, and the same in software.
+//!
+//! A tile is a register of up to 16 rows of 64 bytes. A product takes tiles `a`, 16 rows of activations, and `b`, the
+//! weights of 16 outputs four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. [`TileUnit`] and [`Bf16Unit`]
+//! are what kernels are written for; the processor's own unit and its emulation do the same, so that layouts and edges
+//! are tested on machines without AMX.
+//!
+//! Rust has neither intrinsics nor target features for AMX yet, only the names of its registers: products are
+//! inline assembly. The system saves 8 KiB more per thread once a process has asked for the permission to use
+//! tiles; Linux may refuse.
+#![expect(unsafe_code, reason = "instructions that the compiler has no names for")]
+
+use std::arch::asm;
+use std::marker::PhantomData;
+use std::sync::OnceLock;
+
+/// Rows of a tile.
+pub(crate) const ROWS: usize = 16;
+/// Inputs of a bf16 tile.
+pub(crate) const BF16_INPUTS: usize = 32;
+
+/// Proof that this CPU has AMX tiles with int8 and bf16, and that the system lets this process use them; only
+/// [`Amx::detect`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amx(());
+
+/// Who multiplies tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiles {
+    /// The processor.
+    Amx(Amx),
+    /// Plain Rust, for tests.
+    Emulated,
+}
+
+/// 16 rows of activations, 32 inputs each.
+pub(crate) type Codes = [[i8; 32]; ROWS];
+/// A block of weights: 8 groups of 4 inputs, of 16 outputs each.
+pub(crate) type Weights = [u8; 512];
+/// 16 rows of activations, 32 inputs each.
+pub(crate) type Bf16Rows = [[u16; BF16_INPUTS]; ROWS];
+/// 16 pairs of inputs, of 16 outputs each.
+pub(crate) type Bf16Weights = [[[u16; 2]; 16]; ROWS];
+
+/// Results of a product: row of activations by output.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Sums<T>(pub [[T; 16]; ROWS]);
+
+/// The tile unit of a thread, set up for products of int8.
+pub(crate) trait TileUnit {
+    /// `c = a · b` over 32 inputs. Calls that alternate between slots 0 and 1 overlap.
+    fn dot<const SLOT: usize, const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut Sums<i32>);
+
+    /// The same over the first and over the last 16 inputs.
+    fn dot_halves<const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut [Sums<i32>; 2]);
+}
+
+/// What multiplies bf16, on a thread that is set up for it.
+pub(crate) trait Bf16Unit {
+    /// Groups of 16 rows that a call takes at most.
+    const GROUPS: usize;
+
+    /// `c[g] = a[g] · b` over all tiles of `b`, of which a group has as many, for the first `rows` rows of all groups;
+    /// other results may be anything.
+    ///
+    /// # Panics
+    ///
+    /// Where a group has another number of tiles than `b`, or `c` of groups than `a`, or there are too many.
+    fn dot_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]);
+}
+
+impl Amx {
+    /// The proof, where the CPU has the instructions and the system lets this process use them.
+    pub fn detect() -> Option<Self> {
+        static FOUND: OnceLock<bool> = OnceLock::new();
+        FOUND.get_or_init(|| processor_has_tiles() && permitted()).then_some(Self(()))
+    }
+
+    /// Sets this thread's tiles up for int8.
+    pub(crate) fn int8(self) -> AmxThread {
+        // Sums, two of activations, two of weights; the halves of both.
+        AmxThread::new(self, [(16, 64), (16, 64), (16, 32), (16, 32), (8, 64), (8, 64), (16, 16), (4, 64)])
+    }
+
+    /// Sets this thread's tiles up for bf16.
+    pub(crate) fn bf16(self) -> AmxThread {
+        AmxThread::new(self, [(16, 64); 8])
+    }
+}
+
+/// Leaf 7 of CPUID says what the processor has, register XCR0 what the system saves between threads.
+fn processor_has_tiles() -> bool {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    const OSXSAVE: u32 = 1 << 27;
+    const AMX_BF16_TILE_INT8: u32 = 1 << 22 | 1 << 24 | 1 << 25;
+    const TILE_STATE: u64 = 1 << 17 | 1 << 18;
+    let (leaves, first) = (__cpuid(0).eax, __cpuid(1));
+    if leaves < 7 || first.ecx & OSXSAVE == 0 {
+        return false;
+    }
+    let (low, high): (u32, u32);
+    // SAFETY: the system has enabled XGETBV, as OSXSAVE says.
+    unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack)) };
+    let saved = u64::from(high) << 32 | u64::from(low);
+    __cpuid_count(7, 0).edx & AMX_BF16_TILE_INT8 == AMX_BF16_TILE_INT8 && saved & TILE_STATE == TILE_STATE
+}
+
+/// Asks Linux, which gives tiles only to processes that ask.
+#[cfg(target_os = "linux")]
+fn permitted() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
+    const XTILEDATA: u64 = 18;
+    let refused: i64;
+    // SAFETY: a system call that touches no memory of this program.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") ARCH_PRCTL => refused,
+            in("rdi") ARCH_REQ_XCOMP_PERM,
+            in("rsi") XTILEDATA,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    refused == 0
+}
+
+/// How others are asked has not been tried.
+#[cfg(not(target_os = "linux"))]
+const fn permitted() -> bool {
+    false
+}
+
+/// Proof that this thread's tiles are set up; they are released with it.
+#[derive(Debug)]
+pub(crate) struct AmxThread {
+    /// Of this thread alone.
+    _thread: PhantomData<*const ()>,
+}
+
+/// Palette 1: rows and bytes of a row of each tile.
+#[repr(C, align(64))]
+struct Configuration {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl AmxThread {
+    fn new(_: Amx, tiles: [(u8, u16); 8]) -> Self {
+        let mut configuration =
+            Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        for (index, (rows, row_bytes)) in tiles.into_iter().enumerate() {
+            configuration.rows[index] = rows;
+            configuration.row_bytes[index] = row_bytes;
+        }
+        // SAFETY: the proof; 64 bytes are read.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly)) };
+        Self { _thread: PhantomData }
+    }
+}
+
+impl Drop for AmxThread {
+    fn drop(&mut self) {
+        // SAFETY: the tiles were set up by this thread.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// One product of int8 tiles into memory.
+macro_rules! dot {
+    ($a:expr, $b:expr, $c:expr, $operation:literal $sums:tt $left:tt $right:tt) => {
+        asm!(
+            concat!("tilezero ", $sums),
+            concat!("tileloadd ", $left, ", [{a} + {a_stride}*1]"),
+            concat!("tileloadd ", $right, ", [{b} + {stride}*1]"),
+            concat!($operation, " ", $sums, ", ", $left, ", ", $right),
+            concat!("tilestored [{c} + {stride}*1], ", $sums),
+            a = in(reg) $a,
+            a_stride = in(reg) 32_usize,
+            b = in(reg) $b,
+            c = in(reg) $c,
+            stride = in(reg) 64_usize,
+            out($sums) _,
+            out($left) _,
+            out($right) _,
+            options(nostack),
+        )
+    };
+}
+
+/// Products of bf16 tiles, in a loop over `$steps` tiles of weights, a group of rows for each pointer.
+macro_rules! dot_bf16 {
+    ($b:expr, $steps:expr, $c:expr, $($name:ident $pointer:expr, $sums:literal $left:literal $offset:literal;)*) => {
+        asm!(
+            $(concat!("tilezero ", $sums),)*
+            "2:",
+            "tileloadd tmm6, [{b} + {stride}*1]",
+            $(
+                concat!("tileloadd ", $left, ", [{", stringify!($name), "} + {stride}*1]"),
+                concat!("tdpbf16ps ", $sums, ", ", $left, ", tmm6"),
+                concat!("add {", stringify!($name), "}, 1024"),
+            )*
+            "add {b}, 1024",
+            "dec {steps}",
+            "jnz 2b",
+            $(concat!("tilestored [{c} + {stride}*1 + ", $offset, "], ", $sums),)*
+            $($name = inout(reg) $pointer => _,)*
+            b = inout(reg) $b => _,
+            steps = inout(reg) $steps => _,
+            c = in(reg) $c,
+            stride = in(reg) 64_usize,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _,
+            options(nostack),
+        )
+    };
+}
+
+impl TileUnit for AmxThread {
+    #[inline(always)]
+    fn dot<const SLOT: usize, const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.0.as_mut_ptr());
+        // SAFETY: this thread's tiles are set up; 512 bytes are read from each operand, 1,024 written.
+        unsafe {
+            match (SLOT, UNSIGNED) {
+                (0, false) => dot!(a, b, c, "tdpbssd" "tmm0" "tmm2" "tmm4"),
+                (0, true) => dot!(a, b, c, "tdpbsud" "tmm0" "tmm2" "tmm4"),
+                (_, false) => dot!(a, b, c, "tdpbssd" "tmm1" "tmm3" "tmm5"),
+                (_, true) => dot!(a, b, c, "tdpbsud" "tmm1" "tmm3" "tmm5"),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn dot_halves<const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut [Sums<i32>; 2]) {
+        for (half, c) in c.iter_mut().enumerate() {
+            let c = c.0.as_mut_ptr();
+            // SAFETY: as above; rows of 16 bytes at a distance of 32, and half the weights.
+            unsafe {
+                let a = a.as_ptr().cast::<u8>().add(16 * half);
+                let b = b.as_ptr().add(256 * half);
+                match (half, UNSIGNED) {
+                    (0, false) => dot!(a, b, c, "tdpbssd" "tmm0" "tmm6" "tmm7"),
+                    (0, true) => dot!(a, b, c, "tdpbsud" "tmm0" "tmm6" "tmm7"),
+                    (_, false) => dot!(a, b, c, "tdpbssd" "tmm1" "tmm6" "tmm7"),
+                    (_, true) => dot!(a, b, c, "tdpbsud" "tmm1" "tmm6" "tmm7"),
+                }
+            }
+        }
+    }
+}
+
+impl Bf16Unit for AmxThread {
+    const GROUPS: usize = 4;
+
+    fn dot_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]) {
+        check_bf16::<Self>(a, b, c);
+        if a.is_empty() || b.is_empty() {
+            c.fill(Sums([[0.0; 16]; ROWS]));
+            return;
+        }
+        let group = |index: usize| a[index].as_ptr();
+        let (b, steps, c) = (b.as_ptr(), b.len(), c.as_mut_ptr());
+        // SAFETY: this thread's tiles are set up; `check_bf16` has seen that every operand has `steps` tiles and that
+        // there is room for the sums of all groups.
+        unsafe {
+            match a.len() {
+                1 => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0;),
+                2 => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0; a1 group(1), "tmm1" "tmm5" 1024;),
+                3 => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0; a1 group(1), "tmm1" "tmm5" 1024;
+                    a2 group(2), "tmm2" "tmm4" 2048;),
+                _ => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0; a1 group(1), "tmm1" "tmm5" 1024;
+                    a2 group(2), "tmm2" "tmm4" 2048; a3 group(3), "tmm3" "tmm5" 3072;),
+            }
+        }
+    }
+}
+
+/// What the products rely on.
+pub(crate) fn check_bf16<U: Bf16Unit>(a: &[&[Bf16Rows]], b: &[Bf16Weights], c: &[Sums<f32>]) {
+    assert!(a.len() <= U::GROUPS && a.len() == c.len(), "{} groups of rows", a.len());
+    assert!(a.iter().all(|rows| rows.len() == b.len()), "tiles of rows and of weights");
+}
+
+/// The same in plain Rust.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EmulatedTiles;
+
+fn dot_of<const UNSIGNED: bool>(a: &Codes, b: &Weights, inputs: std::ops::Range<usize>, c: &mut Sums<i32>) {
+    for (a, c) in a.iter().zip(&mut c.0) {
+        for (output, c) in c.iter_mut().enumerate() {
+            *c = inputs.clone().fold(0, |sum, k| {
+                let weight = b[k / 4 * 64 + 4 * output + k % 4];
+                let weight = if UNSIGNED { i32::from(weight) } else { i32::from(weight.cast_signed()) };
+                sum + i32::from(a[k]) * weight
+            });
+        }
+    }
+}
+
+/// A bf16 as the unit reads it: denormals are zero.
+fn read_bf16(bits: u16) -> f32 {
+    flush(f32::from_bits(u32::from(bits) << 16))
+}
+
+fn flush(value: f32) -> f32 {
+    if value.is_subnormal() { 0.0_f32.copysign(value) } else { value }
+}
+
+impl TileUnit for EmulatedTiles {
+    fn dot<const SLOT: usize, const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        dot_of::<UNSIGNED>(a, b, 0..32, c);
+    }
+
+    fn dot_halves<const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut [Sums<i32>; 2]) {
+        let [first, second] = c;
+        dot_of::<UNSIGNED>(a, b, 0..16, first);
+        dot_of::<UNSIGNED>(a, b, 16..32, second);
+    }
+}
+
+impl Bf16Unit for EmulatedTiles {
+    const GROUPS: usize = 4;
+
+    /// In the order that Intel documents for TDPBF16PS: within a tile even and odd inputs are summed apart.
+    fn dot_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]) {
+        check_bf16::<Self>(a, b, c);
+        for (a, c) in a.iter().zip(c) {
+            for (row, c) in c.0.iter_mut().enumerate() {
+                for (output, c) in c.iter_mut().enumerate() {
+                    *c = a.iter().zip(b).fold(0.0, |sum, (a, b)| {
+                        let mut pair = [0.0_f32; 2];
+                        for (k, weights) in b.iter().enumerate() {
+                            for (index, pair) in pair.iter_mut().enumerate() {
+                                let (x, w) =
+                                    (read_bf16(a[row][2 * k + index]), read_bf16(weights[output][index]));
+                                *pair = flush(x.mul_add(w, *pair));
+                            }
+                        }
+                        flush(sum + flush(pair[0] + pair[1]))
+                    });
+                }
+            }
+        }
+    }
+}
