@@ -1,7 +1,7 @@
 //! Decode and prefill speed of a decoder with random weights in the shapes of Qwen3-0.6B, beside the machine's read
 //! bandwidth as measured in the same run.
 //!
-//! `cargo run --release -p brasa-cpu --example decoder_speed -- [FORMAT] [THREADS] [DEPTH] [--profile]`
+//! `cargo run --release -p brasa-cpu --example decoder_speed -- [FORMAT] [THREADS] [DEPTH] [--q8-kv] [--profile]`
 
 #[path = "../tests/common/decoder.rs"]
 mod decoder;
@@ -26,8 +26,12 @@ const DECODED: usize = 48;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let profile = arguments.iter().position(|argument| argument == "--profile");
-    let profile = profile.map(|place| arguments.remove(place)).is_some();
+    let mut flag = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name);
+        place.map(|place| arguments.remove(place)).is_some()
+    };
+    let profile = flag("--profile");
+    let dtype = if flag("--q8-kv") { KvType::Q8 } else { KvType::F16 };
     let name = arguments.first().map_or("Q4_0", String::as_str);
     let format = StorageFormat::GGUF
         .into_iter()
@@ -65,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let limits = ProgramLimits { max_rows: PROMPT, max_outs: 1, max_segments: 1 };
     let program = device.compile(Arc::clone(&graph), weights, limits)?;
-    let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+    let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype })?;
     let sequences = Sequences::new(&*pool);
     let mut run = Run { program, pool, sequences, current: 0, length: 0 };
 
