@@ -381,9 +381,9 @@ fn a_deadline_ends_a_stream_with_an_error() {
 
 #[test]
 fn a_busy_session_refuses_a_second_request() {
-    let engine = engine(512, 64, 2);
+    let engine = engine(16_384, 64, 2);
     let session = engine.open_session();
-    let mut first = start(&engine, prompt(10, 0), &limit(300), Some(session));
+    let mut first = start(&engine, prompt(10, 0), &limit(16_000), Some(session));
     first.next().unwrap().unwrap();
     let mut second = start(&engine, prompt(10, 0), &limit(3), Some(session));
     assert_eq!(second.next(), Some(Err(EngineError::SessionBusy)));

@@ -22,7 +22,7 @@ use crate::context::{Context, Slot};
 use crate::kv::CacheReader;
 use crate::simd::{LANES, vectorize};
 use crate::step_state::{SegmentState, StepState};
-use page::{MAX_QUERIES, Merge, PageKernel, Partial, Scores};
+use page::{MAX_GROUPS, MAX_QUERIES, Merge, PageKernel, Partial, Scores};
 use source::{Bf16, Cached, F16, F32, Q8, Source, Stage};
 
 pub(crate) use page::Scoring;
@@ -59,6 +59,8 @@ pub(crate) struct AttentionScratch {
     /// Queries in tiles, `[E][queries]` each.
     q: Vec<f32>,
     scores: Box<Scores>,
+    /// Weights times scales.
+    scaled: Vec<Scores>,
     /// Merged values, `[queries][value_width]`.
     o: Vec<f32>,
     seen: Vec<Partial>,
@@ -88,6 +90,7 @@ impl AttentionScratch {
         Self {
             q: vec![0.0; queries * most_head_dim],
             scores: Box::new([[0.0; PAGE_POSITIONS]; MAX_QUERIES]),
+            scaled: vec![[[0.0; PAGE_POSITIONS]; MAX_QUERIES]; MAX_GROUPS],
             o: vec![0.0; queries * width],
             seen: vec![Partial::NONE; queries],
             next_o: vec![0.0; MAX_QUERIES * width],
@@ -337,16 +340,17 @@ impl CacheAttention {
             visible: &scratch.visible[..padded],
             scoring: self.scoring,
             scores: &mut scratch.scores,
+            scaled: &mut scratch.scaled,
             partials: &mut scratch.next[..padded],
             o: &mut scratch.next_o[..padded * self.value_width()],
         };
         let (page, head) = (tile.stored, item.head);
+        let stage = tile.staged.then_some(&scratch.stage);
         match cache.layout().dtype {
-            _ if tile.staged => kernel.run_on(isa, scratch.stage.page(width)),
-            KvType::F32 => kernel.run_on(isa, Cached::<F32>::new(cache, page, head)),
-            KvType::F16 => kernel.run_on(isa, Cached::<F16>::new(cache, page, head)),
-            KvType::BF16 => kernel.run_on(isa, Cached::<Bf16>::new(cache, page, head)),
-            KvType::Q8 => kernel.run_on(isa, Cached::<Q8>::new(cache, page, head)),
+            KvType::F32 => kernel.run_on(isa, Cached::<F32>::new(cache, page, head), stage),
+            KvType::F16 => kernel.run_on(isa, Cached::<F16>::new(cache, page, head), stage),
+            KvType::BF16 => kernel.run_on(isa, Cached::<Bf16>::new(cache, page, head), stage),
+            KvType::Q8 => kernel.run_on(isa, Cached::<Q8>::new(cache, page, head), stage),
         }
     }
 
@@ -390,10 +394,12 @@ struct Tile {
 }
 
 impl PageKernel<'_, ()> {
-    /// Runs on a page.
-    fn run_on<K: Source>(self, isa: Isa, source: K) {
-        let Self { source: (), q, visible, scoring, scores, partials, o } = self;
-        vectorize(isa, PageKernel { source, q, visible, scoring, scores, partials, o });
+    /// Runs on a page, or on what was staged of it.
+    fn run_on<K: Source>(self, isa: Isa, source: K, stage: Option<&Stage>) {
+        match stage {
+            None => vectorize(isa, self.on(source)),
+            Some(stage) => vectorize(isa, self.on(stage.over(source))),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Attention of a few queries to one page: the unit whose arithmetic never varies.
 //!
 //! A score is a sum over the elements of a head, in order, in one lane; a value is a sum over the positions of
-//! the page, in order. So it does not matter with which other queries, or in how many, a query is computed, and
+//! the page, in order. Where 32 elements share a scale, their part of a score is summed before it is scaled, and
+//! the scale of a value is first multiplied with its weight. So it does not matter with which other queries, or in how many, a query is computed, and
 //! since pages are merged in order, nor how they were shared out.
 
 use std::ops::Range;
@@ -9,13 +10,18 @@ use std::ops::Range;
 use brasa_graph::step::PAGE_POSITIONS;
 
 use super::source::{KvFormat, Source};
-use crate::kv::layout::SCALE_ELEMENTS;
+use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
 
 /// Most queries computed together.
 pub(super) const MAX_QUERIES: usize = 8;
+
+/// Vectors whose elements share a scale.
+const VECTORS_PER_SCALE: usize = SCALE_ELEMENTS / LANES;
+/// Most groups of elements with a scale each of which values are computed together: of eight vectors.
+pub(super) const MAX_GROUPS: usize = 8 / VECTORS_PER_SCALE;
 
 /// Scores of a few queries at the positions of a page.
 pub(super) type Scores = [[f32; PAGE_POSITIONS]; MAX_QUERIES];
@@ -49,10 +55,20 @@ pub(super) struct PageKernel<'a, K> {
     pub visible: &'a [Visible],
     pub scoring: Scoring,
     pub scores: &'a mut Scores,
+    /// Weights times scales, [`MAX_GROUPS`] of them.
+    pub scaled: &'a mut [Scores],
     /// `[queries]`.
     pub partials: &'a mut [Partial],
     /// `[queries][value_width]`.
     pub o: &'a mut [f32],
+}
+
+impl<'a> PageKernel<'a, ()> {
+    /// The same queries, on a page.
+    pub(super) fn on<K: Source>(self, source: K) -> PageKernel<'a, K> {
+        let Self { source: (), q, visible, scoring, scores, scaled, partials, o } = self;
+        PageKernel { source, q, visible, scoring, scores, scaled, partials, o }
+    }
 }
 
 impl<K: Source> Kernel for PageKernel<'_, K> {
@@ -94,9 +110,11 @@ impl<K: Source> PageKernel<'_, K> {
         let mut block = blocks.start;
         while block < blocks.end {
             let left = blocks.end - block;
-            block += if left >= 4 && Q * 4 <= S::ACCUMULATORS {
+            // Sums of a group take registers too.
+            let sums = if K::Format::SCALED { 2 * Q } else { Q };
+            block += if left >= 4 && sums * 4 <= S::ACCUMULATORS {
                 self.score_blocks::<S, Q, 4>(simd, block)
-            } else if left >= 2 && Q * 2 <= S::ACCUMULATORS {
+            } else if left >= 2 && sums * 2 <= S::ACCUMULATORS {
                 self.score_blocks::<S, Q, 2>(simd, block)
             } else {
                 self.score_blocks::<S, Q, 1>(simd, block)
@@ -114,13 +132,17 @@ impl<K: Source> PageKernel<'_, K> {
         let mut sums = [[simd.splat(0.0); P]; Q];
         if K::Format::SCALED {
             let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
-            for first in (0..width).step_by(SCALE_ELEMENTS) {
-                let scale: [S::V; P] =
-                    std::array::from_fn(|p| simd.load_f16(&scales[p][first / SCALE_ELEMENTS]));
+            for (group, first) in (0..width).step_by(SCALE_ELEMENTS).enumerate() {
+                let mut parts = [[simd.splat(0.0); P]; Q];
                 for e in first..(first + SCALE_ELEMENTS).min(width) {
-                    let k: [S::V; P] =
-                        std::array::from_fn(|p| simd.mul(K::Format::load(simd, &keys[p][e]), scale[p]));
-                    accumulate(simd, &mut sums, &k, &q[e]);
+                    let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
+                    accumulate(simd, &mut parts, &k, &q[e]);
+                }
+                let scale: [S::V; P] = std::array::from_fn(|p| simd.load_f16(&scales[p][group]));
+                for (sums, parts) in sums.iter_mut().zip(parts) {
+                    for ((sum, part), scale) in sums.iter_mut().zip(parts).zip(scale) {
+                        *sum = simd.mul_add(part, scale, *sum);
+                    }
                 }
             }
         } else {
@@ -209,25 +231,30 @@ impl<K: Source> PageKernel<'_, K> {
         slots: &Range<usize>,
         vector: usize,
     ) -> usize {
-        let width = self.source.head_dim();
-        let vectors = width.div_ceil(LANES);
-        let groups = width.div_ceil(SCALE_ELEMENTS);
-        let (values, scales) = (self.source.values(), self.source.value_scales());
+        let vectors = self.source.head_dim().div_ceil(LANES);
+        let source = self.source;
+        let values = source.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
-        for slot in slots.clone() {
-            let row = &values[slot * vectors + vector..][..E];
-            let v: [S::V; E] = std::array::from_fn(|e| {
-                let v = K::Format::load(simd, &row[e]);
-                if K::Format::SCALED {
-                    let group = (vector + e) * LANES / SCALE_ELEMENTS;
-                    let scale = crate::simd::f16_to_f32(scales[slot * groups + group]);
-                    simd.mul(v, simd.splat(scale))
-                } else {
-                    v
+        if K::Format::SCALED {
+            self.scale_weights::<S, Q, E>(simd, slots, vector);
+            let group_of = |e: usize| (vector + e) / VECTORS_PER_SCALE - vector / VECTORS_PER_SCALE;
+            for slot in slots.clone() {
+                let row = &values[slot * vectors + vector..][..E];
+                for e in 0..E {
+                    let v = K::Format::load(simd, &row[e]);
+                    let weights = &self.scaled[group_of(e)];
+                    for (sums, weights) in sums.iter_mut().zip(weights) {
+                        sums[e] = simd.mul_add(v, simd.splat(weights[slot]), sums[e]);
+                    }
                 }
-            });
-            let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
-            accumulate(simd, &mut sums, &v, &weights);
+            }
+        } else {
+            for slot in slots.clone() {
+                let row = &values[slot * vectors + vector..][..E];
+                let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
+                let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
+                accumulate(simd, &mut sums, &v, &weights);
+            }
         }
         let (o, _) = self.o.as_chunks_mut::<LANES>();
         for (query, sums) in sums.into_iter().enumerate() {
@@ -236,6 +263,28 @@ impl<K: Source> PageKernel<'_, K> {
             }
         }
         E
+    }
+
+    /// Weights times the scales of `E` vectors of values.
+    #[inline(always)]
+    fn scale_weights<S: Simd, const Q: usize, const E: usize>(
+        &mut self,
+        simd: S,
+        slots: &Range<usize>,
+        vector: usize,
+    ) {
+        let first = vector / VECTORS_PER_SCALE;
+        let last = (vector + E - 1) / VECTORS_PER_SCALE;
+        for (scaled, group) in self.scaled.iter_mut().zip(first..=last) {
+            let scales = &self.source.value_scales()[group * BLOCKS..][..BLOCKS];
+            for (scaled, weights) in scaled.iter_mut().zip(&self.scores[..Q]) {
+                let ((scaled, _), (weights, _)) = (scaled.as_chunks_mut(), weights.as_chunks());
+                for block in slots.start / LANES..slots.end.div_ceil(LANES) {
+                    let scale = simd.load_f16(&scales[block]);
+                    simd.store(simd.mul(simd.load(&weights[block]), scale), &mut scaled[block]);
+                }
+            }
+        }
     }
 }
 

@@ -1,18 +1,18 @@
 //! Where a page kernel finds keys and values: in the cache, or staged as f32.
 //!
 //! Converting an element costs as much as two multiplications with it. Where many queries meet one page, its
-//! keys and values are therefore converted once, into memory that the second cache holds. Conversion is exact, or
-//! rounds as the direct path does, so that it does not show in a result.
+//! keys and values are therefore converted once, into memory that the second cache holds. Conversion is exact, scales
+//! are applied elsewhere and alike, so that it does not show in a result.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
+use crate::Isa;
 use crate::kv::CacheReader;
-use crate::kv::layout::SCALE_ELEMENTS;
 use crate::memory::Element;
-use crate::simd::{Kernel, LANES, Simd};
+use crate::simd::{Kernel, LANES, Simd, vectorize};
 
 /// How cached elements are read.
 pub(super) trait KvFormat: Copy {
@@ -55,8 +55,8 @@ pub(super) trait Source: Copy {
     fn key_scales(&self, block: usize) -> &[[u16; LANES]];
     /// Values of all positions, `[256][⌈E/16⌉][16]`.
     fn values(&self) -> &[[<Self::Format as KvFormat>::Raw; LANES]];
-    /// Scales of the values of all positions, `[256][⌈E/32⌉]`.
-    fn value_scales(&self) -> &[u16];
+    /// Scales of the values: for each 32 elements, `[256 / 16][16]` positions.
+    fn value_scales(&self) -> &[[u16; LANES]];
 }
 
 /// A page of the cache.
@@ -95,41 +95,55 @@ impl<F: KvFormat> Source for Cached<'_, F> {
         self.cache.values(self.page, self.head)
     }
     #[inline(always)]
-    fn value_scales(&self) -> &[u16] {
+    fn value_scales(&self) -> &[[u16; LANES]] {
         self.cache.value_scales(self.page, self.head)
     }
 }
 
-/// A page converted to f32, laid out as in the cache.
+/// A page whose elements were converted to f32, laid out as in the cache.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Staged<'a> {
-    head_dim: usize,
-    keys: &'a [[f32; LANES]],
-    values: &'a [[f32; LANES]],
+pub(super) struct Staged<'a, K> {
+    /// The page itself.
+    source: K,
+    stage: &'a Stage,
 }
 
-impl Source for Staged<'_> {
-    type Format = F32;
+/// Elements that were converted; a scale of theirs is still to be applied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Converted<F>(PhantomData<F>);
+
+impl<F: KvFormat> KvFormat for Converted<F> {
+    type Raw = f32;
+    const SCALED: bool = F::SCALED;
+    #[inline(always)]
+    fn load<S: Simd>(simd: S, raw: &[f32; LANES]) -> S::V {
+        simd.load(raw)
+    }
+}
+
+impl<K: Source> Source for Staged<'_, K> {
+    type Format = Converted<K::Format>;
 
     #[inline(always)]
     fn head_dim(&self) -> usize {
-        self.head_dim
+        self.source.head_dim()
     }
     #[inline(always)]
     fn keys(&self, block: usize) -> &[[f32; LANES]] {
-        &self.keys[block * self.head_dim..][..self.head_dim]
+        let width = self.head_dim();
+        &self.stage.keys[block * width..][..width]
     }
     #[inline(always)]
-    fn key_scales(&self, _: usize) -> &[[u16; LANES]] {
-        &[]
+    fn key_scales(&self, block: usize) -> &[[u16; LANES]] {
+        self.source.key_scales(block)
     }
     #[inline(always)]
     fn values(&self) -> &[[f32; LANES]] {
-        self.values
+        &self.stage.values
     }
     #[inline(always)]
-    fn value_scales(&self) -> &[u16] {
-        &[]
+    fn value_scales(&self) -> &[[u16; LANES]] {
+        self.source.value_scales()
     }
 }
 
@@ -146,14 +160,14 @@ impl Stage {
         Self { keys: vec![[0.0; LANES]; vectors], values: vec![[0.0; LANES]; vectors] }
     }
 
-    /// The staged page; what was not converted is of earlier ones.
-    pub fn page(&self, head_dim: usize) -> Staged<'_> {
-        Staged { head_dim, keys: &self.keys, values: &self.values }
+    /// The page `source`, of which [`fill`](Self::fill) converted what is read.
+    pub fn over<K: Source>(&self, source: K) -> Staged<'_, K> {
+        Staged { source, stage: self }
     }
 
     /// Converts the positions `slots` of a page.
-    pub fn fill<K: Source>(&mut self, isa: crate::Isa, source: K, slots: Range<usize>) {
-        crate::simd::vectorize(isa, Fill { source, slots, stage: self });
+    pub fn fill<K: Source>(&mut self, isa: Isa, source: K, slots: Range<usize>) {
+        vectorize(isa, Fill { source, slots, stage: self });
     }
 }
 
@@ -172,28 +186,14 @@ impl<K: Source> Kernel for Fill<'_, K> {
         let width = source.head_dim();
         for block in slots.start / LANES..slots.end.div_ceil(LANES) {
             let keys = &source.keys(block)[..width];
-            let scales = source.key_scales(block);
-            for (e, (to, raw)) in stage.keys[block * width..][..width].iter_mut().zip(keys).enumerate() {
-                let mut key = K::Format::load(simd, raw);
-                if K::Format::SCALED {
-                    key = simd.mul(key, simd.load_f16(&scales[e / SCALE_ELEMENTS]));
-                }
-                simd.store(key, to);
+            for (to, raw) in stage.keys[block * width..][..width].iter_mut().zip(keys) {
+                simd.store(K::Format::load(simd, raw), to);
             }
         }
         let vectors = width.div_ceil(LANES);
-        let (values, scales) = (source.values(), source.value_scales());
-        let groups = width.div_ceil(SCALE_ELEMENTS);
-        for slot in slots {
-            for vector in 0..vectors {
-                let at = slot * vectors + vector;
-                let mut value = K::Format::load(simd, &values[at]);
-                if K::Format::SCALED {
-                    let scale = scales[slot * groups + vector * LANES / SCALE_ELEMENTS];
-                    value = simd.mul(value, simd.splat(crate::simd::f16_to_f32(scale)));
-                }
-                simd.store(value, &mut stage.values[at]);
-            }
+        let range = slots.start * vectors..slots.end * vectors;
+        for (to, raw) in stage.values[range.clone()].iter_mut().zip(&source.values()[range]) {
+            simd.store(K::Format::load(simd, raw), to);
         }
     }
 }

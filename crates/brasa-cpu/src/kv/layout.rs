@@ -8,7 +8,7 @@
 //! - values `[256][E]`, E rounded up to 16: a vector holds 16 elements of one position.
 //!
 //! Q8 keeps a scale (f16) per 32 elements: key blocks end with `[⌈E/32⌉][16]` scales, value tiles with
-//! `[256][⌈E/32⌉]`.
+//! `[⌈E/32⌉][256]`, so that either are read as vectors of 16 positions.
 
 use brasa_graph::device::KvType;
 use brasa_graph::step::PAGE_POSITIONS;

@@ -55,12 +55,12 @@ impl<'a> CacheReader<'a> {
         unsafe { self.0.get(page, head, layout.key_tile_bytes(), len) }.as_chunks().0
     }
 
-    /// Scales of the values of all positions, `[256][scales]`.
+    /// Scales of the values of all positions: for each 32 elements, `[256 / 16][16]`.
     #[inline(always)]
-    pub(crate) fn value_scales(&self, page: u32, head: usize) -> &'a [u16] {
+    pub(crate) fn value_scales(&self, page: u32, head: usize) -> &'a [[u16; LANES]] {
         let layout = self.0.layout;
         let offset = layout.key_tile_bytes() + layout.value_scales_bytes();
         // SAFETY: not written meanwhile, as `reader` was promised.
-        unsafe { self.0.get(page, head, offset, PAGE_POSITIONS * layout.scales()) }
+        unsafe { self.0.get(page, head, offset, PAGE_POSITIONS * layout.scales()) }.as_chunks().0
     }
 }

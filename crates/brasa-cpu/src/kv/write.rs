@@ -1,6 +1,7 @@
 //! Writing one position of a cache.
 
 use brasa_graph::device::KvType;
+use brasa_graph::step::PAGE_POSITIONS;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
@@ -90,7 +91,7 @@ impl CacheView<'_> {
             for (to, &x) in codes.iter_mut().zip(x) {
                 *to = rounded(x, inverse);
             }
-            let offset = tile + layout.value_scales_bytes() + (slot * layout.scales() + group) * 2;
+            let offset = tile + layout.value_scales_bytes() + (group * PAGE_POSITIONS + slot) * 2;
             // SAFETY: one scale of this slot.
             unsafe { self.get_mut(page, head, offset, 1)[0] = scale.to_bits() };
         }
