@@ -3,8 +3,9 @@
 
     python lexicon_types.py HF_DIR FILE-f32.gguf WORK_DIR [TYPE ...]
 
-Writes WORK_DIR/lexicon-TYPE.gguf (llama_model_quantize, default parameters, no importance matrix: Q2_K_S is refused without one) and
-WORK_DIR/lexicon-TYPE.safetensors (decoded_oracle.py), and
+Writes WORK_DIR/lexicon-TYPE.gguf (llama_model_quantize, default parameters, no importance matrix) where there is none, and
+WORK_DIR/lexicon-TYPE.safetensors (decoded_oracle.py). llama.cpp refuses to make Q2_K_S without an importance matrix, though not to run it: make
+that file with `brasa quantize` first. Then
 updates tools/golden/models/lexicon_types.json: per type
 
     bytes, tensors           of the file; how many tensors have which format
@@ -33,7 +34,7 @@ from perplexity import perplexity
 
 HERE = pathlib.Path(__file__).resolve().parent
 TEXT = HERE.parents[2] / "models" / "lexicon-qwen3" / "perplexity.txt"
-TYPES = {"F32": 0, "F16": 1, "BF16": 32, "Q8_0": 7, "Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q3_K_S": 11,
+TYPES = {"F32": 0, "F16": 1, "BF16": 32, "Q8_0": 7, "Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q2_K": 10, "Q2_K_S": 21, "Q3_K_S": 11,
          "Q3_K_M": 12, "Q3_K_L": 13, "Q4_K_S": 14, "Q4_K_M": 15, "Q5_K_S": 16, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30}
 
 

@@ -23,7 +23,8 @@ llama_cpp.llama_backend_init()
 
 
 class Engine:
-    def __init__(self, path, n_ctx: int = 1024, kv: str = "f32", threads: int = 2):
+    def __init__(self, path, n_ctx: int = 1024, kv: str = "f32", threads: int = 2, observe=None):
+        """`observe`: a ggml_backend_sched_eval_callback that sees every tensor; keep it alive."""
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = 0
         _loud.clear()
@@ -37,6 +38,8 @@ class Engine:
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = 0
         params.type_k = params.type_v = GGML_TYPES[kv]
+        if observe is not None:
+            params.cb_eval = observe
         self.n_ctx = n_ctx
         self.context = llama_cpp.llama_init_from_model(self.model, params)
         if not self.context:
