@@ -9,7 +9,8 @@
 //! - `tiles`: its matrix unit, where it has one, or an emulation;
 //! - [`team`]: threads that walk a program together, with a barrier between operations;
 //! - [`quantize`]: rows of activations as blocks of int8;
-//! - [`linear`]: weights repacked into the order in which kernels stream them, and their products.
+//! - [`linear`]: weights repacked into the order in which kernels stream them, and their products;
+//! - [`probe`]: how fast this machine reads and multiplies at most, measured.
 //!
 //! This crate knows operations, never models, files or text.
 #![allow(
@@ -29,6 +30,7 @@ mod kv;
 pub mod linear;
 mod memory;
 mod ops;
+pub mod probe;
 mod program;
 pub mod quantize;
 pub mod shared;

@@ -251,7 +251,7 @@ pub struct OpTime {
     pub label: String,
     /// Wall time.
     pub time: Duration,
-    /// Bytes of weights and caches read.
+    /// Bytes read: of weights, as the checkpoint stores them, and of caches; each counted once.
     pub bytes: u64,
     /// Floating-point (or integer) operations.
     pub flops: u64,

@@ -132,6 +132,11 @@ impl PackedLinear {
         self.segments.iter().map(|segment| segment.rows.size_bytes()).sum()
     }
 
+    /// Bytes of the same rows in the checkpoint.
+    pub fn stored_bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.rows.stored_bytes).sum()
+    }
+
     /// True where a segment multiplies int8 activations.
     pub fn wants_int8(&self) -> bool {
         self.segments.iter().any(|segment| segment.rows.wants_int8())

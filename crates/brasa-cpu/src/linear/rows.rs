@@ -1,6 +1,7 @@
 //! Rows of one storage format, ready to be multiplied.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brasa_formats::{Payload, Tensor};
 use brasa_graph::device::Precision;
@@ -24,6 +25,8 @@ use crate::{Error, Isa, Team};
 pub(super) struct PackedRows {
     pub n: usize,
     pub k: usize,
+    /// Bytes of the same rows in the checkpoint.
+    pub stored_bytes: usize,
     class: Class,
 }
 
@@ -39,6 +42,9 @@ enum Class {
 
 /// Activations of a pass over all tiles: what stays in the second cache beside the weights.
 const FLOAT_PASS: usize = 128 << 10;
+
+/// Tiles that a packing thread takes at a time: a few dozen microseconds of work.
+const TAKEN_TILES: usize = 8;
 
 /// Memory of one thread, reused from call to call.
 #[derive(Default)]
@@ -58,6 +64,7 @@ impl PackedRows {
     ) -> Result<Self, Error> {
         check(tensor, &rows)?;
         let (n, k) = (rows.len(), tensor.row_len());
+        let stored_bytes = tensor.size_bytes() / tensor.rows().max(1) * n;
         let class = match precision {
             Precision::Reference => Class::Exact(ExactRows::new(tensor, rows)?),
             Precision::Fast => {
@@ -88,7 +95,7 @@ impl PackedRows {
                 }
             }
         };
-        Ok(Self { n, k, class })
+        Ok(Self { n, k, stored_bytes, class })
     }
 
     pub fn tiles(&self) -> usize {
@@ -342,7 +349,7 @@ fn tile_bytes(buffer: &Buffer, tile_bytes: usize, tile: usize) -> &[u8] {
     &buffer.bytes()[tile * tile_bytes..][..tile_bytes]
 }
 
-/// Packs all tiles, each thread its share; `pack` gets the rows of a tile and its bytes.
+/// Packs all tiles with all threads; `pack` gets the rows of a tile and its bytes.
 #[expect(unsafe_code, reason = "several threads write one buffer")]
 fn pack_tiles(
     n: usize,
@@ -353,11 +360,26 @@ fn pack_tiles(
     let tiles = n.div_ceil(LANES);
     let mut buffer = packer.buffer(tiles * tile_bytes)?;
     let bytes = SharedSlice::new(buffer.bytes_mut());
-    packer.team.run(|thread, barrier| {
-        for tile in Team::split(tiles, 1, barrier.threads(), thread) {
-            // SAFETY: every tile is in one thread's share.
-            let bytes = unsafe { bytes.get_mut(tile * tile_bytes..(tile + 1) * tile_bytes) };
-            pack(tile * LANES..n.min((tile + 1) * LANES), bytes);
+    let threads = packer.team.threads();
+    let shares: Vec<Range<usize>> =
+        (0..threads).map(|thread| Team::split(tiles, 1, threads, thread)).collect();
+    let taken: Vec<AtomicUsize> = shares.iter().map(|share| AtomicUsize::new(share.start)).collect();
+    packer.team.run(|thread, _| {
+        // Its own share first, so that memory lies near the thread that will read it; then what others have left, since
+        // one of them may share its processor with the tokenizer, which is made meanwhile.
+        for victim in (0..threads).map(|step| (thread + step) % threads) {
+            loop {
+                let first = taken[victim].fetch_add(TAKEN_TILES, Ordering::Relaxed);
+                let end = shares[victim].end.min(first + TAKEN_TILES);
+                if first >= end {
+                    break;
+                }
+                for tile in first..end {
+                    // SAFETY: every tile is taken once.
+                    let bytes = unsafe { bytes.get_mut(tile * tile_bytes..(tile + 1) * tile_bytes) };
+                    pack(tile * LANES..n.min((tile + 1) * LANES), bytes);
+                }
+            }
         }
     })?;
     Ok(buffer)

@@ -187,15 +187,17 @@ impl Work {
         }
     }
 
-    /// Bytes of weights and caches that `step` reads, and its multiplications and additions.
+    /// Bytes of weights, as they are stored, and of caches that `step` reads, and its multiplications and additions.
     pub(crate) fn cost(&self, step: &StepState, weights: &CpuWeights, kv: SharedKv<'_>) -> (u64, u64) {
         let linear = |weight: usize, rows: usize| {
             let linear = weights.linear(weight);
-            (linear.size_bytes() as u64, (2 * rows * linear.n() * linear.k()) as u64)
+            // A step that asks for no logits does not read the last weight.
+            let bytes = if rows > 0 { linear.stored_bytes() } else { 0 };
+            (bytes as u64, (2 * rows * linear.n() * linear.k()) as u64)
         };
         let experts = |weight: usize, pairs: usize| {
             let experts = weights.experts(weight).experts();
-            let bytes: usize = experts.iter().map(PackedLinear::size_bytes).sum();
+            let bytes: usize = experts.iter().map(PackedLinear::stored_bytes).sum();
             // Each pair reads one expert, at most all of them are read.
             let bytes = bytes * pairs.min(experts.len()) / experts.len();
             (bytes as u64, (2 * pairs * experts[0].n() * experts[0].k()) as u64)
