@@ -69,11 +69,11 @@ pub struct LoadArguments {
     #[arg(long, value_enum, default_value_t = PrecisionName::Fast)]
     pub precision: PrecisionName,
     /// Element type of cached keys (-ctk) [default: f16; f32 in reference precision]
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub cache_type_k: Option<CacheType>,
+    #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
+    pub cache_type_k: Vec<CacheType>,
     /// Element type of cached values (-ctv); the same as that of the keys
-    #[arg(long, value_enum, value_name = "TYPE")]
-    pub cache_type_v: Option<CacheType>,
+    #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
+    pub cache_type_v: Vec<CacheType>,
     /// Prompt tokens computed at once (-ub)
     #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive)]
     pub chunk: usize,
@@ -405,15 +405,30 @@ pub struct BenchArguments {
     /// Tokens already in the context before each measurement
     #[arg(short, long = "n-depth", value_name = "N", value_delimiter = ',', default_value = "0")]
     pub depth: Vec<usize>,
+    /// Sequences that generate together (-npl)
+    #[arg(long = "n-parallel", value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
+    pub parallel: Vec<usize>,
+    /// Instruction sets to measure: scalar, avx2, avx512 [default: the best, or BRASA_ISA]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub isa: Vec<String>,
     /// Repetitions
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
     pub repetitions: usize,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TableFormat::Md)]
     pub output: TableFormat,
-    /// Also print the time of each operation
+    /// MiB that the probe of this machine's read bandwidth reads between repetitions; 0 measures no ceilings
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub probe_mib: usize,
+    /// Also print the time of each operation of a prompt and of a decode step
     #[arg(long)]
     pub profile: bool,
+    /// Draw the profile as a bar chart
+    #[arg(long, value_name = "FILE.svg", requires = "profile")]
+    pub svg: Option<PathBuf>,
+    /// Measure the time from starting the program to the first byte of an answer instead
+    #[arg(long, conflicts_with_all = ["profile", "depth", "parallel"])]
+    pub startup: bool,
     #[command(flatten)]
     pub load: LoadArguments,
 }
@@ -442,6 +457,7 @@ pub fn expand_short_words(arguments: impl Iterator<Item = OsString>) -> Vec<OsSt
         ("-sys", "--system-prompt"),
         ("-ctk", "--cache-type-k"),
         ("-ctv", "--cache-type-v"),
+        ("-npl", "--n-parallel"),
         ("-ub", "--ubatch-size"),
     ];
     arguments

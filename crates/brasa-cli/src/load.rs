@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
-use std::time::Duration;
 
 use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -11,13 +10,24 @@ use crate::args::{LoadArguments, PrecisionName};
 use crate::failure::Failure;
 use crate::{bundled, interrupt};
 
+/// What begins the line on standard error that says where the time of loading went.
+pub const PARTS: &str = "loading: ";
+
 /// Loads the model that `arguments` name, or the bundled one.
 ///
 /// # Errors
 ///
 /// [`Failure::Failed`] with the library's message; [`Failure::Interrupted`].
 pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
-    let options = options(arguments)?;
+    model_with(arguments, &options(arguments)?)
+}
+
+/// As [`model`], with options that are not the command line's.
+///
+/// # Errors
+///
+/// Those of [`model`].
+pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Model, Failure> {
     interrupt::install();
     let bar = bytes_bar("loading");
     let progress = |at: LoadProgress| {
@@ -26,8 +36,8 @@ pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let model = match &arguments.model {
-        Some(path) => Model::load_with_progress(path, &options, progress),
-        None => Model::from_gguf_bytes(bundled::MODEL, &options, progress),
+        Some(path) => Model::load_with_progress(path, options, progress),
+        None => Model::from_gguf_bytes(bundled::MODEL, options, progress),
     };
     bar.finish_and_clear();
     interrupt::check()?;
@@ -44,12 +54,32 @@ pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
             model.load_time().as_secs_f64(),
             model.device().description
         );
+        let times = model.load_times();
+        let parts = [
+            ("open", times.open),
+            ("tokenizer", times.tokenizer),
+            ("graph", times.graph),
+            ("weights", times.weights),
+            ("compile", times.compile),
+            ("load", times.total),
+        ]
+        .map(|(name, time)| format!("{name} {:.1} ms", time.as_secs_f64() * 1e3));
+        eprintln!("{PARTS}{}", parts.join(", "));
     }
     Ok(model)
 }
 
 /// The library's options from the command line's flags.
 pub fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
+    if arguments.cache_type_k != arguments.cache_type_v || arguments.cache_type_k.len() > 1 {
+        return Err(Failure::Usage("-ctk and -ctv must name the same type".into()));
+    }
+    let kv_type = arguments.cache_type_k.first().copied().map(KvType::from);
+    Ok(LoadOptions { kv_type, ..options_without_kv_type(arguments)? })
+}
+
+/// All options but the type of cached keys and values, of which `brasa bench` may be given several.
+pub fn options_without_kv_type(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
     let chat_template = match &arguments.chat_template_file {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?),
         None => None,
@@ -58,15 +88,11 @@ pub fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
         PrecisionName::Fast => Precision::Fast,
         PrecisionName::Reference => Precision::Reference,
     };
-    if arguments.cache_type_k != arguments.cache_type_v {
-        return Err(Failure::Usage("-ctk and -ctv must name the same type".into()));
-    }
     Ok(LoadOptions {
         device: arguments.device.clone(),
         context: arguments.context,
         threads: arguments.threads,
         precision,
-        kv_type: arguments.cache_type_k.map(KvType::from),
         chunk: arguments.chunk,
         strict: arguments.strict,
         pre_tokenizer: arguments.pre.clone(),
@@ -86,15 +112,13 @@ pub fn count_bar(what: &'static str) -> ProgressBar {
 }
 
 fn bar(what: &'static str, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    if std::io::stderr().is_terminal() {
-        bar.enable_steady_tick(Duration::from_millis(100));
-    } else {
+    // Nothing is drawn before the length is set: no ticker, which would show "0 B/0 B" while the file is opened.
+    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_message(what);
+    if !std::io::stderr().is_terminal() {
         bar.set_draw_target(ProgressDrawTarget::hidden());
     }
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
     }
-    bar.set_message(what);
-    bar
 }

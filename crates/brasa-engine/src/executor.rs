@@ -76,6 +76,11 @@ impl Executor {
         self.context
     }
 
+    /// Token ids of the model.
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
     /// Most rows of a step.
     pub fn max_rows(&self) -> usize {
         self.program.limits().max_rows

@@ -1,12 +1,15 @@
 //! The devices that this build can use.
 
 #[cfg(feature = "cpu")]
-use brasa_cpu::{CpuBackend, CpuOptions};
+use brasa_cpu::{CpuBackend, CpuOptions, Isa};
 use brasa_graph::device::{Backend, DeviceError, DeviceInfo};
+
+use crate::LoadOptions;
 
 /// Every device of this build, best first: its description, or why it is unavailable.
 pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
-    NAMES.iter().map(|name| open(Some(name), None).map(|backend| backend.info())).collect()
+    let options = LoadOptions::default();
+    NAMES.iter().map(|name| open(Some(name), &options).map(|backend| backend.info())).collect()
 }
 
 const NAMES: &[&str] = &[
@@ -15,12 +18,12 @@ const NAMES: &[&str] = &[
 ];
 
 /// Opens a device by name, or the first that is available.
-pub(crate) fn open(name: Option<&str>, threads: Option<usize>) -> Result<Box<dyn Backend>, DeviceError> {
+pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn Backend>, DeviceError> {
     match name {
         None | Some("auto") => {
             let mut last = unavailable("auto", "this build has no devices");
             for name in NAMES {
-                match open(Some(name), threads) {
+                match open(Some(name), options) {
                     Ok(backend) => return Ok(backend),
                     Err(error) => last = error,
                 }
@@ -28,7 +31,12 @@ pub(crate) fn open(name: Option<&str>, threads: Option<usize>) -> Result<Box<dyn
             Err(last)
         }
         #[cfg(feature = "cpu")]
-        Some("cpu") => Ok(Box::new(CpuBackend::new(CpuOptions { threads, ..CpuOptions::default() })?)),
+        Some("cpu") => {
+            let isa = options.isa.as_deref().map(Isa::named).transpose();
+            let isa = isa.map_err(|error| unavailable("cpu", &error.to_string()))?;
+            let options = CpuOptions { threads: options.threads, isa, ..CpuOptions::default() };
+            Ok(Box::new(CpuBackend::new(options)?))
+        }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),
     }
 }

@@ -20,10 +20,13 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cpu")]
+mod ceilings;
 mod device;
 mod discover;
 mod error;
 mod inspect;
+mod load_times;
 mod memory;
 mod model;
 mod options;
@@ -37,10 +40,13 @@ pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::ModelInfo;
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
+#[cfg(feature = "cpu")]
+pub use ceilings::{Arithmetic, Ceilings};
 pub use device::devices;
 pub use discover::{DiscoveredModel, discover};
 pub use error::Error;
 pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};
+pub use load_times::LoadTimes;
 pub use memory::peak_memory_bytes;
 pub use model::Model;
 pub use options::{LoadOptions, LoadProgress};

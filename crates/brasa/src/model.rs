@@ -14,7 +14,7 @@ use brasa_tokenizer::{
     AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, Tokenizer,
 };
 
-use crate::{Error, GenerateOptions, LoadOptions, LoadProgress, Session, TokenStream, device};
+use crate::{Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device};
 
 /// Positions of a context that nobody asked for, at most.
 const DEFAULT_CONTEXT: usize = 131_072;
@@ -29,7 +29,7 @@ pub struct Model {
     info: ModelInfo,
     device: DeviceInfo,
     warnings: Vec<String>,
-    load_time: Duration,
+    load_times: LoadTimes,
     sampling_defaults: serde_json::Value,
 }
 
@@ -84,24 +84,29 @@ impl Model {
         {
             return Err(Error::Options("chunk, sequences, context and threads must be at least 1".into()));
         }
-        let backend = device::open(options.device.as_deref(), options.threads)?;
+        let mut times = LoadTimes { open: started.elapsed(), ..LoadTimes::default() };
+        let backend = device::open(options.device.as_deref(), options)?;
         std::thread::scope(|scope| {
             // A large vocabulary takes as long as the weights do: the two are read side by side.
             let text = scope.spawn(|| {
+                let started = Instant::now();
                 let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
                 let template = match &options.chat_template {
                     Some(source) => Some(tokenizer.chat_template_from(source)?),
                     // A model without a template still continues texts; chatting with it is the error.
                     None => tokenizer.chat_template().ok(),
                 };
-                Ok::<_, Error>((tokenizer, template))
+                Ok::<_, Error>((tokenizer, template, started.elapsed()))
             });
+            let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
             let brasa_models::Model { spec, graph, info, warnings } = brasa_models::load(checkpoint, &load)?;
             let graph = Arc::new(graph);
+            let graph_done = Instant::now();
             let weights = backend.upload(&graph, options.precision, &mut |upload| {
                 progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
             })?;
+            let weights_done = Instant::now();
             let limits = ProgramLimits {
                 max_rows: options.chunk.max(options.max_sequences),
                 max_outs: options.max_sequences.max(score_rows(spec.vocab_size).min(options.chunk)),
@@ -119,10 +124,15 @@ impl Model {
                 vocab_size: spec.vocab_size,
             };
             let engine = Engine::start(program, pool, config)?;
-            let (tokenizer, template) = match text.join() {
+            times.graph = graph_done - graph_started;
+            times.weights = weights_done - graph_done;
+            times.compile = weights_done.elapsed();
+            let (tokenizer, template, tokenizer_time) = match text.join() {
                 Ok(text) => text?,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
+            times.tokenizer = tokenizer_time;
+            times.total = started.elapsed();
             Ok(Self {
                 engine,
                 tokenizer,
@@ -130,7 +140,7 @@ impl Model {
                 info,
                 device: backend.info(),
                 warnings,
-                load_time: started.elapsed(),
+                load_times: times,
                 sampling_defaults: generation_config(checkpoint),
             })
         })
@@ -173,7 +183,12 @@ impl Model {
 
     /// How long loading took.
     pub fn load_time(&self) -> Duration {
-        self.load_time
+        self.load_times.total
+    }
+
+    /// Where that time went.
+    pub fn load_times(&self) -> LoadTimes {
+        self.load_times
     }
 
     /// The checkpoint's `generation_config.json`; `null` where it has none.

@@ -11,6 +11,8 @@ pub struct LoadOptions {
     pub context: Option<usize>,
     /// Threads of the CPU device; `None` for as many as this process may use.
     pub threads: Option<usize>,
+    /// Instruction set of the CPU device by name; `None` for the best, or the one that `BRASA_ISA` names.
+    pub isa: Option<String>,
     /// How exactly to compute.
     pub precision: Precision,
     /// Element type of cached keys and values; `None` for f16, or f32 in reference precision.
@@ -33,6 +35,7 @@ impl Default for LoadOptions {
             device: None,
             context: None,
             threads: None,
+            isa: None,
             precision: Precision::Fast,
             kv_type: None,
             chunk: 512,

@@ -136,6 +136,7 @@ fn metrics(model: &Model, stream: &TokenStream) -> Value {
         "prefill_tps": metrics.prefill_tokens_per_second(),
         "decode_tps": metrics.decode_tokens_per_second(),
         "peak_memory_bytes": brasa::peak_memory_bytes(),
+        "cache_and_arena_bytes": model.engine().with(|executor| executor.memory_bytes()).ok(),
     })
 }
 

@@ -1,0 +1,125 @@
+//! `brasa bench`: prompt and generation speed in llama-bench's table, beside what the machine can do at most.
+
+mod cell;
+mod profile;
+mod startup;
+mod statistics;
+mod svg;
+mod table;
+
+use brasa::{Arithmetic, Ceilings, KvType, LoadOptions, Model, Precision};
+
+use crate::args::{BenchArguments, CacheType};
+use crate::failure::Failure;
+use crate::load;
+use cell::{Cell, Measurement};
+
+/// A model loaded one way, and what was measured on it.
+struct Run {
+    model: Facts,
+    isa: Option<&'static str>,
+    kv_type: KvType,
+    ceilings: Option<Ceilings>,
+    /// What the model's weights are multiplied by.
+    arithmetic: Arithmetic,
+    measurements: Vec<Measurement>,
+}
+
+/// What rows of the table repeat about the model.
+struct Facts {
+    name: String,
+    /// Architecture and main storage format, e.g. `qwen3 Q6_K`.
+    description: String,
+    size_bytes: u64,
+    parameters: u64,
+    backend: String,
+    device: String,
+    threads: usize,
+}
+
+/// Measures and prints.
+pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
+    if arguments.startup {
+        return startup::startup(arguments);
+    }
+    let cells = Cell::all(arguments);
+    let mut load = arguments.load.clone();
+    load.context.get_or_insert(cells.iter().map(Cell::positions).max().unwrap_or(1));
+    let mut runs = Vec::new();
+    let mut charts = Vec::new();
+    for isa in choices(&arguments.isa) {
+        for kv_type in choices(&kv_types(arguments)?) {
+            let options = LoadOptions {
+                isa: isa.clone(),
+                kv_type: kv_type.map(KvType::from),
+                max_sequences: arguments.parallel.iter().copied().max().unwrap_or(1).max(1),
+                ..load::options_without_kv_type(&load)?
+            };
+            let model = load::model_with(&load, &options)?;
+            let mut run = Run::new(arguments, &model, &options)?;
+            for cell in &cells {
+                run.measurements.push(cell::measure(&model, *cell, arguments.repetitions, &run)?);
+            }
+            if arguments.profile {
+                charts.extend(profile::profile(&model, arguments, &run)?);
+            }
+            runs.push(run);
+        }
+    }
+    table::print(arguments.output, &runs)?;
+    profile::print(&charts, arguments.output, arguments.svg.as_deref(), &runs)
+}
+
+/// What was asked for, or the default alone.
+fn choices<T: Clone>(named: &[T]) -> Vec<Option<T>> {
+    if named.is_empty() { vec![None] } else { named.iter().cloned().map(Some).collect() }
+}
+
+fn kv_types(arguments: &BenchArguments) -> Result<Vec<CacheType>, Failure> {
+    let load = &arguments.load;
+    if load.cache_type_k != load.cache_type_v {
+        return Err(Failure::Usage("-ctk and -ctv must name the same types".into()));
+    }
+    Ok(load.cache_type_k.clone())
+}
+
+impl Run {
+    fn new(arguments: &BenchArguments, model: &Model, options: &LoadOptions) -> Result<Self, Failure> {
+        let buffer_bytes = arguments.probe_mib << 20;
+        let ceilings = (buffer_bytes > 0).then(|| Ceilings::new(options, buffer_bytes)).transpose()?;
+        let info = model.info();
+        let main = info.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str());
+        let exact = options.precision == Precision::Reference;
+        let floats = exact || matches!(main, Some("F32" | "F16" | "BF16"));
+        Ok(Self {
+            model: Facts {
+                name: arguments.load.name(),
+                description: format!("{} {}", info.architecture, main.unwrap_or_default()),
+                size_bytes: info.size_bytes,
+                parameters: info.parameters,
+                backend: model.device().name.clone(),
+                device: model.device().description.clone(),
+                threads: model.device().threads,
+            },
+            isa: ceilings.as_ref().map(Ceilings::isa),
+            kv_type: options.kv_type.unwrap_or(if exact { KvType::F32 } else { KvType::F16 }),
+            ceilings,
+            arithmetic: if floats { Arithmetic::F32 } else { Arithmetic::Int8 },
+            measurements: Vec::new(),
+        })
+    }
+
+    /// The best of all probes of this run: bytes a second, and operations a second.
+    fn ceiling(&self, of: impl Fn(&cell::Probe) -> f64) -> Option<f64> {
+        let probes = self.measurements.iter().flat_map(|measurement| &measurement.probes);
+        probes.map(of).max_by(f64::total_cmp)
+    }
+
+    fn read_ceiling(&self) -> Option<f64> {
+        self.ceiling(|probe| probe.read_bytes_per_second)
+    }
+
+    fn matrix_ceiling(&self) -> Option<f64> {
+        self.ceiling(|probe| probe.operations_per_second)
+    }
+}

@@ -1,0 +1,202 @@
+//! Where the time of a step goes: by kind of operation, and by operation.
+
+use std::path::Path;
+use std::time::Duration;
+
+use brasa::engine::{EngineError, Executor, Outs, Part};
+use brasa::{Model, OpTime};
+
+use super::cell::{token, with};
+use super::statistics::median;
+use super::table::aligned;
+use super::{Run, svg};
+use crate::args::{BenchArguments, TableFormat};
+use crate::failure::Failure;
+use crate::output;
+
+/// Rows that a step runs with most of the machine's speed, where no prompt length was asked for.
+const PROMPT: usize = 512;
+/// Times that a step is repeated; of every operation the median counts. The fastest would not do: where a thread comes late
+/// to its clock, one operation's time is counted as its neighbour's.
+const REPEATS: usize = 5;
+
+/// One step's operations.
+pub struct Profile {
+    /// E.g. `prefill of 512 tokens`.
+    pub title: String,
+    /// In the order of execution.
+    pub operations: Vec<Cost>,
+}
+
+/// Time of an operation, or of a kind of them.
+#[derive(Clone)]
+pub struct Cost {
+    pub label: String,
+    pub count: usize,
+    pub time: Duration,
+    pub bytes: u64,
+    pub operations: u64,
+}
+
+impl Profile {
+    /// Summed over layers, most time first.
+    pub fn kinds(&self) -> Vec<Cost> {
+        let mut kinds: Vec<Cost> = Vec::new();
+        for cost in &self.operations {
+            let label = kind(&cost.label);
+            match kinds.iter_mut().find(|kind| kind.label == label) {
+                Some(kind) => {
+                    kind.count += cost.count;
+                    kind.time += cost.time;
+                    kind.bytes += cost.bytes;
+                    kind.operations += cost.operations;
+                }
+                None => kinds.push(Cost { label, ..cost.clone() }),
+            }
+        }
+        kinds.sort_by_key(|kind| std::cmp::Reverse(kind.time));
+        kinds
+    }
+
+    /// Time of the step.
+    pub fn total(&self) -> Duration {
+        self.operations.iter().map(|cost| cost.time).sum()
+    }
+}
+
+/// An operation's label without the number of its layer.
+fn kind(label: &str) -> String {
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let words = label.split(' ').map(|word| {
+        let parts: Vec<&str> = word.split('.').filter(|part| !is_number(part)).collect();
+        parts.join(".")
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Profiles a prompt and a decode step at the first depth that was asked for.
+pub fn profile(model: &Model, arguments: &BenchArguments, run: &Run) -> Result<Vec<Profile>, Failure> {
+    let depth = arguments.depth.first().copied().unwrap_or(0);
+    let prompt = arguments.prompt.iter().copied().find(|&prompt| prompt > 0).unwrap_or(PROMPT);
+    let about = format!("{}, {}", run.model.description, run.model.device);
+    with(model, move |executor| {
+        let rows = prompt.min(executor.max_rows()).min(executor.context().saturating_sub(depth)).max(1);
+        // A decode step is short: more repeats cost little.
+        [(rows, REPEATS), (1, 4 * REPEATS)]
+            .into_iter()
+            .map(|(rows, repeats)| {
+                let what = if rows > 1 { format!("prefill of {rows} tokens") } else { "decode".into() };
+                let title = format!("{what} at depth {depth}, {about}");
+                Ok(Profile { title, operations: medians(executor, rows, depth, repeats)? })
+            })
+            .collect()
+    })
+}
+
+fn medians(
+    executor: &mut Executor,
+    rows: usize,
+    depth: usize,
+    repeats: usize,
+) -> Result<Vec<Cost>, EngineError> {
+    let tokens: Vec<u32> = (0..depth + rows).map(|index| token(executor, 0, index)).collect();
+    let mut text = executor.text();
+    let mut times: Vec<Vec<OpTime>> = Vec::new();
+    let mut repeat = || -> Result<(), EngineError> {
+        let kept = executor.truncate(&mut text, depth);
+        executor.prefill(&mut text, &tokens[kept..depth])?;
+        let part = Part { text: &mut text, tokens: &tokens[depth..], outs: Outs::Last };
+        times.push(executor.profile(&mut [part])?);
+        Ok(())
+    };
+    let result = (0..=repeats).try_for_each(|_| repeat());
+    executor.release(text);
+    result?;
+    // The first run pays for cold caches.
+    let warm = &times[1..];
+    let cost = |(place, time): (usize, &OpTime)| {
+        let samples: Vec<f64> = warm.iter().map(|times| times[place].time.as_secs_f64()).collect();
+        Cost {
+            label: time.label.clone(),
+            count: 1,
+            time: Duration::from_secs_f64(median(&samples)),
+            bytes: time.bytes,
+            operations: time.flops,
+        }
+    };
+    Ok(warm[0].iter().enumerate().map(cost).collect())
+}
+
+/// Prints the profiles as tables, to standard error where standard output is for machines, and as a chart to `chart`.
+pub fn print(
+    profiles: &[Profile],
+    format: TableFormat,
+    chart: Option<&Path>,
+    runs: &[Run],
+) -> Result<(), Failure> {
+    for profile in profiles {
+        let total = profile.total();
+        let kinds = table("kind of operation", &profile.kinds(), total);
+        let operations = table("operation", &profile.operations, total);
+        let text =
+            format!("\n{}: {:.3} ms\n\n{kinds}\n{operations}", profile.title, total.as_secs_f64() * 1e3);
+        match format {
+            TableFormat::Md => output::write(&text)?,
+            TableFormat::Json | TableFormat::Csv => eprint!("{text}"),
+        }
+    }
+    let Some(chart) = chart else { return Ok(()) };
+    let read_ceiling = runs.iter().filter_map(Run::read_ceiling).max_by(f64::total_cmp);
+    let text = svg::chart(profiles, read_ceiling);
+    output::file(chart, |out| out.write_all(text.as_bytes()))
+}
+
+fn table(head: &str, costs: &[Cost], total: Duration) -> String {
+    let mut rows = vec![[head, "count", "time µs", "share", "GB/s", "GFLOP/s"].map(String::from)];
+    for cost in costs {
+        let seconds = cost.time.as_secs_f64();
+        let rate = |amount: u64| match amount {
+            0 => "–".into(),
+            amount => format!("{:.1}", amount as f64 / seconds.max(1e-9) / 1e9),
+        };
+        rows.push([
+            cost.label.clone(),
+            cost.count.to_string(),
+            format!("{:.1}", seconds * 1e6),
+            format!("{:.1} %", seconds / total.as_secs_f64().max(1e-12) * 100.0),
+            rate(cost.bytes),
+            rate(cost.operations),
+        ]);
+    }
+    aligned(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_of_one_kind() {
+        let cost = |label: &str, time| Cost {
+            label: label.into(),
+            count: 1,
+            time: Duration::from_micros(time),
+            bytes: 10,
+            operations: 20,
+        };
+        let operations = vec![
+            cost("embed", 1),
+            cost("linear blk.0.q", 2),
+            cost("linear blk.1.q", 3),
+            cost("linear out2", 4),
+        ];
+        let profile = Profile { title: String::new(), operations };
+        let kinds: Vec<_> =
+            profile.kinds().into_iter().map(|kind| (kind.label, kind.count, kind.time.as_micros())).collect();
+        assert_eq!(
+            kinds,
+            [("linear blk.q".to_owned(), 2, 5), ("linear out2".to_owned(), 1, 4), ("embed".to_owned(), 1, 1)]
+        );
+        assert_eq!(profile.total(), Duration::from_micros(10));
+    }
+}

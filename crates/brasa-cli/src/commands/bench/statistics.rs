@@ -1,0 +1,48 @@
+//! Means and medians of samples.
+
+/// The arithmetic mean.
+pub fn mean(samples: &[f64]) -> f64 {
+    samples.iter().sum::<f64>() / samples.len() as f64
+}
+
+/// The standard deviation of a sample; 0 of a single one.
+pub fn deviation(samples: &[f64]) -> f64 {
+    let mean = mean(samples);
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    (squares / (samples.len() as f64 - 1.0).max(1.0)).sqrt()
+}
+
+/// The middle sample, or the mean of the two in the middle.
+pub fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => f64::NAN,
+        len if len % 2 == 1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+/// Largest less smallest, as a part of the median.
+pub fn spread(samples: &[f64]) -> f64 {
+    let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (most - least) / median(samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::float_cmp, reason = "exact by construction")]
+    fn of_few_samples() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
+        assert_eq!(deviation(&[1.0, 3.0]), 2.0_f64.sqrt());
+        assert_eq!(deviation(&[7.0]), 0.0);
+        assert_eq!(spread(&[8.0, 10.0, 13.0]), 0.5);
+    }
+}

@@ -1,0 +1,218 @@
+//! Measurements as a table, as JSON with every sample, as CSV.
+
+use brasa::{Arithmetic, KvType};
+use serde_json::{Value, json};
+
+use super::Run;
+use super::cell::Measurement;
+use super::statistics::{deviation, mean, median, spread};
+use crate::args::TableFormat;
+use crate::failure::Failure;
+use crate::output;
+
+/// Prints the measurements of all runs.
+pub fn print(format: TableFormat, runs: &[Run]) -> Result<(), Failure> {
+    if runs.iter().all(|run| run.measurements.is_empty()) {
+        return Ok(());
+    }
+    match format {
+        TableFormat::Md => markdown(runs),
+        TableFormat::Json => {
+            let rows: Vec<Value> = rows(runs).map(|(run, cell)| row(run, cell)).collect();
+            output::line(
+                &serde_json::to_string_pretty(&rows).map_err(|error| Failure::Failed(error.to_string()))?,
+            )
+        }
+        TableFormat::Csv => csv(runs),
+    }
+}
+
+fn rows(runs: &[Run]) -> impl Iterator<Item = (&Run, &Measurement)> {
+    runs.iter().flat_map(|run| run.measurements.iter().map(move |measurement| (run, measurement)))
+}
+
+/// Rates of a cell at its median, and their shares of the run's ceilings.
+struct Rates {
+    median: f64,
+    bytes_per_second: f64,
+    operations_per_second: f64,
+    read_share: Option<f64>,
+    matrix_share: Option<f64>,
+}
+
+impl Rates {
+    fn of(run: &Run, cell: &Measurement) -> Self {
+        let median = median(&cell.tokens_per_second());
+        let repetitions_per_second = median / cell.cell.tokens() as f64;
+        let bytes_per_second = cell.read_bytes as f64 * repetitions_per_second;
+        let operations_per_second = cell.operations as f64 * repetitions_per_second;
+        Self {
+            median,
+            bytes_per_second,
+            operations_per_second,
+            read_share: run.read_ceiling().map(|ceiling| bytes_per_second / ceiling),
+            matrix_share: run.matrix_ceiling().map(|ceiling| operations_per_second / ceiling),
+        }
+    }
+}
+
+/// llama-bench's fields first, under its names.
+fn row(run: &Run, cell: &Measurement) -> Value {
+    let rates = Rates::of(run, cell);
+    let samples = cell.tokens_per_second();
+    let times: Vec<u64> = cell.samples.iter().map(|sample| sample.as_nanos() as u64).collect();
+    let probes = |of: &dyn Fn(&super::cell::Probe) -> f64| cell.probes.iter().map(of).collect::<Vec<_>>();
+    json!({
+        "build_commit": option_env!("BRASA_COMMIT"),
+        "build": env!("CARGO_PKG_VERSION"),
+        "model": run.model.name,
+        "model_type": run.model.description,
+        "model_size": run.model.size_bytes,
+        "model_n_params": run.model.parameters,
+        "backend": run.model.backend,
+        "device": run.model.device,
+        "cpu_info": run.model.device.rsplitn(3, ", ").last(),
+        "n_threads": run.model.threads,
+        "type_k": kv_name(run.kv_type),
+        "type_v": kv_name(run.kv_type),
+        "n_prompt": cell.cell.prompt,
+        "n_gen": cell.cell.generate,
+        "n_depth": cell.cell.depth,
+        "n_pl": cell.cell.parallel,
+        "avg_ts": mean(&samples),
+        "stddev_ts": deviation(&samples),
+        "median_ts": rates.median,
+        "spread": spread(&samples),
+        "isa": run.isa,
+        "arithmetic": arithmetic_name(run.arithmetic),
+        "read_bytes": cell.read_bytes,
+        "operations": cell.operations,
+        "bytes_per_second": rates.bytes_per_second,
+        "read_share": rates.read_share,
+        "operations_per_second": rates.operations_per_second,
+        "matrix_share": rates.matrix_share,
+        "read_ceiling": run.read_ceiling(),
+        "matrix_ceiling": run.matrix_ceiling(),
+        "probe_buffer_bytes": run.ceilings.as_ref().map(brasa::Ceilings::buffer_bytes),
+        "samples_ts": samples,
+        "samples_ns": times,
+        "probes_read": probes(&|probe| probe.read_bytes_per_second),
+        "probes_matrix": probes(&|probe| probe.operations_per_second),
+    })
+}
+
+fn markdown(runs: &[Run]) -> Result<(), Failure> {
+    let mut table = vec![
+        [
+            "model", "size", "params", "backend", "threads", "test", "t/s", "median", "spread", "isa", "kv",
+            "GB/s", "of read", "GFLOP/s", "of peak",
+        ]
+        .map(String::from),
+    ];
+    let percent = |share: Option<f64>| share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0));
+    for (run, cell) in rows(runs) {
+        let rates = Rates::of(run, cell);
+        let samples = cell.tokens_per_second();
+        table.push([
+            format!("{} ({})", run.model.description, run.model.name),
+            format!("{:.2} MiB", run.model.size_bytes as f64 / (1 << 20) as f64),
+            format!("{:.2} M", run.model.parameters as f64 / 1e6),
+            run.model.backend.clone(),
+            run.model.threads.to_string(),
+            cell.cell.test(),
+            format!("{:.2} ± {:.2}", mean(&samples), deviation(&samples)),
+            format!("{:.2}", rates.median),
+            percent(Some(spread(&samples))),
+            run.isa.unwrap_or("–").into(),
+            kv_name(run.kv_type).into(),
+            format!("{:.2}", rates.bytes_per_second / 1e9),
+            percent(rates.read_share),
+            format!("{:.1}", rates.operations_per_second / 1e9),
+            percent(rates.matrix_share),
+        ]);
+    }
+    output::write(&aligned(&table))?;
+    for run in runs {
+        ceilings(run)?;
+    }
+    Ok(())
+}
+
+/// One line under the table: what the shares are shares of.
+fn ceilings(run: &Run) -> Result<(), Failure> {
+    let (Some(read), Some(matrix), Some(ceilings)) =
+        (run.read_ceiling(), run.matrix_ceiling(), &run.ceilings)
+    else {
+        return Ok(());
+    };
+    let probes = run.measurements.iter().flat_map(|measurement| &measurement.probes);
+    let reads: Vec<f64> = probes.map(|probe| probe.read_bytes_per_second).collect();
+    output::line(&format!(
+        "\n{} with {} threads: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %), multiplies {} at {:.0} GFLOP/s",
+        ceilings.isa(),
+        run.model.threads,
+        read / 1e9,
+        reads.len(),
+        ceilings.buffer_bytes() >> 20,
+        spread(&reads) * 100.0,
+        arithmetic_name(run.arithmetic),
+        matrix / 1e9,
+    ))
+}
+
+/// Rows of cells as a markdown table; the first column to the left, the others to the right.
+pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |cell: &dyn Fn(usize) -> String| {
+        let cells: Vec<String> = (0..N).map(cell).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let mut text = String::new();
+    for (index, row) in rows.iter().enumerate() {
+        text += &line(&|column| match (column, widths[column]) {
+            (0, width) => format!("{:<width$}", row[0]),
+            (_, width) => format!("{:>width$}", row[column]),
+        });
+        if index == 0 {
+            text += &line(&|column| match (column, widths[column]) {
+                (0, width) => "-".repeat(width),
+                (_, width) => format!("{}:", "-".repeat(width - 1)),
+            });
+        }
+    }
+    text
+}
+
+fn csv(runs: &[Run]) -> Result<(), Failure> {
+    for (index, (run, cell)) in rows(runs).enumerate() {
+        let Value::Object(row) = row(run, cell) else { continue };
+        if index == 0 {
+            output::line(&row.keys().cloned().collect::<Vec<_>>().join(","))?;
+        }
+        let field = |value: &Value| match value {
+            Value::String(text) => format!("\"{}\"", text.replace('"', "\"\"")),
+            Value::Array(samples) => samples.iter().map(ToString::to_string).collect::<Vec<_>>().join(";"),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        output::line(&row.values().map(field).collect::<Vec<_>>().join(","))?;
+    }
+    Ok(())
+}
+
+pub fn kv_name(kv_type: KvType) -> &'static str {
+    match kv_type {
+        KvType::F32 => "f32",
+        KvType::F16 => "f16",
+        KvType::BF16 => "bf16",
+        KvType::Q8 => "q8_0",
+    }
+}
+
+fn arithmetic_name(arithmetic: Arithmetic) -> &'static str {
+    match arithmetic {
+        Arithmetic::Int8 => "int8",
+        Arithmetic::F32 => "f32",
+    }
+}
