@@ -1,10 +1,10 @@
-"""Writes a GGUF file of Qwen3-0.6B's shapes with random weights: large enough for memory and speed to matter.
+"""Writes a GGUF file of a public model's shapes with random weights: large enough for memory and speed to matter.
 
-    python tools/random_gguf.py OUT.gguf [--type Q4_0] [--layers 28]
+    python tools/random_gguf.py OUT.gguf [--shape qwen3-0.6b] [--type Q4_0] [--layers 28]
 
-Types: F16, Q8_0, Q4_0, Q6_K, Q4_K. The tokenizer is the public Qwen2 vocabulary of models/tokenizers (151,936 ids, real
-merges), so that it costs what a real one costs. Blocks are random bytes under small scales: nothing is quantised,
-and a file takes seconds. Needs the `gguf` and `numpy` packages.
+The tokenizer is the model's public vocabulary of models/tokenizers (151,936 ids, real merges), so that it costs what a real
+one costs. Blocks are random bytes under small scales: nothing is quantised, and a file takes seconds. Q4_K_M mixes
+Q4_K and Q6_K as llama.cpp does. Needs the `gguf` and `numpy` packages.
 """
 
 import argparse
@@ -15,22 +15,44 @@ import tempfile
 import gguf
 import numpy as np
 
-VOCABULARY = pathlib.Path(__file__).parent.parent / "models/tokenizers/ggml-vocab-qwen2.gguf.xz"
-HIDDEN, FEED_FORWARD, HEADS, KV_HEADS, HEAD_DIM, CONTEXT = 1024, 3072, 16, 8, 128, 40960
+VOCABULARIES = pathlib.Path(__file__).parent.parent / "models/tokenizers"
+
+SHAPES = {
+    "qwen3-0.6b": dict(
+        architecture="qwen3", vocabulary="qwen2", layers=28, hidden=1024, feed_forward=3072, heads=16, kv_heads=8,
+        head_dim=128, context=40960, rope_base=1e6, eps=1e-6,
+    ),
+    "llama-3.2-1b": dict(
+        architecture="llama", vocabulary="llama-bpe", layers=16, hidden=2048, feed_forward=8192, heads=32, kv_heads=8,
+        head_dim=64, context=131072, rope_base=5e5, eps=1e-5,
+    ),
+}  # fmt: skip
 
 # Offsets of the f16 scales in a block, and what they are: a weight of such a model is about 0.02.
 SCALES = {
-    "Q4_0": {0: 0.004},
     "Q8_0": {0: 0.0003},
-    "Q6_K": {208: 0.00002},
+    "Q4_0": {0: 0.004},
+    "Q4_1": {0: 0.004, 2: -0.03},
+    "Q5_0": {0: 0.002},
+    "Q5_1": {0: 0.002, 2: -0.03},
+    "Q2_K": {80: 0.001, 82: 0.0015},
+    "Q3_K": {108: 0.0004},
     "Q4_K": {0: 0.0001, 2: 0.0008},
+    "Q5_K": {0: 0.00005, 2: 0.0008},
+    "Q6_K": {208: 0.00002},
+    "IQ4_NL": {0: 0.0004},
+    "IQ4_XS": {0: 0.00002},
 }
+TYPES = ["F32", "F16", "BF16", *SCALES, "Q4_K_M"]
 
 
 def blocks(rng, rows, columns, name):
     """Random stored rows of a type."""
-    if name == "F16":
-        return rng.normal(0, 0.02, (rows, columns)).astype(np.float16)
+    if name in ("F32", "F16", "BF16"):
+        values = rng.standard_normal((rows, columns), np.float32) * np.float32(0.02)
+        if name == "BF16":
+            return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        return values.astype(np.float16) if name == "F16" else values
     elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     data = rng.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
     for offset, scale in SCALES[name].items():
@@ -38,10 +60,19 @@ def blocks(rng, rows, columns, name):
     return data.reshape(rows, -1)
 
 
-def copy_tokenizer(writer):
+def stored_type(kind, name, layer, layers):
+    """The type of one matrix; llama.cpp's Q4_K_M spends two more bits where they matter most."""
+    if kind != "Q4_K_M":
+        return kind
+    more_bits = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+    generous = name == "token_embd" or (name in ("attn_v", "ffn_down") and more_bits)
+    return "Q6_K" if generous else "Q4_K"
+
+
+def copy_tokenizer(writer, vocabulary):
     """The vocabulary file's own tokenizer fields; returns the number of tokens."""
     with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
-        file.write(lzma.decompress(VOCABULARY.read_bytes()))
+        file.write(lzma.decompress((VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf.xz").read_bytes()))
         file.flush()
         reader = gguf.GGUFReader(file.name)
         for name, field in reader.fields.items():
@@ -51,54 +82,67 @@ def copy_tokenizer(writer):
         return len(reader.fields["tokenizer.ggml.tokens"].data)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out")
-    parser.add_argument("--type", default="Q4_0", choices=["F16", *SCALES])
-    parser.add_argument("--layers", type=int, default=28)
-    arguments = parser.parse_args()
-
+def write(path, shape_name, kind, layers=None):
+    shape = SHAPES[shape_name]
+    layers = layers or shape["layers"]
+    hidden, feed_forward, head_dim = shape["hidden"], shape["feed_forward"], shape["head_dim"]
     rng = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(arguments.out, "qwen3")
-    writer.add_name("Random Qwen3")
-    writer.add_block_count(arguments.layers)
-    writer.add_context_length(CONTEXT)
-    writer.add_embedding_length(HIDDEN)
-    writer.add_feed_forward_length(FEED_FORWARD)
-    writer.add_head_count(HEADS)
-    writer.add_head_count_kv(KV_HEADS)
-    writer.add_key_length(HEAD_DIM)
-    writer.add_value_length(HEAD_DIM)
-    writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_rope_freq_base(1e6)
-    vocabulary = copy_tokenizer(writer)
+    writer = gguf.GGUFWriter(path, shape["architecture"])
+    writer.add_name(f"Random {shape_name}")
+    writer.add_block_count(layers)
+    writer.add_context_length(shape["context"])
+    writer.add_embedding_length(hidden)
+    writer.add_feed_forward_length(feed_forward)
+    writer.add_head_count(shape["heads"])
+    writer.add_head_count_kv(shape["kv_heads"])
+    writer.add_key_length(head_dim)
+    writer.add_value_length(head_dim)
+    writer.add_layer_norm_rms_eps(shape["eps"])
+    writer.add_rope_freq_base(shape["rope_base"])
+    writer.add_rope_dimension_count(head_dim)
+    vocabulary = copy_tokenizer(writer, shape["vocabulary"])
+    if shape["architecture"] == "llama":
+        writer.add_vocab_size(vocabulary)
 
-    def matrix(name, rows, columns):
-        raw = None if arguments.type == "F16" else gguf.GGMLQuantizationType[arguments.type]
-        writer.add_tensor(name, blocks(rng, rows, columns, arguments.type), raw_dtype=raw)
+    def matrix(name, rows, columns, layer=0):
+        kind_here = stored_type(kind, name.split(".")[-2], layer, layers)
+        plain = kind_here in ("F32", "F16")
+        raw = None if plain else gguf.GGMLQuantizationType[kind_here]
+        writer.add_tensor(name, blocks(rng, rows, columns, kind_here), raw_dtype=raw)
 
     def norm(name, width):
         writer.add_tensor(name, np.ones(width, np.float32))
 
-    matrix("token_embd.weight", vocabulary, HIDDEN)
-    norm("output_norm.weight", HIDDEN)
-    for layer in range(arguments.layers):
+    matrix("token_embd.weight", vocabulary, hidden)
+    norm("output_norm.weight", hidden)
+    for layer in range(layers):
         name = f"blk.{layer}."
-        norm(name + "attn_norm.weight", HIDDEN)
-        norm(name + "attn_q_norm.weight", HEAD_DIM)
-        norm(name + "attn_k_norm.weight", HEAD_DIM)
-        norm(name + "ffn_norm.weight", HIDDEN)
-        matrix(name + "attn_q.weight", HEADS * HEAD_DIM, HIDDEN)
-        matrix(name + "attn_k.weight", KV_HEADS * HEAD_DIM, HIDDEN)
-        matrix(name + "attn_v.weight", KV_HEADS * HEAD_DIM, HIDDEN)
-        matrix(name + "attn_output.weight", HIDDEN, HEADS * HEAD_DIM)
-        matrix(name + "ffn_gate.weight", FEED_FORWARD, HIDDEN)
-        matrix(name + "ffn_up.weight", FEED_FORWARD, HIDDEN)
-        matrix(name + "ffn_down.weight", HIDDEN, FEED_FORWARD)
+        norm(name + "attn_norm.weight", hidden)
+        if shape["architecture"] == "qwen3":
+            norm(name + "attn_q_norm.weight", head_dim)
+            norm(name + "attn_k_norm.weight", head_dim)
+        norm(name + "ffn_norm.weight", hidden)
+        matrix(name + "attn_q.weight", shape["heads"] * head_dim, hidden, layer)
+        matrix(name + "attn_k.weight", shape["kv_heads"] * head_dim, hidden, layer)
+        matrix(name + "attn_v.weight", shape["kv_heads"] * head_dim, hidden, layer)
+        matrix(name + "attn_output.weight", hidden, shape["heads"] * head_dim, layer)
+        matrix(name + "ffn_gate.weight", feed_forward, hidden, layer)
+        matrix(name + "ffn_up.weight", feed_forward, hidden, layer)
+        matrix(name + "ffn_down.weight", hidden, feed_forward, layer)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("--shape", default="qwen3-0.6b", choices=SHAPES)
+    parser.add_argument("--type", default="Q4_0", choices=TYPES)
+    parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
+    arguments = parser.parse_args()
+    write(arguments.out, arguments.shape, arguments.type, arguments.layers)
 
 
 if __name__ == "__main__":
