@@ -202,12 +202,12 @@ def summary(rows):
     best = max(sorted(variants), key=lambda name: statistics.median(rates(name)), default=None)
     ours = [statistics.median(row["brasa"]["samples"]) for row in rows]
     ceiling = max(probe for row in rows for probe in probes(row))
-    peak = max(probe for row in rows for probe in row["brasa"]["matrix_probes"])
+    peak = max((probe for row in rows for probe in row["brasa"]["matrix_probes"]), default=None)
     found = {
         "count": len(rows),
         "brasa": statistics.median(ours),
         "read": statistics.median(ours) * rows[0]["brasa"]["read_bytes_per_token"] / ceiling,
-        "peak": statistics.median(ours) * rows[0]["brasa"]["operations_per_token"] / peak,
+        "peak": statistics.median(ours) * rows[0]["brasa"]["operations_per_token"] / peak if peak else None,
         "ceiling": ceiling,
         "variant": best,
     }
@@ -231,7 +231,7 @@ def table(store, threads):
         # A prompt is bound by arithmetic, a single row by memory: the other share says little.
         is_prompt = cell.startswith("prefill")
         rival = [f"{found['llama']:.2f}", f"**{found['ratio']:.2f}**", f"{found['least']:.2f}–{found['most']:.2f}"] if "ratio" in found else ["–"] * 3
-        shares = ["–", f"{found['peak']:.0%}"] if is_prompt else [f"{found['read']:.0%}", "–"]
+        shares = ["–", f"{found['peak']:.0%}" if found["peak"] else "–"] if is_prompt else [f"{found['read']:.0%}", "–"]
         count = f"{found['count']} of {len(rows)}"
         cells = [shape, kind, CELL_TITLES[cell], f"{found['brasa']:.2f}", *rival, *shares, count, found["variant"] or "–"]
         lines.append("| " + " | ".join(cells) + " |")

@@ -408,7 +408,7 @@ pub struct BenchArguments {
     /// Sequences that generate together (-npl)
     #[arg(long = "n-parallel", value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
     pub parallel: Vec<usize>,
-    /// Instruction sets to measure: scalar, avx2, avx512 [default: the best, or BRASA_ISA]
+    /// Instruction sets to measure, e.g. avx2,avx512 [default: the best, or BRASA_ISA]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub isa: Vec<String>,
     /// Repetitions

@@ -57,12 +57,13 @@ impl Ceilings {
         self.read.bytes_per_second().map_err(|error| unavailable(&error))
     }
 
-    /// Multiplications and additions a second of all threads together, on operands that stay in registers.
+    /// Multiplications and additions a second of all threads together, on operands that stay in registers; `None` where the
+    /// instruction set has tiles or products of bf16, which no probe measures yet.
     ///
     /// # Errors
     ///
     /// [`Error::Device`] where a thread failed.
-    pub fn operations_per_second(&self, arithmetic: Arithmetic) -> Result<f64, Error> {
+    pub fn operations_per_second(&self, arithmetic: Arithmetic) -> Result<Option<f64>, Error> {
         self.matrix.operations_per_second(arithmetic).map_err(|error| unavailable(&error))
     }
 }

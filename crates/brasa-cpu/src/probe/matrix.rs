@@ -48,12 +48,16 @@ impl MatrixProbe {
         Ok(Self { isa, team: Team::new(threads)? })
     }
 
-    /// Multiplications and additions a second of all threads together.
+    /// Multiplications and additions a second of all threads together; `None` where the kernels may use a unit that has no
+    /// loop here: tiles, and products of bf16.
     ///
     /// # Errors
     ///
     /// [`Error::WorkerPanicked`].
-    pub fn operations_per_second(&self, arithmetic: Arithmetic) -> Result<f64, Error> {
+    pub fn operations_per_second(&self, arithmetic: Arithmetic) -> Result<Option<f64>, Error> {
+        if !self.has_loop(arithmetic) {
+            return Ok(None);
+        }
         let mut best = 0.0_f64;
         // The portable loops do several thousand operations a round.
         let rounds = if self.isa == Isa::Scalar { ROUNDS >> 5 } else { ROUNDS };
@@ -65,7 +69,16 @@ impl MatrixProbe {
             let operations = self.operations(arithmetic) * rounds * self.team.threads() as u64;
             best = best.max(operations as f64 / started.elapsed().as_secs_f64());
         }
-        Ok(best)
+        Ok(Some(best))
+    }
+
+    fn has_loop(&self, arithmetic: Arithmetic) -> bool {
+        match (self.isa, arithmetic) {
+            (isa, Arithmetic::Int8) => !isa.has_tiles(),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(proof), Arithmetic::F32) => proof.bf16().is_none(),
+            (_, Arithmetic::F32) => true,
+        }
     }
 
     /// Sums something that depends on every product.
@@ -84,6 +97,10 @@ impl MatrixProbe {
     fn operations(&self, arithmetic: Arithmetic) -> u64 {
         match (self.isa, arithmetic) {
             (Isa::Scalar, _) => 2 * PORTABLE as u64,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2(proof), Arithmetic::Int8) if proof.vnni().is_some() => {
+                (x86::AVX2_CHAINS * 32 * 2) as u64
+            }
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx2(_), Arithmetic::Int8) => (x86::GROUPS * x86::ROWS * 32 * 2) as u64,
             #[cfg(target_arch = "x86_64")]
@@ -123,10 +140,11 @@ fn portable_f32(rounds: u64) -> f64 {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn avx2(_: Avx2, arithmetic: Arithmetic, rounds: u64) -> f64 {
-    // SAFETY: the value proves AVX2 and FMA.
+fn avx2(proof: Avx2, arithmetic: Arithmetic, rounds: u64) -> f64 {
+    // SAFETY: the value proves AVX2 and FMA, and its extension AVX-VNNI.
     unsafe {
         match arithmetic {
+            Arithmetic::Int8 if proof.vnni().is_some() => x86::avxvnni_int8(rounds),
             Arithmetic::Int8 => x86::avx2_int8(rounds),
             Arithmetic::F32 => x86::avx2_f32(rounds),
         }
@@ -181,6 +199,22 @@ mod x86 {
                     pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(*w, *x));
                 }
                 *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
+            }
+        }
+        sums.iter().map(|sum| f64::from(_mm256_extract_epi32::<0>(*sum))).sum()
+    }
+
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(super) fn avxvnni_int8(rounds: u64) -> f64 {
+        let (w, x) = (_mm256_set1_epi8(black_box(1)), _mm256_set1_epi8(black_box(-1)));
+        let mut sums = [_mm256_setzero_si256(); AVX2_CHAINS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm256_dpbusd_avx_epi32(*sum, w, x);
+                // SAFETY: no instruction; the register is unchanged.
+                unsafe {
+                    asm!("/* {0} */", inout(ymm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
+                };
             }
         }
         sums.iter().map(|sum| f64::from(_mm256_extract_epi32::<0>(*sum))).sum()
@@ -264,6 +298,6 @@ mod tests {
     #[test]
     fn all_threads_are_counted() {
         let probe = MatrixProbe::new(Isa::Scalar, 2).unwrap();
-        assert!(probe.operations_per_second(Arithmetic::F32).unwrap() > 0.0);
+        assert!(probe.operations_per_second(Arithmetic::F32).unwrap().unwrap() > 0.0);
     }
 }

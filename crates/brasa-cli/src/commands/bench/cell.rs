@@ -39,7 +39,8 @@ pub struct Measurement {
 /// The machine's ceilings at one moment.
 pub struct Probe {
     pub read_bytes_per_second: f64,
-    pub operations_per_second: f64,
+    /// `None` where nothing measures it.
+    pub operations_per_second: Option<f64>,
 }
 
 impl Cell {

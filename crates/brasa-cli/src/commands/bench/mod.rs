@@ -110,13 +110,13 @@ impl Run {
     }
 
     /// The best of all probes of this run: bytes a second, and operations a second.
-    fn ceiling(&self, of: impl Fn(&cell::Probe) -> f64) -> Option<f64> {
+    fn ceiling(&self, of: impl Fn(&cell::Probe) -> Option<f64>) -> Option<f64> {
         let probes = self.measurements.iter().flat_map(|measurement| &measurement.probes);
-        probes.map(of).max_by(f64::total_cmp)
+        probes.filter_map(of).max_by(f64::total_cmp)
     }
 
     fn read_ceiling(&self) -> Option<f64> {
-        self.ceiling(|probe| probe.read_bytes_per_second)
+        self.ceiling(|probe| Some(probe.read_bytes_per_second))
     }
 
     fn matrix_ceiling(&self) -> Option<f64> {

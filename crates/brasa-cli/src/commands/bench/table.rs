@@ -61,7 +61,9 @@ fn row(run: &Run, cell: &Measurement) -> Value {
     let rates = Rates::of(run, cell);
     let samples = cell.tokens_per_second();
     let times: Vec<u64> = cell.samples.iter().map(|sample| sample.as_nanos() as u64).collect();
-    let probes = |of: &dyn Fn(&super::cell::Probe) -> f64| cell.probes.iter().map(of).collect::<Vec<_>>();
+    let probes = |of: &dyn Fn(&super::cell::Probe) -> Option<f64>| -> Vec<_> {
+        cell.probes.iter().filter_map(of).collect()
+    };
     json!({
         "build_commit": option_env!("BRASA_COMMIT"),
         "build": env!("CARGO_PKG_VERSION"),
@@ -96,7 +98,7 @@ fn row(run: &Run, cell: &Measurement) -> Value {
         "probe_buffer_bytes": run.ceilings.as_ref().map(brasa::Ceilings::buffer_bytes),
         "samples_ts": samples,
         "samples_ns": times,
-        "probes_read": probes(&|probe| probe.read_bytes_per_second),
+        "probes_read": probes(&|probe| Some(probe.read_bytes_per_second)),
         "probes_matrix": probes(&|probe| probe.operations_per_second),
     })
 }
@@ -140,23 +142,23 @@ fn markdown(runs: &[Run]) -> Result<(), Failure> {
 
 /// One line under the table: what the shares are shares of.
 fn ceilings(run: &Run) -> Result<(), Failure> {
-    let (Some(read), Some(matrix), Some(ceilings)) =
-        (run.read_ceiling(), run.matrix_ceiling(), &run.ceilings)
-    else {
-        return Ok(());
+    let (Some(read), Some(ceilings)) = (run.read_ceiling(), &run.ceilings) else { return Ok(()) };
+    let matrix = match run.matrix_ceiling() {
+        Some(matrix) => {
+            format!("multiplies {} at {:.0} GFLOP/s", arithmetic_name(run.arithmetic), matrix / 1e9)
+        }
+        None => format!("no probe of its {} products", arithmetic_name(run.arithmetic)),
     };
     let probes = run.measurements.iter().flat_map(|measurement| &measurement.probes);
     let reads: Vec<f64> = probes.map(|probe| probe.read_bytes_per_second).collect();
     output::line(&format!(
-        "\n{} with {} threads: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %), multiplies {} at {:.0} GFLOP/s",
+        "\n{} with {} threads: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %), {matrix}",
         ceilings.isa(),
         run.model.threads,
         read / 1e9,
         reads.len(),
         ceilings.buffer_bytes() >> 20,
         spread(&reads) * 100.0,
-        arithmetic_name(run.arithmetic),
-        matrix / 1e9,
     ))
 }
 
