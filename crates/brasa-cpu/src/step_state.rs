@@ -32,6 +32,8 @@ pub(crate) struct SegmentState {
     pub tree: Option<Arc<DraftTree>>,
     /// What the rows begin as where the step says so, `[rows, hidden_size]`.
     pub embeddings: Option<Arc<[f32]>>,
+    /// Rows of its memories.
+    pub memory_rows: usize,
 }
 
 impl SegmentState {
@@ -60,6 +62,7 @@ impl StepState {
                 first_index: segment.first_index,
                 tree: segment.tree.clone(),
                 embeddings: segment.embeddings.clone(),
+                memory_rows: segment.memory_rows,
             });
             for table in &segment.pages {
                 let start = self.pages.len();

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use brasa_graph::CacheKind;
 use brasa_graph::device::{KvPool, Program};
 
 use crate::executor::Executor;
@@ -44,12 +45,17 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] where the thread cannot be started.
+    /// [`EngineError::Options`] where the thread cannot be started, or the program reads memories: texts have none.
     pub fn start(
         program: Box<dyn Program>,
         pool: Box<dyn KvPool>,
         config: EngineConfig,
     ) -> Result<Self, EngineError> {
+        if pool.spec().groups.iter().any(|group| group.kind == CacheKind::Memory) {
+            return Err(EngineError::Options(
+                "the model reads an encoder's memory, and the engine serves texts alone".into(),
+            ));
+        }
         let limits = program.limits();
         // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
         let store =

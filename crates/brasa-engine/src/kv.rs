@@ -215,7 +215,7 @@ mod tests {
     use std::any::Any;
 
     use brasa_graph::device::{KvPoolSpec, KvType};
-    use brasa_graph::{CacheGroup, CacheId, CacheSpec};
+    use brasa_graph::{CacheGroup, CacheId, CacheKind, CacheSpec};
 
     use super::*;
 
@@ -251,6 +251,7 @@ mod tests {
             .enumerate()
             .map(|(index, &window)| CacheGroup {
                 spec: CacheSpec { kv_heads: 1, head_dim: 8, window },
+                kind: CacheKind::Text,
                 caches: vec![CacheId(index as u32)],
             })
             .collect();

@@ -3,12 +3,12 @@
 use std::ops::Range;
 
 use crate::op::{
-    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, Linear, Reduce, ReduceFn,
-    Reshape, RmsNorm, Rope, RouterTopK, SelectRows, Slice, Softmax, Unary,
+    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, Linear, MemoryWrite, Reduce,
+    ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, Slice, Softmax, Unary,
 };
 use crate::{
-    CacheId, CacheSpec, DType, Dim, Graph, GraphError, Input, Node, NodeId, Op, Shape, Value, ValueId,
-    ValueKind, Weight, WeightId,
+    CacheId, CacheSpec, DType, Dim, Graph, GraphError, Input, MemoryId, Node, NodeId, Op, Shape, Value,
+    ValueId, ValueKind, Weight, WeightId,
 };
 
 /// Builds a [`Graph`], checking every operation's operands.
@@ -64,6 +64,14 @@ impl Builder {
     pub fn cache(&mut self, spec: CacheSpec) -> CacheId {
         self.graph.caches.push(spec);
         CacheId(self.graph.caches.len() as u32 - 1)
+    }
+
+    /// A new memory of `kv_heads` heads of `head_dim` elements. Graphs that share a pool (an encoder's and a decoder's)
+    /// declare the same caches and memories in the same order.
+    pub fn memory(&mut self, kv_heads: usize, head_dim: usize) -> MemoryId {
+        let id = MemoryId(self.cache(CacheSpec { kv_heads, head_dim, window: None }));
+        self.graph.memories.push(id);
+        id
     }
 
     /// The type of a value, to decide what to build next.
@@ -160,7 +168,11 @@ impl Builder {
         self.apply(CacheWrite { cache }, &[k, v]);
     }
 
-    /// `inputs`: `[q]` where the source is a cache, `[q, k, v]` where it is the step itself.
+    pub fn memory_write(&mut self, k: ValueId, v: ValueId, memory: MemoryId) {
+        self.apply(MemoryWrite { memory }, &[k, v]);
+    }
+
+    /// `inputs`: `[q]` where the source is a cache or a memory, `[q, k, v]` where it is the step itself.
     pub fn attention(&mut self, inputs: &[ValueId], op: Attention) -> ValueId {
         self.one(op, inputs)
     }

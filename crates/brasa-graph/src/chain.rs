@@ -1,9 +1,9 @@
 //! Chains: several tokens of each row without going back to the scheduler.
 
-use crate::GroupId;
 use crate::device::{DeviceError, KvPool, Program};
 use crate::sampling::{Draw, Sampler, SamplingError};
 use crate::step::{Outs, PAGE_POSITIONS, Segment, Step};
+use crate::{CacheKind, GroupId};
 
 /// What the tokens of one segment are drawn with.
 #[derive(Debug)]
@@ -129,7 +129,12 @@ fn check(step: &Step, pool: &dyn KvPool, tokens: usize, rows: usize) -> Result<(
         }
         let begin = segment.first_index.saturating_add(segment.rows());
         let end = begin.saturating_add(tokens - 1);
-        for (group, table) in segment.pages.iter().enumerate() {
+        let kinds = pool.spec().groups.iter().map(|group| group.kind);
+        for (group, (table, kind)) in segment.pages.iter().zip(kinds).enumerate() {
+            if kind == CacheKind::Memory {
+                // A memory does not grow with the text.
+                continue;
+            }
             let capacity = pool.capacity(GroupId(group as u32));
             let exists = |entry: usize| {
                 table.get(entry).copied().flatten().is_some_and(|page| page.index() < capacity)

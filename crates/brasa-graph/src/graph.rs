@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::weight::cache_groups;
 use crate::{
-    CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Input, Op, Value, ValueId, ValueKind, Weight,
-    WeightId,
+    CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Input, MemoryId, Op, Value, ValueId, ValueKind,
+    Weight, WeightId,
 };
 
 /// Names a node of one graph.
@@ -33,6 +33,8 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) weights: Vec<Weight>,
     pub(crate) caches: Vec<CacheSpec>,
+    /// The caches that are memories.
+    pub(crate) memories: Vec<MemoryId>,
     pub(crate) outputs: Vec<ValueId>,
 }
 
@@ -78,9 +80,9 @@ impl Graph {
         self.caches[id.0 as usize]
     }
 
-    /// Caches grouped by geometry and window, in order of first appearance.
+    /// Caches and memories, grouped by kind, geometry and window, in order of first appearance.
     pub fn cache_groups(&self) -> Vec<CacheGroup> {
-        cache_groups(&self.caches)
+        cache_groups(&self.caches, &self.memories)
     }
 
     /// Where cache `id` lives: its group, and its place within the group's pages.
@@ -91,6 +93,16 @@ impl Graph {
             }
         }
         unreachable!("{id:?} is not a cache of this graph, which has {}", self.caches.len())
+    }
+
+    /// Where memory `id` lives, as [`cache_place`](Self::cache_place).
+    pub fn memory_place(&self, id: MemoryId) -> (GroupId, usize) {
+        self.cache_place(id.0)
+    }
+
+    /// The geometry of memory `id`.
+    pub fn memory(&self, id: MemoryId) -> CacheSpec {
+        self.cache(id.0)
     }
 
     /// Where the elements of `id` lie: views are followed to the value whose memory they share.

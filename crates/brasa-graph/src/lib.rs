@@ -64,4 +64,6 @@ pub use op::Op;
 pub use schedule::{Fused, Item, Schedule};
 pub use step_rules::StepRules;
 pub use value::{DType, Dim, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
-pub use weight::{CacheGroup, CacheId, CacheSpec, GroupId, Weight, WeightId, WeightPart};
+pub use weight::{
+    CacheGroup, CacheId, CacheKind, CacheSpec, GroupId, MemoryId, Weight, WeightId, WeightPart,
+};

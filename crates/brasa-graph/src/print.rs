@@ -10,7 +10,7 @@
 use std::fmt::Write as _;
 
 use crate::plan::{Buffer, Plan};
-use crate::{Graph, Input, Item, NodeId, Schedule, Sizes, ValueId, ValueKind, Weight};
+use crate::{CacheKind, Graph, Input, Item, NodeId, Schedule, Sizes, ValueId, ValueKind, Weight};
 
 /// Weights, caches, nodes and outputs of a graph.
 pub fn graph(graph: &Graph) -> String {
@@ -118,9 +118,13 @@ fn header(graph: &Graph) -> String {
         }
         let window = group.spec.window.map_or(String::new(), |window| format!(", window {window}"));
         let ids: Vec<String> = group.caches.iter().map(|cache| cache.0.to_string()).collect();
+        let kind = match group.kind {
+            CacheKind::Text => "caches",
+            CacheKind::Memory => "memories",
+        };
         let _ = writeln!(
             out,
-            "  group {number}: {} × {}{window}, caches {}",
+            "  group {number}: {} × {}{window}, {kind} {}",
             group.spec.kv_heads,
             group.spec.head_dim,
             ids.join(" ")

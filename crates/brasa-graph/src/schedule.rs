@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::fuse::{Finder, Fusion, Match, Pattern};
-use crate::op::{Attention, CacheWrite, KvSource};
-use crate::{Graph, NodeId, Op, ValueId};
+use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
+use crate::{Graph, MemoryId, NodeId, Op, ValueId};
 
 /// What is run, in order. Every node of the graph is in exactly one item.
 ///
@@ -191,12 +191,16 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
         let makers = node.inputs.iter().filter_map(|&value| graph.producer(value));
         let mut earlier: Vec<usize> = makers.map(|maker| maker.0 as usize).collect();
         match node.op {
-            Op::CacheWrite(CacheWrite { cache }) => {
+            Op::CacheWrite(CacheWrite { cache })
+            | Op::MemoryWrite(MemoryWrite { memory: MemoryId(cache) }) => {
                 let cache = cache.0 as usize;
                 earlier.append(&mut reads_since[cache]);
                 earlier.extend(last_write[cache].replace(number));
             }
-            Op::Attention(Attention { source: KvSource::Cache(cache), .. }) => {
+            Op::Attention(Attention {
+                source: KvSource::Cache(cache) | KvSource::Memory(MemoryId(cache)),
+                ..
+            }) => {
                 reads_since[cache.0 as usize].push(number);
                 earlier.extend(last_write[cache.0 as usize]);
             }

@@ -62,7 +62,9 @@ pub struct Segment {
     pub tree: Option<Arc<DraftTree>>,
     /// Rows whose logits are wanted.
     pub outs: Outs,
-    /// Block table of each cache group, covering every index that the rows see.
+    /// Rows of the sequence's memories that these rows see, all of them alike; 0 where the graph reads none.
+    pub memory_rows: usize,
+    /// Block table of each cache group, covering every index that the rows see, or write to a memory.
     pub pages: Vec<BlockTable>,
 }
 
@@ -86,7 +88,17 @@ impl Segment {
         outs: Outs,
         pages: Vec<BlockTable>,
     ) -> Self {
-        Self { sequence, first_index, tokens, embeddings: None, positions: None, tree: None, outs, pages }
+        Self {
+            sequence,
+            first_index,
+            tokens,
+            embeddings: None,
+            positions: None,
+            tree: None,
+            outs,
+            memory_rows: 0,
+            pages,
+        }
     }
 
     /// Rows of the segment.

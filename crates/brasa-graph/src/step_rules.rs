@@ -6,19 +6,52 @@
 use std::ops::Range;
 
 use crate::device::{DeviceError, KvPool, ProgramLimits};
+use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
 use crate::step::{PAGE_POSITIONS, PageId, Segment, Step};
-use crate::{CacheGroup, Graph, GroupId, Input, Op, Value, ValueKind};
+use crate::{CacheGroup, CacheKind, Graph, GroupId, Input, Op, Value, ValueKind};
 
 /// The rules of one graph. Checking a step allocates nothing unless it is refused.
 #[derive(Clone, Debug)]
 pub struct StepRules {
     groups: Vec<CacheGroup>,
+    /// What the graph does with each group.
+    uses: Vec<GroupUse>,
     /// Token ids must be below this.
     tokens: Option<usize>,
     /// Positions must be below this.
     positions: Option<usize>,
     /// Elements of a row's embedding.
     embedding: Option<usize>,
+}
+
+/// What a graph does with a cache group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct GroupUse {
+    read: bool,
+    written: bool,
+}
+
+impl GroupUse {
+    fn of(graph: &Graph) -> Vec<Self> {
+        let mut uses = vec![Self::default(); graph.cache_groups().len()];
+        let number = |(group, _): (GroupId, usize)| group.0 as usize;
+        for node in graph.nodes() {
+            match node.op {
+                Op::CacheWrite(CacheWrite { cache }) => uses[number(graph.cache_place(cache))].written = true,
+                Op::MemoryWrite(MemoryWrite { memory }) => {
+                    uses[number(graph.memory_place(memory))].written = true;
+                }
+                Op::Attention(Attention { source: KvSource::Cache(cache), .. }) => {
+                    uses[number(graph.cache_place(cache))].read = true;
+                }
+                Op::Attention(Attention { source: KvSource::Memory(memory), .. }) => {
+                    uses[number(graph.memory_place(memory))].read = true;
+                }
+                _ => {}
+            }
+        }
+        uses
+    }
 }
 
 impl StepRules {
@@ -42,7 +75,7 @@ impl StepRules {
         }
         let embedding = graph.token_embedding().map(|node| graph.node(node).outputs[0]);
         let embedding = embedding.and_then(|value| graph.value(value).shape.row_elements());
-        Self { groups: graph.cache_groups(), tokens, positions, embedding }
+        Self { groups: graph.cache_groups(), uses: GroupUse::of(graph), tokens, positions, embedding }
     }
 
     /// Checks `step` against the program's limits and the pool's pages.
@@ -64,7 +97,7 @@ impl StepRules {
         for (number, segment) in step.segments.iter().enumerate() {
             self.check_segment(number, segment, pool)?;
             for earlier in 0..number {
-                check_apart(step, earlier, number)?;
+                self.check_apart(step, earlier, number)?;
             }
         }
         Ok(())
@@ -131,7 +164,12 @@ impl StepRules {
         }
         for (group, table) in segment.pages.iter().enumerate() {
             let capacity = pool.capacity(GroupId(group as u32));
-            for entry in visible_pages(&self.groups[group], segment) {
+            let (kind, uses) = (self.groups[group].kind, self.uses[group]);
+            if kind == CacheKind::Memory && uses.read && segment.memory_rows == 0 {
+                return bad(format!("segment {number} has no rows of memory, which the graph reads"));
+            }
+            let [read, written] = used_pages(&self.groups[group], uses, segment);
+            for entry in read.chain(written) {
                 let found = match table.get(entry).copied().flatten() {
                     Some(page) if page.index() < capacity => continue,
                     Some(page) => format!("page {} of {capacity}", page.index()),
@@ -168,31 +206,42 @@ impl StepRules {
     }
 }
 
-/// Two segments must not write the same slot of a page.
-fn check_apart(step: &Step, one: usize, other: usize) -> Result<(), DeviceError> {
-    let (a, b) = (&step.segments[one], &step.segments[other]);
-    for (group, (a_table, b_table)) in a.pages.iter().zip(&b.pages).enumerate() {
-        for a_entry in written_pages(a) {
-            for b_entry in written_pages(b) {
-                let overlap =
-                    a_table[a_entry] == b_table[b_entry] && slots(a, a_entry).overlaps(slots(b, b_entry));
-                if overlap {
-                    let page = a_table[a_entry].map_or(0, PageId::index);
-                    return bad(format!(
-                        "segments {one} and {other} write the same slots of page {page}, cache group {group}"
-                    ));
+impl StepRules {
+    /// Two segments must not write the same slot of a page.
+    fn check_apart(&self, step: &Step, one: usize, other: usize) -> Result<(), DeviceError> {
+        let (a, b) = (&step.segments[one], &step.segments[other]);
+        for group in (0..self.groups.len()).filter(|&group| self.uses[group].written) {
+            let (a_table, b_table) = (&a.pages[group], &b.pages[group]);
+            for a_entry in written_pages(a) {
+                for b_entry in written_pages(b) {
+                    let overlap =
+                        a_table[a_entry] == b_table[b_entry] && slots(a, a_entry).overlaps(slots(b, b_entry));
+                    if overlap {
+                        let page = a_table[a_entry].map_or(0, PageId::index);
+                        return bad(format!(
+                            "segments {one} and {other} write the same slots of page {page}, cache group {group}"
+                        ));
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
-/// Entries of the block table that the segment's rows read or write in `group`.
-fn visible_pages(group: &CacheGroup, segment: &Segment) -> Range<usize> {
+/// Entries of the block table that the segment's rows read in `group`, and those that they write.
+fn used_pages(group: &CacheGroup, uses: GroupUse, segment: &Segment) -> [Range<usize>; 2] {
+    let written = if uses.written { written_pages(segment) } else { 0..0 };
+    if !uses.read {
+        return [0..0, written];
+    }
     let window_start = |window| (segment.first_index + 1).saturating_sub(window);
     let first = group.spec.window.map_or(0, window_start);
-    first / PAGE_POSITIONS..(segment.first_index + segment.rows()).div_ceil(PAGE_POSITIONS)
+    let end = match group.kind {
+        CacheKind::Text => segment.first_index + segment.rows(),
+        CacheKind::Memory => segment.memory_rows,
+    };
+    [first.min(end) / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS), written]
 }
 
 /// Entries of the block table that the segment's rows are written to.

@@ -125,23 +125,40 @@ pub struct CacheSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub u32);
 
-/// Caches of equal geometry and window. A page of the group holds 256 positions of each of its caches.
+/// Names a memory of one graph: keys and values that an encoder writes once for a sequence, of a length of their own.
+/// Made by [`Builder::memory`](crate::Builder::memory); in the pool it lies as caches do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MemoryId(pub(crate) CacheId);
+
+/// What the positions of a cache are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheKind {
+    /// Those of the sequence's text.
+    Text,
+    /// Rows of an encoder: a memory.
+    Memory,
+}
+
+/// Caches of equal kind, geometry and window. A page of the group holds 256 positions of each of its caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheGroup {
     /// What its caches have in common.
     pub spec: CacheSpec,
+    /// What its positions are.
+    pub kind: CacheKind,
     /// The caches, in order of their place within a page.
     pub caches: Vec<CacheId>,
 }
 
-/// Groups caches by geometry, in order of first appearance.
-pub(crate) fn cache_groups(caches: &[CacheSpec]) -> Vec<CacheGroup> {
+/// Groups caches by kind and geometry, in order of first appearance.
+pub(crate) fn cache_groups(caches: &[CacheSpec], memories: &[MemoryId]) -> Vec<CacheGroup> {
     let mut groups: Vec<CacheGroup> = Vec::new();
     for (index, &spec) in caches.iter().enumerate() {
         let id = CacheId(index as u32);
-        match groups.iter_mut().find(|group| group.spec == spec) {
+        let kind = if memories.contains(&MemoryId(id)) { CacheKind::Memory } else { CacheKind::Text };
+        match groups.iter_mut().find(|group| (group.spec, group.kind) == (spec, kind)) {
             Some(group) => group.caches.push(id),
-            None => groups.push(CacheGroup { spec, caches: vec![id] }),
+            None => groups.push(CacheGroup { spec, kind, caches: vec![id] }),
         }
     }
     groups

@@ -27,8 +27,8 @@ use source::{Bf16, Cached, F16, F32, Q8, Source, Stage};
 
 pub(crate) use page::Scoring;
 pub(crate) use step_kv::StepAttention;
-pub(crate) use visibility::Sight;
 use visibility::Visible;
+pub(crate) use visibility::{Over, Sight};
 
 /// Queries of an item: enough to make use of keys and values while they are in the nearest caches.
 const ITEM_QUERIES: usize = 64;
@@ -142,7 +142,8 @@ impl CacheAttention {
     /// Bytes of keys and values that `step` reads, given those of a position.
     pub(crate) fn read_bytes(&self, step: &StepState, position_bytes: usize) -> u64 {
         let positions = |segment: &SegmentState| {
-            segment.index(segment.rows.end) - self.sight.of_row(segment, segment.rows.start).start
+            let [first, last] = [segment.rows.start, segment.rows.end - 1];
+            self.sight.of_row(segment, last).end - self.sight.of_row(segment, first).start
         };
         step.segments.iter().map(|segment| (positions(segment) * position_bytes) as u64).sum()
     }

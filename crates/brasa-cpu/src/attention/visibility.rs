@@ -6,10 +6,21 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::step_state::SegmentState;
 
-/// How far rows see: up to themselves, within a window where there is one, along their branch in a draft tree.
+/// How far rows see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
+    pub over: Over,
+    /// Positions of a text that are seen, the row's own included; `None` for all.
     pub window: Option<usize>,
+}
+
+/// What rows look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Their text up to themselves, along their branch in a draft tree.
+    Text,
+    /// All of their sequence's memory.
+    Memory,
 }
 
 /// Slots of a page that a row sees.
@@ -43,6 +54,9 @@ impl Visible {
 impl Sight {
     /// Indices from the first to the last that a row of the step sees.
     pub(super) fn of_row(&self, segment: &SegmentState, row: usize) -> Range<usize> {
+        if self.over == Over::Memory {
+            return 0..segment.memory_rows;
+        }
         let index = segment.index(row);
         // Windows count what leads to the row, not what else a tree holds.
         let place = match &segment.tree {
@@ -56,15 +70,16 @@ impl Sight {
     pub(super) fn pages(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
         // Any row of a tree may be a root, which sees back the farthest.
         let farthest = if segment.tree.is_some() { segment.rows.start } else { rows.start };
-        let first = self.of_row(segment, farthest).start;
-        first / PAGE_POSITIONS..segment.index(rows.end).div_ceil(PAGE_POSITIONS)
+        let (first, end) = (self.of_row(segment, farthest).start, self.of_row(segment, rows.end - 1).end);
+        first / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS)
     }
 
     /// What a row of the step sees of page `page` of its sequence.
     pub(super) fn of_page(&self, segment: &SegmentState, row: usize, page: usize) -> Visible {
         let base = page * PAGE_POSITIONS;
         let slots = slots(&self.of_row(segment, row), page);
-        if segment.tree.is_none() || base + slots.end <= segment.first_index {
+        let hides = segment.tree.is_some() && self.over == Over::Text;
+        if !hides || base + slots.end <= segment.first_index {
             return Visible { slots, hidden: None };
         }
         let shown = |&slot: &usize| self.branch_sees(segment, row, base + slot);
@@ -125,9 +140,15 @@ mod tests {
                 .collect();
             let tree = (random.below(4) > 0).then(|| Arc::new(DraftTree::new(&parents).unwrap()));
             let first_index = random.below(700);
-            let segment =
-                SegmentState { rows: 5..5 + count, first_index, tree: tree.clone(), embeddings: None };
-            let sight = Sight { window: [None, Some(1 + random.below(300)), Some(1)][random.below(3)] };
+            let segment = SegmentState {
+                rows: 5..5 + count,
+                first_index,
+                tree: tree.clone(),
+                embeddings: None,
+                memory_rows: random.below(600),
+            };
+            let window = [None, Some(1 + random.below(300)), Some(1)][random.below(3)];
+            let sight = Sight { over: Over::Text, window };
             let part = 5 + random.below(count)..5 + count;
             let pages = sight.pages(&segment, &part);
             for row in part {
@@ -152,6 +173,17 @@ mod tests {
                     .collect();
                 assert_eq!(found, expected, "seed {seed}, row {row}, {sight:?}, {tree:?}");
             }
+            let memory = Sight { over: Over::Memory, window: None };
+            let part = segment.rows.end - 1..segment.rows.end;
+            let pages = memory.pages(&segment, &part).map(|page| memory.of_page(&segment, part.start, page));
+            let slots: Vec<Range<usize>> = pages
+                .map(|Visible { slots, hidden }| {
+                    assert_eq!(hidden, None);
+                    slots
+                })
+                .collect();
+            assert!(slots.iter().all(|slots| slots.start == 0));
+            assert_eq!(slots.iter().map(Range::len).sum::<usize>(), segment.memory_rows);
         }
     }
 }

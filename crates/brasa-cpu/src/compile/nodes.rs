@@ -2,12 +2,13 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{
-    Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, Mask, RmsNorm, Rope, RouterTopK,
+    Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, Mask, MemoryWrite, RmsNorm, Rope,
+    RouterTopK,
 };
-use brasa_graph::{CacheId, Dim, NodeId, Op, Shape, ValueId};
+use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
 
 use super::{Lowering, takes_norm, unsupported};
-use crate::attention::{CacheAttention, Scoring, Sight, StepAttention};
+use crate::attention::{CacheAttention, Over, Scoring, Sight, StepAttention};
 use crate::context::{Slot, Source};
 use crate::linear::{ExpertInput, PackedLinear};
 use crate::ops::Work;
@@ -103,6 +104,11 @@ impl Lowering<'_> {
             }
             (&Op::CacheWrite(CacheWrite { cache }), &[k, v], []) => {
                 let target = self.target(cache);
+                let [k, v] = self.sources([k, v])?;
+                Work::CacheWrite(CacheWriteOp { k, v, target })
+            }
+            (&Op::MemoryWrite(MemoryWrite { memory }), &[k, v], []) => {
+                let target = self.memory_target(memory);
                 let [k, v] = self.sources([k, v])?;
                 Work::CacheWrite(CacheWriteOp { k, v, target })
             }
@@ -311,6 +317,12 @@ impl Lowering<'_> {
         Ok(out)
     }
 
+    fn memory_target(&self, memory: MemoryId) -> Target {
+        let (group, place) = self.graph.memory_place(memory);
+        let spec = self.graph.memory(memory);
+        Target { group: group.0 as usize, place, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
+    }
+
     pub(super) fn target(&self, cache: CacheId) -> Target {
         let (group, place) = self.graph.cache_place(cache);
         let spec = self.graph.cache(cache);
@@ -330,8 +342,14 @@ impl Lowering<'_> {
         let heads = elements / head_dim;
         let q = self.slot(q)?;
         Ok(match (source, operands) {
-            (KvSource::Cache(cache), _) => {
-                let Target { group, place, kv_heads, .. } = self.target(cache);
+            (KvSource::Cache(_) | KvSource::Memory(_), _) => {
+                let (target, over) = match source {
+                    KvSource::Memory(memory) => (self.memory_target(memory), Over::Memory),
+                    KvSource::Cache(cache) => (self.target(cache), Over::Text),
+                    KvSource::Step(_) => unreachable!("matched above"),
+                };
+                let Target { group, place, kv_heads, .. } = target;
+                let sight = Sight { over, window };
                 let out = self.make(y)?;
                 Work::CacheAttention(CacheAttention {
                     q,
@@ -341,7 +359,7 @@ impl Lowering<'_> {
                     heads,
                     kv_heads,
                     head_dim,
-                    sight: Sight { window },
+                    sight,
                     scoring,
                 })
             }
@@ -357,7 +375,7 @@ impl Lowering<'_> {
                     heads,
                     kv_heads,
                     head_dim,
-                    sight: Sight { window },
+                    sight: Sight { over: Over::Text, window },
                     causal,
                     scoring,
                 })

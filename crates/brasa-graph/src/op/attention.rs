@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Operation, Type, cache_spec, operands, require, require_floats};
 use crate::reference::{Array, Env, SegmentRows, sums};
-use crate::{CacheId, CacheSpec, DType, Value};
+use crate::{CacheId, CacheSpec, DType, MemoryId, Value};
 
 /// Writes each row's keys and values into a cache, at the row's index.
 ///
@@ -54,11 +54,40 @@ impl Operation for CacheWrite {
     }
 }
 
+/// Writes each row's keys and values into a memory, at the row's index: an encoder's last word.
+///
+/// Shapes: `k`, `v` `[R, G, E]` → nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryWrite {
+    /// Where to.
+    pub memory: MemoryId,
+}
+
+impl Operation for MemoryWrite {
+    fn name(&self) -> &'static str {
+        "memory_write"
+    }
+
+    fn attributes(&self) -> String {
+        format!("memory={}", self.memory.0.0)
+    }
+
+    fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        CacheWrite { cache: self.memory.0 }.infer(given, caches)
+    }
+
+    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+        CacheWrite { cache: self.memory.0 }.reference(operands, env)
+    }
+}
+
 /// Where keys and values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvSource {
     /// A cache: all indices of the row's sequence up to its own.
     Cache(CacheId),
+    /// A memory: all rows that the segment says it has, seen alike by every row.
+    Memory(MemoryId),
     /// The step itself: rows of the same segment. Differentiable.
     Step(Mask),
 }
@@ -103,6 +132,7 @@ impl Operation for Attention {
     fn attributes(&self) -> String {
         let source = match self.source {
             KvSource::Cache(cache) => format!("cache={}", cache.0),
+            KvSource::Memory(memory) => format!("memory={}", memory.0.0),
             KvSource::Step(Mask::Causal) => "step=causal".into(),
             KvSource::Step(Mask::Bidirectional) => "step=bidirectional".into(),
         };
@@ -121,6 +151,12 @@ impl Operation for Attention {
                 require(spec.window.is_none_or(|kept| self.window.is_some_and(|w| w <= kept)), || {
                     format!("window {:?} over a cache that keeps {:?}", self.window, spec.window)
                 })?;
+                (spec.kv_heads, spec.head_dim)
+            }
+            KvSource::Memory(memory) => {
+                let [_] = operands(given)?;
+                let spec = cache_spec(caches, memory.0)?;
+                require(self.window.is_none(), || "a window over a memory".into())?;
                 (spec.kv_heads, spec.head_dim)
             }
             KvSource::Step(_) => {
@@ -170,6 +206,17 @@ struct Seen {
 }
 
 impl Seen {
+    /// Indices `range` of a cache, as segment `number` holds them.
+    fn read(env: &Env, cache: CacheId, number: usize, range: Range<usize>) -> Self {
+        let stride = env.kv.position_elements(cache);
+        let mut k = vec![0.0; range.len() * stride];
+        let mut v = k.clone();
+        for (i, (k, v)) in k.chunks_exact_mut(stride).zip(v.chunks_exact_mut(stride)).enumerate() {
+            env.kv.read(cache, number, range.start + i, k, v);
+        }
+        Self { first: range.start, end: range.end, stride, k, v }
+    }
+
     fn head(&self, of: &[f32], index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.stride + head * width;
         debug_assert!(start + width <= of.len());
@@ -183,14 +230,9 @@ impl Attention {
             KvSource::Cache(cache) => {
                 let end = segment.first_index + segment.rows.len();
                 let first = self.window.map_or(0, |w| (segment.first_index + 1).saturating_sub(w));
-                let stride = env.kv.position_elements(cache);
-                let mut k = vec![0.0; (end - first) * stride];
-                let mut v = k.clone();
-                for (i, (k, v)) in k.chunks_exact_mut(stride).zip(v.chunks_exact_mut(stride)).enumerate() {
-                    env.kv.read(cache, number, first + i, k, v);
-                }
-                Seen { first, end, stride, k, v }
+                Seen::read(env, cache, number, first..end)
             }
+            KvSource::Memory(memory) => Seen::read(env, memory.0, number, 0..segment.memory_rows),
             KvSource::Step(_) => {
                 let stride = operands[1].row_elements();
                 let at = segment.rows.start * stride..segment.rows.end * stride;
@@ -202,6 +244,9 @@ impl Attention {
 
     /// Indices that the segment's row `i` sees.
     fn visible(&self, segment: &SegmentRows, i: usize, seen: &Seen) -> Vec<usize> {
+        if let KvSource::Memory(_) = self.source {
+            return (seen.first..seen.end).collect();
+        }
         let begin = seen.end - segment.rows.len();
         let causal = self.source != KvSource::Step(Mask::Bidirectional);
         let tree = segment.tree.as_ref().filter(|_| causal);

@@ -13,7 +13,7 @@ mod rope;
 mod sequence;
 mod view;
 
-pub use attention::{Attention, CacheWrite, KvSource, Mask};
+pub use attention::{Attention, CacheWrite, KvSource, Mask, MemoryWrite};
 pub use elementwise::{Binary, Unary, Where};
 pub use embed::{Embed, Gather, SelectRows};
 pub use expert::{ExpertLinear, Gating, RouterTopK};
@@ -68,7 +68,7 @@ macro_rules! operations {
 
 operations! {
     Embed, Gather, SelectRows, Linear, LinearTransposed, ExpertLinear, RouterTopK, Matmul, RmsNorm, LayerNorm, Unary, Binary,
-    Where, Rope, CacheWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
+    Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
     Broadcast, Cast, IndexAdd, Conv1d, MeanPool,
 }
 

@@ -12,7 +12,10 @@ use super::{Array, Env, Kv, SegmentRows};
 ///
 /// What is wrong with the operands' values; operations on caches, which need a pool.
 pub fn apply(op: &Op, operands: &[&Array], segments: &[SegmentRows]) -> Result<Vec<Array>, String> {
-    if let Op::CacheWrite(_) | Op::Attention(Attention { source: KvSource::Cache(_), .. }) = op {
+    if let Op::CacheWrite(_)
+    | Op::MemoryWrite(_)
+    | Op::Attention(Attention { source: KvSource::Cache(_) | KvSource::Memory(_), .. }) = op
+    {
         return Err(format!("{} of a cache needs a pool: run a graph", op.name()));
     }
     let rows = segments.last().map_or(0, |segment| segment.rows.end);

@@ -15,12 +15,14 @@ pub struct SegmentRows {
     pub first_index: usize,
     /// Which rows follow which, where they do not simply follow each other.
     pub tree: Option<Arc<DraftTree>>,
+    /// Rows of its memories.
+    pub memory_rows: usize,
 }
 
 impl SegmentRows {
     /// Rows that follow each other from `first_index` on.
     pub fn text(rows: Range<usize>, first_index: usize) -> Self {
-        Self { rows, first_index, tree: None }
+        Self { rows, first_index, tree: None, memory_rows: 0 }
     }
 
     /// The segments of `step`, in order.
@@ -29,7 +31,8 @@ impl SegmentRows {
         let place = |segment: &crate::step::Segment| {
             let rows = start..start + segment.rows();
             start = rows.end;
-            Self { rows, first_index: segment.first_index, tree: segment.tree.clone() }
+            let tree = segment.tree.clone();
+            Self { rows, first_index: segment.first_index, tree, memory_rows: segment.memory_rows }
         };
         step.segments.iter().map(place).collect()
     }

@@ -5,10 +5,12 @@
 //!
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
-//! - [`random_case`] makes a random graph.
+//! - [`random_case`] makes a random graph;
+//! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer.
 
 mod case;
 mod compare;
+mod memory;
 mod patterns;
 mod random;
 mod random_graph;
@@ -16,6 +18,7 @@ mod sequences;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use compare::{Comparison, Tolerance, compare};
+pub use memory::EncoderDecoder;
 pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
 pub use random_graph::random_case;

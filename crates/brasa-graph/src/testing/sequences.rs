@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::CacheGroup;
 use crate::GroupId;
 use crate::device::{DeviceError, KvPool};
 use crate::step::{BlockTable, Outs, PAGE_POSITIONS, PageId, Segment, SequenceId};
+use crate::{CacheGroup, CacheKind};
 
 /// Lengths and block tables of sequences, growing as they are extended. No page is ever shared or freed, except
 /// those behind the window of a window group, which are released.
@@ -19,6 +19,7 @@ pub struct Sequences {
 #[derive(Debug, Default)]
 struct Sequence {
     rows: usize,
+    memory_rows: usize,
     pages: Vec<BlockTable>,
 }
 
@@ -46,7 +47,11 @@ impl Sequences {
         let first_index = sequence.rows;
         sequence.rows += tokens.len();
         for (number, (group, table)) in self.groups.iter().zip(&mut sequence.pages).enumerate() {
-            while table.len() * PAGE_POSITIONS < sequence.rows {
+            let positions = match group.kind {
+                CacheKind::Text => sequence.rows,
+                CacheKind::Memory => sequence.memory_rows,
+            };
+            while table.len() * PAGE_POSITIONS < positions {
                 table.push(Some(PageId::from_index(self.pages_used[number])));
                 self.pages_used[number] += 1;
             }
@@ -54,7 +59,14 @@ impl Sequences {
             table[..behind / PAGE_POSITIONS].fill(None);
             pool.reserve(GroupId(number as u32), self.pages_used[number])?;
         }
-        Ok(Segment::text(SequenceId(id), first_index, tokens.to_vec(), outs, sequence.pages.clone()))
+        let pages = sequence.pages.clone();
+        let text = Segment::text(SequenceId(id), first_index, tokens.to_vec(), outs, pages);
+        Ok(Segment { memory_rows: sequence.memory_rows, ..text })
+    }
+
+    /// Gives sequence `id` memories of `rows` rows, whose pages are reserved with the next rows of the sequence.
+    pub fn remember(&mut self, id: u64, rows: usize) {
+        self.known.entry(SequenceId(id)).or_default().memory_rows = rows;
     }
 
     /// Forgets all but the first `rows` rows of sequence `id`.
