@@ -36,6 +36,9 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// Instruction set; `None` for the best, or the one that `BRASA_ISA` names.
     pub isa: Option<Isa>,
+    /// Forbids what makes a row's result depend on how many others are in its step, whatever the instruction set names:
+    /// then a batch equals its parts and chunks the whole, bit for bit.
+    pub deterministic: bool,
     /// Runs every operation by itself. For comparisons.
     pub unfused: bool,
 }
@@ -55,6 +58,7 @@ impl CpuBackend {
             Some(isa) => isa,
             None => Isa::detect().map_err(unavailable)?,
         };
+        let isa = if options.deterministic { isa.without_bf16() } else { isa };
         let threads = options.threads.unwrap_or_else(Team::default_threads);
         let team = Arc::new(Team::new(threads).map_err(unavailable)?);
         let patterns = if options.unfused { &[] } else { PATTERNS };

@@ -90,6 +90,12 @@ impl Avx512 {
         is_x86_feature_detected!("avx512bf16").then_some(Self { bf16: Some(Avx512Bf16(())), ..self })
     }
 
+    /// The same without products of bf16.
+    #[must_use]
+    pub const fn without_bf16(self) -> Self {
+        Self { bf16: None, ..self }
+    }
+
     /// The same with products of tiles, where the CPU has them and the system lets this process use them.
     pub fn with_amx(self) -> Option<Self> {
         Some(Self { tiles: Some(Tiles::Amx(Amx::detect()?)), ..self })
@@ -184,7 +190,17 @@ impl Isa {
         }
     }
 
-    /// The strongest instruction set, or the one that `BRASA_ISA` names.
+    /// The same that computes every row as if it were alone.
+    #[must_use]
+    pub const fn without_bf16(self) -> Self {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(proof) => Self::Avx512(proof.without_bf16()),
+            other => other,
+        }
+    }
+
+    /// The strongest of [`available`](Self::available), or the one that `BRASA_ISA` names.
     ///
     /// # Errors
     ///
@@ -246,6 +262,17 @@ impl Isa {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bf16_can_be_put_in_and_taken_out() {
+        for isa in Isa::available() {
+            assert_eq!(isa.without_bf16(), isa, "{}", isa.name());
+            if let Some(rounding) = isa.with_bf16() {
+                assert_ne!(rounding, isa, "{}", isa.name());
+                assert_eq!(rounding.without_bf16(), isa, "{}", isa.name());
+            }
+        }
+    }
 
     #[test]
     fn every_available_set_is_found_by_its_name() {

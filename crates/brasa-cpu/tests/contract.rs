@@ -22,7 +22,7 @@ use decoder::Decoder;
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
 
 fn cpu() -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads: Some(2), ..CpuOptions::default() }).unwrap()
+    CpuBackend::new(CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() }).unwrap()
 }
 
 fn go_on(_: UploadProgress) -> ControlFlow<()> {

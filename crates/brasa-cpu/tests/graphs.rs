@@ -8,7 +8,8 @@ use brasa_graph::fuse::Pattern;
 use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case};
 
 fn device(threads: usize, isa: Isa, unfused: bool) -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), unfused }).unwrap()
+    CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), unfused, ..CpuOptions::default() })
+        .unwrap()
 }
 
 #[test]

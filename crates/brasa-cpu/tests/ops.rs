@@ -18,7 +18,7 @@ fn each(name: &str, build: impl Fn(&mut CaseBuilder) -> Vec<ValueId>) {
 fn within(name: &str, tolerance: Tolerance, build: impl Fn(&mut CaseBuilder) -> Vec<ValueId>) {
     for isa in Isa::available() {
         for threads in [1, 3] {
-            let options = CpuOptions { threads: Some(threads), isa: Some(isa), unfused: false };
+            let options = CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() };
             let device = CpuBackend::new(options).unwrap();
             for seed in 0..4 {
                 check(&device, &Case::new(name, seed, &f32_weight, &build), tolerance);

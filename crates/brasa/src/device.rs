@@ -4,7 +4,7 @@
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
 use brasa_graph::device::{Backend, DeviceError, DeviceInfo};
 
-use crate::LoadOptions;
+use crate::{LoadOptions, Precision};
 
 /// Every device of this build, best first: its description, or why it is unavailable.
 pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
@@ -34,7 +34,12 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
         Some("cpu") => {
             let isa = options.isa.as_deref().map(Isa::named).transpose();
             let isa = isa.map_err(|error| unavailable("cpu", &error.to_string()))?;
-            let options = CpuOptions { threads: options.threads, isa, ..CpuOptions::default() };
+            let options = CpuOptions {
+                threads: options.threads,
+                isa,
+                deterministic: options.deterministic || options.precision == Precision::Reference,
+                ..CpuOptions::default()
+            };
             Ok(Box::new(CpuBackend::new(options)?))
         }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),

@@ -15,6 +15,11 @@ pub struct LoadOptions {
     pub isa: Option<String>,
     /// How exactly to compute.
     pub precision: Precision,
+    /// Forbids what makes a row's result depend on how many others are computed with it, which an instruction set
+    /// with bf16 does where it is named.
+    /// Then answers are the same, bit for bit, whatever else is served meanwhile and however a prompt is cut into
+    /// chunks. Reference precision always is.
+    pub deterministic: bool,
     /// Element type of cached keys and values; `None` for f16, or f32 in reference precision.
     pub kv_type: Option<KvType>,
     /// Most rows of a step: a prompt is computed in chunks of this many tokens.
@@ -37,6 +42,7 @@ impl Default for LoadOptions {
             threads: None,
             isa: None,
             precision: Precision::Fast,
+            deterministic: false,
             kv_type: None,
             chunk: 512,
             max_sequences: 16,

@@ -21,6 +21,7 @@ fn everywhere(check: impl Fn(&dyn Fn(LoadOptions) -> Model)) {
                     precision,
                     context: options.context.or(Some(1024)),
                     threads: options.threads.or(Some(1)),
+                    deterministic: true,
                     ..options
                 };
                 Model::load(folder(name), &options).unwrap()

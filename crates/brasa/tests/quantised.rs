@@ -42,7 +42,7 @@ impl Way {
 }
 
 fn device() -> CpuBackend {
-    cpu(CpuOptions { threads: Some(2), ..CpuOptions::default() })
+    cpu(CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() })
 }
 
 fn cpu(options: CpuOptions) -> CpuBackend {

@@ -11,7 +11,7 @@ use brasa_graph::step::{Outs, Segment, Step};
 use brasa_graph::testing::{Random, Sequences};
 
 pub fn device(threads: usize, isa: Isa) -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), unfused: false }).unwrap()
+    CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() }).unwrap()
 }
 
 /// A program, its pool and its sequences.
