@@ -12,7 +12,7 @@ fn every_row_sees_all_of_its_memory() {
         let expected = model.expected(lengths);
         for isa in Isa::available() {
             for threads in [1, 3] {
-                let options = CpuOptions { threads: Some(threads), isa: Some(isa), unfused: false };
+                let options = CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() };
                 let device = CpuBackend::new(options).unwrap();
                 let types = [
                     (KvType::F32, Tolerance::F32),
