@@ -25,6 +25,9 @@ pub struct EngineConfig {
     pub max_sequences: usize,
     /// Token ids of the model.
     pub vocab_size: usize,
+    /// Bytes of KV pages kept of texts that have ended, for later ones that begin alike; 0 for none. They give way to
+    /// running requests.
+    pub prefix_bytes: u64,
 }
 
 /// Names keys and values that outlive a request.
@@ -58,8 +61,8 @@ impl Engine {
         }
         let limits = program.limits();
         // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
-        let store =
-            KvStore::new(pool, config.max_sequences.saturating_mul(2), config.context, limits.max_rows);
+        let sequences = config.max_sequences.saturating_mul(2);
+        let store = KvStore::new(pool, sequences, config.context, limits.max_rows, config.prefix_bytes);
         let executor = Executor::new(program, store, config.context, config.vocab_size);
         let closing = Arc::new(AtomicBool::new(false));
         let (commands, receiver) = channel();

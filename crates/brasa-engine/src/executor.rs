@@ -28,11 +28,6 @@ impl Text {
     pub fn tokens(&self) -> &[u32] {
         &self.0.tokens
     }
-
-    /// Leading tokens whose keys and values are those of a fresh run.
-    pub(crate) fn fresh(&self) -> usize {
-        self.0.shifted_from.unwrap_or(self.0.tokens.len())
-    }
 }
 
 /// Rows of one text in a step.
@@ -125,6 +120,17 @@ impl Executor {
                 .store
                 .shift(&mut text.0, pages, |pool, pages| program.shift(pool, pages, by))
                 .unwrap_or(false)
+    }
+
+    /// Takes `text` back to what it has in common with `tokens`, or makes it a longer beginning of them that an earlier text
+    /// left behind; returns its length.
+    pub(crate) fn resume(&mut self, text: &mut Text, tokens: &[u32]) -> usize {
+        self.store.resume(&mut text.0, tokens)
+    }
+
+    /// Keeps the whole pages of `text` for later texts that begin alike, as far as the budget for prefixes goes.
+    pub(crate) fn keep(&mut self, text: &Text) {
+        self.store.keep(&text.0);
     }
 
     /// Another text with the same content; pages are shared until one of the two writes.

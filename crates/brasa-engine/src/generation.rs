@@ -25,6 +25,8 @@ pub(crate) struct Generation {
     tokens: Vec<u32>,
     sampler: Sampler,
     answer: Answer,
+    /// True once the prompt's pages have been offered to later texts.
+    kept: bool,
 }
 
 /// What becomes of the tokens that are drawn.
@@ -74,9 +76,8 @@ impl Generation {
             }
         };
         // The last token is always computed: its logits are what comes next.
-        let reusable = &request.prompt[..text.fresh().min(request.prompt.len() - 1)];
-        let common = text.tokens().iter().zip(reusable).take_while(|(held, wanted)| held == wanted).count();
-        let cached_tokens = executor.truncate(&mut text, common);
+        let reusable = &request.prompt[..request.prompt.len() - 1];
+        let cached_tokens = executor.resume(&mut text, reusable);
         let started = Instant::now();
         let metrics = Metrics {
             prompt_tokens: request.prompt.len(),
@@ -103,7 +104,7 @@ impl Generation {
         if answer.options.max_tokens == Some(0) {
             answer.end(FinishReason::Length);
         }
-        Ok(Self { text, session: request.session, tokens: request.prompt, sampler, answer })
+        Ok(Self { text, session: request.session, tokens: request.prompt, sampler, answer, kept: false })
     }
 
     /// Tokens that are still to be computed.
@@ -127,6 +128,14 @@ impl Generation {
     /// True where the text must be shortened before it can go on.
     pub(crate) fn is_full(&self) -> bool {
         self.answer.state == State::Full
+    }
+
+    /// Offers the prompt's pages to later texts, once it has been computed.
+    pub(crate) fn keep_prompt(&mut self, executor: &mut Executor) {
+        if !self.kept && self.answer.first_token.is_some() {
+            executor.keep(&self.text);
+            self.kept = true;
+        }
     }
 
     /// Ends if cancelled or late.

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use brasa_graph::GroupId;
-use brasa_graph::device::{DeviceError, KvPool};
+use brasa_graph::device::{DeviceError, KvPool, KvType};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
+use brasa_graph::{CacheGroup, GroupId};
 
 use crate::EngineError;
 use crate::pages::Pages;
+use crate::prefix::Prefixes;
 
 /// Tokens whose keys and values are cached, and where.
 #[derive(Clone, Debug, Default)]
@@ -26,12 +27,20 @@ pub(crate) struct KvStore {
     groups: Vec<Pages>,
     /// Most pages of each group.
     limits: Vec<usize>,
+    /// What texts that have ended began with.
+    prefixes: Prefixes,
 }
 
 impl KvStore {
     /// A store over an empty pool, sized for `sequences` sequences of `context` positions that grow by steps of
-    /// `max_rows`.
-    pub(crate) fn new(pool: Box<dyn KvPool>, sequences: usize, context: usize, max_rows: usize) -> Self {
+    /// `max_rows`, and that keeps `prefix_bytes` of pages of what texts began with.
+    pub(crate) fn new(
+        pool: Box<dyn KvPool>,
+        sequences: usize,
+        context: usize,
+        max_rows: usize,
+        prefix_bytes: u64,
+    ) -> Self {
         let full = context.div_ceil(PAGE_POSITIONS);
         let limits = pool
             .spec()
@@ -46,7 +55,10 @@ impl KvStore {
             })
             .collect();
         let groups = pool.spec().groups.iter().map(|_| Pages::default()).collect();
-        Self { pool, groups, limits }
+        let page_bytes =
+            pool.spec().groups.iter().map(|group| page_bytes(group, pool.spec().dtype)).sum::<u64>();
+        let prefixes = Prefixes::new((prefix_bytes / page_bytes.max(1)) as usize);
+        Self { pool, groups, limits, prefixes }
     }
 
     /// The pool, for a program to run on.
@@ -110,6 +122,26 @@ impl KvStore {
             }
         }
         kept
+    }
+
+    /// Takes `sequence` back to what it has in common with `tokens`, or to what an earlier text had where that is longer;
+    /// returns the length. What was computed with dropped text in sight is not taken.
+    pub(crate) fn resume(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> usize {
+        let fresh = sequence.shifted_from.unwrap_or(usize::MAX);
+        let own = sequence.tokens.iter().zip(tokens).take_while(|(held, wanted)| held == wanted).count();
+        let kept = self.truncate(sequence, own.min(fresh));
+        let path = self.prefixes.find(tokens, &self.pool.spec().groups);
+        if path.len() * PAGE_POSITIONS > kept {
+            self.truncate(sequence, 0);
+            *sequence = self.prefixes.share(&path, &self.pool.spec().groups, &mut self.groups);
+        }
+        sequence.tokens.len()
+    }
+
+    /// Keeps the whole pages of `sequence` for later texts that begin alike.
+    pub(crate) fn keep(&mut self, sequence: &Sequence) {
+        let fresh = sequence.shifted_from.unwrap_or(sequence.tokens.len());
+        self.prefixes.keep(sequence, fresh, &mut self.groups);
     }
 
     /// Drops the tokens of `pages` of `sequence` and has `turn` move the keys behind them, whose pages become the
@@ -192,7 +224,13 @@ impl KvStore {
         if let Some(page) = self.groups[group].take() {
             return Ok(page);
         }
-        let (used, limit) = (self.groups[group].used(), self.limits[group]);
+        let limit = self.limits[group];
+        while self.groups[group].used() >= limit && self.prefixes.give_up(&mut self.groups) {
+            if let Some(page) = self.groups[group].take() {
+                return Ok(page);
+            }
+        }
+        let used = self.groups[group].used();
         if used >= limit {
             return Err(EngineError::CacheFull { pages: used });
         }
@@ -201,6 +239,11 @@ impl KvStore {
         match self.pool.reserve(GroupId(group as u32), wanted) {
             Ok(()) => {}
             Err(DeviceError::OutOfMemory { .. }) if used > 0 => {
+                while self.prefixes.give_up(&mut self.groups) {
+                    if let Some(page) = self.groups[group].take() {
+                        return Ok(page);
+                    }
+                }
                 return Err(EngineError::CacheFull { pages: used });
             }
             Err(error) => return Err(error.into()),
@@ -210,12 +253,23 @@ impl KvStore {
     }
 }
 
+/// Bytes of a page, roundings of a device's layout aside.
+fn page_bytes(group: &CacheGroup, dtype: KvType) -> u64 {
+    let elements = group.caches.len() * group.spec.kv_heads * group.spec.head_dim * 2 * PAGE_POSITIONS;
+    elements as u64
+        * match dtype {
+            KvType::F32 => 4,
+            KvType::F16 | KvType::BF16 => 2,
+            KvType::Q8 => 1,
+        }
+}
+
 #[cfg(test)]
 mod tests {
     use std::any::Any;
 
-    use brasa_graph::device::{KvPoolSpec, KvType};
-    use brasa_graph::{CacheGroup, CacheId, CacheKind, CacheSpec};
+    use brasa_graph::device::KvPoolSpec;
+    use brasa_graph::{CacheId, CacheKind, CacheSpec};
 
     use super::*;
 
@@ -257,7 +311,7 @@ mod tests {
             .collect();
         let pool =
             Ledger { spec: KvPoolSpec { groups, dtype: KvType::F32 }, capacity: vec![0; windows.len()] };
-        KvStore::new(Box::new(pool), 2, context, 128)
+        KvStore::new(Box::new(pool), 2, context, 128, 0)
     }
 
     fn extend(store: &mut KvStore, sequence: &mut Sequence, rows: usize) {

@@ -18,6 +18,7 @@ mod kv;
 mod metrics;
 mod options;
 mod pages;
+mod prefix;
 mod request;
 mod stop;
 mod stream;

@@ -181,7 +181,8 @@ impl Scheduler<'_> {
         }
         self.turn += 1;
 
-        let decoding = self.active.iter().zip(&rows).all(|(active, &rows)| rows == active.pending().len());
+        // A prompt ends in a step of its own: what its windows hold then is what later texts can begin with.
+        let decoding = self.active.iter().all(|active| active.pending().len() == 1);
         let tokens = if decoding && self.waiting.is_empty() { CHAIN_TOKENS } else { 1 };
         let chains = self.active.iter_mut().zip(&rows).map(|(active, &rows)| active.chain(rows));
         let (mut parts, mut answers): (Vec<ChainPart<'_>>, Vec<&mut Answer>) = chains.unzip();
@@ -196,6 +197,7 @@ impl Scheduler<'_> {
         match result {
             Ok(()) => {
                 for generation in &mut self.active {
+                    generation.keep_prompt(&mut self.executor);
                     if generation.is_full() {
                         generation.slide(&mut self.executor);
                     }
@@ -238,6 +240,7 @@ impl Scheduler<'_> {
 
     /// Leaves a text in its session, or gives its pages back.
     fn put_back(&mut self, text: Text, session: Option<SessionId>) {
+        self.executor.keep(&text);
         match session {
             Some(id) if !matches!(self.sessions.get(&id), Some(Held::InUse { closed: true })) => {
                 self.finished += 1;

@@ -80,7 +80,7 @@ fn graph(windows: &[Option<usize>]) -> Graph {
 }
 
 fn engine(context: usize, chunk: usize, max_sequences: usize) -> Engine {
-    engine_of(LAYERS, KvType::F32, context, chunk, max_sequences)
+    engine_of(LAYERS, KvType::F32, context, chunk, max_sequences, 0)
 }
 
 fn engine_of(
@@ -89,6 +89,7 @@ fn engine_of(
     context: usize,
     chunk: usize,
     max_sequences: usize,
+    prefix_bytes: u64,
 ) -> Engine {
     let graph = Arc::new(graph(windows));
     let backend = ReferenceBackend;
@@ -97,7 +98,8 @@ fn engine_of(
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
     let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
     let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
-    Engine::start(program, pool, EngineConfig { context, max_sequences, vocab_size: VOCAB }).unwrap()
+    Engine::start(program, pool, EngineConfig { context, max_sequences, vocab_size: VOCAB, prefix_bytes })
+        .unwrap()
 }
 
 fn prompt(length: usize, seed: usize) -> Vec<u32> {
@@ -275,7 +277,7 @@ fn a_sliding_context_moves_its_keys_where_it_can() {
     let slide =
         |tokens| GenerateOptions { context_policy: ContextPolicy::Slide { keep: 8 }, ..limit(tokens) };
     // One layer: its keys know nothing of their neighbours, so that moved is fresh.
-    let engine = engine_of(&[None], KvType::F32, 1024, 512, 2);
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 2, 0);
     let text = ids(&mut start(&engine, prompt(1000, 0), &slide(1300), None));
     assert_eq!(text.len(), 1300);
     let mut whole = prompt(1000, 0);
@@ -285,7 +287,7 @@ fn a_sliding_context_moves_its_keys_where_it_can() {
     assert_eq!(fresh[..500], text[25..525]);
 
     // Keys that cannot move are computed afresh: exactly the older half goes.
-    let engine = engine_of(&[None], KvType::Q8, 1024, 512, 2);
+    let engine = engine_of(&[None], KvType::Q8, 1024, 512, 2, 0);
     let text = ids(&mut start(&engine, prompt(1000, 0), &slide(60), None));
     let mut whole = prompt(1000, 0);
     whole.extend(&text[..25]);
@@ -306,6 +308,58 @@ fn a_session_that_slid_is_resumed_as_fresh() {
     let mut resumed = start(&engine, text.clone(), &limit(20), Some(session));
     assert_eq!(ids(&mut resumed), ids(&mut start(&fresh, text, &limit(20), None)));
     assert!(resumed.metrics().cached_tokens <= 512, "{:?}", resumed.metrics());
+}
+
+/// Bytes of a page of one layer.
+const PAGE_BYTES: u64 = 256 * 8 * 2 * 4;
+
+#[test]
+fn a_cached_prefix_equals_a_fresh_run() {
+    // Layers that see all, and one that sees a page: it must still hold what the next row sees.
+    for windows in [&[None][..], &[None, Some(256)]] {
+        let shared = engine_of(windows, KvType::F32, 2048, 300, 3, 1 << 20);
+        let fresh = engine_of(windows, KvType::F32, 2048, 300, 3, 0);
+        let first = prompt(1000, 1);
+        let answer = ids(&mut start(&shared, first.clone(), &limit(30), None));
+        assert_eq!(answer, ids(&mut start(&fresh, first.clone(), &limit(30), None)));
+        // The same prompt; one that parts from it within its last page; one that goes on behind the answer.
+        let parting = [&first[..900], &prompt(150, 9)].concat();
+        let longer = [&first[..], &answer, &prompt(200, 8)].concat();
+        for (text, cached) in [(first.clone(), 768), (parting, 768), (longer, 1024)] {
+            let mut stream = start(&shared, text.clone(), &limit(30), None);
+            assert_eq!(ids(&mut stream), ids(&mut start(&fresh, text, &limit(30), None)), "{windows:?}");
+            assert_eq!(stream.metrics().cached_tokens, cached, "{windows:?}");
+        }
+        // A session may begin with what another request left behind, and several at once with the same.
+        let session = shared.open_session();
+        let mut streams: Vec<_> = [Some(session), None, None]
+            .map(|session| start(&shared, first.clone(), &limit(30), session))
+            .into_iter()
+            .collect();
+        for stream in &mut streams {
+            assert_eq!(ids(stream), answer);
+            assert_eq!(stream.metrics().cached_tokens, 768);
+        }
+    }
+}
+
+#[test]
+fn prefixes_fit_their_budget_and_give_way() {
+    // Room for three pages: of two prompts of two pages each, the older loses its end, then all.
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * PAGE_BYTES);
+    let cached = |seed: usize| {
+        let mut stream = start(&engine, prompt(600, seed), &limit(1), None);
+        assert_eq!(ids(&mut stream).len(), 1);
+        stream.metrics().cached_tokens
+    };
+    assert_eq!([cached(1), cached(1)], [0, 512]);
+    assert_eq!([cached(2), cached(2), cached(1)], [0, 512, 256]);
+    // Pages for two texts exist: running ones need them all in the end.
+    let small = engine_of(&[None], KvType::F32, 512, 512, 1, 1 << 30);
+    for seed in 0..9 {
+        let session = small.open_session();
+        assert_eq!(start(&small, prompt(500, seed), &limit(5), Some(session)).count(), 5);
+    }
 }
 
 /// One character per token.

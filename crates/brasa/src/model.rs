@@ -122,6 +122,8 @@ impl Model {
                     .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT))),
                 max_sequences: options.max_sequences,
                 vocab_size: spec.vocab_size,
+                // Every request pays for its own prompt, so that timings mean what they say.
+                prefix_bytes: 0,
             };
             let engine = Engine::start(program, pool, config)?;
             times.graph = graph_done - graph_started;
