@@ -12,6 +12,9 @@
 //! | `avx512` | 512-bit vectors with int8 dot products |
 //! | `amx` | many int8 rows as products of tiles |
 //! | `avx512bf16`, `amx-bf16` | many rows times F16 and BF16 weights as products of bf16 |
+//! | `neon` | 128-bit vectors |
+//! | `dotprod` | int8 dot products in them |
+//! | `i8mm` | int8 matrix products of many rows |
 //! | `amx-emulated`, `amx-bf16-emulated` | tiles in software, for tests |
 //!
 //! All but the last two lines compute the same products, bit for bit, and the strongest of them is the default.
@@ -118,6 +121,61 @@ impl Avx512 {
     }
 }
 
+/// Proof that this CPU has NEON; only [`Neon::detect`] makes one.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neon(());
+
+/// Proof that this CPU has NEON's int8 dot products; only [`Neon::dotprod`] makes one.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dotprod(Neon);
+
+/// Proof that this CPU has NEON's int8 dot products and matrix products; only [`Dotprod::i8mm`] makes one.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct I8mm(Dotprod);
+
+#[cfg(target_arch = "aarch64")]
+impl Neon {
+    /// The proof, where the CPU has the instructions and stores numbers as packed weights do.
+    pub fn detect() -> Option<Self> {
+        let has = cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("neon");
+        has.then_some(Self(()))
+    }
+
+    /// The stronger proof, where the CPU also multiplies and adds four int8 at once (`sdot`).
+    pub fn dotprod(self) -> Option<Dotprod> {
+        std::arch::is_aarch64_feature_detected!("dotprod").then_some(Dotprod(self))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl Dotprod {
+    /// What this proof includes.
+    pub const fn neon(self) -> Neon {
+        self.0
+    }
+
+    /// The stronger proof, where the CPU also multiplies 2 × 8 by 8 × 2 int8 at once (`smmla`).
+    pub fn i8mm(self) -> Option<I8mm> {
+        std::arch::is_aarch64_feature_detected!("i8mm").then_some(I8mm(self))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl I8mm {
+    /// What this proof includes.
+    pub const fn dotprod(self) -> Dotprod {
+        self.0
+    }
+
+    /// What this proof includes.
+    pub const fn neon(self) -> Neon {
+        self.0.neon()
+    }
+}
+
 /// The instruction set that a program's kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
@@ -129,11 +187,20 @@ pub enum Isa {
     /// 512-bit vectors with int8 dot products, and the extensions that the proof holds.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    /// 128-bit vectors.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    /// 128-bit vectors with int8 dot products.
+    #[cfg(target_arch = "aarch64")]
+    Dotprod(Dotprod),
+    /// 128-bit vectors with int8 dot and matrix products.
+    #[cfg(target_arch = "aarch64")]
+    I8mm(I8mm),
 }
 
 impl Isa {
     /// Every name, whether or not this machine has it.
-    const NAMES: [&str; 9] = [
+    const NAMES: [&str; 12] = [
         "scalar",
         "avx2",
         "avxvnni",
@@ -143,11 +210,17 @@ impl Isa {
         "amx-bf16",
         "amx-emulated",
         "amx-bf16-emulated",
+        "neon",
+        "dotprod",
+        "i8mm",
     ];
 
     /// Every instruction set that this machine has, weakest first; all multiply alike, and none in software.
     pub fn available() -> Vec<Self> {
-        #[cfg_attr(not(target_arch = "x86_64"), expect(unused_mut, reason = "nothing to add"))]
+        #[cfg_attr(
+            not(any(target_arch = "x86_64", target_arch = "aarch64")),
+            expect(unused_mut, reason = "nothing to add")
+        )]
         let mut all = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         {
@@ -156,6 +229,14 @@ impl Isa {
             all.extend(avx2.and_then(Avx2::with_vnni).map(Self::Avx2));
             all.extend(avx512.map(Self::Avx512));
             all.extend(avx512.and_then(Avx512::with_amx).map(Self::Avx512));
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let neon = Neon::detect();
+            let dotprod = neon.and_then(Neon::dotprod);
+            all.extend(neon.map(Self::Neon));
+            all.extend(dotprod.map(Self::Dotprod));
+            all.extend(dotprod.and_then(Dotprod::i8mm).map(Self::I8mm));
         }
         all
     }
@@ -255,6 +336,12 @@ impl Isa {
                 (Some(Tiles::Emulated), None) => "amx-emulated",
                 (Some(Tiles::Emulated), Some(_)) => "amx-bf16-emulated",
             },
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Self::Dotprod(_) => "dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Self::I8mm(_) => "i8mm",
         }
     }
 }
@@ -289,7 +376,7 @@ mod tests {
         assert_eq!(
             error,
             "unknown instruction set `mmx`, expected one of scalar, avx2, avxvnni, avx512, amx, avx512bf16, amx-bf16, \
-             amx-emulated, amx-bf16-emulated"
+             amx-emulated, amx-bf16-emulated, neon, dotprod, i8mm"
         );
     }
 }

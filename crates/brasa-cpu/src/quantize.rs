@@ -199,6 +199,9 @@ fn quantize_blocks(isa: Isa, x: &[f32], codes: &mut [i8], blocks: &mut [BlockMet
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX-512.
         Isa::Avx512(_) => unsafe { quantize_avx512(x, codes, blocks) },
+        // NEON needs no enabling: the compiler uses it everywhere.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_generic(x, codes, blocks),
     }
 }
 

@@ -61,6 +61,9 @@ pub(super) fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX-512.
         Isa::Avx512(_) => unsafe { dot_avx512(a, b) },
+        // NEON needs no enabling: the compiler uses it everywhere.
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => dot_generic(a, b),
     }
 }
 

@@ -74,6 +74,9 @@ impl MatrixProbe {
 
     fn has_loop(&self, arithmetic: Arithmetic) -> bool {
         match (self.isa, arithmetic) {
+            // A loop that was never timed on a real processor says nothing of its peak.
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), _) => false,
             (isa, Arithmetic::Int8) => !isa.has_tiles(),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512(proof), Arithmetic::F32) => proof.bf16().is_none(),
@@ -90,6 +93,10 @@ impl MatrixProbe {
             (Isa::Avx2(proof), _) => avx2(proof, arithmetic, rounds),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512(proof), _) => avx512(proof, arithmetic, rounds),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), Arithmetic::Int8) => portable_int8(rounds),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), Arithmetic::F32) => portable_f32(rounds),
         }
     }
 
@@ -109,6 +116,8 @@ impl MatrixProbe {
             (Isa::Avx512(_), Arithmetic::Int8) => (x86::AVX512_CHAINS * 64 * 2) as u64,
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512(_), Arithmetic::F32) => (x86::AVX512_CHAINS * 16 * 2) as u64,
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), _) => 2 * PORTABLE as u64,
         }
     }
 }
@@ -288,6 +297,8 @@ mod tests {
                     (Isa::Avx2(_), _) => 8,
                     #[cfg(target_arch = "x86_64")]
                     (Isa::Avx512(_), _) => 16,
+                    #[cfg(target_arch = "aarch64")]
+                    (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), _) => 1,
                 };
                 let products = probe.operations(arithmetic) / 2 / shown * rounds;
                 assert_eq!(-sum as u64, products, "{} {arithmetic:?}", isa.name());

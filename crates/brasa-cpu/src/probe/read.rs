@@ -77,6 +77,8 @@ impl ReadProbe {
 
     /// The exclusive or of the buffer's words, each thread reading its share in `streams` parts side by side.
     fn read(&self, streams: usize) -> Result<u64, Error> {
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = streams;
         let lines: &[Line] = bytemuck::cast_slice(&self.memory);
         let share = lines.len() / self.team.threads();
         let sum = AtomicU64::new(0);
@@ -89,6 +91,8 @@ impl ReadProbe {
                 Isa::Avx2(proof) => x86::avx2(proof, lines, streams),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512(proof) => x86::avx512(proof, lines, streams),
+                #[cfg(target_arch = "aarch64")]
+                Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => portable(lines),
             };
             sum.fetch_xor(own, Ordering::Relaxed);
         })?;

@@ -16,8 +16,10 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod bf16;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kinds;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
@@ -101,5 +103,11 @@ pub(super) fn multiply_tile(isa: Isa, layout: &FloatLayout, tile: &[u8], x: &[&[
         Isa::Avx2(proof) => avx2::multiply_tile(proof, layout, tile, x, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(proof) => neon::multiply_tile(proof, layout, tile, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Dotprod(proof) => neon::multiply_tile(proof.neon(), layout, tile, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::I8mm(proof) => neon::multiply_tile(proof.neon(), layout, tile, x, out),
     }
 }

@@ -83,6 +83,8 @@ pub(super) fn multiply_tile(
         Isa::Avx2(proof) => avx2::multiply_tile(proof, layout, tile, x, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => scalar::multiply_tile(layout, tile, x, out),
     }
 }
 
@@ -103,6 +105,8 @@ pub(super) fn multiply_panel(
         Isa::Avx2(proof) => avx2::multiply_panel(proof, layout, panel, x, out),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => avx512::multiply_panel(proof, layout, panel, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => scalar::multiply_panel(layout, panel, x, out),
     }
 }
 
@@ -124,6 +128,11 @@ pub(super) fn fill_panel(isa: Isa, layout: &Layout, tile: &[u8], blocks: &Range<
             let offset = if proof.tiles().is_some() { tiles::panel_offset(layout) } else { 0 };
             panel.reserve(layout, blocks, offset);
             avx512::fill_panel(proof, layout, tile, panel);
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => {
+            panel.reserve(layout, blocks, 0);
+            panel.fill(layout, tile);
         }
     }
 }

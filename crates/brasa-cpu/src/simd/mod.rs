@@ -4,14 +4,23 @@
 //! implementation rounds every lane alike (where the processor has fused multiply–add), and horizontal sums have
 //! one fixed order, so the instruction set rarely shows in the result and the number of lanes never does.
 #![cfg_attr(
-    target_arch = "x86_64",
-    expect(unsafe_code, reason = "vector intrinsics behind proofs that the processor has them")
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    expect(unsafe_code, reason = "enables instructions behind proofs that the processor has them")
 )]
 #![allow(clippy::excessive_precision, reason = "constants as published")]
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod portable;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use crate::Isa;
+#[cfg(target_arch = "aarch64")]
+use crate::isa::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx2, Avx512};
+use portable::Portable;
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;
@@ -193,6 +202,15 @@ pub(crate) fn vectorize<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX-512 F, BW, DQ and VL, and all that AVX2 proves.
         Isa::Avx512(proof) => unsafe { run_avx512(proof, kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the value proves NEON.
+        Isa::Neon(proof) => unsafe { run_neon(proof, kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::Dotprod(proof) => unsafe { run_neon(proof.neon(), kernel) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        Isa::I8mm(proof) => unsafe { run_neon(proof.neon(), kernel) },
     }
 }
 
@@ -208,94 +226,10 @@ fn run_avx512<K: Kernel>(proof: Avx512, kernel: K) -> K::Output {
     kernel.run(proof)
 }
 
-/// Plain Rust; the compiler finds the vectors that the target always has (NEON on aarch64).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Portable;
-
-impl Portable {
-    #[inline(always)]
-    fn map2(a: [f32; LANES], b: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> [f32; LANES] {
-        std::array::from_fn(|lane| f(a[lane], b[lane]))
-    }
-}
-
-impl Simd for Portable {
-    type V = [f32; LANES];
-    const ACCUMULATORS: usize = if cfg!(target_arch = "aarch64") { 4 } else { 2 };
-
-    #[inline(always)]
-    fn splat(self, value: f32) -> Self::V {
-        [value; LANES]
-    }
-    #[inline(always)]
-    fn load(self, from: &[f32; LANES]) -> Self::V {
-        *from
-    }
-    #[inline(always)]
-    fn store(self, v: Self::V, to: &mut [f32; LANES]) {
-        *to = v;
-    }
-    #[inline(always)]
-    fn load_f16(self, from: &[u16; LANES]) -> Self::V {
-        from.map(f16_to_f32)
-    }
-    #[inline(always)]
-    fn load_bf16(self, from: &[u16; LANES]) -> Self::V {
-        from.map(|bits| f32::from_bits(u32::from(bits) << 16))
-    }
-    #[inline(always)]
-    fn load_i8(self, from: &[i8; LANES]) -> Self::V {
-        from.map(f32::from)
-    }
-    #[inline(always)]
-    fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        Self::map2(a, b, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        Self::map2(a, b, |a, b| a - b)
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V {
-        Self::map2(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
-    fn div(self, a: Self::V, b: Self::V) -> Self::V {
-        Self::map2(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn max(self, a: Self::V, b: Self::V) -> Self::V {
-        Self::map2(a, b, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn min(self, a: Self::V, b: Self::V) -> Self::V {
-        Self::map2(a, b, |a, b| if a < b { a } else { b })
-    }
-    #[inline(always)]
-    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        std::array::from_fn(|lane| {
-            // Without the instruction, a fused multiply–add is a slow library call.
-            if cfg!(target_arch = "aarch64") {
-                a[lane].mul_add(b[lane], c[lane])
-            } else {
-                a[lane] * b[lane] + c[lane]
-            }
-        })
-    }
-    #[inline(always)]
-    fn less(self, a: Self::V, b: Self::V, x: Self::V, y: Self::V) -> Self::V {
-        std::array::from_fn(|lane| if a[lane] < b[lane] { x[lane] } else { y[lane] })
-    }
-    #[inline(always)]
-    fn round(self, v: Self::V) -> Self::V {
-        // Beyond 2²³ there are no fractions left to keep.
-        const MAGIC: f32 = 12_582_912.0;
-        v.map(|x| (x + MAGIC) - MAGIC)
-    }
-    #[inline(always)]
-    fn exp2_integer(self, v: Self::V) -> Self::V {
-        v.map(|x| f32::from_bits(((x as i32).wrapping_add(127) << 23) as u32))
-    }
+#[cfg(target_arch = "aarch64")]
+#[target_feature(enable = "neon")]
+fn run_neon<K: Kernel>(proof: Neon, kernel: K) -> K::Output {
+    kernel.run(proof)
 }
 
 /// The value of an IEEE half, without branches.
@@ -307,201 +241,6 @@ pub(crate) fn f16_to_f32(bits: u16) -> f32 {
     let value = f32::from_bits(rest) * f32::from_bits(0x7780_0000);
     let special = if rest >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
     f32::from_bits(value.to_bits() | special | sign)
-}
-
-#[cfg(target_arch = "x86_64")]
-mod x86 {
-    #[allow(clippy::wildcard_imports, reason = "intrinsics")]
-    use std::arch::x86_64::*;
-
-    use super::{Avx2, Avx512, LANES, Simd};
-
-    /// Two halves of sixteen lanes.
-    #[derive(Clone, Copy)]
-    pub(crate) struct Pair(__m256, __m256);
-
-    macro_rules! pairwise {
-        ($name:ident, $intrinsic:ident) => {
-            #[inline(always)]
-            fn $name(self, a: Pair, b: Pair) -> Pair {
-                // SAFETY: `self` proves AVX2.
-                unsafe { Pair($intrinsic(a.0, b.0), $intrinsic(a.1, b.1)) }
-            }
-        };
-    }
-
-    impl Simd for Avx2 {
-        type V = Pair;
-        const ACCUMULATORS: usize = 4;
-
-        #[inline(always)]
-        fn splat(self, value: f32) -> Pair {
-            // SAFETY: `self` proves AVX2.
-            unsafe { Pair(_mm256_set1_ps(value), _mm256_set1_ps(value)) }
-        }
-        #[inline(always)]
-        fn load(self, from: &[f32; LANES]) -> Pair {
-            // SAFETY: `self` proves AVX2; sixteen elements are there.
-            unsafe { Pair(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))) }
-        }
-        #[inline(always)]
-        fn store(self, v: Pair, to: &mut [f32; LANES]) {
-            // SAFETY: `self` proves AVX2; sixteen elements are there.
-            unsafe {
-                _mm256_storeu_ps(to.as_mut_ptr(), v.0);
-                _mm256_storeu_ps(to.as_mut_ptr().add(8), v.1);
-            }
-        }
-        #[inline(always)]
-        fn load_f16(self, from: &[u16; LANES]) -> Pair {
-            // SAFETY: `self` proves F16C; sixteen elements are there.
-            unsafe {
-                Pair(
-                    _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())),
-                    _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().add(8).cast())),
-                )
-            }
-        }
-        #[inline(always)]
-        fn load_bf16(self, from: &[u16; LANES]) -> Pair {
-            // SAFETY: `self` proves AVX2; sixteen elements are there.
-            unsafe {
-                let widen =
-                    |half: __m128i| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half)));
-                Pair(
-                    widen(_mm_loadu_si128(from.as_ptr().cast())),
-                    widen(_mm_loadu_si128(from.as_ptr().add(8).cast())),
-                )
-            }
-        }
-        #[inline(always)]
-        fn load_i8(self, from: &[i8; LANES]) -> Pair {
-            // SAFETY: `self` proves AVX2; sixteen elements are there.
-            unsafe {
-                let bytes = _mm_loadu_si128(from.as_ptr().cast());
-                Pair(
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
-                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))),
-                )
-            }
-        }
-        pairwise!(add, _mm256_add_ps);
-        pairwise!(sub, _mm256_sub_ps);
-        pairwise!(mul, _mm256_mul_ps);
-        pairwise!(div, _mm256_div_ps);
-        pairwise!(max, _mm256_max_ps);
-        pairwise!(min, _mm256_min_ps);
-        #[inline(always)]
-        fn mul_add(self, a: Pair, b: Pair, c: Pair) -> Pair {
-            // SAFETY: `self` proves FMA.
-            unsafe { Pair(_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1)) }
-        }
-        #[inline(always)]
-        fn less(self, a: Pair, b: Pair, x: Pair, y: Pair) -> Pair {
-            // SAFETY: `self` proves AVX2.
-            unsafe {
-                Pair(
-                    _mm256_blendv_ps(y.0, x.0, _mm256_cmp_ps::<_CMP_LT_OQ>(a.0, b.0)),
-                    _mm256_blendv_ps(y.1, x.1, _mm256_cmp_ps::<_CMP_LT_OQ>(a.1, b.1)),
-                )
-            }
-        }
-        #[inline(always)]
-        fn round(self, v: Pair) -> Pair {
-            const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-            // SAFETY: `self` proves AVX2.
-            unsafe { Pair(_mm256_round_ps::<NEAREST>(v.0), _mm256_round_ps::<NEAREST>(v.1)) }
-        }
-        #[inline(always)]
-        fn exp2_integer(self, v: Pair) -> Pair {
-            // SAFETY: `self` proves AVX2.
-            unsafe {
-                let power = |v| {
-                    let biased = _mm256_add_epi32(_mm256_cvtps_epi32(v), _mm256_set1_epi32(127));
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-                };
-                Pair(power(v.0), power(v.1))
-            }
-        }
-    }
-
-    macro_rules! lanewise {
-        ($name:ident, $intrinsic:ident) => {
-            #[inline(always)]
-            fn $name(self, a: __m512, b: __m512) -> __m512 {
-                // SAFETY: `self` proves AVX-512 F.
-                unsafe { $intrinsic(a, b) }
-            }
-        };
-    }
-
-    impl Simd for Avx512 {
-        type V = __m512;
-        const ACCUMULATORS: usize = 16;
-
-        #[inline(always)]
-        fn splat(self, value: f32) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F.
-            unsafe { _mm512_set1_ps(value) }
-        }
-        #[inline(always)]
-        fn load(self, from: &[f32; LANES]) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-            unsafe { _mm512_loadu_ps(from.as_ptr()) }
-        }
-        #[inline(always)]
-        fn store(self, v: __m512, to: &mut [f32; LANES]) {
-            // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-            unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
-        }
-        #[inline(always)]
-        fn load_f16(self, from: &[u16; LANES]) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-            unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
-        }
-        #[inline(always)]
-        fn load_bf16(self, from: &[u16; LANES]) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-            unsafe {
-                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
-            }
-        }
-        #[inline(always)]
-        fn load_i8(self, from: &[i8; LANES]) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-            unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
-        }
-        lanewise!(add, _mm512_add_ps);
-        lanewise!(sub, _mm512_sub_ps);
-        lanewise!(mul, _mm512_mul_ps);
-        lanewise!(div, _mm512_div_ps);
-        lanewise!(max, _mm512_max_ps);
-        lanewise!(min, _mm512_min_ps);
-        #[inline(always)]
-        fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F.
-            unsafe { _mm512_fmadd_ps(a, b, c) }
-        }
-        #[inline(always)]
-        fn less(self, a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F.
-            unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
-        }
-        #[inline(always)]
-        fn round(self, v: __m512) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F.
-            unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(v) }
-        }
-        #[inline(always)]
-        fn exp2_integer(self, v: __m512) -> __m512 {
-            // SAFETY: `self` proves AVX-512 F.
-            unsafe {
-                let biased = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
