@@ -11,10 +11,10 @@
 //! | `avxvnni` | int8 dot products in them |
 //! | `avx512` | 512-bit vectors with int8 dot products |
 //! | `amx` | many int8 rows as products of tiles |
-//! | `avx512bf16`, `amx-bf16` | many rows times F16 and BF16 weights as products of bf16 |
 //! | `neon` | 128-bit vectors |
 //! | `dotprod` | int8 dot products in them |
 //! | `i8mm` | int8 matrix products of many rows |
+//! | `avx512bf16`, `amx-bf16` | many rows times F16 and BF16 weights as products of bf16 |
 //! | `amx-emulated`, `amx-bf16-emulated` | tiles in software, for tests |
 //!
 //! All but the last two lines compute the same products, bit for bit, and the strongest of them is the default.

@@ -13,7 +13,7 @@ use brasa_cpu::{Isa, Team};
 use brasa_formats::{MlxAffine, StorageFormat, Tensor};
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
-use common::{Noise, formats, tensor};
+use common::{Fingerprint, Noise, formats, tensor};
 
 /// Those of this machine, and tiles in software where the vectors for the rest are there.
 fn instruction_sets() -> Vec<Isa> {
@@ -149,6 +149,33 @@ fn every_instruction_set_gives_the_same_bits() {
                 }
             }
         }
+    }
+}
+
+/// The two numbers are those of AVX2 and AVX-512; every other architecture has to find them too.
+#[test]
+fn every_architecture_gives_the_same_bits() {
+    let team = team();
+    for isa in Isa::available() {
+        let mut noise = Noise::new(13);
+        let mut fingerprints = [Fingerprint::new(); 2];
+        for format in formats() {
+            for k in widths(format) {
+                for (n, rows) in [(21, 1), (16, 3), (5, 13)] {
+                    let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
+                    let mut y = vec![f32::NAN; rows * n];
+                    packed.apply(isa, &team, &noise.activations(rows * k), &mut y).unwrap();
+                    fingerprints[usize::from(packed.wants_float())].add(&y);
+                }
+            }
+        }
+        let found = fingerprints.map(|fingerprint| fingerprint.0);
+        assert_eq!(
+            found,
+            [0x1588_d403_333e_ed83, 0x8286_dcdf_8028_a56c],
+            "quantised and float weights on {}: {found:#018x?}",
+            isa.name()
+        );
     }
 }
 

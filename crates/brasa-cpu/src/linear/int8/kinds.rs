@@ -75,6 +75,7 @@ pub(super) use with_kind;
 
 /// Evaluates the expression with `$kind` standing for a kind whose panels are multiplied as those of `$layout`: what
 /// codes were packed from no longer matters, only their width and the shape.
+#[cfg(target_arch = "x86_64")]
 macro_rules! with_panel_kind {
     ($layout:expr, $kind:ident => $value:expr) => {
         with_panel_kind!(@ $layout, $kind, $value,
@@ -91,6 +92,7 @@ macro_rules! with_panel_kind {
         }
     };
 }
+#[cfg(target_arch = "x86_64")]
 pub(super) use with_panel_kind;
 
 /// Evaluates the expression with the constant `$rows` equal to `$len`, one of 1, 2, 4, 8.

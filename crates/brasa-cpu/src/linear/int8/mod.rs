@@ -17,8 +17,10 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kinds;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod panel;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -84,7 +86,11 @@ pub(super) fn multiply_tile(
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => scalar::multiply_tile(layout, tile, x, out),
+        Isa::Neon(proof) => neon::multiply_tile(proof, layout, tile, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Dotprod(proof) => neon::multiply_tile(proof, layout, tile, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::I8mm(proof) => neon::multiply_tile(proof.dotprod(), layout, tile, x, out),
     }
 }
 
@@ -106,7 +112,11 @@ pub(super) fn multiply_panel(
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) => avx512::multiply_panel(proof, layout, panel, x, out),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => scalar::multiply_panel(layout, panel, x, out),
+        Isa::Neon(proof) => neon::multiply_panel(proof, layout, panel, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Dotprod(proof) => neon::multiply_panel(proof, layout, panel, x, out),
+        #[cfg(target_arch = "aarch64")]
+        Isa::I8mm(proof) => neon::multiply_panel(proof, layout, panel, x, out),
     }
 }
 
@@ -130,9 +140,19 @@ pub(super) fn fill_panel(isa: Isa, layout: &Layout, tile: &[u8], blocks: &Range<
             avx512::fill_panel(proof, layout, tile, panel);
         }
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => {
+        Isa::Neon(proof) => {
             panel.reserve(layout, blocks, 0);
-            panel.fill(layout, tile);
+            neon::fill_panel(proof, layout, tile, panel);
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::Dotprod(proof) => {
+            panel.reserve(layout, blocks, 0);
+            neon::fill_panel(proof.neon(), layout, tile, panel);
+        }
+        #[cfg(target_arch = "aarch64")]
+        Isa::I8mm(proof) => {
+            panel.reserve(layout, blocks, 0);
+            neon::fill_panel(proof, layout, tile, panel);
         }
     }
 }

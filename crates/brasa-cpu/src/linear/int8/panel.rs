@@ -132,3 +132,53 @@ pub(in super::super) fn for_each_block<'a>(
         }
     }
 }
+
+/// Some blocks of a tile in order, with their numbers; the first begins a span.
+///
+/// What [`for_each_block`] visits, for kernels that cannot be closures: a closure has only the instructions that are
+/// enabled where it is written.
+#[cfg(target_arch = "aarch64")]
+pub(super) struct Blocks<'a> {
+    layout: &'a Layout,
+    tile: &'a [u8],
+    numbers: Range<usize>,
+    /// Place of the next block in its span.
+    at: usize,
+    /// The span, and what follows.
+    span: &'a [u8],
+    /// The codes that follow.
+    planes: &'a [u8],
+}
+
+#[cfg(target_arch = "aarch64")]
+impl<'a> Blocks<'a> {
+    #[inline(always)]
+    pub(super) fn new(layout: &'a Layout, tile: &'a [u8], numbers: Range<usize>) -> Self {
+        let at = numbers.start % layout.span();
+        debug_assert!(at == 0, "block {} within a span of {}", numbers.start, layout.span());
+        let span = &tile[layout.scale_offset_bytes(numbers.start).min(tile.len())..];
+        Self { layout, tile, numbers, at, span, planes: &[] }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+impl<'a> Iterator for Blocks<'a> {
+    type Item = (usize, PackedBlock<'a>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let block = self.numbers.next()?;
+        if self.at == self.layout.span() {
+            (self.at, self.span) = (0, self.planes);
+        }
+        if self.at == 0 {
+            self.planes = &self.span[self.layout.scale_bytes()..];
+        }
+        let (planes, rest) = self.planes.split_at(self.layout.codes.block_bytes());
+        self.planes = rest;
+        let head = self.tile.get(block / SUPER_BLOCKS * 2 * LANES..).unwrap_or_default();
+        let at = self.at;
+        self.at += 1;
+        Some((block, PackedBlock { head, span: self.span, at, planes }))
+    }
+}
