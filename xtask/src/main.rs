@@ -1,6 +1,10 @@
 //! Automation in Rust: `cargo xtask ci` runs exactly what CI runs.
 
+mod aarch64;
+
 use std::process::{Command, ExitCode};
+
+use aarch64::Outcome;
 
 /// How long each fuzz target runs; 2 seconds where nobody asks for more.
 const FUZZ_SECONDS: &str = "60";
@@ -17,8 +21,9 @@ fn main() -> ExitCode {
     let task = std::env::args().nth(1);
     match task.as_deref() {
         Some("ci") => ci(),
+        Some("aarch64") => other_architecture(),
         other => {
-            eprintln!("unknown task {other:?}\nusage: cargo xtask ci");
+            eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64");
             ExitCode::from(2)
         }
     }
@@ -44,5 +49,19 @@ fn ci() -> ExitCode {
             }
         }
     }
-    ExitCode::SUCCESS
+    other_architecture()
+}
+
+fn other_architecture() -> ExitCode {
+    match aarch64::run() {
+        Outcome::Passed => ExitCode::SUCCESS,
+        Outcome::Skipped(missing) => {
+            eprintln!("== aarch64: skipped, kernels for it were neither compiled nor run: {missing}");
+            ExitCode::SUCCESS
+        }
+        Outcome::Failed(what) => {
+            eprintln!("aarch64 failed: {what}");
+            ExitCode::FAILURE
+        }
+    }
 }

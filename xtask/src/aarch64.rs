@@ -1,0 +1,112 @@
+//! Kernels of the CPU device compiled for aarch64 and run under user-mode emulation.
+//!
+//! One processor has all instruction sets that there are kernels for, the other has none beyond the baseline: the first
+//! shows that the kernels are right, the second that none of them runs where it must not. Nothing here is timed:
+//! emulation says nothing about speed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const TARGET: &str = "aarch64-unknown-linux-gnu";
+const LINKER: &str = "aarch64-linux-gnu-gcc";
+const EMULATOR: &str = "qemu-aarch64";
+/// Where the C library for programs of the other architecture is.
+const C_LIBRARY: &str = "/usr/aarch64-linux-gnu";
+/// Debian's compiler, and its library for the target, unpacked by `.ci/install-aarch64`.
+const DEBIAN_COMPILER: &str = "/usr/bin/rustc";
+const DEBIAN_SYSROOT: &str = "target/aarch64-std/usr";
+
+/// An emulated processor: its name, its best instruction set, and what to test on it.
+const PROCESSORS: &[(&str, &str, &[&str])] = &[
+    ("max", "i8mm", &["--lib", "--test", "linear", "--test", "ops"]),
+    ("cortex-a72", "neon", &["--lib", "--test", "linear"]),
+];
+
+/// What became of the step.
+pub enum Outcome {
+    Passed,
+    Failed(String),
+    /// This machine lacks something, and what.
+    Skipped(String),
+}
+
+/// Builds and runs the tests on each processor.
+pub fn run() -> Outcome {
+    let compiler = match Compiler::find() {
+        Ok(compiler) => compiler,
+        Err(missing) => return Outcome::Skipped(missing),
+    };
+    for (processor, isa, tests) in PROCESSORS {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["test", "--package", "brasa-cpu", "--target", TARGET]).args(*tests);
+        cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
+        let runner = format!("{EMULATOR} -cpu {processor} -L {C_LIBRARY}");
+        cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
+        // Tests of the best instruction set fail where it was not found.
+        cargo.env("BRASA_ISA", isa);
+        if let Compiler::Debian { sysroot } = &compiler {
+            cargo.env("RUSTC", DEBIAN_COMPILER);
+            cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", format!("--sysroot={sysroot}"));
+            // Two compilers would undo each other's work in one folder.
+            cargo.env("CARGO_TARGET_DIR", root().join("target/aarch64-debian"));
+        }
+        eprintln!("== aarch64: brasa-cpu on an emulated {processor}");
+        match cargo.status() {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Outcome::Failed(format!("tests on {processor}: {status}")),
+            Err(error) => return Outcome::Failed(format!("cannot start cargo: {error}")),
+        }
+    }
+    Outcome::Passed
+}
+
+/// Who compiles for the target.
+enum Compiler {
+    /// The toolchain of everything else, with its own library for the target.
+    Pinned,
+    /// Debian's.
+    Debian { sysroot: String },
+}
+
+impl Compiler {
+    /// Whoever can, the linker and the emulator being there; else what is missing.
+    fn find() -> Result<Self, String> {
+        for program in [LINKER, EMULATOR] {
+            let found = Command::new(program).arg("--version").output();
+            if !found.is_ok_and(|output| output.status.success()) {
+                return Err(format!("{program} is not installed"));
+            }
+        }
+        if !Path::new(C_LIBRARY).join("lib/libc.so.6").exists() {
+            return Err(format!("no C library in {C_LIBRARY}"));
+        }
+        if output("rustc", &["--print", "target-libdir", "--target", TARGET])
+            .is_some_and(|libraries| Path::new(&libraries).is_dir())
+        {
+            return Ok(Self::Pinned);
+        }
+        let sysroot = root().join(DEBIAN_SYSROOT);
+        if !sysroot.join("lib/rustlib").join(TARGET).is_dir() {
+            return Err(format!("no standard library for {TARGET}, neither the toolchain's nor Debian's"));
+        }
+        let version = output(DEBIAN_COMPILER, &["--version"]).unwrap_or_default();
+        let minor = version.split(['.', ' ']).nth(2).and_then(|minor| minor.parse().ok()).unwrap_or(0);
+        let needed = env!("CARGO_PKG_RUST_VERSION").split('.').nth(1).and_then(|minor| minor.parse().ok());
+        if minor < needed.unwrap_or(0_u32) {
+            let needed = env!("CARGO_PKG_RUST_VERSION");
+            return Err(format!("{DEBIAN_COMPILER} is `{version}`, the workspace needs {needed}"));
+        }
+        Ok(Self::Debian { sysroot: sysroot.display().to_string() })
+    }
+}
+
+/// The workspace.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// What a program prints, trimmed; `None` where it cannot be run or fails.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
