@@ -37,6 +37,8 @@ struct Forms {
 struct Uses {
     /// Multiplied by.
     products: bool,
+    /// The products choose experts.
+    choice: bool,
     /// Rows looked up or decoded.
     rows: bool,
     experts: bool,
@@ -105,7 +107,8 @@ impl Forms {
         if uses.products || uses.rows {
             // Where rows are only looked up, they stay as they are stored.
             let precision = if uses.products { precision } else { Precision::Reference };
-            let packed = PackedLinear::new(&weight.name, &weight.parts, precision, packer);
+            let pack = if uses.choice { PackedLinear::in_f32 } else { PackedLinear::new };
+            let packed = pack(&weight.name, &weight.parts, precision, packer);
             forms.linear = Some(packed.map_err(|error| refused(weight, error))?);
         }
         if uses.experts {
@@ -194,5 +197,61 @@ fn uses(graph: &Graph) -> Vec<Uses> {
             all[weight].floats = true;
         }
     }
+    for weight in routers(graph) {
+        all[weight].choice = true;
+    }
     all
+}
+
+/// The weights whose products are the scores of experts: small, and a rounding there may change who computes a row.
+fn routers(graph: &Graph) -> impl Iterator<Item = usize> {
+    let routed = graph.nodes().iter().filter(|node| matches!(node.op, Op::RouterTopK(_)));
+    routed.filter_map(|node| {
+        let linear = graph.node(graph.producer(graph.view(node.inputs[0]).root)?);
+        match (&linear.op, &linear.inputs[..]) {
+            (Op::Linear(Linear), &[_, w]) => match graph.value(w).kind {
+                ValueKind::Weight(weight) => Some(weight.0 as usize),
+                _ => None,
+            },
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use brasa_formats::{Payload, StorageFormat, Tensor};
+    use brasa_graph::op::{Gating, RouterTopK};
+    use brasa_graph::testing::{Random, f32_weight};
+    use brasa_graph::{Builder, Input, WeightPart};
+
+    use super::*;
+
+    #[test]
+    fn scores_of_experts_are_not_made_of_int8_activations() {
+        let mut b = Builder::new();
+        let table = b.weight(Ok(f32_weight(&mut Random::new(1), "table", &[10, 64])));
+        let [router, other] = ["router", "other"].map(|name| {
+            let format = StorageFormat::Q8_0;
+            let bytes = vec![0; 4 * format.row_bytes(64).unwrap()];
+            let payload = Payload::Blocks(bytes.into());
+            let tensor = Tensor { name: name.into(), shape: vec![4, 64], format, payload };
+            b.weight(Weight::new(name, &[4, 64], vec![WeightPart::whole(tensor)]))
+        });
+        let ids = b.input(Input::TokenIds);
+        let x = b.embed(ids, table);
+        let scores = b.linear(x, router);
+        let (_, shares) = b.router_topk(scores, RouterTopK { k: 2, gating: Gating::SoftmaxAll });
+        let y = b.linear(x, other);
+        let graph = b.finish(&[shares, y]).unwrap();
+
+        let team = Team::new(1).unwrap();
+        let upload = CpuWeights::upload(&graph, Precision::Fast, &team, &mut |_| ControlFlow::Continue(()));
+        let weights = upload.unwrap();
+        let wants_int8 = |name: &str| {
+            let at = graph.weights().iter().position(|weight| weight.name == name).unwrap();
+            weights.linear(at).wants_int8()
+        };
+        assert_eq!([wants_int8("router"), wants_int8("other")], [false, true]);
+    }
 }

@@ -296,6 +296,28 @@ fn reference_products_are_exact_to_f32_rounding() {
 }
 
 #[test]
+fn weights_in_f32_want_no_int8_and_their_products_are_exact_to_f32_rounding() {
+    let mut noise = Noise::new(12);
+    let team = team();
+    for format in formats() {
+        let (n, k, rows) = (37, format.block_len().max(8) * 5, 9);
+        let tensor = tensor(format, n, k, &mut noise);
+        let parts = [WeightPart::whole(tensor.clone())];
+        let packed = PackedLinear::in_f32("w", &parts, Precision::Fast, &Packer::new(&team)).unwrap();
+        assert!(!packed.wants_int8(), "{format}");
+        let mut row = vec![0.0; k];
+        packed.decode_row(n - 1, &mut row);
+        assert_eq!(bits(&row), bits(&decoded(&tensor)[(n - 1) * k..]), "{format}");
+        let x = noise.activations(rows * k);
+        for isa in Isa::available() {
+            let mut y = vec![0.0; rows * n];
+            packed.apply(isa, &team, &x, &mut y).unwrap();
+            check(&y, &product(&decoded(&tensor), &x, k), 1e-6, &format.to_string());
+        }
+    }
+}
+
+#[test]
 fn groups_that_have_no_layout_are_multiplied_exactly() {
     let mut noise = Noise::new(6);
     for group_size in [16, 96, 512] {

@@ -11,7 +11,6 @@ use brasa_cpu::{CpuBackend, CpuOptions, Isa};
 use brasa_golden::{Golden, Reference, Runner, check_greedy, folder, load_strictly, mean_nll};
 use brasa_graph::Op;
 use brasa_graph::device::{Backend, KvType, Precision};
-use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Comparison, Tolerance, compare};
 
 /// f32 activations and KV, weights decoded exactly.
@@ -21,6 +20,15 @@ const REFERENCE: Way =
 const INT8: Way = Way { precision: Precision::Fast, kv: KvType::F16, bound: Tolerance::INT8, nll: 2e-2 };
 /// f32 activations, f16 KV: what the fast way is where weights are stored as floats.
 const FLOAT: Way = Way { precision: Precision::Fast, kv: KvType::F16, bound: Tolerance::F16, nll: 1e-3 };
+
+/// int8 activations and f32 KV against somebody else's rounding of activations by the same rule: the rows that agree but
+/// for the order of f32 sums, until a code at a tie goes the other way, and all rows.
+const SAME_CODES: Tolerance = Tolerance(1e-5);
+const SAME_ROUNDING: Tolerance = Tolerance(2e-2);
+
+/// Share of rows for which int8 activations may change the choice of an expert in some layer. It is 1.8 to 3.5 %; llama.cpp
+/// changes 2.0 to 3.9 % on the same models (`tools/golden/models/llama_experts.py`).
+const OTHER_EXPERTS: f64 = 0.045;
 
 /// The prompts of trained checkpoints that are enough here.
 const PROMPTS: [&str; 3] = ["plain-unicode", "chat-question", "chat-turns"];
@@ -90,6 +98,11 @@ fn random_texts(name: &str) -> Vec<Vec<u32>> {
 fn trained_texts(name: &str) -> Vec<Vec<u32>> {
     let prompts = Reference::read(&folder(name)).prompts;
     prompts.into_iter().filter(|prompt| PROMPTS.contains(&prompt.name.as_str())).map(|p| p.ids).collect()
+}
+
+/// All prompts of a trained checkpoint.
+fn all_texts(name: &str) -> Vec<Vec<u32>> {
+    Reference::read(&folder(name)).prompts.into_iter().map(|prompt| prompt.ids).collect()
 }
 
 /// Compares all logits of `texts` in each of `ways` with the reference interpreter's on the same file.
@@ -181,7 +194,7 @@ fn experts(device: &dyn Backend, way: Way, path: &Path, ids: &[u32]) -> Vec<Vec<
 
 /// Mixtures of experts. Where two experts score almost alike, int8 activations change the choice; such rows are counted,
 /// `share` of all at most. They also leave other keys and values to the rows behind them, so the bound holds for the
-/// rows of each text before the first of them; the others of the unchanged rows are held to five times as much.
+/// rows of each text before the first of them; the others of the unchanged rows are held to twice as much.
 fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
     let device = device();
     let (mut rows, mut changed, mut before) = (0, 0, 0);
@@ -197,7 +210,7 @@ fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
 
         let found = INT8.on(&device, path).logits(ids);
         let chosen = experts(&device, INT8, path, ids);
-        let meant = experts(&ReferenceBackend, REFERENCE, path, ids);
+        let meant = experts(&device, REFERENCE, path, ids);
         let same: Vec<usize> = (0..ids.len()).filter(|&row| chosen[row] == meant[row]).collect();
         let first = (0..ids.len()).find(|&row| chosen[row] != meant[row]).unwrap_or(ids.len());
         let among = |kept: &dyn Fn(usize) -> bool| {
@@ -206,7 +219,7 @@ fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
             compare(&of(&found), &of(&expected))
         };
         assert_within(&format!("{label}, Fast, the first {first}"), &among(&|row| row < first), INT8.bound);
-        let loose = Tolerance(5.0 * INT8.bound.0);
+        let loose = Tolerance(2.0 * INT8.bound.0);
         assert_within(&format!("{label}, Fast, all {} unchanged", same.len()), &among(&|_| true), loose);
         rows += ids.len();
         before += first;
@@ -219,37 +232,47 @@ fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
 
 #[test]
 fn tiny_qwen3moe() {
-    for (recipe, share) in [(Recipe::Q8_0, 0.15), (Recipe::Q4_K_M, 0.15)] {
+    for recipe in [Recipe::Q8_0, Recipe::Q4_K_M] {
         let file = Converted::new("trained", "tiny-qwen3moe", recipe);
-        mixture(&format!("tiny-qwen3moe {recipe}"), &file.0, &trained_texts("tiny-qwen3moe"), share);
+        mixture(&format!("tiny-qwen3moe {recipe}"), &file.0, &all_texts("tiny-qwen3moe"), OTHER_EXPERTS);
     }
 }
 
 #[test]
 fn tiny_gemma4moe() {
-    for (recipe, share) in [(Recipe::Q8_0, 0.15), (Recipe::Q4_K_M, 0.15)] {
+    for recipe in [Recipe::Q8_0, Recipe::Q4_K_M] {
         let file = Converted::new("trained", "tiny-gemma4moe", recipe);
-        mixture(&format!("tiny-gemma4moe {recipe}"), &file.0, &trained_texts("tiny-gemma4moe"), share);
+        mixture(&format!("tiny-gemma4moe {recipe}"), &file.0, &all_texts("tiny-gemma4moe"), OTHER_EXPERTS);
     }
 }
 
-/// As MLX-LM quantised them, against transformers on the decoded weights.
+/// As MLX-LM quantised them, against transformers on the decoded weights, and with int8 activations also against transformers
+/// rounding the activations of every quantised layer (`rounded`, `tools/golden/models/mlx_quantised.py`).
+///
+/// The rounding alone moves transformers' logits by 1.6e-2 to 2.7e-2, and those of `gemma4-keys-are-values` by 5.6e-2: its heads
+/// of 8 make it multiply any noise two to three times as much as the others do.
 #[test]
 fn mlx_directories() {
     let device = device();
     for name in ["k-ragged", "llama-biased-tied", "gemma2", "gemma4-keys-are-values"] {
         let path = folder("random-mlx").join(name);
         let golden = Golden::read(&path.join("golden.safetensors"));
-        let (ids, expected) = (golden.ids("ids"), golden.floats("logits"));
-        for way in [REFERENCE, INT8] {
-            let label = format!("MLX {name} {:?}", way.precision);
-            // This random model misses the bound of int8 activations, at 5.2e-2. Its weights are right, as reference
-            // precision shows; why it is so sensitive is not established.
-            let missed = name == "gemma4-keys-are-values" && way.bound == INT8.bound;
-            let bound = if missed { Tolerance(6e-2) } else { way.bound };
-            let found = way.on(&device, &path).logits(&ids).concat();
-            assert_within(&label, &compare(&found, &expected), bound);
-        }
+        let (ids, expected, rounded) = (golden.ids("ids"), golden.floats("logits"), golden.floats("rounded"));
+        let run = |way: Way| way.on(&device, &path).logits(&ids).concat();
+        let check = |what: &str, found: &[f32], expected: &[f32], bound| {
+            assert_within(&format!("MLX {name}, {what}"), &compare(found, expected), bound);
+        };
+        check("Reference", &run(REFERENCE), &expected, REFERENCE.bound);
+        let in_f32_kv = run(Way { kv: KvType::F32, ..INT8 });
+        check("Fast, f32 KV, against the same rounding", &in_f32_kv, &rounded, SAME_ROUNDING);
+        let width = rounded.len() / ids.len();
+        let rows = in_f32_kv.chunks(width).zip(rounded.chunks(width));
+        let same = rows.take_while(|(found, expected)| compare(found, expected).within(SAME_CODES)).count();
+        println!("MLX {name}: {same} of {} rows with the same codes", ids.len());
+        // All of them but in the last model, eight: some elements are within one rounding of a tie.
+        assert!(same >= 7, "MLX {name}: {same} rows with the same codes");
+        let by_rounding = compare(&rounded, &expected).relative_l2 as f32;
+        check("Fast", &run(INT8), &expected, Tolerance(INT8.bound.0.max(1.2 * by_rounding)));
     }
 }
 
@@ -257,11 +280,13 @@ fn mlx_directories() {
 fn mlx_mixtures_of_experts() {
     let path = folder("random-mlx").join("mixtral");
     let golden = Golden::read(&path.join("golden.safetensors"));
-    mixture("MLX mixtral", &path, &[golden.ids("ids")], 0.15);
+    // One row of the forty; the second would be 5 %.
+    mixture("MLX mixtral", &path, &[golden.ids("ids")], 0.05);
     let path = folder("mlx/tiny-gemma4moe-mixed");
     let golden = Golden::read(&path.join("golden.safetensors"));
     let texts = PROMPTS.map(|name| golden.ids(&format!("{name}.ids")));
-    mixture("MLX tiny-gemma4moe, mixed", &path, &texts, 0.15);
+    // Three of the eight prompts, among them the one with the most such rows.
+    mixture("MLX tiny-gemma4moe, mixed", &path, &texts, 1.5 * OTHER_EXPERTS);
     last_logits("MLX tiny-gemma4moe, mixed", &path, &[REFERENCE]);
 }
 
@@ -285,21 +310,25 @@ fn last_logits(label: &str, path: &Path, ways: &[Way]) {
     }
 }
 
-/// The model in the binary, against transformers on its decoded weights (`tools/golden/models/decoded_oracle.py`). The
-/// bound is for the prompts together; with int8 activations one of them may exceed it a little (llama.cpp is off by
-/// up to 4.8e-2 on these, this device by up to 3.1e-2).
+/// The model in the binary, against transformers on its decoded weights (`tools/golden/models/decoded_oracle.py`).
+///
+/// The golden values are of each prompt's last row, and a single row's error is a matter of luck: with int8 activations
+/// half of all rows are off by 2.1e-2, one of a hundred by more than 3.2e-2 (llama.cpp: up to 4.9e-2 on these eight). So the bound is
+/// for these rows together, for a single one it is a little wider; and it is for all rows of every prompt, against
+/// reference precision, once that is found to be transformers'.
 #[test]
 fn the_bundled_model() {
     let path = folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf");
     let golden = Golden::read(&folder("lexicon-qwen3").join("golden_q6_k.safetensors"));
     let names: Vec<String> =
         Reference::read(&folder("lexicon-qwen3")).prompts.into_iter().map(|prompt| prompt.name).collect();
+    let mut exact: Vec<Vec<f32>> = Vec::new();
     for way in [REFERENCE, INT8] {
         let mut runner = way.on(&device(), &path);
         let (mut worst, mut texts) = (0.0_f32, Vec::new());
         let (mut found_logits, mut expected_logits) = (Vec::new(), Vec::new());
         let (mut nll, mut expected_nll, mut predictions) = (0.0, 0.0, 0);
-        for name in &names {
+        for (number, name) in names.iter().enumerate() {
             let label = format!("lexicon-qwen3 Q6_K {name} {:?}", way.precision);
             let ids = golden.ids(&format!("{name}.ids"));
             let expected = golden.ids(&format!("{name}.greedy_ids"));
@@ -307,6 +336,16 @@ fn the_bundled_model() {
             let expected_last = golden.floats(&format!("{name}.last"));
             let comparison = compare(&logits[logits.len() - 1], &expected_last);
             assert_within(&label, &comparison, Tolerance(1.2 * way.bound.0));
+            match exact.get(number) {
+                None => exact.push(logits.concat()),
+                Some(exact) => {
+                    assert_within(
+                        &format!("{label}, all rows"),
+                        &compare(&logits.concat(), exact),
+                        way.bound,
+                    );
+                }
+            }
             found_logits.extend_from_slice(&logits[logits.len() - 1]);
             expected_logits.extend(expected_last);
             worst = worst.max((comparison.found - comparison.expected).abs());

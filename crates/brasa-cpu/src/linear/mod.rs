@@ -7,7 +7,8 @@
 //!
 //! Three classes, chosen by format and precision:
 //! - quantised formats: codes at their stored width, rows interleaved, times int8 activations;
-//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations;
+//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations; so is a quantised weight that scores
+//!   experts, decoded to F32;
 //! - reference precision, and formats without kernels: stored bytes, decoded row by row.
 #![allow(
     clippy::inline_always,
@@ -82,6 +83,29 @@ impl PackedLinear {
         precision: Precision,
         packer: &Packer<'_>,
     ) -> Result<Self, Error> {
+        Self::of(name, parts, |part| PackedRows::new(&part.tensor, part.rows.clone(), precision, packer))
+    }
+
+    /// The same for f32 activations whatever the format: rows that [`new`](Self::new) would multiply with int8
+    /// activations are decoded to f32 once. For small weights whose products decide something.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn in_f32(
+        name: &str,
+        parts: &[WeightPart],
+        precision: Precision,
+        packer: &Packer<'_>,
+    ) -> Result<Self, Error> {
+        Self::of(name, parts, |part| PackedRows::in_f32(&part.tensor, part.rows.clone(), precision, packer))
+    }
+
+    fn of(
+        name: &str,
+        parts: &[WeightPart],
+        pack: impl Fn(&WeightPart) -> Result<PackedRows, Error>,
+    ) -> Result<Self, Error> {
         let k = parts.first().map_or(0, |part| part.tensor.row_len());
         let mut this = Self { n: 0, k, segments: Vec::with_capacity(parts.len()) };
         for part in parts.iter().filter(|part| !part.rows.is_empty()) {
@@ -92,7 +116,7 @@ impl PackedLinear {
                     expected: format!("rows of {k}"),
                 });
             }
-            let rows = PackedRows::new(&part.tensor, part.rows.clone(), precision, packer)?;
+            let rows = pack(part)?;
             let segment = Segment { first_row: this.n, first_tile: this.tiles(), rows };
             this.n += segment.rows.n;
             this.segments.push(segment);

@@ -98,6 +98,35 @@ impl PackedRows {
         Ok(Self { n, k, stored_bytes, class })
     }
 
+    /// As [`new`](Self::new), but what would want int8 activations is decoded to F32.
+    pub fn in_f32(
+        tensor: &Tensor,
+        rows: Range<usize>,
+        precision: Precision,
+        packer: &Packer<'_>,
+    ) -> Result<Self, Error> {
+        if precision == Precision::Reference || Float::of(tensor.format).is_some() {
+            return Self::new(tensor, rows, precision, packer);
+        }
+        check(tensor, &rows)?;
+        let (n, k) = (rows.len(), tensor.row_len());
+        let stored = ExactRows::new(tensor, rows)?;
+        let stored_bytes = stored.size_bytes();
+        let layout = FloatLayout { float: Float::F32, k };
+        let buffer = pack_tiles(n, layout.tile_bytes(), packer, |lanes, tile| {
+            let decoded: Vec<Vec<u8>> = lanes
+                .map(|row| {
+                    let mut floats = vec![0.0; k];
+                    stored.decode_row(row, &mut floats);
+                    floats.into_iter().flat_map(f32::to_le_bytes).collect()
+                })
+                .collect();
+            let decoded: Vec<&[u8]> = decoded.iter().map(Vec::as_slice).collect();
+            layout.pack_tile(&decoded, tile);
+        })?;
+        Ok(Self { n, k, stored_bytes, class: Class::Float(layout, buffer) })
+    }
+
     pub fn tiles(&self) -> usize {
         self.n.div_ceil(LANES)
     }
