@@ -30,6 +30,7 @@ mod kv;
 pub mod linear;
 mod memory;
 mod ops;
+mod prefetch;
 pub mod probe;
 mod program;
 pub mod quantize;

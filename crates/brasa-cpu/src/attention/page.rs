@@ -11,6 +11,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use super::source::{KvFormat, Source};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
+use crate::prefetch::{lines, stream_ahead_bytes};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
@@ -129,6 +130,9 @@ impl<K: Source> PageKernel<'_, K> {
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
         let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
+        // What the next call reads, where few queries wait for memory.
+        let element_bytes = size_of_val(&keys[0][0]);
+        let ahead_bytes = if Q <= 2 && stream_ahead_bytes(1) > 0 { P * width * element_bytes } else { 0 };
         let mut sums = [[simd.splat(0.0); P]; Q];
         if K::Format::SCALED {
             let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
@@ -147,6 +151,11 @@ impl<K: Source> PageKernel<'_, K> {
             }
         } else {
             for e in 0..width {
+                if ahead_bytes > 0 {
+                    for keys in &keys {
+                        lines((&raw const keys[e]).cast::<u8>().wrapping_add(ahead_bytes), element_bytes);
+                    }
+                }
                 let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
                 accumulate(simd, &mut sums, &k, &q[e]);
             }
@@ -249,8 +258,12 @@ impl<K: Source> PageKernel<'_, K> {
                 }
             }
         } else {
+            let ahead_bytes = if Q <= 2 { stream_ahead_bytes(1) } else { 0 };
             for slot in slots.clone() {
                 let row = &values[slot * vectors + vector..][..E];
+                if ahead_bytes > 0 {
+                    lines(row.as_ptr().cast::<u8>().wrapping_add(ahead_bytes), size_of_val(row));
+                }
                 let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
                 let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
                 accumulate(simd, &mut sums, &v, &weights);

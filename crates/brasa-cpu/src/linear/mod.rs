@@ -24,7 +24,6 @@ mod layout;
 mod operands;
 mod pack;
 mod planes;
-mod prefetch;
 mod rows;
 mod scales;
 #[cfg(target_arch = "x86_64")]
@@ -192,7 +191,7 @@ impl PackedLinear {
     pub fn warm(&self, tile: usize) {
         let segment = self.segment(|segment| segment.first_tile <= tile);
         let bytes = segment.rows.tile(tile - segment.first_tile);
-        prefetch::prefetch(&bytes[..bytes.len().min(WARM_BYTES)]);
+        crate::prefetch::lines(bytes.as_ptr(), bytes.len().min(WARM_BYTES));
     }
 
     /// Writes row `row` to `out`, `[K]`, exactly as its codec decodes it: an embedding lookup.

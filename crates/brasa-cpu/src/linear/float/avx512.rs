@@ -13,10 +13,7 @@ use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
 use crate::isa::Avx512;
-
-/// How far ahead of itself a kernel of a few rows asks for weights; one row leaves that to the processor, which then
-/// waits for nothing else, and many rows have the weights in the cache.
-const AHEAD_BYTES: usize = 4096;
+use crate::prefetch::{lines, stream_ahead_bytes};
 
 pub(super) fn multiply_tile(
     _: Avx512,
@@ -55,31 +52,29 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
     let mut sums = [[_mm512_setzero_ps(); PHASES]; R];
     let tile = tile.as_ptr();
     let mut at = 0;
-    while at + 2 * PHASES <= k && R == 1 {
+    // Many rows have the weights in the cache.
+    let ahead_bytes = if R <= 4 { stream_ahead_bytes(R) } else { 0 };
+    let input_bytes = LANES * K::FLOAT.bytes();
+    // One row waits for memory: longer steps keep the processor's prefetcher further ahead.
+    while R == 1 && at + 2 * PHASES <= k {
+        if ahead_bytes > 0 {
+            lines(tile.wrapping_add(at * input_bytes + ahead_bytes), 2 * PHASES * input_bytes);
+        }
         // SAFETY: inputs `at..at + 8` exist.
         unsafe {
-            let weights = [four::<K>(tile, at), four::<K>(tile, at + PHASES)];
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let x = x.get_unchecked(row).as_ptr().add(at);
-                for (half, weights) in weights.iter().enumerate() {
-                    for (phase, sum) in sums.iter_mut().enumerate() {
-                        *sum = _mm512_fmadd_ps(
-                            weights[phase],
-                            _mm512_set1_ps(*x.add(phase + half * PHASES)),
-                            *sum,
-                        );
-                    }
+            let x = x.get_unchecked(0).as_ptr().add(at);
+            for (half, weights) in [four::<K>(tile, at), four::<K>(tile, at + PHASES)].iter().enumerate() {
+                for (phase, sum) in sums[0].iter_mut().enumerate() {
+                    let x = _mm512_set1_ps(*x.add(half * PHASES + phase));
+                    *sum = _mm512_fmadd_ps(weights[phase], x, *sum);
                 }
             }
         }
         at += 2 * PHASES;
     }
     while at + PHASES <= k {
-        if R == 2 || R == 4 {
-            let next = tile.wrapping_add(at * LANES * K::FLOAT.bytes() + AHEAD_BYTES);
-            for line in 0..LANES * K::FLOAT.bytes() * PHASES / 64 {
-                _mm_prefetch::<_MM_HINT_T0>(next.wrapping_add(64 * line).cast());
-            }
+        if ahead_bytes > 0 {
+            lines(tile.wrapping_add(at * input_bytes + ahead_bytes), PHASES * input_bytes);
         }
         // SAFETY: inputs `at..at + 4` exist.
         unsafe {

@@ -12,14 +12,12 @@ use std::arch::x86_64::*;
 
 use super::super::layout::{Codes, LANES, Layout, Scales, Shape, TABLE, WIDE_BLOCK_BYTES};
 use super::super::scales::{BlockScales, Halves, Lanes};
-use super::Panel;
 use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
+use super::{MAX_ROWS, Panel};
 use crate::isa::Avx512;
+use crate::prefetch::stream_ahead_bytes;
 use crate::quantize::QuantizedRow;
-
-/// How far ahead of itself a kernel asks for weights.
-const AHEAD_BYTES: usize = 4096;
 
 pub(super) fn multiply_tile(
     _: Avx512,
@@ -62,11 +60,8 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     let mut acc = [_mm512_setzero_ps(); R];
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, 0..layout.blocks, |block, packed| {
+    for_each_block(layout, tile, 0..layout.blocks, stream_ahead_bytes(R), |block, packed| {
         packed.scales::<Widen>(layout.scales, &mut unpacked);
-        if R > 1 {
-            ahead(packed.planes);
-        }
         // SAFETY: the block is of kind K, `unpacked` are its scales.
         unsafe {
             let weights = unpack::<K>(packed.planes.as_ptr());
@@ -76,16 +71,6 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     });
     // SAFETY: this kernel has the feature.
     unsafe { store(&acc, out) };
-}
-
-/// Asks for what lies [`AHEAD_BYTES`] behind a block's codes.
-#[inline(always)]
-fn ahead(planes: &[u8]) {
-    for line in 0..planes.len().div_ceil(64) {
-        let at = planes.as_ptr().wrapping_add(AHEAD_BYTES + 64 * line);
-        // SAFETY: a prefetch of any address is allowed.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
-    }
 }
 
 /// # Safety
@@ -123,13 +108,12 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, panel.blocks(), |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), stream_ahead_bytes(MAX_ROWS), |block, packed| {
         let at = block - panel.first;
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);
         let offset = _mm512_set1_epi8(panel.offset.cast_signed());
         let out: &mut [u8; WIDE_BLOCK_BYTES] = &mut panel.codes[at].0;
-        ahead(packed.planes);
         // SAFETY: `packed` is a block of kind K, `out` is eight vectors.
         unsafe {
             for (group, weights) in unpack::<K>(packed.planes.as_ptr()).into_iter().enumerate() {
