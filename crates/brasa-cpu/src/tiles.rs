@@ -1,7 +1,7 @@
 //! Products of tiles: AMX, and the same in software.
 //!
 //! A tile is a register of up to 16 rows of 64 bytes. A product takes tiles `a`, 16 rows of activations, and `b`, the
-//! weights of 16 outputs four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. [`TileUnit`] and [`Bf16Unit`]
+//! weights of 16 outputs four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. `TileUnit` and `Bf16Unit`
 //! are what kernels are written for; the processor's own unit and its emulation do the same, so that layouts and edges
 //! are tested on machines without AMX.
 //!
