@@ -1,11 +1,14 @@
 //! How fast packed weights are multiplied, beside what this machine's memory gives.
 //!
-//! `cargo run --release -p brasa-cpu --example linear_speed -- [FORMAT …]`
+//! `cargo run --release -p brasa-cpu --example linear_speed -- [prefill] [FORMAT …]`
 //!
 //! Decode: one row through 320 MiB of weights, bytes read per second on one and two threads, each with a plain
 //! read of a buffer of that size right before; and the same through 512 KiB, which stay in the cache: what the
 //! kernel could do if memory were no limit. Batch: how many times as many rows 4 and 8 rows together get through
 //! the large weights as one row does, on two threads. Prefill: 512 rows, operations per second.
+//!
+//! With `prefill` only that, on one thread, on every instruction set of this machine but plain Rust, those that round to
+//! bf16 included.
 //!
 //! Times are those of the slowest thread: on a machine that does other things, run it with real-time priority.
 
@@ -20,6 +23,7 @@ use brasa_cpu::linear::{FloatRows, Input, Output, PackedLinear, Packer, RowMap};
 use brasa_cpu::quantize::QuantizedRows;
 use brasa_cpu::shared::SharedSlice;
 use brasa_cpu::{Isa, Team};
+use brasa_formats::StorageFormat;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 use common::{Noise, formats, tensor};
@@ -32,7 +36,10 @@ const PREFILL_ROWS: usize = 512;
 const REPEATS: usize = 5;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let mut wanted: Vec<String> = std::env::args().skip(1).collect();
+    if wanted.first().is_some_and(|first| first == "prefill") {
+        return prefill(&wanted.split_off(1));
+    }
     let isa = Isa::detect()?;
     let mut probe = memmap2::MmapMut::map_anon(WORKING_SET_BYTES)?;
     #[cfg(target_os = "linux")]
@@ -44,11 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{:<16} {:>21} {:>21} {:>6} {:>6} {:>8} {:>9} {:>9}",
         "format", "decode, 1 thread", "2 threads", "of 4", "of 8", "in cache", "prefill 1", "2"
     );
-    for format in formats() {
-        let name = format.to_string().replace(' ', "-");
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(&name)) {
-            continue;
-        }
+    for (format, name) in chosen(&wanted) {
         // The same rows again and again: making weights must not take longer than timing them.
         let mut noise = Noise::new(7);
         let part = WeightPart::whole(tensor(format, 1024, K, &mut noise));
@@ -88,17 +91,50 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let bytes = (200 * cached.size_bytes()) as f64;
         write!(line, " {:>8.1}", bytes / multiply(isa, &team, &cached, 1, 200)?)?;
         for threads in [1, 2] {
-            let team = Team::new(threads)?;
-            let operations = (2 * PREFILL_ROWS * K * small.n()) as f64;
-            let mut rate = 0.0_f64;
-            for _ in 0..REPEATS {
-                rate = rate.max(operations / multiply(isa, &team, &small, PREFILL_ROWS, 1)?);
-            }
-            write!(line, " {rate:>9.0}")?;
+            write!(line, " {:>9.0}", prefill_rate(isa, &Team::new(threads)?, &small)?)?;
         }
         println!("{line}");
     }
     Ok(())
+}
+
+fn prefill(wanted: &[String]) -> Result<(), Box<dyn std::error::Error>> {
+    let mut choices = Isa::choices();
+    choices.retain(|isa| *isa != Isa::Scalar);
+    let mut head = format!("{:<16}", "GOP/s");
+    for isa in &choices {
+        write!(head, " {:>10}", isa.name())?;
+    }
+    println!("{head}");
+    let team = Team::new(1)?;
+    for (format, name) in chosen(wanted) {
+        let part = WeightPart::whole(tensor(format, 1024, K, &mut Noise::new(7)));
+        let weights = PackedLinear::new(&name, &[part], Precision::Fast, &Packer::new(&team))?;
+        let mut line = format!("{name:<16}");
+        for &isa in &choices {
+            write!(line, " {:>10.0}", prefill_rate(isa, &team, &weights)?)?;
+        }
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// The formats that are asked for, with names without spaces.
+fn chosen(wanted: &[String]) -> impl Iterator<Item = (StorageFormat, String)> {
+    let named = formats().into_iter().map(|format| (format, format.to_string().replace(' ', "-")));
+    named.filter(|(_, name)| {
+        wanted.is_empty() || wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(name))
+    })
+}
+
+/// Operations per nanosecond of many rows.
+fn prefill_rate(isa: Isa, team: &Team, weights: &PackedLinear) -> Result<f64, brasa_cpu::Error> {
+    let operations = (2 * PREFILL_ROWS * K * weights.n()) as f64;
+    let mut rate = 0.0_f64;
+    for _ in 0..REPEATS {
+        rate = rate.max(operations / multiply(isa, team, weights, PREFILL_ROWS, 1)?);
+    }
+    Ok(rate)
 }
 
 /// Nanoseconds of the slowest thread.

@@ -47,13 +47,17 @@ pub(crate) type Bf16Weights = [[[u16; 2]; 16]; ROWS];
 #[repr(C, align(64))]
 pub(crate) struct Sums<T>(pub [[T; 16]; ROWS]);
 
-/// The tile unit of a thread, set up for products of int8.
-pub(crate) trait TileUnit {
-    /// `c = a · b` over 32 inputs. Calls that alternate between slots 0 and 1 overlap.
-    fn dot<const SLOT: usize, const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut Sums<i32>);
+/// Products of int8 that may be under way at once.
+pub(crate) const SLOTS: usize = 4;
 
-    /// The same over the first and over the last 16 inputs.
-    fn dot_halves<const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut [Sums<i32>; 2]);
+/// The tile unit of a thread, set up for products of int8 over all inputs of a block or over half of them.
+pub(crate) trait TileUnit {
+    /// `c = a · b` over all inputs, or over those of half `half`; calls with different slots overlap.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such slot or half.
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>);
 }
 
 /// What multiplies bf16, on a thread that is set up for it.
@@ -77,10 +81,15 @@ impl Amx {
         FOUND.get_or_init(|| processor_has_tiles() && permitted()).then_some(Self(()))
     }
 
-    /// Sets this thread's tiles up for int8.
-    pub(crate) fn int8(self) -> AmxThread {
-        // Sums, two of activations, two of weights; the halves of both.
-        AmxThread::new(self, [(16, 64), (16, 64), (16, 32), (16, 32), (8, 64), (8, 64), (16, 16), (4, 64)])
+    /// Sets this thread's tiles up for products of int8 over the inputs of a block, in one or two parts.
+    ///
+    /// # Panics
+    ///
+    /// Where there are more parts.
+    pub(crate) fn int8(self, parts: usize) -> AmxInt8 {
+        assert!((1..=2).contains(&parts), "{parts} parts of a block");
+        let (sums, a, b) = ((16, 64), (16, 32 / parts as u16), (8 / parts as u8, 64));
+        AmxInt8 { parts, _thread: AmxThread::new(self, [sums, sums, sums, sums, a, a, b, b]) }
     }
 
     /// Sets this thread's tiles up for bf16.
@@ -149,6 +158,14 @@ struct Configuration {
     reserved: [u8; 14],
     row_bytes: [u16; 16],
     rows: [u8; 16],
+}
+
+/// The same for products of int8.
+#[derive(Debug)]
+pub(crate) struct AmxInt8 {
+    /// Of a block.
+    parts: usize,
+    _thread: AmxThread,
 }
 
 impl AmxThread {
@@ -222,35 +239,25 @@ macro_rules! dot_bf16 {
     };
 }
 
-impl TileUnit for AmxThread {
+impl TileUnit for AmxInt8 {
     #[inline(always)]
-    fn dot<const SLOT: usize, const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
-        let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.0.as_mut_ptr());
-        // SAFETY: this thread's tiles are set up; 512 bytes are read from each operand, 1,024 written.
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        assert!(slot < SLOTS && half < self.parts, "slot {slot}, half {half}");
+        let c = c.0.as_mut_ptr();
+        // SAFETY: this thread's tiles are set up; of rows of 32 bytes and of 512 bytes of weights all are read or the
+        // half that there is, 1,024 bytes are written.
         unsafe {
-            match (SLOT, UNSIGNED) {
-                (0, false) => dot!(a, b, c, "tdpbssd" "tmm0" "tmm2" "tmm4"),
-                (0, true) => dot!(a, b, c, "tdpbsud" "tmm0" "tmm2" "tmm4"),
-                (_, false) => dot!(a, b, c, "tdpbssd" "tmm1" "tmm3" "tmm5"),
-                (_, true) => dot!(a, b, c, "tdpbsud" "tmm1" "tmm3" "tmm5"),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn dot_halves<const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut [Sums<i32>; 2]) {
-        for (half, c) in c.iter_mut().enumerate() {
-            let c = c.0.as_mut_ptr();
-            // SAFETY: as above; rows of 16 bytes at a distance of 32, and half the weights.
-            unsafe {
-                let a = a.as_ptr().cast::<u8>().add(16 * half);
-                let b = b.as_ptr().add(256 * half);
-                match (half, UNSIGNED) {
-                    (0, false) => dot!(a, b, c, "tdpbssd" "tmm0" "tmm6" "tmm7"),
-                    (0, true) => dot!(a, b, c, "tdpbsud" "tmm0" "tmm6" "tmm7"),
-                    (_, false) => dot!(a, b, c, "tdpbssd" "tmm1" "tmm6" "tmm7"),
-                    (_, true) => dot!(a, b, c, "tdpbsud" "tmm1" "tmm6" "tmm7"),
-                }
+            let a = a.as_ptr().cast::<u8>().add(16 * half);
+            let b = b.as_ptr().add(256 * half);
+            match (slot, UNSIGNED) {
+                (0, false) => dot!(a, b, c, "tdpbssd" "tmm0" "tmm4" "tmm6"),
+                (1, false) => dot!(a, b, c, "tdpbssd" "tmm1" "tmm5" "tmm7"),
+                (2, false) => dot!(a, b, c, "tdpbssd" "tmm2" "tmm4" "tmm6"),
+                (_, false) => dot!(a, b, c, "tdpbssd" "tmm3" "tmm5" "tmm7"),
+                (0, true) => dot!(a, b, c, "tdpbsud" "tmm0" "tmm4" "tmm6"),
+                (1, true) => dot!(a, b, c, "tdpbsud" "tmm1" "tmm5" "tmm7"),
+                (2, true) => dot!(a, b, c, "tdpbsud" "tmm2" "tmm4" "tmm6"),
+                (_, true) => dot!(a, b, c, "tdpbsud" "tmm3" "tmm5" "tmm7"),
             }
         }
     }
@@ -288,21 +295,32 @@ pub(crate) fn check_bf16<U: Bf16Unit>(a: &[&[Bf16Rows]], b: &[Bf16Weights], c: &
     assert!(a.iter().all(|rows| rows.len() == b.len()), "tiles of rows and of weights");
 }
 
-/// The same in plain Rust.
+/// Products of int8 in plain Rust, over the inputs of a block in as many parts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EmulatedTiles;
+pub(crate) struct EmulatedInt8 {
+    /// Of a block.
+    pub parts: usize,
+}
 
-fn dot_of<const UNSIGNED: bool>(a: &Codes, b: &Weights, inputs: std::ops::Range<usize>, c: &mut Sums<i32>) {
-    for (a, c) in a.iter().zip(&mut c.0) {
-        for (output, c) in c.iter_mut().enumerate() {
-            *c = inputs.clone().fold(0, |sum, k| {
-                let weight = b[k / 4 * 64 + 4 * output + k % 4];
-                let weight = if UNSIGNED { i32::from(weight) } else { i32::from(weight.cast_signed()) };
-                sum + i32::from(a[k]) * weight
-            });
+impl TileUnit for EmulatedInt8 {
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        assert!(slot < SLOTS && half < self.parts, "slot {slot}, half {half}");
+        let inputs = 32 / self.parts * half..32 / self.parts * (half + 1);
+        for (a, c) in a.iter().zip(&mut c.0) {
+            for (output, c) in c.iter_mut().enumerate() {
+                *c = inputs.clone().fold(0, |sum, k| {
+                    let weight = b[k / 4 * 64 + 4 * output + k % 4];
+                    let weight = if UNSIGNED { i32::from(weight) } else { i32::from(weight.cast_signed()) };
+                    sum + i32::from(a[k]) * weight
+                });
+            }
         }
     }
 }
+
+/// Products of bf16 in plain Rust.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EmulatedBf16;
 
 /// A bf16 as the unit reads it: denormals are zero.
 fn read_bf16(bits: u16) -> f32 {
@@ -313,19 +331,7 @@ fn flush(value: f32) -> f32 {
     if value.is_subnormal() { 0.0_f32.copysign(value) } else { value }
 }
 
-impl TileUnit for EmulatedTiles {
-    fn dot<const SLOT: usize, const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
-        dot_of::<UNSIGNED>(a, b, 0..32, c);
-    }
-
-    fn dot_halves<const UNSIGNED: bool>(&self, a: &Codes, b: &Weights, c: &mut [Sums<i32>; 2]) {
-        let [first, second] = c;
-        dot_of::<UNSIGNED>(a, b, 0..16, first);
-        dot_of::<UNSIGNED>(a, b, 16..32, second);
-    }
-}
-
-impl Bf16Unit for EmulatedTiles {
+impl Bf16Unit for EmulatedBf16 {
     const GROUPS: usize = 4;
 
     /// In the order that Intel documents for TDPBF16PS: within a tile even and odd inputs are summed apart.

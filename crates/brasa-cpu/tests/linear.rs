@@ -152,6 +152,31 @@ fn every_instruction_set_gives_the_same_bits() {
     }
 }
 
+/// A format of every shape that tiles scale in their own way, through blocks of results that are not whole: rows and
+/// outputs by 16 and by the blocks of tiles, inputs by slice and by panel.
+#[test]
+fn tiles_give_the_same_bits_at_every_edge() {
+    use StorageFormat as F;
+    let mut noise = Noise::new(15);
+    let team = team();
+    let Ok(tiles) = Isa::named("amx-emulated") else { return };
+    let mlx = |bits| F::MlxAffine(MlxAffine { bits, group_size: 32 });
+    for format in [F::Q4_0, F::Q4_1, mlx(8), F::Q6_K, F::Q2_K] {
+        let whole_blocks = format.block_len() / BLOCK;
+        for (n, blocks, rows) in [(33, 9, 65), (16, 8, 64), (50, 3, 129), (7, 17, 275), (64, 72, 40)] {
+            let k = (blocks * BLOCK).next_multiple_of(whole_blocks * BLOCK);
+            let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
+            let x = noise.activations(rows * k);
+            let [expected, found] = [Isa::Scalar, tiles].map(|isa| {
+                let mut y = vec![f32::NAN; rows * n];
+                packed.apply(isa, &team, &x, &mut y).unwrap();
+                bits(&y)
+            });
+            assert_eq!(found, expected, "{format} {n}×{k}, {rows} rows");
+        }
+    }
+}
+
 /// The two numbers are those of AVX2 and AVX-512; every other architecture has to find them too.
 #[test]
 fn every_architecture_gives_the_same_bits() {

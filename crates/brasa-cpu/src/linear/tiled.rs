@@ -1,14 +1,13 @@
 //! Many rows in groups of 16: products on a tile unit, and of bf16 without one.
 //!
-//! Rows are gathered once for all tiles of outputs that a thread makes, then outputs go by, 16 at a time.
+//! Rows are gathered once for all tiles of outputs that a thread makes, then outputs go by, a few tiles at a time.
 
 use std::ops::Range;
 
 use super::float::{Bf16Panel, Bf16Products, Bf16RowTiles, FloatLayout};
-use super::int8::{self, Panel, RowTiles, TileProducts};
+use super::int8::{self, Panel, Results, RowTiles, TileProducts};
 use super::layout::{LANES, Layout};
 use super::rows::parts;
-use super::scales::Lanes;
 use crate::Isa;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::quantize::QuantizedRow;
@@ -25,7 +24,7 @@ const BF16_PASS_ROWS: usize = 64;
 /// Memory of one thread, reused from call to call.
 #[derive(Default)]
 pub(super) struct Scratch {
-    panel: Panel,
+    panels: [Panel; int8::PANELS],
     rows: RowTiles,
     bf16_panel: Bf16Panel,
     bf16_rows: Bf16RowTiles,
@@ -43,26 +42,37 @@ pub(super) fn multiply_int8<'a, 'y>(
     y: impl Fn(usize, usize) -> &'y mut [f32],
     scratch: &mut Scratch,
 ) {
+    let mut products = TileProducts::new(proof, unit, layout);
     for pass in parts(rows, int8::PASS_ROWS) {
         for blocks in parts(layout.blocks, int8::PANEL_BLOCKS) {
-            scratch.rows.gather(pass.len(), &blocks, |row| x(pass.start + row));
-            let products = TileProducts::new(proof, unit, &scratch.rows);
-            for tile in tiles.clone() {
-                let packed = &weights[tile * layout.tile_bytes()..][..layout.tile_bytes()];
-                int8::fill_panel(Isa::Avx512(proof), layout, packed, &blocks, &mut scratch.panel);
-                for (group, rows) in parts(pass.len(), LANES).enumerate() {
+            scratch.rows.gather(layout.shape, pass.len(), &blocks, |row| x(pass.start + row));
+            for tiles in
+                parts(tiles.len(), int8::PANELS).map(|part| tiles.start + part.start..tiles.start + part.end)
+            {
+                for (panel, tile) in scratch.panels.iter_mut().zip(tiles.clone()) {
+                    let packed = &weights[tile * layout.tile_bytes()..][..layout.tile_bytes()];
+                    int8::fill_panel(Isa::Avx512(proof), layout, packed, &blocks, panel);
+                }
+                for rows in parts(pass.len(), int8::GROUPS * LANES) {
+                    let groups = rows.start / LANES..rows.end.div_ceil(LANES);
                     let rows = pass.start + rows.start..pass.start + rows.end;
-                    let mut out: [Lanes; LANES] = [[0.0; LANES]; LANES];
+                    let mut results: Results = [[Sums([[0.0; LANES]; LANES]); int8::GROUPS]; int8::PANELS];
                     if blocks.start > 0 {
-                        for (row, out) in rows.clone().zip(&mut out) {
-                            let y = y(row, tile);
-                            out[..y.len()].copy_from_slice(y);
+                        for (tile, results) in tiles.clone().zip(&mut results) {
+                            for (row, result) in
+                                rows.clone().zip(results.iter_mut().flat_map(|sums| &mut sums.0))
+                            {
+                                let y = y(row, tile);
+                                result[..y.len()].copy_from_slice(y);
+                            }
                         }
                     }
-                    products.multiply(layout, &scratch.panel, group, &mut out);
-                    for (row, out) in rows.zip(&out) {
-                        let y = y(row, tile);
-                        y.copy_from_slice(&out[..y.len()]);
+                    products.multiply(&scratch.panels[..tiles.len()], &scratch.rows, &groups, &mut results);
+                    for (tile, results) in tiles.clone().zip(&results) {
+                        for (row, result) in rows.clone().zip(results.iter().flat_map(|sums| &sums.0)) {
+                            let y = y(row, tile);
+                            y.copy_from_slice(&result[..y.len()]);
+                        }
                     }
                 }
             }

@@ -18,7 +18,7 @@ use super::super::layout::{Float, LANES};
 use super::FloatLayout;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::tiles::{
-    AmxThread, BF16_INPUTS, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedTiles, ROWS, Sums, Tiles, check_bf16,
+    AmxThread, BF16_INPUTS, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedBf16, ROWS, Sums, Tiles, check_bf16,
 };
 
 /// Rows of activations in groups of 16, rounded; scratch memory of one thread, reused from pass to pass.
@@ -141,7 +141,7 @@ pub(in super::super) struct Bf16Products(Unit);
 
 enum Unit {
     Amx(AmxThread),
-    Emulated(EmulatedTiles),
+    Emulated(EmulatedBf16),
     Vectors(Avx512Bf16),
 }
 
@@ -153,7 +153,7 @@ impl Bf16Products {
     pub(in super::super) fn new(proof: Avx512, bf16: Avx512Bf16) -> Self {
         Self(match proof.tiles() {
             Some(Tiles::Amx(amx)) => Unit::Amx(amx.bf16()),
-            Some(Tiles::Emulated) => Unit::Emulated(EmulatedTiles),
+            Some(Tiles::Emulated) => Unit::Emulated(EmulatedBf16),
             None => Unit::Vectors(bf16),
         })
     }

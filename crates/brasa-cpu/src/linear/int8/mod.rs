@@ -28,7 +28,7 @@ mod tiles;
 
 pub(super) use panel::{Panel, for_each_block};
 #[cfg(target_arch = "x86_64")]
-pub(super) use tiles::{RowTiles, TileProducts};
+pub(super) use tiles::{GROUPS, PANELS, Results, RowTiles, TileProducts};
 
 use std::ops::Range;
 

@@ -1,8 +1,13 @@
 //! Tiles: 16 rows of activations times the 16 outputs of a panel, block by block.
 //!
-//! A product of tiles gives the exact sums of a block; AVX-512 scales and adds them as everywhere. That is three
-//! instructions per row and block at least, against eight `vpdpbusd` before them without tiles. One block of sums is
-//! in the making while the last one is scaled.
+//! A product of tiles gives the exact sums of a block, or of its halves; AVX-512 scales and adds them as everywhere. That
+//! is three instructions per row and block at least, 24 cycles of two pipes for 16 rows, against eight `vpdpbusd` before
+//! them without tiles. From the load of a tile to sums that a vector can read it is over a hundred cycles, so up to four
+//! products are in the making while the sums of an earlier one are scaled.
+//!
+//! A block of the result is [`GROUPS`] times 16 rows by [`PANELS`] times 16 outputs. Its sums stay in the first cache, and
+//! so do [`SLICE_BLOCKS`] blocks of its operands, 18 and 9 KiB, while every group meets every panel: the second cache
+//! has to give 432 bytes for a product, where whole rows times one panel took 1.3 KiB.
 //!
 //! Codes of formats with an offset are centred as a panel is filled, so that sums need no correction.
 #![expect(unsafe_code, reason = "vector loads through pointers")]
@@ -12,11 +17,22 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::super::layout::{BLOCK, Codes as Stored, LANES, Layout, Shape};
-use super::super::scales::Lanes;
+use super::super::rows::parts;
 use super::Panel;
+use super::panel::PanelLanes;
 use crate::isa::Avx512;
-use crate::quantize::{BlockMeta, QuantizedRow};
-use crate::tiles::{Codes, EmulatedTiles, ROWS, Sums, TileUnit, Tiles};
+use crate::quantize::QuantizedRow;
+use crate::tiles::{AmxInt8, Codes, EmulatedInt8, ROWS, SLOTS, Sums, TileUnit, Tiles};
+
+/// Groups of 16 rows of a block of the result.
+pub(in super::super) const GROUPS: usize = 4;
+/// Panels of a block of the result.
+pub(in super::super) const PANELS: usize = 2;
+/// Blocks of inputs that go by together.
+const SLICE_BLOCKS: usize = 8;
+
+/// Results by panel and group: row of activations by output.
+pub(in super::super) type Results = [[Sums<f32>; GROUPS]; PANELS];
 
 /// Some blocks of rows of activations in groups of 16, in the order of tiles; what is missing of the last group is
 /// zero. Scratch memory of one thread, reused from pass to pass.
@@ -25,43 +41,72 @@ pub(in super::super) struct RowTiles {
     blocks: usize,
     /// By group and block.
     codes: Vec<CodeTile>,
-    /// As `codes`.
-    blocks_meta: Vec<[BlockMeta; ROWS]>,
+    /// As `codes`: a scale for each row.
+    scales: Vec<RowLanes>,
+    /// As `codes`, as many as a block has minima: what they are multiplied with.
+    sums: Vec<RowLanes>,
 }
 
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct CodeTile(Codes);
 
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct RowLanes([f32; ROWS]);
+
 impl RowTiles {
-    /// Takes `blocks` of `rows` rows.
+    /// Takes `blocks` of `rows` rows, for weights of this shape.
     pub(in super::super) fn gather<'a>(
         &mut self,
+        shape: Shape,
         rows: usize,
         blocks: &Range<usize>,
         row: impl Fn(usize) -> QuantizedRow<'a>,
     ) {
         self.blocks = blocks.len();
         let tiles = rows.div_ceil(ROWS) * self.blocks;
+        let minima = minima_per_block(shape);
         self.codes.resize(tiles, CodeTile([[0; BLOCK]; ROWS]));
-        self.blocks_meta.resize(tiles, [BlockMeta::default(); ROWS]);
-        let groups =
-            self.codes.chunks_exact_mut(self.blocks).zip(self.blocks_meta.chunks_exact_mut(self.blocks));
-        for (group, (codes, metas)) in groups.enumerate() {
+        self.scales.resize(tiles, RowLanes([0.0; ROWS]));
+        self.sums.resize(tiles * minima, RowLanes([0.0; ROWS]));
+        for group in 0..rows.div_ceil(ROWS) {
+            let tiles = group * self.blocks..(group + 1) * self.blocks;
+            let codes = &mut self.codes[tiles.clone()];
+            let scales = &mut self.scales[tiles.clone()];
+            let sums = &mut self.sums[tiles.start * minima..tiles.end * minima];
             for lane in 0..ROWS {
                 let index = group * ROWS + lane;
-                if index < rows {
-                    let x = row(index);
-                    let x_codes = x.codes.as_chunks::<BLOCK>().0[blocks.clone()].iter();
-                    let x = x_codes.zip(&x.blocks[blocks.clone()]);
-                    for ((codes, meta), (x_codes, x_meta)) in codes.iter_mut().zip(&mut *metas).zip(x) {
-                        codes.0[lane] = *x_codes;
-                        meta[lane] = *x_meta;
-                    }
-                } else {
-                    for (codes, meta) in codes.iter_mut().zip(&mut *metas) {
+                if index >= rows {
+                    for codes in &mut *codes {
                         codes.0[lane] = [0; BLOCK];
-                        meta[lane] = BlockMeta::default();
+                    }
+                    for lanes in scales.iter_mut().chain(&mut *sums) {
+                        lanes.0[lane] = 0.0;
+                    }
+                    continue;
+                }
+                let x = row(index);
+                let metas = &x.blocks[blocks.clone()];
+                for (codes, x) in codes.iter_mut().zip(&x.codes.as_chunks::<BLOCK>().0[blocks.clone()]) {
+                    codes.0[lane] = *x;
+                }
+                for (scales, meta) in scales.iter_mut().zip(metas) {
+                    scales.0[lane] = meta.scale;
+                }
+                match minima {
+                    0 => {}
+                    1 => {
+                        for (sums, meta) in sums.iter_mut().zip(metas) {
+                            sums.0[lane] = meta.scaled_sum;
+                        }
+                    }
+                    _ => {
+                        for (sums, meta) in sums.as_chunks_mut::<2>().0.iter_mut().zip(metas) {
+                            for (sums, half_sum) in sums.iter_mut().zip(meta.half_sums) {
+                                sums.0[lane] = meta.scale * f32::from(half_sum);
+                            }
+                        }
                     }
                 }
             }
@@ -69,67 +114,71 @@ impl RowTiles {
     }
 }
 
-/// What multiplies a panel with rows in tiles, on this thread.
-pub(in super::super) struct TileProducts<'a> {
+const fn minima_per_block(shape: Shape) -> usize {
+    if shape.has_min() { shape.scales_per_block() } else { 0 }
+}
+
+/// What multiplies panels of one layout with rows in tiles, on this thread.
+pub(in super::super) struct TileProducts {
     proof: Avx512,
     unit: Unit,
-    rows: &'a RowTiles,
+    layout: Layout,
+    dots: Dots,
 }
 
 enum Unit {
-    Amx(crate::tiles::AmxThread),
-    Emulated(EmulatedTiles),
+    Amx(AmxInt8),
+    Emulated(EmulatedInt8),
 }
 
-impl<'a> TileProducts<'a> {
+/// Products under way.
+type Dots = [Sums<i32>; SLOTS];
+
+impl TileProducts {
     /// Sets the thread's tiles up.
-    pub(in super::super) fn new(proof: Avx512, tiles: Tiles, rows: &'a RowTiles) -> Self {
+    pub(in super::super) fn new(proof: Avx512, tiles: Tiles, layout: &Layout) -> Self {
+        let parts = layout.shape.scales_per_block();
         let unit = match tiles {
-            Tiles::Amx(amx) => Unit::Amx(amx.int8()),
-            Tiles::Emulated => Unit::Emulated(EmulatedTiles),
+            Tiles::Amx(amx) => Unit::Amx(amx.int8(parts)),
+            Tiles::Emulated => Unit::Emulated(EmulatedInt8 { parts }),
         };
-        Self { proof, unit, rows }
+        Self { proof, unit, layout: *layout, dots: [Sums([[0; LANES]; ROWS]); SLOTS] }
     }
 
-    /// Adds to `out` the products of the blocks of a panel with the rows of `group`, of which the panel must have the
-    /// blocks.
+    /// Adds to the results the products of all blocks of `panels`, at most [`PANELS`], with the rows of `groups`, at most
+    /// [`GROUPS`], of `rows`, which must have the same blocks.
     pub(in super::super) fn multiply(
-        &self,
-        layout: &Layout,
-        panel: &Panel,
-        group: usize,
-        out: &mut [Lanes; ROWS],
+        &mut self,
+        panels: &[Panel],
+        rows: &RowTiles,
+        groups: &Range<usize>,
+        results: &mut Results,
     ) {
-        match &self.unit {
-            Unit::Amx(unit) => multiply(self.proof, unit, layout, panel, self.rows, group, out),
-            Unit::Emulated(unit) => multiply(self.proof, unit, layout, panel, self.rows, group, out),
+        assert!(
+            panels.len() <= PANELS && groups.len() <= GROUPS,
+            "{} panels, groups {groups:?}",
+            panels.len()
+        );
+        for panel in panels {
+            panel.check(&self.layout);
+            assert_eq!(panel.codes.len(), rows.blocks, "blocks of a panel and of rows");
+            assert_eq!(panel.offset, panel_offset(&self.layout), "what a panel's codes are centred by");
         }
-    }
-}
-
-fn multiply<U: TileUnit>(
-    _: Avx512,
-    unit: &U,
-    layout: &Layout,
-    panel: &Panel,
-    rows: &RowTiles,
-    group: usize,
-    out: &mut [Lanes; ROWS],
-) {
-    panel.check(layout);
-    assert_eq!(panel.codes.len(), rows.blocks, "blocks of a panel and of rows");
-    assert_eq!(panel.offset, panel_offset(layout), "what a panel's codes are centred by");
-    let codes = &rows.codes[group * rows.blocks..][..rows.blocks];
-    let metas = &rows.blocks_meta[group * rows.blocks..][..rows.blocks];
-    // SAFETY: the proof; a panel has as many scales and minima as its layout says for its blocks, of which there are as
-    // many as of the rows.
-    unsafe {
-        match (layout.shape, layout.codes) {
-            (Shape::Whole, _) => whole::<U, false, false>(unit, panel, codes, metas, out),
-            (Shape::WholeMin, Stored::Bits8) => whole::<U, true, true>(unit, panel, codes, metas, out),
-            (Shape::WholeMin, _) => whole::<U, true, false>(unit, panel, codes, metas, out),
-            (Shape::Halves, _) => halves::<U, false>(unit, panel, codes, metas, out),
-            (Shape::HalvesMin, _) => halves::<U, true>(unit, panel, codes, metas, out),
+        assert!(groups.end * rows.blocks <= rows.codes.len(), "groups {groups:?} of rows");
+        assert_eq!(
+            rows.sums.len(),
+            rows.codes.len() * minima_per_block(self.layout.shape),
+            "sums of rows for minima"
+        );
+        for blocks in parts(rows.blocks, SLICE_BLOCKS) {
+            for (panel, results) in panels.iter().zip(&mut *results) {
+                let step = Step { panel, rows, groups: groups.clone(), blocks: blocks.clone() };
+                let (layout, dots) = (&self.layout, &mut self.dots);
+                match &self.unit {
+                    Unit::Amx(unit) => step.multiply(self.proof, unit, layout, dots, results),
+                    Unit::Emulated(unit) => step.multiply(self.proof, unit, layout, dots, results),
+                }
+            }
         }
     }
 }
@@ -152,113 +201,123 @@ macro_rules! each_row {
     };
 }
 
-/// One scale a block.
-///
-/// # Safety
-///
-/// The CPU has AVX-512 F; the panel has a scale, and with MIN a minimum, for each of its blocks, of which there are as
-/// many as in `codes` and `metas`.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn whole<U: TileUnit, const MIN: bool, const UNSIGNED: bool>(
-    unit: &U,
-    panel: &Panel,
-    codes: &[CodeTile],
-    metas: &[[BlockMeta; ROWS]],
-    out: &mut [Lanes; ROWS],
-) {
-    // SAFETY: rows of 16 floats.
-    let mut acc: [__m512; ROWS] = std::array::from_fn(|row| unsafe { _mm512_loadu_ps(out[row].as_ptr()) });
-    let mut sums = [Sums([[0; LANES]; ROWS]); 2];
-    let [even, odd] = &mut sums;
-    if let (Some(codes), Some(weights)) = (codes.first(), panel.codes.first()) {
-        unit.dot::<0, UNSIGNED>(&codes.0, &weights.0, even);
-    }
-    for (at, metas) in metas.iter().enumerate() {
-        if let (Some(codes), Some(weights)) = (codes.get(at + 1), panel.codes.get(at + 1)) {
-            if at % 2 == 0 {
-                unit.dot::<1, UNSIGNED>(&codes.0, &weights.0, odd);
-            } else {
-                unit.dot::<0, UNSIGNED>(&codes.0, &weights.0, even);
+/// Some blocks of a panel times some groups of rows; both have what is named here, and as many scales and minima as
+/// their layout says.
+struct Step<'a> {
+    panel: &'a Panel,
+    rows: &'a RowTiles,
+    groups: Range<usize>,
+    blocks: Range<usize>,
+}
+
+impl Step<'_> {
+    fn multiply<U: TileUnit>(
+        self,
+        _: Avx512,
+        unit: &U,
+        layout: &Layout,
+        dots: &mut Dots,
+        results: &mut [Sums<f32>; GROUPS],
+    ) {
+        // SAFETY: the proof; the caller has checked what the step says of itself, and its shape is the layout's.
+        unsafe {
+            match (layout.shape, layout.codes) {
+                (Shape::Whole, _) => kernel::<U, 1, false, false>(unit, &self, dots, results),
+                (Shape::WholeMin, Stored::Bits8) => kernel::<U, 1, true, true>(unit, &self, dots, results),
+                (Shape::WholeMin, _) => kernel::<U, 1, true, false>(unit, &self, dots, results),
+                (Shape::Halves, _) => kernel::<U, 2, false, false>(unit, &self, dots, results),
+                (Shape::HalvesMin, _) => kernel::<U, 2, true, false>(unit, &self, dots, results),
             }
         }
-        let sums = if at % 2 == 0 { &*even } else { &*odd };
-        // SAFETY: by the contract; every array has 16 rows.
-        unsafe {
-            let scale = _mm512_load_ps(panel.scales.get_unchecked(at).0.as_ptr());
-            let min = if MIN {
-                _mm512_load_ps(panel.mins.get_unchecked(at).0.as_ptr())
-            } else {
-                _mm512_setzero_ps()
-            };
-            each_row!(R => {
-                let dot = _mm512_cvtepi32_ps(_mm512_load_si512(sums.0[R].as_ptr().cast()));
-                let factor = _mm512_mul_ps(scale, _mm512_set1_ps(metas[R].scale));
-                acc[R] = _mm512_fmadd_ps(dot, factor, acc[R]);
-                if MIN {
-                    acc[R] = _mm512_fmadd_ps(min, _mm512_set1_ps(metas[R].scaled_sum), acc[R]);
-                }
-            });
-        }
-    }
-    for (acc, out) in acc.iter().zip(out) {
-        // SAFETY: `out` is 16 floats.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *acc) };
     }
 }
 
-/// A scale for each half of a block.
+/// The products of a step in their order, PARTS a block, begun one after the other.
+struct Begun<'a, U> {
+    unit: &'a U,
+    step: &'a Step<'a>,
+    /// Group and block of the next one.
+    group: usize,
+    block: usize,
+    /// Those begun so far.
+    count: usize,
+}
+
+impl<U: TileUnit> Begun<'_, U> {
+    /// Begins those of the next block, where there is one.
+    #[inline(always)]
+    fn next<const PARTS: usize, const UNSIGNED: bool>(&mut self, dots: &mut Dots) {
+        let Step { panel, rows, groups, blocks } = self.step;
+        if self.group == groups.end {
+            return;
+        }
+        let (a, b) = (&rows.codes[self.group * rows.blocks + self.block], &panel.codes[self.block]);
+        for part in 0..PARTS {
+            let slot = self.count % SLOTS;
+            self.unit.dot::<UNSIGNED>(slot, part, &a.0, &b.0, &mut dots[slot]);
+            self.count += 1;
+        }
+        self.block += 1;
+        if self.block == blocks.end {
+            (self.group, self.block) = (self.group + 1, blocks.start);
+        }
+    }
+}
+
+/// Adds the products of a step to `results`; a block has PARTS scales, and with MIN as many minima.
 ///
 /// # Safety
 ///
-/// As [`whole`], with two scales and minima a block.
+/// The CPU has AVX-512; the step's panel and rows have its blocks and groups, with scales and minima for PARTS and MIN.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn halves<U: TileUnit, const MIN: bool>(
+unsafe fn kernel<U: TileUnit, const PARTS: usize, const MIN: bool, const UNSIGNED: bool>(
     unit: &U,
-    panel: &Panel,
-    codes: &[CodeTile],
-    metas: &[[BlockMeta; ROWS]],
-    out: &mut [Lanes; ROWS],
+    step: &Step<'_>,
+    dots: &mut Dots,
+    results: &mut [Sums<f32>; GROUPS],
 ) {
-    // SAFETY: rows of 16 floats.
-    let mut acc: [__m512; ROWS] = std::array::from_fn(|row| unsafe { _mm512_loadu_ps(out[row].as_ptr()) });
-    let mut sums = [[Sums([[0; LANES]; ROWS]); 2]; 2];
-    let [even, odd] = &mut sums;
-    if let (Some(codes), Some(weights)) = (codes.first(), panel.codes.first()) {
-        unit.dot_halves::<false>(&codes.0, &weights.0, even);
+    let Step { panel, rows, groups, blocks } = step;
+    let mut begun = Begun { unit, step, group: groups.start, block: blocks.start, count: 0 };
+    for _ in 1..SLOTS / PARTS {
+        begun.next::<PARTS, UNSIGNED>(dots);
     }
-    for (at, metas) in metas.iter().enumerate() {
-        if let (Some(codes), Some(weights)) = (codes.get(at + 1), panel.codes.get(at + 1)) {
-            unit.dot_halves::<false>(&codes.0, &weights.0, if at % 2 == 0 { &mut *odd } else { &mut *even });
-        }
-        let [first, second] = if at % 2 == 0 { &*even } else { &*odd };
-        // SAFETY: by the contract; every array has 16 rows.
-        unsafe {
-            let lanes = |values: &[super::panel::PanelLanes], half: usize| {
-                values.get_unchecked(2 * at + half).0.as_ptr()
-            };
-            let scales = [_mm512_load_ps(lanes(&panel.scales, 0)), _mm512_load_ps(lanes(&panel.scales, 1))];
-            let mins = if MIN {
-                [_mm512_load_ps(lanes(&panel.mins, 0)), _mm512_load_ps(lanes(&panel.mins, 1))]
-            } else {
-                [_mm512_setzero_ps(); 2]
-            };
-            each_row!(R => {
-                let meta = &metas[R];
-                let dot = _mm512_cvtepi32_ps(_mm512_load_si512(first.0[R].as_ptr().cast()));
-                let both = _mm512_mul_ps(dot, scales[0]);
-                let dot = _mm512_cvtepi32_ps(_mm512_load_si512(second.0[R].as_ptr().cast()));
-                let both = _mm512_fmadd_ps(dot, scales[1], both);
-                acc[R] = _mm512_fmadd_ps(both, _mm512_set1_ps(meta.scale), acc[R]);
-                if MIN {
-                    let [first, second] = meta.half_sums.map(|sum| meta.scale * f32::from(sum));
-                    acc[R] = _mm512_fmadd_ps(mins[0], _mm512_set1_ps(first), acc[R]);
-                    acc[R] = _mm512_fmadd_ps(mins[1], _mm512_set1_ps(second), acc[R]);
+    let mut slot = 0;
+    for (group, results) in groups.clone().zip(results) {
+        // SAFETY: rows of 16 floats.
+        let mut acc: [__m512; ROWS] =
+            std::array::from_fn(|row| unsafe { _mm512_load_ps(results.0[row].as_ptr()) });
+        for block in blocks.clone() {
+            begun.next::<PARTS, UNSIGNED>(dots);
+            let dots: [&Sums<i32>; PARTS] = std::array::from_fn(|part| &dots[slot + part]);
+            slot = (slot + PARTS) % SLOTS;
+            // SAFETY: by the contract.
+            unsafe {
+                let lanes = |values: &[PanelLanes], part: usize| {
+                    _mm512_load_ps(values.get_unchecked(PARTS * block + part).0.as_ptr())
+                };
+                let tile = group * rows.blocks + block;
+                let row_scales = &rows.scales.get_unchecked(tile).0;
+                let scales: [__m512; PARTS] = std::array::from_fn(|part| lanes(&panel.scales, part));
+                each_row!(R => {
+                    let dot = |part: usize| _mm512_cvtepi32_ps(_mm512_load_si512(dots[part].0[R].as_ptr().cast()));
+                    let row_scale = _mm512_set1_ps(row_scales[R]);
+                    acc[R] = if PARTS == 1 {
+                        _mm512_fmadd_ps(dot(0), _mm512_mul_ps(scales[0], row_scale), acc[R])
+                    } else {
+                        let both = _mm512_fmadd_ps(dot(1), scales[1], _mm512_mul_ps(dot(0), scales[0]));
+                        _mm512_fmadd_ps(both, row_scale, acc[R])
+                    };
+                });
+                for part in 0..if MIN { PARTS } else { 0 } {
+                    let min = lanes(&panel.mins, part);
+                    let row_sums = &rows.sums.get_unchecked(PARTS * tile + part).0;
+                    each_row!(R => acc[R] = _mm512_fmadd_ps(min, _mm512_set1_ps(row_sums[R]), acc[R]));
                 }
-            });
+            }
         }
-    }
-    for (acc, out) in acc.iter().zip(out) {
-        // SAFETY: `out` is 16 floats.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), *acc) };
+        for (acc, result) in acc.iter().zip(&mut results.0) {
+            // SAFETY: rows of 16 floats.
+            unsafe { _mm512_store_ps(result.as_mut_ptr(), *acc) };
+        }
     }
 }
