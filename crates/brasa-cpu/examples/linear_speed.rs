@@ -5,7 +5,8 @@
 //! Decode: one row through 320 MiB of weights, bytes read per second on one and two threads, each with a plain
 //! read of a buffer of that size right before; and the same through 512 KiB, which stay in the cache: what the
 //! kernel could do if memory were no limit. Batch: how many times as many rows 4 and 8 rows together get through
-//! the large weights as one row does, on two threads. Prefill: 512 rows, operations per second.
+//! the large weights as one row does, on two threads, and operations per second with weights in the cache, on one.
+//! Prefill: 512 rows, operations per second.
 //!
 //! With `prefill` only that, on one thread, on every instruction set of this machine but plain Rust, those that round to
 //! bf16 included.
@@ -46,10 +47,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     probe.advise(memmap2::Advice::HugePage)?;
     probe.fill(1);
     let packing_team = Team::new(Team::default_threads())?;
-    println!("{}; decode GB/s (share of a plain read), in cache GB/s, batch ×, prefill GOP/s", isa.name());
     println!(
-        "{:<16} {:>21} {:>21} {:>6} {:>6} {:>8} {:>9} {:>9}",
-        "format", "decode, 1 thread", "2 threads", "of 4", "of 8", "in cache", "prefill 1", "2"
+        "{}; decode GB/s (share of a plain read), batch ×, in cache GB/s and GOP/s, prefill GOP/s",
+        isa.name()
+    );
+    println!(
+        "{:<16} {:>21} {:>21} {:>6} {:>6} {:>8} {:>5} {:>5} {:>9} {:>9}",
+        "format",
+        "decode, 1 thread",
+        "2 threads",
+        "of 4",
+        "of 8",
+        "in cache",
+        "of 4",
+        "of 8",
+        "prefill 1",
+        "2"
     );
     for (format, name) in chosen(&wanted) {
         // The same rows again and again: making weights must not take longer than timing them.
@@ -90,6 +103,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let team = Team::new(1)?;
         let bytes = (200 * cached.size_bytes()) as f64;
         write!(line, " {:>8.1}", bytes / multiply(isa, &team, &cached, 1, 200)?)?;
+        for rows in BATCHES {
+            let operations = (200 * 2 * rows * K * cached.n()) as f64;
+            let mut rate = 0.0_f64;
+            for _ in 0..REPEATS {
+                rate = rate.max(operations / multiply(isa, &team, &cached, rows, 200)?);
+            }
+            write!(line, " {rate:>5.0}")?;
+        }
         for threads in [1, 2] {
             write!(line, " {:>9.0}", prefill_rate(isa, &Team::new(threads)?, &small)?)?;
         }

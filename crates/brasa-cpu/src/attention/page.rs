@@ -132,7 +132,7 @@ impl<K: Source> PageKernel<'_, K> {
         let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
         // What the next call reads, where few queries wait for memory.
         let element_bytes = size_of_val(&keys[0][0]);
-        let ahead_bytes = if Q <= 2 && stream_ahead_bytes(1) > 0 { P * width * element_bytes } else { 0 };
+        let ahead_bytes = if Q <= 2 && stream_ahead_bytes() > 0 { P * width * element_bytes } else { 0 };
         let mut sums = [[simd.splat(0.0); P]; Q];
         if K::Format::SCALED {
             let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
@@ -258,7 +258,7 @@ impl<K: Source> PageKernel<'_, K> {
                 }
             }
         } else {
-            let ahead_bytes = if Q <= 2 { stream_ahead_bytes(1) } else { 0 };
+            let ahead_bytes = if Q <= 2 { stream_ahead_bytes() } else { 0 };
             for slot in slots.clone() {
                 let row = &values[slot * vectors + vector..][..E];
                 if ahead_bytes > 0 {

@@ -17,6 +17,7 @@ use super::planes;
 use super::scales::{BlockScales, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::tiled;
+use crate::prefetch::Ahead;
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
 
@@ -419,7 +420,7 @@ fn decode_lane(layout: &Layout, tile: &[u8], lane: usize, out: &mut [f32]) {
     let offset = if layout.shape.has_min() { 0 } else { 1 << layout.codes.offset_shift() };
     let mut unpacked = BlockScales::ZERO;
     let mut wide = [0; WIDE_BLOCK_BYTES];
-    int8::for_each_block(layout, tile, 0..layout.blocks, 0, |block, packed| {
+    int8::for_each_block(layout, tile, 0..layout.blocks, Ahead::Never, |block, packed| {
         packed.scales::<Portable>(layout.scales, &mut unpacked);
         planes::unpack(layout.codes, packed.planes, &mut wide);
         for (index, out) in out[block * BLOCK..][..BLOCK].iter_mut().enumerate() {

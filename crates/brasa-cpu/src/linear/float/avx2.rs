@@ -13,7 +13,7 @@ use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
 use crate::isa::Avx2;
-use crate::prefetch::{lines, stream_ahead_bytes};
+use crate::prefetch::Ahead;
 
 /// Rows of a vector.
 const HALF: usize = LANES / 2;
@@ -46,12 +46,10 @@ unsafe fn kernel<K: Kind, const R: usize>(
     let mut sums = [[_mm256_setzero_ps(); PHASES]; R];
     let tile = tile.as_ptr();
     let mut at = 0;
-    let ahead_bytes = if R == 1 { stream_ahead_bytes(1) } else { 0 };
+    let ahead = if R == 1 { Ahead::of_rows(1) } else { Ahead::Never };
     let step_bytes = PHASES * LANES * K::FLOAT.bytes();
     while at + PHASES <= k {
-        if ahead_bytes > 0 {
-            lines(tile.wrapping_add(at / PHASES * step_bytes + ahead_bytes), step_bytes);
-        }
+        ahead.ask(tile.wrapping_add(at / PHASES * step_bytes), step_bytes);
         for phase in 0..PHASES {
             // SAFETY: input `at + phase` exists.
             unsafe {

@@ -19,7 +19,7 @@ use super::Panel;
 use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
 use crate::isa::Avx2;
-use crate::prefetch::stream_ahead_bytes;
+use crate::prefetch::Ahead;
 use crate::quantize::QuantizedRow;
 
 /// Rows of a vector.
@@ -86,7 +86,7 @@ macro_rules! kernels {
                 let mut acc = [[_mm256_setzero_ps(); 2]; R];
                 let layout = &K::layout(layout);
                 let mut unpacked = BlockScales::ZERO;
-                for_each_block(layout, tile, 0..layout.blocks, stream_ahead_bytes(1), |block, packed| {
+                for_each_block(layout, tile, 0..layout.blocks, Ahead::of_rows(1), |block, packed| {
                     packed.scales::<Widen>(layout.scales, &mut unpacked);
                     for half in 0..2 {
                         // SAFETY: the block is of kind K, `unpacked` are its scales.
@@ -156,7 +156,7 @@ kernels!(vnni, "avx2,fma,f16c,avxvnni", true);
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, panel.blocks(), stream_ahead_bytes(1), |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), Ahead::of_rows(1), |block, packed| {
         let at = block - panel.first;
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);

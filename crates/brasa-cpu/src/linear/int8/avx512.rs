@@ -16,7 +16,7 @@ use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
 use super::{MAX_ROWS, Panel};
 use crate::isa::Avx512;
-use crate::prefetch::stream_ahead_bytes;
+use crate::prefetch::Ahead;
 use crate::quantize::QuantizedRow;
 
 pub(super) fn multiply_tile(
@@ -60,7 +60,7 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     let mut acc = [_mm512_setzero_ps(); R];
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, 0..layout.blocks, stream_ahead_bytes(R), |block, packed| {
+    for_each_block(layout, tile, 0..layout.blocks, Ahead::of_rows(R), |block, packed| {
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         // SAFETY: the block is of kind K, `unpacked` are its scales.
         unsafe {
@@ -108,7 +108,7 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, panel.blocks(), stream_ahead_bytes(MAX_ROWS), |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), Ahead::of_rows(MAX_ROWS), |block, packed| {
         let at = block - panel.first;
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);
