@@ -17,6 +17,7 @@ const NEAR_BYTES: usize = 4 << 10;
 const FAR_BYTES: usize = 12 << 10;
 
 /// How a kernel asks for the weights that it will read.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "kernels for aarch64 never ask"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ahead {
     /// Not at all: the processor had better be left alone.
@@ -29,6 +30,7 @@ pub(crate) enum Ahead {
 
 impl Ahead {
     /// What suits a kernel that reads weights for `rows` rows.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn of_rows(rows: usize) -> Self {
         match rows {

@@ -32,7 +32,7 @@ pub struct BlockMeta {
 }
 
 /// One quantised row.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct QuantizedRow<'a> {
     /// K codes in −127..=127.
     pub codes: &'a [i8],

@@ -24,6 +24,7 @@ mod layout;
 mod operands;
 mod pack;
 mod planes;
+mod products;
 mod rows;
 mod scales;
 #[cfg(target_arch = "x86_64")]

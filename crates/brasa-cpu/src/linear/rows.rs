@@ -7,13 +7,14 @@ use brasa_formats::{Payload, Tensor};
 use brasa_graph::device::Precision;
 
 use super::buffer::{Buffer, Packer};
-use super::exact::{self, ExactRows};
-use super::float::{self, FloatLayout};
-use super::int8::{self, MAX_ROWS, Panel};
+use super::exact::ExactRows;
+use super::float::FloatLayout;
+use super::int8::{self, Panel};
 use super::layout::{BLOCK, Float, LANES, Layout, WIDE_BLOCK_BYTES};
 use super::operands::{Input, Output, RowMap};
 use super::pack::{self, StoredRow};
 use super::planes;
+use super::products::Products;
 use super::scales::{BlockScales, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::tiled;
@@ -41,9 +42,6 @@ enum Class {
     Exact(ExactRows),
 }
 
-/// Activations of a pass over all tiles: what stays in the second cache beside the weights.
-const FLOAT_PASS: usize = 128 << 10;
-
 /// Tiles that a packing thread takes at a time: a few dozen microseconds of work.
 const TAKEN_TILES: usize = 8;
 
@@ -65,9 +63,10 @@ impl PackedRows {
     ) -> Result<Self, Error> {
         check(tensor, &rows)?;
         let (n, k) = (rows.len(), tensor.row_len());
-        let stored_bytes = tensor.size_bytes() / tensor.rows().max(1) * n;
+        let stored = ExactRows::new(tensor, rows.clone())?;
+        let stored_bytes = stored.size_bytes();
         let class = match precision {
-            Precision::Reference => Class::Exact(ExactRows::new(tensor, rows)?),
+            Precision::Reference => Class::Exact(stored),
             Precision::Fast => {
                 let scale_float = match &tensor.payload {
                     Payload::Mlx { scale_format, .. } => Float::of(*scale_format),
@@ -92,7 +91,7 @@ impl PackedRows {
                     })?;
                     Class::Int8(layout, buffer)
                 } else {
-                    Class::Exact(ExactRows::new(tensor, rows)?)
+                    Class::Exact(stored)
                 }
             }
         };
@@ -136,8 +135,8 @@ impl PackedRows {
     pub fn tile(&self, tile: usize) -> &[u8] {
         match &self.class {
             _ if tile >= self.tiles() => &[],
-            Class::Int8(layout, buffer) => tile_bytes(buffer, layout.tile_bytes(), tile),
-            Class::Float(layout, buffer) => tile_bytes(buffer, layout.tile_bytes(), tile),
+            Class::Int8(layout, buffer) => tile_bytes(buffer.bytes(), layout.tile_bytes(), tile),
+            Class::Float(layout, buffer) => tile_bytes(buffer.bytes(), layout.tile_bytes(), tile),
             Class::Exact(_) => &[],
         }
     }
@@ -162,13 +161,13 @@ impl PackedRows {
         match &self.class {
             Class::Exact(rows) => rows.decode_row(row, out),
             Class::Float(layout, buffer) => {
-                let tile = tile_bytes(buffer, layout.tile_bytes(), tile);
+                let tile = tile_bytes(buffer.bytes(), layout.tile_bytes(), tile);
                 for (k, out) in out.iter_mut().enumerate() {
                     *out = layout.weight(tile, lane, k);
                 }
             }
             Class::Int8(layout, buffer) => {
-                decode_lane(layout, tile_bytes(buffer, layout.tile_bytes(), tile), lane, out);
+                decode_lane(layout, tile_bytes(buffer.bytes(), layout.tile_bytes(), tile), lane, out);
             }
         }
     }
@@ -188,9 +187,8 @@ impl PackedRows {
         tiles: Range<usize>,
         scratch: &mut Scratch,
     ) {
-        let columns = |tile: usize| tile * LANES..self.n.min((tile + 1) * LANES);
         // SAFETY: by the contract.
-        let y = |row: usize, tile: usize| unsafe { output.row(map.y(row), columns(tile)) };
+        let products = unsafe { Products::new(isa, input, map, output, self.n, tiles) };
         match &self.class {
             #[cfg(target_arch = "x86_64")]
             Class::Int8(layout, buffer)
@@ -198,67 +196,16 @@ impl PackedRows {
                     && let Some(unit) = proof.tiles()
                     && map.len() >= int8::panel_rows(isa) =>
             {
-                let x = |row: usize| input.int8_row(map.x(row));
-                tiled::multiply_int8(
-                    proof,
-                    unit,
-                    layout,
-                    buffer.bytes(),
-                    map.len(),
-                    x,
-                    tiles,
-                    y,
-                    &mut scratch.tiled,
-                );
+                let x = |row: usize| products.int8_row(row);
+                // SAFETY: one at a time.
+                let y = |row: usize, tile: usize| unsafe { products.results(row, tile) };
+                let (weights, tiles, scratch) = (buffer.bytes(), products.tiles.clone(), &mut scratch.tiled);
+                tiled::multiply_int8(proof, unit, layout, weights, map.len(), x, tiles, y, scratch);
             }
             Class::Int8(layout, buffer) if map.len() >= int8::panel_rows(isa) => {
-                for pass in parts(map.len(), int8::PASS_ROWS) {
-                    let each = parts(layout.blocks, int8::PANEL_BLOCKS)
-                        .flat_map(|blocks| tiles.clone().map(move |tile| (blocks.clone(), tile)));
-                    for (blocks, tile) in each {
-                        let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
-                        int8::fill_panel(isa, layout, packed, &blocks, &mut scratch.panel);
-                        let mut row = pass.start;
-                        while row < pass.end {
-                            let count = int8::rows_at_once(pass.end - row);
-                            let mut out = [[0.0; LANES]; MAX_ROWS];
-                            if blocks.start > 0 {
-                                for (index, out) in out[..count].iter_mut().enumerate() {
-                                    let y = y(row + index, tile);
-                                    out[..y.len()].copy_from_slice(y);
-                                }
-                            }
-                            let x: [_; MAX_ROWS] = std::array::from_fn(|index| {
-                                input.int8_row(map.x(row + index.min(count - 1)))
-                            });
-                            int8::multiply_panel(isa, layout, &scratch.panel, &x[..count], &mut out[..count]);
-                            for (index, out) in out[..count].iter().enumerate() {
-                                let y = y(row + index, tile);
-                                y.copy_from_slice(&out[..y.len()]);
-                            }
-                            row += count;
-                        }
-                    }
-                }
+                products.int8_panels(layout, buffer.bytes(), &mut scratch.panel);
             }
-            Class::Int8(layout, buffer) => {
-                for tile in tiles {
-                    let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
-                    let mut row = 0;
-                    while row < map.len() {
-                        let count = int8::rows_at_once(map.len() - row);
-                        let mut out = [[0.0; LANES]; MAX_ROWS];
-                        let x: [_; MAX_ROWS] =
-                            std::array::from_fn(|index| input.int8_row(map.x(row + index.min(count - 1))));
-                        int8::multiply_tile(isa, layout, packed, &x[..count], &mut out[..count]);
-                        for (index, out) in out[..count].iter().enumerate() {
-                            let y = y(row + index, tile);
-                            y.copy_from_slice(&out[..y.len()]);
-                        }
-                        row += count;
-                    }
-                }
-            }
+            Class::Int8(layout, buffer) => products.int8_planes(layout, buffer.bytes()),
             #[cfg(target_arch = "x86_64")]
             Class::Float(layout, buffer)
                 if let Isa::Avx512(proof) = isa
@@ -267,58 +214,14 @@ impl PackedRows {
                     && map.len() >= tiled::BF16_ROWS =>
             {
                 let unit = (bf16, proof);
-                let x = |row: usize| input.float_row(map.x(row));
-                tiled::multiply_bf16(
-                    unit,
-                    layout,
-                    buffer.bytes(),
-                    map.len(),
-                    x,
-                    tiles,
-                    y,
-                    &mut scratch.tiled,
-                );
+                let x = |row: usize| products.float_row(row);
+                // SAFETY: one at a time.
+                let y = |row: usize, tile: usize| unsafe { products.results(row, tile) };
+                let (weights, tiles, scratch) = (buffer.bytes(), products.tiles.clone(), &mut scratch.tiled);
+                tiled::multiply_bf16(unit, layout, weights, map.len(), x, tiles, y, scratch);
             }
-            Class::Float(layout, buffer) => {
-                let pass_rows = (FLOAT_PASS / self.k).next_multiple_of(float::ROWS).max(float::ROWS);
-                for pass in parts(map.len(), pass_rows) {
-                    for tile in tiles.clone() {
-                        let packed = tile_bytes(buffer, layout.tile_bytes(), tile);
-                        let mut row = pass.start;
-                        while row < pass.end {
-                            let rows = row..row + float::rows_at_once(pass.end - row);
-                            row = rows.end;
-                            let mut out = [[0.0; LANES]; float::ROWS];
-                            let x: [_; float::ROWS] = std::array::from_fn(|index| {
-                                input.float_row(map.x((rows.start + index).min(rows.end - 1)))
-                            });
-                            float::multiply_tile(
-                                isa,
-                                layout,
-                                packed,
-                                &x[..rows.len()],
-                                &mut out[..rows.len()],
-                            );
-                            for (row, out) in rows.zip(&out) {
-                                let y = y(row, tile);
-                                y.copy_from_slice(&out[..y.len()]);
-                            }
-                        }
-                    }
-                }
-            }
-            Class::Exact(stored) => {
-                scratch.weights.resize(self.k, 0.0);
-                for tile in tiles {
-                    for (lane, column) in columns(tile).enumerate() {
-                        stored.decode_row(column, &mut scratch.weights);
-                        for row in 0..map.len() {
-                            y(row, tile)[lane] =
-                                exact::dot(isa, &scratch.weights, input.float_row(map.x(row)));
-                        }
-                    }
-                }
-            }
+            Class::Float(layout, buffer) => products.float(layout, buffer.bytes()),
+            Class::Exact(stored) => products.exact(stored, self.k, &mut scratch.weights),
         }
     }
 }
@@ -375,8 +278,8 @@ fn stored_row(tensor: &Tensor, row: usize) -> StoredRow<'_> {
     }
 }
 
-fn tile_bytes(buffer: &Buffer, tile_bytes: usize, tile: usize) -> &[u8] {
-    &buffer.bytes()[tile * tile_bytes..][..tile_bytes]
+pub(super) fn tile_bytes(packed: &[u8], tile_bytes: usize, tile: usize) -> &[u8] {
+    &packed[tile * tile_bytes..][..tile_bytes]
 }
 
 /// Packs all tiles with all threads; `pack` gets the rows of a tile and its bytes.

@@ -1,0 +1,191 @@
+//! Products of packed rows: which kernel, how many rows at a time, in which order.
+#![expect(unsafe_code, reason = "several threads write one output")]
+
+use std::ops::Range;
+
+use super::exact::{self, ExactRows};
+use super::float::{self, FloatLayout};
+use super::int8::{self, MAX_ROWS, Panel};
+use super::layout::{LANES, Layout};
+use super::operands::{Input, Output, RowMap};
+use super::rows::{parts, tile_bytes};
+use super::scales::Lanes;
+use crate::Isa;
+use crate::quantize::QuantizedRow;
+
+/// Activations of a pass over all tiles: what stays in the second cache beside the weights.
+const FLOAT_PASS: usize = 128 << 10;
+
+/// What is multiplied into what.
+#[derive(Clone)]
+pub(super) struct Products<'a> {
+    isa: Isa,
+    input: &'a Input<'a>,
+    map: RowMap<'a>,
+    output: &'a Output<'a>,
+    /// Outputs of all tiles.
+    n: usize,
+    pub tiles: Range<usize>,
+}
+
+impl<'a> Products<'a> {
+    /// The outputs of `tiles` for the mapped rows; all tiles make `n`.
+    ///
+    /// # Safety
+    ///
+    /// No one else touches these outputs while the result lives.
+    pub unsafe fn new(
+        isa: Isa,
+        input: &'a Input<'a>,
+        map: RowMap<'a>,
+        output: &'a Output<'a>,
+        n: usize,
+        tiles: Range<usize>,
+    ) -> Self {
+        Self { isa, input, map, output, n, tiles }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.map.len()
+    }
+
+    pub fn int8_row(&self, row: usize) -> QuantizedRow<'a> {
+        self.input.int8_row(self.map.x(row))
+    }
+
+    pub fn float_row(&self, row: usize) -> &'a [f32] {
+        self.input.float_row(self.map.x(row))
+    }
+
+    /// Where the results of a row and a tile go.
+    ///
+    /// # Safety
+    ///
+    /// No two of them are the same at a time.
+    pub unsafe fn results(&self, row: usize, tile: usize) -> &'a mut [f32] {
+        let columns = tile * LANES..self.n.min((tile + 1) * LANES);
+        // SAFETY: by this contract and that of `new`.
+        unsafe { self.output.row(self.map.y(row), columns) }
+    }
+
+    fn load(&self, row: usize, tile: usize) -> Lanes {
+        // SAFETY: gone before the next is asked for.
+        let results = unsafe { self.results(row, tile) };
+        let mut lanes = [0.0; LANES];
+        lanes[..results.len()].copy_from_slice(results);
+        lanes
+    }
+
+    fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
+        // SAFETY: gone before the next is asked for.
+        let results = unsafe { self.results(row, tile) };
+        // A length that is known is a vector instead of a call.
+        match <&mut Lanes>::try_from(&mut *results) {
+            Ok(whole) => *whole = *lanes,
+            Err(_) => results.copy_from_slice(&lanes[..results.len()]),
+        }
+    }
+
+    /// Few rows times planes, as they are unpacked.
+    pub fn int8_planes(&self, layout: &Layout, weights: &[u8]) {
+        for tile in self.tiles.clone() {
+            let packed = tile_bytes(weights, layout.tile_bytes(), tile);
+            for rows in in_groups(0..self.rows(), int8::rows_at_once) {
+                let mut x = [QuantizedRow::default(); MAX_ROWS];
+                let mut out = [[0.0; LANES]; MAX_ROWS];
+                let (x, out) = (&mut x[..rows.len()], &mut out[..rows.len()]);
+                self.gather_int8(&rows, x);
+                int8::multiply_tile(self.isa, layout, packed, x, out);
+                for (row, out) in rows.zip(out) {
+                    self.store(row, tile, out);
+                }
+            }
+        }
+    }
+
+    /// Many rows times panels.
+    pub fn int8_panels(&self, layout: &Layout, weights: &[u8], panel: &mut Panel) {
+        for pass in parts(self.rows(), int8::PASS_ROWS) {
+            let each = parts(layout.blocks, int8::PANEL_BLOCKS)
+                .flat_map(|blocks| self.tiles.clone().map(move |tile| (blocks.clone(), tile)));
+            for (blocks, tile) in each {
+                let packed = tile_bytes(weights, layout.tile_bytes(), tile);
+                int8::fill_panel(self.isa, layout, packed, &blocks, panel);
+                for rows in in_groups(pass.clone(), int8::rows_at_once) {
+                    let mut x = [QuantizedRow::default(); MAX_ROWS];
+                    let mut out = [[0.0; LANES]; MAX_ROWS];
+                    let (x, out) = (&mut x[..rows.len()], &mut out[..rows.len()]);
+                    self.gather_int8(&rows, x);
+                    if blocks.start > 0 {
+                        for (row, out) in rows.clone().zip(&mut *out) {
+                            *out = self.load(row, tile);
+                        }
+                    }
+                    int8::multiply_panel(self.isa, layout, panel, x, out);
+                    for (row, out) in rows.zip(out) {
+                        self.store(row, tile, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rows of a kernel call, written field by field: an array that is built and then moved is read before it is
+    /// written, which cost a tenth of a prompt's products.
+    #[inline(always)]
+    fn gather_int8(&self, rows: &Range<usize>, x: &mut [QuantizedRow<'a>]) {
+        for (x, row) in x.iter_mut().zip(rows.clone()) {
+            let QuantizedRow { codes, blocks } = self.int8_row(row);
+            x.codes = codes;
+            x.blocks = blocks;
+        }
+    }
+
+    /// Rows times floats.
+    pub fn float(&self, layout: &FloatLayout, weights: &[u8]) {
+        let pass_rows = (FLOAT_PASS / layout.k).next_multiple_of(float::ROWS).max(float::ROWS);
+        for pass in parts(self.rows(), pass_rows) {
+            for tile in self.tiles.clone() {
+                let packed = tile_bytes(weights, layout.tile_bytes(), tile);
+                for rows in in_groups(pass.clone(), float::rows_at_once) {
+                    let mut x: [&[f32]; float::ROWS] = [&[]; float::ROWS];
+                    let mut out = [[0.0; LANES]; float::ROWS];
+                    let (x, out) = (&mut x[..rows.len()], &mut out[..rows.len()]);
+                    for (x, row) in x.iter_mut().zip(rows.clone()) {
+                        *x = self.float_row(row);
+                    }
+                    float::multiply_tile(self.isa, layout, packed, x, out);
+                    for (row, out) in rows.zip(out) {
+                        self.store(row, tile, out);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rows times stored weights, of which one row at a time is decoded into `weights`.
+    pub fn exact(&self, stored: &ExactRows, k: usize, weights: &mut Vec<f32>) {
+        weights.resize(k, 0.0);
+        for tile in self.tiles.clone() {
+            for (lane, column) in (tile * LANES..self.n.min((tile + 1) * LANES)).enumerate() {
+                stored.decode_row(column, weights);
+                for row in 0..self.rows() {
+                    let dot = exact::dot(self.isa, weights, self.float_row(row));
+                    // SAFETY: gone before the next is asked for.
+                    unsafe { self.results(row, tile)[lane] = dot };
+                }
+            }
+        }
+    }
+}
+
+/// `rows` in groups, of which `at_once` says the size from how many are left.
+fn in_groups(rows: Range<usize>, at_once: fn(usize) -> usize) -> impl Iterator<Item = Range<usize>> {
+    let mut next = rows.start;
+    std::iter::from_fn(move || {
+        let left = rows.end - next;
+        let group = next..next + at_once(left);
+        next = group.end;
+        (left > 0).then_some(group)
+    })
+}
