@@ -311,8 +311,15 @@ fn broken_checkpoints_are_refused() {
         // Not every checkpoint has all of them.
         let _ = std::fs::remove_file(silent.join(name));
     }
-    let message = fails(&["generate", "-m", &silent.display().to_string(), "-p", "x"], 1);
-    assert!(message.contains("tokenizer"), "{message}");
+    let path = silent.display().to_string();
+    let message = fails(&["generate", "-m", &path, "-p", "x"], 1);
+    assert!(message.contains("no tokenizer.json"), "{message}");
+    // SentencePiece's own file, which is not text.
+    std::fs::write(silent.join("tokenizer.model"), [0x0a, 0xff, 0xfe]).unwrap();
+    for command in [["generate", "-m"], ["tokenize", "-m"]] {
+        let message = fails(&[&command[..], &[&path, "-p", "x"]].concat(), 1);
+        assert!(message.contains("tokenizer.model alone is not read"), "{message}");
+    }
 }
 
 #[test]

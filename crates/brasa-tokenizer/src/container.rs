@@ -1,9 +1,9 @@
 //! Tokenizers from what `brasa-formats` has opened.
 
 use brasa_formats::gguf::{self, FromValue};
-use brasa_formats::{Checkpoint, FormatError, Inspection, Metadata};
+use brasa_formats::{Checkpoint, Inspection, Metadata};
 
-use crate::{GgufVocabulary, HfFiles, Result, Tokenizer, TokenizerError};
+use crate::{GgufVocabulary, Result, Tokenizer, TokenizerError};
 
 impl GgufVocabulary {
     /// Reads `tokenizer.*` of a file's metadata.
@@ -64,8 +64,12 @@ impl Tokenizer {
     /// As [`from_gguf`](Self::from_gguf) and [`from_json`](Self::from_json); [`TokenizerError::Missing`] where there
     /// is no tokenizer.
     pub fn from_checkpoint(checkpoint: &Checkpoint, pre: Option<&str>) -> Result<Self> {
+        if let Metadata::Gguf(metadata) = checkpoint.metadata() {
+            return Self::from_gguf(&GgufVocabulary::from_metadata(metadata)?, pre);
+        }
         let place = checkpoint.path().display().to_string();
-        Self::from_opened(Some(checkpoint.metadata()), &place, pre, |name| checkpoint.sidecar_text(name))
+        let read = |name: &str| Ok(checkpoint.sidecar_text(name)?);
+        Self::from_files(&place, read, |name| !matches!(checkpoint.sidecar(name), Ok(None)))
     }
 
     /// The tokenizer of files that may lack tensors or name an unknown architecture.
@@ -74,33 +78,11 @@ impl Tokenizer {
     ///
     /// As [`from_checkpoint`](Self::from_checkpoint).
     pub fn from_inspection(inspection: &Inspection, pre: Option<&str>) -> Result<Self> {
-        let place = inspection.path().display().to_string();
-        Self::from_opened(inspection.metadata(), &place, pre, |name| inspection.sidecar_text(name))
-    }
-
-    fn from_opened(
-        metadata: Option<Metadata<'_>>,
-        place: &str,
-        pre: Option<&str>,
-        read: impl Fn(&str) -> std::result::Result<Option<String>, FormatError>,
-    ) -> Result<Self> {
-        if let Some(Metadata::Gguf(metadata)) = metadata {
+        if let Some(Metadata::Gguf(metadata)) = inspection.metadata() {
             return Self::from_gguf(&GgufVocabulary::from_metadata(metadata)?, pre);
         }
-        let Some(tokenizer) = read("tokenizer.json")? else {
-            return Err(TokenizerError::missing(place, read("tokenizer.model")?.is_some()));
-        };
-        let (tokenizer_config, special_tokens_map) =
-            (read("tokenizer_config.json")?, read("special_tokens_map.json")?);
-        let (generation_config, config) = (read("generation_config.json")?, read("config.json")?);
-        let chat_template = read("chat_template.jinja")?;
-        Self::from_json(&HfFiles {
-            tokenizer: &tokenizer,
-            tokenizer_config: tokenizer_config.as_deref(),
-            special_tokens_map: special_tokens_map.as_deref(),
-            generation_config: generation_config.as_deref(),
-            config: config.as_deref(),
-            chat_template: chat_template.as_deref(),
-        })
+        let place = inspection.path().display().to_string();
+        let read = |name: &str| Ok(inspection.sidecar_text(name)?);
+        Self::from_files(&place, read, |name| !matches!(inspection.sidecar(name), Ok(None)))
     }
 }

@@ -147,9 +147,17 @@ impl Tokenizer {
                 Err(error) => Err(TokenizerError::Io { path: path.display().to_string(), error }),
             }
         };
+        Self::from_files(&directory.display().to_string(), read, |name| directory.join(name).exists())
+    }
+
+    /// A tokenizer from the files of `place`, which `read` reads where they exist.
+    pub(crate) fn from_files(
+        place: &str,
+        read: impl Fn(&str) -> Result<Option<String>>,
+        exists: impl Fn(&str) -> bool,
+    ) -> Result<Self> {
         let Some(tokenizer) = read("tokenizer.json")? else {
-            let has_sentencepiece_model = directory.join("tokenizer.model").exists();
-            return Err(TokenizerError::missing(directory.display().to_string(), has_sentencepiece_model));
+            return Err(TokenizerError::missing(place, exists("tokenizer.model")));
         };
         let (tokenizer_config, special_tokens_map) =
             (read("tokenizer_config.json")?, read("special_tokens_map.json")?);
