@@ -11,7 +11,7 @@ variants the one with the best median counts. A cell is done after `--alternatio
 Everything measured is kept in the data file after every alternation: a script that is stopped goes on where it was. A cell
 begins afresh with another build of Brasa.
 Files that are not there are made by random_gguf.py (which needs `gguf` and `numpy`). `--llama-python PYTHON` adds llama.cpp
-as the package llama-cpp-python has it.
+as the package llama-cpp-python has it; `--candle` adds candle (tools/candle-bench), whose ratio has a column of its own.
 """
 
 import argparse
@@ -32,17 +32,23 @@ BEGIN, END = "<!-- compare_engines: begin -->", "<!-- compare_engines: end -->"
 CELLS = {
     "prefill": (512, 0, 0, 2),
     "prefill-16": (16, 0, 0, 4),
+    "prefill-2048": (2048, 0, 0, 1),
     "prefill-depth": (512, 0, 4096, 2),
     "decode": (0, 48, 0, 2),
     "depth": (0, 24, 4096, 2),
+    "depth-q8": (0, 24, 4096, 2),
 }
 CELL_TITLES = {
     "prefill": "pp512",
     "prefill-16": "pp16",
+    "prefill-2048": "pp2048",
     "prefill-depth": "pp512 @ d4096",
     "decode": "tg48",
     "depth": "tg24 @ d4096",
+    "depth-q8": "tg24 @ d4096, q8 KV",
 }
+# Cells with a cache of Q8_0, which llama.cpp only has with flash attention.
+Q8_CELLS = {"depth-q8"}
 
 
 class Broken(Exception):
@@ -70,6 +76,7 @@ def run_brasa(options, path, cell, deadline):
     prompt, generate, depth, samples = CELLS[cell]
     command = [options.brasa, "bench", "-m", path, "-p", prompt, "-n", generate, "-d", depth, "-r", samples]
     command += ["-t", options.threads, "-o", "json", "--probe-mib", options.probe_mib]
+    command += ["-ctk", "q8_0", "-ctv", "q8_0"] if cell in Q8_CELLS else []
     rows = json.loads(output_of([str(part) for part in command], deadline))
     row = rows[0]
     return {
@@ -87,15 +94,23 @@ def run_llama(options, binary, path, cell, deadline):
     """Samples by variant; one process measures both kinds of attention."""
     prompt, generate, depth, samples = CELLS[cell]
     command = [binary, "-m", path, "-p", prompt, "-n", generate, "-d", depth, "-r", samples, "-t", options.threads]
-    command += ["-fa", "0,1", "-o", "json"]
+    command += ["-fa", "1", "-ctk", "q8_0", "-ctv", "q8_0"] if cell in Q8_CELLS else ["-fa", "0,1"]
+    command += ["-o", "json"]
     rows = json.loads(output_of([str(part) for part in command], deadline))
     return {f"fa {int(bool(row['flash_attn']) and row['flash_attn'] != 'off')}": round_all(row["samples_ts"]) for row in rows}, (
         f"{rows[0]['build_commit']} ({rows[0]['build_number']})"
     )
 
 
+def run_candle(options, path, cell, deadline):
+    command = [str(part) for part in [options.candle, path, *CELLS[cell]]]
+    return round_all(json.loads(output_of(command, deadline, RAYON_NUM_THREADS=str(options.threads))))
+
+
 def run_llama_python(options, path, cell, deadline):
     found = {}
+    if cell in Q8_CELLS:
+        return found
     for attention in (0, 1):
         command = [options.llama_python, __file__, "--worker", json.dumps([str(path), *CELLS[cell], options.threads, attention])]
         found[f"fa {attention}"] = round_all(json.loads(output_of(command, deadline).splitlines()[-1]))
@@ -167,6 +182,8 @@ def alternate(options, path, cell, labels, deadline):
     if options.llama_python:
         found = run_llama_python(options, path, cell, deadline)
         row["llama"].update({f"llama-cpp-python, {variant}": rates for variant, rates in found.items()})
+    if options.candle and not CELLS[cell][2]:
+        row["candle"] = run_candle(options, path, cell, deadline)
     # What disturbed the rivals after our own last probe shows in one more.
     row["probe_after"] = run_brasa_probe(options, deadline)
     return row
@@ -215,13 +232,15 @@ def summary(rows):
         theirs = rates(best)
         ratios = [our / their for our, their in zip(ours, theirs)]
         found |= {"llama": statistics.median(theirs), "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+    candle = [statistics.median(row["brasa"]["samples"]) / statistics.median(row["candle"]) for row in rows if "candle" in row]
+    found["candle"] = statistics.median(candle) if candle else None
     return found
 
 
 def table(store, threads):
     lines = [
-        "| model | type | test | brasa t/s | llama.cpp t/s | ratio | spread | of read | of peak | alternations | llama.cpp variant |",
-        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
+        "| model | type | test | brasa t/s | llama.cpp t/s | ratio | spread | of read | of peak | alternations | llama.cpp variant | ÷ candle |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|",
     ]
     for key, rows in store.data["cells"].items():
         shape, kind, cell, its_threads = key.split("/")
@@ -234,6 +253,7 @@ def table(store, threads):
         shares = ["–", f"{found['peak']:.0%}" if found["peak"] else "–"] if is_prompt else [f"{found['read']:.0%}", "–"]
         count = f"{found['count']} of {len(rows)}"
         cells = [shape, kind, CELL_TITLES[cell], f"{found['brasa']:.2f}", *rival, *shares, count, found["variant"] or "–"]
+        cells.append(f"{found['candle']:.1f}" if found["candle"] else "–")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -279,6 +299,7 @@ def arguments():
     parser.add_argument("--brasa", default=ROOT / "target/release/brasa", help="the release binary")
     parser.add_argument("--llama", action="append", default=[], metavar="[NAME=]PATH", help="a llama-bench binary (may be repeated)")
     parser.add_argument("--llama-python", metavar="PYTHON", help="a Python that has llama-cpp-python")
+    parser.add_argument("--candle", metavar="PATH", help="candle-bench, built in tools/candle-bench; only measured at depth 0")
     parser.add_argument("--models", type=pathlib.Path, required=True, help="folder of the files SHAPE-TYPE.gguf; missing ones are made")
     parser.add_argument("--shapes", default="qwen3-0.6b,llama-3.2-1b")
     parser.add_argument("--types", default="Q4_0,Q8_0,Q4_K_M,Q6_K,F16")
