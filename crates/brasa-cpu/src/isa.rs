@@ -271,6 +271,15 @@ impl Isa {
         }
     }
 
+    /// True where many rows may be rounded to bf16.
+    pub const fn has_bf16(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(proof) => proof.bf16().is_some(),
+            _ => false,
+        }
+    }
+
     /// The same that computes every row as if it were alone.
     #[must_use]
     pub const fn without_bf16(self) -> Self {

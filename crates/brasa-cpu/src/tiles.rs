@@ -182,6 +182,74 @@ impl AmxThread {
     }
 }
 
+/// `$rounds` products of full tiles that stay in registers, on six chains of sums; gives all sums' first elements together.
+macro_rules! chain {
+    ($a:expr, $b:expr, $rounds:expr, $c:expr, $operation:literal) => {
+        asm!(
+            "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3", "tilezero tmm4", "tilezero tmm5",
+            "tileloadd tmm6, [{a} + {stride}*1]",
+            "tileloadd tmm7, [{b} + {stride}*1]",
+            "2:",
+            concat!($operation, " tmm0, tmm6, tmm7"),
+            concat!($operation, " tmm1, tmm6, tmm7"),
+            concat!($operation, " tmm2, tmm6, tmm7"),
+            concat!($operation, " tmm3, tmm6, tmm7"),
+            concat!($operation, " tmm4, tmm6, tmm7"),
+            concat!($operation, " tmm5, tmm6, tmm7"),
+            "dec {rounds}",
+            "jnz 2b",
+            "tilestored [{c} + {stride}*1], tmm0",
+            "tilestored [{c} + {stride}*1 + 1024], tmm1",
+            "tilestored [{c} + {stride}*1 + 2048], tmm2",
+            "tilestored [{c} + {stride}*1 + 3072], tmm3",
+            "tilestored [{c} + {stride}*1 + 4096], tmm4",
+            "tilestored [{c} + {stride}*1 + 5120], tmm5",
+            a = in(reg) $a,
+            b = in(reg) $b,
+            c = in(reg) $c,
+            rounds = inout(reg) $rounds => _,
+            stride = in(reg) 64_usize,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+            options(nostack),
+        )
+    };
+}
+
+/// Sums that [`Amx::chain_int8`] and [`Amx::chain_bf16`] make side by side: latency times throughput of a product.
+pub(crate) const CHAINS: usize = 6;
+
+/// A tile for [`Amx::chain_int8`] and [`Amx::chain_bf16`].
+#[repr(C, align(64))]
+struct Operand<T, const N: usize>([[T; N]; ROWS]);
+
+impl Amx {
+    /// Multiplies full tiles of ones and of minus ones `rounds` times on every chain, for their speed; the sum of one
+    /// element of each.
+    pub(crate) fn chain_int8(self, rounds: u64) -> f64 {
+        let _thread = self.bf16();
+        let (a, b) = (Operand([[1_i8; 64]; ROWS]), Operand([[-1_i8; 64]; ROWS]));
+        let mut c = [Sums([[0_i32; 16]; ROWS]); CHAINS];
+        // SAFETY: all of this thread's tiles are full; two are read, as many as there are sums are written.
+        unsafe {
+            chain!(a.0.as_ptr(), b.0.as_ptr(), rounds.max(1), c.as_mut_ptr(), "tdpbssd");
+        }
+        c.iter().map(|sums| f64::from(sums.0[0][0])).sum()
+    }
+
+    /// The same of bf16.
+    pub(crate) fn chain_bf16(self, rounds: u64) -> f64 {
+        let _thread = self.bf16();
+        let (a, b) = (Operand([[0x3f80_u16; BF16_INPUTS]; ROWS]), Operand([[0xbf80_u16; BF16_INPUTS]; ROWS]));
+        let mut c = [Sums([[0.0_f32; 16]; ROWS]); CHAINS];
+        // SAFETY: as above.
+        unsafe {
+            chain!(a.0.as_ptr(), b.0.as_ptr(), rounds.max(1), c.as_mut_ptr(), "tdpbf16ps");
+        }
+        c.iter().map(|sums| f64::from(sums.0[0][0])).sum()
+    }
+}
+
 impl Drop for AmxThread {
     fn drop(&mut self) {
         // SAFETY: the tiles were set up by this thread.

@@ -1,12 +1,15 @@
 //! What this machine can do at most, as measured figures to judge speeds by.
 
-use brasa_cpu::probe::{MatrixProbe, ReadProbe};
+use brasa_cpu::probe::{BarrierProbe, MatrixProbe, ReadProbe};
 use brasa_cpu::{Isa, Team};
 use brasa_graph::device::DeviceError;
 
 pub use brasa_cpu::probe::Arithmetic;
 
-use crate::{Error, LoadOptions};
+use brasa_cpu::probe::WeightClass;
+use brasa_models::ModelInfo;
+
+use crate::{Error, LoadOptions, Precision};
 
 /// The CPU's ceilings for the threads and the instruction set of some [`LoadOptions`].
 ///
@@ -15,8 +18,10 @@ use crate::{Error, LoadOptions};
 #[derive(Debug)]
 pub struct Ceilings {
     isa: Isa,
+    precision: Precision,
     read: ReadProbe,
     matrix: MatrixProbe,
+    barrier: BarrierProbe,
 }
 
 impl Ceilings {
@@ -32,10 +37,12 @@ impl Ceilings {
             None => Isa::detect(),
         };
         let isa = isa.map_err(|error| unavailable(&error))?;
+        let isa = if options.deterministic { isa.without_bf16() } else { isa };
         let threads = options.threads.unwrap_or_else(Team::default_threads);
         let read = ReadProbe::new(isa, threads, buffer_bytes).map_err(|error| unavailable(&error))?;
         let matrix = MatrixProbe::new(isa, threads).map_err(|error| unavailable(&error))?;
-        Ok(Self { isa, read, matrix })
+        let barrier = BarrierProbe::new(threads).map_err(|error| unavailable(&error))?;
+        Ok(Self { isa, precision: options.precision, read, matrix, barrier })
     }
 
     /// Name of the instruction set.
@@ -57,8 +64,28 @@ impl Ceilings {
         self.read.bytes_per_second().map_err(|error| unavailable(&error))
     }
 
-    /// Multiplications and additions a second of all threads together, on operands that stay in registers; `None` where the
-    /// instruction set has tiles or products of bf16, which no probe measures yet.
+    /// Seconds that all threads take to meet: what every operation costs besides its work.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] where a thread failed.
+    pub fn seconds_per_barrier(&self) -> Result<f64, Error> {
+        self.barrier.seconds_per_barrier().map_err(|error| unavailable(&error))
+    }
+
+    /// What the products of `rows` rows with most of a model's weights are made of.
+    pub fn arithmetic(&self, info: &ModelInfo, rows: usize) -> Arithmetic {
+        let main = info.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str());
+        let class = match (self.precision, main) {
+            (Precision::Reference, _) | (_, Some("F32")) => WeightClass::Full,
+            (_, Some("F16" | "BF16")) => WeightClass::Half,
+            _ => WeightClass::Quantised,
+        };
+        Arithmetic::of(self.isa, class, rows)
+    }
+
+    /// Multiplications and additions a second of all threads together, on operands that stay in registers; `None` where
+    /// the instruction set has no such unit, or an emulated one.
     ///
     /// # Errors
     ///

@@ -15,6 +15,7 @@
     reason = "one source is compiled for several instruction sets, which needs inlining"
 )]
 
+mod arithmetic;
 mod buffer;
 mod exact;
 mod experts;
@@ -36,6 +37,7 @@ use std::ops::Range;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
+pub use arithmetic::{Arithmetic, WeightClass};
 pub use buffer::Packer;
 pub use experts::{ExpertGroups, ExpertInput, PackedExperts};
 pub use operands::{FloatRows, Input, Output, RowMap, RowPair};

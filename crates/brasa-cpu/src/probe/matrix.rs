@@ -9,33 +9,40 @@
 )]
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx2, Avx512};
+use crate::linear::Arithmetic;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::{self, Amx, Tiles};
 use crate::{Error, Isa, Team};
 
 /// Rounds of a loop between two looks at the clock: some milliseconds.
-const ROUNDS: u64 = 1 << 18;
+const ROUNDS: u64 = 1 << 20;
 /// Measurements, of which the best counts.
 const ATTEMPTS: usize = 5;
 /// Elements of the arrays that the portable loops multiply: they stay in the first cache.
 const PORTABLE: usize = 1024;
-
-/// What is multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arithmetic {
-    /// Weight codes times int8 activations, summed in 32 bits: quantised weights.
-    Int8,
-    /// f32 times f32: F32, F16 and BF16 weights, and attention.
-    F32,
-}
 
 /// Threads that multiply for nothing.
 #[derive(Debug)]
 pub struct MatrixProbe {
     isa: Isa,
     team: Team,
+}
+
+/// A loop, and what it does.
+#[derive(Clone, Copy, Debug)]
+enum Loop {
+    Portable(Arithmetic),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2, Arithmetic),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512, Arithmetic),
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx, Arithmetic),
 }
 
 impl MatrixProbe {
@@ -48,77 +55,112 @@ impl MatrixProbe {
         Ok(Self { isa, team: Team::new(threads)? })
     }
 
-    /// Multiplications and additions a second of all threads together; `None` where the kernels may use a unit that has no
-    /// loop here: tiles, and products of bf16.
+    /// Multiplications and additions a second of all threads together; `None` where the instruction set has no such unit, or
+    /// none that was ever timed.
     ///
     /// # Errors
     ///
     /// [`Error::WorkerPanicked`].
     pub fn operations_per_second(&self, arithmetic: Arithmetic) -> Result<Option<f64>, Error> {
-        if !self.has_loop(arithmetic) {
-            return Ok(None);
-        }
+        let Some(looped) = Loop::of(self.isa, arithmetic) else { return Ok(None) };
+        let rounds = looped.rounds();
         let mut best = 0.0_f64;
-        // The portable loops do several thousand operations a round.
-        let rounds = if self.isa == Isa::Scalar { ROUNDS >> 5 } else { ROUNDS };
         for _ in 0..ATTEMPTS {
-            let started = Instant::now();
-            self.team.run(|_, _| {
-                black_box(self.multiply(arithmetic, rounds));
+            let seconds = self.time(|| {
+                black_box(looped.multiply(rounds));
             })?;
-            let operations = self.operations(arithmetic) * rounds * self.team.threads() as u64;
-            best = best.max(operations as f64 / started.elapsed().as_secs_f64());
+            let operations = looped.operations() * rounds * self.team.threads() as u64;
+            best = best.max(operations as f64 / seconds.as_secs_f64());
         }
         Ok(Some(best))
     }
 
-    fn has_loop(&self, arithmetic: Arithmetic) -> bool {
-        match (self.isa, arithmetic) {
-            // A loop that was never timed on a real processor says nothing of its peak.
-            #[cfg(target_arch = "aarch64")]
-            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), _) => false,
-            (isa, Arithmetic::Int8) => !isa.has_tiles(),
+    /// From when all threads are awake until the last has done `work`.
+    fn time(&self, work: impl Fn() + Sync) -> Result<Duration, Error> {
+        let time = Mutex::new(Duration::ZERO);
+        self.team.run(|thread, barrier| {
+            barrier.wait();
+            let started = Instant::now();
+            work();
+            barrier.wait();
+            if thread == 0 {
+                *time.lock().unwrap_or_else(PoisonError::into_inner) = started.elapsed();
+            }
+        })?;
+        Ok(time.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Loop {
+    fn of(isa: Isa, arithmetic: Arithmetic) -> Option<Self> {
+        match (isa, arithmetic) {
+            (Isa::Scalar, Arithmetic::Int8 | Arithmetic::F32) => Some(Self::Portable(arithmetic)),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512(proof), Arithmetic::F32) => proof.bf16().is_none(),
-            (_, Arithmetic::F32) => true,
+            (Isa::Avx2(proof), Arithmetic::Int8 | Arithmetic::F32) => Some(Self::Avx2(proof, arithmetic)),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(proof), Arithmetic::Int8 | Arithmetic::F32) => Some(Self::Avx512(proof, arithmetic)),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(proof), Arithmetic::Bf16) => proof.bf16().map(|_| Self::Avx512(proof, arithmetic)),
+            // Tiles in software have no ceiling worth the name.
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512(proof), Arithmetic::Int8Tiles | Arithmetic::Bf16Tiles) => match proof.tiles() {
+                Some(Tiles::Amx(amx)) => Some(Self::Amx(amx, arithmetic)),
+                Some(Tiles::Emulated) | None => None,
+            },
+            // A loop that was never timed on a real processor says nothing of its peak.
+            _ => None,
+        }
+    }
+
+    /// The portable loops do several thousand operations a round, those of tiles a hundred thousand.
+    const fn rounds(self) -> u64 {
+        match self {
+            Self::Portable(_) => ROUNDS >> 7,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2(..) | Self::Avx512(..) => ROUNDS,
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(..) => ROUNDS >> 4,
         }
     }
 
     /// Sums something that depends on every product.
-    fn multiply(&self, arithmetic: Arithmetic, rounds: u64) -> f64 {
-        match (self.isa, arithmetic) {
-            (Isa::Scalar, Arithmetic::Int8) => portable_int8(rounds),
-            (Isa::Scalar, Arithmetic::F32) => portable_f32(rounds),
+    fn multiply(self, rounds: u64) -> f64 {
+        match self {
+            Self::Portable(Arithmetic::Int8) => portable_int8(rounds),
+            Self::Portable(_) => portable_f32(rounds),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2(proof), _) => avx2(proof, arithmetic, rounds),
+            Self::Avx2(proof, arithmetic) => avx2(proof, arithmetic, rounds),
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512(proof), _) => avx512(proof, arithmetic, rounds),
-            #[cfg(target_arch = "aarch64")]
-            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), Arithmetic::Int8) => portable_int8(rounds),
-            #[cfg(target_arch = "aarch64")]
-            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), Arithmetic::F32) => portable_f32(rounds),
+            Self::Avx512(proof, arithmetic) => avx512(proof, arithmetic, rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(amx, Arithmetic::Bf16Tiles) => amx.chain_bf16(rounds),
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(amx, _) => amx.chain_int8(rounds),
         }
     }
 
     /// Multiplications and additions of a round.
-    fn operations(&self, arithmetic: Arithmetic) -> u64 {
-        match (self.isa, arithmetic) {
-            (Isa::Scalar, _) => 2 * PORTABLE as u64,
+    fn operations(self) -> u64 {
+        let products = match self {
+            Self::Portable(_) => PORTABLE,
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2(proof), Arithmetic::Int8) if proof.vnni().is_some() => {
-                (x86::AVX2_CHAINS * 32 * 2) as u64
-            }
+            Self::Avx2(proof, Arithmetic::Int8) if proof.vnni().is_none() => x86::GROUPS * x86::ROWS * 32,
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2(_), Arithmetic::Int8) => (x86::GROUPS * x86::ROWS * 32 * 2) as u64,
+            Self::Avx2(_, Arithmetic::Int8) => x86::CHAINS * 32,
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx2(_), Arithmetic::F32) => (x86::AVX2_CHAINS * 8 * 2) as u64,
+            Self::Avx2(..) => x86::CHAINS * 8,
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512(_), Arithmetic::Int8) => (x86::AVX512_CHAINS * 64 * 2) as u64,
+            Self::Avx512(_, Arithmetic::Int8) => x86::CHAINS * 64,
             #[cfg(target_arch = "x86_64")]
-            (Isa::Avx512(_), Arithmetic::F32) => (x86::AVX512_CHAINS * 16 * 2) as u64,
-            #[cfg(target_arch = "aarch64")]
-            (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), _) => 2 * PORTABLE as u64,
-        }
+            Self::Avx512(_, Arithmetic::Bf16) => x86::CHAINS * 32,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512(..) => x86::CHAINS * 16,
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_, Arithmetic::Bf16Tiles) => tiles::CHAINS * 16 * 16 * 32,
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(..) => tiles::CHAINS * 16 * 16 * 64,
+        };
+        2 * products as u64
     }
 }
 
@@ -155,18 +197,19 @@ fn avx2(proof: Avx2, arithmetic: Arithmetic, rounds: u64) -> f64 {
         match arithmetic {
             Arithmetic::Int8 if proof.vnni().is_some() => x86::avxvnni_int8(rounds),
             Arithmetic::Int8 => x86::avx2_int8(rounds),
-            Arithmetic::F32 => x86::avx2_f32(rounds),
+            _ => x86::avx2_f32(rounds),
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
-fn avx512(_: Avx512, arithmetic: Arithmetic, rounds: u64) -> f64 {
-    // SAFETY: the value proves AVX-512 F, BW and VNNI.
+fn avx512(proof: Avx512, arithmetic: Arithmetic, rounds: u64) -> f64 {
+    // SAFETY: the value proves AVX-512 F, BW and VNNI, and its extension the products of bf16.
     unsafe {
         match arithmetic {
             Arithmetic::Int8 => x86::avx512_int8(rounds),
-            Arithmetic::F32 => x86::avx512_f32(rounds),
+            Arithmetic::Bf16 if proof.bf16().is_some() => x86::avx512_bf16(rounds),
+            _ => x86::avx512_f32(rounds),
         }
     }
 }
@@ -179,11 +222,12 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::array::from_fn;
     use std::hint::black_box;
+    use std::mem::transmute;
 
-    /// Sums of 8 f32 side by side: latency times throughput of a fused multiply–add, in 16 registers.
-    pub(super) const AVX2_CHAINS: usize = 12;
-    /// Sums of 16 side by side.
-    pub(super) const AVX512_CHAINS: usize = 24;
+    /// Sums side by side: more than latency times throughput of a multiply–add, which is 8 or 10. Operands of `asm!` are
+    /// in the first 16 registers, also of AVX-512: with 24 sums, nine were stored and loaded in every round, and the
+    /// ceiling was found at two thirds of where it is.
+    pub(super) const CHAINS: usize = 12;
     /// Products that are added in 16 bits before they are widened, as with codes of 4 bits.
     pub(super) const GROUPS: usize = 4;
     /// Rows of activations.
@@ -216,7 +260,7 @@ mod x86 {
     #[target_feature(enable = "avx2,avxvnni")]
     pub(super) fn avxvnni_int8(rounds: u64) -> f64 {
         let (w, x) = (_mm256_set1_epi8(black_box(1)), _mm256_set1_epi8(black_box(-1)));
-        let mut sums = [_mm256_setzero_si256(); AVX2_CHAINS];
+        let mut sums = [_mm256_setzero_si256(); CHAINS];
         for _ in 0..rounds {
             for sum in &mut sums {
                 *sum = _mm256_dpbusd_avx_epi32(*sum, w, x);
@@ -232,7 +276,7 @@ mod x86 {
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn avx2_f32(rounds: u64) -> f64 {
         let (w, x) = (_mm256_set1_ps(black_box(1.0)), _mm256_set1_ps(black_box(-1.0)));
-        let mut sums = [_mm256_setzero_ps(); AVX2_CHAINS];
+        let mut sums = [_mm256_setzero_ps(); CHAINS];
         for _ in 0..rounds {
             for sum in &mut sums {
                 *sum = _mm256_fmadd_ps(w, x, *sum);
@@ -248,7 +292,7 @@ mod x86 {
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     pub(super) fn avx512_int8(rounds: u64) -> f64 {
         let (w, x) = (_mm512_set1_epi8(black_box(1)), _mm512_set1_epi8(black_box(-1)));
-        let mut sums = [_mm512_setzero_si512(); AVX512_CHAINS];
+        let mut sums = [_mm512_setzero_si512(); CHAINS];
         for _ in 0..rounds {
             for sum in &mut sums {
                 *sum = _mm512_dpbusd_epi32(*sum, w, x);
@@ -261,10 +305,28 @@ mod x86 {
         sums.iter().map(|sum| f64::from(_mm512_cvtsi512_si32(*sum))).sum()
     }
 
+    #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+    pub(super) fn avx512_bf16(rounds: u64) -> f64 {
+        // SAFETY: both are 512 bits of which any are valid.
+        let halves = |bits: u16| unsafe { transmute(_mm512_set1_epi16(black_box(bits).cast_signed())) };
+        let (w, x): (__m512bh, __m512bh) = (halves(0x3f80), halves(0xbf80));
+        let mut sums = [_mm512_setzero_ps(); CHAINS];
+        for _ in 0..rounds {
+            for sum in &mut sums {
+                *sum = _mm512_dpbf16_ps(*sum, w, x);
+                // SAFETY: no instruction; the register is unchanged.
+                unsafe {
+                    asm!("/* {0} */", inout(zmm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
+                };
+            }
+        }
+        sums.iter().map(|sum| f64::from(_mm512_cvtss_f32(*sum))).sum()
+    }
+
     #[target_feature(enable = "avx512f")]
     pub(super) fn avx512_f32(rounds: u64) -> f64 {
         let (w, x) = (_mm512_set1_ps(black_box(1.0)), _mm512_set1_ps(black_box(-1.0)));
-        let mut sums = [_mm512_setzero_ps(); AVX512_CHAINS];
+        let mut sums = [_mm512_setzero_ps(); CHAINS];
         for _ in 0..rounds {
             for sum in &mut sums {
                 *sum = _mm512_fmadd_ps(w, x, *sum);
@@ -285,23 +347,38 @@ mod tests {
     /// Every loop multiplies ones by minus ones, so its result counts its products.
     #[test]
     fn every_loop_does_the_operations_that_are_counted() {
-        for isa in Isa::available() {
-            for arithmetic in [Arithmetic::Int8, Arithmetic::F32] {
-                let probe = MatrixProbe::new(isa, 1).unwrap();
+        for isa in Isa::choices() {
+            for arithmetic in Arithmetic::ALL {
+                let Some(looped) = Loop::of(isa, arithmetic) else { continue };
                 let rounds = 1000;
-                let sum = probe.multiply(arithmetic, rounds);
-                // A vector's lanes are alike, and one of them is returned.
-                let shown = match (isa, arithmetic) {
-                    (Isa::Scalar, _) => 1,
+                // The elements of a vector or of a tile are alike, and one of them is returned.
+                let shown = match looped {
+                    Loop::Portable(_) => 1,
                     #[cfg(target_arch = "x86_64")]
-                    (Isa::Avx2(_), _) => 8,
+                    Loop::Avx2(..) => 8,
                     #[cfg(target_arch = "x86_64")]
-                    (Isa::Avx512(_), _) => 16,
-                    #[cfg(target_arch = "aarch64")]
-                    (Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_), _) => 1,
+                    Loop::Avx512(..) => 16,
+                    #[cfg(target_arch = "x86_64")]
+                    Loop::Amx(..) => 256,
                 };
-                let products = probe.operations(arithmetic) / 2 / shown * rounds;
-                assert_eq!(-sum as u64, products, "{} {arithmetic:?}", isa.name());
+                let products = looped.operations() / 2 / shown * rounds;
+                assert_eq!(-looped.multiply(rounds) as u64, products, "{} {arithmetic:?}", isa.name());
+            }
+        }
+    }
+
+    #[test]
+    fn what_kernels_multiply_with_has_a_ceiling_unless_it_is_emulated() {
+        use crate::linear::WeightClass::{Full, Half, Quantised};
+        for isa in Isa::choices() {
+            for (class, rows) in [(Quantised, 1), (Quantised, 512), (Half, 1), (Half, 512), (Full, 512)] {
+                let arithmetic = Arithmetic::of(isa, class, rows);
+                let timed = cfg!(target_arch = "x86_64") || isa == Isa::Scalar;
+                assert_eq!(Loop::of(isa, arithmetic).is_some(), timed, "{} {arithmetic:?}", isa.name());
+                let Some(emulated) = isa.with_emulated_tiles() else { continue };
+                let arithmetic = Arithmetic::of(emulated, class, rows);
+                let tiles = matches!(arithmetic, Arithmetic::Int8Tiles | Arithmetic::Bf16Tiles);
+                assert_eq!(Loop::of(emulated, arithmetic).is_none(), tiles, "{arithmetic:?}");
             }
         }
     }
@@ -310,5 +387,6 @@ mod tests {
     fn all_threads_are_counted() {
         let probe = MatrixProbe::new(Isa::Scalar, 2).unwrap();
         assert!(probe.operations_per_second(Arithmetic::F32).unwrap().unwrap() > 0.0);
+        assert_eq!(probe.operations_per_second(Arithmetic::Bf16), Ok(None));
     }
 }

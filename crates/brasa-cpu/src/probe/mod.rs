@@ -4,8 +4,11 @@
 //! Both limits change with the clock, the neighbours and the day, so a figure of last week, or of a data sheet, is no
 //! ceiling: probes are short enough to run between two samples of what they judge.
 
+mod barrier;
 mod matrix;
 mod read;
 
-pub use matrix::{Arithmetic, MatrixProbe};
+pub use crate::linear::{Arithmetic, WeightClass};
+pub use barrier::BarrierProbe;
+pub use matrix::MatrixProbe;
 pub use read::ReadProbe;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use brasa::Model;
 use brasa::engine::{EngineError, Executor, Outs, Part, Text};
+use brasa::{Arithmetic, Model, ModelInfo};
 
 use super::Run;
 use crate::args::BenchArguments;
@@ -39,7 +39,9 @@ pub struct Measurement {
 /// The machine's ceilings at one moment.
 pub struct Probe {
     pub read_bytes_per_second: f64,
-    /// `None` where nothing measures it.
+    /// What most of the cell's products are made of.
+    pub arithmetic: Arithmetic,
+    /// The same on operands in registers; `None` where nothing measures it.
     pub operations_per_second: Option<f64>,
 }
 
@@ -74,6 +76,11 @@ impl Cell {
         self.depth + self.prompt + self.generate
     }
 
+    /// Rows of its longest step, where a step has at most `max_rows`.
+    fn rows(&self, max_rows: usize) -> usize {
+        if self.prompt > 0 { self.prompt.min(max_rows) } else { self.parallel }
+    }
+
     /// Tokens of all sequences that a repetition computes.
     pub fn tokens(&self) -> usize {
         (self.prompt + self.generate) * self.parallel
@@ -81,6 +88,11 @@ impl Cell {
 }
 
 impl Measurement {
+    /// What most of the cell's products are made of; `None` without probes.
+    pub fn arithmetic(&self) -> Option<Arithmetic> {
+        self.probes.first().map(|probe| probe.arithmetic)
+    }
+
     /// Tokens per second of each repetition.
     pub fn tokens_per_second(&self) -> Vec<f64> {
         self.samples.iter().map(|sample| self.cell.tokens() as f64 / sample.as_secs_f64()).collect()
@@ -97,13 +109,15 @@ pub fn measure(model: &Model, cell: Cell, repetitions: usize, run: &Run) -> Resu
     (counted, read_bytes, operations) = with(model, move |executor| count(executor, texts, cell))?;
     texts = counted;
     (measurement.read_bytes, measurement.operations) = (read_bytes, operations);
-    measurement.probes.extend(probe(run)?);
+    let max_rows = with(model, |executor| Ok(executor.max_rows()))?;
+    let probe = || probe(run, model.info(), cell.rows(max_rows));
+    measurement.probes.extend(probe()?);
     for _ in 0..repetitions {
         interrupt::check()?;
         let time;
         (texts, time) = with(model, move |executor| sample(executor, texts, cell))?;
         measurement.samples.push(time);
-        measurement.probes.extend(probe(run)?);
+        measurement.probes.extend(probe()?);
     }
     with(model, move |executor| {
         for text in texts {
@@ -127,11 +141,13 @@ pub fn token(executor: &Executor, sequence: usize, index: usize) -> u32 {
     ((index * 7919 + sequence * 104_729 + 13) % executor.vocab_size()) as u32
 }
 
-fn probe(run: &Run) -> Result<Option<Probe>, Failure> {
+fn probe(run: &Run, info: &ModelInfo, rows: usize) -> Result<Option<Probe>, Failure> {
     let Some(ceilings) = &run.ceilings else { return Ok(None) };
+    let arithmetic = ceilings.arithmetic(info, rows);
     Ok(Some(Probe {
         read_bytes_per_second: ceilings.read_bytes_per_second()?,
-        operations_per_second: ceilings.operations_per_second(run.arithmetic)?,
+        arithmetic,
+        operations_per_second: ceilings.operations_per_second(arithmetic)?,
     }))
 }
 

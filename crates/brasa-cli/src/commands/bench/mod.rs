@@ -20,8 +20,8 @@ struct Run {
     isa: Option<&'static str>,
     kv_type: KvType,
     ceilings: Option<Ceilings>,
-    /// What the model's weights are multiplied by.
-    arithmetic: Arithmetic,
+    /// What it costs that all threads meet.
+    seconds_per_barrier: Option<f64>,
     measurements: Vec<Measurement>,
 }
 
@@ -90,7 +90,6 @@ impl Run {
         let info = model.info();
         let main = info.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str());
         let exact = options.precision == Precision::Reference;
-        let floats = exact || matches!(main, Some("F32" | "F16" | "BF16"));
         Ok(Self {
             model: Facts {
                 name: arguments.load.name(),
@@ -103,23 +102,24 @@ impl Run {
             },
             isa: ceilings.as_ref().map(Ceilings::isa),
             kv_type: options.kv_type.unwrap_or(if exact { KvType::F32 } else { KvType::F16 }),
+            seconds_per_barrier: ceilings.as_ref().map(Ceilings::seconds_per_barrier).transpose()?,
             ceilings,
-            arithmetic: if floats { Arithmetic::F32 } else { Arithmetic::Int8 },
             measurements: Vec::new(),
         })
     }
 
-    /// The best of all probes of this run: bytes a second, and operations a second.
-    fn ceiling(&self, of: impl Fn(&cell::Probe) -> Option<f64>) -> Option<f64> {
-        let probes = self.measurements.iter().flat_map(|measurement| &measurement.probes);
-        probes.filter_map(of).max_by(f64::total_cmp)
-    }
-
+    /// The best of all read probes of this run, bytes a second.
     fn read_ceiling(&self) -> Option<f64> {
-        self.ceiling(|probe| Some(probe.read_bytes_per_second))
+        self.probes().map(|probe| probe.read_bytes_per_second).max_by(f64::total_cmp)
     }
 
-    fn matrix_ceiling(&self) -> Option<f64> {
-        self.ceiling(|probe| probe.operations_per_second)
+    /// The best of all matrix probes of this run that multiplied in this way, operations a second.
+    fn matrix_ceiling(&self, arithmetic: Arithmetic) -> Option<f64> {
+        let alike = self.probes().filter(|probe| probe.arithmetic == arithmetic);
+        alike.filter_map(|probe| probe.operations_per_second).max_by(f64::total_cmp)
+    }
+
+    fn probes(&self) -> impl Iterator<Item = &cell::Probe> {
+        self.measurements.iter().flat_map(|measurement| &measurement.probes)
     }
 }

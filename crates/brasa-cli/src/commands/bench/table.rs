@@ -37,6 +37,7 @@ struct Rates {
     bytes_per_second: f64,
     operations_per_second: f64,
     read_share: Option<f64>,
+    matrix_ceiling: Option<f64>,
     matrix_share: Option<f64>,
 }
 
@@ -46,12 +47,14 @@ impl Rates {
         let repetitions_per_second = median / cell.cell.tokens() as f64;
         let bytes_per_second = cell.read_bytes as f64 * repetitions_per_second;
         let operations_per_second = cell.operations as f64 * repetitions_per_second;
+        let matrix_ceiling = cell.arithmetic().and_then(|arithmetic| run.matrix_ceiling(arithmetic));
         Self {
             median,
             bytes_per_second,
             operations_per_second,
             read_share: run.read_ceiling().map(|ceiling| bytes_per_second / ceiling),
-            matrix_share: run.matrix_ceiling().map(|ceiling| operations_per_second / ceiling),
+            matrix_ceiling,
+            matrix_share: matrix_ceiling.map(|ceiling| operations_per_second / ceiling),
         }
     }
 }
@@ -86,7 +89,7 @@ fn row(run: &Run, cell: &Measurement) -> Value {
         "median_ts": rates.median,
         "spread": spread(&samples),
         "isa": run.isa,
-        "arithmetic": arithmetic_name(run.arithmetic),
+        "arithmetic": cell.arithmetic().map(Arithmetic::name),
         "read_bytes": cell.read_bytes,
         "operations": cell.operations,
         "bytes_per_second": rates.bytes_per_second,
@@ -94,7 +97,8 @@ fn row(run: &Run, cell: &Measurement) -> Value {
         "operations_per_second": rates.operations_per_second,
         "matrix_share": rates.matrix_share,
         "read_ceiling": run.read_ceiling(),
-        "matrix_ceiling": run.matrix_ceiling(),
+        "matrix_ceiling": rates.matrix_ceiling,
+        "barrier_ns": run.seconds_per_barrier.map(|seconds| seconds * 1e9),
         "probe_buffer_bytes": run.ceilings.as_ref().map(brasa::Ceilings::buffer_bytes),
         "samples_ts": samples,
         "samples_ns": times,
@@ -143,16 +147,20 @@ fn markdown(runs: &[Run]) -> Result<(), Failure> {
 /// One line under the table: what the shares are shares of.
 fn ceilings(run: &Run) -> Result<(), Failure> {
     let (Some(read), Some(ceilings)) = (run.read_ceiling(), &run.ceilings) else { return Ok(()) };
-    let matrix = match run.matrix_ceiling() {
-        Some(matrix) => {
-            format!("multiplies {} at {:.0} GFLOP/s", arithmetic_name(run.arithmetic), matrix / 1e9)
-        }
-        None => format!("no probe of its {} products", arithmetic_name(run.arithmetic)),
-    };
-    let probes = run.measurements.iter().flat_map(|measurement| &measurement.probes);
-    let reads: Vec<f64> = probes.map(|probe| probe.read_bytes_per_second).collect();
+    let multiplies: String = Arithmetic::ALL
+        .into_iter()
+        .filter(|&arithmetic| run.probes().any(|probe| probe.arithmetic == arithmetic))
+        .map(|arithmetic| match run.matrix_ceiling(arithmetic) {
+            Some(ceiling) => format!(", multiplies {} at {:.0} GFLOP/s", arithmetic.name(), ceiling / 1e9),
+            None => format!(", no probe of its {} products", arithmetic.name()),
+        })
+        .collect();
+    let meets = run
+        .seconds_per_barrier
+        .map_or_else(String::new, |seconds| format!(", meets at a barrier in {:.2} µs", seconds * 1e6));
+    let reads: Vec<f64> = run.probes().map(|probe| probe.read_bytes_per_second).collect();
     output::line(&format!(
-        "\n{} with {} threads: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %), {matrix}",
+        "\n{} with {} threads: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %){multiplies}{meets}",
         ceilings.isa(),
         run.model.threads,
         read / 1e9,
@@ -209,12 +217,5 @@ pub fn kv_name(kv_type: KvType) -> &'static str {
         KvType::F16 => "f16",
         KvType::BF16 => "bf16",
         KvType::Q8 => "q8_0",
-    }
-}
-
-fn arithmetic_name(arithmetic: Arithmetic) -> &'static str {
-    match arithmetic {
-        Arithmetic::Int8 => "int8",
-        Arithmetic::F32 => "f32",
     }
 }
