@@ -74,6 +74,11 @@ impl CpuBackend {
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
+
+    /// Barriers that they have passed together, as [`Team::barriers`] counts them.
+    pub fn barriers(&self) -> u32 {
+        self.team.barriers()
+    }
 }
 
 impl Backend for CpuBackend {

@@ -126,6 +126,11 @@ impl Team {
         self.workers.len() + 1
     }
 
+    /// Barriers that all threads have passed together since they were started, modulo 2³²; none where there is one thread.
+    pub fn barriers(&self) -> u32 {
+        self.shared.barrier.generation.load(Ordering::Acquire)
+    }
+
     /// Runs `work(thread, barrier)` on every thread and returns when all have finished.
     ///
     /// Every thread must wait at the barrier equally often. Runs of several callers take turns.
@@ -388,12 +393,16 @@ mod tests {
     }
 
     #[test]
-    fn shares_cover_everything_once() {
-        for (items, granularity, threads) in [(0, 4, 3), (1, 16, 4), (100, 16, 3), (64, 1, 64), (7, 2, 2)] {
+    fn shares_cover_everything_once_and_evenly() {
+        for (items, granularity, threads) in
+            [(0_usize, 4, 3), (1, 16, 4), (100, 16, 3), (64, 1, 64), (7, 2, 2), (1000, 1, 64), (3072, 64, 64)]
+        {
             let mut next = 0;
+            let even = items.div_ceil(granularity) / threads;
             for thread in 0..threads {
                 let share = Team::split(items, granularity, threads, thread);
                 assert_eq!(share.start, next);
+                assert!((even..=even + 1).contains(&share.len().div_ceil(granularity)), "{share:?}");
                 next = share.end;
             }
             assert_eq!(next, items);
