@@ -2,6 +2,8 @@
 //! bandwidth as measured in the same run.
 //!
 //! `cargo run --release -p brasa-cpu --example decoder_speed -- [FORMAT] [THREADS] [DEPTH] [--q8-kv] [--profile]`
+//!
+//! Then 4 and 8 sequences decode together, each at that depth: tokens per second of all, beside those of one.
 
 #[path = "../tests/common/decoder.rs"]
 mod decoder;
@@ -23,6 +25,8 @@ use decoder::Decoder;
 
 const PROMPT: usize = 512;
 const DECODED: usize = 48;
+const TOGETHER: [usize; 2] = [4, 8];
+const MOST_TOGETHER: usize = 8;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -67,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         weights.size_bytes() >> 20
     );
 
-    let limits = ProgramLimits { max_rows: PROMPT, max_outs: 1, max_segments: 1 };
+    let limits = ProgramLimits { max_rows: PROMPT, max_outs: MOST_TOGETHER, max_segments: MOST_TOGETHER };
     let program = device.compile(Arc::clone(&graph), weights, limits)?;
     let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype })?;
     let sequences = Sequences::new(&*pool);
@@ -86,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut times: Vec<Duration> = (0..DECODED).map(|_| run.step(2, 1)).collect::<Result<_, _>>()?;
     times.sort_unstable();
     let median = times[DECODED / 2].as_secs_f64();
-    let costs = run.profile(1)?;
+    let costs = run.profile(&[2], 1)?;
     let read: u64 = costs.iter().map(|cost| cost.bytes).sum();
     println!(
         "tg at depth {}: {:.1} tok/s (median of {DECODED}), best {:.1}; reads {} MB a token = {:.1} GB/s, {:.0} % of the {:.1} GB/s that plain reads reach",
@@ -98,11 +102,44 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         read as f64 / median / bandwidth * 100.0,
         bandwidth / 1e9
     );
+    let ids: Vec<u64> = (100..).take(MOST_TOGETHER).collect();
+    for id in &ids {
+        let mut length = 0;
+        while length < depth {
+            let rows = PROMPT.min(depth - length);
+            run.timed(&[*id], rows)?;
+            length += rows;
+        }
+    }
+    for sequences in TOGETHER {
+        let ids = &ids[..sequences];
+        run.timed(ids, 1)?;
+        let (mut alone, mut together) = (Vec::new(), Vec::new());
+        for _ in 0..DECODED {
+            alone.push(run.timed(&ids[..1], 1)?);
+            together.push(run.timed(ids, 1)?);
+        }
+        alone.sort_unstable();
+        together.sort_unstable();
+        let count = sequences as f64;
+        let [alone, together] =
+            [alone, together].map(|times| (times[0].as_secs_f64(), times[DECODED / 2].as_secs_f64()));
+        println!(
+            "{sequences} sequences: {:.1} tok/s (median of {DECODED}), {:.2} × those of one; at best {:.2} ×",
+            count / together.1,
+            count * alone.1 / together.1,
+            count * alone.0 / together.0
+        );
+        if profile {
+            println!("a token of each of {sequences}:");
+            run.print_profile(ids, 1)?;
+        }
+    }
     if profile {
         println!("one token:");
-        run.print_profile(1)?;
+        run.print_profile(&[2], 1)?;
         println!("{PROMPT} tokens:");
-        run.print_profile(PROMPT)?;
+        run.print_profile(&[2], PROMPT)?;
     }
     Ok(())
 }
@@ -117,18 +154,24 @@ struct Run {
 }
 
 impl Run {
-    fn next(&mut self, id: u64, rows: usize) -> Result<Step, DeviceError> {
-        if self.current != id {
-            self.current = id;
-            self.length = 0;
-        }
-        self.length += rows;
+    /// A step in which each sequence goes on by `rows` tokens.
+    fn next(&mut self, ids: &[u64], rows: usize) -> Result<Step, DeviceError> {
         let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7919 % 151_936).collect();
-        Ok(Step { segments: vec![self.sequences.extend(&mut *self.pool, id, &tokens, Outs::Last)?] })
+        let (sequences, pool) = (&mut self.sequences, &mut *self.pool);
+        let segments = ids.iter().map(|id| sequences.extend(pool, *id, &tokens, Outs::Last));
+        Ok(Step { segments: segments.collect::<Result<_, _>>()? })
     }
 
     fn step(&mut self, id: u64, rows: usize) -> Result<Duration, DeviceError> {
-        let step = self.next(id, rows)?;
+        if self.current != id {
+            (self.current, self.length) = (id, 0);
+        }
+        self.length += rows;
+        self.timed(&[id], rows)
+    }
+
+    fn timed(&mut self, ids: &[u64], rows: usize) -> Result<Duration, DeviceError> {
+        let step = self.next(ids, rows)?;
         let (start, on_processor) = (Instant::now(), on_processor());
         black_box(self.program.run(&step, &mut *self.pool)?);
         Ok(if std::env::var_os("ON_PROCESSOR").is_some() {
@@ -138,17 +181,17 @@ impl Run {
         })
     }
 
-    fn profile(&mut self, rows: usize) -> Result<Vec<brasa_graph::device::OpTime>, DeviceError> {
-        let step = self.next(2, rows)?;
+    fn profile(&mut self, ids: &[u64], rows: usize) -> Result<Vec<brasa_graph::device::OpTime>, DeviceError> {
+        let step = self.next(ids, rows)?;
         self.program.profile(&step, &mut *self.pool)
     }
 
     /// Sums over layers, each operation's time the best of a few runs.
-    fn print_profile(&mut self, rows: usize) -> Result<(), DeviceError> {
+    fn print_profile(&mut self, ids: &[u64], rows: usize) -> Result<(), DeviceError> {
         let mut sums: BTreeMap<String, (Duration, u64, u64)> = BTreeMap::new();
-        let mut best = self.profile(rows)?;
+        let mut best = self.profile(ids, rows)?;
         for _ in 0..(64 / rows).clamp(2, 20) {
-            for (best, cost) in best.iter_mut().zip(self.profile(rows)?) {
+            for (best, cost) in best.iter_mut().zip(self.profile(ids, rows)?) {
                 best.time = best.time.min(cost.time);
             }
         }
