@@ -60,18 +60,20 @@ pub(crate) trait TileUnit {
     fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>);
 }
 
+/// Most groups of rows, and most panels, of a product of bf16: with 2 × 2 sums a tile of either operand is loaded for
+/// every two products.
+pub(crate) const BF16_SIDE: usize = 2;
+
 /// What multiplies bf16, on a thread that is set up for it.
 pub(crate) trait Bf16Unit {
-    /// Groups of 16 rows that a call takes at most.
-    const GROUPS: usize;
-
-    /// `c[g] = a[g] · b` over all tiles of `b`, of which a group has as many, for the first `rows` rows of all groups;
-    /// other results may be anything.
+    /// `c[p][g] += a[g] · b[p]` over all tiles, for the first `rows` rows of all groups; what other rows become may be
+    /// anything.
     ///
     /// # Panics
     ///
-    /// Where a group has another number of tiles than `b`, or `c` of groups than `a`, or there are too many.
-    fn dot_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]);
+    /// Where operands have different numbers of tiles, there are no sums for a group and panel, or more than
+    /// [`BF16_SIDE`] of either.
+    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]);
 }
 
 impl Amx {
@@ -279,31 +281,38 @@ macro_rules! dot {
     };
 }
 
-/// Products of bf16 tiles, in a loop over `$steps` tiles of weights, a group of rows for each pointer.
-macro_rules! dot_bf16 {
-    ($b:expr, $steps:expr, $c:expr, $($name:ident $pointer:expr, $sums:literal $left:literal $offset:literal;)*) => {
+/// Adds products of `$steps` bf16 tiles to the sums of a list of groups and panels; both are pointers.
+macro_rules! add_bf16 {
+    (
+        $steps:expr,
+        rows $($a:ident $rows:expr),*;
+        panels $($b:ident $panel:expr, $c:ident $results:expr),*;
+        sums $($sums:literal $to:ident $offset:literal),*;
+        $($step:tt)*
+    ) => {
         asm!(
-            $(concat!("tilezero ", $sums),)*
+            $(concat!("tileloadd ", $sums, ", [{", stringify!($to), "} + {stride}*1 + ", $offset, "]"),)*
             "2:",
-            "tileloadd tmm6, [{b} + {stride}*1]",
-            $(
-                concat!("tileloadd ", $left, ", [{", stringify!($name), "} + {stride}*1]"),
-                concat!("tdpbf16ps ", $sums, ", ", $left, ", tmm6"),
-                concat!("add {", stringify!($name), "}, 1024"),
-            )*
-            "add {b}, 1024",
+            $(add_bf16!(@ $step),)*
+            $(concat!("add {", stringify!($a), "}, 1024"),)*
+            $(concat!("add {", stringify!($b), "}, 1024"),)*
             "dec {steps}",
             "jnz 2b",
-            $(concat!("tilestored [{c} + {stride}*1 + ", $offset, "], ", $sums),)*
-            $($name = inout(reg) $pointer => _,)*
-            b = inout(reg) $b => _,
+            $(concat!("tilestored [{", stringify!($to), "} + {stride}*1 + ", $offset, "], ", $sums),)*
+            $($a = inout(reg) $rows => _,)*
+            $($b = inout(reg) $panel => _, $c = in(reg) $results,)*
             steps = inout(reg) $steps => _,
-            c = in(reg) $c,
             stride = in(reg) 64_usize,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
-            out("tmm4") _, out("tmm5") _, out("tmm6") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
         )
+    };
+    (@ (load $tile:literal $from:ident)) => {
+        concat!("tileloadd ", $tile, ", [{", stringify!($from), "} + {stride}*1]")
+    };
+    (@ (add $sums:literal $left:literal $right:literal)) => {
+        concat!("tdpbf16ps ", $sums, ", ", $left, ", ", $right)
     };
 }
 
@@ -332,35 +341,55 @@ impl TileUnit for AmxInt8 {
 }
 
 impl Bf16Unit for AmxThread {
-    const GROUPS: usize = 4;
-
-    fn dot_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]) {
-        check_bf16::<Self>(a, b, c);
-        if a.is_empty() || b.is_empty() {
-            c.fill(Sums([[0.0; 16]; ROWS]));
+    fn add_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        let steps = check_bf16(a, b, c);
+        if steps == 0 {
             return;
         }
-        let group = |index: usize| a[index].as_ptr();
-        let (b, steps, c) = (b.as_ptr(), b.len(), c.as_mut_ptr());
         // SAFETY: this thread's tiles are set up; `check_bf16` has seen that every operand has `steps` tiles and that
-        // there is room for the sums of all groups.
+        // there are sums of all groups and panels.
         unsafe {
-            match a.len() {
-                1 => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0;),
-                2 => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0; a1 group(1), "tmm1" "tmm5" 1024;),
-                3 => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0; a1 group(1), "tmm1" "tmm5" 1024;
-                    a2 group(2), "tmm2" "tmm4" 2048;),
-                _ => dot_bf16!(b, steps, c, a0 group(0), "tmm0" "tmm4" 0; a1 group(1), "tmm1" "tmm5" 1024;
-                    a2 group(2), "tmm2" "tmm4" 2048; a3 group(3), "tmm3" "tmm5" 3072;),
+            match (a, b, c) {
+                ([a0, a1], [b0, b1], [c0, c1]) => {
+                    let ([a0, a1], [b0, b1]) = ([a0.as_ptr(), a1.as_ptr()], [b0.as_ptr(), b1.as_ptr()]);
+                    let (c0, c1) = (c0.as_mut_ptr(), c1.as_mut_ptr());
+                    add_bf16!(
+                        steps,
+                        rows a0 a0, a1 a1;
+                        panels b0 b0, c0 c0, b1 b1, c1 c1;
+                        sums "tmm0" c0 0, "tmm1" c0 1024, "tmm2" c1 0, "tmm3" c1 1024;
+                        (load "tmm4" a0) (load "tmm6" b0) (add "tmm0" "tmm4" "tmm6")
+                        (load "tmm5" a1) (add "tmm1" "tmm5" "tmm6")
+                        (load "tmm7" b1) (add "tmm2" "tmm4" "tmm7") (add "tmm3" "tmm5" "tmm7")
+                    );
+                }
+                (a, b, c) => {
+                    for (b, c) in b.iter().zip(c) {
+                        for (a, c) in a.iter().zip(&mut **c) {
+                            let (a, b, c): (_, _, *mut Sums<f32>) = (a.as_ptr(), b.as_ptr(), c);
+                            add_bf16!(
+                                steps,
+                                rows a0 a;
+                                panels b0 b, c0 c;
+                                sums "tmm0" c0 0;
+                                (load "tmm4" a0) (load "tmm6" b0) (add "tmm0" "tmm4" "tmm6")
+                            );
+                        }
+                    }
+                }
             }
         }
     }
 }
 
-/// What the products rely on.
-pub(crate) fn check_bf16<U: Bf16Unit>(a: &[&[Bf16Rows]], b: &[Bf16Weights], c: &[Sums<f32>]) {
-    assert!(a.len() <= U::GROUPS && a.len() == c.len(), "{} groups of rows", a.len());
-    assert!(a.iter().all(|rows| rows.len() == b.len()), "tiles of rows and of weights");
+/// What the products rely on; the number of tiles of every operand.
+pub(crate) fn check_bf16(a: &[&[Bf16Rows]], b: &[&[Bf16Weights]], c: &[&mut [Sums<f32>]]) -> usize {
+    assert!(a.len() <= BF16_SIDE && b.len() <= BF16_SIDE, "{} groups of rows, {} panels", a.len(), b.len());
+    assert!(c.len() == b.len() && c.iter().all(|c| c.len() == a.len()), "sums of groups and panels");
+    let steps = b.first().map_or(0, |panel| panel.len());
+    assert!(a.iter().all(|rows| rows.len() == steps), "tiles of rows and of weights");
+    assert!(b.iter().all(|panel| panel.len() == steps), "tiles of panels");
+    steps
 }
 
 /// Products of int8 in plain Rust, over the inputs of a block in as many parts.
@@ -400,25 +429,25 @@ fn flush(value: f32) -> f32 {
 }
 
 impl Bf16Unit for EmulatedBf16 {
-    const GROUPS: usize = 4;
-
     /// In the order that Intel documents for TDPBF16PS: within a tile even and odd inputs are summed apart.
-    fn dot_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]) {
-        check_bf16::<Self>(a, b, c);
-        for (a, c) in a.iter().zip(c) {
-            for (row, c) in c.0.iter_mut().enumerate() {
-                for (output, c) in c.iter_mut().enumerate() {
-                    *c = a.iter().zip(b).fold(0.0, |sum, (a, b)| {
-                        let mut pair = [0.0_f32; 2];
-                        for (k, weights) in b.iter().enumerate() {
-                            for (index, pair) in pair.iter_mut().enumerate() {
-                                let (x, w) =
-                                    (read_bf16(a[row][2 * k + index]), read_bf16(weights[output][index]));
-                                *pair = flush(x.mul_add(w, *pair));
+    fn add_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        check_bf16(a, b, c);
+        for (b, c) in b.iter().zip(c) {
+            for (a, c) in a.iter().zip(&mut **c) {
+                for (row, c) in c.0.iter_mut().enumerate() {
+                    for (output, c) in c.iter_mut().enumerate() {
+                        *c = a.iter().zip(*b).fold(*c, |sum, (a, b)| {
+                            let mut pair = [0.0_f32; 2];
+                            for (k, weights) in b.iter().enumerate() {
+                                for (index, pair) in pair.iter_mut().enumerate() {
+                                    let (x, w) =
+                                        (read_bf16(a[row][2 * k + index]), read_bf16(weights[output][index]));
+                                    *pair = flush(x.mul_add(w, *pair));
+                                }
                             }
-                        }
-                        flush(sum + flush(pair[0] + pair[1]))
-                    });
+                            flush(sum + flush(pair[0] + pair[1]))
+                        });
+                    }
                 }
             }
         }

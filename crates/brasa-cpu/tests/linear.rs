@@ -244,7 +244,9 @@ fn products_of_bf16_are_those_of_rounded_operands() {
     };
     for isa in rounding_sets() {
         for format in [StorageFormat::F16, StorageFormat::BF16] {
-            for (k, n, rows) in [(1, 16, 9), (31, 5, 17), (64, 33, 40), (203, 17, 70), (4128, 16, 130)] {
+            for (k, n, rows) in
+                [(1, 16, 9), (31, 5, 17), (64, 33, 40), (203, 17, 70), (520, 50, 33), (4128, 16, 130)]
+            {
                 let tensor = tensor(format, n, k, &mut noise);
                 let packed = pack(&tensor, Precision::Fast);
                 let x = noise.activations(rows * k);

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::float::{Bf16Panel, Bf16Products, Bf16RowTiles, FloatLayout};
+use super::float::{BF16_PANELS, Bf16Panel, Bf16Products, Bf16RowTiles, FloatLayout};
 use super::int8::{self, Panel, Results, RowTiles, TileProducts};
 use super::layout::{LANES, Layout};
 use super::rows::parts;
@@ -16,8 +16,9 @@ use crate::tiles::{Sums, Tiles};
 /// Rows from which on floats are rounded to bf16, where that is allowed: steps that decode a few sequences together
 /// compute each as if it were alone.
 pub(super) const BF16_ROWS: usize = 9;
-/// Activations of a pass: half a megabyte as bf16.
-const BF16_PASS: usize = 256 << 10;
+/// Activations of a pass: a megabyte as bf16, half of the second cache of processors with tiles. Half as many were a little
+/// slower on Zen 4 with F16, whose weights are rounded once a pass.
+const BF16_PASS: usize = 512 << 10;
 /// Rows of a pass at least.
 const BF16_PASS_ROWS: usize = 64;
 
@@ -26,8 +27,9 @@ const BF16_PASS_ROWS: usize = 64;
 pub(super) struct Scratch {
     panels: [Panel; int8::PANELS],
     rows: RowTiles,
-    bf16_panel: Bf16Panel,
+    bf16_panels: [Bf16Panel; BF16_PANELS],
     bf16_rows: Bf16RowTiles,
+    bf16_results: [Vec<Sums<f32>>; BF16_PANELS],
 }
 
 /// Writes the products of `tiles` and all rows: `x(row)` are activations, `y(row, tile)` is where results go.
@@ -93,18 +95,20 @@ pub(super) fn multiply_bf16<'a, 'y>(
 ) {
     let products = Bf16Products::new(proof, bf16);
     let pass_rows = (BF16_PASS / layout.k / BF16_PASS_ROWS * BF16_PASS_ROWS).max(BF16_PASS_ROWS);
-    let mut sums = [Sums([[0.0; LANES]; LANES]); Bf16Products::GROUPS];
     for pass in parts(rows, pass_rows) {
-        scratch.bf16_rows.gather(proof, layout.k, pass.len(), |row| x(pass.start + row));
-        for tile in tiles.clone() {
-            let packed = &weights[tile * layout.tile_bytes()..][..layout.tile_bytes()];
-            let panel = scratch.bf16_panel.of(proof, layout, packed);
-            for rows in parts(pass.len(), Bf16Products::GROUPS * LANES) {
-                products.multiply(panel, &scratch.bf16_rows, rows.clone(), &mut sums);
-                let results = sums.iter().flat_map(|sums| &sums.0);
-                for (row, sums) in rows.zip(results) {
-                    let y = y(pass.start + row, tile);
-                    y.copy_from_slice(&sums[..y.len()]);
+        scratch.bf16_rows.gather(bf16, layout.k, pass.len(), |row| x(pass.start + row));
+        for part in parts(tiles.len(), BF16_PANELS) {
+            let tiles = tiles.start + part.start..tiles.start + part.end;
+            let mut panels: [&[_]; BF16_PANELS] = [&[]; BF16_PANELS];
+            for ((to, panel), tile) in panels.iter_mut().zip(&mut scratch.bf16_panels).zip(tiles.clone()) {
+                *to = panel.of(bf16, layout, &weights[tile * layout.tile_bytes()..][..layout.tile_bytes()]);
+            }
+            let results = &mut scratch.bf16_results;
+            products.multiply(&panels[..tiles.len()], &scratch.bf16_rows, pass.len(), results);
+            for (tile, results) in tiles.zip(results) {
+                for (row, result) in pass.clone().zip(results.iter().flat_map(|sums| &sums.0)) {
+                    let y = y(row, tile);
+                    y.copy_from_slice(&result[..y.len()]);
                 }
             }
         }

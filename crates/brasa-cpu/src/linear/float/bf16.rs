@@ -2,8 +2,13 @@
 //!
 //! Weights are tiles of 16 outputs and 32 inputs, pairs of inputs in a lane, which is how BF16 is packed; F16 is
 //! rounded as a tile comes by. Rows are tiles of 16 rows and 32 inputs. Inputs beyond K are zero. A tile unit keeps the
-//! sums of 64 rows in its registers; `vdpbf16ps` those of 16 rows, in one chain of additions for each output, pairs in
-//! the order of k: the order of every sum depends on K alone.
+//! sums of 32 rows and 32 outputs in its registers; `vdpbf16ps` those of 16 rows and 16 outputs, in one chain of
+//! additions for each, pairs in the order of k: the order of every sum depends on K alone.
+//!
+//! Two panels of 16 outputs go by all rows of a pass together, [`SLICE_STEPS`] tiles at a time, while sums wait in memory:
+//! these 16 KiB of weights, and as many of the two groups of rows that meet them, stay in the first cache. Of a
+//! product of tiles, 16 cycles long, the second cache gives half of what it takes from rows, 512 bytes, and 256 of
+//! sums; four groups of rows times one whole panel took 1.3 KiB.
 #![expect(unsafe_code, reason = "vector loads through pointers")]
 #![allow(
     clippy::wildcard_imports,
@@ -12,14 +17,20 @@
 )]
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 use super::super::layout::{Float, LANES};
+use super::super::rows::parts;
 use super::FloatLayout;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::tiles::{
-    AmxThread, BF16_INPUTS, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedBf16, ROWS, Sums, Tiles, check_bf16,
+    AmxThread, BF16_INPUTS, BF16_SIDE, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedBf16, ROWS, Sums, Tiles,
+    check_bf16,
 };
+
+/// Panels that go by together.
+pub(in super::super) const PANELS: usize = BF16_SIDE;
+/// Tiles of a panel that go by together: 256 inputs.
+const SLICE_STEPS: usize = 8;
 
 /// Rows of activations in groups of 16, rounded; scratch memory of one thread, reused from pass to pass.
 #[derive(Default)]
@@ -40,7 +51,7 @@ impl Bf16RowTiles {
     /// Takes `rows` rows of `k` inputs.
     pub(in super::super) fn gather<'a>(
         &mut self,
-        _: Avx512,
+        _: Avx512Bf16,
         k: usize,
         rows: usize,
         row: impl Fn(usize) -> &'a [f32],
@@ -67,7 +78,7 @@ impl Bf16Panel {
     /// The tile as tiles of bf16.
     pub(in super::super) fn of<'a>(
         &'a mut self,
-        _: Avx512,
+        _: Avx512Bf16,
         layout: &FloatLayout,
         tile: &'a [u8],
     ) -> &'a [Bf16Weights] {
@@ -86,54 +97,53 @@ impl Bf16Panel {
     }
 }
 
-/// To the nearest bf16, ties to even, in the high half of the word; NaN stays NaN.
-#[inline(always)]
-fn round(value: f32) -> u32 {
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    if value.is_nan() { bits | 0x0040_0000 } else { rounded }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 fn round_row(x: &[f32], lane: usize, tiles: &mut [Bf16Rows]) {
     let (whole, rest) = x.as_chunks::<BF16_INPUTS>();
-    for (x, tile) in whole.iter().zip(&mut *tiles) {
-        for (to, x) in tile[lane].iter_mut().zip(x) {
-            *to = (round(*x) >> 16) as u16;
-        }
-    }
-    if let Some(last) = tiles.get_mut(whole.len()) {
-        last[lane] = [0; BF16_INPUTS];
-        for (to, x) in last[lane].iter_mut().zip(rest) {
-            *to = (round(*x) >> 16) as u16;
+    let mut last = [0.0; BF16_INPUTS];
+    last[..rest.len()].copy_from_slice(rest);
+    for (x, tile) in whole.iter().chain([&last]).zip(tiles) {
+        // SAFETY: 32 floats are read, as many bf16 written.
+        unsafe {
+            let halves = [0, LANES].map(|half| _mm512_loadu_ps(x.as_ptr().add(half)));
+            let rounded = round(halves[0], halves[1]);
+            _mm512_storeu_si512(tile[lane].as_mut_ptr().cast(), rounded);
         }
     }
 }
 
 /// F16 is packed input by input.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 fn round_halves(k: usize, tile: &[u8], panel: &mut [Bf16Weights]) {
+    const IN_PAIRS: [u16; BF16_INPUTS] = {
+        let mut order = [0; BF16_INPUTS];
+        let mut lane = 0;
+        while lane < LANES {
+            (order[2 * lane], order[2 * lane + 1]) = (lane as u16, (lane + LANES) as u16);
+            lane += 1;
+        }
+        order
+    };
     let inputs = &tile.as_chunks::<{ 2 * LANES }>().0[..k];
-    let pairs = panel.as_flattened_mut();
-    for (inputs, pair) in inputs.chunks(2).zip(pairs) {
-        let first = widen(&inputs[0]);
-        let second = if let [_, second] = inputs { widen(second) } else { [0.0; LANES] };
-        for (to, (first, second)) in pair.iter_mut().zip(first.iter().zip(second)) {
-            *to = [(round(*first) >> 16) as u16, (round(second) >> 16) as u16];
+    for (inputs, pair) in inputs.chunks(2).zip(panel.as_flattened_mut()) {
+        // SAFETY: an input is 16 halves; a pair of inputs is a vector.
+        unsafe {
+            let widen =
+                |halves: &[u8; 2 * LANES]| _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()));
+            let second = if let [_, second] = inputs { widen(second) } else { _mm512_setzero_ps() };
+            let order = _mm512_loadu_si512(IN_PAIRS.as_ptr().cast());
+            let rounded = _mm512_permutexvar_epi16(order, round(widen(&inputs[0]), second));
+            _mm512_storeu_si512(pair.as_mut_ptr().cast(), rounded);
         }
     }
 }
 
+/// To the nearest bf16, ties to even; NaN stays NaN.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn widen(halves: &[u8; 2 * LANES]) -> [f32; LANES] {
-    let mut lanes = [0.0; LANES];
-    // SAFETY: 16 halves are read, 16 floats written.
-    unsafe {
-        let halves = _mm256_loadu_si256(halves.as_ptr().cast());
-        _mm512_storeu_ps(lanes.as_mut_ptr(), _mm512_cvtph_ps(halves));
-    }
-    lanes
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn round(first: __m512, second: __m512) -> __m512i {
+    // SAFETY: both are 512 bits of which any are valid.
+    unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) }
 }
 
 /// What multiplies bf16 on this thread.
@@ -146,9 +156,6 @@ enum Unit {
 }
 
 impl Bf16Products {
-    /// Groups of rows that a call takes at most.
-    pub(in super::super) const GROUPS: usize = 4;
-
     /// Sets the thread up.
     pub(in super::super) fn new(proof: Avx512, bf16: Avx512Bf16) -> Self {
         Self(match proof.tiles() {
@@ -158,54 +165,68 @@ impl Bf16Products {
         })
     }
 
-    /// The products of a panel with up to 64 rows, of which the first begins a group.
+    /// The products of at most [`PANELS`] panels with the `rows` rows that were gathered: by panel and group.
     pub(in super::super) fn multiply(
         &self,
-        panel: &[Bf16Weights],
+        panels: &[&[Bf16Weights]],
         x: &Bf16RowTiles,
-        rows: Range<usize>,
-        sums: &mut [Sums<f32>; Self::GROUPS],
+        rows: usize,
+        results: &mut [Vec<Sums<f32>>; PANELS],
     ) {
-        let first = rows.start / ROWS;
-        let groups = rows.len().div_ceil(ROWS);
-        let group = |group: usize| &x.tiles[(first + group.min(groups - 1)) * x.steps..][..x.steps];
-        let groups_of_rows: [&[Bf16Rows]; Self::GROUPS] = std::array::from_fn(group);
-        let (a, sums) = (&groups_of_rows[..groups], &mut sums[..groups]);
-        match &self.0 {
-            Unit::Amx(unit) => unit.dot_bf16(a, rows.len(), panel, sums),
-            Unit::Emulated(unit) => unit.dot_bf16(a, rows.len(), panel, sums),
-            Unit::Vectors(unit) => unit.dot_bf16(a, rows.len(), panel, sums),
+        let groups = rows.div_ceil(ROWS);
+        for results in &mut *results {
+            results.clear();
+            results.resize(groups, Sums([[0.0; LANES]; ROWS]));
         }
-    }
-}
-
-impl Bf16Unit for Avx512Bf16 {
-    const GROUPS: usize = Bf16Products::GROUPS;
-
-    fn dot_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[Bf16Weights], c: &mut [Sums<f32>]) {
-        check_bf16::<Self>(a, b, c);
-        for (group, (a, c)) in a.iter().zip(c).enumerate() {
-            // SAFETY: the proof; there are as many tiles of rows as of weights.
-            unsafe {
-                match rows - group * ROWS {
-                    ..=4 => kernel::<4>(a, b, c),
-                    5..=8 => kernel::<8>(a, b, c),
-                    9..=12 => kernel::<12>(a, b, c),
-                    _ => kernel::<16>(a, b, c),
+        for steps in parts(x.steps, SLICE_STEPS) {
+            for groups in parts(groups, BF16_SIDE) {
+                let a: [_; BF16_SIDE] = std::array::from_fn(|group| {
+                    let group = (groups.start + group).min(groups.end - 1);
+                    &x.tiles[group * x.steps..][steps.clone()]
+                });
+                let b: [_; PANELS] =
+                    std::array::from_fn(|panel| &panels[panel.min(panels.len() - 1)][steps.clone()]);
+                let mut c = results.each_mut().map(|results| &mut results[groups.clone()]);
+                let (a, b, c) = (&a[..groups.len()], &b[..panels.len()], &mut c[..panels.len()]);
+                let rows = rows - groups.start * ROWS;
+                match &self.0 {
+                    Unit::Amx(unit) => unit.add_bf16(a, rows, b, c),
+                    Unit::Emulated(unit) => unit.add_bf16(a, rows, b, c),
+                    Unit::Vectors(unit) => unit.add_bf16(a, rows, b, c),
                 }
             }
         }
     }
 }
 
-/// The sums of the first R rows.
+impl Bf16Unit for Avx512Bf16 {
+    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        check_bf16(a, b, c);
+        for (b, c) in b.iter().zip(c) {
+            for (group, (a, c)) in a.iter().zip(&mut **c).enumerate() {
+                // SAFETY: the proof; there are as many tiles of rows as of weights.
+                unsafe {
+                    match rows - group * ROWS {
+                        ..=4 => kernel::<4>(a, b, c),
+                        5..=8 => kernel::<8>(a, b, c),
+                        9..=12 => kernel::<12>(a, b, c),
+                        _ => kernel::<16>(a, b, c),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds to the sums of the first R rows.
 ///
 /// # Safety
 ///
 /// `a` and `b` are equally long.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn kernel<const R: usize>(a: &[Bf16Rows], b: &[Bf16Weights], c: &mut Sums<f32>) {
-    let mut acc = [_mm512_setzero_ps(); R];
+    // SAFETY: rows of 16 floats.
+    let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { _mm512_load_ps(c.0[row].as_ptr()) });
     for (rows, weights) in a.iter().zip(b) {
         let (rows, weights) = (rows.as_ptr().cast::<i32>(), weights.as_ptr());
         for pair in 0..ROWS {
@@ -221,7 +242,7 @@ unsafe fn kernel<const R: usize>(a: &[Bf16Rows], b: &[Bf16Weights], c: &mut Sums
     }
     for (acc, c) in acc.iter().zip(&mut c.0) {
         // SAFETY: 16 floats.
-        unsafe { _mm512_storeu_ps(c.as_mut_ptr(), *acc) };
+        unsafe { _mm512_store_ps(c.as_mut_ptr(), *acc) };
     }
 }
 
