@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use brasa_formats::{Payload, Tensor};
 use brasa_graph::device::Precision;
 
+use super::arithmetic::{Arithmetic, WeightClass};
 use super::buffer::{Buffer, Packer};
 use super::exact::ExactRows;
 use super::float::FloatLayout;
@@ -40,6 +41,17 @@ enum Class {
     Float(FloatLayout, Buffer),
     /// Stored rows, f32 activations.
     Exact(ExactRows),
+}
+
+impl Class {
+    /// What of it decides about the arithmetic of products.
+    fn of_weights(&self) -> WeightClass {
+        match self {
+            Self::Int8(..) => WeightClass::Quantised,
+            Self::Float(layout, _) if layout.float != Float::F32 => WeightClass::Half,
+            Self::Float(..) | Self::Exact(_) => WeightClass::Full,
+        }
+    }
 }
 
 /// Tiles that a packing thread takes at a time: a few dozen microseconds of work.
@@ -189,12 +201,11 @@ impl PackedRows {
     ) {
         // SAFETY: by the contract.
         let products = unsafe { Products::new(isa, input, map, output, self.n, tiles) };
-        match &self.class {
+        match (&self.class, Arithmetic::of(isa, self.class.of_weights(), map.len())) {
             #[cfg(target_arch = "x86_64")]
-            Class::Int8(layout, buffer)
+            (Class::Int8(layout, buffer), Arithmetic::Int8Tiles)
                 if let Isa::Avx512(proof) = isa
-                    && let Some(unit) = proof.tiles()
-                    && map.len() >= int8::panel_rows(isa) =>
+                    && let Some(unit) = proof.tiles() =>
             {
                 let x = |row: usize| products.int8_row(row);
                 // SAFETY: one at a time.
@@ -202,16 +213,14 @@ impl PackedRows {
                 let (weights, tiles, scratch) = (buffer.bytes(), products.tiles.clone(), &mut scratch.tiled);
                 tiled::multiply_int8(proof, unit, layout, weights, map.len(), x, tiles, y, scratch);
             }
-            Class::Int8(layout, buffer) if map.len() >= int8::panel_rows(isa) => {
+            (Class::Int8(layout, buffer), _) if map.len() >= int8::panel_rows(isa) => {
                 products.int8_panels(layout, buffer.bytes(), &mut scratch.panel);
             }
-            Class::Int8(layout, buffer) => products.int8_planes(layout, buffer.bytes()),
+            (Class::Int8(layout, buffer), _) => products.int8_planes(layout, buffer.bytes()),
             #[cfg(target_arch = "x86_64")]
-            Class::Float(layout, buffer)
+            (Class::Float(layout, buffer), Arithmetic::Bf16 | Arithmetic::Bf16Tiles)
                 if let Isa::Avx512(proof) = isa
-                    && let Some(bf16) = proof.bf16()
-                    && layout.float != Float::F32
-                    && map.len() >= tiled::BF16_ROWS =>
+                    && let Some(bf16) = proof.bf16() =>
             {
                 let unit = (bf16, proof);
                 let x = |row: usize| products.float_row(row);
@@ -220,8 +229,8 @@ impl PackedRows {
                 let (weights, tiles, scratch) = (buffer.bytes(), products.tiles.clone(), &mut scratch.tiled);
                 tiled::multiply_bf16(unit, layout, weights, map.len(), x, tiles, y, scratch);
             }
-            Class::Float(layout, buffer) => products.float(layout, buffer.bytes()),
-            Class::Exact(stored) => products.exact(stored, self.k, &mut scratch.weights),
+            (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
+            (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
         }
     }
 }
