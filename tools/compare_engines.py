@@ -3,15 +3,16 @@
     python tools/compare_engines.py --brasa target/release/brasa --llama BUILD/bin/llama-bench --models DIR
 
 One alternation is one run of Brasa and one of every llama.cpp build (with flash attention off and on), each a process of
-its own, each on the same file with the same threads. `brasa bench` reads a buffer of 1 GiB before and after each of its
-samples: that probe says what the memory gives at this moment. A run beside a probe that is more than 5 % off the
-median of all probes was disturbed and does not count. The ratio is taken within each alternation; of llama.cpp's
+its own, each on the same file with the same threads. `brasa bench` reads a buffer of 1 GiB and multiplies in registers before
+and after each of its samples: these probes say what memory and arithmetic give at this moment. A run beside a probe that is
+more than 5 % off the median of all probes was disturbed and does not count: for a prompt, which is bound by
+arithmetic, a probe of products, otherwise one of reads. The ratio is taken within each alternation; of llama.cpp's
 variants the one with the best median counts. A cell is done after `--alternations` undisturbed alternations.
 
 Everything measured is kept in the data file after every alternation: a script that is stopped goes on where it was. A cell
 begins afresh with another build of Brasa.
 Files that are not there are made by random_gguf.py (which needs `gguf` and `numpy`). `--llama-python PYTHON` adds llama.cpp
-as the package llama-cpp-python has it; `--candle` adds candle (tools/candle-bench), whose ratio has a column of its own.
+as the package llama-cpp-python has it.
 """
 
 import argparse
@@ -102,11 +103,6 @@ def run_llama(options, binary, path, cell, deadline):
     )
 
 
-def run_candle(options, path, cell, deadline):
-    command = [str(part) for part in [options.candle, path, *CELLS[cell]]]
-    return round_all(json.loads(output_of(command, deadline, RAYON_NUM_THREADS=str(options.threads))))
-
-
 def run_llama_python(options, path, cell, deadline):
     found = {}
     if cell in Q8_CELLS:
@@ -182,8 +178,6 @@ def alternate(options, path, cell, labels, deadline):
     if options.llama_python:
         found = run_llama_python(options, path, cell, deadline)
         row["llama"].update({f"llama-cpp-python, {variant}": rates for variant, rates in found.items()})
-    if options.candle and not CELLS[cell][2]:
-        row["candle"] = run_candle(options, path, cell, deadline)
     # What disturbed the rivals after our own last probe shows in one more.
     row["probe_after"] = run_brasa_probe(options, deadline)
     return row
@@ -196,29 +190,34 @@ def run_brasa_probe(options, deadline):
     return float(f"{max(row['probes_read']):.5g}")
 
 
-def probes(row):
+def read_probes(row):
     return [*row["brasa"]["probes"], row["probe_after"]]
 
 
-def undisturbed(rows):
-    """The alternations all of whose probes are near the median of all."""
+def is_prompt(cell):
+    return cell.startswith("prefill")
+
+
+def undisturbed(rows, cell):
+    """The alternations all of whose probes are near the median of all: of reads, or for a prompt of products."""
     if not rows:
         return []
+    probes = (lambda row: row["brasa"]["matrix_probes"]) if is_prompt(cell) else read_probes
     usual = statistics.median(probe for row in rows for probe in probes(row))
     near = lambda probe: abs(probe / usual - 1) <= DISTURBED
     return [row for row in rows if all(near(probe) for probe in probes(row))]
 
 
-def summary(rows):
+def summary(rows, cell):
     """Medians, ratio and share of a cell; None where nothing undisturbed was measured."""
-    rows = undisturbed(rows)
+    rows = undisturbed(rows, cell)
     if not rows:
         return None
     variants = set.intersection(*(set(row["llama"]) for row in rows))
     rates = lambda name: [statistics.median(row["llama"][name]) for row in rows]
     best = max(sorted(variants), key=lambda name: statistics.median(rates(name)), default=None)
     ours = [statistics.median(row["brasa"]["samples"]) for row in rows]
-    ceiling = max(probe for row in rows for probe in probes(row))
+    ceiling = max(probe for row in rows for probe in read_probes(row))
     peak = max((probe for row in rows for probe in row["brasa"]["matrix_probes"]), default=None)
     found = {
         "count": len(rows),
@@ -232,28 +231,24 @@ def summary(rows):
         theirs = rates(best)
         ratios = [our / their for our, their in zip(ours, theirs)]
         found |= {"llama": statistics.median(theirs), "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
-    candle = [statistics.median(row["brasa"]["samples"]) / statistics.median(row["candle"]) for row in rows if "candle" in row]
-    found["candle"] = statistics.median(candle) if candle else None
     return found
 
 
 def table(store, threads):
     lines = [
-        "| model | type | test | brasa t/s | llama.cpp t/s | ratio | spread | of read | of peak | alternations | llama.cpp variant | ÷ candle |",
-        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|",
+        "| model | type | test | brasa t/s | llama.cpp t/s | ratio | spread | of read | of peak | alternations | llama.cpp variant |",
+        "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for key, rows in store.data["cells"].items():
         shape, kind, cell, its_threads = key.split("/")
-        found = summary(rows)
+        found = summary(rows, cell)
         if found is None or its_threads != f"t{threads}":
             continue
         # A prompt is bound by arithmetic, a single row by memory: the other share says little.
-        is_prompt = cell.startswith("prefill")
         rival = [f"{found['llama']:.2f}", f"**{found['ratio']:.2f}**", f"{found['least']:.2f}–{found['most']:.2f}"] if "ratio" in found else ["–"] * 3
-        shares = ["–", f"{found['peak']:.0%}" if found["peak"] else "–"] if is_prompt else [f"{found['read']:.0%}", "–"]
+        shares = ["–", f"{found['peak']:.0%}" if found["peak"] else "–"] if is_prompt(cell) else [f"{found['read']:.0%}", "–"]
         count = f"{found['count']} of {len(rows)}"
         cells = [shape, kind, CELL_TITLES[cell], f"{found['brasa']:.2f}", *rival, *shares, count, found["variant"] or "–"]
-        cells.append(f"{found['candle']:.1f}" if found["candle"] else "–")
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -262,7 +257,7 @@ def write_page(page, store, options):
     machine = store.data["machine"]
     commits = sorted({str(row["brasa"]["commit"]) for rows in store.data["cells"].values() for row in rows})
     builds = "; ".join(f"{name}: {label}" for name, label in sorted(store.data.get("llama", {}).items())) or "none"
-    ceilings = [found["ceiling"] for rows in store.data["cells"].values() if (found := summary(rows))]
+    ceilings = [found["ceiling"] for key, rows in store.data["cells"].items() if (found := summary(rows, key.split("/")[2]))]
     ceiling = f"{min(ceilings) / 1e9:.1f} to {max(ceilings) / 1e9:.1f} GB/s" if ceilings else "not measured"
     text = [
         BEGIN,
@@ -299,7 +294,6 @@ def arguments():
     parser.add_argument("--brasa", default=ROOT / "target/release/brasa", help="the release binary")
     parser.add_argument("--llama", action="append", default=[], metavar="[NAME=]PATH", help="a llama-bench binary (may be repeated)")
     parser.add_argument("--llama-python", metavar="PYTHON", help="a Python that has llama-cpp-python")
-    parser.add_argument("--candle", metavar="PATH", help="candle-bench, built in tools/candle-bench; only measured at depth 0")
     parser.add_argument("--models", type=pathlib.Path, required=True, help="folder of the files SHAPE-TYPE.gguf; missing ones are made")
     parser.add_argument("--shapes", default="qwen3-0.6b,llama-3.2-1b")
     parser.add_argument("--types", default="Q4_0,Q8_0,Q4_K_M,Q6_K,F16")
@@ -347,7 +341,7 @@ def main():
                 cell
                 for cell in cells
                 if cell not in failed
-                and len(undisturbed(store.alternations(keys[cell]))) < options.alternations
+                and len(undisturbed(store.alternations(keys[cell]), cell[2])) < options.alternations
                 and len(store.alternations(keys[cell])) < options.attempts
             ]
             for cell in waiting:
@@ -388,10 +382,10 @@ def measure(options, store, cell, key, labels, failed, deadline):
     rows.append(row)
     store.data["date"] = row["time"][:10]
     store.save()
-    found = summary(rows)
+    found = summary(rows, test)
     ratio = f"{found['ratio']:.3f} × {found['variant']}" if found and "ratio" in found else "no ratio"
     rate = f"{found['brasa']:.2f} t/s" if found else "disturbed"
-    print(f"{key}: {len(undisturbed(rows))} of {len(rows)} undisturbed, {rate}, {ratio}", file=sys.stderr, flush=True)
+    print(f"{key}: {len(undisturbed(rows, test))} of {len(rows)} undisturbed, {rate}, {ratio}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
