@@ -233,6 +233,27 @@ mod x86 {
     /// Rows of activations.
     pub(super) const ROWS: usize = 4;
 
+    /// Sums side by side after `$rounds` steps of each.
+    macro_rules! chains {
+        ($register:ident, $rounds:expr, $start:expr, |$sum:ident| $next:expr) => {{
+            let mut sums = [$start; CHAINS];
+            for _ in 0..$rounds {
+                for $sum in &mut sums {
+                    *$sum = $next;
+                    // SAFETY: no instruction; the register is unchanged.
+                    unsafe {
+                        asm!(
+                            "/* {0} */",
+                            inout($register) * $sum,
+                            options(pure, nomem, nostack, preserves_flags)
+                        );
+                    };
+                }
+            }
+            sums
+        }};
+    }
+
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn avx2_int8(rounds: u64) -> f64 {
         let mut w: [__m256i; GROUPS] = from_fn(|_| _mm256_set1_epi8(1));
@@ -260,48 +281,22 @@ mod x86 {
     #[target_feature(enable = "avx2,avxvnni")]
     pub(super) fn avxvnni_int8(rounds: u64) -> f64 {
         let (w, x) = (_mm256_set1_epi8(black_box(1)), _mm256_set1_epi8(black_box(-1)));
-        let mut sums = [_mm256_setzero_si256(); CHAINS];
-        for _ in 0..rounds {
-            for sum in &mut sums {
-                *sum = _mm256_dpbusd_avx_epi32(*sum, w, x);
-                // SAFETY: no instruction; the register is unchanged.
-                unsafe {
-                    asm!("/* {0} */", inout(ymm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
-                };
-            }
-        }
+        let sums =
+            chains!(ymm_reg, rounds, _mm256_setzero_si256(), |sum| _mm256_dpbusd_avx_epi32(*sum, w, x));
         sums.iter().map(|sum| f64::from(_mm256_extract_epi32::<0>(*sum))).sum()
     }
 
     #[target_feature(enable = "avx2,fma")]
     pub(super) fn avx2_f32(rounds: u64) -> f64 {
         let (w, x) = (_mm256_set1_ps(black_box(1.0)), _mm256_set1_ps(black_box(-1.0)));
-        let mut sums = [_mm256_setzero_ps(); CHAINS];
-        for _ in 0..rounds {
-            for sum in &mut sums {
-                *sum = _mm256_fmadd_ps(w, x, *sum);
-                // SAFETY: no instruction; the register is unchanged.
-                unsafe {
-                    asm!("/* {0} */", inout(ymm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
-                };
-            }
-        }
+        let sums = chains!(ymm_reg, rounds, _mm256_setzero_ps(), |sum| _mm256_fmadd_ps(w, x, *sum));
         sums.iter().map(|sum| f64::from(_mm256_cvtss_f32(*sum))).sum()
     }
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     pub(super) fn avx512_int8(rounds: u64) -> f64 {
         let (w, x) = (_mm512_set1_epi8(black_box(1)), _mm512_set1_epi8(black_box(-1)));
-        let mut sums = [_mm512_setzero_si512(); CHAINS];
-        for _ in 0..rounds {
-            for sum in &mut sums {
-                *sum = _mm512_dpbusd_epi32(*sum, w, x);
-                // SAFETY: no instruction; the register is unchanged.
-                unsafe {
-                    asm!("/* {0} */", inout(zmm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
-                };
-            }
-        }
+        let sums = chains!(zmm_reg, rounds, _mm512_setzero_si512(), |sum| _mm512_dpbusd_epi32(*sum, w, x));
         sums.iter().map(|sum| f64::from(_mm512_cvtsi512_si32(*sum))).sum()
     }
 
@@ -310,32 +305,14 @@ mod x86 {
         // SAFETY: both are 512 bits of which any are valid.
         let halves = |bits: u16| unsafe { transmute(_mm512_set1_epi16(black_box(bits).cast_signed())) };
         let (w, x): (__m512bh, __m512bh) = (halves(0x3f80), halves(0xbf80));
-        let mut sums = [_mm512_setzero_ps(); CHAINS];
-        for _ in 0..rounds {
-            for sum in &mut sums {
-                *sum = _mm512_dpbf16_ps(*sum, w, x);
-                // SAFETY: no instruction; the register is unchanged.
-                unsafe {
-                    asm!("/* {0} */", inout(zmm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
-                };
-            }
-        }
+        let sums = chains!(zmm_reg, rounds, _mm512_setzero_ps(), |sum| _mm512_dpbf16_ps(*sum, w, x));
         sums.iter().map(|sum| f64::from(_mm512_cvtss_f32(*sum))).sum()
     }
 
     #[target_feature(enable = "avx512f")]
     pub(super) fn avx512_f32(rounds: u64) -> f64 {
         let (w, x) = (_mm512_set1_ps(black_box(1.0)), _mm512_set1_ps(black_box(-1.0)));
-        let mut sums = [_mm512_setzero_ps(); CHAINS];
-        for _ in 0..rounds {
-            for sum in &mut sums {
-                *sum = _mm512_fmadd_ps(w, x, *sum);
-                // SAFETY: no instruction; the register is unchanged.
-                unsafe {
-                    asm!("/* {0} */", inout(zmm_reg) * sum, options(pure, nomem, nostack, preserves_flags));
-                };
-            }
-        }
+        let sums = chains!(zmm_reg, rounds, _mm512_setzero_ps(), |sum| _mm512_fmadd_ps(w, x, *sum));
         sums.iter().map(|sum| f64::from(_mm512_cvtss_f32(*sum))).sum()
     }
 }
