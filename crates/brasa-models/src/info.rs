@@ -51,6 +51,11 @@ pub struct ModelInfo {
 }
 
 impl ModelInfo {
+    /// The storage format of most bytes; `None` without tensors.
+    pub fn main_format(&self) -> Option<&str> {
+        self.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str())
+    }
+
     /// Reads what there is to read.
     pub fn of(source: &Source) -> Self {
         let options = LoadOptions::default();

@@ -75,8 +75,7 @@ impl Ceilings {
 
     /// What the products of `rows` rows with most of a model's weights are made of.
     pub fn arithmetic(&self, info: &ModelInfo, rows: usize) -> Arithmetic {
-        let main = info.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str());
-        let class = match (self.precision, main) {
+        let class = match (self.precision, info.main_format()) {
             (Precision::Reference, _) | (_, Some("F32")) => WeightClass::Full,
             (_, Some("F16" | "BF16")) => WeightClass::Half,
             _ => WeightClass::Quantised,

@@ -88,12 +88,11 @@ impl Run {
         let buffer_bytes = arguments.probe_mib << 20;
         let ceilings = (buffer_bytes > 0).then(|| Ceilings::new(options, buffer_bytes)).transpose()?;
         let info = model.info();
-        let main = info.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str());
         let exact = options.precision == Precision::Reference;
         Ok(Self {
             model: Facts {
                 name: arguments.load.name(),
-                description: format!("{} {}", info.architecture, main.unwrap_or_default()),
+                description: format!("{} {}", info.architecture, info.main_format().unwrap_or_default()),
                 size_bytes: info.size_bytes,
                 parameters: info.parameters,
                 backend: model.device().name.clone(),
