@@ -21,6 +21,8 @@
 mod arena;
 mod attention;
 mod backend;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod compile;
 mod context;
 mod error;

@@ -21,11 +21,9 @@ use std::arch::x86_64::*;
 use super::super::layout::{Float, LANES};
 use super::super::rows::parts;
 use super::FloatLayout;
+use crate::bf16::{Bf16Multiplier, round};
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::tiles::{
-    AmxThread, BF16_INPUTS, BF16_SIDE, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedBf16, ROWS, Sums, Tiles,
-    check_bf16,
-};
+use crate::tiles::{BF16_INPUTS, BF16_SIDE, Bf16Rows, Bf16Unit, Bf16Weights, ROWS, Sums};
 
 /// Panels that go by together.
 pub(in super::super) const PANELS: usize = BF16_SIDE;
@@ -138,31 +136,13 @@ fn round_halves(k: usize, tile: &[u8], panel: &mut [Bf16Weights]) {
     }
 }
 
-/// To the nearest bf16, ties to even; NaN stays NaN.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bf16")]
-fn round(first: __m512, second: __m512) -> __m512i {
-    // SAFETY: both are 512 bits of which any are valid.
-    unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) }
-}
-
-/// What multiplies bf16 on this thread.
-pub(in super::super) struct Bf16Products(Unit);
-
-enum Unit {
-    Amx(AmxThread),
-    Emulated(EmulatedBf16),
-    Vectors(Avx512Bf16),
-}
+/// Products of a thread.
+pub(in super::super) struct Bf16Products(Bf16Multiplier);
 
 impl Bf16Products {
     /// Sets the thread up.
     pub(in super::super) fn new(proof: Avx512, bf16: Avx512Bf16) -> Self {
-        Self(match proof.tiles() {
-            Some(Tiles::Amx(amx)) => Unit::Amx(amx.bf16()),
-            Some(Tiles::Emulated) => Unit::Emulated(EmulatedBf16),
-            None => Unit::Vectors(bf16),
-        })
+        Self(Bf16Multiplier::new(proof, bf16))
     }
 
     /// The products of at most [`PANELS`] panels with the `rows` rows that were gathered: by panel and group.
@@ -189,68 +169,8 @@ impl Bf16Products {
                 let mut c = results.each_mut().map(|results| &mut results[groups.clone()]);
                 let (a, b, c) = (&a[..groups.len()], &b[..panels.len()], &mut c[..panels.len()]);
                 let rows = rows - groups.start * ROWS;
-                match &self.0 {
-                    Unit::Amx(unit) => unit.add_bf16(a, rows, b, c),
-                    Unit::Emulated(unit) => unit.add_bf16(a, rows, b, c),
-                    Unit::Vectors(unit) => unit.add_bf16(a, rows, b, c),
-                }
+                self.0.add_bf16(a, rows, b, c);
             }
         }
     }
-}
-
-impl Bf16Unit for Avx512Bf16 {
-    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
-        check_bf16(a, b, c);
-        for (b, c) in b.iter().zip(c) {
-            for (group, (a, c)) in a.iter().zip(&mut **c).enumerate() {
-                // SAFETY: the proof; there are as many tiles of rows as of weights.
-                unsafe {
-                    match rows - group * ROWS {
-                        ..=4 => kernel::<4>(a, b, c),
-                        5..=8 => kernel::<8>(a, b, c),
-                        9..=12 => kernel::<12>(a, b, c),
-                        _ => kernel::<16>(a, b, c),
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Adds to the sums of the first R rows.
-///
-/// # Safety
-///
-/// `a` and `b` are equally long.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-unsafe fn kernel<const R: usize>(a: &[Bf16Rows], b: &[Bf16Weights], c: &mut Sums<f32>) {
-    // SAFETY: rows of 16 floats.
-    let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { _mm512_load_ps(c.0[row].as_ptr()) });
-    for (rows, weights) in a.iter().zip(b) {
-        let (rows, weights) = (rows.as_ptr().cast::<i32>(), weights.as_ptr());
-        for pair in 0..ROWS {
-            // SAFETY: a tile of weights is 16 vectors, a row of a tile 16 pairs.
-            unsafe {
-                let weights = bf16(_mm512_loadu_si512(weights.add(pair).cast()));
-                for (row, acc) in acc.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(rows.add(row * ROWS + pair).read_unaligned());
-                    *acc = _mm512_dpbf16_ps(*acc, weights, bf16(x));
-                }
-            }
-        }
-    }
-    for (acc, c) in acc.iter().zip(&mut c.0) {
-        // SAFETY: 16 floats.
-        unsafe { _mm512_store_ps(c.as_mut_ptr(), *acc) };
-    }
-}
-
-/// # Safety
-///
-/// The caller has AVX-512 F.
-#[inline(always)]
-unsafe fn bf16(vector: __m512i) -> __m512bh {
-    // SAFETY: both are 512 bits of which any are valid.
-    unsafe { std::mem::transmute(vector) }
 }

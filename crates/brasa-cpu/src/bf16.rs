@@ -1,0 +1,106 @@
+//! Products of bf16, by whatever the instruction set multiplies them with: tiles, or vectors of pairs.
+#![expect(unsafe_code, reason = "vector loads through pointers")]
+#![allow(
+    clippy::wildcard_imports,
+    clippy::cast_ptr_alignment,
+    reason = "intrinsics come by the dozen; loads need no alignment"
+)]
+
+use std::arch::x86_64::*;
+
+use crate::isa::{Avx512, Avx512Bf16};
+use crate::tiles::{AmxThread, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedBf16, ROWS, Sums, Tiles, check_bf16};
+
+/// What multiplies bf16 on this thread.
+pub(crate) enum Bf16Multiplier {
+    Amx(AmxThread),
+    Emulated(EmulatedBf16),
+    Vectors(Avx512Bf16),
+}
+
+impl Bf16Multiplier {
+    /// Sets the thread up.
+    pub(crate) fn new(proof: Avx512, bf16: Avx512Bf16) -> Self {
+        match proof.tiles() {
+            Some(Tiles::Amx(amx)) => Self::Amx(amx.bf16()),
+            Some(Tiles::Emulated) => Self::Emulated(EmulatedBf16),
+            None => Self::Vectors(bf16),
+        }
+    }
+}
+
+impl Bf16Unit for Bf16Multiplier {
+    #[inline]
+    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        match self {
+            Self::Amx(unit) => unit.add_bf16(a, rows, b, c),
+            Self::Emulated(unit) => unit.add_bf16(a, rows, b, c),
+            Self::Vectors(unit) => unit.add_bf16(a, rows, b, c),
+        }
+    }
+}
+
+/// Sums of 16 rows and 16 outputs, in one chain of additions each, pairs in the order of k.
+impl Bf16Unit for Avx512Bf16 {
+    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        check_bf16(a, b, c);
+        for (b, c) in b.iter().zip(c) {
+            for (group, (a, c)) in a.iter().zip(&mut **c).enumerate() {
+                // SAFETY: the proof; there are as many tiles of rows as of weights.
+                unsafe {
+                    match rows - group * ROWS {
+                        ..=4 => kernel::<4>(a, b, c),
+                        5..=8 => kernel::<8>(a, b, c),
+                        9..=12 => kernel::<12>(a, b, c),
+                        _ => kernel::<16>(a, b, c),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds to the sums of the first R rows.
+///
+/// # Safety
+///
+/// `a` and `b` are equally long.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+unsafe fn kernel<const R: usize>(a: &[Bf16Rows], b: &[Bf16Weights], c: &mut Sums<f32>) {
+    // SAFETY: rows of 16 floats.
+    let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { _mm512_load_ps(c.0[row].as_ptr()) });
+    for (rows, weights) in a.iter().zip(b) {
+        let (rows, weights) = (rows.as_ptr().cast::<i32>(), weights.as_ptr());
+        for pair in 0..ROWS {
+            // SAFETY: a tile of weights is 16 vectors, a row of a tile 16 pairs.
+            unsafe {
+                let weights = bf16(_mm512_loadu_si512(weights.add(pair).cast()));
+                for (row, acc) in acc.iter_mut().enumerate() {
+                    let x = _mm512_set1_epi32(rows.add(row * ROWS + pair).read_unaligned());
+                    *acc = _mm512_dpbf16_ps(*acc, weights, bf16(x));
+                }
+            }
+        }
+    }
+    for (acc, c) in acc.iter().zip(&mut c.0) {
+        // SAFETY: 16 floats.
+        unsafe { _mm512_store_ps(c.as_mut_ptr(), *acc) };
+    }
+}
+
+/// # Safety
+///
+/// The caller has AVX-512 F.
+#[inline(always)]
+unsafe fn bf16(vector: __m512i) -> __m512bh {
+    // SAFETY: both are 512 bits of which any are valid.
+    unsafe { std::mem::transmute(vector) }
+}
+
+/// To the nearest bf16, ties to even; NaN stays NaN.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bf16")]
+pub(crate) fn round(first: __m512, second: __m512) -> __m512i {
+    // SAFETY: both are 512 bits of which any are valid.
+    unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) }
+}
