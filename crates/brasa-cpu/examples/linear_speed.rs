@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use brasa_cpu::linear::{FloatRows, Input, Output, PackedLinear, Packer, RowMap};
 use brasa_cpu::quantize::QuantizedRows;
+use brasa_cpu::rounded::RoundedRows;
 use brasa_cpu::shared::SharedSlice;
 use brasa_cpu::{Isa, Team};
 use brasa_formats::StorageFormat;
@@ -170,8 +171,11 @@ fn multiply(
     let mut y = vec![0.0; rows * weights.n()];
     let mut quantized = QuantizedRows::new(rows, K);
     quantized.quantize(isa, &x, 0..rows);
+    let mut rounded = RoundedRows::default();
+    rounded.reshape(rows, K);
+    rounded.round(isa, &x, K, 0..rows);
     let float = FloatRows { values: &x, k: K, stride: K };
-    let input = Input { float: Some(float), int8: Some(quantized.view()) };
+    let input = Input { float: Some(float), int8: Some(quantized.view()), bf16: Some(rounded.view()) };
     let output = Output { values: SharedSlice::new(&mut y), stride: weights.n(), column: 0 };
     timed(team, |thread, threads| {
         for _ in 0..repeats {

@@ -9,7 +9,8 @@
 use std::arch::x86_64::*;
 
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::tiles::{AmxThread, Bf16Rows, Bf16Unit, Bf16Weights, EmulatedBf16, ROWS, Sums, Tiles, check_bf16};
+use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS, TileRow};
+use crate::tiles::{AmxThread, Bf16Unit, Bf16Weights, EmulatedBf16, Sums, Tiles, check_bf16};
 
 /// What multiplies bf16 on this thread.
 pub(crate) enum Bf16Multiplier {
@@ -103,4 +104,37 @@ unsafe fn bf16(vector: __m512i) -> __m512bh {
 pub(crate) fn round(first: __m512, second: __m512) -> __m512i {
     // SAFETY: both are 512 bits of which any are valid.
     unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(second, first)) }
+}
+
+/// Rounds 32 numbers in their order.
+#[inline]
+pub(crate) fn round_inputs(_: Avx512Bf16, x: &[f32; BF16_INPUTS], to: &mut TileRow) {
+    #[target_feature(enable = "avx512f,avx512bf16")]
+    fn rounded(x: &[f32; BF16_INPUTS], to: &mut TileRow) {
+        // SAFETY: 32 floats are read, as many bf16 written.
+        unsafe {
+            let halves = [0, BF16_INPUTS / 2].map(|half| _mm512_loadu_ps(x.as_ptr().add(half)));
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), round(halves[0], halves[1]));
+        }
+    }
+    // SAFETY: the proof.
+    unsafe { rounded(x, to) };
+}
+
+/// 16 outputs' weights of two inputs, in pairs.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
+pub(crate) fn round_pair(first: __m512, second: __m512) -> __m512i {
+    const IN_PAIRS: [u16; BF16_INPUTS] = {
+        let mut order = [0; BF16_INPUTS];
+        let mut lane = 0;
+        while lane < BF16_INPUTS / 2 {
+            (order[2 * lane], order[2 * lane + 1]) = (lane as u16, (lane + BF16_INPUTS / 2) as u16);
+            lane += 1;
+        }
+        order
+    };
+    // SAFETY: 64 bytes are read.
+    let order = unsafe { _mm512_loadu_si512(IN_PAIRS.as_ptr().cast()) };
+    _mm512_permutexvar_epi16(order, round(first, second))
 }

@@ -14,12 +14,17 @@
 //! | `neon` | 128-bit vectors |
 //! | `dotprod` | int8 dot products in them |
 //! | `i8mm` | int8 matrix products of many rows |
-//! | `avx512bf16`, `amx-bf16` | many rows times F16 and BF16 weights as products of bf16 |
+//! | `avx512bf16` | many rows times F16 and BF16 weights as products of bf16 |
+//! | `amx-bf16` | the same in tiles; times quantised weights too, and attention |
 //! | `amx-emulated`, `amx-bf16-emulated` | tiles in software, for tests |
 //!
-//! All but the last two lines compute the same products, bit for bit, and the strongest of them is the default.
-//! Products of bf16 are rounded more coarsely than those of a few rows, so that a row's result depends on how many
-//! others are in the step: they are only used where they are [asked for](Isa::with_bf16).
+//! All but the last two lines compute the same products, bit for bit. Products of bf16 are rounded more coarsely than those of
+//! a few rows, so that a row's result depends on how many others are in the step. The [default](Isa::detect) is the
+//! strongest, with bf16 where that is much faster; what must not depend on a row's company runs
+//! [without](Isa::without_bf16).
+
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 
 use crate::Error;
 #[cfg(target_arch = "x86_64")]
@@ -176,6 +181,21 @@ impl I8mm {
     }
 }
 
+/// True where Intel made the processor.
+pub(crate) fn is_intel() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        static INTEL: OnceLock<bool> = OnceLock::new();
+        *INTEL.get_or_init(|| {
+            let leaf = std::arch::x86_64::__cpuid(0);
+            let name = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes);
+            name.as_flattened() == b"GenuineIntel"
+        })
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
 /// The instruction set that a program's kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
@@ -250,7 +270,8 @@ impl Isa {
         }
     }
 
-    /// The same that multiplies many rows with F16 and BF16 weights as bf16, where this machine can.
+    /// The same that multiplies many rows as bf16, where this machine can: with F16 and BF16 weights, on tiles with
+    /// quantised ones too.
     ///
     /// Two to ten times as fast, and within 1e-2 of f32. A row's result then depends on whether it is computed with
     /// many others or with few, which breaks the equality of a batch and its parts.
@@ -290,7 +311,9 @@ impl Isa {
         }
     }
 
-    /// The strongest of [`available`](Self::available), or the one that `BRASA_ISA` names.
+    /// The instruction set that `BRASA_ISA` names, or else the strongest of [`available`](Self::available), [with
+    /// bf16](Self::with_bf16) where that is much faster: in tiles, and on processors that are not Intel's, whose vectors
+    /// multiply bf16 more slowly than f32 (100 against 141 GFLOP/s a core of a Sapphire Rapids).
     ///
     /// # Errors
     ///
@@ -298,7 +321,11 @@ impl Isa {
     pub fn detect() -> Result<Self, Error> {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) if !name.is_empty() => Self::named(&name),
-            _ => Ok(*Self::available().last().unwrap_or(&Self::Scalar)),
+            _ => {
+                let exact = *Self::available().last().unwrap_or(&Self::Scalar);
+                let rounding = exact.with_bf16().filter(|isa| isa.has_tiles() || !is_intel());
+                Ok(rounding.unwrap_or(exact))
+            }
         }
     }
 

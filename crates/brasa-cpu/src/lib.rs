@@ -36,6 +36,7 @@ mod prefetch;
 pub mod probe;
 mod program;
 pub mod quantize;
+pub mod rounded;
 pub mod shared;
 mod simd;
 mod step_state;

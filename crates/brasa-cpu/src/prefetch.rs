@@ -6,8 +6,7 @@
 //! 18 GB/s with 4 rows. What is asked for into the first cache waits in one of its two dozen miss registers until
 //! memory answers, 27 GB/s at most; asking into the second, and further ahead, gave 40.
 
-#[cfg(target_arch = "x86_64")]
-use std::sync::OnceLock;
+use crate::isa::is_intel;
 
 /// Bytes of a cache line.
 const LINE_BYTES: usize = 64;
@@ -34,7 +33,7 @@ impl Ahead {
     #[inline]
     pub(crate) fn of_rows(rows: usize) -> Self {
         match rows {
-            _ if wants_help() => Self::Near,
+            _ if is_intel() => Self::Near,
             ..=1 => Self::Never,
             _ => Self::Far,
         }
@@ -54,22 +53,7 @@ impl Ahead {
 /// How far ahead of itself a kernel that reads for one row asks; zero where it had better not.
 #[inline]
 pub(crate) fn stream_ahead_bytes() -> usize {
-    if wants_help() { NEAR_BYTES } else { 0 }
-}
-
-/// True where the processor streams faster for one row when it is asked.
-fn wants_help() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        static INTEL: OnceLock<bool> = OnceLock::new();
-        *INTEL.get_or_init(|| {
-            let leaf = std::arch::x86_64::__cpuid(0);
-            let name = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes);
-            name.as_flattened() == b"GenuineIntel"
-        })
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    if is_intel() { NEAR_BYTES } else { 0 }
 }
 
 /// Asks for the cache lines of `len_bytes` bytes from `start`, which need not exist.

@@ -68,7 +68,7 @@ impl CpuProgram {
         let mut prepared_size = PreparedSize::default();
         for entry in &table.ops {
             entry.work.scratch(&sizes, &mut scratch_size);
-            prepared_size = prepared_size.max(entry.work.prepared(&sizes));
+            prepared_size = prepared_size.max(entry.work.prepared(isa, &sizes));
         }
         let scratch = (0..team.threads()).map(|_| Mutex::new(Scratch::new(&scratch_size))).collect();
         Ok(Self {

@@ -14,10 +14,7 @@ use std::arch::asm;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// Rows of a tile.
-pub(crate) const ROWS: usize = 16;
-/// Inputs of a bf16 tile.
-pub(crate) const BF16_INPUTS: usize = 32;
+pub(crate) use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
 
 /// Proof that this CPU has AMX tiles with int8 and bf16, and that the system lets this process use them; only
 /// [`Amx::detect`] makes one.
@@ -37,8 +34,6 @@ pub enum Tiles {
 pub(crate) type Codes = [[i8; 32]; ROWS];
 /// A block of weights: 8 groups of 4 inputs, of 16 outputs each.
 pub(crate) type Weights = [u8; 512];
-/// 16 rows of activations, 32 inputs each.
-pub(crate) type Bf16Rows = [[u16; BF16_INPUTS]; ROWS];
 /// 16 pairs of inputs, of 16 outputs each.
 pub(crate) type Bf16Weights = [[[u16; 2]; 16]; ROWS];
 

@@ -225,6 +225,8 @@ mod tests {
     use brasa_graph::testing::{Random, f32_weight};
     use brasa_graph::{Builder, Input, WeightPart};
 
+    use crate::linear::WeightClass;
+
     use super::*;
 
     #[test]
@@ -248,10 +250,10 @@ mod tests {
         let team = Team::new(1).unwrap();
         let upload = CpuWeights::upload(&graph, Precision::Fast, &team, &mut |_| ControlFlow::Continue(()));
         let weights = upload.unwrap();
-        let wants_int8 = |name: &str| {
+        let is_quantised = |name: &str| {
             let at = graph.weights().iter().position(|weight| weight.name == name).unwrap();
-            weights.linear(at).wants_int8()
+            weights.linear(at).weight_classes().has(WeightClass::Quantised)
         };
-        assert_eq!([wants_int8("router"), wants_int8("other")], [false, true]);
+        assert_eq!([is_quantised("router"), is_quantised("other")], [false, true]);
     }
 }

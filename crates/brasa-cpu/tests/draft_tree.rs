@@ -17,7 +17,7 @@ use brasa_graph::op::{Attention, KvSource, Mask};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Case, Random, Tolerance, compare, f32_weight};
 use decoder::Decoder;
-use running::{Running, assert_same_bits, device, tokens};
+use running::{Running, assert_same_bits, device, exact, tokens};
 
 const WIDTH: usize = 150;
 
@@ -95,7 +95,7 @@ fn a_tree_of_one_branch_is_plain_text() {
     for kv in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8] {
         for (committed, rows, threads) in [(3, 9, 1), (250, 12, 3), (530, 5, 2)] {
             let (committed, drafts) = (tokens(committed, 90), tokens(rows, 91));
-            let device = device(threads, Isa::detect().unwrap());
+            let device = device(threads, exact());
             let mut running = Running::new(&device, &graph, Precision::Fast, kv);
             running.step(&[(5, &committed)]);
             let plain = running.step(&[(5, &drafts)]);
@@ -130,7 +130,7 @@ fn attention_to_the_step_follows_the_tree() {
                 Running::new(device, &graph, Precision::Reference, KvType::F32)
             };
             let expected = run(new(&ReferenceBackend));
-            let found = run(new(&device(2, Isa::detect().unwrap())));
+            let found = run(new(&device(2, exact())));
             let comparison = compare(&found, &expected);
             assert!(comparison.within(Tolerance::F32), "seed {seed}, {mask:?}: {comparison}");
         }

@@ -9,14 +9,13 @@ mod running;
 
 use std::sync::Arc;
 
-use brasa_cpu::Isa;
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, KvType, Precision};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::testing::{Random, Tolerance, compare, f32_weight};
 use brasa_graph::{Builder, Input};
 use decoder::Decoder;
-use running::{Running, assert_same_bits, device, tokens};
+use running::{Running, assert_same_bits, device, exact, tokens};
 
 /// A sequence that begins as given rows, goes on as tokens, with company in both steps.
 fn run(running: &mut Running, ids: &[u32], given: Option<Vec<f32>>) -> Vec<f32> {
@@ -44,7 +43,7 @@ fn given_rows_are_looked_up_rows() {
         };
         let expected = reference(&new);
         for threads in [1, 3] {
-            let device = device(threads, Isa::detect().unwrap());
+            let device = device(threads, exact());
             let start = |precision| Running::new(&device, &graph, precision, KvType::F32);
             let plain = run(&mut start(Precision::Fast), &ids, None);
             let given = run(&mut start(Precision::Fast), &[0; 7], Some(looked_up.clone()));
@@ -73,7 +72,7 @@ fn other_lookups_and_factors_are_as_the_graph_says() {
     let second = decode_weight(&graph.weights()[1]).unwrap();
     let expected: Vec<f32> =
         [1.0, 2.0, 3.0, 4.0].iter().zip(&second.floats()[7 * 4..]).map(|(x, also)| 2.0 * x + also).collect();
-    let cpu = device(2, Isa::detect().unwrap());
+    let cpu = device(2, exact());
     for device in [&cpu as &dyn Backend, &ReferenceBackend] {
         let mut running = Running::new(device, &graph, Precision::Reference, KvType::F32);
         let mut segment = running.segment(1, &[7]);

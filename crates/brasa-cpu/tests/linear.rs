@@ -5,9 +5,11 @@
 mod common;
 
 use brasa_cpu::linear::{
-    ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer, RowMap, TILE,
+    Arithmetic, ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer,
+    RowMap, TILE, WeightClass,
 };
 use brasa_cpu::quantize::{BLOCK, QuantizedRows};
+use brasa_cpu::rounded::RoundedRows;
 use brasa_cpu::shared::SharedSlice;
 use brasa_cpu::{Isa, Team};
 use brasa_formats::{MlxAffine, StorageFormat, Tensor};
@@ -31,6 +33,10 @@ fn team() -> Team {
 
 fn pack(tensor: &Tensor, precision: Precision) -> PackedLinear {
     PackedLinear::new("w", &[WeightPart::whole(tensor.clone())], precision, &Packer::new(&team())).unwrap()
+}
+
+fn is_quantised(packed: &PackedLinear) -> bool {
+    packed.weight_classes().has(WeightClass::Quantised)
 }
 
 /// Ragged widths in whole blocks of the format: odd numbers of blocks, broken spans, more than one panel.
@@ -107,7 +113,7 @@ fn products_are_those_of_the_decoded_rows() {
             let x = noise.activations(rows * k);
             // What the int8 class multiplies: the activations after quantisation.
             let mut given = x.clone();
-            if packed.wants_int8() {
+            if is_quantised(&packed) {
                 let mut quantized = QuantizedRows::new(rows, k);
                 quantized.quantize(Isa::Scalar, &x, 0..rows);
                 for (row, given) in given.chunks_mut(k).enumerate() {
@@ -124,7 +130,7 @@ fn products_are_those_of_the_decoded_rows() {
                 check(&y, &product(&weights, &given, k), 2e-6, &what);
                 // A handful of products says little about the error of quantising activations.
                 let bound = if n * k < 2048 { 6e-2 } else { 1.5e-2 };
-                let bound = if packed.wants_int8() { bound } else { 2e-6 };
+                let bound = if is_quantised(&packed) { bound } else { 2e-6 };
                 check(&y, &product(&weights, &x, k), bound, &what);
             }
         }
@@ -190,7 +196,7 @@ fn every_architecture_gives_the_same_bits() {
                     let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
                     let mut y = vec![f32::NAN; rows * n];
                     packed.apply(isa, &team, &noise.activations(rows * k), &mut y).unwrap();
-                    fingerprints[usize::from(packed.wants_float())].add(&y);
+                    fingerprints[usize::from(!is_quantised(&packed))].add(&y);
                 }
             }
         }
@@ -235,18 +241,52 @@ fn a_row_is_the_same_alone_and_in_any_company_on_any_number_of_threads() {
     }
 }
 
+fn rounded(values: &[f32]) -> Vec<f32> {
+    values.iter().map(|value| half::bf16::from_f32(*value).to_f32()).collect()
+}
+
+/// Where there are tiles, many rows times quantised weights are products of bf16 too.
+#[test]
+fn quantised_weights_are_rounded_for_many_rows() {
+    let mut noise = Noise::new(16);
+    let team = team();
+    for isa in rounding_sets().into_iter().filter(|isa| isa.has_tiles()) {
+        for format in formats() {
+            for (blocks, n, rows) in [(1, 16, 48), (3, 33, 70), (4, 7, 64), (9, 17, 49)] {
+                let k = blocks * format.block_len().max(BLOCK);
+                let tensor = tensor(format, n, k, &mut noise);
+                let packed = pack(&tensor, Precision::Fast);
+                if !is_quantised(&packed) {
+                    continue;
+                }
+                assert_eq!(Arithmetic::of(isa, WeightClass::Quantised, rows), Arithmetic::Bf16Tiles);
+                let x = noise.activations(rows * k);
+                let mut y = vec![f32::NAN; rows * n];
+                packed.apply(isa, &team, &x, &mut y).unwrap();
+                let what = format!("{format} {n}×{k}, {rows} rows on {}", isa.name());
+                // A weight that lies between two of bf16 may be rounded either way, as the last bit of its f32 falls.
+                check(&y, &product(&rounded(&decoded(&tensor)), &rounded(&x), k), 2e-4, &what);
+                check(&y, &product(&decoded(&tensor), &x, k), 1e-2, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn products_of_bf16_are_those_of_rounded_operands() {
     let mut noise = Noise::new(12);
     let team = team();
-    let rounded = |values: &[f32]| -> Vec<f32> {
-        values.iter().map(|value| half::bf16::from_f32(*value).to_f32()).collect()
-    };
     for isa in rounding_sets() {
         for format in [StorageFormat::F16, StorageFormat::BF16] {
-            for (k, n, rows) in
-                [(1, 16, 9), (31, 5, 17), (64, 33, 40), (203, 17, 70), (520, 50, 33), (4128, 16, 130)]
-            {
+            for (k, n, rows) in [
+                (1, 16, 9),
+                (31, 5, 17),
+                (64, 33, 40),
+                (203, 17, 70),
+                (520, 50, 33),
+                (4128, 16, 130),
+                (1056, 33, 530),
+            ] {
                 let tensor = tensor(format, n, k, &mut noise);
                 let packed = pack(&tensor, Precision::Fast);
                 let x = noise.activations(rows * k);
@@ -311,7 +351,7 @@ fn reference_products_are_exact_to_f32_rounding() {
         let (n, k, rows) = (37, format.block_len().max(8) * 5, 3);
         let tensor = tensor(format, n, k, &mut noise);
         let packed = pack(&tensor, Precision::Reference);
-        assert!(!packed.wants_int8());
+        assert!(!is_quantised(&packed));
         assert_eq!(packed.size_bytes(), tensor.size_bytes());
         let x = noise.activations(rows * k);
         for isa in instruction_sets() {
@@ -331,7 +371,7 @@ fn weights_in_f32_want_no_int8_and_their_products_are_exact_to_f32_rounding() {
         let tensor = tensor(format, n, k, &mut noise);
         let parts = [WeightPart::whole(tensor.clone())];
         let packed = PackedLinear::in_f32("w", &parts, Precision::Fast, &Packer::new(&team)).unwrap();
-        assert!(!packed.wants_int8(), "{format}");
+        assert!(!is_quantised(&packed), "{format}");
         let mut row = vec![0.0; k];
         packed.decode_row(n - 1, &mut row);
         assert_eq!(bits(&row), bits(&decoded(&tensor)[(n - 1) * k..]), "{format}");
@@ -371,7 +411,8 @@ fn segments_of_different_formats_write_side_by_side() {
         PackedLinear::new("qkv", &tensors.each_ref().map(cut), Precision::Fast, &Packer::new(&team()))
             .unwrap();
     assert_eq!((packed.n(), packed.k(), packed.tiles()), (60, k, 3 + 1 + 2));
-    assert!(packed.wants_int8() && packed.wants_float());
+    let classes = packed.weight_classes();
+    assert!(classes.has(WeightClass::Quantised) && classes.has(WeightClass::Half));
     assert_eq!(packed.tile_outputs(2), 32..40);
     assert_eq!(packed.tile_outputs(3), 40..43);
     assert_eq!(packed.tile_outputs(5), 59..60);
@@ -401,9 +442,10 @@ fn segments_of_different_formats_write_side_by_side() {
 #[test]
 fn expert_rows_equal_each_experts_own_product() {
     let mut noise = Noise::new(8);
-    let (count, n, k, rows, chosen) = (6, 24, 256, 13, 2);
-    let isa = Isa::detect().unwrap();
-    for format in [StorageFormat::Q4_K, StorageFormat::Q8_0, StorageFormat::BF16] {
+    let (count, n, k, chosen) = (6, 24, 256, 2);
+    let cases = rounding_sets().into_iter().map(|isa| (isa, 290)).chain([(Isa::detect().unwrap(), 13)]);
+    let formats = [StorageFormat::Q4_K, StorageFormat::Q8_0, StorageFormat::BF16];
+    for ((isa, rows), format) in cases.flat_map(|case| formats.map(|format| (case, format))) {
         let tensor = tensor(format, count * n, k, &mut noise);
         let parts = [
             WeightPart { tensor: tensor.clone(), rows: 0..n + 5 },
@@ -419,8 +461,11 @@ fn expert_rows_equal_each_experts_own_product() {
 
         let mut quantized = QuantizedRows::new(rows, k);
         quantized.quantize(isa, &x, 0..rows);
+        let mut rounded = RoundedRows::default();
+        rounded.reshape(rows, k);
+        rounded.round(isa, &x, k, 0..rows);
         let float = FloatRows { values: &x, k, stride: k };
-        let input = Input { float: Some(float), int8: Some(quantized.view()) };
+        let input = Input { float: Some(float), int8: Some(quantized.view()), bf16: Some(rounded.view()) };
         let mut y = vec![f32::NAN; rows * chosen * n];
         let output = Output { values: SharedSlice::new(&mut y), stride: n, column: 0 };
         team()
@@ -433,11 +478,21 @@ fn expert_rows_equal_each_experts_own_product() {
             })
             .unwrap();
 
-        for (index, &expert) in choices.iter().enumerate() {
-            let mut own = vec![0.0; n];
-            let x = &x[index / chosen * k..][..k];
-            experts.experts()[expert as usize].apply(isa, &team(), x, &mut own).unwrap();
-            assert_eq!(bits(&y[index * n..][..n]), bits(&own), "{format} choice {index}");
+        for expert in 0..count {
+            let of_expert: Vec<usize> =
+                (0..choices.len()).filter(|&index| choices[index] as usize == expert).collect();
+            let x: Vec<f32> =
+                of_expert.iter().flat_map(|index| &x[index / chosen * k..][..k]).copied().collect();
+            let mut own = vec![0.0; of_expert.len() * n];
+            experts.experts()[expert].apply(isa, &team(), &x, &mut own).unwrap();
+            for (index, own) in of_expert.into_iter().zip(own.chunks(n)) {
+                assert_eq!(
+                    bits(&y[index * n..][..n]),
+                    bits(own),
+                    "{format} choice {index} on {}",
+                    isa.name()
+                );
+            }
         }
     }
 }
@@ -451,7 +506,7 @@ fn nothing_outside_the_claimed_tiles_is_written() {
     for isa in instruction_sets() {
         let mut quantized = QuantizedRows::new(2, k);
         quantized.quantize(isa, &x, 0..2);
-        let input = Input { float: None, int8: Some(quantized.view()) };
+        let input = Input { int8: Some(quantized.view()), ..Input::default() };
         let mut y = vec![-7.0; 2 * stride];
         let output = Output { values: SharedSlice::new(&mut y), stride, column: 3 };
         #[expect(unsafe_code, reason = "one thread")]

@@ -11,20 +11,20 @@ mod running;
 use std::ops::Range;
 use std::sync::Arc;
 
+use brasa_cpu::Team;
 use brasa_cpu::linear::{PackedLinear, Packer};
-use brasa_cpu::{Isa, Team};
 use brasa_formats::StorageFormat;
 use brasa_graph::WeightPart;
 use brasa_graph::device::{KvType, Precision};
 use common::{Noise, tensor};
 use decoder::Decoder;
-use running::{Running, assert_same_bits, device, tokens};
+use running::{Running, assert_same_bits, device, exact, tokens};
 
 const MANY: usize = 64;
 
 /// Barriers of a prompt of `context` tokens and of the decode step behind it.
 fn barriers(decoder: &Decoder, threads: usize, context: usize) -> [u32; 2] {
-    let device = device(threads, Isa::detect().unwrap());
+    let device = device(threads, exact());
     let graph = Arc::new(decoder.graph(1));
     let mut running = Running::new(&device, &graph, Precision::Fast, KvType::F16);
     [&tokens(context, 2)[..], &[5]].map(|tokens| {
@@ -101,7 +101,7 @@ fn a_step_on_64_threads_has_the_bits_of_one_thread() {
         let graph = Arc::new(decoder.graph(3));
         let tokens = tokens(310, 4);
         let [alone, together] = [1, MANY].map(|threads| {
-            let device = device(threads, Isa::detect().unwrap());
+            let device = device(threads, exact());
             let mut running = Running::new(&device, &graph, Precision::Fast, KvType::F16);
             running.chunked(1, &tokens, &[300, 1, 1, 5])
         });

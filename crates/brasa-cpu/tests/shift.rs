@@ -17,7 +17,7 @@ use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::PageId;
 use brasa_graph::testing::{Tolerance, compare};
 use decoder::Decoder;
-use running::{Running, device, tokens};
+use running::{Running, device, exact, tokens};
 
 fn model(windows: &[Option<usize>]) -> Arc<Graph> {
     // Heads of other than whole vectors, more than one, and frequencies down to 1e-4.
@@ -65,7 +65,7 @@ fn moved_keys_agree_with_the_reference() {
 fn one_layer_forgets_what_was_dropped() {
     let graph = model(&[None]);
     for (kv, tolerance) in [(KvType::F32, Tolerance(2e-5)), (KvType::F16, Tolerance::F16)] {
-        let device = device(2, Isa::detect().unwrap());
+        let device = device(2, exact());
         let found = shifted(&device, &graph, kv);
         let text = tokens(680, 3);
         let mut running = Running::new(&device, &graph, Precision::Reference, kv);
@@ -80,7 +80,7 @@ fn one_layer_forgets_what_was_dropped() {
 #[test]
 fn keys_of_few_bits_stay_where_they_are() {
     let graph = model(&[None]);
-    let device = device(1, Isa::detect().unwrap());
+    let device = device(1, exact());
     for (kv, name) in [(KvType::BF16, "bf16"), (KvType::Q8, "q8")] {
         let mut running = Running::new(&device, &graph, Precision::Fast, kv);
         let error = running.program.shift(&mut *running.pool, &[Vec::new()], -256).unwrap_err();

@@ -151,14 +151,13 @@ impl Lowering<'_> {
         let out = self.make(mixture.y)?;
         let width = self.row_elements(mixture.y)?;
         let (_, downs) = self.temporary(outer, chosen * width);
-        let of_down = || self.weights.experts(down).experts().iter();
         let hidden = Activations {
             x: crate::context::Source::Arena(gates),
             k: features,
             per_row: chosen,
             norm: None,
-            int8: of_down().any(PackedLinear::wants_int8),
-            float: of_down().any(PackedLinear::wants_float),
+            classes: self.expert_classes(&[down]),
+            scattered: true,
         };
         let op = MixtureOp {
             router: RouterOp { router: mixture.router, logits, experts, weights: shares },

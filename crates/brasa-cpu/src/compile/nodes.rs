@@ -10,7 +10,7 @@ use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
 use super::{Lowering, takes_norm, unsupported};
 use crate::attention::{CacheAttention, Over, Scoring, Sight, StepAttention};
 use crate::context::{Slot, Source};
-use crate::linear::{ExpertInput, PackedLinear};
+use crate::linear::{ExpertInput, PackedLinear, WeightClasses};
 use crate::ops::Work;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
@@ -230,14 +230,15 @@ impl Lowering<'_> {
         };
         let (k, elements) = (self.width(x)?, self.row_elements(x)?);
         let x = if elements == k { self.source(x)? } else { self.dense(x)? };
-        let linears = || weights.iter().map(|&weight| self.weights.linear(weight));
         Ok(Activations {
             x,
             k,
             per_row: elements / k.max(1),
             norm,
-            int8: linears().any(PackedLinear::wants_int8),
-            float: linears().any(PackedLinear::wants_float),
+            classes: WeightClasses::of_all(
+                weights.iter().map(|&weight| self.weights.linear(weight).weight_classes()),
+            ),
+            scattered: false,
         })
     }
 
@@ -249,15 +250,20 @@ impl Lowering<'_> {
     ) -> Result<Activations, DeviceError> {
         let (k, elements) = (self.width(x)?, self.row_elements(x)?);
         let x = if elements == k { self.source(x)? } else { self.dense(x)? };
-        let experts = || weights.iter().flat_map(|&weight| self.weights.experts(weight).experts());
         Ok(Activations {
             x,
             k,
             per_row: elements / k.max(1),
             norm: None,
-            int8: experts().any(PackedLinear::wants_int8),
-            float: experts().any(PackedLinear::wants_float),
+            classes: self.expert_classes(weights),
+            scattered: true,
         })
+    }
+
+    /// The classes of all experts of some weights.
+    pub(super) fn expert_classes(&self, weights: &[usize]) -> WeightClasses {
+        let experts = weights.iter().flat_map(|&weight| self.weights.experts(weight).experts());
+        WeightClasses::of_all(experts.map(PackedLinear::weight_classes))
     }
 
     fn lower_linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {

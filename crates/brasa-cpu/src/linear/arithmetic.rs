@@ -2,7 +2,7 @@
 
 use super::int8;
 #[cfg(target_arch = "x86_64")]
-use super::tiled::BF16_ROWS;
+use super::rounded::{HALF_ROWS, QUANTISED_ROWS};
 use crate::Isa;
 
 /// Numbers that are multiplied, and the unit that does it.
@@ -31,6 +31,70 @@ pub enum WeightClass {
     Full,
 }
 
+/// Rows up to which another form of activations may be wanted than for more.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const MOST_FEW_ROWS: usize = QUANTISED_ROWS - 1;
+/// The same: the number of rows does not matter.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const MOST_FEW_ROWS: usize = 0;
+
+/// The classes of several weights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WeightClasses([bool; 3]);
+
+/// In which forms activations are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// As f32.
+    pub float: bool,
+    /// As int8 blocks.
+    pub int8: bool,
+    /// As bf16 tiles.
+    pub bf16: bool,
+}
+
+impl WeightClasses {
+    /// Those of several.
+    pub fn of_all(all: impl Iterator<Item = Self>) -> Self {
+        all.fold(Self::default(), |Self(a), Self(b)| Self(std::array::from_fn(|class| a[class] || b[class])))
+    }
+
+    /// True where a weight is of this class.
+    pub const fn has(self, class: WeightClass) -> bool {
+        self.0[class as usize]
+    }
+
+    /// What products of `rows` rows read.
+    pub fn forms(self, isa: Isa, rows: usize) -> Forms {
+        let classes = [WeightClass::Quantised, WeightClass::Half, WeightClass::Full].into_iter();
+        let forms =
+            classes.filter(|class| self.has(*class)).map(|class| Arithmetic::of(isa, class, rows).forms());
+        forms.fold(Forms::default(), Forms::or)
+    }
+}
+
+impl FromIterator<WeightClass> for WeightClasses {
+    fn from_iter<I: IntoIterator<Item = WeightClass>>(classes: I) -> Self {
+        let mut all = Self::default();
+        for class in classes {
+            all.0[class as usize] = true;
+        }
+        all
+    }
+}
+
+impl Forms {
+    /// What either wants.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self {
+            float: self.float || other.float,
+            int8: self.int8 || other.int8,
+            bf16: self.bf16 || other.bf16,
+        }
+    }
+}
+
 impl Arithmetic {
     /// Every one.
     pub const ALL: [Self; 5] = [Self::Int8, Self::Int8Tiles, Self::F32, Self::Bf16, Self::Bf16Tiles];
@@ -38,10 +102,14 @@ impl Arithmetic {
     /// The products of `rows` rows of activations with weights of a class.
     pub const fn of(isa: Isa, class: WeightClass, rows: usize) -> Self {
         match class {
+            #[cfg(target_arch = "x86_64")]
+            WeightClass::Quantised if isa.has_tiles() && isa.has_bf16() && rows >= QUANTISED_ROWS => {
+                Self::Bf16Tiles
+            }
             WeightClass::Quantised if isa.has_tiles() && rows >= int8::panel_rows(isa) => Self::Int8Tiles,
             WeightClass::Quantised => Self::Int8,
             #[cfg(target_arch = "x86_64")]
-            WeightClass::Half if isa.has_bf16() && rows >= BF16_ROWS => {
+            WeightClass::Half if isa.has_bf16() && rows >= HALF_ROWS => {
                 if isa.has_tiles() {
                     Self::Bf16Tiles
                 } else {
@@ -49,6 +117,16 @@ impl Arithmetic {
                 }
             }
             WeightClass::Half | WeightClass::Full => Self::F32,
+        }
+    }
+
+    /// What activations are multiplied as.
+    const fn forms(self) -> Forms {
+        let none = Forms { float: false, int8: false, bf16: false };
+        match self {
+            Self::Int8 | Self::Int8Tiles => Forms { int8: true, ..none },
+            Self::F32 => Forms { float: true, ..none },
+            Self::Bf16 | Self::Bf16Tiles => Forms { bf16: true, ..none },
         }
     }
 
@@ -90,7 +168,7 @@ mod tests {
             );
             assert_eq!(
                 many(bf16, WeightClass::Quantised),
-                if tiles { Arithmetic::Int8Tiles } else { Arithmetic::Int8 }
+                if tiles { Arithmetic::Bf16Tiles } else { Arithmetic::Int8 }
             );
         }
     }

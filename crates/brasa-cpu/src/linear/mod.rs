@@ -7,7 +7,7 @@
 //!
 //! Three classes, chosen by format and precision:
 //! - quantised formats: codes at their stored width, rows interleaved, times int8 activations;
-//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations; so is a quantised weight that scores
+//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations; so is a weight that scores
 //!   experts, decoded to F32;
 //! - reference precision, and formats without kernels: stored bytes, decoded row by row.
 #![allow(
@@ -26,6 +26,8 @@ mod operands;
 mod pack;
 mod planes;
 mod products;
+#[cfg(target_arch = "x86_64")]
+mod rounded;
 mod rows;
 mod scales;
 #[cfg(target_arch = "x86_64")]
@@ -37,12 +39,14 @@ use std::ops::Range;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
-pub use arithmetic::{Arithmetic, WeightClass};
+pub(crate) use arithmetic::MOST_FEW_ROWS;
+pub use arithmetic::{Arithmetic, Forms, WeightClass, WeightClasses};
 pub use buffer::Packer;
 pub use experts::{ExpertGroups, ExpertInput, PackedExperts};
 pub use operands::{FloatRows, Input, Output, RowMap, RowPair};
 
 use crate::quantize::QuantizedRows;
+use crate::rounded::RoundedRows;
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
 use rows::{PackedRows, Scratch};
@@ -89,7 +93,7 @@ impl PackedLinear {
     }
 
     /// The same for f32 activations whatever the format: rows that [`new`](Self::new) would multiply with int8
-    /// activations are decoded to f32 once. For small weights whose products decide something.
+    /// or bf16 activations are decoded to f32 once. For small weights whose products decide something.
     ///
     /// # Errors
     ///
@@ -163,14 +167,9 @@ impl PackedLinear {
         self.segments.iter().map(|segment| segment.rows.stored_bytes).sum()
     }
 
-    /// True where a segment multiplies int8 activations.
-    pub fn wants_int8(&self) -> bool {
-        self.segments.iter().any(|segment| segment.rows.wants_int8())
-    }
-
-    /// True where a segment multiplies f32 activations.
-    pub fn wants_float(&self) -> bool {
-        self.segments.iter().any(|segment| !segment.rows.wants_int8())
+    /// What of its segments decides about the arithmetic of products.
+    pub fn weight_classes(&self) -> WeightClasses {
+        self.segments.iter().map(|segment| segment.rows.weight_class()).collect()
     }
 
     /// The tiles of one of `threads` threads: contiguous, in thread order, of about equally many bytes.
@@ -239,7 +238,7 @@ impl PackedLinear {
         });
     }
 
-    /// `y = x · Wᵀ` with all threads of `team`, quantising `x` where the weights want it.
+    /// `y = x · Wᵀ` with all threads of `team`, `x` quantised or rounded where the weights want it.
     ///
     /// `x` is `[R, K]`, `y` `[R, N]`. Allocates; programs prepare their memory and call
     /// [`multiply`](Self::multiply).
@@ -259,14 +258,20 @@ impl PackedLinear {
             (rows * self.k, rows * self.n),
             "activations and results of {rows} rows"
         );
-        let mut quantized = QuantizedRows::default();
-        if self.wants_int8() {
+        let forms = self.weight_classes().forms(isa, rows);
+        let (mut quantized, mut rounded) = (QuantizedRows::default(), RoundedRows::default());
+        if forms.int8 {
             quantized.reshape(rows, self.k);
             quantized.quantize(isa, x, 0..rows);
         }
+        if forms.bf16 {
+            rounded.reshape(rows, self.k);
+            rounded.round(isa, x, self.k, 0..rows);
+        }
         let input = Input {
             float: Some(FloatRows { values: x, k: self.k, stride: self.k }),
-            int8: self.wants_int8().then(|| quantized.view()),
+            int8: forms.int8.then(|| quantized.view()),
+            bf16: forms.bf16.then(|| rounded.view()),
         };
         let output = Output { values: SharedSlice::new(y), stride: self.n, column: 0 };
         team.run(|thread, barrier| {

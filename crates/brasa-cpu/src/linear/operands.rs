@@ -3,16 +3,18 @@
 use std::ops::Range;
 
 use crate::quantize::{QuantizedRow, QuantizedView};
+use crate::rounded::RoundedView;
 use crate::shared::SharedSlice;
 
-/// Activations `[R, K]`, in the forms that the weights want; see
-/// [`PackedLinear::wants_int8`](super::PackedLinear::wants_int8).
+/// Activations `[R, K]`, in the [forms](super::Forms) that the weights want.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Input<'a> {
     /// f32 rows.
     pub float: Option<FloatRows<'a>>,
     /// The same rows as int8 blocks.
     pub int8: Option<QuantizedView<'a>>,
+    /// The same rows as bf16.
+    pub bf16: Option<RoundedView<'a>>,
 }
 
 /// f32 rows.
@@ -88,6 +90,11 @@ impl<'a> Input<'a> {
     pub(super) fn float_row(&self, row: usize) -> &'a [f32] {
         let rows = self.float.expect("f32 activations for weights that want them");
         &rows.values[row * rows.stride..][..rows.k]
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn rounded(&self) -> RoundedView<'a> {
+        self.bf16.expect("bf16 activations for weights that want them")
     }
 
     pub(super) fn int8_row(&self, row: usize) -> QuantizedRow<'a> {

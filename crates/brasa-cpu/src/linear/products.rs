@@ -12,6 +12,8 @@ use super::rows::{parts, tile_bytes};
 use super::scales::Lanes;
 use crate::Isa;
 use crate::quantize::QuantizedRow;
+#[cfg(target_arch = "x86_64")]
+use crate::rounded::{RoundedRows, RoundedView};
 
 /// Activations of a pass over all tiles: what stays in the second cache beside the weights.
 const FLOAT_PASS: usize = 128 << 10;
@@ -57,6 +59,22 @@ impl<'a> Products<'a> {
         self.input.float_row(self.map.x(row))
     }
 
+    /// The mapped rows as bf16; `memory` is for those that have to be gathered.
+    #[cfg(target_arch = "x86_64")]
+    pub fn rounded<'s>(&self, memory: &'s mut RoundedRows) -> RoundedView<'s>
+    where
+        'a: 's,
+    {
+        let rounded = self.input.rounded();
+        match self.map {
+            RowMap::All(_) => rounded,
+            RowMap::Pairs(_) => {
+                memory.gather(rounded, self.rows(), |row| self.map.x(row));
+                memory.view()
+            }
+        }
+    }
+
     /// Where the results of a row and a tile go.
     ///
     /// # Safety
@@ -68,7 +86,7 @@ impl<'a> Products<'a> {
         unsafe { self.output.row(self.map.y(row), columns) }
     }
 
-    fn load(&self, row: usize, tile: usize) -> Lanes {
+    pub fn load(&self, row: usize, tile: usize) -> Lanes {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
         let mut lanes = [0.0; LANES];
@@ -76,7 +94,7 @@ impl<'a> Products<'a> {
         lanes
     }
 
-    fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
+    pub fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
         // A length that is known is a vector instead of a call.

@@ -18,7 +18,7 @@ use super::planes;
 use super::products::Products;
 use super::scales::{BlockScales, Portable};
 #[cfg(target_arch = "x86_64")]
-use super::tiled;
+use super::{rounded, tiled};
 use crate::prefetch::Ahead;
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
@@ -52,6 +52,16 @@ impl Class {
             Self::Float(..) | Self::Exact(_) => WeightClass::Full,
         }
     }
+
+    /// Weights that can be rounded to bf16.
+    #[cfg(target_arch = "x86_64")]
+    fn to_round(&self) -> Option<rounded::Weights<'_>> {
+        match self {
+            Self::Int8(layout, buffer) => Some(rounded::Weights::Codes(layout, buffer.bytes())),
+            Self::Float(layout, buffer) => Some(rounded::Weights::Floats(layout, buffer.bytes())),
+            Self::Exact(_) => None,
+        }
+    }
 }
 
 /// Tiles that a packing thread takes at a time: a few dozen microseconds of work.
@@ -63,6 +73,8 @@ pub(super) struct Scratch {
     panel: Panel,
     #[cfg(target_arch = "x86_64")]
     tiled: tiled::Scratch,
+    #[cfg(target_arch = "x86_64")]
+    rounded: rounded::Scratch,
     weights: Vec<f32>,
 }
 
@@ -110,14 +122,14 @@ impl PackedRows {
         Ok(Self { n, k, stored_bytes, class })
     }
 
-    /// As [`new`](Self::new), but what would want int8 activations is decoded to F32.
+    /// As [`new`](Self::new), but what would want int8 activations, or may be rounded to bf16, is decoded to F32.
     pub fn in_f32(
         tensor: &Tensor,
         rows: Range<usize>,
         precision: Precision,
         packer: &Packer<'_>,
     ) -> Result<Self, Error> {
-        if precision == Precision::Reference || Float::of(tensor.format).is_some() {
+        if precision == Precision::Reference || Float::of(tensor.format) == Some(Float::F32) {
             return Self::new(tensor, rows, precision, packer);
         }
         check(tensor, &rows)?;
@@ -162,8 +174,8 @@ impl PackedRows {
         }
     }
 
-    pub fn wants_int8(&self) -> bool {
-        matches!(self.class, Class::Int8(..))
+    pub fn weight_class(&self) -> WeightClass {
+        self.class.of_weights()
     }
 
     /// The row as f32, equal to what its codec says.
@@ -203,6 +215,14 @@ impl PackedRows {
         let products = unsafe { Products::new(isa, input, map, output, self.n, tiles) };
         match (&self.class, Arithmetic::of(isa, self.class.of_weights(), map.len())) {
             #[cfg(target_arch = "x86_64")]
+            (class, Arithmetic::Bf16 | Arithmetic::Bf16Tiles)
+                if let Some(weights) = class.to_round()
+                    && let Isa::Avx512(proof) = isa
+                    && let Some(bf16) = proof.bf16() =>
+            {
+                rounded::multiply((proof, bf16), weights, &products, &mut scratch.rounded);
+            }
+            #[cfg(target_arch = "x86_64")]
             (Class::Int8(layout, buffer), Arithmetic::Int8Tiles)
                 if let Isa::Avx512(proof) = isa
                     && let Some(unit) = proof.tiles() =>
@@ -218,17 +238,6 @@ impl PackedRows {
             }
             (Class::Int8(layout, buffer), _) => products.int8_planes(layout, buffer.bytes()),
             #[cfg(target_arch = "x86_64")]
-            (Class::Float(layout, buffer), Arithmetic::Bf16 | Arithmetic::Bf16Tiles)
-                if let Isa::Avx512(proof) = isa
-                    && let Some(bf16) = proof.bf16() =>
-            {
-                let unit = (bf16, proof);
-                let x = |row: usize| products.float_row(row);
-                // SAFETY: one at a time.
-                let y = |row: usize, tile: usize| unsafe { products.results(row, tile) };
-                let (weights, tiles, scratch) = (buffer.bytes(), products.tiles.clone(), &mut scratch.tiled);
-                tiled::multiply_bf16(unit, layout, weights, map.len(), x, tiles, y, scratch);
-            }
             (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
             (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
         }

@@ -15,6 +15,7 @@ pub(crate) mod sequence;
 
 use brasa_graph::Sizes;
 
+use crate::Isa;
 use crate::attention::{AttentionScratch, CacheAttention, StepAttention};
 use crate::context::Context;
 use crate::kv::SharedKv;
@@ -174,14 +175,14 @@ impl Work {
     }
 
     /// Memory for activations that this operation shares between threads, for steps of `sizes`.
-    pub(crate) fn prepared(&self, sizes: &Sizes) -> PreparedSize {
+    pub(crate) fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
         match self {
-            Self::Linear(op) => op.activations.size(op.rows.outer.resolve(sizes)),
-            Self::GateUp(op) => op.activations.size(op.out.outer.resolve(sizes)),
-            Self::ExpertLinear(op) => op.activations.size(op.out.outer.resolve(sizes)),
+            Self::Linear(op) => op.activations.size(isa, op.rows.outer.resolve(sizes)),
+            Self::GateUp(op) => op.activations.size(isa, op.out.outer.resolve(sizes)),
+            Self::ExpertLinear(op) => op.activations.size(isa, op.out.outer.resolve(sizes)),
             Self::Mixture(op) => {
                 let rows = op.out.outer.resolve(sizes);
-                op.activations.size(rows).max(op.hidden.size(rows))
+                op.activations.size(isa, rows).max(op.hidden.size(isa, rows))
             }
             _ => PreparedSize::default(),
         }

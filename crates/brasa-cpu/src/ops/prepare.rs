@@ -1,12 +1,14 @@
-//! Activations in the forms that weights want them in: normed, as f32, as int8 blocks.
+//! Activations in the forms that weights want them in: normed, as f32, as int8 blocks, as bf16 tiles.
 //!
 //! A few rows are prepared by every thread for itself, which is cheaper than waiting for each other; many are
 //! shared out, with a barrier before the products.
 #![expect(unsafe_code, reason = "threads prepare disjoint rows of shared memory")]
 
+use crate::Isa;
 use crate::context::{Context, Source, View};
-use crate::linear::{FloatRows, Input};
+use crate::linear::{FloatRows, Forms, Input, MOST_FEW_ROWS, WeightClasses};
 use crate::quantize::{BLOCK, BlockMeta, QuantizedRows, SharedRows};
+use crate::rounded::{BF16_INPUTS, RoundedRows, SharedRounded, TileRow, tile_rows};
 use crate::shared::SharedSlice;
 
 use super::norm::{Norm, ReadyNorm};
@@ -21,9 +23,10 @@ pub(crate) struct Activations {
     pub k: usize,
     pub per_row: usize,
     pub norm: Option<Norm>,
-    /// Wanted as int8 blocks, as f32.
-    pub int8: bool,
-    pub float: bool,
+    /// Those of the weights that they are multiplied with.
+    pub classes: WeightClasses,
+    /// Rows go to different weights, many to one and few to another.
+    pub scattered: bool,
 }
 
 /// Memory for prepared rows, for all threads together.
@@ -31,6 +34,7 @@ pub(crate) struct Activations {
 pub(crate) struct Prepared {
     codes: Vec<i8>,
     blocks: Vec<BlockMeta>,
+    rounded: Vec<TileRow>,
     floats: Vec<f32>,
 }
 
@@ -39,6 +43,7 @@ pub(crate) struct Prepared {
 pub(crate) struct SharedPrepared<'a> {
     codes: SharedSlice<'a, i8>,
     blocks: SharedSlice<'a, BlockMeta>,
+    rounded: SharedSlice<'a, TileRow>,
     floats: SharedSlice<'a, f32>,
 }
 
@@ -46,26 +51,44 @@ pub(crate) struct SharedPrepared<'a> {
 #[derive(Debug)]
 pub(crate) struct PrivateRows {
     quantized: QuantizedRows,
+    rounded: RoundedRows,
     floats: Vec<f32>,
     /// One normed vector.
     normed: Vec<f32>,
 }
 
-/// Elements of shared memory: int8 and f32.
+/// Where the forms of rows are written.
+#[derive(Clone, Copy)]
+struct Targets<'a> {
+    forms: Forms,
+    quantized: SharedRows<'a>,
+    rounded: SharedRounded<'a>,
+    floats: SharedSlice<'a, f32>,
+}
+
+/// Elements of shared memory: int8 and f32; rows of bf16 tiles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PreparedSize {
     pub codes: usize,
     pub floats: usize,
+    pub rounded: usize,
 }
 
 impl PreparedSize {
     /// Enough for both.
     pub(crate) fn max(self, other: Self) -> Self {
-        Self { codes: self.codes.max(other.codes), floats: self.floats.max(other.floats) }
+        Self {
+            codes: self.codes.max(other.codes),
+            floats: self.floats.max(other.floats),
+            rounded: self.rounded.max(other.rounded),
+        }
     }
 
     pub(crate) fn bytes(self) -> usize {
-        self.codes + self.codes / BLOCK * size_of::<BlockMeta>() + self.floats * 4
+        self.codes
+            + self.codes / BLOCK * size_of::<BlockMeta>()
+            + self.rounded * size_of::<TileRow>()
+            + self.floats * 4
     }
 }
 
@@ -74,6 +97,7 @@ impl Prepared {
         Self {
             codes: vec![0; size.codes],
             blocks: vec![BlockMeta::default(); size.codes / BLOCK],
+            rounded: vec![[0; BF16_INPUTS]; size.rounded],
             floats: vec![0.0; size.floats],
         }
     }
@@ -82,6 +106,7 @@ impl Prepared {
         SharedPrepared {
             codes: SharedSlice::new(&mut self.codes),
             blocks: SharedSlice::new(&mut self.blocks),
+            rounded: SharedSlice::new(&mut self.rounded),
             floats: SharedSlice::new(&mut self.floats),
         }
     }
@@ -91,6 +116,7 @@ impl PrivateRows {
     pub(crate) fn new(most_k: usize) -> Self {
         Self {
             quantized: QuantizedRows::new(PRIVATE_ELEMENTS / BLOCK, BLOCK),
+            rounded: RoundedRows::default(),
             floats: vec![0.0; PRIVATE_ELEMENTS],
             normed: vec![0.0; most_k],
         }
@@ -98,12 +124,25 @@ impl PrivateRows {
 }
 
 impl Activations {
-    /// Elements of shared memory that `rows` rows need.
-    pub(crate) fn size(&self, rows: usize) -> PreparedSize {
-        let elements = rows * self.per_row * self.k;
+    /// The forms that products of `count` vectors read.
+    fn forms(&self, isa: Isa, count: usize) -> Forms {
+        let forms = self.classes.forms(isa, count);
+        if self.scattered { forms.or(self.classes.forms(isa, 1)) } else { forms }
+    }
+
+    /// Elements of shared memory that at most `rows` rows need.
+    pub(crate) fn size(&self, isa: Isa, rows: usize) -> PreparedSize {
+        let count = rows * self.per_row;
+        let (few, many) = (self.forms(isa, 1), self.forms(isa, count));
+        let vectors = |many, few| match (many, few) {
+            (true, _) => count,
+            (false, true) => count.min(MOST_FEW_ROWS),
+            (false, false) => 0,
+        };
         PreparedSize {
-            codes: if self.int8 { elements } else { 0 },
-            floats: if self.float && self.norm.is_some() { elements } else { 0 },
+            codes: vectors(many.int8, few.int8) * self.k.next_multiple_of(BLOCK),
+            floats: if self.norm.is_some() { vectors(many.float, few.float) * self.k } else { 0 },
+            rounded: tile_rows(vectors(many.bf16, few.bf16), self.k),
         }
     }
 
@@ -116,19 +155,20 @@ impl Activations {
         private: &'s mut PrivateRows,
     ) -> Input<'s> {
         let count = rows * self.per_row;
+        let forms = self.forms(cx.isa, count);
         let norm = self.norm.as_ref().map(|norm| norm.ready(cx));
-        let plain = self.float && norm.is_none();
         let mut input = Input::default();
-        if plain {
+        if forms.float && norm.is_none() {
             input.float = Some(self.plain(view));
+            if !forms.int8 && !forms.bf16 {
+                return input;
+            }
         }
-        if !self.int8 && plain {
-            return input;
-        }
+        let normed_floats = forms.float && norm.is_some();
         if count * self.k <= PRIVATE_ELEMENTS || cx.threads == 1 {
             // One thread shares with nobody.
-            let PrivateRows { quantized, floats, normed } = private;
-            let floats = if self.float && norm.is_some() {
+            let PrivateRows { quantized, rounded, floats, normed } = private;
+            let floats = if normed_floats {
                 if floats.len() < count * self.k {
                     floats.resize(count * self.k, 0.0);
                 }
@@ -136,21 +176,23 @@ impl Activations {
             } else {
                 SharedSlice::new(&mut floats[..0])
             };
-            quantized.reshape(if self.int8 { count } else { 0 }, self.k.next_multiple_of(BLOCK));
-            let shared = quantized.shared();
+            quantized.reshape(if forms.int8 { count } else { 0 }, self.k.next_multiple_of(BLOCK));
+            rounded.reshape(if forms.bf16 { count } else { 0 }, self.k);
+            let to = Targets { forms, quantized: quantized.shared(), rounded: rounded.shared(), floats };
             // SAFETY: this thread's own memory.
-            unsafe { self.fill(cx, view, 0..count, norm.as_ref(), shared, floats, normed) };
+            unsafe { self.fill(cx, view, 0..count, norm.as_ref(), to, normed) };
             // SAFETY: as above; nothing is written from here on.
-            unsafe { self.finish(&mut input, count, shared, floats) };
+            unsafe { self.finish(&mut input, count, to) };
         } else {
-            let SharedPrepared { codes, blocks, floats } = cx.prepared;
-            let shared = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks);
+            let SharedPrepared { codes, blocks, rounded, floats } = cx.prepared;
+            let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks);
+            let to = Targets { forms, quantized, rounded: SharedRounded::over(self.k, rounded), floats };
             let mine = cx.share(count);
             // SAFETY: shares are disjoint, and the last reader of this memory has passed a barrier.
-            unsafe { self.fill(cx, view, mine, norm.as_ref(), shared, floats, &mut private.normed) };
+            unsafe { self.fill(cx, view, mine, norm.as_ref(), to, &mut private.normed) };
             cx.wait();
             // SAFETY: all rows are written, and stay until the operation ends with a barrier.
-            unsafe { self.finish(&mut input, count, shared, floats) };
+            unsafe { self.finish(&mut input, count, to) };
         }
         input
     }
@@ -173,15 +215,14 @@ impl Activations {
 
     /// # Safety
     ///
-    /// No other thread uses these rows of `quantized` and `floats` until a barrier.
+    /// No other thread uses these rows of `to` until a barrier.
     unsafe fn fill(
         &self,
         cx: &Context<'_>,
         view: &View<'_>,
         vectors: std::ops::Range<usize>,
         norm: Option<&ReadyNorm<'_>>,
-        quantized: SharedRows<'_>,
-        floats: SharedSlice<'_, f32>,
+        to: Targets<'_>,
         normed: &mut [f32],
     ) {
         let k = self.k;
@@ -190,9 +231,9 @@ impl Activations {
             let x = &view.row(vector / self.per_row)[column..column + k];
             let x = match norm {
                 None => x,
-                Some(norm) if self.float => {
+                Some(norm) if to.forms.float => {
                     // SAFETY: by the contract.
-                    let y = unsafe { floats.get_mut(vector * k..(vector + 1) * k) };
+                    let y = unsafe { to.floats.get_mut(vector * k..(vector + 1) * k) };
                     norm.apply(cx.isa, x, y);
                     &*y
                 }
@@ -201,9 +242,13 @@ impl Activations {
                     &normed[..k]
                 }
             };
-            if self.int8 {
+            if to.forms.int8 {
                 // SAFETY: by the contract.
-                unsafe { quantized.quantize_row(cx.isa, vector, x) };
+                unsafe { to.quantized.quantize_row(cx.isa, vector, x) };
+            }
+            if to.forms.bf16 {
+                // SAFETY: by the contract.
+                unsafe { to.rounded.round_row(cx.isa, vector, x) };
             }
         }
     }
@@ -211,21 +256,15 @@ impl Activations {
     /// # Safety
     ///
     /// Nobody writes the first `count` rows while the input lives.
-    unsafe fn finish<'s>(
-        &self,
-        input: &mut Input<'s>,
-        count: usize,
-        quantized: SharedRows<'s>,
-        floats: SharedSlice<'s, f32>,
-    ) {
-        if self.int8 {
-            // SAFETY: by the contract.
-            input.int8 = Some(unsafe { quantized.view(count) });
-        }
-        if self.float && self.norm.is_some() {
-            // SAFETY: by the contract.
-            let values = unsafe { floats.get(0..count * self.k) };
-            input.float = Some(FloatRows { values, k: self.k, stride: self.k });
+    unsafe fn finish<'s>(&self, input: &mut Input<'s>, count: usize, from: Targets<'s>) {
+        // SAFETY: by the contract.
+        unsafe {
+            input.int8 = from.forms.int8.then(|| from.quantized.view(count));
+            input.bf16 = from.forms.bf16.then(|| from.rounded.view(count));
+            if from.forms.float && self.norm.is_some() {
+                let values = from.floats.get(0..count * self.k);
+                input.float = Some(FloatRows { values, k: self.k, stride: self.k });
+            }
         }
     }
 }

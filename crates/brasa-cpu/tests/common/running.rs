@@ -10,6 +10,12 @@ use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Progra
 use brasa_graph::step::{Outs, Segment, Step};
 use brasa_graph::testing::{Random, Sequences};
 
+/// The strongest instruction set that computes every row as if it were alone.
+#[allow(dead_code, reason = "not every test needs it")]
+pub fn exact() -> Isa {
+    Isa::detect().unwrap().without_bf16()
+}
+
 pub fn device(threads: usize, isa: Isa) -> CpuBackend {
     CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() }).unwrap()
 }

@@ -23,7 +23,7 @@ mod neon;
 mod scalar;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use bf16::{Bf16Panel, Bf16Products, Bf16RowTiles, PANELS as BF16_PANELS};
+pub(super) use bf16::bf16_tiles;
 
 use super::layout::{Float, LANES};
 use super::scales::Lanes;

@@ -206,7 +206,7 @@ unsafe fn accumulate<K: Kind, const R: usize>(
 ///
 /// The caller has the features of this file's kernels; `planes` points to a packed block of kind K.
 #[inline(always)]
-unsafe fn unpack<K: Kind>(planes: *const u8) -> [__m512i; 8] {
+pub(super) unsafe fn unpack<K: Kind>(planes: *const u8) -> [__m512i; 8] {
     // SAFETY: by the contract.
     unsafe {
         [
@@ -298,7 +298,7 @@ unsafe fn store<const R: usize>(acc: &[__m512; R], out: &mut [Lanes]) {
 }
 
 /// Conversion by one instruction; used by this file's kernels alone, which have it.
-struct Widen;
+pub(super) struct Widen;
 
 impl Halves for Widen {
     #[inline(always)]

@@ -17,6 +17,8 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kinds;
 #[cfg(target_arch = "aarch64")]
@@ -26,6 +28,8 @@ mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
 
+#[cfg(target_arch = "x86_64")]
+pub(super) use bf16::bf16_tiles;
 pub(super) use panel::{Panel, for_each_block};
 #[cfg(target_arch = "x86_64")]
 pub(super) use tiles::{GROUPS, PANELS, Results, RowTiles, TileProducts};
