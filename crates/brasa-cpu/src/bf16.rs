@@ -9,7 +9,7 @@
 use std::arch::x86_64::*;
 
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS, TileRow};
+use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
 use crate::tiles::{AmxThread, Bf16Unit, Bf16Weights, EmulatedBf16, Sums, Tiles, check_bf16};
 
 /// What multiplies bf16 on this thread.
@@ -32,28 +32,40 @@ impl Bf16Multiplier {
 
 impl Bf16Unit for Bf16Multiplier {
     #[inline]
-    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+    fn sum_bf16<const ADD: bool>(
+        &self,
+        a: &[&[Bf16Rows]],
+        rows: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    ) {
         match self {
-            Self::Amx(unit) => unit.add_bf16(a, rows, b, c),
-            Self::Emulated(unit) => unit.add_bf16(a, rows, b, c),
-            Self::Vectors(unit) => unit.add_bf16(a, rows, b, c),
+            Self::Amx(unit) => unit.sum_bf16::<ADD>(a, rows, b, c),
+            Self::Emulated(unit) => unit.sum_bf16::<ADD>(a, rows, b, c),
+            Self::Vectors(unit) => unit.sum_bf16::<ADD>(a, rows, b, c),
         }
     }
 }
 
 /// Sums of 16 rows and 16 outputs, in one chain of additions each, pairs in the order of k.
 impl Bf16Unit for Avx512Bf16 {
-    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+    fn sum_bf16<const ADD: bool>(
+        &self,
+        a: &[&[Bf16Rows]],
+        rows: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    ) {
         check_bf16(a, b, c);
         for (b, c) in b.iter().zip(c) {
             for (group, (a, c)) in a.iter().zip(&mut **c).enumerate() {
                 // SAFETY: the proof; there are as many tiles of rows as of weights.
                 unsafe {
                     match rows - group * ROWS {
-                        ..=4 => kernel::<4>(a, b, c),
-                        5..=8 => kernel::<8>(a, b, c),
-                        9..=12 => kernel::<12>(a, b, c),
-                        _ => kernel::<16>(a, b, c),
+                        ..=4 => kernel::<4, ADD>(a, b, c),
+                        5..=8 => kernel::<8, ADD>(a, b, c),
+                        9..=12 => kernel::<12, ADD>(a, b, c),
+                        _ => kernel::<16, ADD>(a, b, c),
                     }
                 }
             }
@@ -61,15 +73,18 @@ impl Bf16Unit for Avx512Bf16 {
     }
 }
 
-/// Adds to the sums of the first R rows.
+/// Makes the sums of the first R rows, or adds to them.
 ///
 /// # Safety
 ///
 /// `a` and `b` are equally long.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-unsafe fn kernel<const R: usize>(a: &[Bf16Rows], b: &[Bf16Weights], c: &mut Sums<f32>) {
-    // SAFETY: rows of 16 floats.
-    let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { _mm512_load_ps(c.0[row].as_ptr()) });
+unsafe fn kernel<const R: usize, const ADD: bool>(a: &[Bf16Rows], b: &[Bf16Weights], c: &mut Sums<f32>) {
+    let mut acc = [_mm512_setzero_ps(); R];
+    if ADD {
+        // SAFETY: rows of 16 floats.
+        acc = std::array::from_fn(|row| unsafe { _mm512_load_ps(c.0[row].as_ptr()) });
+    }
     for (rows, weights) in a.iter().zip(b) {
         let (rows, weights) = (rows.as_ptr().cast::<i32>(), weights.as_ptr());
         for pair in 0..ROWS {
@@ -108,9 +123,9 @@ pub(crate) fn round(first: __m512, second: __m512) -> __m512i {
 
 /// Rounds 32 numbers in their order.
 #[inline]
-pub(crate) fn round_inputs(_: Avx512Bf16, x: &[f32; BF16_INPUTS], to: &mut TileRow) {
+pub(crate) fn round_inputs(_: Avx512Bf16, x: &[f32; BF16_INPUTS], to: &mut [u16; BF16_INPUTS]) {
     #[target_feature(enable = "avx512f,avx512bf16")]
-    fn rounded(x: &[f32; BF16_INPUTS], to: &mut TileRow) {
+    fn rounded(x: &[f32; BF16_INPUTS], to: &mut [u16; BF16_INPUTS]) {
         // SAFETY: 32 floats are read, as many bf16 written.
         unsafe {
             let halves = [0, BF16_INPUTS / 2].map(|half| _mm512_loadu_ps(x.as_ptr().add(half)));

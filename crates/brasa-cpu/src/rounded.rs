@@ -14,10 +14,18 @@ pub(crate) const ROWS: usize = 16;
 /// Inputs of a tile.
 pub(crate) const BF16_INPUTS: usize = 32;
 
-/// A row of a tile.
-pub type TileRow = [u16; BF16_INPUTS];
+/// A row of a tile, on a cache line of its own: a tile unit would load one that lies on two in two parts.
+#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C, align(64))]
+pub struct TileRow([u16; BF16_INPUTS]);
+
+impl TileRow {
+    /// Zeroes.
+    pub(crate) const ZERO: Self = Self([0; BF16_INPUTS]);
+}
+
 /// 16 rows of activations, 32 inputs each.
-pub(crate) type Bf16Rows = [TileRow; ROWS];
+pub(crate) type Bf16Rows = [[u16; BF16_INPUTS]; ROWS];
 
 /// Memory for rounded rows `[R, K]`, reused from step to step.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +64,7 @@ impl RoundedRows {
     /// Makes room for `rows` rows of `k` inputs; allocates only where it never was that large.
     pub fn reshape(&mut self, rows: usize, k: usize) {
         self.steps = k.div_ceil(BF16_INPUTS);
-        self.rows.resize(tile_rows(rows, k), [0; BF16_INPUTS]);
+        self.rows.resize(tile_rows(rows, k), TileRow::ZERO);
     }
 
     /// Rounds `rows` rows of `x` `[R, K]` into the rows of the same number.
@@ -71,7 +79,7 @@ impl RoundedRows {
     /// Takes `rows` rows of others, `row(index)` being their numbers there.
     pub(crate) fn gather(&mut self, from: RoundedView<'_>, rows: usize, row: impl Fn(usize) -> usize) {
         self.reshape(rows, from.steps * BF16_INPUTS);
-        let others = from.tiles.as_flattened();
+        let others: &[TileRow] = bytemuck::cast_slice(from.tiles);
         for index in 0..rows {
             let other = row(index);
             for step in 0..from.steps {
@@ -87,7 +95,7 @@ impl RoundedRows {
 
     /// All rows.
     pub fn view(&self) -> RoundedView<'_> {
-        RoundedView { steps: self.steps, tiles: self.rows.as_chunks().0 }
+        RoundedView { steps: self.steps, tiles: bytemuck::cast_slice(&self.rows) }
     }
 }
 
@@ -113,11 +121,11 @@ impl<'a> SharedRounded<'a> {
             // SAFETY: by the contract.
             let to = unsafe { self.rows.get_mut(at..at + 1) };
             if let Some(x) = x.as_array() {
-                round_chunk(isa, x, &mut to[0]);
+                round_chunk(isa, x, &mut to[0].0);
             } else {
                 let mut padded = [0.0; BF16_INPUTS];
                 padded[..x.len()].copy_from_slice(x);
-                round_chunk(isa, &padded, &mut to[0]);
+                round_chunk(isa, &padded, &mut to[0].0);
             }
         }
     }
@@ -130,7 +138,7 @@ impl<'a> SharedRounded<'a> {
     pub unsafe fn view(&self, rows: usize) -> RoundedView<'a> {
         // SAFETY: by the contract.
         let rows = unsafe { self.rows.get(0..rows.next_multiple_of(ROWS) * self.steps) };
-        RoundedView { steps: self.steps, tiles: rows.as_chunks().0 }
+        RoundedView { steps: self.steps, tiles: bytemuck::cast_slice(rows) }
     }
 }
 
@@ -140,15 +148,15 @@ impl<'a> RoundedView<'a> {
         self.steps
     }
 
-    /// Some tiles of a group.
-    pub(crate) fn tiles(&self, group: usize, steps: &Range<usize>) -> &'a [Bf16Rows] {
-        &self.tiles[group * self.steps..][steps.clone()]
+    /// The tiles of a group.
+    pub(crate) fn tiles(&self, group: usize) -> &'a [Bf16Rows] {
+        &self.tiles[group * self.steps..][..self.steps]
     }
 }
 
 /// To the nearest, ties to even; NaN stays NaN.
 #[inline]
-fn round_chunk(isa: Isa, x: &[f32; BF16_INPUTS], to: &mut TileRow) {
+fn round_chunk(isa: Isa, x: &[f32; BF16_INPUTS], to: &mut [u16; BF16_INPUTS]) {
     match isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(proof) if let Some(proof) = proof.bf16() => crate::bf16::round_inputs(proof, x, to),

@@ -12,7 +12,10 @@
 
 use std::arch::asm;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
+
+use bytemuck::{Pod, Zeroable};
 
 pub(crate) use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
 
@@ -42,6 +45,50 @@ pub(crate) type Bf16Weights = [[[u16; 2]; 16]; ROWS];
 #[repr(C, align(64))]
 pub(crate) struct Sums<T>(pub [[T; 16]; ROWS]);
 
+/// A row of a tile of bf16, on a cache line of its own.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u16; BF16_INPUTS]);
+
+/// Tiles of bf16 that begin on cache lines: no row of theirs is loaded in two parts.
+#[derive(Clone, Debug)]
+pub(crate) struct TileMemory<T> {
+    lines: Vec<Line>,
+    tile: PhantomData<T>,
+}
+
+impl<T> Default for TileMemory<T> {
+    fn default() -> Self {
+        Self { lines: Vec::new(), tile: PhantomData }
+    }
+}
+
+impl<T> TileMemory<T> {
+    /// Room for `tiles` tiles, whatever they hold; what was there before is there or zero.
+    pub(crate) fn reserve(&mut self, tiles: usize) {
+        let lines = tiles * size_of::<T>() / size_of::<Line>();
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line::zeroed());
+        }
+    }
+}
+
+impl<T: Pod> Deref for TileMemory<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(&self.lines)
+    }
+}
+
+impl<T: Pod> DerefMut for TileMemory<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(&mut self.lines)
+    }
+}
+
 /// Products of int8 that may be under way at once.
 pub(crate) const SLOTS: usize = 4;
 
@@ -61,14 +108,36 @@ pub(crate) const BF16_SIDE: usize = 2;
 
 /// What multiplies bf16, on a thread that is set up for it.
 pub(crate) trait Bf16Unit {
-    /// `c[p][g] += a[g] · b[p]` over all tiles, for the first `rows` rows of all groups; what other rows become may be
-    /// anything.
+    /// `c[p][g] = a[g] · b[p]` over all tiles, added to what is there where ADD says so, for the first `rows` rows of all
+    /// groups; what other rows become may be anything.
     ///
     /// # Panics
     ///
     /// Where operands have different numbers of tiles, there are no sums for a group and panel, or more than
     /// [`BF16_SIDE`] of either.
-    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]);
+    fn sum_bf16<const ADD: bool>(
+        &self,
+        a: &[&[Bf16Rows]],
+        rows: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    );
+
+    /// `c[p][g] = a[g] · b[p]`.
+    fn multiply_bf16(
+        &self,
+        a: &[&[Bf16Rows]],
+        rows: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    ) {
+        self.sum_bf16::<false>(a, rows, b, c);
+    }
+
+    /// `c[p][g] += a[g] · b[p]`.
+    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        self.sum_bf16::<true>(a, rows, b, c);
+    }
 }
 
 impl Amx {
@@ -276,19 +345,20 @@ macro_rules! dot {
     };
 }
 
-/// Adds products of `$steps` bf16 tiles to the sums of a list of groups and panels; both are pointers.
-macro_rules! add_bf16 {
+/// Makes the sums of `$steps` products of bf16 tiles for a list of groups and panels, all of them pointers; sums begin
+/// with what is in memory (`load`) or with zero.
+macro_rules! sum_bf16 {
     (
-        $steps:expr,
+        $begin:ident $steps:expr,
         rows $($a:ident $rows:expr),*;
         panels $($b:ident $panel:expr, $c:ident $results:expr),*;
         sums $($sums:literal $to:ident $offset:literal),*;
         $($step:tt)*
     ) => {
         asm!(
-            $(concat!("tileloadd ", $sums, ", [{", stringify!($to), "} + {stride}*1 + ", $offset, "]"),)*
+            $(sum_bf16!($begin $sums $to $offset),)*
             "2:",
-            $(add_bf16!(@ $step),)*
+            $(sum_bf16!(@ $step),)*
             $(concat!("add {", stringify!($a), "}, 1024"),)*
             $(concat!("add {", stringify!($b), "}, 1024"),)*
             "dec {steps}",
@@ -302,6 +372,12 @@ macro_rules! add_bf16 {
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
         )
+    };
+    (load $sums:literal $to:ident $offset:literal) => {
+        concat!("tileloadd ", $sums, ", [{", stringify!($to), "} + {stride}*1 + ", $offset, "]")
+    };
+    (zero $sums:literal $to:ident $offset:literal) => {
+        concat!("tilezero ", $sums)
     };
     (@ (load $tile:literal $from:ident)) => {
         concat!("tileloadd ", $tile, ", [{", stringify!($from), "} + {stride}*1]")
@@ -336,9 +412,20 @@ impl TileUnit for AmxInt8 {
 }
 
 impl Bf16Unit for AmxThread {
-    fn add_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+    fn sum_bf16<const ADD: bool>(
+        &self,
+        a: &[&[Bf16Rows]],
+        _: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    ) {
         let steps = check_bf16(a, b, c);
         if steps == 0 {
+            if !ADD {
+                for c in c {
+                    c.fill(Sums([[0.0; 16]; ROWS]));
+                }
+            }
             return;
         }
         // SAFETY: this thread's tiles are set up; `check_bf16` has seen that every operand has `steps` tiles and that
@@ -348,27 +435,45 @@ impl Bf16Unit for AmxThread {
                 ([a0, a1], [b0, b1], [c0, c1]) => {
                     let ([a0, a1], [b0, b1]) = ([a0.as_ptr(), a1.as_ptr()], [b0.as_ptr(), b1.as_ptr()]);
                     let (c0, c1) = (c0.as_mut_ptr(), c1.as_mut_ptr());
-                    add_bf16!(
-                        steps,
-                        rows a0 a0, a1 a1;
-                        panels b0 b0, c0 c0, b1 b1, c1 c1;
-                        sums "tmm0" c0 0, "tmm1" c0 1024, "tmm2" c1 0, "tmm3" c1 1024;
-                        (load "tmm4" a0) (load "tmm6" b0) (add "tmm0" "tmm4" "tmm6")
-                        (load "tmm5" a1) (add "tmm1" "tmm5" "tmm6")
-                        (load "tmm7" b1) (add "tmm2" "tmm4" "tmm7") (add "tmm3" "tmm5" "tmm7")
-                    );
+                    macro_rules! four {
+                        ($begin:ident) => {
+                            sum_bf16!(
+                                $begin steps,
+                                rows a0 a0, a1 a1;
+                                panels b0 b0, c0 c0, b1 b1, c1 c1;
+                                sums "tmm0" c0 0, "tmm1" c0 1024, "tmm2" c1 0, "tmm3" c1 1024;
+                                (load "tmm4" a0) (load "tmm6" b0) (add "tmm0" "tmm4" "tmm6")
+                                (load "tmm5" a1) (add "tmm1" "tmm5" "tmm6")
+                                (load "tmm7" b1) (add "tmm2" "tmm4" "tmm7") (add "tmm3" "tmm5" "tmm7")
+                            )
+                        };
+                    }
+                    if ADD {
+                        four!(load);
+                    } else {
+                        four!(zero);
+                    }
                 }
                 (a, b, c) => {
                     for (b, c) in b.iter().zip(c) {
                         for (a, c) in a.iter().zip(&mut **c) {
                             let (a, b, c): (_, _, *mut Sums<f32>) = (a.as_ptr(), b.as_ptr(), c);
-                            add_bf16!(
-                                steps,
-                                rows a0 a;
-                                panels b0 b, c0 c;
-                                sums "tmm0" c0 0;
-                                (load "tmm4" a0) (load "tmm6" b0) (add "tmm0" "tmm4" "tmm6")
-                            );
+                            macro_rules! one {
+                                ($begin:ident) => {
+                                    sum_bf16!(
+                                        $begin steps,
+                                        rows a0 a;
+                                        panels b0 b, c0 c;
+                                        sums "tmm0" c0 0;
+                                        (load "tmm4" a0) (load "tmm6" b0) (add "tmm0" "tmm4" "tmm6")
+                                    )
+                                };
+                            }
+                            if ADD {
+                                one!(load);
+                            } else {
+                                one!(zero);
+                            }
                         }
                     }
                 }
@@ -425,13 +530,20 @@ fn flush(value: f32) -> f32 {
 
 impl Bf16Unit for EmulatedBf16 {
     /// In the order that Intel documents for TDPBF16PS: within a tile even and odd inputs are summed apart.
-    fn add_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+    fn sum_bf16<const ADD: bool>(
+        &self,
+        a: &[&[Bf16Rows]],
+        _: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    ) {
         check_bf16(a, b, c);
         for (b, c) in b.iter().zip(c) {
             for (a, c) in a.iter().zip(&mut **c) {
                 for (row, c) in c.0.iter_mut().enumerate() {
                     for (output, c) in c.iter_mut().enumerate() {
-                        *c = a.iter().zip(*b).fold(*c, |sum, (a, b)| {
+                        let start = if ADD { *c } else { 0.0 };
+                        *c = a.iter().zip(*b).fold(start, |sum, (a, b)| {
                             let mut pair = [0.0_f32; 2];
                             for (k, weights) in b.iter().enumerate() {
                                 for (index, pair) in pair.iter_mut().enumerate() {

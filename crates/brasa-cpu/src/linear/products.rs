@@ -86,7 +86,7 @@ impl<'a> Products<'a> {
         unsafe { self.output.row(self.map.y(row), columns) }
     }
 
-    pub fn load(&self, row: usize, tile: usize) -> Lanes {
+    fn load(&self, row: usize, tile: usize) -> Lanes {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
         let mut lanes = [0.0; LANES];
@@ -94,13 +94,29 @@ impl<'a> Products<'a> {
         lanes
     }
 
-    pub fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
+    fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
         // A length that is known is a vector instead of a call.
         match <&mut Lanes>::try_from(&mut *results) {
             Ok(whole) => *whole = *lanes,
             Err(_) => results.copy_from_slice(&lanes[..results.len()]),
+        }
+    }
+
+    /// Writes the results of a row and consecutive tiles.
+    #[cfg(target_arch = "x86_64")]
+    pub fn store_run<'s>(&self, row: usize, tiles: &Range<usize>, lanes: impl Iterator<Item = &'s Lanes>) {
+        let columns = tiles.start * LANES..self.n.min(tiles.end * LANES);
+        // SAFETY: by the contract of `new`, and gone before others are asked for.
+        let results = unsafe { self.output.row(self.map.y(row), columns) };
+        let (whole, rest) = results.as_chunks_mut::<LANES>();
+        let mut lanes = lanes.take(tiles.len());
+        for (to, lanes) in whole.iter_mut().zip(&mut lanes) {
+            *to = *lanes;
+        }
+        if let Some(lanes) = lanes.next() {
+            rest.copy_from_slice(&lanes[..rest.len()]);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::Isa;
 use crate::context::{Context, Source, View};
 use crate::linear::{FloatRows, Forms, Input, MOST_FEW_ROWS, WeightClasses};
 use crate::quantize::{BLOCK, BlockMeta, QuantizedRows, SharedRows};
-use crate::rounded::{BF16_INPUTS, RoundedRows, SharedRounded, TileRow, tile_rows};
+use crate::rounded::{RoundedRows, SharedRounded, TileRow, tile_rows};
 use crate::shared::SharedSlice;
 
 use super::norm::{Norm, ReadyNorm};
@@ -97,7 +97,7 @@ impl Prepared {
         Self {
             codes: vec![0; size.codes],
             blocks: vec![BlockMeta::default(); size.codes / BLOCK],
-            rounded: vec![[0; BF16_INPUTS]; size.rounded],
+            rounded: vec![TileRow::ZERO; size.rounded],
             floats: vec![0.0; size.floats],
         }
     }

@@ -3,36 +3,35 @@
 #![allow(clippy::wildcard_imports, reason = "intrinsics come by the dozen")]
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 use super::super::layout::{Float, LANES};
 use super::FloatLayout;
 use crate::bf16::round_pair;
 use crate::isa::Avx512Bf16;
-use crate::tiles::{BF16_INPUTS, Bf16Weights, ROWS};
+use crate::tiles::{BF16_INPUTS, Bf16Weights, ROWS, TileMemory};
 
-/// Tiles `steps` of a tile of weights, as they are stored where that is possible, else in `memory`; inputs beyond K are zero.
+/// The tiles of a tile of weights, as they are stored where that is possible, else in `memory`; inputs beyond K are
+/// zero.
 pub(in super::super) fn bf16_tiles<'a>(
     _: Avx512Bf16,
     layout: &FloatLayout,
     tile: &'a [u8],
-    steps: &Range<usize>,
-    memory: &'a mut Vec<Bf16Weights>,
+    memory: &'a mut TileMemory<Bf16Weights>,
 ) -> &'a [Bf16Weights] {
-    let inputs = steps.start * BF16_INPUTS..layout.k.min(steps.end * BF16_INPUTS);
-    let stored = &tile[2 * LANES * inputs.start..2 * LANES * inputs.end.next_multiple_of(2)];
-    if layout.float == Float::BF16 && inputs.len().is_multiple_of(BF16_INPUTS) {
-        return bytemuck::cast_slice(stored);
+    if layout.float == Float::BF16 && layout.k.is_multiple_of(BF16_INPUTS) {
+        return bytemuck::cast_slice(tile);
     }
-    memory.clear();
-    memory.resize(steps.len(), [[[0; 2]; LANES]; ROWS]);
+    let steps = layout.k.div_ceil(BF16_INPUTS);
+    memory.reserve(steps);
+    let tiles = &mut memory[..steps];
+    tiles[steps - 1] = [[[0; 2]; LANES]; ROWS];
     match layout.float {
-        Float::BF16 => bytemuck::cast_slice_mut(memory)[..stored.len()].copy_from_slice(stored),
+        Float::BF16 => bytemuck::cast_slice_mut(tiles)[..tile.len()].copy_from_slice(tile),
         // SAFETY: the proof.
-        Float::F16 => unsafe { round_halves(inputs.len(), stored, memory) },
+        Float::F16 => unsafe { round_halves(layout.k, tile, tiles) },
         Float::F32 => unreachable!("F32 weights are multiplied as they are"),
     }
-    memory
+    tiles
 }
 
 /// F16 is packed input by input.

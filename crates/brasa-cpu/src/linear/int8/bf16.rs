@@ -6,9 +6,8 @@
 #![allow(clippy::wildcard_imports, reason = "intrinsics come by the dozen")]
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-use super::super::layout::{Codes, LANES, Layout, Scales};
+use super::super::layout::{Codes, Layout, Scales};
 use super::super::scales::BlockScales;
 use super::avx512::{Widen, unpack};
 use super::kinds::{Kind, with_kind};
@@ -16,42 +15,37 @@ use super::panel::for_each_block;
 use crate::bf16::round_pair;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::prefetch::Ahead;
-use crate::tiles::{Bf16Weights, ROWS};
+use crate::tiles::{Bf16Weights, ROWS, TileMemory};
 
-/// `blocks` of a tile of weights, of which the first begins a span.
+/// The tiles of a tile of weights.
 pub(in super::super) fn bf16_tiles<'a>(
     _: Avx512,
     _: Avx512Bf16,
     layout: &Layout,
     tile: &[u8],
-    blocks: &Range<usize>,
-    memory: &'a mut Vec<Bf16Weights>,
+    memory: &'a mut TileMemory<Bf16Weights>,
 ) -> &'a [Bf16Weights] {
     assert_eq!(tile.len(), layout.tile_bytes(), "bytes of a tile");
-    assert!(
-        blocks.start <= blocks.end && blocks.end <= layout.blocks,
-        "blocks {blocks:?} of {}",
-        layout.blocks
-    );
-    memory.resize(blocks.len(), [[[0; 2]; LANES]; ROWS]);
-    // SAFETY: the proofs; the tile has these blocks, and there is room for them.
-    with_kind!(layout, K => unsafe { kernel::<K>(layout, tile, blocks, memory) });
-    memory
+    memory.reserve(layout.blocks);
+    let tiles = &mut memory[..layout.blocks];
+    // SAFETY: the proofs; there is room for all blocks.
+    with_kind!(layout, K => unsafe { kernel::<K>(layout, tile, tiles) });
+    tiles
 }
 
 /// # Safety
 ///
-/// `tile` is a tile of `layout`, which is of kind K; it has `blocks`, and `out` has room for them.
+/// `tile` is a tile of `layout`, which is of kind K; `out` has room for its blocks.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bf16")]
-unsafe fn kernel<K: Kind>(layout: &Layout, tile: &[u8], blocks: &Range<usize>, out: &mut [Bf16Weights]) {
+unsafe fn kernel<K: Kind>(layout: &Layout, tile: &[u8], out: &mut [Bf16Weights]) {
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
     let parts = K::SHAPE.scales_per_block();
-    for_each_block(layout, tile, blocks.clone(), Ahead::of_rows(ROWS), |block, packed| {
+    for_each_block(layout, tile, 0..layout.blocks, Ahead::of_rows(ROWS), |block, packed| {
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         // SAFETY: `packed` is a block of kind K; scales and minima are 16 floats, `out` of a block is 16 vectors.
         unsafe {
-            let out = out.get_unchecked_mut(block - blocks.start).as_mut_ptr();
+            let out = out.get_unchecked_mut(block).as_mut_ptr();
             for (group, codes) in unpack::<K>(packed.planes.as_ptr()).into_iter().enumerate() {
                 let part = group * parts / 8;
                 let scale = _mm512_loadu_ps(unpacked.scale[part].as_ptr());
