@@ -14,7 +14,7 @@
 //! | `neon` | 128-bit vectors |
 //! | `dotprod` | int8 dot products in them |
 //! | `i8mm` | int8 matrix products of many rows |
-//! | `avx512bf16`, `amx-bf16` | many rows times F16 and BF16 weights as products of bf16 |
+//! | `avx512bf16`, `amx-bf16` | many rows times F16 and BF16 weights, and their attention, as products of bf16 |
 //! | `amx-emulated`, `amx-bf16-emulated` | tiles in software, for tests |
 //!
 //! All but the last two lines compute the same products, bit for bit, and the strongest of them is the default.
@@ -250,7 +250,8 @@ impl Isa {
         }
     }
 
-    /// The same that multiplies many rows with F16 and BF16 weights as bf16, where this machine can.
+    /// The same that multiplies many rows as bf16 with F16 and BF16 weights, and in attention with keys and values, where
+    /// this machine can.
     ///
     /// Two to ten times as fast, and within 1e-2 of f32. A row's result then depends on whether it is computed with
     /// many others or with few, which breaks the equality of a batch and its parts.

@@ -12,7 +12,10 @@
 
 use std::arch::asm;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
+
+use bytemuck::{Pod, Zeroable};
 
 /// Rows of a tile.
 pub(crate) const ROWS: usize = 16;
@@ -47,6 +50,50 @@ pub(crate) type Bf16Weights = [[[u16; 2]; 16]; ROWS];
 #[repr(C, align(64))]
 pub(crate) struct Sums<T>(pub [[T; 16]; ROWS]);
 
+/// A row of a tile of bf16, on a cache line of its own.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u16; BF16_INPUTS]);
+
+/// Tiles of bf16 that begin on cache lines: no row of theirs is loaded in two parts.
+#[derive(Clone, Debug)]
+pub(crate) struct TileMemory<T> {
+    lines: Vec<Line>,
+    tile: PhantomData<T>,
+}
+
+impl<T> Default for TileMemory<T> {
+    fn default() -> Self {
+        Self { lines: Vec::new(), tile: PhantomData }
+    }
+}
+
+impl<T> TileMemory<T> {
+    /// Room for `tiles` tiles, whatever they hold; what was there before is there or zero.
+    pub(crate) fn reserve(&mut self, tiles: usize) {
+        let lines = tiles * size_of::<T>() / size_of::<Line>();
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line::zeroed());
+        }
+    }
+}
+
+impl<T: Pod> Deref for TileMemory<T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        bytemuck::cast_slice(&self.lines)
+    }
+}
+
+impl<T: Pod> DerefMut for TileMemory<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(&mut self.lines)
+    }
+}
+
 /// Products of int8 that may be under way at once.
 pub(crate) const SLOTS: usize = 4;
 
@@ -71,9 +118,12 @@ pub(crate) trait Bf16Unit {
     ///
     /// # Panics
     ///
-    /// Where operands have different numbers of tiles, there are no sums for a group and panel, or more than
+    /// Where operands have no tiles or different numbers of them, there are no sums for a group and panel, or more than
     /// [`BF16_SIDE`] of either.
     fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]);
+
+    /// `c[p][g] = a[g] · b[p]`, as [`add_bf16`](Self::add_bf16) to zeroes.
+    fn multiply_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]);
 }
 
 impl Amx {
@@ -281,17 +331,18 @@ macro_rules! dot {
     };
 }
 
-/// Adds products of `$steps` bf16 tiles to the sums of a list of groups and panels; both are pointers.
+/// Adds products of `$steps` bf16 tiles to the sums of a list of groups and panels; both are pointers. Sums begin as
+/// memory holds them (`load`), or at `zero`.
 macro_rules! add_bf16 {
     (
-        $steps:expr,
+        $begin:ident $steps:expr,
         rows $($a:ident $rows:expr),*;
         panels $($b:ident $panel:expr, $c:ident $results:expr),*;
         sums $($sums:literal $to:ident $offset:literal),*;
         $($step:tt)*
     ) => {
         asm!(
-            $(concat!("tileloadd ", $sums, ", [{", stringify!($to), "} + {stride}*1 + ", $offset, "]"),)*
+            $(add_bf16!(@ $begin $sums $to $offset),)*
             "2:",
             $(add_bf16!(@ $step),)*
             $(concat!("add {", stringify!($a), "}, 1024"),)*
@@ -307,6 +358,12 @@ macro_rules! add_bf16 {
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),
         )
+    };
+    (@ load $sums:literal $from:ident $offset:literal) => {
+        concat!("tileloadd ", $sums, ", [{", stringify!($from), "} + {stride}*1 + ", $offset, "]")
+    };
+    (@ zero $sums:literal $from:ident $offset:literal) => {
+        concat!("tilezero ", $sums)
     };
     (@ (load $tile:literal $from:ident)) => {
         concat!("tileloadd ", $tile, ", [{", stringify!($from), "} + {stride}*1]")
@@ -340,21 +397,19 @@ impl TileUnit for AmxInt8 {
     }
 }
 
-impl Bf16Unit for AmxThread {
-    fn add_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
-        let steps = check_bf16(a, b, c);
-        if steps == 0 {
-            return;
-        }
-        // SAFETY: this thread's tiles are set up; `check_bf16` has seen that every operand has `steps` tiles and that
-        // there are sums of all groups and panels.
+/// Products of bf16 tiles, sums beginning as `$begin` says.
+macro_rules! bf16_products {
+    ($begin:ident, $a:ident, $b:ident, $c:ident) => {{
+        let steps = check_bf16($a, $b, $c);
+        // SAFETY: this thread's tiles are set up; `check_bf16` has seen that every operand has `steps` tiles, at least
+        // one, and that there are sums of all groups and panels.
         unsafe {
-            match (a, b, c) {
+            match ($a, $b, $c) {
                 ([a0, a1], [b0, b1], [c0, c1]) => {
                     let ([a0, a1], [b0, b1]) = ([a0.as_ptr(), a1.as_ptr()], [b0.as_ptr(), b1.as_ptr()]);
                     let (c0, c1) = (c0.as_mut_ptr(), c1.as_mut_ptr());
                     add_bf16!(
-                        steps,
+                        $begin steps,
                         rows a0 a0, a1 a1;
                         panels b0 b0, c0 c0, b1 b1, c1 c1;
                         sums "tmm0" c0 0, "tmm1" c0 1024, "tmm2" c1 0, "tmm3" c1 1024;
@@ -368,7 +423,7 @@ impl Bf16Unit for AmxThread {
                         for (a, c) in a.iter().zip(&mut **c) {
                             let (a, b, c): (_, _, *mut Sums<f32>) = (a.as_ptr(), b.as_ptr(), c);
                             add_bf16!(
-                                steps,
+                                $begin steps,
                                 rows a0 a;
                                 panels b0 b, c0 c;
                                 sums "tmm0" c0 0;
@@ -379,6 +434,16 @@ impl Bf16Unit for AmxThread {
                 }
             }
         }
+    }};
+}
+
+impl Bf16Unit for AmxThread {
+    fn add_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        bf16_products!(load, a, b, c);
+    }
+
+    fn multiply_bf16(&self, a: &[&[Bf16Rows]], _: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
+        bf16_products!(zero, a, b, c);
     }
 }
 
@@ -387,7 +452,7 @@ pub(crate) fn check_bf16(a: &[&[Bf16Rows]], b: &[&[Bf16Weights]], c: &[&mut [Sum
     assert!(a.len() <= BF16_SIDE && b.len() <= BF16_SIDE, "{} groups of rows, {} panels", a.len(), b.len());
     assert!(c.len() == b.len() && c.iter().all(|c| c.len() == a.len()), "sums of groups and panels");
     let steps = b.first().map_or(0, |panel| panel.len());
-    assert!(a.iter().all(|rows| rows.len() == steps), "tiles of rows and of weights");
+    assert!(steps > 0 && a.iter().all(|rows| rows.len() == steps), "tiles of rows and of weights");
     assert!(b.iter().all(|panel| panel.len() == steps), "tiles of panels");
     steps
 }
@@ -451,5 +516,18 @@ impl Bf16Unit for EmulatedBf16 {
                 }
             }
         }
+    }
+
+    fn multiply_bf16(
+        &self,
+        a: &[&[Bf16Rows]],
+        rows: usize,
+        b: &[&[Bf16Weights]],
+        c: &mut [&mut [Sums<f32>]],
+    ) {
+        for c in &mut *c {
+            c.fill(Sums([[0.0; 16]; ROWS]));
+        }
+        self.add_bf16(a, rows, b, c);
     }
 }

@@ -21,7 +21,7 @@ use std::arch::x86_64::*;
 use super::super::layout::{Float, LANES};
 use super::super::rows::parts;
 use super::FloatLayout;
-use crate::bf16::{Bf16Multiplier, round};
+use crate::bf16::{Bf16Multiplier, round_pairs, round_row};
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::tiles::{BF16_INPUTS, BF16_SIDE, Bf16Rows, Bf16Unit, Bf16Weights, ROWS, Sums};
 
@@ -49,7 +49,7 @@ impl Bf16RowTiles {
     /// Takes `rows` rows of `k` inputs.
     pub(in super::super) fn gather<'a>(
         &mut self,
-        _: Avx512Bf16,
+        proof: Avx512Bf16,
         k: usize,
         rows: usize,
         row: impl Fn(usize) -> &'a [f32],
@@ -60,8 +60,7 @@ impl Bf16RowTiles {
             for lane in 0..ROWS {
                 let index = group * ROWS + lane;
                 if index < rows {
-                    // SAFETY: the proof.
-                    unsafe { round_row(row(index), lane, tiles) };
+                    round_row(proof, row(index), lane, tiles);
                 } else {
                     for tile in &mut *tiles {
                         tile[lane] = [0; BF16_INPUTS];
@@ -95,33 +94,9 @@ impl Bf16Panel {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-fn round_row(x: &[f32], lane: usize, tiles: &mut [Bf16Rows]) {
-    let (whole, rest) = x.as_chunks::<BF16_INPUTS>();
-    let mut last = [0.0; BF16_INPUTS];
-    last[..rest.len()].copy_from_slice(rest);
-    for (x, tile) in whole.iter().chain([&last]).zip(tiles) {
-        // SAFETY: 32 floats are read, as many bf16 written.
-        unsafe {
-            let halves = [0, LANES].map(|half| _mm512_loadu_ps(x.as_ptr().add(half)));
-            let rounded = round(halves[0], halves[1]);
-            _mm512_storeu_si512(tile[lane].as_mut_ptr().cast(), rounded);
-        }
-    }
-}
-
 /// F16 is packed input by input.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 fn round_halves(k: usize, tile: &[u8], panel: &mut [Bf16Weights]) {
-    const IN_PAIRS: [u16; BF16_INPUTS] = {
-        let mut order = [0; BF16_INPUTS];
-        let mut lane = 0;
-        while lane < LANES {
-            (order[2 * lane], order[2 * lane + 1]) = (lane as u16, (lane + LANES) as u16);
-            lane += 1;
-        }
-        order
-    };
     let inputs = &tile.as_chunks::<{ 2 * LANES }>().0[..k];
     for (inputs, pair) in inputs.chunks(2).zip(panel.as_flattened_mut()) {
         // SAFETY: an input is 16 halves; a pair of inputs is a vector.
@@ -129,8 +104,7 @@ fn round_halves(k: usize, tile: &[u8], panel: &mut [Bf16Weights]) {
             let widen =
                 |halves: &[u8; 2 * LANES]| _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()));
             let second = if let [_, second] = inputs { widen(second) } else { _mm512_setzero_ps() };
-            let order = _mm512_loadu_si512(IN_PAIRS.as_ptr().cast());
-            let rounded = _mm512_permutexvar_epi16(order, round(widen(&inputs[0]), second));
+            let rounded = round_pairs(widen(&inputs[0]), second);
             _mm512_storeu_si512(pair.as_mut_ptr().cast(), rounded);
         }
     }
