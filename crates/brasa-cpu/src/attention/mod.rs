@@ -8,6 +8,7 @@
 //! Where many rows may be rounded to bf16, items of many queries are products of tiles instead (`tiled`).
 #![expect(unsafe_code, reason = "reads pages that other operations write")]
 
+mod items;
 mod page;
 #[cfg(target_arch = "x86_64")]
 mod panels;
@@ -28,6 +29,7 @@ use crate::context::{Context, Slot};
 use crate::kv::CacheReader;
 use crate::simd::{LANES, vectorize};
 use crate::step_state::{SegmentState, StepState};
+use items::{Item, Items};
 use page::{MAX_GROUPS, MAX_QUERIES, Merge, PageKernel, Partial, Scores};
 use source::{Bf16, Cached, F16, F32, Q8, Source, Stage};
 
@@ -43,10 +45,8 @@ const ITEM_QUERIES: usize = 64;
 /// Queries from which on a page is converted to f32 before they meet it; see [`source`].
 const STAGED_QUERIES: usize = 24;
 /// Queries of a segment from which on they are rounded to bf16, where that is allowed.
+#[cfg(target_arch = "x86_64")]
 const TILED_QUERIES: usize = 24;
-/// Queries of an item that is rounded, which share the rounding of keys and values: the most that leave every thread
-/// [`FEW_ITEMS`].
-const TILED_ITEM_QUERIES: [usize; 3] = [256, 128, ITEM_QUERIES];
 /// Items per thread below which long caches are cut into pages.
 const FEW_ITEMS: usize = 4;
 
@@ -98,16 +98,6 @@ enum Class {
     Tiled(Tiled),
 }
 
-/// A block of rows of a segment, and a KV head.
-#[derive(Clone, Debug)]
-struct Item<'a> {
-    number: usize,
-    segment: &'a SegmentState,
-    /// Rows of the step.
-    rows: Range<usize>,
-    head: usize,
-}
-
 impl AttentionScratch {
     pub(crate) fn new(most_group_heads: usize, most_head_dim: usize, max_rows: usize) -> Self {
         let queries = ITEM_QUERIES.max(most_group_heads).next_multiple_of(MAX_QUERIES);
@@ -156,7 +146,10 @@ impl CacheAttention {
 
     /// How a segment's queries are computed in whole items; those of pages are few, and stay f32. So do draft trees, whose
     /// rows have gaps in what they see.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "no bf16"))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(unused_variables, clippy::unused_self, reason = "nothing multiplies bf16")
+    )]
     fn class(&self, isa: Isa, segment: &SegmentState) -> Class {
         #[cfg(target_arch = "x86_64")]
         if let Isa::Avx512(proof) = isa
@@ -468,56 +461,5 @@ impl Split {
     fn unit(&self, unit: usize, queries: usize, width: usize) -> Region {
         let stride = width + LANES;
         Region { offset: unit * self.unit_elements, stride, width: width + 2, rows: queries }
-    }
-}
-
-/// Finds items by their numbers, which only grow.
-struct Items<'a> {
-    op: &'a CacheAttention,
-    isa: Isa,
-    step: &'a StepState,
-    /// Rows of a tiled item.
-    tiled_rows: usize,
-    segment: usize,
-    /// Items of earlier segments.
-    before: usize,
-}
-
-impl<'a> Items<'a> {
-    fn new(op: &'a CacheAttention, isa: Isa, step: &'a StepState, threads: usize) -> Self {
-        let [.., fewest] = TILED_ITEM_QUERIES;
-        let queries = TILED_ITEM_QUERIES.into_iter().find(|queries| {
-            let rows = (queries / op.group_heads()).max(1);
-            let blocks = step.segments.iter().map(|segment| segment.rows.len() / rows);
-            blocks.sum::<usize>() * op.kv_heads >= FEW_ITEMS * threads
-        });
-        let tiled_rows = (queries.unwrap_or(fewest) / op.group_heads()).max(1);
-        Self { op, isa, step, tiled_rows, segment: 0, before: 0 }
-    }
-
-    /// Rows of the items of a segment.
-    fn rows(&self, segment: &SegmentState) -> usize {
-        match self.op.class(self.isa, segment) {
-            Class::Vectors => self.op.item_rows(),
-            #[cfg(target_arch = "x86_64")]
-            Class::Tiled(_) => self.tiled_rows,
-        }
-    }
-
-    fn get(&mut self, item: usize) -> Option<Item<'a>> {
-        loop {
-            let segment = self.step.segments.get(self.segment)?;
-            let rows = self.rows(segment);
-            let blocks = segment.rows.len().div_ceil(rows);
-            if item < self.before + blocks * self.op.kv_heads {
-                let (head, block) = ((item - self.before) / blocks, (item - self.before) % blocks);
-                // The last block sees the most: begin with it.
-                let start = segment.rows.start + (blocks - 1 - block) * rows;
-                let rows = start..(start + rows).min(segment.rows.end);
-                return Some(Item { number: self.segment, segment, rows, head });
-            }
-            self.before += blocks * self.op.kv_heads;
-            self.segment += 1;
-        }
     }
 }
