@@ -104,11 +104,10 @@ unsafe fn kernel<const R: usize, const ADD: bool>(a: &[Bf16Rows], b: &[Bf16Weigh
     }
 }
 
-/// # Safety
-///
-/// The caller has AVX-512 F.
-#[inline(always)]
-unsafe fn bf16(vector: __m512i) -> __m512bh {
+/// The same bits.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn bf16(vector: __m512i) -> __m512bh {
     // SAFETY: both are 512 bits of which any are valid.
     unsafe { std::mem::transmute(vector) }
 }
@@ -139,7 +138,7 @@ pub(crate) fn round_inputs(_: Avx512Bf16, x: &[f32; BF16_INPUTS], to: &mut [u16;
 /// 16 outputs' weights of two inputs, in pairs.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
-pub(crate) fn round_pair(first: __m512, second: __m512) -> __m512i {
+pub(crate) fn round_pairs(first: __m512, second: __m512) -> __m512i {
     const IN_PAIRS: [u16; BF16_INPUTS] = {
         let mut order = [0; BF16_INPUTS];
         let mut lane = 0;

@@ -69,11 +69,19 @@ impl RoundedRows {
 
     /// Rounds `rows` rows of `x` `[R, K]` into the rows of the same number.
     pub fn round(&mut self, isa: Isa, x: &[f32], k: usize, rows: Range<usize>) {
-        let shared = self.shared();
         for row in rows {
-            // SAFETY: `self` is borrowed mutably, nobody else reads or writes.
-            unsafe { shared.round_row(isa, row, &x[row * k..][..k]) };
+            self.round_row(isa, row, &x[row * k..][..k]);
         }
+    }
+
+    /// Rounds `x` into row `row`.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such row, or `x` has other inputs.
+    pub fn round_row(&mut self, isa: Isa, row: usize, x: &[f32]) {
+        // SAFETY: `self` is borrowed mutably, nobody else reads or writes.
+        unsafe { self.shared().round_row(isa, row, x) };
     }
 
     /// Takes `rows` rows of others, `row(index)` being their numbers there.

@@ -15,7 +15,9 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Pod;
+
+use crate::rounded::TileRow;
 
 pub(crate) use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
 
@@ -45,15 +47,10 @@ pub(crate) type Bf16Weights = [[[u16; 2]; 16]; ROWS];
 #[repr(C, align(64))]
 pub(crate) struct Sums<T>(pub [[T; 16]; ROWS]);
 
-/// A row of a tile of bf16, on a cache line of its own.
-#[derive(Clone, Copy, Debug, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Line([u16; BF16_INPUTS]);
-
 /// Tiles of bf16 that begin on cache lines: no row of theirs is loaded in two parts.
 #[derive(Clone, Debug)]
 pub(crate) struct TileMemory<T> {
-    lines: Vec<Line>,
+    lines: Vec<TileRow>,
     tile: PhantomData<T>,
 }
 
@@ -66,9 +63,9 @@ impl<T> Default for TileMemory<T> {
 impl<T> TileMemory<T> {
     /// Room for `tiles` tiles, whatever they hold; what was there before is there or zero.
     pub(crate) fn reserve(&mut self, tiles: usize) {
-        let lines = tiles * size_of::<T>() / size_of::<Line>();
+        let lines = tiles * size_of::<T>() / size_of::<TileRow>();
         if self.lines.len() < lines {
-            self.lines.resize(lines, Line::zeroed());
+            self.lines.resize(lines, TileRow::ZERO);
         }
     }
 }

@@ -4,11 +4,18 @@
 //! every key and value that is read. Threads take items one by one. Where there are too few items for the
 //! threads and the caches are long (one sequence decoding), items are cut further into pages, whose partial
 //! results are merged after a barrier. Either way each page contributes the same numbers, in the same order.
+//!
+//! Where many rows may be rounded to bf16, items of many queries are products of tiles instead (`tiled`).
 #![expect(unsafe_code, reason = "reads pages that other operations write")]
 
+mod items;
 mod page;
+#[cfg(target_arch = "x86_64")]
+mod panels;
 mod source;
 mod step_kv;
+#[cfg(target_arch = "x86_64")]
+mod tiled;
 mod visibility;
 
 use std::ops::Range;
@@ -22,11 +29,14 @@ use crate::context::{Context, Slot};
 use crate::kv::CacheReader;
 use crate::simd::{LANES, vectorize};
 use crate::step_state::{SegmentState, StepState};
+use items::{Item, Items};
 use page::{MAX_GROUPS, MAX_QUERIES, Merge, PageKernel, Partial, Scores};
 use source::{Bf16, Cached, F16, F32, Q8, Source, Stage};
 
 pub(crate) use page::Scoring;
 pub(crate) use step_kv::StepAttention;
+#[cfg(target_arch = "x86_64")]
+use tiled::{Tiled, TiledScratch};
 use visibility::Visible;
 pub(crate) use visibility::{Over, Sight};
 
@@ -34,6 +44,9 @@ pub(crate) use visibility::{Over, Sight};
 const ITEM_QUERIES: usize = 64;
 /// Queries from which on a page is converted to f32 before they meet it; see [`source`].
 const STAGED_QUERIES: usize = 24;
+/// Queries of a segment from which on they are rounded to bf16, where that is allowed.
+#[cfg(target_arch = "x86_64")]
+const TILED_QUERIES: usize = 24;
 /// Items per thread below which long caches are cut into pages.
 const FEW_ITEMS: usize = 4;
 
@@ -69,18 +82,20 @@ pub(crate) struct AttentionScratch {
     next: [Partial; MAX_QUERIES],
     visible: Vec<Visible>,
     stage: Stage,
+    #[cfg(target_arch = "x86_64")]
+    tiled: TiledScratch,
     /// Weights of present rows.
     pub(super) row_scores: Vec<f32>,
 }
 
-/// A block of rows of a segment, and a KV head.
-#[derive(Clone, Debug)]
-struct Item<'a> {
-    number: usize,
-    segment: &'a SegmentState,
-    /// Rows of the step.
-    rows: Range<usize>,
-    head: usize,
+/// How the queries of a segment are computed.
+#[derive(Clone, Copy, Debug)]
+enum Class {
+    /// In f32, each as if it were alone.
+    Vectors,
+    /// As products of bf16.
+    #[cfg(target_arch = "x86_64")]
+    Tiled(Tiled),
 }
 
 impl AttentionScratch {
@@ -97,6 +112,8 @@ impl AttentionScratch {
             next: [Partial::NONE; MAX_QUERIES],
             visible: vec![Visible::NONE; MAX_QUERIES],
             stage: Stage::new(most_head_dim),
+            #[cfg(target_arch = "x86_64")]
+            tiled: TiledScratch::default(),
             row_scores: vec![0.0; max_rows],
         }
     }
@@ -116,9 +133,33 @@ impl CacheAttention {
         self.head_dim.next_multiple_of(LANES)
     }
 
-    /// Items of a segment.
+    /// Columns of the item's query heads.
+    fn item_columns(&self, item: &Item<'_>) -> Range<usize> {
+        let width = self.group_heads() * self.head_dim;
+        item.head * width..(item.head + 1) * width
+    }
+
+    /// Items of a segment, which are cut into pages only where they are few.
     fn items_of(&self, segment: &SegmentState) -> usize {
         segment.rows.len().div_ceil(self.item_rows()) * self.kv_heads
+    }
+
+    /// How a segment's queries are computed in whole items; those of pages are few, and stay f32. So do draft trees, whose
+    /// rows have gaps in what they see.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(unused_variables, clippy::unused_self, reason = "nothing multiplies bf16")
+    )]
+    fn class(&self, isa: Isa, segment: &SegmentState) -> Class {
+        #[cfg(target_arch = "x86_64")]
+        if let Isa::Avx512(proof) = isa
+            && let Some(bf16) = proof.bf16()
+            && segment.tree.is_none()
+            && segment.rows.len() * self.group_heads() >= TILED_QUERIES
+        {
+            return Class::Tiled(Tiled { proof, bf16 });
+        }
+        Class::Vectors
     }
 
     /// How the step is cut into pages; `None` where whole items do.
@@ -162,20 +203,24 @@ impl CacheAttention {
         let cache = unsafe { cx.kv.cache(self.group, self.place).reader() };
         match self.split(cx.step, cx.threads) {
             None => {
-                let mut items = Items::new(self, cx.step);
+                let mut items = Items::new(self, cx.isa, cx.step, cx.threads);
                 while let Some(item) = items.get(cx.take()) {
-                    self.run_item(cx, cache, &item, scratch);
+                    match self.class(cx.isa, item.segment) {
+                        Class::Vectors => self.run_item(cx, cache, &item, scratch),
+                        #[cfg(target_arch = "x86_64")]
+                        Class::Tiled(tiled) => self.run_tiled(cx, cache, &item, tiled, &mut scratch.tiled),
+                    }
                 }
             }
             Some(split) => {
-                let mut items = Items::new(self, cx.step);
+                let mut items = Items::new(self, cx.isa, cx.step, cx.threads);
                 loop {
                     let unit = cx.take();
                     let Some(item) = items.get(unit / split.pages) else { break };
                     self.run_unit(cx, cache, &item, &split, unit, scratch);
                 }
                 cx.wait();
-                let mut items = Items::new(self, cx.step);
+                let mut items = Items::new(self, cx.isa, cx.step, cx.threads);
                 let mut next = cx.thread;
                 while let Some(item) = items.get(next) {
                     self.merge_units(cx, &item, &split, scratch);
@@ -295,8 +340,7 @@ impl CacheAttention {
     fn load_queries(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &mut AttentionScratch) {
         let width = self.head_dim;
         let heads = self.group_heads();
-        let columns = item.head * heads * width..(item.head + 1) * heads * width;
-        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(columns);
+        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
         let q = cx.turn.read::<f32>(region);
         let queries = item.rows.len() * heads;
         let tile = tile_queries(cx.isa);
@@ -359,8 +403,7 @@ impl CacheAttention {
     fn store(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &AttentionScratch) {
         let (width, stride) = (self.head_dim, self.value_width());
         let heads = self.group_heads();
-        let columns = item.head * heads * width..(item.head + 1) * heads * width;
-        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(columns);
+        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
         let mut out = cx.turn.write::<f32>(region);
         for row in 0..item.rows.len() {
             for (head, out) in out.row(row).chunks_exact_mut(width).enumerate() {
@@ -418,37 +461,5 @@ impl Split {
     fn unit(&self, unit: usize, queries: usize, width: usize) -> Region {
         let stride = width + LANES;
         Region { offset: unit * self.unit_elements, stride, width: width + 2, rows: queries }
-    }
-}
-
-/// Finds items by their numbers, which only grow.
-struct Items<'a> {
-    op: &'a CacheAttention,
-    step: &'a StepState,
-    segment: usize,
-    /// Items of earlier segments.
-    before: usize,
-}
-
-impl<'a> Items<'a> {
-    fn new(op: &'a CacheAttention, step: &'a StepState) -> Self {
-        Self { op, step, segment: 0, before: 0 }
-    }
-
-    fn get(&mut self, item: usize) -> Option<Item<'a>> {
-        loop {
-            let segment = self.step.segments.get(self.segment)?;
-            let items = self.op.items_of(segment);
-            if item < self.before + items {
-                let blocks = items / self.op.kv_heads;
-                let (head, block) = ((item - self.before) / blocks, (item - self.before) % blocks);
-                // The last block sees the most: begin with it.
-                let start = segment.rows.start + (blocks - 1 - block) * self.op.item_rows();
-                let rows = start..(start + self.op.item_rows()).min(segment.rows.end);
-                return Some(Item { number: self.segment, segment, rows, head });
-            }
-            self.before += items;
-            self.segment += 1;
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::super::layout::{Float, LANES};
 use super::FloatLayout;
-use crate::bf16::round_pair;
+use crate::bf16::round_pairs;
 use crate::isa::Avx512Bf16;
 use crate::tiles::{BF16_INPUTS, Bf16Weights, ROWS, TileMemory};
 
@@ -44,7 +44,7 @@ fn round_halves(k: usize, stored: &[u8], tiles: &mut [Bf16Weights]) {
             let widen =
                 |halves: &[u8; 2 * LANES]| _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()));
             let second = if let [_, second] = inputs { widen(second) } else { _mm512_setzero_ps() };
-            _mm512_storeu_si512(pair.as_mut_ptr().cast(), round_pair(widen(&inputs[0]), second));
+            _mm512_storeu_si512(pair.as_mut_ptr().cast(), round_pairs(widen(&inputs[0]), second));
         }
     }
 }

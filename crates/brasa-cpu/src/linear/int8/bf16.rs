@@ -12,7 +12,7 @@ use super::super::scales::BlockScales;
 use super::avx512::{Widen, unpack};
 use super::kinds::{Kind, with_kind};
 use super::panel::for_each_block;
-use crate::bf16::round_pair;
+use crate::bf16::round_pairs;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::prefetch::Ahead;
 use crate::tiles::{Bf16Weights, ROWS, TileMemory};
@@ -65,8 +65,8 @@ unsafe fn kernel<K: Kind>(layout: &Layout, tile: &[u8], out: &mut [Bf16Weights])
                     weight(_mm512_srli_epi32::<24>(codes)),
                 ];
                 let out = out.add(2 * group);
-                _mm512_storeu_si512(out.cast(), round_pair(weights[0], weights[1]));
-                _mm512_storeu_si512(out.add(1).cast(), round_pair(weights[2], weights[3]));
+                _mm512_storeu_si512(out.cast(), round_pairs(weights[0], weights[1]));
+                _mm512_storeu_si512(out.add(1).cast(), round_pairs(weights[2], weights[3]));
             }
         }
     });

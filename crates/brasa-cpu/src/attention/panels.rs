@@ -1,0 +1,135 @@
+//! Keys and values of a page as tiles of bf16, with their scales: what queries and weights are multiplied with.
+//!
+//! A panel of keys is 16 positions and tiles of 32 elements each, a panel of values 16 elements and tiles of 32
+//! positions each. Either way the cache holds the 16 lanes of a tile side by side, so that a row of it is two vectors,
+//! rounded and shuffled.
+#![expect(unsafe_code, reason = "instructions behind proofs that the processor has them")]
+#![allow(clippy::wildcard_imports, reason = "intrinsics come by the dozen")]
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use brasa_graph::step::PAGE_POSITIONS;
+
+use super::source::{KvFormat, Source};
+use crate::bf16::round_pairs;
+use crate::isa::{Avx512, Avx512Bf16};
+use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
+use crate::simd::{LANES, Simd, f16_to_f32};
+use crate::tiles::{BF16_INPUTS, Bf16Weights, ROWS, TileMemory};
+
+/// Positions of a tile of values.
+pub(super) const STEP: usize = BF16_INPUTS;
+/// Tiles of a panel of values: a page.
+pub(super) const STEPS: usize = PAGE_POSITIONS / STEP;
+
+// A tile of keys has one scale a position.
+const _: () = assert!(SCALE_ELEMENTS == BF16_INPUTS);
+
+/// One page of one KV head.
+#[derive(Debug, Default)]
+pub(super) struct Panels {
+    head_dim: usize,
+    /// By 16 positions and 32 elements.
+    keys: TileMemory<Bf16Weights>,
+    /// By 16 elements and 32 positions.
+    values: TileMemory<Bf16Weights>,
+}
+
+impl Panels {
+    /// Room for heads of `head_dim` elements.
+    pub fn reserve(&mut self, head_dim: usize) {
+        self.head_dim = head_dim;
+        self.keys.reserve(BLOCKS * self.key_tiles());
+        self.values.reserve(self.value_panels() * STEPS);
+    }
+
+    /// Tiles of a panel of keys.
+    pub fn key_tiles(&self) -> usize {
+        self.head_dim.div_ceil(BF16_INPUTS)
+    }
+
+    /// Panels of values.
+    pub fn value_panels(&self) -> usize {
+        self.head_dim.div_ceil(LANES)
+    }
+
+    /// Panel `block` of the keys.
+    pub fn keys(&self, block: usize) -> &[Bf16Weights] {
+        let tiles = self.key_tiles();
+        &self.keys[block * tiles..][..tiles]
+    }
+
+    /// Tiles `steps` of panel `panel` of the values.
+    pub fn values(&self, panel: usize, steps: Range<usize>) -> &[Bf16Weights] {
+        &self.values[panel * STEPS..][steps]
+    }
+
+    /// Takes the positions `slots` of a page. Other values of the tiles that these reach into are zero, for a weight of
+    /// zero does not undo a NaN; other keys are whatever they were, for their scores are never looked at.
+    pub fn fill<K: Source>(&mut self, proof: Avx512, _: Avx512Bf16, source: K, slots: Range<usize>) {
+        assert_eq!(source.head_dim(), self.head_dim, "elements of a head");
+        // SAFETY: the proofs.
+        unsafe {
+            self.fill_keys(proof, source, slots.start / LANES..slots.end.div_ceil(LANES));
+            self.fill_values(proof, source, slots);
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+    fn fill_keys<K: Source>(&mut self, simd: Avx512, source: K, blocks: Range<usize>) {
+        let tiles = self.key_tiles();
+        for block in blocks {
+            let keys = &source.keys(block)[..self.head_dim];
+            let scales = source.key_scales(block);
+            let panel = &mut self.keys[block * tiles..][..tiles];
+            for (index, (keys, tile)) in keys.chunks(BF16_INPUTS).zip(panel).enumerate() {
+                let scale = K::Format::SCALED.then(|| simd.load_f16(&scales[index]));
+                let element = |element: usize| match (keys.get(element), scale) {
+                    (None, _) => simd.splat(0.0),
+                    (Some(raw), None) => K::Format::load(simd, raw),
+                    (Some(raw), Some(scale)) => simd.mul(K::Format::load(simd, raw), scale),
+                };
+                for (pair, lanes) in tile.iter_mut().enumerate() {
+                    store(round_pairs(element(2 * pair), element(2 * pair + 1)), lanes);
+                }
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
+    fn fill_values<K: Source>(&mut self, simd: Avx512, source: K, slots: Range<usize>) {
+        let panels = self.value_panels();
+        let (values, scales) = (source.values(), source.value_scales());
+        let scale = |slot: usize, panel: usize| {
+            let group = panel * LANES / SCALE_ELEMENTS;
+            simd.splat(f16_to_f32(scales[group * BLOCKS + slot / LANES][slot % LANES]))
+        };
+        for step in slots.start / STEP..slots.end.div_ceil(STEP) {
+            for pair in 0..ROWS {
+                let rows = [0, 1].map(|odd| {
+                    let slot = step * STEP + 2 * pair + odd;
+                    slots.contains(&slot).then(|| (slot, &values[slot * panels..][..panels]))
+                });
+                for panel in 0..panels {
+                    let vector = |row: Option<(usize, &[_])>| match row {
+                        None => simd.splat(0.0),
+                        Some((slot, row)) if K::Format::SCALED => {
+                            simd.mul(K::Format::load(simd, &row[panel]), scale(slot, panel))
+                        }
+                        Some((_, row)) => K::Format::load(simd, &row[panel]),
+                    };
+                    let rounded = round_pairs(vector(rows[0]), vector(rows[1]));
+                    store(rounded, &mut self.values[panel * STEPS + step][pair]);
+                }
+            }
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(rounded: __m512i, lanes: &mut [[u16; 2]; LANES]) {
+    // SAFETY: 64 bytes are written.
+    unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), rounded) }
+}
