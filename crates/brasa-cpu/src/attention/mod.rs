@@ -154,6 +154,7 @@ impl CacheAttention {
         #[cfg(target_arch = "x86_64")]
         if let Isa::Avx512(proof) = isa
             && let Some(bf16) = proof.bf16()
+            && proof.tiles().is_some()
             && segment.tree.is_none()
             && segment.rows.len() * self.group_heads() >= TILED_QUERIES
         {

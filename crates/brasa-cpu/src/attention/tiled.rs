@@ -191,7 +191,12 @@ impl TiledScratch {
                 std::array::from_fn(|panel| self.panels.keys(step * STEP_PANELS + panel));
             let scores = &mut self.scores[step * STEP_PANELS * groups..][..STEP_PANELS * groups];
             let (first, second) = scores.split_at_mut(groups);
-            unit.multiply_bf16(&q[..groups], rows, &keys, &mut [first, second]);
+            let scores = &mut [first, second];
+            unit.multiply_bf16(&q[..groups], rows, &keys, scores);
+            let rests = std::array::from_fn::<_, STEP_PANELS, _>(|panel| {
+                self.panels.key_rests(step * STEP_PANELS + panel)
+            });
+            unit.add_bf16(&q[..groups], rows, &rests, scores);
         }
         let panels = self.panels.value_panels();
         let o = &mut self.o[first * panels..][..groups * panels];
