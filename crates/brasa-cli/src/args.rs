@@ -68,7 +68,7 @@ pub struct LoadArguments {
     /// How exactly to compute
     #[arg(long, value_enum, default_value_t = PrecisionName::Fast)]
     pub precision: PrecisionName,
-    /// Same bits for a request in any company and a prompt in any chunks, even where bf16 is asked for by name
+    /// Same bits for a request in any company and a prompt in any chunks: no prompts in bf16
     #[arg(long)]
     pub deterministic: bool,
     /// Element type of cached keys (-ctk) [default: f16; f32 in reference precision]

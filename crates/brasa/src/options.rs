@@ -15,8 +15,7 @@ pub struct LoadOptions {
     pub isa: Option<String>,
     /// How exactly to compute.
     pub precision: Precision,
-    /// Forbids what makes a row's result depend on how many others are computed with it, which an instruction set
-    /// with bf16 does where it is named.
+    /// Forbids what makes a row's result depend on how many others are computed with it: prompts in bf16.
     /// Then answers are the same, bit for bit, whatever else is served meanwhile and however a prompt is cut into
     /// chunks. Reference precision always is.
     pub deterministic: bool,

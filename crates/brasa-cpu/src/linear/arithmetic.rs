@@ -12,7 +12,7 @@ pub enum Arithmetic {
     Int8,
     /// The same in tiles.
     Int8Tiles,
-    /// f32 times f32, to which stored weights are widened. So is attention, whatever the weights are.
+    /// f32 times f32, to which stored weights are widened. So is attention, but for prompts on bf16 tiles.
     F32,
     /// Weights and activations rounded to bf16, summed in f32.
     Bf16,
