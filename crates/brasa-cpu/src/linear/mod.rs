@@ -6,9 +6,10 @@
 //! on rows, threads or what else is in the step.
 //!
 //! Three classes, chosen by format and precision:
-//! - quantised formats: codes at their stored width, rows interleaved, times int8 activations;
-//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations; so is a weight that scores
-//!   experts, decoded to F32;
+//! - quantised formats: codes at their stored width, rows interleaved, times int8 activations, or many rows of bf16 where
+//!   there are tiles for it;
+//! - F32, F16, BF16: stored precision, rows interleaved, times f32 activations, or but for F32 many rows of bf16; a weight that
+//!   scores experts is decoded to F32;
 //! - reference precision, and formats without kernels: stored bytes, decoded row by row.
 #![allow(
     clippy::inline_always,

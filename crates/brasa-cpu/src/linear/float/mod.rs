@@ -6,9 +6,9 @@
 //! multiply-add in the order of k and combined as `(s0 + s1) + (s2 + s3)`: enough independent chains to fill
 //! the pipeline with one row, and the same order for any number of rows and on every instruction set.
 //!
-//! Many rows times F16 and BF16 may instead be rounded to bf16, where the processor multiplies that twice (AVX-512) to
-//! ten times (tiles) as fast: another kernel class, within 1e-2 of this one, for
-//! which [`Isa::with_bf16`](crate::Isa::with_bf16) asks.
+//! Many rows times F16 and BF16 are instead rounded to bf16, where the processor multiplies that twice (AVX-512) to
+//! ten times (tiles) as fast and the [instruction set](crate::Isa::with_bf16) says so: another kernel class, within 1e-2
+//! of this one.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
