@@ -200,19 +200,21 @@ def is_prompt(cell):
 
 def undisturbed(rows, cell):
     """The alternations all of whose probes are near the median of all: of reads, or for a prompt of products."""
-    if not rows:
-        return []
     probes = (lambda row: row["brasa"]["matrix_probes"]) if is_prompt(cell) else read_probes
-    usual = statistics.median(probe for row in rows for probe in probes(row))
+    all_probes = [probe for row in rows for probe in probes(row)]
+    if not all_probes:
+        return []
+    usual = statistics.median(all_probes)
     near = lambda probe: abs(probe / usual - 1) <= DISTURBED
     return [row for row in rows if all(near(probe) for probe in probes(row))]
 
 
 def summary(rows, cell):
-    """Medians, ratio and share of a cell; None where nothing undisturbed was measured."""
-    rows = undisturbed(rows, cell)
+    """Medians, ratio and share of a cell, of what was undisturbed or else of all; None where nothing was measured."""
     if not rows:
         return None
+    quiet = undisturbed(rows, cell)
+    rows = quiet or rows
     variants = set.intersection(*(set(row["llama"]) for row in rows))
     rates = lambda name: [statistics.median(row["llama"][name]) for row in rows]
     best = max(sorted(variants), key=lambda name: statistics.median(rates(name)), default=None)
@@ -220,7 +222,7 @@ def summary(rows, cell):
     ceiling = max(probe for row in rows for probe in read_probes(row))
     peak = max((probe for row in rows for probe in row["brasa"]["matrix_probes"]), default=None)
     found = {
-        "count": len(rows),
+        "count": len(quiet),
         "brasa": statistics.median(ours),
         "read": statistics.median(ours) * rows[0]["brasa"]["read_bytes_per_token"] / ceiling,
         "peak": statistics.median(ours) * rows[0]["brasa"]["operations_per_token"] / peak if peak else None,
@@ -245,9 +247,10 @@ def table(store, threads):
         if found is None or its_threads != f"t{threads}":
             continue
         # A prompt is bound by arithmetic, a single row by memory: the other share says little.
-        rival = [f"{found['llama']:.2f}", f"**{found['ratio']:.2f}**", f"{found['least']:.2f}–{found['most']:.2f}"] if "ratio" in found else ["–"] * 3
+        strength = "**" if found["count"] else ""
+        rival = [f"{found['llama']:.2f}", f"{strength}{found['ratio']:.2f}{strength}", f"{found['least']:.2f}–{found['most']:.2f}"] if "ratio" in found else ["–"] * 3
         shares = ["–", f"{found['peak']:.0%}" if found["peak"] else "–"] if is_prompt(cell) else [f"{found['read']:.0%}", "–"]
-        count = f"{found['count']} of {len(rows)}"
+        count = f"{found['count']} of {len(rows)}" if found["count"] else f"{len(rows)}, disturbed"
         cells = [shape, kind, CELL_TITLES[cell], f"{found['brasa']:.2f}", *rival, *shares, count, found["variant"] or "–"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
