@@ -5,7 +5,6 @@ use brasa_graph::op::Rope;
 use crate::Team;
 use crate::context::{Context, Slot, Source};
 use crate::kv::CacheView;
-use crate::simd::LANES;
 use crate::step_state::StepState;
 use brasa_graph::step::PAGE_POSITIONS;
 
@@ -100,25 +99,20 @@ impl HeadsOp {
         let columns = query_heads.start * width..query_heads.end * width;
         let region = cx.region(&self.out).of_rows(rows.clone()).of_columns(columns.clone());
         let mut out = cx.turn.write::<f32>(region);
-        let first = rows.start;
-        for rows in rows.clone().step_by(LANES).map(|start| start..rows.end.min(start + LANES)) {
-            for row in rows.clone() {
-                let (q, out) = (&q.row(row)[columns.clone()], out.row(row - first));
-                normed(cx, q_norm.as_ref(), q, out);
-                for head in out.chunks_exact_mut(width) {
-                    rotate(cx.isa, &self.rope, table.row(row), head);
-                }
+        for (i, row) in rows.enumerate() {
+            let angles = table.row(row);
+            let (q, out) = (&q.row(row)[columns.clone()], out.row(i));
+            normed(cx, q_norm.as_ref(), q, out);
+            for head in out.chunks_exact_mut(width) {
+                rotate(cx.isa, &self.rope, angles, head);
             }
-            // Neighbouring positions of a head share the cache lines of its keys: rows by head, not heads by row.
             for head in kv_heads.clone() {
                 let columns = head * width..(head + 1) * width;
-                for row in rows.clone() {
-                    let (key, value) = (&mut scratch.key[..width], &mut scratch.value[..width]);
-                    normed(cx, k_norm.as_ref(), &k.row(row)[columns.clone()], key);
-                    rotate(cx.isa, &self.rope, table.row(row), key);
-                    normed(cx, v_norm.as_ref(), &v.row(row)[columns.clone()], value);
-                    write(cx.step, &self.target, cache, row, head, key, value);
-                }
+                let (key, value) = (&mut scratch.key[..width], &mut scratch.value[..width]);
+                normed(cx, k_norm.as_ref(), &k.row(row)[columns.clone()], key);
+                rotate(cx.isa, &self.rope, angles, key);
+                normed(cx, v_norm.as_ref(), &v.row(row)[columns], value);
+                write(cx.step, &self.target, cache, row, head, key, value);
             }
         }
     }
