@@ -237,7 +237,6 @@ impl PackedRows {
                 products.int8_panels(layout, buffer.bytes(), &mut scratch.panel);
             }
             (Class::Int8(layout, buffer), _) => products.int8_planes(layout, buffer.bytes()),
-            #[cfg(target_arch = "x86_64")]
             (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
             (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
         }
