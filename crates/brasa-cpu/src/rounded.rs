@@ -38,6 +38,7 @@ pub struct RoundedRows {
 
 /// Rounded rows, for reading.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "kernels that read them are for x86-64"))]
 pub struct RoundedView<'a> {
     steps: usize,
     tiles: &'a [Bf16Rows],
@@ -85,6 +86,7 @@ impl RoundedRows {
     }
 
     /// Takes `rows` rows of others, `row(index)` being their numbers there.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn gather(&mut self, from: RoundedView<'_>, rows: usize, row: impl Fn(usize) -> usize) {
         self.reshape(rows, from.steps * BF16_INPUTS);
         let others: &[TileRow] = bytemuck::cast_slice(from.tiles);
@@ -150,6 +152,7 @@ impl<'a> SharedRounded<'a> {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 impl<'a> RoundedView<'a> {
     /// Tiles of a group.
     pub(crate) const fn steps(&self) -> usize {
