@@ -7,7 +7,7 @@ use crate::Isa;
 use crate::step_state::{SegmentState, StepState};
 
 /// Queries of an item that is rounded, which share the rounding of keys and values: the most that leave every thread
-/// [`FEW_ITEMS`]. On Zen 4 512 rows behind 1,500 positions reach 177 GFLOP/s with the fewest, 187 with the most.
+/// [`FEW_ITEMS`].
 const TILED_ITEM_QUERIES: [usize; 3] = [256, 128, ITEM_QUERIES];
 
 /// A block of rows of a segment, and a KV head.
