@@ -21,7 +21,7 @@ use tokenizers::{
 };
 
 use crate::spm::Spm;
-use crate::{Result, TokenizerError};
+use crate::{Result, TokenizerError, pattern};
 
 /// The pipeline of every tokenizer in this crate.
 pub type Engine = TokenizerImpl<AnyModel, NormalizerWrapper, Splitters, PostProcessorWrapper, DecoderWrapper>;
@@ -270,9 +270,7 @@ impl Splitter {
                 return Ok(Self::Words(words));
             }
         }
-        let compiled = fancy_regex::Regex::new(pattern)
-            .map_err(|error| TokenizerError::malformed(format!("pattern {pattern:?}"), error))?;
-        Ok(Self::Regex { pattern: Box::new(compiled), behavior, invert })
+        Ok(Self::Regex { pattern: Box::new(pattern::compile(pattern)?), behavior, invert })
     }
 }
 

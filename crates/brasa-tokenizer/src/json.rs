@@ -18,7 +18,7 @@ use crate::engine::{AnyModel, Engine, Splitter, Splitters};
 use crate::special::{SpecialTokens, end_of_generation};
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
-use crate::{Result, TokenizerError};
+use crate::{Result, TokenizerError, pattern};
 
 /// The texts of the files that describe a tokenizer; only the first is needed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +55,8 @@ impl Tokenizer {
         }
         let config = object("tokenizer_config.json", files.tokenizer_config)?;
         let map = object("special_tokens_map.json", files.special_tokens_map)?;
+        let parts = [&parsed.normalizer, &parsed.pre_tokenizer, &parsed.decoder];
+        parts.into_iter().flatten().try_for_each(pattern::check_all)?;
         let added = added_tokens(&parsed.added_tokens, &config)?;
         let (model, entries, unknown) = model(parsed.model)?;
         let kinds: AHashMap<&str, TokenKind> = added

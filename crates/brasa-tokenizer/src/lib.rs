@@ -27,6 +27,7 @@ mod engine;
 mod error;
 mod gguf;
 mod json;
+mod pattern;
 mod post;
 mod pre;
 mod special;

@@ -56,7 +56,11 @@ fn fuzz_tokenizer_json() {
             "\"TemplateProcessing\"",
             "\"Digits\"",
             "\"Punctuation\"",
-            "\\s+(?!\\S)",
+            "\\\\s+(?!\\\\S)",
+            "{18446744073709551615}",
+            "{999999}",
+            "(?<=",
+            "\\\\1",
         ])
         .longest_input(4096)
         .run(|data| {
