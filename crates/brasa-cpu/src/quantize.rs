@@ -3,6 +3,9 @@
 //! A block is 32 consecutive elements with one scale, `scale = max |x| / 127` and `q = round(x / scale)`,
 //! ties to even. Beside the codes a block keeps its sums, since a weight format with an offset or a minimum
 //! needs `Σx`. One source, compiled once per instruction set, so that all of them give the same bits.
+//!
+//! Where that is too coarse, the **rest** `x − scale · q` is quantised as well: a second row, which is multiplied and added
+//! like any other. Both together are as good as codes of 15 bits.
 #![expect(unsafe_code, reason = "compiles one source for several instruction sets")]
 #![allow(
     clippy::inline_always,
@@ -46,6 +49,7 @@ pub struct QuantizedView<'a> {
     k: usize,
     codes: &'a [i8],
     blocks: &'a [BlockMeta],
+    first_rest: Option<usize>,
 }
 
 impl<'a> QuantizedView<'a> {
@@ -62,6 +66,11 @@ impl<'a> QuantizedView<'a> {
             blocks: &self.blocks[row * blocks..][..blocks],
         }
     }
+
+    /// The row that is the rest of row 0, where there are rests; those of the others follow.
+    pub const fn first_rest(&self) -> Option<usize> {
+        self.first_rest
+    }
 }
 
 /// Memory for quantised rows `[R, K]`, reused from step to step.
@@ -70,6 +79,7 @@ pub struct QuantizedRows {
     k: usize,
     codes: Vec<i8>,
     blocks: Vec<BlockMeta>,
+    first_rest: Option<usize>,
 }
 
 /// Quantised rows that several threads fill, and read after a barrier.
@@ -78,6 +88,7 @@ pub struct SharedRows<'a> {
     k: usize,
     codes: SharedSlice<'a, i8>,
     blocks: SharedSlice<'a, BlockMeta>,
+    first_rest: Option<usize>,
 }
 
 impl QuantizedRows {
@@ -102,6 +113,17 @@ impl QuantizedRows {
         self.k = k;
         self.codes.resize(rows * k, 0);
         self.blocks.resize(rows * k / BLOCK, BlockMeta::default());
+        self.first_rest = None;
+    }
+
+    /// The same for `rows` rows and their rests.
+    ///
+    /// # Panics
+    ///
+    /// Where `k` is no multiple of 32.
+    pub fn reshape_with_rests(&mut self, rows: usize, k: usize) {
+        self.reshape(2 * rows, k);
+        self.first_rest = Some(rows);
     }
 
     /// Quantises `rows` of `x` `[R, K]` into the rows of the same number.
@@ -113,44 +135,67 @@ impl QuantizedRows {
 
     /// A handle through which several threads fill disjoint rows.
     pub fn shared(&mut self) -> SharedRows<'_> {
-        let Self { k, codes, blocks } = self;
-        SharedRows { k: *k, codes: SharedSlice::new(codes), blocks: SharedSlice::new(blocks) }
+        let Self { k, codes, blocks, first_rest } = self;
+        SharedRows {
+            k: *k,
+            codes: SharedSlice::new(codes),
+            blocks: SharedSlice::new(blocks),
+            first_rest: *first_rest,
+        }
     }
 
     /// All rows.
     pub fn view(&self) -> QuantizedView<'_> {
-        QuantizedView { k: self.k, codes: &self.codes, blocks: &self.blocks }
+        QuantizedView { k: self.k, codes: &self.codes, blocks: &self.blocks, first_rest: self.first_rest }
     }
 }
 
 impl<'a> SharedRows<'a> {
-    /// Rows of `k` elements in memory that is shared already.
+    /// Rows of `k` elements in memory that is shared already, whose rests begin with row `first_rest`.
     ///
     /// # Panics
     ///
     /// Where `k` is no multiple of 32.
-    pub fn over(k: usize, codes: SharedSlice<'a, i8>, blocks: SharedSlice<'a, BlockMeta>) -> Self {
+    pub fn over(
+        k: usize,
+        codes: SharedSlice<'a, i8>,
+        blocks: SharedSlice<'a, BlockMeta>,
+        first_rest: Option<usize>,
+    ) -> Self {
         assert!(k.is_multiple_of(BLOCK), "{k} activations, expected a multiple of {BLOCK}");
-        Self { k, codes, blocks }
+        Self { k, codes, blocks, first_rest }
     }
 
-    /// Quantises `x`, `[K]`, into row `row`.
+    /// Quantises `x`, `[K]`, into row `row`, and what that leaves into its rest.
     ///
     /// # Safety
     ///
-    /// No other thread reads or writes this row until a barrier.
+    /// No other thread reads or writes this row and its rest until a barrier.
     ///
     /// # Panics
     ///
     /// Where `x` has another length.
     pub unsafe fn quantize_row(&self, isa: Isa, row: usize, x: &[f32]) {
         assert_eq!(x.len(), self.k, "activations of a row");
+        // SAFETY: exclusive by the caller's promise; a row is not its own rest.
+        unsafe {
+            let rest = self.first_rest.map(|first| self.row_mut(first + row));
+            quantize_row(isa, x, self.row_mut(row), rest);
+        }
+    }
+
+    /// # Safety
+    ///
+    /// No one else reads or writes this row while the result lives.
+    unsafe fn row_mut(&self, row: usize) -> RowMut<'a> {
         let per_row = self.k / BLOCK;
-        // SAFETY: exclusive by the caller's promise.
-        let codes = unsafe { self.codes.get_mut(row * self.k..(row + 1) * self.k) };
-        // SAFETY: as above.
-        let blocks = unsafe { self.blocks.get_mut(row * per_row..(row + 1) * per_row) };
-        quantize_blocks(isa, x, codes, blocks);
+        // SAFETY: by the contract.
+        unsafe {
+            RowMut {
+                codes: self.codes.get_mut(row * self.k..(row + 1) * self.k),
+                blocks: self.blocks.get_mut(row * per_row..(row + 1) * per_row),
+            }
+        }
     }
 
     /// Elements per row.
@@ -162,67 +207,82 @@ impl<'a> SharedRows<'a> {
     ///
     /// # Safety
     ///
-    /// No other thread reads or writes these rows until a barrier.
+    /// No other thread reads or writes these rows and their rests until a barrier.
     pub unsafe fn quantize(&self, isa: Isa, x: &[f32], rows: Range<usize>) {
-        let per_row = self.k / BLOCK;
-        let x = &x[rows.start * self.k..rows.end * self.k];
-        // SAFETY: exclusive by the caller's promise.
-        let codes = unsafe { self.codes.get_mut(rows.start * self.k..rows.end * self.k) };
-        // SAFETY: as above.
-        let blocks = unsafe { self.blocks.get_mut(rows.start * per_row..rows.end * per_row) };
-        quantize_blocks(isa, x, codes, blocks);
+        for row in rows {
+            // SAFETY: by the contract.
+            unsafe { self.quantize_row(isa, row, &x[row * self.k..(row + 1) * self.k]) };
+        }
     }
 
-    /// The first `rows` rows.
+    /// The first `rows` rows, and the rests.
     ///
     /// # Safety
     ///
     /// No thread writes them while the result lives.
     pub unsafe fn view(&self, rows: usize) -> QuantizedView<'a> {
+        let all = rows + self.first_rest.unwrap_or(0);
         // SAFETY: not written meanwhile by the caller's promise.
         unsafe {
             QuantizedView {
                 k: self.k,
-                codes: self.codes.get(0..rows * self.k),
-                blocks: self.blocks.get(0..rows * self.k / BLOCK),
+                codes: self.codes.get(0..all * self.k),
+                blocks: self.blocks.get(0..all * self.k / BLOCK),
+                first_rest: self.first_rest,
             }
         }
     }
 }
 
-fn quantize_blocks(isa: Isa, x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
+/// A row to be written.
+struct RowMut<'a> {
+    codes: &'a mut [i8],
+    blocks: &'a mut [BlockMeta],
+}
+
+fn quantize_row(isa: Isa, x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
     match isa {
-        Isa::Scalar => quantize_generic(x, codes, blocks),
+        Isa::Scalar => quantize_generic(x, row, rest),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX2.
-        Isa::Avx2(_) => unsafe { quantize_avx2(x, codes, blocks) },
+        Isa::Avx2(_) => unsafe { quantize_avx2(x, row, rest) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX-512.
-        Isa::Avx512(_) => unsafe { quantize_avx512(x, codes, blocks) },
+        Isa::Avx512(_) => unsafe { quantize_avx512(x, row, rest) },
         // NEON needs no enabling: the compiler uses it everywhere.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_generic(x, codes, blocks),
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_generic(x, row, rest),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn quantize_avx2(x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
-    quantize_generic(x, codes, blocks);
+fn quantize_avx2(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+    quantize_generic(x, row, rest);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn quantize_avx512(x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
-    quantize_generic(x, codes, blocks);
+fn quantize_avx512(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+    quantize_generic(x, row, rest);
 }
 
 #[inline(always)]
-fn quantize_generic(x: &[f32], codes: &mut [i8], blocks: &mut [BlockMeta]) {
+fn quantize_generic(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
     let (x, _) = x.as_chunks::<BLOCK>();
-    let (codes, _) = codes.as_chunks_mut::<BLOCK>();
-    for ((x, codes), block) in x.iter().zip(codes).zip(blocks) {
+    let (codes, _) = row.codes.as_chunks_mut::<BLOCK>();
+    for ((x, codes), block) in x.iter().zip(&mut *codes).zip(&mut *row.blocks) {
         *block = quantize_block(x, codes);
+    }
+    let Some(rest) = rest else { return };
+    let (rest_codes, _) = rest.codes.as_chunks_mut::<BLOCK>();
+    let rows = codes.iter().zip(row.blocks).zip(rest_codes).zip(rest.blocks);
+    for (x, (((codes, block), rest_codes), rest_block)) in x.iter().zip(rows) {
+        let mut left = *x;
+        for (left, code) in left.iter_mut().zip(codes) {
+            *left -= block.scale * f32::from(*code);
+        }
+        *rest_block = quantize_block(&left, rest_codes);
     }
 }
 
@@ -299,6 +359,33 @@ mod tests {
         let sum: i32 = row.codes[..32].iter().map(|code| i32::from(*code)).sum();
         assert_eq!(row.blocks[0].sum, sum);
         assert_eq!(row.blocks[0].half_sums.iter().map(|half| i32::from(*half)).sum::<i32>(), sum);
+    }
+
+    #[test]
+    fn rests_make_good_what_rounding_takes() {
+        let k = 96;
+        let mut x = noise(2 * k, 11);
+        x[64..96].fill(0.0);
+        for isa in Isa::available() {
+            let mut rows = QuantizedRows::default();
+            rows.reshape_with_rests(2, k);
+            rows.quantize(isa, &x, 0..2);
+            let view = rows.view();
+            assert_eq!(view.first_rest(), Some(2));
+            for (index, x) in x.iter().enumerate() {
+                let (row, column) = (index / k, index % k);
+                let [whole, rest] = [row, 2 + row].map(|row| {
+                    let row = view.row(row);
+                    row.blocks[column / BLOCK].scale * f32::from(row.codes[column])
+                });
+                let step = view.row(row).blocks[column / BLOCK].scale;
+                assert!(
+                    (x - whole - rest).abs() <= step * 0.502 / 254.0,
+                    "{}: {x}, {whole} + {rest}",
+                    isa.name()
+                );
+            }
+        }
     }
 
     #[test]

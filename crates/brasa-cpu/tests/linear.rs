@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::ops::Range;
+
 use brasa_cpu::linear::{
     Arithmetic, ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer,
     RowMap, TILE, WeightClass,
@@ -492,6 +494,48 @@ fn expert_rows_equal_each_experts_own_product() {
                     "{format} choice {index} on {}",
                     isa.name()
                 );
+            }
+        }
+    }
+}
+
+/// With rests, int8 activations are good to 15 bits, on every instruction set alike and whatever other rows there are.
+#[test]
+fn rests_make_good_what_rounding_takes() {
+    use StorageFormat as F;
+    let mut noise = Noise::new(16);
+    let mlx = F::MlxAffine(MlxAffine { bits: 4, group_size: 32 });
+    for (format, (n, k)) in [F::Q4_0, F::Q6_K, F::Q2_K, F::Q4_1, mlx].into_iter().zip([
+        (150, 96),
+        (33, 256),
+        (17, 2304),
+        (40, 2144),
+        (129, 64),
+    ]) {
+        let tensor = tensor(format, n, k, &mut noise);
+        let (weights, packed) = (decoded(&tensor), pack(&tensor, Precision::Fast));
+        let x = noise.activations(70 * k);
+        let multiply = |isa: Isa, rows: Range<usize>| {
+            let mut quantized = QuantizedRows::default();
+            quantized.reshape_with_rests(rows.len(), k);
+            quantized.quantize(isa, &x[rows.start * k..rows.end * k], 0..rows.len());
+            let input = Input { int8: Some(quantized.view()), ..Input::default() };
+            let mut y = vec![f32::NAN; rows.len() * n];
+            let output = Output { values: SharedSlice::new(&mut y), stride: n, column: 0 };
+            #[expect(unsafe_code, reason = "one thread")]
+            // SAFETY: no other thread knows `y`.
+            unsafe {
+                packed.multiply(isa, &input, RowMap::All(rows.len()), &output, 0..packed.tiles());
+            }
+            y
+        };
+        let all = multiply(Isa::Scalar, 0..70);
+        check(&all, &product(&weights, &x, k), 1e-4, &format!("{format} {n}×{k}"));
+        for isa in instruction_sets() {
+            for rows in [0..70, 3..4, 5..7, 8..17, 20..41] {
+                let expected = &all[rows.start * n..rows.end * n];
+                let what = format!("{format} {n}×{k}, rows {rows:?} on {}", isa.name());
+                assert_eq!(bits(&multiply(isa, rows)), bits(expected), "{what}");
             }
         }
     }

@@ -17,18 +17,18 @@ use brasa_graph::testing::{Comparison, Tolerance, compare};
 const REFERENCE: Way =
     Way { precision: Precision::Reference, kv: KvType::F32, bound: Tolerance(1e-4), nll: 1e-3 };
 /// int8 activations, f16 KV.
-const INT8: Way = Way { precision: Precision::Fast, kv: KvType::F16, bound: Tolerance::INT8, nll: 2e-2 };
+const INT8: Way = Way { precision: Precision::Fast, kv: KvType::F16, bound: Tolerance::INT8, nll: 4e-3 };
 /// f32 activations, f16 KV: what the fast way is where weights are stored as floats.
 const FLOAT: Way = Way { precision: Precision::Fast, kv: KvType::F16, bound: Tolerance::F16, nll: 1e-3 };
 
 /// int8 activations and f32 KV against somebody else's rounding of activations by the same rule: the rows that agree but
 /// for the order of f32 sums, until a code at a tie goes the other way, and all rows.
 const SAME_CODES: Tolerance = Tolerance(1e-5);
-const SAME_ROUNDING: Tolerance = Tolerance(2e-2);
+const SAME_ROUNDING: Tolerance = Tolerance(1e-2);
 
-/// Share of rows for which int8 activations may change the choice of an expert in some layer. It is 1.8 to 3.5 %; llama.cpp
+/// Share of rows for which int8 activations may change the choice of an expert in some layer. It is 0.1 % at most; llama.cpp
 /// changes 2.0 to 3.9 % on the same models (`tools/golden/models/llama_experts.py`).
-const OTHER_EXPERTS: f64 = 0.045;
+const OTHER_EXPERTS: f64 = 0.005;
 
 /// The prompts of trained checkpoints that are enough here.
 const PROMPTS: [&str; 3] = ["plain-unicode", "chat-question", "chat-turns"];
@@ -105,20 +105,19 @@ fn all_texts(name: &str) -> Vec<Vec<u32>> {
     Reference::read(&folder(name)).prompts.into_iter().map(|prompt| prompt.ids).collect()
 }
 
-/// Compares all logits of `texts` in each of `ways` with the reference interpreter's on the same file.
+/// Compares all logits of `texts`, and those of each last row, in each of `ways` with the reference interpreter's on the same file.
 fn check(label: &str, path: &Path, texts: &[Vec<u32>], ways: &[Way]) {
     let device = device();
     let mut oracle = Runner::new(load_strictly(path, None));
     let mut runners: Vec<Runner> = ways.iter().map(|way| way.on(&device, path)).collect();
     for ids in texts {
-        let expected = oracle.logits(ids).concat();
+        let expected = oracle.logits(ids);
         for (way, runner) in ways.iter().zip(&mut runners) {
-            let comparison = compare(&runner.logits(ids).concat(), &expected);
-            assert_within(
-                &format!("{label}, {} tokens, {:?}", ids.len(), way.precision),
-                &comparison,
-                way.bound,
-            );
+            let found = runner.logits(ids);
+            let label = format!("{label}, {} tokens, {:?}", ids.len(), way.precision);
+            assert_within(&label, &compare(&found.concat(), &expected.concat()), way.bound);
+            let last = ids.len() - 1;
+            assert_within(&format!("{label}, last row"), &compare(&found[last], &expected[last]), way.bound);
         }
     }
 }
@@ -150,7 +149,7 @@ fn every_recipe_where_no_k_is_a_multiple_of_256() {
 fn trained(name: &str) {
     for recipe in [Recipe::Q8_0, Recipe::Q4_K_M] {
         let file = Converted::new("trained", name, recipe);
-        check(&format!("{name} {recipe}"), &file.0, &trained_texts(name), &[REFERENCE, INT8]);
+        check(&format!("{name} {recipe}"), &file.0, &all_texts(name), &[REFERENCE, INT8]);
     }
 }
 
@@ -192,10 +191,9 @@ fn experts(device: &dyn Backend, way: Way, path: &Path, ids: &[u32]) -> Vec<Vec<
     rows
 }
 
-/// Mixtures of experts. Where two experts score almost alike, int8 activations change the choice; such rows are counted,
-/// `share` of all at most. They also leave other keys and values to the rows behind them, so the bound holds for the
+/// Mixtures of experts. Where two experts score almost alike, rounding activations changes the choice; such rows are counted. They also leave other keys and values to the rows behind them, so the bound holds for the
 /// rows of each text before the first of them; the others of the unchanged rows are held to twice as much.
-fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
+fn mixture(label: &str, path: &Path, texts: &[Vec<u32>]) {
     let device = device();
     let (mut rows, mut changed, mut before) = (0, 0, 0);
     for ids in texts {
@@ -226,7 +224,10 @@ fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
         changed += ids.len() - same.len();
     }
     println!("{label}: other experts in {changed} of {rows} rows; {before} before the first of a text");
-    assert!(changed as f64 <= share * rows as f64, "{label}: other experts in {changed} of {rows} rows");
+    assert!(
+        changed as f64 <= OTHER_EXPERTS * rows as f64,
+        "{label}: other experts in {changed} of {rows} rows"
+    );
     assert!(before > 0, "{label}: nothing was compared");
 }
 
@@ -234,7 +235,7 @@ fn mixture(label: &str, path: &Path, texts: &[Vec<u32>], share: f64) {
 fn tiny_qwen3moe() {
     for recipe in [Recipe::Q8_0, Recipe::Q4_K_M] {
         let file = Converted::new("trained", "tiny-qwen3moe", recipe);
-        mixture(&format!("tiny-qwen3moe {recipe}"), &file.0, &all_texts("tiny-qwen3moe"), OTHER_EXPERTS);
+        mixture(&format!("tiny-qwen3moe {recipe}"), &file.0, &all_texts("tiny-qwen3moe"));
     }
 }
 
@@ -242,15 +243,12 @@ fn tiny_qwen3moe() {
 fn tiny_gemma4moe() {
     for recipe in [Recipe::Q8_0, Recipe::Q4_K_M] {
         let file = Converted::new("trained", "tiny-gemma4moe", recipe);
-        mixture(&format!("tiny-gemma4moe {recipe}"), &file.0, &all_texts("tiny-gemma4moe"), OTHER_EXPERTS);
+        mixture(&format!("tiny-gemma4moe {recipe}"), &file.0, &all_texts("tiny-gemma4moe"));
     }
 }
 
 /// As MLX-LM quantised them, against transformers on the decoded weights, and with int8 activations also against transformers
 /// rounding the activations of every quantised layer (`rounded`, `tools/golden/models/mlx_quantised.py`).
-///
-/// The rounding alone moves transformers' logits by 1.6e-2 to 2.7e-2, and those of `gemma4-keys-are-values` by 5.6e-2: its heads
-/// of 8 make it multiply any noise two to three times as much as the others do.
 #[test]
 fn mlx_directories() {
     let device = device();
@@ -271,8 +269,7 @@ fn mlx_directories() {
         println!("MLX {name}: {same} of {} rows with the same codes", ids.len());
         // All of them but in the last model, eight: some elements are within one rounding of a tie.
         assert!(same >= 7, "MLX {name}: {same} rows with the same codes");
-        let by_rounding = compare(&rounded, &expected).relative_l2 as f32;
-        check("Fast", &run(INT8), &expected, Tolerance(INT8.bound.0.max(1.2 * by_rounding)));
+        check("Fast", &run(INT8), &expected, INT8.bound);
     }
 }
 
@@ -280,13 +277,11 @@ fn mlx_directories() {
 fn mlx_mixtures_of_experts() {
     let path = folder("random-mlx").join("mixtral");
     let golden = Golden::read(&path.join("golden.safetensors"));
-    // One row of the forty; the second would be 5 %.
-    mixture("MLX mixtral", &path, &[golden.ids("ids")], 0.05);
+    mixture("MLX mixtral", &path, &[golden.ids("ids")]);
     let path = folder("mlx/tiny-gemma4moe-mixed");
     let golden = Golden::read(&path.join("golden.safetensors"));
     let texts = PROMPTS.map(|name| golden.ids(&format!("{name}.ids")));
-    // Three of the eight prompts, among them the one with the most such rows.
-    mixture("MLX tiny-gemma4moe, mixed", &path, &texts, 1.5 * OTHER_EXPERTS);
+    mixture("MLX tiny-gemma4moe, mixed", &path, &texts);
     last_logits("MLX tiny-gemma4moe, mixed", &path, &[REFERENCE]);
 }
 
@@ -312,10 +307,8 @@ fn last_logits(label: &str, path: &Path, ways: &[Way]) {
 
 /// The model in the binary, against transformers on its decoded weights (`tools/golden/models/decoded_oracle.py`).
 ///
-/// The golden values are of each prompt's last row, and a single row's error is a matter of luck: with int8 activations
-/// half of all rows are off by 2.1e-2, one of a hundred by more than 3.2e-2 (llama.cpp: up to 4.9e-2 on these eight). So the bound is
-/// for these rows together, for a single one it is a little wider; and it is for all rows of every prompt, against
-/// reference precision, once that is found to be transformers'.
+/// The golden values are of each prompt's last row; all rows of every prompt are compared with reference precision, once that is
+/// found to be transformers'.
 #[test]
 fn the_bundled_model() {
     let path = folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf");
@@ -335,7 +328,7 @@ fn the_bundled_model() {
             let (logits, found) = runner.greedy(&ids, expected.len());
             let expected_last = golden.floats(&format!("{name}.last"));
             let comparison = compare(&logits[logits.len() - 1], &expected_last);
-            assert_within(&label, &comparison, Tolerance(1.2 * way.bound.0));
+            assert_within(&label, &comparison, way.bound);
             match exact.get(number) {
                 None => exact.push(logits.concat()),
                 Some(exact) => {

@@ -10,7 +10,8 @@ mixture's experts become one stack. The golden values are transformers' in float
     ids      i32 [40]     prompt
     logits   f32 [40, V]
     rounded  f32 [40, V]   dense models: the same where every quantised layer reads its activations rounded to 8 bits,
-                           in blocks of 32 with the scale max |x| / 127, ties to even: what an int8 path may do at best
+                           in blocks of 32 with the scale max |x| / 127, ties to even; some add what that leaves,
+                           rounded alike (`adds_rest`): what an int8 path may do at best
 """
 
 import json
@@ -62,17 +63,32 @@ def as_hugging_face(tensors: dict) -> dict:
 def round_activations(model, arrays: dict) -> None:
     """Rounds what the layers read whose weights are quantised in `arrays`; the head's may be the embedding's."""
 
-    def rounded(module, inputs):
-        blocks = inputs[0].unflatten(-1, (-1, 32))
+    def codes(x):
+        blocks = x.unflatten(-1, (-1, 32))
         largest = blocks.abs().amax(-1, keepdim=True).clamp_min(1e-30)
-        return ((blocks * (127 / largest)).round() * (largest / 127)).flatten(-2),
+        return ((blocks * (127 / largest)).round() * (largest / 127)).flatten(-2)
+
+    def rounded(module, inputs):
+        return codes(inputs[0]),
+
+    def rounded_with_rest(module, inputs):
+        whole = codes(inputs[0])
+        return whole + codes(inputs[0] - whole),
+
+    def adds_rest(name):
+        """Layers that read a product of two values, and queries, keys and values of attention without 1/√d."""
+        layer, _, which = name.rpartition(".")
+        if which in ("q_proj", "k_proj", "v_proj"):
+            attention = model.get_submodule(layer)
+            return attention.scaling * attention.head_dim**0.5 >= 1.5
+        return which in ("down_proj", "per_layer_projection")
 
     quantised = {name.removesuffix(".scales") for name in arrays if name.endswith(".scales")}
     if "model.embed_tokens" in quantised and model.config.tie_word_embeddings:
         quantised.add("lm_head")
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and name in quantised:
-            module.register_forward_pre_hook(rounded)
+            module.register_forward_pre_hook(rounded_with_rest if adds_rest(name) else rounded)
 
 
 @torch.no_grad()

@@ -158,6 +158,7 @@ impl Lowering<'_> {
             norm: None,
             classes: self.expert_classes(&[down]),
             scattered: true,
+            rests: self.wants_rests(&[down]),
         };
         let op = MixtureOp {
             router: RouterOp { router: mixture.router, logits, experts, weights: shares },

@@ -10,8 +10,9 @@
 mod fused;
 mod layout;
 mod nodes;
+mod rests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
@@ -103,6 +104,8 @@ pub(super) struct Lowering<'g> {
     folded: HashMap<ValueId, NodeId>,
     /// Rotation tables: by positions, frequencies and magnitude.
     tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
+    /// Numbers of weights whose int8 activations come with rests.
+    with_rests: HashSet<usize>,
     /// Items that read each value, without views.
     readers: Vec<Vec<usize>>,
     inputs: Vec<(Input, Slot)>,
@@ -139,6 +142,7 @@ impl<'g> Lowering<'g> {
             values: vec![None; graph.values().len()],
             folded: HashMap::new(),
             tables: HashMap::new(),
+            with_rests: rests::weights_with_rests(graph),
             readers,
             inputs: Vec::new(),
             output: None,

@@ -239,6 +239,7 @@ impl Lowering<'_> {
                 weights.iter().map(|&weight| self.weights.linear(weight).weight_classes()),
             ),
             scattered: false,
+            rests: self.wants_rests(weights),
         })
     }
 
@@ -257,7 +258,12 @@ impl Lowering<'_> {
             norm: None,
             classes: self.expert_classes(weights),
             scattered: true,
+            rests: self.wants_rests(weights),
         })
+    }
+
+    pub(super) fn wants_rests(&self, weights: &[usize]) -> bool {
+        weights.iter().any(|weight| self.with_rests.contains(weight))
     }
 
     /// The classes of all experts of some weights.

@@ -106,8 +106,7 @@ impl Arithmetic {
             WeightClass::Quantised if isa.has_tiles() && isa.has_bf16() && rows >= QUANTISED_ROWS => {
                 Self::Bf16Tiles
             }
-            WeightClass::Quantised if isa.has_tiles() && rows >= int8::panel_rows(isa) => Self::Int8Tiles,
-            WeightClass::Quantised => Self::Int8,
+            WeightClass::Quantised => Self::int8(isa, rows),
             #[cfg(target_arch = "x86_64")]
             WeightClass::Half if isa.has_bf16() && rows >= HALF_ROWS => {
                 if isa.has_tiles() {
@@ -118,6 +117,11 @@ impl Arithmetic {
             }
             WeightClass::Half | WeightClass::Full => Self::F32,
         }
+    }
+
+    /// The products of `rows` rows of int8 activations.
+    pub(super) const fn int8(isa: Isa, rows: usize) -> Self {
+        if isa.has_tiles() && rows >= int8::panel_rows(isa) { Self::Int8Tiles } else { Self::Int8 }
     }
 
     /// What activations are multiplied as.

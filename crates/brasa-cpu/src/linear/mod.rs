@@ -27,6 +27,7 @@ mod operands;
 mod pack;
 mod planes;
 mod products;
+mod rests;
 #[cfg(target_arch = "x86_64")]
 mod rounded;
 mod rows;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::quantize::{QuantizedRow, QuantizedView};
+use crate::quantize::QuantizedView;
 use crate::rounded::RoundedView;
 use crate::shared::SharedSlice;
 
@@ -97,8 +97,8 @@ impl<'a> Input<'a> {
         self.bf16.expect("bf16 activations for weights that want them")
     }
 
-    pub(super) fn int8_row(&self, row: usize) -> QuantizedRow<'a> {
-        self.int8.expect("int8 activations for weights that want them").row(row)
+    pub(super) fn int8(&self) -> QuantizedView<'a> {
+        self.int8.expect("int8 activations for weights that want them")
     }
 }
 

@@ -21,7 +21,7 @@ const FLOAT_PASS: usize = 128 << 10;
 /// What is multiplied into what.
 #[derive(Clone)]
 pub(super) struct Products<'a> {
-    isa: Isa,
+    pub isa: Isa,
     input: &'a Input<'a>,
     map: RowMap<'a>,
     output: &'a Output<'a>,
@@ -52,7 +52,7 @@ impl<'a> Products<'a> {
     }
 
     pub fn int8_row(&self, row: usize) -> QuantizedRow<'a> {
-        self.input.int8_row(self.map.x(row))
+        self.input.int8().row(self.map.x(row))
     }
 
     pub fn float_row(&self, row: usize) -> &'a [f32] {

@@ -16,6 +16,7 @@ use super::operands::{Input, Output, RowMap};
 use super::pack::{self, StoredRow};
 use super::planes;
 use super::products::Products;
+use super::rests;
 use super::scales::{BlockScales, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{rounded, tiled};
@@ -70,12 +71,18 @@ const TAKEN_TILES: usize = 8;
 /// Memory of one thread, reused from call to call.
 #[derive(Default)]
 pub(super) struct Scratch {
-    panel: Panel,
-    #[cfg(target_arch = "x86_64")]
-    tiled: tiled::Scratch,
+    int8: Int8Scratch,
+    rests: rests::Scratch,
     #[cfg(target_arch = "x86_64")]
     rounded: rounded::Scratch,
     weights: Vec<f32>,
+}
+
+#[derive(Default)]
+struct Int8Scratch {
+    panel: Panel,
+    #[cfg(target_arch = "x86_64")]
+    tiled: tiled::Scratch,
 }
 
 impl PackedRows {
@@ -211,9 +218,21 @@ impl PackedRows {
         tiles: Range<usize>,
         scratch: &mut Scratch,
     ) {
+        let arithmetic = Arithmetic::of(isa, self.class.of_weights(), map.len());
+        if let (Class::Int8(layout, buffer), Arithmetic::Int8 | Arithmetic::Int8Tiles) =
+            (&self.class, arithmetic)
+            && let Some(first_rest) = input.int8().first_rest()
+        {
+            let Scratch { int8, rests, .. } = scratch;
+            let single = |products: &Products<'_>| int8.multiply(products, layout, buffer.bytes());
+            // SAFETY: by the contract.
+            return unsafe {
+                rests::multiply(isa, (input, first_rest), map, output, self.n, tiles, rests, single)
+            };
+        }
         // SAFETY: by the contract.
         let products = unsafe { Products::new(isa, input, map, output, self.n, tiles) };
-        match (&self.class, Arithmetic::of(isa, self.class.of_weights(), map.len())) {
+        match (&self.class, arithmetic) {
             #[cfg(target_arch = "x86_64")]
             (class, Arithmetic::Bf16 | Arithmetic::Bf16Tiles)
                 if let Some(weights) = class.to_round()
@@ -222,23 +241,29 @@ impl PackedRows {
             {
                 rounded::multiply((proof, bf16), weights, &products, &mut scratch.rounded);
             }
+            (Class::Int8(layout, buffer), _) => scratch.int8.multiply(&products, layout, buffer.bytes()),
+            (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
+            (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
+        }
+    }
+}
+
+impl Int8Scratch {
+    /// Quantised weights times int8 activations: tiles where there are enough rows for them, else panels, else planes.
+    fn multiply(&mut self, products: &Products<'_>, layout: &Layout, weights: &[u8]) {
+        let isa = products.isa;
+        match Arithmetic::int8(isa, products.rows()) {
             #[cfg(target_arch = "x86_64")]
-            (Class::Int8(layout, buffer), Arithmetic::Int8Tiles)
+            Arithmetic::Int8Tiles
                 if let Isa::Avx512(proof) = isa
                     && let Some(unit) = proof.tiles() =>
             {
-                let x = |row: usize| products.int8_row(row);
-                // SAFETY: one at a time.
-                let y = |row: usize, tile: usize| unsafe { products.results(row, tile) };
-                let (weights, tiles, scratch) = (buffer.bytes(), products.tiles.clone(), &mut scratch.tiled);
-                tiled::multiply_int8(proof, unit, layout, weights, map.len(), x, tiles, y, scratch);
+                tiled::multiply_int8(proof, unit, layout, weights, products, &mut self.tiled);
             }
-            (Class::Int8(layout, buffer), _) if map.len() >= int8::panel_rows(isa) => {
-                products.int8_panels(layout, buffer.bytes(), &mut scratch.panel);
+            _ if products.rows() >= int8::panel_rows(isa) => {
+                products.int8_panels(layout, weights, &mut self.panel);
             }
-            (Class::Int8(layout, buffer), _) => products.int8_planes(layout, buffer.bytes()),
-            (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
-            (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
+            _ => products.int8_planes(layout, weights),
         }
     }
 }

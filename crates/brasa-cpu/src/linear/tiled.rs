@@ -1,15 +1,14 @@
 //! Many rows of int8 in groups of 16, on a tile unit.
 //!
 //! Rows are gathered once for all tiles of outputs that a thread makes, then outputs go by, a few tiles at a time.
-
-use std::ops::Range;
+#![expect(unsafe_code, reason = "several threads write one output")]
 
 use super::int8::{self, Panel, Results, RowTiles, TileProducts};
 use super::layout::{LANES, Layout};
+use super::products::Products;
 use super::rows::parts;
 use crate::Isa;
 use crate::isa::Avx512;
-use crate::quantize::QuantizedRow;
 use crate::tiles::{Sums, Tiles};
 
 /// Memory of one thread, reused from call to call.
@@ -19,20 +18,21 @@ pub(super) struct Scratch {
     rows: RowTiles,
 }
 
-/// Writes the products of `tiles` and all rows: `x(row)` are activations, `y(row, tile)` is where results go.
-pub(super) fn multiply_int8<'a, 'y>(
+/// Writes the products of packed weights and all rows.
+pub(super) fn multiply_int8(
     proof: Avx512,
     unit: Tiles,
     layout: &Layout,
     weights: &[u8],
-    rows: usize,
-    x: impl Fn(usize) -> QuantizedRow<'a>,
-    tiles: Range<usize>,
-    y: impl Fn(usize, usize) -> &'y mut [f32],
+    wanted: &Products<'_>,
     scratch: &mut Scratch,
 ) {
+    let x = |row: usize| wanted.int8_row(row);
+    // SAFETY: one at a time.
+    let y = |row: usize, tile: usize| unsafe { wanted.results(row, tile) };
+    let tiles = wanted.tiles.clone();
     let mut products = TileProducts::new(proof, unit, layout);
-    for pass in parts(rows, int8::PASS_ROWS) {
+    for pass in parts(wanted.rows(), int8::PASS_ROWS) {
         for blocks in parts(layout.blocks, int8::PANEL_BLOCKS) {
             scratch.rows.gather(layout.shape, pass.len(), &blocks, |row| x(pass.start + row));
             for tiles in

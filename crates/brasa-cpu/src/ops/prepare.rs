@@ -27,6 +27,8 @@ pub(crate) struct Activations {
     pub classes: WeightClasses,
     /// Rows go to different weights, many to one and few to another.
     pub scattered: bool,
+    /// Int8 blocks have rests.
+    pub rests: bool,
 }
 
 /// Memory for prepared rows, for all threads together.
@@ -115,7 +117,7 @@ impl Prepared {
 impl PrivateRows {
     pub(crate) fn new(most_k: usize) -> Self {
         Self {
-            quantized: QuantizedRows::new(PRIVATE_ELEMENTS / BLOCK, BLOCK),
+            quantized: QuantizedRows::new(2 * PRIVATE_ELEMENTS / BLOCK, BLOCK),
             rounded: RoundedRows::default(),
             floats: vec![0.0; PRIVATE_ELEMENTS],
             normed: vec![0.0; most_k],
@@ -140,7 +142,9 @@ impl Activations {
             (false, false) => 0,
         };
         PreparedSize {
-            codes: vectors(many.int8, few.int8) * self.k.next_multiple_of(BLOCK),
+            codes: vectors(many.int8, few.int8)
+                * (1 + usize::from(self.rests))
+                * self.k.next_multiple_of(BLOCK),
             floats: if self.norm.is_some() { vectors(many.float, few.float) * self.k } else { 0 },
             rounded: tile_rows(vectors(many.bf16, few.bf16), self.k),
         }
@@ -176,7 +180,12 @@ impl Activations {
             } else {
                 SharedSlice::new(&mut floats[..0])
             };
-            quantized.reshape(if forms.int8 { count } else { 0 }, self.k.next_multiple_of(BLOCK));
+            let (int8_rows, padded) = (if forms.int8 { count } else { 0 }, self.k.next_multiple_of(BLOCK));
+            if self.rests {
+                quantized.reshape_with_rests(int8_rows, padded);
+            } else {
+                quantized.reshape(int8_rows, padded);
+            }
             rounded.reshape(if forms.bf16 { count } else { 0 }, self.k);
             let to = Targets { forms, quantized: quantized.shared(), rounded: rounded.shared(), floats };
             // SAFETY: this thread's own memory.
@@ -185,7 +194,8 @@ impl Activations {
             unsafe { self.finish(&mut input, count, to) };
         } else {
             let SharedPrepared { codes, blocks, rounded, floats } = cx.prepared;
-            let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks);
+            let first_rest = self.rests.then_some(count);
+            let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks, first_rest);
             let to = Targets { forms, quantized, rounded: SharedRounded::over(self.k, rounded), floats };
             let mine = cx.share(count);
             // SAFETY: shares are disjoint, and the last reader of this memory has passed a barrier.
