@@ -122,8 +122,12 @@ impl Backend for CpuBackend {
         if !weights.fit(&graph) {
             return Err(unsupported("weights of another graph"));
         }
+        let isa = match weights.precision() {
+            Precision::Reference => self.isa.without_bf16(),
+            Precision::Fast => self.isa,
+        };
         let team = Arc::clone(&self.team);
-        let program = CpuProgram::new(&graph, Arc::clone(weights), limits, self.patterns, self.isa, team)?;
+        let program = CpuProgram::new(&graph, Arc::clone(weights), limits, self.patterns, isa, team)?;
         Ok(Box::new(program))
     }
 }

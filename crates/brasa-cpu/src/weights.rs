@@ -16,6 +16,7 @@ use crate::{Error, Team};
 #[derive(Debug)]
 pub(crate) struct CpuWeights {
     weights: Vec<Forms>,
+    precision: Precision,
 }
 
 /// The same, for whoever holds them.
@@ -67,7 +68,12 @@ impl CpuWeights {
                 return Err(DeviceError::Cancelled);
             }
         }
-        Ok(Self { weights })
+        Ok(Self { weights, precision })
+    }
+
+    /// How they are multiplied.
+    pub(crate) const fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// True where these are the weights of `graph`.

@@ -174,6 +174,22 @@ fn prompts_as_bf16() {
     }
 }
 
+/// Reference precision rounds nothing, whatever the instruction set would do by itself.
+#[test]
+fn reference_precision_rounds_nothing() {
+    let path = folder("tiny-llama");
+    let prompts = Reference::read(&path).prompts;
+    let prompt = prompts.iter().find(|prompt| prompt.name == "chat-question").expect("a prompt");
+    let rounding = Isa::available().into_iter().filter_map(Isa::with_bf16);
+    for isa in rounding.chain(Isa::named("amx-bf16-emulated")) {
+        let device =
+            CpuBackend::new(CpuOptions { threads: Some(2), isa: Some(isa), ..CpuOptions::default() });
+        let device = device.expect("this processor");
+        let mut runner = Runner::on(&device, load_strictly(&path, None), Precision::Reference, KvType::F32);
+        check_prompt(&format!("{} in reference precision", isa.name()), &mut runner, prompt, REFERENCE);
+    }
+}
+
 /// A deterministic program computes chunks as the whole, bit for bit, even where products of bf16 are asked for, which
 /// round prompts and not short pieces.
 #[test]
