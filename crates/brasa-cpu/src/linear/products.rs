@@ -22,11 +22,11 @@ const FLOAT_PASS: usize = 128 << 10;
 #[derive(Clone)]
 pub(super) struct Products<'a> {
     pub isa: Isa,
-    input: &'a Input<'a>,
-    map: RowMap<'a>,
+    pub input: &'a Input<'a>,
+    pub map: RowMap<'a>,
     output: &'a Output<'a>,
     /// Outputs of all tiles.
-    n: usize,
+    pub n: usize,
     pub tiles: Range<usize>,
 }
 

@@ -4,13 +4,10 @@
 //! kernel, and added at last.
 #![expect(unsafe_code, reason = "several threads write one output")]
 
-use std::ops::Range;
-
 use super::layout::LANES;
-use super::operands::{Input, Output, RowMap, RowPair};
+use super::operands::{Output, RowMap, RowPair};
 use super::products::Products;
 use super::rows::parts;
-use crate::Isa;
 use crate::shared::SharedSlice;
 
 /// Tiles at once: their results are added while they are near.
@@ -23,44 +20,39 @@ pub(super) struct Scratch {
     results: Vec<f32>,
 }
 
-/// Writes the outputs of `tiles` for the mapped rows, whose rests begin with row `first_rest`; `multiply` makes those of single rows.
-///
-/// # Safety
-///
-/// No one else touches these outputs meanwhile.
-pub(super) unsafe fn multiply(
-    isa: Isa,
-    (input, first_rest): (&Input<'_>, usize),
-    map: RowMap<'_>,
-    output: &Output<'_>,
-    n: usize,
-    tiles: Range<usize>,
+/// Writes the wanted products of rows whose rests begin with row `first_rest`; `multiply` makes those of single rows.
+pub(super) fn multiply(
+    wanted: &Products<'_>,
+    first_rest: usize,
     scratch: &mut Scratch,
     mut multiply: impl FnMut(&Products<'_>),
 ) {
     let Scratch { pairs, results } = scratch;
-    let rows = map.len();
+    let rows = wanted.rows();
+    let pair = |x: usize, y: usize| RowPair { x: x as u32, y: y as u32 };
     pairs.clear();
-    pairs.extend((0..rows).map(|row| RowPair { x: map.x(row) as u32, y: row as u32 }));
-    pairs
-        .extend((0..rows).map(|row| RowPair { x: (first_rest + map.x(row)) as u32, y: (rows + row) as u32 }));
-    let width = TILES * LANES;
-    if results.len() < 2 * rows * width {
-        results.resize(2 * rows * width, 0.0);
+    pairs.extend((0..rows).map(|row| pair(wanted.map.x(row), row)));
+    pairs.extend((0..rows).map(|row| pair(first_rest + wanted.map.x(row), rows + row)));
+    let stride = TILES * LANES;
+    if results.len() < 2 * rows * stride {
+        results.resize(2 * rows * stride, 0.0);
     }
-    for part in parts(tiles.len(), TILES) {
-        let tiles = tiles.start + part.start..tiles.start + part.end;
-        let columns = tiles.start * LANES..n.min(tiles.end * LANES);
-        let column = -columns.start.cast_signed();
-        let both = Output { values: SharedSlice::new(results), stride: width, column };
+    for part in parts(wanted.tiles.len(), TILES) {
+        let tiles = wanted.tiles.start + part.start..wanted.tiles.start + part.end;
+        let column = -(tiles.start * LANES).cast_signed();
+        let both = Output { values: SharedSlice::new(results), stride, column };
+        let map = RowMap::Pairs(pairs);
         // SAFETY: this thread's own memory.
-        multiply(&unsafe { Products::new(isa, input, RowMap::Pairs(pairs), &both, n, tiles) });
+        multiply(&unsafe { Products::new(wanted.isa, wanted.input, map, &both, wanted.n, tiles.clone()) });
         for row in 0..rows {
-            // SAFETY: by the contract, one row at a time.
-            let y = unsafe { output.row(map.y(row), columns.clone()) };
-            let (codes, rests) = (&results[row * width..], &results[(rows + row) * width..]);
-            for ((y, codes), rests) in y.iter_mut().zip(codes).zip(rests) {
-                *y = codes + rests;
+            for (at, tile) in tiles.clone().enumerate() {
+                let codes = &results[row * stride + at * LANES..];
+                let rests = &results[(rows + row) * stride + at * LANES..];
+                // SAFETY: gone before the next is asked for.
+                let y = unsafe { wanted.results(row, tile) };
+                for ((y, codes), rests) in y.iter_mut().zip(codes).zip(rests) {
+                    *y = codes + rests;
+                }
             }
         }
     }

@@ -218,21 +218,9 @@ impl PackedRows {
         tiles: Range<usize>,
         scratch: &mut Scratch,
     ) {
-        let arithmetic = Arithmetic::of(isa, self.class.of_weights(), map.len());
-        if let (Class::Int8(layout, buffer), Arithmetic::Int8 | Arithmetic::Int8Tiles) =
-            (&self.class, arithmetic)
-            && let Some(first_rest) = input.int8().first_rest()
-        {
-            let Scratch { int8, rests, .. } = scratch;
-            let single = |products: &Products<'_>| int8.multiply(products, layout, buffer.bytes());
-            // SAFETY: by the contract.
-            return unsafe {
-                rests::multiply(isa, (input, first_rest), map, output, self.n, tiles, rests, single)
-            };
-        }
         // SAFETY: by the contract.
         let products = unsafe { Products::new(isa, input, map, output, self.n, tiles) };
-        match (&self.class, arithmetic) {
+        match (&self.class, Arithmetic::of(isa, self.class.of_weights(), map.len())) {
             #[cfg(target_arch = "x86_64")]
             (class, Arithmetic::Bf16 | Arithmetic::Bf16Tiles)
                 if let Some(weights) = class.to_round()
@@ -241,7 +229,14 @@ impl PackedRows {
             {
                 rounded::multiply((proof, bf16), weights, &products, &mut scratch.rounded);
             }
-            (Class::Int8(layout, buffer), _) => scratch.int8.multiply(&products, layout, buffer.bytes()),
+            (Class::Int8(layout, buffer), _) => {
+                let Scratch { int8, rests, .. } = scratch;
+                let mut multiply = |products: &Products<'_>| int8.multiply(products, layout, buffer.bytes());
+                match input.int8().first_rest() {
+                    None => multiply(&products),
+                    Some(first_rest) => rests::multiply(&products, first_rest, rests, multiply),
+                }
+            }
             (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
             (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
         }
