@@ -169,7 +169,7 @@ def main():
                 else:
                     # Gemma without tokenizer.model: the script writes a byte-level vocabulary that cannot work, and
                     # leaves turn markers as ordinary text.
-                    keys = ["model", "pre", "scores", "token_type", "add_space_prefix"]
+                    keys = ["model", "pre", "scores", "token_type", "add_space_prefix", "merges"]
                     accepted = {f"tokenizer.ggml.{key}" for key in keys} if pre == "gemma4" else set()
                     wrong += compare_files(ours, theirs, accepted)
             if args.mixes:
