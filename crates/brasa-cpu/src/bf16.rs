@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
-use crate::tiles::{AmxThread, Bf16Unit, Bf16Weights, EmulatedBf16, Sums, Tiles, check_bf16};
+use crate::tiles::{AmxThread, Bf16Factors, Bf16Unit, Bf16Weights, EmulatedBf16, Sums, Tiles};
 
 /// What multiplies bf16 on this thread.
 pub(crate) enum Bf16Multiplier {
@@ -32,31 +32,20 @@ impl Bf16Multiplier {
 
 impl Bf16Unit for Bf16Multiplier {
     #[inline]
-    fn sum_bf16<const ADD: bool>(
-        &self,
-        a: &[&[Bf16Rows]],
-        rows: usize,
-        b: &[&[Bf16Weights]],
-        c: &mut [&mut [Sums<f32>]],
-    ) {
+    fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
         match self {
-            Self::Amx(unit) => unit.sum_bf16::<ADD>(a, rows, b, c),
-            Self::Emulated(unit) => unit.sum_bf16::<ADD>(a, rows, b, c),
-            Self::Vectors(unit) => unit.sum_bf16::<ADD>(a, rows, b, c),
+            Self::Amx(unit) => unit.sum_bf16::<ADD>(factors, c),
+            Self::Emulated(unit) => unit.sum_bf16::<ADD>(factors, c),
+            Self::Vectors(unit) => unit.sum_bf16::<ADD>(factors, c),
         }
     }
 }
 
 /// Sums of 16 rows and 16 outputs, in one chain of additions each, pairs in the order of k.
 impl Bf16Unit for Avx512Bf16 {
-    fn sum_bf16<const ADD: bool>(
-        &self,
-        a: &[&[Bf16Rows]],
-        rows: usize,
-        b: &[&[Bf16Weights]],
-        c: &mut [&mut [Sums<f32>]],
-    ) {
-        check_bf16(a, b, c);
+    fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
+        factors.check(c);
+        let Bf16Factors { a, rows, b } = factors;
         for (b, c) in b.iter().zip(c) {
             for (group, (a, c)) in a.iter().zip(&mut **c).enumerate() {
                 // SAFETY: the proof; there are as many tiles of rows as of weights.

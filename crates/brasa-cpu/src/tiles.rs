@@ -105,35 +105,46 @@ pub(crate) const BF16_SIDE: usize = 2;
 
 /// What multiplies bf16, on a thread that is set up for it.
 pub(crate) trait Bf16Unit {
-    /// `c[p][g] = a[g] · b[p]` over all tiles, added to what is there where ADD says so, for the first `rows` rows of all
-    /// groups; what other rows become may be anything.
+    /// `c[p][g] = a[g] · b[p]` over all tiles, added to what is there where ADD says so; what rows beyond the first `rows` become
+    /// may be anything.
+    ///
+    /// # Panics
+    ///
+    /// As [`Bf16Factors::check`].
+    fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]);
+}
+
+/// What products of bf16 are made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Bf16Factors<'a> {
+    /// By group, tiles of 16 rows.
+    pub a: &'a [&'a [Bf16Rows]],
+    /// Rows of all groups that are wanted.
+    pub rows: usize,
+    /// By panel, tiles of 16 outputs.
+    pub b: &'a [&'a [Bf16Weights]],
+}
+
+impl Bf16Factors<'_> {
+    /// The number of tiles of every operand, on which products into `c` rely.
     ///
     /// # Panics
     ///
     /// Where operands have different numbers of tiles, there are no sums for a group and panel, or more than
     /// [`BF16_SIDE`] of either.
-    fn sum_bf16<const ADD: bool>(
-        &self,
-        a: &[&[Bf16Rows]],
-        rows: usize,
-        b: &[&[Bf16Weights]],
-        c: &mut [&mut [Sums<f32>]],
-    );
-
-    /// `c[p][g] = a[g] · b[p]`.
-    fn multiply_bf16(
-        &self,
-        a: &[&[Bf16Rows]],
-        rows: usize,
-        b: &[&[Bf16Weights]],
-        c: &mut [&mut [Sums<f32>]],
-    ) {
-        self.sum_bf16::<false>(a, rows, b, c);
-    }
-
-    /// `c[p][g] += a[g] · b[p]`.
-    fn add_bf16(&self, a: &[&[Bf16Rows]], rows: usize, b: &[&[Bf16Weights]], c: &mut [&mut [Sums<f32>]]) {
-        self.sum_bf16::<true>(a, rows, b, c);
+    pub(crate) fn check(&self, c: &[&mut [Sums<f32>]]) -> usize {
+        let Self { a, b, .. } = self;
+        assert!(
+            a.len() <= BF16_SIDE && b.len() <= BF16_SIDE,
+            "{} groups of rows, {} panels",
+            a.len(),
+            b.len()
+        );
+        assert!(c.len() == b.len() && c.iter().all(|c| c.len() == a.len()), "sums of groups and panels");
+        let steps = b.first().map_or(0, |panel| panel.len());
+        assert!(a.iter().all(|rows| rows.len() == steps), "tiles of rows and of weights");
+        assert!(b.iter().all(|panel| panel.len() == steps), "tiles of panels");
+        steps
     }
 }
 
@@ -409,14 +420,8 @@ impl TileUnit for AmxInt8 {
 }
 
 impl Bf16Unit for AmxThread {
-    fn sum_bf16<const ADD: bool>(
-        &self,
-        a: &[&[Bf16Rows]],
-        _: usize,
-        b: &[&[Bf16Weights]],
-        c: &mut [&mut [Sums<f32>]],
-    ) {
-        let steps = check_bf16(a, b, c);
+    fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
+        let steps = factors.check(c);
         if steps == 0 {
             if !ADD {
                 for c in c {
@@ -425,10 +430,10 @@ impl Bf16Unit for AmxThread {
             }
             return;
         }
-        // SAFETY: this thread's tiles are set up; `check_bf16` has seen that every operand has `steps` tiles and that
+        // SAFETY: this thread's tiles are set up; the factors were found to have `steps` tiles each and that
         // there are sums of all groups and panels.
         unsafe {
-            match (a, b, c) {
+            match (factors.a, factors.b, c) {
                 ([a0, a1], [b0, b1], [c0, c1]) => {
                     let ([a0, a1], [b0, b1]) = ([a0.as_ptr(), a1.as_ptr()], [b0.as_ptr(), b1.as_ptr()]);
                     let (c0, c1) = (c0.as_mut_ptr(), c1.as_mut_ptr());
@@ -479,16 +484,6 @@ impl Bf16Unit for AmxThread {
     }
 }
 
-/// What the products rely on; the number of tiles of every operand.
-pub(crate) fn check_bf16(a: &[&[Bf16Rows]], b: &[&[Bf16Weights]], c: &[&mut [Sums<f32>]]) -> usize {
-    assert!(a.len() <= BF16_SIDE && b.len() <= BF16_SIDE, "{} groups of rows, {} panels", a.len(), b.len());
-    assert!(c.len() == b.len() && c.iter().all(|c| c.len() == a.len()), "sums of groups and panels");
-    let steps = b.first().map_or(0, |panel| panel.len());
-    assert!(a.iter().all(|rows| rows.len() == steps), "tiles of rows and of weights");
-    assert!(b.iter().all(|panel| panel.len() == steps), "tiles of panels");
-    steps
-}
-
 /// Products of int8 in plain Rust, over the inputs of a block in as many parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmulatedInt8 {
@@ -527,16 +522,10 @@ fn flush(value: f32) -> f32 {
 
 impl Bf16Unit for EmulatedBf16 {
     /// In the order that Intel documents for TDPBF16PS: within a tile even and odd inputs are summed apart.
-    fn sum_bf16<const ADD: bool>(
-        &self,
-        a: &[&[Bf16Rows]],
-        _: usize,
-        b: &[&[Bf16Weights]],
-        c: &mut [&mut [Sums<f32>]],
-    ) {
-        check_bf16(a, b, c);
-        for (b, c) in b.iter().zip(c) {
-            for (a, c) in a.iter().zip(&mut **c) {
+    fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
+        factors.check(c);
+        for (b, c) in factors.b.iter().zip(c) {
+            for (a, c) in factors.a.iter().zip(&mut **c) {
                 for (row, c) in c.0.iter_mut().enumerate() {
                     for (output, c) in c.iter_mut().enumerate() {
                         let start = if ADD { *c } else { 0.0 };

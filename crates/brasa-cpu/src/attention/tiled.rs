@@ -34,7 +34,7 @@ use crate::kv::layout::BLOCKS;
 use crate::prefetch::lines;
 use crate::rounded::RoundedRows;
 use crate::simd::{LANES, Simd};
-use crate::tiles::{BF16_SIDE, Bf16Rows, Bf16Unit, ROWS, Sums, TileMemory};
+use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Rows, Bf16Unit, ROWS, Sums, TileMemory};
 
 /// Queries that meet a page together: two groups.
 const TOGETHER: usize = BF16_SIDE * ROWS;
@@ -192,11 +192,11 @@ impl TiledScratch {
             let scores = &mut self.scores[step * STEP_PANELS * groups..][..STEP_PANELS * groups];
             let (first, second) = scores.split_at_mut(groups);
             let scores = &mut [first, second];
-            unit.multiply_bf16(&q[..groups], rows, &keys, scores);
+            unit.sum_bf16::<false>(Bf16Factors { a: &q[..groups], rows, b: &keys }, scores);
             let rests = std::array::from_fn::<_, STEP_PANELS, _>(|panel| {
                 self.panels.key_rests(step * STEP_PANELS + panel)
             });
-            unit.add_bf16(&q[..groups], rows, &rests, scores);
+            unit.sum_bf16::<true>(Bf16Factors { a: &q[..groups], rows, b: &rests }, scores);
         }
         let panels = self.panels.value_panels();
         let o = &mut self.o[first * panels..][..groups * panels];
@@ -226,10 +226,11 @@ impl TiledScratch {
             let values = &values[..o.len() / groups];
             let (first, second) = o.split_at_mut(groups);
             let pair = &mut [first, second][..values.len()];
+            let factors = Bf16Factors { a: &weights[..groups], rows, b: values };
             if fresh {
-                unit.multiply_bf16(&weights[..groups], rows, values, pair);
+                unit.sum_bf16::<false>(factors, pair);
             } else {
-                unit.add_bf16(&weights[..groups], rows, values, pair);
+                unit.sum_bf16::<true>(factors, pair);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::rows::{parts, tile_bytes};
 use crate::bf16::Bf16Multiplier;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::rounded::{ROWS, RoundedRows};
-use crate::tiles::{BF16_SIDE, Bf16Unit, Bf16Weights, Sums, TileMemory};
+use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Unit, Bf16Weights, Sums, TileMemory};
 
 /// Rows from which on F16 and BF16 weights are multiplied so: steps that decode a few sequences together compute each
 /// as if it were alone.
@@ -91,7 +91,8 @@ pub(super) fn multiply(
                 let mut sums = sums.iter_mut().map(|sums| &mut sums[..groups.len()]);
                 let mut c: [&mut [Sums<f32>]; BF16_SIDE] =
                     std::array::from_fn(|_| sums.next().unwrap_or_default());
-                unit.multiply_bf16(&a[..groups.len()], rows.len(), panels, &mut c[..panels.len()]);
+                let factors = Bf16Factors { a: &a[..groups.len()], rows: rows.len(), b: panels };
+                unit.sum_bf16::<false>(factors, &mut c[..panels.len()]);
             }
             for (at, row) in rows.enumerate() {
                 products.store_run(row, &tiles, sums.iter().map(|sums| &sums[at / ROWS].0[at % ROWS]));
