@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """lexicon-qwen3 in every type of llama.cpp's quantiser: sizes, perplexities, distances from the oracle.
 
-    python lexicon_types.py HF_DIR FILE-f32.gguf WORK_DIR [TYPE ...]
+    python lexicon_types.py [--build NAME] HF_DIR FILE-f32.gguf WORK_DIR [TYPE ...]
 
 Writes WORK_DIR/lexicon-TYPE.gguf (llama_model_quantize, default parameters, no importance matrix) where there is none, and
 WORK_DIR/lexicon-TYPE.safetensors (decoded_oracle.py). llama.cpp refuses to make Q2_K_S without an importance matrix, though not to run it: make
@@ -13,6 +13,9 @@ updates tools/golden/models/lexicon_types.json: per type
                              float32 KV, by llama.cpp with its default float16 KV, and by the oracle
     prompts                  per reference prompt, llama.cpp against the oracle: relative L2 and worst element of the
                              last logits, NLL difference, greedy agreement; for float32 and for float16 KV
+
+`--build NAME` only adds to a record the perplexity with float16 KV by the llama.cpp at hand, another build, as "llama.cpp NAME".
+Built with GGML_BLAS it multiplies many rows in float32.
 """
 
 import argparse
@@ -53,6 +56,13 @@ def by_llama(path: pathlib.Path, oracle: pathlib.Path, reference: pathlib.Path, 
     return found, prompts
 
 
+def of_build(path: pathlib.Path, ids: list) -> dict:
+    engine = Engine(path, 1024, "f16", 1)
+    found = perplexity(engine.logits, ids)
+    engine.close()
+    return found
+
+
 @torch.no_grad()
 def by_oracle(model, ids: list) -> dict:
     return perplexity(lambda window: model(torch.tensor([window]), use_cache=False).logits[0].numpy(), ids)
@@ -74,6 +84,7 @@ def measure(name: str, hf: pathlib.Path, source: pathlib.Path, work: pathlib.Pat
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", metavar="NAME")
     parser.add_argument("hf", type=pathlib.Path)
     parser.add_argument("source", type=pathlib.Path)
     parser.add_argument("work", type=pathlib.Path)
@@ -86,8 +97,14 @@ if __name__ == "__main__":
     out = HERE / "lexicon_types.json"
     results = json.loads(out.read_text()) if out.exists() else {}
     for name in args.types or TYPES:
-        results[name] = measure(name, args.hf, args.source, args.work, ids)
+        if args.build:
+            results[name]["perplexity"][f"llama.cpp {args.build}"] = of_build(args.work / f"lexicon-{name}.gguf", ids)
+        else:
+            results[name] = measure(name, args.hf, args.source, args.work, ids)
         out.write_text(json.dumps({key: results[key] for key in TYPES if key in results}, indent=1) + "\n")
+        if args.build:
+            print(name, results[name]["perplexity"], flush=True)
+            continue
         worst = max(results[name]["prompts"]["f32 kv"], key=lambda p: p["relative_l2"])
         print(f"{name:7} {results[name]['bytes'] / 1e6:6.2f} MB  perplexity oracle {results[name]['perplexity']['oracle']['perplexity']:.4f}"
               f"  llama.cpp {results[name]['perplexity']['llama.cpp f32 kv']['perplexity']:.4f}  f16 KV {results[name]['perplexity']['llama.cpp f16 kv']['perplexity']:.4f}"
