@@ -13,18 +13,28 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 import numpy as np
 
-CONVERT = pathlib.Path(__file__).resolve().parent / "golden" / "models" / "convert_hf.py"
+from verify_trained import TOOLS, Way
+
 VOCABULARIES = {"tiny-llama": "pre=llama-bpe", "tiny-gemma3": "merges", "tiny-gemma4": "added", "tiny-gemma4moe": "added"}
+
+
+def oracle(hf: pathlib.Path, prompts: list) -> dict:
+    """What decoded_oracle.py would give for the checkpoint itself; every greedy step counts."""
+    logits, found = np.load(hf / "reference_logits.npz"), {}
+    for prompt in prompts:
+        parts = {"ids": prompt["input_ids"], "last": logits[f"{prompt['name']}:last"], "nll": [prompt["mean_nll"]],
+                 "greedy_ids": prompt["greedy_ids"], "greedy_margins": [np.inf] * len(prompt["greedy_ids"])}
+        found |= {f"{prompt['name']}.{part}": np.array(value) for part, value in parts.items()}
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("brasa")
-    parser.add_argument("llama_cpp")
+    for name in ("brasa", "llama_cpp"):
+        parser.add_argument(name)
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("hf", type=pathlib.Path, nargs="+")
     args = parser.parse_args()
@@ -33,25 +43,18 @@ def main() -> int:
     for hf in args.hf:
         path, vocabulary = args.work / f"{hf.name}.gguf", VOCABULARIES.get(hf.name, "pre=qwen2")
         if not path.exists():
-            command = [sys.executable, CONVERT, args.llama_cpp, hf, path, "--outtype", "f32", "--vocab", vocabulary]
+            convert = TOOLS / "golden" / "models" / "convert_hf.py"
+            command = [sys.executable, convert, args.llama_cpp, hf, path, "--outtype", "f32", "--vocab", vocabulary]
             subprocess.run([str(part) for part in command], check=True, capture_output=True)
-        run = lambda *command: subprocess.run([args.brasa, *command, "-m", str(path)], check=True, capture_output=True).stdout
-        prompts, logits = json.loads((hf / "reference.json").read_text())["prompts"], np.load(hf / "reference_logits.npz")
-        plain = [prompt for prompt in prompts if prompt["kind"] == "plain"]
-        same_ids = sum(json.loads(run("tokenize", "-p", p["text"], "--json"))["ids"] == p["input_ids"] for p in plain)
-        worst, same_texts = 0.0, 0
-        for prompt in prompts:
-            ids = ",".join(map(str, prompt["input_ids"]))
-            with tempfile.TemporaryDirectory() as folder:
-                run("logits", "--ids", ids, "--precision", "reference", "--out", f"{folder}/logits.npy")
-                found = np.load(f"{folder}/logits.npy")[-1].astype(np.float64)
-            expected = logits[f"{prompt['name']}:last"].astype(np.float64)
-            worst = max(worst, np.linalg.norm(found - expected) / np.linalg.norm(expected))
-            greedy = prompt["greedy_ids"]
-            text = run("generate", "--ids", ids, "--precision", "reference", "-n", str(len(greedy)), "--temp", "0", "--ignore-eos", "--json")
-            same_texts += json.loads(text)["ids"] == greedy
-        failed |= same_ids < len(plain) or same_texts < len(prompts) or worst > 1e-4
-        print(f"{hf.name}: ids {same_ids} of {len(plain)}, logits within {worst:.1e}, greedy texts {same_texts} of {len(prompts)}", flush=True)
+        prompts = json.loads((hf / "reference.json").read_text())["prompts"]
+        plain, same_ids = [prompt for prompt in prompts if prompt["kind"] == "plain"], 0
+        for prompt in plain:
+            command = [args.brasa, "tokenize", "-p", prompt["text"], "--json", "-m", str(path)]
+            same_ids += json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["ids"] == prompt["input_ids"]
+        way = Way(args.brasa, path, oracle(hf, prompts), ["--precision", "reference"])
+        worst = max(way.errors.values())
+        failed |= same_ids < len(plain) or way.equal < len(prompts) or worst > 1e-4
+        print(f"{hf.name}: ids {same_ids} of {len(plain)}, logits within {worst:.1e}, greedy texts {way.equal} of {len(prompts)}", flush=True)
     return 1 if failed else 0
 
 

@@ -3,7 +3,7 @@
 //! In reference precision the logits are transformers' within 1e-4. In fast precision keys and values are rounded to
 //! f16, which alone moves logits by up to 1.6e-3 on these small models, whoever computes them. So the fast path is held
 //! to the interpreter with the same rounding, closely, and to transformers as far as the rounding allows. Where prompts are
-//! multiplied as bf16, which is done where it is asked for, all rows of a prompt are within 1e-2 of f32, and last rows of
+//! multiplied as bf16, all rows of a prompt are within 1e-2 of f32, and last rows of
 //! transformers, but for two of Gemma 4.
 
 use std::path::Path;
@@ -51,7 +51,7 @@ fn check_prompt(label: &str, runner: &mut Runner, prompt: &Prompt, bound: Tolera
     let logits = runner.logits(&prompt.ids);
     let last = compare(&logits[logits.len() - 1], &prompt.last);
     println!("{label}: {last}");
-    // Gemma 4 misses the bound with bf16, by 1.1e-2 and 1.4e-2 in two of its prompts: a reason why that is no default.
+    // Gemma 4 misses the bound with bf16 in two of its prompts, 1.1e-2 and 1.4e-2.
     let missed = bound == BF16 && label.starts_with("tiny-gemma4");
     assert!(last.within(if missed { Tolerance(1.5e-2) } else { bound }), "{label}: {last}");
     let mut error = worst(&last);
