@@ -155,14 +155,18 @@ impl Amx {
         FOUND.get_or_init(|| processor_has_tiles() && permitted()).then_some(Self(()))
     }
 
-    /// Sets this thread's tiles up for products of int8 over the inputs of a block, in one or two parts.
+    /// Sets this thread's tiles up for products of `rows` rows of int8 over the inputs of a block, in one or two parts. What
+    /// becomes of sums beyond these rows is open.
     ///
     /// # Panics
     ///
-    /// Where there are more parts.
-    pub(crate) fn int8(self, parts: usize) -> AmxInt8 {
-        assert!((1..=2).contains(&parts), "{parts} parts of a block");
-        let (sums, a, b) = ((16, 64), (16, 32 / parts as u16), (8 / parts as u8, 64));
+    /// Where there are more parts, or more than 16 rows.
+    pub(crate) fn int8(self, parts: usize, rows: usize) -> AmxInt8 {
+        assert!(
+            (1..=2).contains(&parts) && (1..=ROWS).contains(&rows),
+            "{parts} parts of a block, {rows} rows"
+        );
+        let (sums, a, b) = ((rows as u8, 64), (rows as u8, 32 / parts as u16), (8 / parts as u8, 64));
         AmxInt8 { parts, _thread: AmxThread::new(self, [sums, sums, sums, sums, a, a, b, b]) }
     }
 

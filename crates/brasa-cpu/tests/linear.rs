@@ -171,7 +171,9 @@ fn tiles_give_the_same_bits_at_every_edge() {
     let mlx = |bits| F::MlxAffine(MlxAffine { bits, group_size: 32 });
     for format in [F::Q4_0, F::Q4_1, mlx(8), F::Q6_K, F::Q2_K] {
         let whole_blocks = format.block_len() / BLOCK;
-        for (n, blocks, rows) in [(33, 9, 65), (16, 8, 64), (50, 3, 129), (7, 17, 275), (64, 72, 40)] {
+        let sizes = [(33, 9, 65), (16, 8, 64), (50, 3, 129), (7, 17, 275), (64, 72, 40)];
+        for (n, blocks, rows) in sizes.into_iter().chain([(33, 9, 5), (150, 8, 8), (50, 3, 9), (140, 1, 16)])
+        {
             let k = (blocks * BLOCK).next_multiple_of(whole_blocks * BLOCK);
             let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
             let x = noise.activations(rows * k);

@@ -121,7 +121,7 @@ impl Arithmetic {
 
     /// The products of `rows` rows of int8 activations.
     pub(super) const fn int8(isa: Isa, rows: usize) -> Self {
-        if isa.has_tiles() && rows >= int8::panel_rows(isa) { Self::Int8Tiles } else { Self::Int8 }
+        if isa.has_tiles() && rows >= int8::TILED_ROWS { Self::Int8Tiles } else { Self::Int8 }
     }
 
     /// What activations are multiplied as.

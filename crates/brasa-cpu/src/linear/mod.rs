@@ -240,6 +240,53 @@ impl PackedLinear {
         });
     }
 
+    /// Computes outputs of `self` for `rows` rows and as many of `up`, and has `finish` make the first of both, a piece of a
+    /// row at a time; `tiles` are the first tiles of either and the number of outputs. Those of `up` are kept nowhere.
+    ///
+    /// False where that cannot be done together, and nothing is.
+    ///
+    /// # Safety
+    ///
+    /// As [`multiply`](Self::multiply).
+    ///
+    /// # Panics
+    ///
+    /// As [`multiply`](Self::multiply).
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "rounding is of x86-64"))]
+    pub(crate) unsafe fn multiply_gated(
+        &self,
+        up: &Self,
+        isa: Isa,
+        (input, rows): (&Input<'_>, usize),
+        output: &Output<'_>,
+        ([gate_tile, up_tile], outputs): ([usize; 2], usize),
+        finish: impl Fn(&mut [f32], &[f32]),
+    ) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if let Some((gate_rows, gate_tile)) = self.in_one_segment(gate_tile, outputs)
+            && let Some((up_rows, up_tile)) = up.in_one_segment(up_tile, outputs)
+            && let Some((proofs, gate)) = gate_rows.rounded(isa, rows)
+            && let Some((_, up)) = up_rows.rounded(isa, rows)
+        {
+            let weights = rounded::Gated { gate, up, first_tiles: [gate_tile, up_tile], outputs };
+            SCRATCH.with_borrow_mut(|scratch| {
+                let chunk = &mut scratch.rounded.chunk;
+                rounded::multiply_gated(proofs, &weights, (input.rounded(), rows), output, chunk, finish);
+            });
+            return true;
+        }
+        false
+    }
+
+    /// Where `outputs` outputs from tile `tile` on are of one storage format: its rows, and the tile's number among theirs.
+    #[cfg(target_arch = "x86_64")]
+    fn in_one_segment(&self, tile: usize, outputs: usize) -> Option<(&PackedRows, usize)> {
+        let segment = self.segment(|segment| segment.first_tile <= tile);
+        let tile = tile - segment.first_tile;
+        (tile * TILE + outputs <= segment.rows.n).then_some((&segment.rows, tile))
+    }
+
     /// `y = x · Wᵀ` with all threads of `team`, `x` quantised or rounded where the weights want it.
     ///
     /// `x` is `[R, K]`, `y` `[R, N]`. Allocates; programs prepare their memory and call

@@ -1,6 +1,6 @@
 //! Codes of a block to bit planes and back; see [`layout`](super::layout) for where each bit goes.
 
-use super::layout::{Codes, TABLE, WIDE_BLOCK_BYTES};
+use super::layout::{BLOCK, Codes, TABLE, WIDE_BLOCK_BYTES};
 
 const VECTOR: usize = 64;
 
@@ -41,28 +41,40 @@ pub(super) fn pack(codes: Codes, wide: &WideBlock, packed: &mut [u8]) {
 /// The codes of a block; table codes become table values plus 128.
 #[inline(always)]
 pub(super) fn unpack(codes: Codes, packed: &[u8], wide: &mut WideBlock) {
-    let (planes, _) = packed.as_chunks::<VECTOR>();
+    let (planes, _) = packed.as_chunks();
     let (groups, _) = wide.as_chunks_mut::<VECTOR>();
     for (group, out) in groups.iter_mut().enumerate() {
-        let nibble = |index: usize, first: usize| (planes[first + group % 4][index] >> (group / 4 * 4)) & 15;
-        let pair = |index: usize, vector: usize| (planes[vector][index] >> (group % 4 * 2)) & 3;
-        let bit = |index: usize| (planes[0][index] >> group) & 1;
         for (index, out) in out.iter_mut().enumerate() {
-            *out = match codes {
-                Codes::Bits8 => planes[group][index],
-                Codes::Bits4 => nibble(index, 0),
-                Codes::Table4 => TABLE[nibble(index, 0) as usize],
-                Codes::Bits5 => nibble(index, 1) | bit(index) << 4,
-                Codes::Bits6 => nibble(index, 1) | pair(index, group / 4 * 5) << 4,
-                Codes::Bits2 => pair(index, group / 4),
-                Codes::Bits3 => pair(index, 1 + group / 4) | bit(index) << 2,
-            };
+            *out = code(codes, planes, group, index);
         }
+    }
+}
+
+/// The 32 codes of one output of a block, as [`unpack`] gives them.
+pub(super) fn unpack_lane(codes: Codes, packed: &[u8], lane: usize) -> [u8; BLOCK] {
+    let (planes, _) = packed.as_chunks();
+    std::array::from_fn(|input| code(codes, planes, input / 4, lane * 4 + input % 4))
+}
+
+#[inline(always)]
+fn code(codes: Codes, planes: &[[u8; VECTOR]], group: usize, index: usize) -> u8 {
+    let nibble = |first: usize| (planes[first + group % 4][index] >> (group / 4 * 4)) & 15;
+    let pair = |vector: usize| (planes[vector][index] >> (group % 4 * 2)) & 3;
+    let bit = || (planes[0][index] >> group) & 1;
+    match codes {
+        Codes::Bits8 => planes[group][index],
+        Codes::Bits4 => nibble(0),
+        Codes::Table4 => TABLE[nibble(0) as usize],
+        Codes::Bits5 => nibble(1) | bit() << 4,
+        Codes::Bits6 => nibble(1) | pair(group / 4 * 5) << 4,
+        Codes::Bits2 => pair(group / 4),
+        Codes::Bits3 => pair(1 + group / 4) | bit() << 2,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::LANES;
     use super::*;
 
     #[test]
@@ -84,6 +96,10 @@ mod tests {
             let mut back = [0; WIDE_BLOCK_BYTES];
             unpack(codes, &packed, &mut back);
             assert_eq!(back, wide, "{codes:?}");
+            for lane in 0..LANES {
+                let of_lane = |input: usize| wide[(input / 4 * LANES + lane) * 4 + input % 4];
+                assert_eq!(unpack_lane(codes, &packed, lane), std::array::from_fn(of_lane), "{codes:?}");
+            }
         }
     }
 }

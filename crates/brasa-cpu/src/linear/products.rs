@@ -18,6 +18,9 @@ use crate::rounded::{RoundedRows, RoundedView};
 /// Activations of a pass over all tiles: what stays in the second cache beside the weights.
 const FLOAT_PASS: usize = 128 << 10;
 
+/// Results of a run of tiles that few rows are multiplied with: a call costs little beside eight tiles.
+const RUN_RESULTS: usize = 8 * MAX_ROWS;
+
 /// What is multiplied into what.
 #[derive(Clone)]
 pub(super) struct Products<'a> {
@@ -105,7 +108,6 @@ impl<'a> Products<'a> {
     }
 
     /// Writes the results of a row and consecutive tiles.
-    #[cfg(target_arch = "x86_64")]
     pub fn store_run<'s>(&self, row: usize, tiles: &Range<usize>, lanes: impl Iterator<Item = &'s Lanes>) {
         let columns = tiles.start * LANES..self.n.min(tiles.end * LANES);
         // SAFETY: by the contract of `new`, and gone before others are asked for.
@@ -122,16 +124,17 @@ impl<'a> Products<'a> {
 
     /// Few rows times planes, as they are unpacked.
     pub fn int8_planes(&self, layout: &Layout, weights: &[u8]) {
-        for tile in self.tiles.clone() {
-            let packed = tile_bytes(weights, layout.tile_bytes(), tile);
+        let mut x = [QuantizedRow::default(); MAX_ROWS];
+        let mut out = [[0.0; LANES]; RUN_RESULTS];
+        for tiles in parts(self.tiles.len(), RUN_RESULTS / self.rows().clamp(1, MAX_ROWS)) {
+            let tiles = self.tiles.start + tiles.start..self.tiles.start + tiles.end;
+            let packed = &weights[tiles.start * layout.tile_bytes()..tiles.end * layout.tile_bytes()];
             for rows in in_groups(0..self.rows(), int8::rows_at_once) {
-                let mut x = [QuantizedRow::default(); MAX_ROWS];
-                let mut out = [[0.0; LANES]; MAX_ROWS];
-                let (x, out) = (&mut x[..rows.len()], &mut out[..rows.len()]);
+                let (x, out) = (&mut x[..rows.len()], &mut out[..tiles.len() * rows.len()]);
                 self.gather_int8(&rows, x);
-                int8::multiply_tile(self.isa, layout, packed, x, out);
-                for (row, out) in rows.zip(out) {
-                    self.store(row, tile, out);
+                int8::multiply_tiles(self.isa, layout, packed, x, out);
+                for (at, row) in rows.clone().enumerate() {
+                    self.store_run(row, &tiles, out[at..].iter().step_by(rows.len()));
                 }
             }
         }

@@ -2,18 +2,21 @@
 //!
 //! The rounded weights of a **chunk** of a few panels, 16 outputs each, lie in the second cache while all rows go by, 32 at a
 //! time. A tile unit keeps the sums of 32 rows and 32 outputs in its registers; a product, 16 cycles long, takes a
-//! kilobyte of operands. Results are written when the rows have met the whole chunk, up to 512 bytes in a piece: written
-//! panel by panel, rows being pages apart, they took as long as the products. `vdpbf16ps` keeps the sums of 16 rows and 16 outputs,
+//! kilobyte of operands. Results are written when the rows have met the whole chunk, up to a kilobyte in a piece: written
+//! panel by panel, rows being pages apart, they took as long as the products. Of a gate and what it lets through only their
+//! product is written, where a chunk is half of either. `vdpbf16ps` keeps the sums of 16 rows and 16 outputs,
 //! in one chain of additions for each, pairs in the order of k: the order of every sum depends on K alone.
 
 use super::float::{self, FloatLayout};
 use super::int8;
 use super::layout::{LANES, Layout};
+use super::operands::Output;
 use super::products::Products;
 use super::rows::{parts, tile_bytes};
+use super::scales::Lanes;
 use crate::bf16::Bf16Multiplier;
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::rounded::{ROWS, RoundedRows};
+use crate::rounded::{ROWS, RoundedRows, RoundedView};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Unit, Bf16Weights, Sums, TileMemory};
 
 /// Rows from which on F16 and BF16 weights are multiplied so: steps that decode a few sequences together compute each
@@ -23,18 +26,30 @@ pub(super) const HALF_ROWS: usize = 9;
 /// for a group.
 pub(super) const QUANTISED_ROWS: usize = 48;
 /// Panels of a chunk at most.
-const PANELS: usize = 8;
+const PANELS: usize = 16;
 
-/// Bytes of the rounded weights of a chunk, where it has more than two panels: half of the second cache.
-const fn chunk_bytes(proof: Avx512) -> usize {
-    if proof.tiles().is_some() { 1 << 20 } else { 512 << 10 }
+/// Panels of a chunk of weights of `steps` tiles each: their rounded weights stay in the second cache, three quarters of it on
+/// a machine with a tile unit, half of it else, beside the rows that go by.
+fn panels_at_once(proof: Avx512, steps: usize) -> usize {
+    let (bytes, most) = if proof.tiles().is_some() { (3 << 19, PANELS) } else { (512 << 10, PANELS / 2) };
+    (bytes / (steps * size_of::<Bf16Weights>()) / BF16_SIDE * BF16_SIDE).clamp(BF16_SIDE, most)
 }
+
+/// Proofs that there are instructions for it.
+pub(super) type Proofs = (Avx512, Avx512Bf16);
 
 /// Memory of one thread, reused from call to call.
 #[derive(Default)]
 pub(super) struct Scratch {
     rows: RoundedRows,
+    pub chunk: Chunk,
+}
+
+/// Memory for a chunk: its weights, and the products of some rows with them by panel and group of rows.
+#[derive(Default)]
+pub(super) struct Chunk {
     panels: [TileMemory<Bf16Weights>; PANELS],
+    sums: Vec<[Sums<f32>; BF16_SIDE]>,
 }
 
 /// Packed weights that can be rounded.
@@ -48,8 +63,7 @@ impl<'a> Weights<'a> {
     /// Tiles of 32 inputs of the 16 outputs of `tile`.
     fn panel(
         self,
-        proof: Avx512,
-        bf16: Avx512Bf16,
+        (proof, bf16): Proofs,
         tile: usize,
         memory: &'a mut TileMemory<Bf16Weights>,
     ) -> &'a [Bf16Weights] {
@@ -66,36 +80,113 @@ impl<'a> Weights<'a> {
 }
 
 /// Writes the products of all rows with the tiles that are asked for.
-pub(super) fn multiply(
-    (proof, bf16): (Avx512, Avx512Bf16),
-    weights: Weights<'_>,
-    products: &Products<'_>,
-    scratch: &mut Scratch,
-) {
-    let unit = Bf16Multiplier::new(proof, bf16);
+pub(super) fn multiply(proofs: Proofs, weights: Weights<'_>, products: &Products<'_>, scratch: &mut Scratch) {
     let x = products.rounded(&mut scratch.rows);
-    let panel_bytes = x.steps() * size_of::<Bf16Weights>();
-    let size = (chunk_bytes(proof) / panel_bytes / BF16_SIDE * BF16_SIDE).clamp(BF16_SIDE, PANELS);
-    let mut sums = [[Sums([[0.0; LANES]; ROWS]); BF16_SIDE]; PANELS];
-    for chunk in parts(products.tiles.len(), size) {
+    let rounding = Rounding::new(proofs, x, products.rows());
+    for chunk in parts(products.tiles.len(), panels_at_once(proofs.0, x.steps())) {
         let tiles = products.tiles.start + chunk.start..products.tiles.start + chunk.end;
+        let chosen = tiles.clone().map(|tile| (weights, tile));
+        rounding.multiply(chosen, &mut scratch.chunk, |row, sums| {
+            products.store_run(row, &tiles, (0..tiles.len()).map(|panel| sums.of_panel(panel)));
+        });
+    }
+}
+
+/// Two weights whose products with a row belong together.
+pub(super) struct Gated<'a> {
+    pub gate: Weights<'a>,
+    pub up: Weights<'a>,
+    /// The first tile of either.
+    pub first_tiles: [usize; 2],
+    /// Outputs of either.
+    pub outputs: usize,
+}
+
+/// Gives `finish` the products of each row with consecutive outputs of `gate`, in `output`, where only they stay, and with
+/// those of `up`.
+#[expect(unsafe_code, reason = "several threads write one output")]
+pub(super) fn multiply_gated(
+    proofs: Proofs,
+    weights: &Gated<'_>,
+    (x, rows): (RoundedView<'_>, usize),
+    output: &Output<'_>,
+    memory: &mut Chunk,
+    finish: impl Fn(&mut [f32], &[f32]),
+) {
+    let rounding = Rounding::new(proofs, x, rows);
+    let pairs = panels_at_once(proofs.0, x.steps()) / 2;
+    for pairs in parts(weights.outputs.div_ceil(LANES), pairs) {
+        let columns = pairs.start * LANES..weights.outputs.min(pairs.end * LANES);
+        let of = |weights, first: usize| pairs.clone().map(move |tile| (weights, first + tile));
+        let [gate, up] = weights.first_tiles;
+        let chosen = of(weights.gate, gate).chain(of(weights.up, up));
+        rounding.multiply(chosen, memory, |row, sums| {
+            let mut ups = [0.0; PANELS / 2 * LANES];
+            // SAFETY: by the caller's promise about `output`, and gone before others are asked for.
+            let gates = unsafe { output.row(row, columns.clone()) };
+            for (at, (gates, ups)) in gates.chunks_mut(LANES).zip(ups.chunks_mut(LANES)).enumerate() {
+                gates.copy_from_slice(&sums.of_panel(at)[..gates.len()]);
+                ups.copy_from_slice(sums.of_panel(pairs.len() + at));
+            }
+            finish(gates, &ups[..columns.len()]);
+        });
+    }
+}
+
+/// Rows that chunk after chunk of weights is multiplied with.
+struct Rounding<'a> {
+    proofs: Proofs,
+    unit: Bf16Multiplier,
+    x: RoundedView<'a>,
+    rows: usize,
+}
+
+/// The products of a row and a chunk.
+#[derive(Clone, Copy)]
+struct RowSums<'a> {
+    all: &'a [[Sums<f32>; BF16_SIDE]],
+    row: usize,
+}
+
+impl<'a> RowSums<'a> {
+    fn of_panel(self, panel: usize) -> &'a Lanes {
+        &self.all[panel][self.row / ROWS].0[self.row % ROWS]
+    }
+}
+
+impl<'a> Rounding<'a> {
+    fn new(proofs: Proofs, x: RoundedView<'a>, rows: usize) -> Self {
+        Self { proofs, unit: Bf16Multiplier::new(proofs.0, proofs.1), x, rows }
+    }
+
+    /// Gives the products of every row, in order, with at most [`PANELS`] tiles of weights.
+    fn multiply<'w>(
+        &self,
+        chosen: impl Iterator<Item = (Weights<'w>, usize)>,
+        memory: &'w mut Chunk,
+        mut each: impl FnMut(usize, RowSums<'_>),
+    ) {
         let mut panels: [&[_]; PANELS] = [&[]; PANELS];
-        for ((panel, memory), tile) in panels.iter_mut().zip(&mut scratch.panels).zip(tiles.clone()) {
-            *panel = weights.panel(proof, bf16, tile, memory);
+        let mut count = 0;
+        for ((panel, memory), (weights, tile)) in panels.iter_mut().zip(&mut memory.panels).zip(chosen) {
+            *panel = weights.panel(self.proofs, tile, memory);
+            count += 1;
         }
-        for rows in parts(products.rows(), BF16_SIDE * ROWS) {
+        let sums = &mut memory.sums;
+        sums.resize(PANELS, [Sums([[0.0; LANES]; ROWS]); BF16_SIDE]);
+        for rows in parts(self.rows, BF16_SIDE * ROWS) {
             let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
             let a: [_; BF16_SIDE] =
-                std::array::from_fn(|side| x.tiles((groups.start + side).min(groups.end - 1)));
-            for (panels, sums) in panels[..tiles.len()].chunks(BF16_SIDE).zip(sums.chunks_mut(BF16_SIDE)) {
+                std::array::from_fn(|side| self.x.tiles((groups.start + side).min(groups.end - 1)));
+            for (panels, sums) in panels[..count].chunks(BF16_SIDE).zip(sums.chunks_mut(BF16_SIDE)) {
                 let mut sums = sums.iter_mut().map(|sums| &mut sums[..groups.len()]);
                 let mut c: [&mut [Sums<f32>]; BF16_SIDE] =
                     std::array::from_fn(|_| sums.next().unwrap_or_default());
                 let factors = Bf16Factors { a: &a[..groups.len()], rows: rows.len(), b: panels };
-                unit.sum_bf16::<false>(factors, &mut c[..panels.len()]);
+                self.unit.sum_bf16::<false>(factors, &mut c[..panels.len()]);
             }
             for (at, row) in rows.enumerate() {
-                products.store_run(row, &tiles, sums.iter().map(|sums| &sums[at / ROWS].0[at % ROWS]));
+                each(row, RowSums { all: sums, row: at });
             }
         }
     }

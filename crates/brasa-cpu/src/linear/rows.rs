@@ -11,7 +11,7 @@ use super::buffer::{Buffer, Packer};
 use super::exact::ExactRows;
 use super::float::FloatLayout;
 use super::int8::{self, Panel};
-use super::layout::{BLOCK, Float, LANES, Layout, WIDE_BLOCK_BYTES};
+use super::layout::{BLOCK, Float, LANES, Layout};
 use super::operands::{Input, Output, RowMap};
 use super::pack::{self, StoredRow};
 use super::planes;
@@ -74,7 +74,7 @@ pub(super) struct Scratch {
     int8: Int8Scratch,
     rests: rests::Scratch,
     #[cfg(target_arch = "x86_64")]
-    rounded: rounded::Scratch,
+    pub rounded: rounded::Scratch,
     weights: Vec<f32>,
 }
 
@@ -220,16 +220,12 @@ impl PackedRows {
     ) {
         // SAFETY: by the contract.
         let products = unsafe { Products::new(isa, input, map, output, self.n, tiles) };
-        match (&self.class, Arithmetic::of(isa, self.class.of_weights(), map.len())) {
-            #[cfg(target_arch = "x86_64")]
-            (class, Arithmetic::Bf16 | Arithmetic::Bf16Tiles)
-                if let Some(weights) = class.to_round()
-                    && let Isa::Avx512(proof) = isa
-                    && let Some(bf16) = proof.bf16() =>
-            {
-                rounded::multiply((proof, bf16), weights, &products, &mut scratch.rounded);
-            }
-            (Class::Int8(layout, buffer), _) => {
+        #[cfg(target_arch = "x86_64")]
+        if let Some((proofs, weights)) = self.rounded(isa, map.len()) {
+            return rounded::multiply(proofs, weights, &products, &mut scratch.rounded);
+        }
+        match &self.class {
+            Class::Int8(layout, buffer) => {
                 let Scratch { int8, rests, .. } = scratch;
                 let mut multiply = |products: &Products<'_>| int8.multiply(products, layout, buffer.bytes());
                 match input.int8().first_rest() {
@@ -237,8 +233,20 @@ impl PackedRows {
                     Some(first_rest) => rests::multiply(&products, first_rest, rests, multiply),
                 }
             }
-            (Class::Float(layout, buffer), _) => products.float(layout, buffer.bytes()),
-            (Class::Exact(stored), _) => products.exact(stored, self.k, &mut scratch.weights),
+            Class::Float(layout, buffer) => products.float(layout, buffer.bytes()),
+            Class::Exact(stored) => products.exact(stored, self.k, &mut scratch.weights),
+        }
+    }
+
+    /// The weights as products of `rows` rows round them, where they do.
+    #[cfg(target_arch = "x86_64")]
+    pub fn rounded(&self, isa: Isa, rows: usize) -> Option<(rounded::Proofs, rounded::Weights<'_>)> {
+        let Isa::Avx512(proof) = isa else { return None };
+        match Arithmetic::of(isa, self.class.of_weights(), rows) {
+            Arithmetic::Bf16 | Arithmetic::Bf16Tiles => {
+                Some(((proof, proof.bf16()?), self.class.to_round()?))
+            }
+            _ => None,
         }
     }
 }
@@ -253,7 +261,9 @@ impl Int8Scratch {
                 if let Isa::Avx512(proof) = isa
                     && let Some(unit) = proof.tiles() =>
             {
-                tiled::multiply_int8(proof, unit, layout, weights, products, &mut self.tiled);
+                let multiply =
+                    if products.rows() <= LANES { tiled::multiply_few } else { tiled::multiply_int8 };
+                multiply(proof, unit, layout, weights, products, &mut self.tiled);
             }
             _ if products.rows() >= int8::panel_rows(isa) => {
                 products.int8_panels(layout, weights, &mut self.panel);
@@ -359,13 +369,12 @@ fn decode_lane(layout: &Layout, tile: &[u8], lane: usize, out: &mut [f32]) {
     let halves = layout.shape.scales_per_block();
     let offset = if layout.shape.has_min() { 0 } else { 1 << layout.codes.offset_shift() };
     let mut unpacked = BlockScales::ZERO;
-    let mut wide = [0; WIDE_BLOCK_BYTES];
     int8::for_each_block(layout, tile, 0..layout.blocks, Ahead::Never, |block, packed| {
         packed.scales::<Portable>(layout.scales, &mut unpacked);
-        planes::unpack(layout.codes, packed.planes, &mut wide);
-        for (index, out) in out[block * BLOCK..][..BLOCK].iter_mut().enumerate() {
+        let codes = planes::unpack_lane(layout.codes, packed.planes, lane);
+        for (index, (out, code)) in out[block * BLOCK..][..BLOCK].iter_mut().zip(codes).enumerate() {
             let sub = index * halves / BLOCK;
-            let code = i32::from(wide[(index / 4 * LANES + lane) * 4 + index % 4]) - offset;
+            let code = i32::from(code) - offset;
             *out = unpacked.scale[sub][lane] * code as f32;
             if layout.shape.has_min() {
                 *out += unpacked.min[sub][lane];

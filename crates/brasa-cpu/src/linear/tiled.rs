@@ -1,9 +1,9 @@
-//! Many rows of int8 in groups of 16, on a tile unit.
+//! Rows of int8 in groups of 16, on a tile unit.
 //!
-//! Rows are gathered once for all tiles of outputs that a thread makes, then outputs go by, a few tiles at a time.
+//! Many rows are gathered once for all tiles of outputs that a thread makes, then outputs go by, a few tiles at a time.
 #![expect(unsafe_code, reason = "several threads write one output")]
 
-use super::int8::{self, Panel, Results, RowTiles, TileProducts};
+use super::int8::{self, FewProducts, Panel, Results, RowTiles, TileProducts};
 use super::layout::{LANES, Layout};
 use super::products::Products;
 use super::rows::parts;
@@ -16,6 +16,32 @@ use crate::tiles::{Sums, Tiles};
 pub(super) struct Scratch {
     panels: [Panel; int8::PANELS],
     rows: RowTiles,
+}
+
+/// Tiles of weights that up to 16 rows meet at once: calls and results cost little beside them.
+const RUN: usize = 8;
+
+/// Writes the products of packed weights and up to 16 rows.
+pub(super) fn multiply_few(
+    proof: Avx512,
+    unit: Tiles,
+    layout: &Layout,
+    weights: &[u8],
+    wanted: &Products<'_>,
+    scratch: &mut Scratch,
+) {
+    scratch.rows.gather(layout.shape, wanted.rows(), &(0..layout.blocks), |row| wanted.int8_row(row));
+    let mut products = FewProducts::new(proof, unit, layout, &scratch.rows, wanted.rows());
+    let mut results = [Sums([[0.0; LANES]; LANES]); RUN];
+    for tiles in parts(wanted.tiles.len(), RUN) {
+        let tiles = wanted.tiles.start + tiles.start..wanted.tiles.start + tiles.end;
+        let packed = &weights[tiles.start * layout.tile_bytes()..tiles.end * layout.tile_bytes()];
+        let results = &mut results[..tiles.len()];
+        products.multiply(packed, results);
+        for row in 0..wanted.rows() {
+            wanted.store_run(row, &tiles, results.iter().map(|sums| &sums.0[row]));
+        }
+    }
 }
 
 /// Writes the products of packed weights and all rows.

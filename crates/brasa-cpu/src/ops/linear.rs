@@ -151,6 +151,9 @@ impl GateUpOp {
         let used = scratch.0.len() / TILES_AT_ONCE_TILED * tiles_at_once(cx.isa);
         let room = used / (rows * crate::linear::TILE);
         let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
+        if mine.is_empty() || self.run_together(cx, &input, mine.clone()) {
+            return;
+        }
         for tiles in in_steps(mine, room) {
             let tiles_of = |half: &Half| half.first_tile + tiles.start..half.first_tile + tiles.end;
             let columns = outputs(gate, &tiles_of(&self.gate));
@@ -186,6 +189,32 @@ impl GateUpOp {
                 }
                 vectorize(cx.isa, Gated { function: self.activation, gate: out.row(row), up: ups });
             }
+        }
+    }
+}
+
+impl GateUpOp {
+    /// Computes gates of `tiles` and what they let through side by side, where that can be done.
+    fn run_together(&self, cx: &Context<'_>, input: &Input<'_>, tiles: Range<usize>) -> bool {
+        if self.gate.bias.is_some() || self.up.bias.is_some() {
+            return false;
+        }
+        let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
+        let first_tiles = [&self.gate, &self.up].map(|half| half.first_tile + tiles.start);
+        let last = self.gate.first_tile + tiles.end - 1;
+        let columns = gate.tile_outputs(first_tiles[0]).start..gate.tile_outputs(last).end;
+        let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
+        let outputs = columns.len();
+        let region = cx.region(&self.out);
+        let column = (region.offset + columns.start).cast_signed();
+        let out = cx.turn.write::<f32>(region.of_columns(columns));
+        let output = Output { values: out.elements(), stride: region.stride, column };
+        let finish = |gates: &mut [f32], ups: &[f32]| {
+            vectorize(cx.isa, Gated { function: self.activation, gate: gates, up: ups });
+        };
+        // SAFETY: `out` holds these columns of all rows for this thread.
+        unsafe {
+            gate.multiply_gated(up, cx.isa, (input, region.rows), &output, (first_tiles, outputs), finish)
         }
     }
 }

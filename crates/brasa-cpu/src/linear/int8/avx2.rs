@@ -25,21 +25,29 @@ use crate::quantize::QuantizedRow;
 /// Rows of a vector.
 const HALF: usize = LANES / 2;
 
-pub(super) fn multiply_tile(
+pub(super) fn multiply_tiles(
     proof: Avx2,
     layout: &Layout,
-    tile: &[u8],
+    tiles: &[u8],
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
-    for (x, out) in x.chunks(4).zip(out.chunks_mut(4)) {
-        // SAFETY: the proofs; `super::multiply_tile` checked all lengths.
+    let few = |tiles: &[u8], x: &[QuantizedRow<'_>], out: &mut [Lanes]| {
+        // SAFETY: the proofs; `super::multiply_tiles` checked all lengths.
         with_kind!(layout, K => with_rows!(x.len(), R => unsafe {
             match proof.vnni() {
-                Some(_) => vnni::tile_kernel::<K, R>(layout, tile, x, out),
-                None => plain::tile_kernel::<K, R>(layout, tile, x, out),
+                Some(_) => vnni::tile_kernel::<K, R>(layout, tiles, x, out),
+                None => plain::tile_kernel::<K, R>(layout, tiles, x, out),
             }
         }, 1 2 4));
+    };
+    if x.len() <= 4 {
+        return few(tiles, x, out);
+    }
+    for (tile, out) in tiles.chunks_exact(layout.tile_bytes()).zip(out.chunks_exact_mut(x.len())) {
+        for (x, out) in x.chunks(4).zip(out.chunks_mut(4)) {
+            few(tile, x, out);
+        }
     }
 }
 
@@ -75,31 +83,37 @@ macro_rules! kernels {
 
             /// # Safety
             ///
-            /// `tile` is a tile of `layout`, `x` and `out` have R rows, every row of `x` the blocks of `layout`.
+            /// `tiles` are tiles of `layout`, `x` has R rows, every one the blocks of `layout`; `out` has R rows for each
+            /// tile.
             #[target_feature(enable = $features)]
             pub(super) unsafe fn tile_kernel<K: Kind, const R: usize>(
                 layout: &Layout,
-                tile: &[u8],
+                tiles: &[u8],
                 x: &[QuantizedRow<'_>],
                 out: &mut [Lanes],
             ) {
-                let mut acc = [[_mm256_setzero_ps(); 2]; R];
                 let layout = &K::layout(layout);
+                let ahead = Ahead::of_rows(1);
                 let mut unpacked = BlockScales::ZERO;
-                for_each_block(layout, tile, 0..layout.blocks, Ahead::of_rows(1), |block, packed| {
-                    packed.scales::<Widen>(layout.scales, &mut unpacked);
-                    for half in 0..2 {
-                        // SAFETY: the block is of kind K, `unpacked` are its scales.
-                        unsafe {
-                            let weights = unpack::<K>(packed.planes.as_ptr().add(32 * half));
-                            let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
-                            let shift = K::CODES.offset_shift();
-                            accumulate::<K, R, $vnni>(half, weights, scale, min, shift, x, block, &mut acc);
+                for (tile, out) in tiles.chunks_exact(layout.tile_bytes()).zip(out.chunks_exact_mut(R)) {
+                    let mut acc = [[_mm256_setzero_ps(); 2]; R];
+                    for_each_block(layout, tile, 0..layout.blocks, ahead, |block, packed| {
+                        packed.scales::<Widen>(layout.scales, &mut unpacked);
+                        for half in 0..2 {
+                            // SAFETY: the block is of kind K, `unpacked` are its scales.
+                            unsafe {
+                                let weights = unpack::<K>(packed.planes.as_ptr().add(32 * half));
+                                let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
+                                let shift = K::CODES.offset_shift();
+                                accumulate::<K, R, $vnni>(
+                                    half, weights, scale, min, shift, x, block, &mut acc,
+                                );
+                            }
                         }
-                    }
-                });
-                // SAFETY: this kernel has the feature.
-                unsafe { store(&acc, out) };
+                    });
+                    // SAFETY: this kernel has the feature.
+                    unsafe { store(&acc, out) };
+                }
             }
 
             /// # Safety

@@ -19,15 +19,15 @@ use crate::isa::Avx512;
 use crate::prefetch::Ahead;
 use crate::quantize::QuantizedRow;
 
-pub(super) fn multiply_tile(
+pub(super) fn multiply_tiles(
     _: Avx512,
     layout: &Layout,
-    tile: &[u8],
+    tiles: &[u8],
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
-    // SAFETY: the proof; `super::multiply_tile` checked all lengths.
-    with_kind!(layout, K => with_rows!(x.len(), R => unsafe { tile_kernel::<K, R>(layout, tile, x, out) }, 1 2 4 8));
+    // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
+    with_kind!(layout, K => with_rows!(x.len(), R => unsafe { tile_kernel::<K, R>(layout, tiles, x, out) }, 1 2 4 8));
 }
 
 pub(super) fn multiply_panel(
@@ -49,28 +49,31 @@ pub(super) fn fill_panel(_: Avx512, layout: &Layout, tile: &[u8], panel: &mut Pa
 
 /// # Safety
 ///
-/// `tile` is a tile of `layout`, `x` and `out` have R rows, every row of `x` the blocks of `layout`.
+/// `tiles` are tiles of `layout`, `x` has R rows, every one the blocks of `layout`; `out` has R rows for each tile.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")]
 unsafe fn tile_kernel<K: Kind, const R: usize>(
     layout: &Layout,
-    tile: &[u8],
+    tiles: &[u8],
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
-    let mut acc = [_mm512_setzero_ps(); R];
     let layout = &K::layout(layout);
+    let ahead = Ahead::of_rows(R);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, 0..layout.blocks, Ahead::of_rows(R), |block, packed| {
-        packed.scales::<Widen>(layout.scales, &mut unpacked);
-        // SAFETY: the block is of kind K, `unpacked` are its scales.
-        unsafe {
-            let weights = unpack::<K>(packed.planes.as_ptr());
-            let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
-            accumulate::<K, R>(weights, scale, min, K::CODES.offset_shift(), x, block, &mut acc);
-        }
-    });
-    // SAFETY: this kernel has the feature.
-    unsafe { store(&acc, out) };
+    for (tile, out) in tiles.chunks_exact(layout.tile_bytes()).zip(out.chunks_exact_mut(R)) {
+        let mut acc = [_mm512_setzero_ps(); R];
+        for_each_block(layout, tile, 0..layout.blocks, ahead, |block, packed| {
+            packed.scales::<Widen>(layout.scales, &mut unpacked);
+            // SAFETY: the block is of kind K, `unpacked` are its scales.
+            unsafe {
+                let weights = unpack::<K>(packed.planes.as_ptr());
+                let (scale, min) = (unpacked.scale.as_ptr(), unpacked.min.as_ptr());
+                accumulate::<K, R>(weights, scale, min, K::CODES.offset_shift(), x, block, &mut acc);
+            }
+        });
+        // SAFETY: this kernel has the feature.
+        unsafe { store(&acc, out) };
+    }
 }
 
 /// # Safety

@@ -11,7 +11,7 @@
 //!
 //! Few rows multiply the planes as they are unpacked. From [`panel_rows`] rows on, a part of a tile is first
 //! unpacked to bytes, once, and all rows multiply that **panel**; sums wait in the output for the next part. Where
-//! there is a tile unit, it multiplies panels with 16 rows at a time.
+//! there is a tile unit, it multiplies panels with 16 rows at a time, and up to 16 rows with what is unpacked block by block.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -19,6 +19,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod bf16;
+#[cfg(target_arch = "x86_64")]
+mod few;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kinds;
 #[cfg(target_arch = "aarch64")]
@@ -30,6 +32,8 @@ mod tiles;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use bf16::bf16_tiles;
+#[cfg(target_arch = "x86_64")]
+pub(super) use few::FewProducts;
 pub(super) use panel::{Panel, for_each_block};
 #[cfg(target_arch = "x86_64")]
 pub(super) use tiles::{GROUPS, PANELS, Results, RowTiles, TileProducts};
@@ -44,8 +48,7 @@ use crate::quantize::QuantizedRow;
 /// Rows from which on a tile is unpacked to a panel first.
 ///
 /// Memory waits while a panel is multiplied, so what it saves must outweigh that. With AVX-512, where unpacking is
-/// cheap, 8 rows of Q4_0 that multiply planes are twice as fast as 8 rows that multiply a panel, be it with vectors or
-/// on AMX tiles, where 8 rows take as long as 16.
+/// cheap, 8 rows of Q4_0 that multiply planes are twice as fast as 8 rows that multiply a panel.
 pub(super) const fn panel_rows(isa: Isa) -> usize {
     match isa {
         #[cfg(target_arch = "x86_64")]
@@ -53,6 +56,9 @@ pub(super) const fn panel_rows(isa: Isa) -> usize {
         _ => 8,
     }
 }
+
+/// Rows from which on a tile unit multiplies them.
+pub(super) const TILED_ROWS: usize = 5;
 
 /// Blocks of a panel: 2,048 inputs, so that a panel and its scales, 48 KiB, stay in the second cache while all rows
 /// pass by, together with the same inputs of those rows while all tiles do. Shorter panels, which the first cache
@@ -73,28 +79,35 @@ pub(super) const fn rows_at_once(left: usize) -> usize {
     }
 }
 
-/// Products of a packed tile with `x.len()` rows, 1, 2, 4 or 8.
-pub(super) fn multiply_tile(
+/// Products of consecutive packed tiles with `x.len()` rows, 1, 2, 4 or 8: for each tile those of all rows.
+pub(super) fn multiply_tiles(
     isa: Isa,
     layout: &Layout,
-    tile: &[u8],
+    tiles: &[u8],
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
-    check(layout, x, out);
-    assert_eq!(tile.len(), layout.tile_bytes(), "bytes of a tile");
+    let each = tiles.chunks_exact(layout.tile_bytes());
+    assert!(each.remainder().is_empty(), "{} bytes of tiles", tiles.len());
+    assert_eq!(out.len(), each.len() * x.len(), "results of tiles and rows");
+    check(layout, x);
+    let each = each.zip(out.chunks_exact_mut(x.len()));
     match isa {
-        Isa::Scalar => scalar::multiply_tile(layout, tile, x, out),
+        Isa::Scalar => each.for_each(|(tile, out)| scalar::multiply_tile(layout, tile, x, out)),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(proof) => avx2::multiply_tile(proof, layout, tile, x, out),
+        Isa::Avx2(proof) => avx2::multiply_tiles(proof, layout, tiles, x, out),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
+        Isa::Avx512(proof) => avx512::multiply_tiles(proof, layout, tiles, x, out),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(proof) => neon::multiply_tile(proof, layout, tile, x, out),
+        Isa::Neon(proof) => each.for_each(|(tile, out)| neon::multiply_tile(proof, layout, tile, x, out)),
         #[cfg(target_arch = "aarch64")]
-        Isa::Dotprod(proof) => neon::multiply_tile(proof, layout, tile, x, out),
+        Isa::Dotprod(proof) => {
+            each.for_each(|(tile, out)| neon::multiply_tile(proof, layout, tile, x, out));
+        }
         #[cfg(target_arch = "aarch64")]
-        Isa::I8mm(proof) => neon::multiply_tile(proof.dotprod(), layout, tile, x, out),
+        Isa::I8mm(proof) => {
+            each.for_each(|(tile, out)| neon::multiply_tile(proof.dotprod(), layout, tile, x, out));
+        }
     }
 }
 
@@ -106,7 +119,8 @@ pub(super) fn multiply_panel(
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
-    check(layout, x, out);
+    assert_eq!(x.len(), out.len(), "rows of activations and of results");
+    check(layout, x);
     panel.check(layout);
     assert_eq!(panel.offset, 0, "codes of a panel for tiles");
     match isa {
@@ -162,8 +176,7 @@ pub(super) fn fill_panel(isa: Isa, layout: &Layout, tile: &[u8], blocks: &Range<
 }
 
 /// What the kernels rely on.
-fn check(layout: &Layout, x: &[QuantizedRow<'_>], out: &[Lanes]) {
-    assert_eq!(x.len(), out.len(), "rows of activations and of results");
+fn check(layout: &Layout, x: &[QuantizedRow<'_>]) {
     for row in x {
         assert_eq!(row.blocks.len(), layout.blocks, "blocks of a row of activations");
         assert_eq!(row.codes.len(), layout.blocks * super::layout::BLOCK, "codes of a row of activations");

@@ -18,11 +18,12 @@ use std::ops::Range;
 
 use super::super::layout::{BLOCK, Codes as Stored, LANES, Layout, Shape};
 use super::super::rows::parts;
+use super::super::scales::Lanes;
 use super::Panel;
 use super::panel::PanelLanes;
 use crate::isa::Avx512;
 use crate::quantize::QuantizedRow;
-use crate::tiles::{AmxInt8, Codes, EmulatedInt8, ROWS, SLOTS, Sums, TileUnit, Tiles};
+use crate::tiles::{AmxInt8, Codes, EmulatedInt8, ROWS, SLOTS, Sums, TileUnit, Tiles, Weights};
 
 /// Groups of 16 rows of a block of the result.
 pub(in super::super) const GROUPS: usize = 4;
@@ -114,6 +115,30 @@ impl RowTiles {
     }
 }
 
+impl RowTiles {
+    /// Blocks of a row.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// The codes of the first 16 rows.
+    #[inline(always)]
+    pub(super) fn codes_of(&self, block: usize) -> &Codes {
+        &self.codes[block].0
+    }
+
+    /// What kernels rely on: there are these groups, with scales and minima for weights of `layout`.
+    pub(super) fn check(&self, layout: &Layout, groups: Range<usize>) {
+        assert!(groups.end * self.blocks <= self.codes.len(), "groups {groups:?} of rows");
+        let minima = self.codes.len() * minima_per_block(layout.shape);
+        assert_eq!(
+            (self.scales.len(), self.sums.len()),
+            (self.codes.len(), minima),
+            "scales and sums of rows for minima"
+        );
+    }
+}
+
 const fn minima_per_block(shape: Shape) -> usize {
     if shape.has_min() { shape.scales_per_block() } else { 0 }
 }
@@ -126,22 +151,40 @@ pub(in super::super) struct TileProducts {
     dots: Dots,
 }
 
-enum Unit {
+/// What multiplies on this thread.
+pub(super) enum Unit {
     Amx(AmxInt8),
     Emulated(EmulatedInt8),
 }
 
+impl Unit {
+    /// Sets the thread's tiles up for products of `rows` rows and weights of `layout`.
+    pub(super) fn new(tiles: Tiles, layout: &Layout, rows: usize) -> Self {
+        let parts = layout.shape.scales_per_block();
+        match tiles {
+            Tiles::Amx(amx) => Self::Amx(amx.int8(parts, rows)),
+            Tiles::Emulated => Self::Emulated(EmulatedInt8 { parts }),
+        }
+    }
+}
+
+impl TileUnit for Unit {
+    #[inline(always)]
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        match self {
+            Self::Amx(unit) => unit.dot::<UNSIGNED>(slot, half, a, b, c),
+            Self::Emulated(unit) => unit.dot::<UNSIGNED>(slot, half, a, b, c),
+        }
+    }
+}
+
 /// Products under way.
-type Dots = [Sums<i32>; SLOTS];
+pub(super) type Dots = [Sums<i32>; SLOTS];
 
 impl TileProducts {
     /// Sets the thread's tiles up.
     pub(in super::super) fn new(proof: Avx512, tiles: Tiles, layout: &Layout) -> Self {
-        let parts = layout.shape.scales_per_block();
-        let unit = match tiles {
-            Tiles::Amx(amx) => Unit::Amx(amx.int8(parts)),
-            Tiles::Emulated => Unit::Emulated(EmulatedInt8 { parts }),
-        };
+        let unit = Unit::new(tiles, layout, ROWS);
         Self { proof, unit, layout: *layout, dots: [Sums([[0; LANES]; ROWS]); SLOTS] }
     }
 
@@ -164,12 +207,7 @@ impl TileProducts {
             assert_eq!(panel.codes.len(), rows.blocks, "blocks of a panel and of rows");
             assert_eq!(panel.offset, panel_offset(&self.layout), "what a panel's codes are centred by");
         }
-        assert!(groups.end * rows.blocks <= rows.codes.len(), "groups {groups:?} of rows");
-        assert_eq!(
-            rows.sums.len(),
-            rows.codes.len() * minima_per_block(self.layout.shape),
-            "sums of rows for minima"
-        );
+        rows.check(&self.layout, groups.clone());
         for blocks in parts(rows.blocks, SLICE_BLOCKS) {
             for (panel, results) in panels.iter().zip(&mut *results) {
                 let step = Step { panel, rows, groups: groups.clone(), blocks: blocks.clone() };
@@ -264,6 +302,61 @@ impl<U: TileUnit> Begun<'_, U> {
     }
 }
 
+/// The sums of a block, or of its halves, and what they are scaled with: of two parts, or twice the one there is.
+pub(super) struct BlockSums<'a> {
+    pub parts: usize,
+    pub dots: [&'a Sums<i32>; 2],
+    pub scales: [&'a Lanes; 2],
+    pub mins: Option<[&'a Lanes; 2]>,
+}
+
+impl BlockSums<'_> {
+    /// Adds them to those of the first N rows; `tile` is the number of the tile of activations that they were made of.
+    ///
+    /// # Safety
+    ///
+    /// The CPU has AVX-512; `rows` have this tile, with a scale, and sums for each part's minimum where there are minima.
+    #[inline(always)]
+    pub(super) unsafe fn add<const N: usize>(self, rows: &RowTiles, tile: usize, acc: &mut [__m512; ROWS]) {
+        let Self { parts, dots, scales, mins } = self;
+        // SAFETY: by the contract; lanes are 16 floats, a row of sums is 16 integers.
+        unsafe {
+            let vector = |lanes: &Lanes| _mm512_loadu_ps(lanes.as_ptr());
+            let row_scales = &rows.scales.get_unchecked(tile).0;
+            let scales = scales.map(vector);
+            each_row!(R => if R < N {
+                let dot = |part: usize| _mm512_cvtepi32_ps(_mm512_load_si512(dots[part].0[R].as_ptr().cast()));
+                let row_scale = _mm512_set1_ps(row_scales[R]);
+                acc[R] = if parts == 1 {
+                    _mm512_fmadd_ps(dot(0), _mm512_mul_ps(scales[0], row_scale), acc[R])
+                } else {
+                    let both = _mm512_fmadd_ps(dot(1), scales[1], _mm512_mul_ps(dot(0), scales[0]));
+                    _mm512_fmadd_ps(both, row_scale, acc[R])
+                };
+            });
+            let Some(mins) = mins else { return };
+            for (part, min) in mins.into_iter().enumerate().take(parts) {
+                let min = vector(min);
+                let row_sums = &rows.sums.get_unchecked(parts * tile + part).0;
+                each_row!(R => if R < N {
+                    acc[R] = _mm512_fmadd_ps(min, _mm512_set1_ps(row_sums[R]), acc[R]);
+                });
+            }
+        }
+    }
+}
+
+/// The lanes of the first and the last part of a block.
+///
+/// # Safety
+///
+/// There are PARTS lanes for every block up to this one.
+#[inline(always)]
+unsafe fn both<const PARTS: usize>(lanes: &[PanelLanes], block: usize) -> [&Lanes; 2] {
+    // SAFETY: by the contract.
+    [0, PARTS - 1].map(|part| unsafe { &lanes.get_unchecked(PARTS * block + part).0 })
+}
+
 /// Adds the products of a step to `results`; a block has PARTS scales, and with MIN as many minima.
 ///
 /// # Safety
@@ -288,32 +381,17 @@ unsafe fn kernel<U: TileUnit, const PARTS: usize, const MIN: bool, const UNSIGNE
             std::array::from_fn(|row| unsafe { _mm512_load_ps(results.0[row].as_ptr()) });
         for block in blocks.clone() {
             begun.next::<PARTS, UNSIGNED>(dots);
-            let dots: [&Sums<i32>; PARTS] = std::array::from_fn(|part| &dots[slot + part]);
+            let sums = BlockSums {
+                parts: PARTS,
+                dots: [&dots[slot], &dots[slot + PARTS - 1]],
+                // SAFETY: by the contract.
+                scales: unsafe { both::<PARTS>(&panel.scales, block) },
+                // SAFETY: by the contract.
+                mins: MIN.then(|| unsafe { both::<PARTS>(&panel.mins, block) }),
+            };
             slot = (slot + PARTS) % SLOTS;
             // SAFETY: by the contract.
-            unsafe {
-                let lanes = |values: &[PanelLanes], part: usize| {
-                    _mm512_load_ps(values.get_unchecked(PARTS * block + part).0.as_ptr())
-                };
-                let tile = group * rows.blocks + block;
-                let row_scales = &rows.scales.get_unchecked(tile).0;
-                let scales: [__m512; PARTS] = std::array::from_fn(|part| lanes(&panel.scales, part));
-                each_row!(R => {
-                    let dot = |part: usize| _mm512_cvtepi32_ps(_mm512_load_si512(dots[part].0[R].as_ptr().cast()));
-                    let row_scale = _mm512_set1_ps(row_scales[R]);
-                    acc[R] = if PARTS == 1 {
-                        _mm512_fmadd_ps(dot(0), _mm512_mul_ps(scales[0], row_scale), acc[R])
-                    } else {
-                        let both = _mm512_fmadd_ps(dot(1), scales[1], _mm512_mul_ps(dot(0), scales[0]));
-                        _mm512_fmadd_ps(both, row_scale, acc[R])
-                    };
-                });
-                for part in 0..if MIN { PARTS } else { 0 } {
-                    let min = lanes(&panel.mins, part);
-                    let row_sums = &rows.sums.get_unchecked(PARTS * tile + part).0;
-                    each_row!(R => acc[R] = _mm512_fmadd_ps(min, _mm512_set1_ps(row_sums[R]), acc[R]));
-                }
-            }
+            unsafe { sums.add::<ROWS>(rows, group * rows.blocks + block, &mut acc) };
         }
         for (acc, result) in acc.iter().zip(&mut results.0) {
             // SAFETY: rows of 16 floats.

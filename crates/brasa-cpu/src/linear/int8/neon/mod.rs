@@ -78,7 +78,7 @@ pub(super) fn multiply_tile<D: Dots>(
     for (x, out) in x.chunks(4).zip(out.chunks_mut(4)) {
         with_kind!(layout, K => with_rows!(x.len(), R => {
             let work = TileWork::<K, R> { layout, tile, x, out, kind: PhantomData };
-            // SAFETY: the proof; `super::multiply_tile` checked all lengths.
+            // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
             unsafe { dots.run(work) }
         }, 1 2 4));
     }
