@@ -92,9 +92,12 @@ impl<'a> Products<'a> {
     fn load(&self, row: usize, tile: usize) -> Lanes {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
-        let mut lanes = [0.0; LANES];
-        lanes[..results.len()].copy_from_slice(results);
-        lanes
+        // As below.
+        <&Lanes>::try_from(&*results).copied().unwrap_or_else(|_| {
+            let mut lanes = [0.0; LANES];
+            lanes[..results.len()].copy_from_slice(results);
+            lanes
+        })
     }
 
     fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
@@ -122,6 +125,14 @@ impl<'a> Products<'a> {
         }
     }
 
+    /// Asks for the memory that [`store_run`](Self::store_run) will write.
+    #[cfg(target_arch = "x86_64")]
+    pub fn expect_run(&self, row: usize, tiles: &Range<usize>) {
+        let columns = tiles.start * LANES..self.n.min(tiles.end * LANES);
+        // SAFETY: as in `store_run`.
+        crate::prefetch::to_write(unsafe { self.output.row(self.map.y(row), columns) });
+    }
+
     /// Few rows times planes, as they are unpacked.
     pub fn int8_planes(&self, layout: &Layout, weights: &[u8]) {
         let mut x = [QuantizedRow::default(); MAX_ROWS];
@@ -142,17 +153,18 @@ impl<'a> Products<'a> {
 
     /// Many rows times panels.
     pub fn int8_panels(&self, layout: &Layout, weights: &[u8], panel: &mut Panel) {
+        let mut x = [QuantizedRow::default(); int8::PASS_ROWS];
+        let mut out = [[0.0; LANES]; MAX_ROWS];
         for pass in parts(self.rows(), int8::PASS_ROWS) {
+            self.gather_int8(&pass, &mut x);
             let each = parts(layout.blocks, int8::PANEL_BLOCKS)
                 .flat_map(|blocks| self.tiles.clone().map(move |tile| (blocks.clone(), tile)));
             for (blocks, tile) in each {
                 let packed = tile_bytes(weights, layout.tile_bytes(), tile);
                 int8::fill_panel(self.isa, layout, packed, &blocks, panel);
-                for rows in in_groups(pass.clone(), int8::rows_at_once) {
-                    let mut x = [QuantizedRow::default(); MAX_ROWS];
-                    let mut out = [[0.0; LANES]; MAX_ROWS];
-                    let (x, out) = (&mut x[..rows.len()], &mut out[..rows.len()]);
-                    self.gather_int8(&rows, x);
+                for rows in in_groups(0..pass.len(), int8::rows_at_once) {
+                    let (x, out) = (&x[rows.clone()], &mut out[..rows.len()]);
+                    let rows = pass.start + rows.start..pass.start + rows.end;
                     if blocks.start > 0 {
                         for (row, out) in rows.clone().zip(&mut *out) {
                             *out = self.load(row, tile);

@@ -16,6 +16,7 @@ use super::rows::{parts, tile_bytes};
 use super::scales::Lanes;
 use crate::bf16::Bf16Multiplier;
 use crate::isa::{Avx512, Avx512Bf16};
+use crate::prefetch::to_write;
 use crate::rounded::{ROWS, RoundedRows, RoundedView};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Unit, Bf16Weights, Sums, TileMemory};
 
@@ -28,11 +29,12 @@ pub(super) const QUANTISED_ROWS: usize = 48;
 /// Panels of a chunk at most.
 const PANELS: usize = 16;
 
-/// Panels of a chunk of weights of `steps` tiles each: their rounded weights stay in the second cache, three quarters of it on
-/// a machine with a tile unit, half of it else, beside the rows that go by.
-fn panels_at_once(proof: Avx512, steps: usize) -> usize {
-    let (bytes, most) = if proof.tiles().is_some() { (3 << 19, PANELS) } else { (512 << 10, PANELS / 2) };
-    (bytes / (steps * size_of::<Bf16Weights>()) / BF16_SIDE * BF16_SIDE).clamp(BF16_SIDE, most)
+/// Panels at a time of `panels` of `steps` tiles each: their rounded weights stay in half of the second cache, beside the rows
+/// that go by, and chunks are about equally large.
+fn panels_at_once(proof: Avx512, steps: usize, panels: usize) -> usize {
+    let (bytes, most) = if proof.tiles().is_some() { (1 << 20, PANELS) } else { (512 << 10, PANELS / 2) };
+    let fit = (bytes / (steps * size_of::<Bf16Weights>())).clamp(BF16_SIDE, most);
+    panels.div_ceil(panels.div_ceil(fit).max(1)).next_multiple_of(BF16_SIDE).clamp(BF16_SIDE, most)
 }
 
 /// Proofs that there are instructions for it.
@@ -83,10 +85,11 @@ impl<'a> Weights<'a> {
 pub(super) fn multiply(proofs: Proofs, weights: Weights<'_>, products: &Products<'_>, scratch: &mut Scratch) {
     let x = products.rounded(&mut scratch.rows);
     let rounding = Rounding::new(proofs, x, products.rows());
-    for chunk in parts(products.tiles.len(), panels_at_once(proofs.0, x.steps())) {
+    for chunk in parts(products.tiles.len(), panels_at_once(proofs.0, x.steps(), products.tiles.len())) {
         let tiles = products.tiles.start + chunk.start..products.tiles.start + chunk.end;
         let chosen = tiles.clone().map(|tile| (weights, tile));
-        rounding.multiply(chosen, &mut scratch.chunk, |row, sums| {
+        let expect = |row| products.expect_run(row, &tiles);
+        rounding.multiply(chosen, &mut scratch.chunk, expect, |row, sums| {
             products.store_run(row, &tiles, (0..tiles.len()).map(|panel| sums.of_panel(panel)));
         });
     }
@@ -114,16 +117,18 @@ pub(super) fn multiply_gated(
     finish: impl Fn(&mut [f32], &[f32]),
 ) {
     let rounding = Rounding::new(proofs, x, rows);
-    let pairs = panels_at_once(proofs.0, x.steps()) / 2;
-    for pairs in parts(weights.outputs.div_ceil(LANES), pairs) {
+    let pairs = weights.outputs.div_ceil(LANES);
+    for pairs in parts(pairs, panels_at_once(proofs.0, x.steps(), 2 * pairs) / 2) {
         let columns = pairs.start * LANES..weights.outputs.min(pairs.end * LANES);
         let of = |weights, first: usize| pairs.clone().map(move |tile| (weights, first + tile));
         let [gate, up] = weights.first_tiles;
         let chosen = of(weights.gate, gate).chain(of(weights.up, up));
-        rounding.multiply(chosen, memory, |row, sums| {
+        // SAFETY: by the caller's promise about `output`, and gone before others are asked for.
+        let gates = |row| unsafe { output.row(row, columns.clone()) };
+        let expect = |row| to_write(gates(row));
+        rounding.multiply(chosen, memory, expect, |row, sums| {
             let mut ups = [0.0; PANELS / 2 * LANES];
-            // SAFETY: by the caller's promise about `output`, and gone before others are asked for.
-            let gates = unsafe { output.row(row, columns.clone()) };
+            let gates = gates(row);
             for (at, (gates, ups)) in gates.chunks_mut(LANES).zip(ups.chunks_mut(LANES)).enumerate() {
                 gates.copy_from_slice(&sums.of_panel(at)[..gates.len()]);
                 ups.copy_from_slice(sums.of_panel(pairs.len() + at));
@@ -159,11 +164,13 @@ impl<'a> Rounding<'a> {
         Self { proofs, unit: Bf16Multiplier::new(proofs.0, proofs.1), x, rows }
     }
 
-    /// Gives the products of every row, in order, with at most [`PANELS`] tiles of weights.
+    /// Gives the products of every row, in order, with at most [`PANELS`] tiles of weights; says which rows to `expect` a while
+    /// before that.
     fn multiply<'w>(
         &self,
         chosen: impl Iterator<Item = (Weights<'w>, usize)>,
         memory: &'w mut Chunk,
+        expect: impl Fn(usize),
         mut each: impl FnMut(usize, RowSums<'_>),
     ) {
         let mut panels: [&[_]; PANELS] = [&[]; PANELS];
@@ -178,7 +185,9 @@ impl<'a> Rounding<'a> {
             let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
             let a: [_; BF16_SIDE] =
                 std::array::from_fn(|side| self.x.tiles((groups.start + side).min(groups.end - 1)));
+            let mut expected = parts(rows.len(), (BF16_SIDE * rows.len()).div_ceil(count));
             for (panels, sums) in panels[..count].chunks(BF16_SIDE).zip(sums.chunks_mut(BF16_SIDE)) {
+                expected.next().into_iter().flatten().for_each(|at| expect(rows.start + at));
                 let mut sums = sums.iter_mut().map(|sums| &mut sums[..groups.len()]);
                 let mut c: [&mut [Sums<f32>]; BF16_SIDE] =
                     std::array::from_fn(|_| sums.next().unwrap_or_default());

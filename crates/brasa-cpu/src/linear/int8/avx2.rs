@@ -58,6 +58,9 @@ pub(super) fn multiply_panel(
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
+    if panel.first == 0 {
+        out.fill([0.0; LANES]);
+    }
     let shift = layout.codes.offset_shift();
     for (x, out) in x.chunks(4).zip(out.chunks_mut(4)) {
         // SAFETY: the proofs; `super::multiply_panel` checked all lengths.

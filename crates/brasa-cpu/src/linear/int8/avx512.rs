@@ -87,8 +87,11 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
-    // SAFETY: `out` has R rows of 16 floats.
-    let mut acc: [__m512; R] = std::array::from_fn(|row| unsafe { lanes(&raw const out[row]) });
+    let mut acc = [_mm512_setzero_ps(); R];
+    if panel.first > 0 {
+        // SAFETY: `out` has R rows of 16 floats.
+        acc = std::array::from_fn(|row| unsafe { lanes(&raw const out[row]) });
+    }
     for (at, codes) in panel.codes.iter().enumerate() {
         let per_block = K::SHAPE.scales_per_block();
         // SAFETY: a panel's block is eight vectors; its scales and minima are as many as the shape says.

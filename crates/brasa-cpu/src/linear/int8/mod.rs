@@ -111,7 +111,8 @@ pub(super) fn multiply_tiles(
     }
 }
 
-/// Adds to `out` the products of the blocks of a panel with `x.len()` rows, 1, 2, 4 or 8.
+/// Adds to `out` the products of the blocks of a panel with `x.len()` rows, 1, 2, 4 or 8; those of a tile's first panel are
+/// written there.
 pub(super) fn multiply_panel(
     isa: Isa,
     layout: &Layout,

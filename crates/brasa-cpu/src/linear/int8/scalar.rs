@@ -10,11 +10,13 @@ pub(super) fn multiply_tile(layout: &Layout, tile: &[u8], x: &[QuantizedRow<'_>]
     let mut panel = Panel::default();
     panel.reserve(layout, &(0..layout.blocks), 0);
     panel.fill(layout, tile);
-    out.fill([0.0; LANES]);
     multiply_panel(layout, &panel, x, out);
 }
 
 pub(super) fn multiply_panel(layout: &Layout, panel: &Panel, x: &[QuantizedRow<'_>], out: &mut [Lanes]) {
+    if panel.first == 0 {
+        out.fill([0.0; LANES]);
+    }
     for (at, wide) in panel.codes.iter().enumerate() {
         accumulate(layout, panel, at, &wide.0, x, out);
     }

@@ -91,6 +91,9 @@ pub(super) fn multiply_panel<D: Dots>(
     x: &[QuantizedRow<'_>],
     out: &mut [Lanes],
 ) {
+    if panel.first == 0 {
+        out.fill([0.0; LANES]);
+    }
     macro_rules! run {
         ($meaning:ident) => {
             with_rows!(x.len(), R => {
