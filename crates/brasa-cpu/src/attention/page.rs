@@ -11,7 +11,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use super::source::{KvFormat, Source};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
-use crate::prefetch::{lines, stream_ahead_bytes};
+use crate::prefetch::{Ahead, LINE_BYTES};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
@@ -130,15 +130,23 @@ impl<K: Source> PageKernel<'_, K> {
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
         let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
-        // What the next call reads, where few queries wait for memory.
-        let element_bytes = size_of_val(&keys[0][0]);
-        let ahead_bytes = if Q <= 2 && stream_ahead_bytes() > 0 { P * width * element_bytes } else { 0 };
+        // Beyond the other blocks of this call.
+        let (ahead, element_bytes) = (ahead_of(Q), size_of_val(&keys[0][0]));
+        let expect = |e: usize| {
+            if (e * element_bytes).is_multiple_of(LINE_BYTES) {
+                for keys in &keys {
+                    let line = (&raw const keys[e]).cast::<u8>();
+                    ahead.ask(line.wrapping_add((P - 1) * width * element_bytes), LINE_BYTES);
+                }
+            }
+        };
         let mut sums = [[simd.splat(0.0); P]; Q];
         if K::Format::SCALED {
             let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
             for (group, first) in (0..width).step_by(SCALE_ELEMENTS).enumerate() {
                 let mut parts = [[simd.splat(0.0); P]; Q];
                 for e in first..(first + SCALE_ELEMENTS).min(width) {
+                    expect(e);
                     let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
                     accumulate(simd, &mut parts, &k, &q[e]);
                 }
@@ -151,11 +159,7 @@ impl<K: Source> PageKernel<'_, K> {
             }
         } else {
             for e in 0..width {
-                if ahead_bytes > 0 {
-                    for keys in &keys {
-                        lines((&raw const keys[e]).cast::<u8>().wrapping_add(ahead_bytes), element_bytes);
-                    }
-                }
+                expect(e);
                 let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
                 accumulate(simd, &mut sums, &k, &q[e]);
             }
@@ -244,11 +248,13 @@ impl<K: Source> PageKernel<'_, K> {
         let source = self.source;
         let values = source.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
+        let ahead = ahead_of(Q);
         if K::Format::SCALED {
             self.scale_weights::<S, Q, E>(simd, slots, vector);
             let group_of = |e: usize| (vector + e) / VECTORS_PER_SCALE - vector / VECTORS_PER_SCALE;
             for slot in slots.clone() {
                 let row = &values[slot * vectors + vector..][..E];
+                ahead.ask(row.as_ptr().cast(), size_of_val(row));
                 for e in 0..E {
                     let v = K::Format::load(simd, &row[e]);
                     let weights = &self.scaled[group_of(e)];
@@ -258,12 +264,9 @@ impl<K: Source> PageKernel<'_, K> {
                 }
             }
         } else {
-            let ahead_bytes = if Q <= 2 { stream_ahead_bytes() } else { 0 };
             for slot in slots.clone() {
                 let row = &values[slot * vectors + vector..][..E];
-                if ahead_bytes > 0 {
-                    lines(row.as_ptr().cast::<u8>().wrapping_add(ahead_bytes), size_of_val(row));
-                }
+                ahead.ask(row.as_ptr().cast(), size_of_val(row));
                 let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
                 let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
                 accumulate(simd, &mut sums, &v, &weights);
@@ -299,6 +302,12 @@ impl<K: Source> PageKernel<'_, K> {
             }
         }
     }
+}
+
+/// Few queries wait for memory.
+#[inline(always)]
+fn ahead_of(queries: usize) -> Ahead {
+    if queries <= 4 { Ahead::of_stream() } else { Ahead::Never }
 }
 
 /// `sums[q][p] += factors[q] · v[p]`.
