@@ -24,6 +24,8 @@ const FARTHEST_BYTES: usize = 32 << 10;
 pub(crate) enum Ahead {
     /// Not at all: the processor had better be left alone.
     Never,
+    /// Into the first cache.
+    Near,
     /// Into the second cache, and nearer into the first.
     Both,
     /// Into the second cache, further ahead.
@@ -48,11 +50,22 @@ impl Ahead {
         if is_intel() { Self::Both } else { Self::Never }
     }
 
+    /// The same for the last `left_bytes` bytes of what is worth asking for.
+    #[inline(always)]
+    pub(crate) fn within(self, left_bytes: usize) -> Self {
+        match self {
+            Self::Both if left_bytes <= NEAR_BYTES => Self::Never,
+            Self::Both if left_bytes <= FARTHEST_BYTES => Self::Near,
+            _ => self,
+        }
+    }
+
     /// Asks for what comes so far behind `len_bytes` bytes from `start`; it need not exist.
     #[inline(always)]
     pub(crate) fn ask(self, start: *const u8, len_bytes: usize) {
         match self {
             Self::Never => {}
+            Self::Near => lines(start.wrapping_add(NEAR_BYTES), len_bytes),
             Self::Both => {
                 lines(start.wrapping_add(NEAR_BYTES), len_bytes);
                 each_line(start.wrapping_add(FARTHEST_BYTES), len_bytes, to_second_cache);

@@ -543,6 +543,56 @@ fn rests_make_good_what_rounding_takes() {
     }
 }
 
+/// From the second tile of either on, through chunks that are not whole.
+#[test]
+fn gates_and_what_they_let_through_are_multiplied_side_by_side_alike() {
+    let mut noise = Noise::new(19);
+    let team = team();
+    for isa in rounding_sets() {
+        for format in [StorageFormat::Q4_0, StorageFormat::Q6_K, StorageFormat::F16, StorageFormat::BF16] {
+            for (n, k, rows) in [(75, 256, 65), (300, 512, 48), (16 + 7, 256, 70)] {
+                let [gate, up] = [(); 2].map(|()| pack(&tensor(format, n, k, &mut noise), Precision::Fast));
+                let x = noise.activations(rows * k);
+                let [gates, ups] = [&gate, &up].map(|packed| {
+                    let mut y = vec![f32::NAN; rows * n];
+                    packed.apply(isa, &team, &x, &mut y).unwrap();
+                    y
+                });
+                let mut rounded = RoundedRows::default();
+                rounded.reshape(rows, k);
+                rounded.round(isa, &x, k, 0..rows);
+                let input = Input { bf16: Some(rounded.view()), ..Input::default() };
+                let outputs = n - TILE;
+                let mut y = vec![-7.0; rows * n];
+                let output = Output { values: SharedSlice::new(&mut y), stride: n, column: 3 };
+                let finish = |gates: &mut [f32], ups: &[f32]| {
+                    for (gate, up) in gates.iter_mut().zip(ups) {
+                        *gate -= 2.0 * up;
+                    }
+                };
+                #[expect(unsafe_code, reason = "one thread")]
+                // SAFETY: no other thread knows `y`.
+                let together = unsafe {
+                    gate.multiply_gated(&up, isa, (&input, rows), &output, ([1, 1], outputs), finish)
+                };
+                let rounds = !is_quantised(&gate) || isa.has_tiles();
+                assert_eq!(together, rounds, "{format} on {}", isa.name());
+                for (index, found) in y.iter().enumerate().filter(|_| together) {
+                    let (row, column) = (index / n, index % n);
+                    let expected = match column.checked_sub(3).filter(|column| *column < outputs) {
+                        None => -7.0,
+                        Some(column) => {
+                            let at = row * n + TILE + column;
+                            gates[at] - 2.0 * ups[at]
+                        }
+                    };
+                    assert_eq!(found.to_bits(), expected.to_bits(), "{format} {} row {row}", isa.name());
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_outside_the_claimed_tiles_is_written() {
     let mut noise = Noise::new(9);

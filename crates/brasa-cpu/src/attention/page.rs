@@ -114,29 +114,38 @@ impl<K: Source> PageKernel<'_, K> {
             // Sums of a group take registers too.
             let sums = if K::Format::SCALED { 2 * Q } else { Q };
             block += if left >= 4 && sums * 4 <= S::ACCUMULATORS {
-                self.score_blocks::<S, Q, 4>(simd, block)
+                self.score_blocks::<S, Q, 4>(simd, block..blocks.end)
             } else if left >= 2 && sums * 2 <= S::ACCUMULATORS {
-                self.score_blocks::<S, Q, 2>(simd, block)
+                self.score_blocks::<S, Q, 2>(simd, block..blocks.end)
             } else {
-                self.score_blocks::<S, Q, 1>(simd, block)
+                self.score_blocks::<S, Q, 1>(simd, block..blocks.end)
             };
         }
     }
 
+    /// Those of the first P blocks.
     #[inline(always)]
-    fn score_blocks<S: Simd, const Q: usize, const P: usize>(&mut self, simd: S, block: usize) -> usize {
-        let source = self.source;
+    fn score_blocks<S: Simd, const Q: usize, const P: usize>(
+        &mut self,
+        simd: S,
+        blocks: Range<usize>,
+    ) -> usize {
+        let (source, block) = (self.source, blocks.start);
         let width = source.head_dim();
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
         let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
-        // Beyond the other blocks of this call.
-        let (ahead, element_bytes) = (ahead_of(Q), size_of_val(&keys[0][0]));
+        let element_bytes = size_of_val(&keys[0][0]);
+        let block_bytes = width * element_bytes;
+        // Values follow the last keys of a page.
+        let left = if blocks.end == BLOCKS { 2 * BLOCKS - block } else { blocks.len() };
+        let ahead = ahead_of(Q).within((left - P) * block_bytes);
         let expect = |e: usize| {
             if (e * element_bytes).is_multiple_of(LINE_BYTES) {
                 for keys in &keys {
                     let line = (&raw const keys[e]).cast::<u8>();
-                    ahead.ask(line.wrapping_add((P - 1) * width * element_bytes), LINE_BYTES);
+                    // Beyond the other blocks of this call.
+                    ahead.ask(line.wrapping_add((P - 1) * block_bytes), LINE_BYTES);
                 }
             }
         };
@@ -248,13 +257,16 @@ impl<K: Source> PageKernel<'_, K> {
         let source = self.source;
         let values = source.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
-        let ahead = ahead_of(Q);
+        let (ahead, vector_bytes) = (ahead_of(Q), size_of_val(&values[0]));
+        let expect = |slot: usize, row: *const u8| {
+            ahead.within((slots.end - slot) * vectors * vector_bytes).ask(row, E * vector_bytes);
+        };
         if K::Format::SCALED {
             self.scale_weights::<S, Q, E>(simd, slots, vector);
             let group_of = |e: usize| (vector + e) / VECTORS_PER_SCALE - vector / VECTORS_PER_SCALE;
             for slot in slots.clone() {
                 let row = &values[slot * vectors + vector..][..E];
-                ahead.ask(row.as_ptr().cast(), size_of_val(row));
+                expect(slot, row.as_ptr().cast());
                 for e in 0..E {
                     let v = K::Format::load(simd, &row[e]);
                     let weights = &self.scaled[group_of(e)];
@@ -266,7 +278,7 @@ impl<K: Source> PageKernel<'_, K> {
         } else {
             for slot in slots.clone() {
                 let row = &values[slot * vectors + vector..][..E];
-                ahead.ask(row.as_ptr().cast(), size_of_val(row));
+                expect(slot, row.as_ptr().cast());
                 let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
                 let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
                 accumulate(simd, &mut sums, &v, &weights);

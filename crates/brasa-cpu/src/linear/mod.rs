@@ -254,7 +254,7 @@ impl PackedLinear {
     /// As [`multiply`](Self::multiply).
     #[expect(unsafe_code, reason = "several threads write one output")]
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "rounding is of x86-64"))]
-    pub(crate) unsafe fn multiply_gated(
+    pub unsafe fn multiply_gated(
         &self,
         up: &Self,
         isa: Isa,
