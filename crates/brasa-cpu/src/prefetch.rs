@@ -81,19 +81,6 @@ pub(crate) fn lines(start: *const u8, len_bytes: usize) {
     each_line(start, len_bytes, to_first_cache);
 }
 
-/// Asks for the cache lines of `values`, which are soon to be written whole: the processor reads even those first.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn to_write<T>(values: &[T]) {
-    each_line(values.as_ptr().cast(), size_of_val(values), |line| {
-        #[expect(unsafe_code, reason = "an instruction that the compiler makes of no hint")]
-        // SAFETY: a hint, which changes nothing; every x86-64 with AVX-512 has it.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags));
-        }
-    });
-}
-
 #[inline(always)]
 fn each_line(start: *const u8, len_bytes: usize, ask: impl Fn(*const u8)) {
     for offset in (0..len_bytes).step_by(LINE_BYTES) {

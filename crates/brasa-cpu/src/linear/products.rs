@@ -125,14 +125,6 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// Asks for the memory that [`store_run`](Self::store_run) will write.
-    #[cfg(target_arch = "x86_64")]
-    pub fn expect_run(&self, row: usize, tiles: &Range<usize>) {
-        let columns = tiles.start * LANES..self.n.min(tiles.end * LANES);
-        // SAFETY: as in `store_run`.
-        crate::prefetch::to_write(unsafe { self.output.row(self.map.y(row), columns) });
-    }
-
     /// Few rows times planes, as they are unpacked.
     pub fn int8_planes(&self, layout: &Layout, weights: &[u8]) {
         let mut x = [QuantizedRow::default(); MAX_ROWS];

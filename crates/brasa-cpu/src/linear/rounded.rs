@@ -16,7 +16,6 @@ use super::rows::{parts, tile_bytes};
 use super::scales::Lanes;
 use crate::bf16::Bf16Multiplier;
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::prefetch::to_write;
 use crate::rounded::{ROWS, RoundedRows, RoundedView};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Unit, Bf16Weights, Sums, TileMemory};
 
@@ -88,8 +87,7 @@ pub(super) fn multiply(proofs: Proofs, weights: Weights<'_>, products: &Products
     for chunk in parts(products.tiles.len(), panels_at_once(proofs.0, x.steps(), products.tiles.len())) {
         let tiles = products.tiles.start + chunk.start..products.tiles.start + chunk.end;
         let chosen = tiles.clone().map(|tile| (weights, tile));
-        let expect = |row| products.expect_run(row, &tiles);
-        rounding.multiply(chosen, &mut scratch.chunk, expect, |row, sums| {
+        rounding.multiply(chosen, &mut scratch.chunk, |row, sums| {
             products.store_run(row, &tiles, (0..tiles.len()).map(|panel| sums.of_panel(panel)));
         });
     }
@@ -123,12 +121,10 @@ pub(super) fn multiply_gated(
         let of = |weights, first: usize| pairs.clone().map(move |tile| (weights, first + tile));
         let [gate, up] = weights.first_tiles;
         let chosen = of(weights.gate, gate).chain(of(weights.up, up));
-        // SAFETY: by the caller's promise about `output`, and gone before others are asked for.
-        let gates = |row| unsafe { output.row(row, columns.clone()) };
-        let expect = |row| to_write(gates(row));
-        rounding.multiply(chosen, memory, expect, |row, sums| {
+        rounding.multiply(chosen, memory, |row, sums| {
             let mut ups = [0.0; PANELS / 2 * LANES];
-            let gates = gates(row);
+            // SAFETY: by the caller's promise about `output`, and gone before others are asked for.
+            let gates = unsafe { output.row(row, columns.clone()) };
             for (at, (gates, ups)) in gates.chunks_mut(LANES).zip(ups.chunks_mut(LANES)).enumerate() {
                 gates.copy_from_slice(&sums.of_panel(at)[..gates.len()]);
                 ups.copy_from_slice(sums.of_panel(pairs.len() + at));
@@ -164,13 +160,11 @@ impl<'a> Rounding<'a> {
         Self { proofs, unit: Bf16Multiplier::new(proofs.0, proofs.1), x, rows }
     }
 
-    /// Gives the products of every row, in order, with at most [`PANELS`] tiles of weights; says which rows to `expect` a while
-    /// before that.
+    /// Gives the products of every row, in order, with at most [`PANELS`] tiles of weights.
     fn multiply<'w>(
         &self,
         chosen: impl Iterator<Item = (Weights<'w>, usize)>,
         memory: &'w mut Chunk,
-        expect: impl Fn(usize),
         mut each: impl FnMut(usize, RowSums<'_>),
     ) {
         let mut panels: [&[_]; PANELS] = [&[]; PANELS];
@@ -185,9 +179,7 @@ impl<'a> Rounding<'a> {
             let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
             let a: [_; BF16_SIDE] =
                 std::array::from_fn(|side| self.x.tiles((groups.start + side).min(groups.end - 1)));
-            let mut expected = parts(rows.len(), (BF16_SIDE * rows.len()).div_ceil(count));
             for (panels, sums) in panels[..count].chunks(BF16_SIDE).zip(sums.chunks_mut(BF16_SIDE)) {
-                expected.next().into_iter().flatten().for_each(|at| expect(rows.start + at));
                 let mut sums = sums.iter_mut().map(|sums| &mut sums[..groups.len()]);
                 let mut c: [&mut [Sums<f32>]; BF16_SIDE] =
                     std::array::from_fn(|_| sums.next().unwrap_or_default());

@@ -123,8 +123,9 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::array::from_fn;
 
-    use super::Line;
+    use super::{CACHE_LINE, Line};
     use crate::isa::{Avx2, Avx512};
+    use crate::prefetch::Ahead;
 
     pub(super) fn avx2(_: Avx2, lines: &[Line], streams: usize) -> u64 {
         // SAFETY: the value proves AVX2.
@@ -148,6 +149,11 @@ mod x86 {
         }
     }
 
+    /// One stream is read as kernels read weights; several are left to the processor.
+    fn ahead_of(streams: usize) -> Ahead {
+        if streams == 1 { Ahead::of_stream() } else { Ahead::Never }
+    }
+
     /// The parts of `lines`, which divide evenly.
     fn parts<const N: usize>(lines: &[Line]) -> [&[Line]; N] {
         let part = lines.len() / N;
@@ -157,10 +163,11 @@ mod x86 {
 
     #[target_feature(enable = "avx2")]
     fn read_avx2<const N: usize>(lines: &[Line]) -> u64 {
-        let streams = parts::<N>(lines);
+        let (streams, ahead) = (parts::<N>(lines), ahead_of(N));
         let mut sums = [_mm256_setzero_si256(); N];
         for at in 0..lines.len() / N {
             for (sum, stream) in sums.iter_mut().zip(&streams) {
+                ahead.ask(stream[at].as_ptr().cast(), CACHE_LINE);
                 let line = stream[at].as_ptr().cast::<__m256i>();
                 // SAFETY: a line has 64 bytes; unaligned loads.
                 let (low, high) = unsafe { (_mm256_loadu_si256(line), _mm256_loadu_si256(line.add(1))) };
@@ -176,10 +183,11 @@ mod x86 {
 
     #[target_feature(enable = "avx512f")]
     fn read_avx512<const N: usize>(lines: &[Line]) -> u64 {
-        let streams = parts::<N>(lines);
+        let (streams, ahead) = (parts::<N>(lines), ahead_of(N));
         let mut sums = [_mm512_setzero_si512(); N];
         for at in 0..lines.len() / N {
             for (sum, stream) in sums.iter_mut().zip(&streams) {
+                ahead.ask(stream[at].as_ptr().cast(), CACHE_LINE);
                 // SAFETY: a line has 64 bytes; an unaligned load.
                 let line = unsafe { _mm512_loadu_si512(stream[at].as_ptr().cast()) };
                 *sum = _mm512_xor_si512(*sum, line);
