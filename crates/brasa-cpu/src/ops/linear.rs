@@ -145,15 +145,15 @@ impl GateUpOp {
             return;
         }
         let input = self.activations.prepare(cx, &view, rows, private);
+        let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
+        if mine.is_empty() || self.run_together(cx, &input, mine.clone()) {
+            return;
+        }
         let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
         let biases = [&self.gate, &self.up].map(|half| half.bias.map(|bias| cx.view(&bias)));
         // Going from one half to the other interrupts the stream of weights: as many tiles at once as there is room for.
         let used = scratch.0.len() / TILES_AT_ONCE_TILED * tiles_at_once(cx.isa);
         let room = used / (rows * crate::linear::TILE);
-        let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
-        if mine.is_empty() || self.run_together(cx, &input, mine.clone()) {
-            return;
-        }
         for tiles in in_steps(mine, room) {
             let tiles_of = |half: &Half| half.first_tile + tiles.start..half.first_tile + tiles.end;
             let columns = outputs(gate, &tiles_of(&self.gate));
@@ -191,9 +191,7 @@ impl GateUpOp {
             }
         }
     }
-}
 
-impl GateUpOp {
     /// Computes gates of `tiles` and what they let through side by side, where that can be done.
     fn run_together(&self, cx: &Context<'_>, input: &Input<'_>, tiles: Range<usize>) -> bool {
         if self.gate.bias.is_some() || self.up.bias.is_some() {

@@ -7,15 +7,14 @@ use std::time::Instant;
 
 use memmap2::MmapMut;
 
+use crate::prefetch::LINE_BYTES;
 use crate::{Error, Isa, Team};
 
-/// Bytes that one load fetches from memory.
-const CACHE_LINE: usize = 64;
 /// Parts of a thread's share that it reads side by side. Prefetchers follow a stream up to the end of its page; which
 /// number of streams keeps most requests in flight differs from processor to processor.
 const STREAMS: [usize; 3] = [1, 2, 4];
 
-type Line = [u64; CACHE_LINE / 8];
+type Line = [u64; LINE_BYTES / 8];
 
 /// A buffer far larger than the caches, and threads to read it.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl ReadProbe {
     /// [`Error::OutOfMemory`], [`Error::ThreadStart`].
     pub fn new(isa: Isa, threads: usize, len_bytes: usize) -> Result<Self, Error> {
         let team = Team::new(threads)?;
-        let unit = CACHE_LINE * STREAMS[STREAMS.len() - 1] * team.threads();
+        let unit = LINE_BYTES * STREAMS[STREAMS.len() - 1] * team.threads();
         let len_bytes = len_bytes.max(1).next_multiple_of(unit);
         let mut memory = MmapMut::map_anon(len_bytes)
             .map_err(|error| Error::OutOfMemory { bytes: len_bytes, reason: error.to_string() })?;
@@ -48,7 +47,7 @@ impl ReadProbe {
             team.run(|thread, _| {
                 let mut share = shares[thread].lock().unwrap_or_else(PoisonError::into_inner);
                 for (index, byte) in share.iter_mut().enumerate() {
-                    *byte = (index / CACHE_LINE) as u8;
+                    *byte = (index / LINE_BYTES) as u8;
                 }
             })?;
         }
@@ -123,9 +122,9 @@ mod x86 {
     use std::arch::x86_64::*;
     use std::array::from_fn;
 
-    use super::{CACHE_LINE, Line};
+    use super::Line;
     use crate::isa::{Avx2, Avx512};
-    use crate::prefetch::Ahead;
+    use crate::prefetch::{Ahead, LINE_BYTES};
 
     pub(super) fn avx2(_: Avx2, lines: &[Line], streams: usize) -> u64 {
         // SAFETY: the value proves AVX2.
@@ -167,7 +166,7 @@ mod x86 {
         let mut sums = [_mm256_setzero_si256(); N];
         for at in 0..lines.len() / N {
             for (sum, stream) in sums.iter_mut().zip(&streams) {
-                ahead.ask(stream[at].as_ptr().cast(), CACHE_LINE);
+                ahead.ask(stream[at].as_ptr().cast(), LINE_BYTES);
                 let line = stream[at].as_ptr().cast::<__m256i>();
                 // SAFETY: a line has 64 bytes; unaligned loads.
                 let (low, high) = unsafe { (_mm256_loadu_si256(line), _mm256_loadu_si256(line.add(1))) };
@@ -187,7 +186,7 @@ mod x86 {
         let mut sums = [_mm512_setzero_si512(); N];
         for at in 0..lines.len() / N {
             for (sum, stream) in sums.iter_mut().zip(&streams) {
-                ahead.ask(stream[at].as_ptr().cast(), CACHE_LINE);
+                ahead.ask(stream[at].as_ptr().cast(), LINE_BYTES);
                 // SAFETY: a line has 64 bytes; an unaligned load.
                 let line = unsafe { _mm512_loadu_si512(stream[at].as_ptr().cast()) };
                 *sum = _mm512_xor_si512(*sum, line);

@@ -114,20 +114,6 @@ impl Simd for Avx2 {
             Pair(power(v.0), power(v.1))
         }
     }
-    #[inline(always)]
-    fn sum(self, v: Pair) -> f32 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { sum_of_eight(_mm256_add_ps(v.0, v.1)) }
-    }
-}
-
-/// In the order of [`Simd::sum`].
-#[inline]
-#[target_feature(enable = "avx2")]
-fn sum_of_eight(v: __m256) -> f32 {
-    let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
-    let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
-    _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
 }
 
 macro_rules! lanewise {
@@ -205,10 +191,5 @@ impl Simd for Avx512 {
             let biased = _mm512_add_epi32(_mm512_cvtps_epi32(v), _mm512_set1_epi32(127));
             _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
         }
-    }
-    #[inline(always)]
-    fn sum(self, v: __m512) -> f32 {
-        // SAFETY: `self` proves AVX-512 F and DQ.
-        unsafe { sum_of_eight(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v))) }
     }
 }
