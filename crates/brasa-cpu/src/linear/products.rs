@@ -21,6 +21,9 @@ const FLOAT_PASS: usize = 128 << 10;
 /// Results of a run of tiles that few rows are multiplied with: a call costs little beside eight tiles.
 const RUN_RESULTS: usize = 8 * MAX_ROWS;
 
+/// Tiles of floats that meet some rows together.
+const FLOAT_TILES: usize = 2;
+
 /// What is multiplied into what.
 #[derive(Clone)]
 pub(super) struct Products<'a> {
@@ -185,19 +188,20 @@ impl<'a> Products<'a> {
     /// Rows times floats.
     pub fn float(&self, layout: &FloatLayout, weights: &[u8]) {
         let pass_rows = (FLOAT_PASS / layout.k).next_multiple_of(float::ROWS).max(float::ROWS);
+        let mut x: [&[f32]; float::MAX_ROWS] = [&[]; float::MAX_ROWS];
+        let mut out = [[0.0; LANES]; FLOAT_TILES * float::MAX_ROWS];
         for pass in parts(self.rows(), pass_rows) {
-            for tile in self.tiles.clone() {
-                let packed = tile_bytes(weights, layout.tile_bytes(), tile);
+            for tiles in parts(self.tiles.len(), FLOAT_TILES) {
+                let tiles = self.tiles.start + tiles.start..self.tiles.start + tiles.end;
+                let packed = &weights[tiles.start * layout.tile_bytes()..tiles.end * layout.tile_bytes()];
                 for rows in in_groups(pass.clone(), float::rows_at_once) {
-                    let mut x: [&[f32]; float::ROWS] = [&[]; float::ROWS];
-                    let mut out = [[0.0; LANES]; float::ROWS];
-                    let (x, out) = (&mut x[..rows.len()], &mut out[..rows.len()]);
+                    let (x, out) = (&mut x[..rows.len()], &mut out[..tiles.len() * rows.len()]);
                     for (x, row) in x.iter_mut().zip(rows.clone()) {
                         *x = self.float_row(row);
                     }
-                    float::multiply_tile(self.isa, layout, packed, x, out);
-                    for (row, out) in rows.zip(out) {
-                        self.store(row, tile, out);
+                    float::multiply_tiles(self.isa, layout, packed, x, out);
+                    for (at, row) in rows.clone().enumerate() {
+                        self.store_run(row, &tiles, out[at..].iter().step_by(rows.len()));
                     }
                 }
             }

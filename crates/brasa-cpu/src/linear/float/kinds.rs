@@ -26,15 +26,15 @@ macro_rules! with_kind {
     ($layout:expr, $kind:ident => $value:expr) => {
         match $layout.float {
             Float::F32 => {
-                type $kind = super::kinds::F32;
+                type $kind = $crate::linear::float::kinds::F32;
                 $value
             }
             Float::F16 => {
-                type $kind = super::kinds::F16;
+                type $kind = $crate::linear::float::kinds::F16;
                 $value
             }
             Float::BF16 => {
-                type $kind = super::kinds::BF16;
+                type $kind = $crate::linear::float::kinds::BF16;
                 $value
             }
         }

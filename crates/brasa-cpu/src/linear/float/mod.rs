@@ -30,6 +30,8 @@ use super::scales::Lanes;
 use crate::Isa;
 
 /// Rows that callers pass at most; kernels take fewer where they have fewer registers.
+pub(super) const MAX_ROWS: usize = 8;
+/// Of many rows, how many a kernel call takes.
 pub(super) const ROWS: usize = 6;
 /// Running sums of an output.
 const PHASES: usize = 4;
@@ -37,9 +39,11 @@ const PHASES: usize = 4;
 /// How many of `left` rows the next kernel call takes: not six and then one or two, which wait for memory.
 pub(super) const fn rows_at_once(left: usize) -> usize {
     match left {
-        7 | 8 => 4,
-        left if left > ROWS => ROWS,
-        left => left,
+        8 => 8,
+        7 | 4 | 5 => 4,
+        6.. => ROWS,
+        2 | 3 => 2,
+        _ => left,
     }
 }
 
@@ -121,24 +125,30 @@ fn interleave<const W: usize>(rows: &[&[u8]], tile: &mut [u8]) {
     }
 }
 
-/// Products of a tile with any number of rows, each of K activations.
-pub(super) fn multiply_tile(isa: Isa, layout: &FloatLayout, tile: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
-    assert_eq!(x.len(), out.len(), "rows of activations and of results");
-    assert_eq!(tile.len(), layout.tile_bytes(), "bytes of a tile");
+/// Products of consecutive packed tiles with `x.len()` rows, 1, 2, 4, 6 or 8: for each tile those of all rows.
+pub(super) fn multiply_tiles(isa: Isa, layout: &FloatLayout, tiles: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
+    let each = tiles.chunks_exact(layout.tile_bytes());
+    assert!(each.remainder().is_empty(), "{} bytes of tiles", tiles.len());
+    assert_eq!(out.len(), each.len() * x.len(), "results of tiles and rows");
     for row in x {
         assert_eq!(row.len(), layout.k, "activations of a row");
     }
+    let each = each.zip(out.chunks_exact_mut(x.len()));
     match isa {
-        Isa::Scalar => scalar::multiply_tile(layout, tile, x, out),
+        Isa::Scalar => each.for_each(|(tile, out)| scalar::multiply_tile(layout, tile, x, out)),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2(proof) => avx2::multiply_tile(proof, layout, tile, x, out),
+        Isa::Avx2(proof) => each.for_each(|(tile, out)| avx2::multiply_tile(proof, layout, tile, x, out)),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512(proof) => avx512::multiply_tile(proof, layout, tile, x, out),
+        Isa::Avx512(proof) => avx512::multiply_tiles(proof, layout, tiles, x, out),
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(proof) => neon::multiply_tile(proof, layout, tile, x, out),
+        Isa::Neon(proof) => each.for_each(|(tile, out)| neon::multiply_tile(proof, layout, tile, x, out)),
         #[cfg(target_arch = "aarch64")]
-        Isa::Dotprod(proof) => neon::multiply_tile(proof.neon(), layout, tile, x, out),
+        Isa::Dotprod(proof) => {
+            each.for_each(|(tile, out)| neon::multiply_tile(proof.neon(), layout, tile, x, out));
+        }
         #[cfg(target_arch = "aarch64")]
-        Isa::I8mm(proof) => neon::multiply_tile(proof.neon(), layout, tile, x, out),
+        Isa::I8mm(proof) => {
+            each.for_each(|(tile, out)| neon::multiply_tile(proof.neon(), layout, tile, x, out));
+        }
     }
 }

@@ -40,9 +40,9 @@ pub(super) fn multiply_tile(
 ) {
     while !x.is_empty() {
         let rows = match x.len() {
-            6.. => 6,
-            4.. => 4,
-            2.. => 2,
+            8 | 4 => 4,
+            6 => 6,
+            2 => 2,
             _ => 1,
         };
         let (x_now, x_later) = x.split_at(rows);

@@ -6,32 +6,52 @@
     reason = "intrinsics come by the dozen; vector loads need no alignment"
 )]
 
+mod eight;
+
 use std::arch::x86_64::*;
 
 use super::super::layout::{Float, LANES};
 use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
-use crate::isa::Avx512;
+use crate::isa::{Avx512, is_intel};
 use crate::prefetch::Ahead;
 
-pub(super) fn multiply_tile(
-    _: Avx512,
+pub(super) fn multiply_tiles(
+    proof: Avx512,
     layout: &FloatLayout,
-    tile: &[u8],
-    mut x: &[&[f32]],
-    mut out: &mut [Lanes],
+    tiles: &[u8],
+    x: &[&[f32]],
+    out: &mut [Lanes],
 ) {
+    let tile_bytes = layout.tile_bytes();
+    let (mut tiles, mut out) = (tiles, out);
+    if x.len() == eight::ROWS && is_intel() {
+        while tiles.len() >= eight::TILES * tile_bytes {
+            let (tiles_now, tiles_later) = tiles.split_at(eight::TILES * tile_bytes);
+            let (out_now, out_later) = out.split_at_mut(eight::TILES * eight::ROWS);
+            // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
+            with_kind!(layout, K => unsafe { eight::kernel::<K>(layout, tiles_now, x, out_now) });
+            (tiles, out) = (tiles_later, out_later);
+        }
+    }
+    for (tile, out) in tiles.chunks_exact(tile_bytes).zip(out.chunks_exact_mut(x.len())) {
+        multiply_tile(proof, layout, tile, x, out);
+    }
+}
+
+/// The rows of one tile, as many at a time as registers hold sums of.
+fn multiply_tile(_: Avx512, layout: &FloatLayout, tile: &[u8], mut x: &[&[f32]], mut out: &mut [Lanes]) {
     while !x.is_empty() {
         let rows = match x.len() {
-            6.. => 6,
-            4.. => 4,
-            2.. => 2,
+            8 | 4 => 4,
+            6 => 6,
+            2 => 2,
             _ => 1,
         };
         let (x_now, x_later) = x.split_at(rows);
         let (out_now, out_later) = out.split_at_mut(rows);
-        // SAFETY: the proof; `super::multiply_tile` checked all lengths.
+        // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
         with_kind!(layout, K => unsafe {
             match rows {
                 6 => kernel::<K, 6>(layout.k, tile, x_now, out_now),
