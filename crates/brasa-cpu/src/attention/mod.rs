@@ -19,6 +19,7 @@ mod tiled;
 mod visibility;
 
 use std::ops::Range;
+use std::ptr;
 
 use brasa_graph::device::KvType;
 use brasa_graph::step::PAGE_POSITIONS;
@@ -245,12 +246,16 @@ impl CacheAttention {
         scratch.seen[..queries].fill(Partial::NONE);
         scratch.o[..queries * width].fill(0.0);
         let table = cx.step.table(item.number, self.group);
-        for page in self.sight.pages(item.segment, &item.rows) {
+        let pages = self.sight.pages(item.segment, &item.rows);
+        for page in pages.clone() {
             let stored = table[page];
+            let next = table[..pages.end].get(page + 1);
+            let behind =
+                next.map_or(ptr::null(), |next| cache.key_block::<u8>(*next, item.head, 0).as_ptr().cast());
             let staged = queries >= STAGED_QUERIES && self.stage(cx.isa, cache, item, page, stored, scratch);
             for first in (0..queries).step_by(tile_queries(cx.isa)) {
                 let count = tile_queries(cx.isa).min(queries - first);
-                let tile = Tile { page, stored, staged, queries: first..first + count };
+                let tile = Tile { page, stored, staged, queries: first..first + count, behind };
                 self.run_tile(cx.isa, cache, item, &tile, scratch);
                 for (query, next) in (first..first + count).zip(scratch.next) {
                     let o = &mut scratch.o[query * width..(query + 1) * width];
@@ -306,7 +311,8 @@ impl CacheAttention {
         let mut out = cx.partials.write::<f32>(split.unit(unit, queries, width));
         for first in (0..queries).step_by(tile_queries(cx.isa)) {
             let count = tile_queries(cx.isa).min(queries - first);
-            let tile = Tile { page, stored: table[page], staged: false, queries: first..first + count };
+            let queries = first..first + count;
+            let tile = Tile { page, stored: table[page], staged: false, queries, behind: ptr::null() };
             self.run_tile(cx.isa, cache, item, &tile, scratch);
             for (query, next) in scratch.next[..count].iter().enumerate() {
                 let row = out.row(first + query);
@@ -389,6 +395,7 @@ impl CacheAttention {
             scaled: &mut scratch.scaled,
             partials: &mut scratch.next[..padded],
             o: &mut scratch.next_o[..padded * self.value_width()],
+            behind: tile.behind,
         };
         let (page, head) = (tile.stored, item.head);
         let stage = tile.staged.then_some(&scratch.stage);
@@ -436,6 +443,8 @@ struct Tile {
     staged: bool,
     /// Queries of the item.
     queries: Range<usize>,
+    /// Where what is read after the page begins; null where nobody knows.
+    behind: *const u8,
 }
 
 impl PageKernel<'_, ()> {

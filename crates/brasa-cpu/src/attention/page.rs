@@ -11,7 +11,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use super::source::{KvFormat, Source};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
-use crate::prefetch::{Ahead, LINE_BYTES};
+use crate::prefetch::{Ahead, NEAR_BYTES, Stretch};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
@@ -62,13 +62,15 @@ pub(super) struct PageKernel<'a, K> {
     pub partials: &'a mut [Partial],
     /// `[queries][value_width]`.
     pub o: &'a mut [f32],
+    /// Where what is read after the page begins; null where nobody knows.
+    pub behind: *const u8,
 }
 
 impl<'a> PageKernel<'a, ()> {
     /// The same queries, on a page.
     pub(super) fn on<K: Source>(self, source: K) -> PageKernel<'a, K> {
-        let Self { source: (), q, visible, scoring, scores, scaled, partials, o } = self;
-        PageKernel { source, q, visible, scoring, scores, scaled, partials, o }
+        let Self { source: (), q, visible, scoring, scores, scaled, partials, o, behind } = self;
+        PageKernel { source, q, visible, scoring, scores, scaled, partials, o, behind }
     }
 }
 
@@ -98,67 +100,62 @@ impl<K: Source> PageKernel<'_, K> {
             return;
         }
         let blocks = first / LANES..end.div_ceil(LANES);
-        self.score::<S, Q>(simd, blocks.clone());
+        let vectors = self.source.head_dim().div_ceil(LANES);
+        let values = (&raw const self.source.values()[first * vectors]).cast();
+        self.score::<S, Q>(simd, blocks.clone(), values);
         for query in 0..Q {
             self.partials[query] = self.soften(simd, query, blocks.clone());
         }
         self.weigh::<S, Q>(simd, first..end);
     }
 
-    /// Scores of all queries at the positions of `blocks`.
+    /// Scores of all queries at the positions of `blocks`; what is read then begins at `values`.
     #[inline(always)]
-    fn score<S: Simd, const Q: usize>(&mut self, simd: S, blocks: Range<usize>) {
+    fn score<S: Simd, const Q: usize>(&mut self, simd: S, blocks: Range<usize>, values: *const u8) {
+        let first = self.source.keys(0).as_ptr().cast::<u8>();
+        let end = first.wrapping_add(blocks.end * key_block_bytes(self.source));
+        let stretch = Stretch { end, then: values };
         let mut block = blocks.start;
         while block < blocks.end {
             let left = blocks.end - block;
             // Sums of a group take registers too.
             let sums = if K::Format::SCALED { 2 * Q } else { Q };
             block += if left >= 4 && sums * 4 <= S::ACCUMULATORS {
-                self.score_blocks::<S, Q, 4>(simd, block..blocks.end)
+                self.score_blocks::<S, Q, 4>(simd, block, stretch)
             } else if left >= 2 && sums * 2 <= S::ACCUMULATORS {
-                self.score_blocks::<S, Q, 2>(simd, block..blocks.end)
+                self.score_blocks::<S, Q, 2>(simd, block, stretch)
             } else {
-                self.score_blocks::<S, Q, 1>(simd, block..blocks.end)
+                self.score_blocks::<S, Q, 1>(simd, block, stretch)
             };
         }
     }
 
-    /// Those of the first P blocks.
+    /// Those of P blocks from `block` on.
     #[inline(always)]
     fn score_blocks<S: Simd, const Q: usize, const P: usize>(
         &mut self,
         simd: S,
-        blocks: Range<usize>,
+        block: usize,
+        stretch: Stretch,
     ) -> usize {
-        let (source, block) = (self.source, blocks.start);
+        let source = self.source;
         let width = source.head_dim();
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
         let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
-        let element_bytes = size_of_val(&keys[0][0]);
-        let block_bytes = width * element_bytes;
-        // Values follow the last keys of a page.
-        let left = if blocks.end == BLOCKS { 2 * BLOCKS - block } else { blocks.len() };
-        let ahead = ahead_of(Q).within((left - P) * block_bytes);
-        let expect = |e: usize| {
-            if (e * element_bytes).is_multiple_of(LINE_BYTES) {
-                for keys in &keys {
-                    let line = (&raw const keys[e]).cast::<u8>();
-                    // Beyond the other blocks of this call.
-                    ahead.ask(line.wrapping_add((P - 1) * block_bytes), LINE_BYTES);
-                }
-            }
-        };
+        // Blocks lie one behind the other: while some are read side by side, the next as many are asked for in order.
+        let blocks_bytes = P * key_block_bytes(source);
+        let asked = stretch.ahead_of(keys[0].as_ptr().cast(), blocks_bytes, ahead_of(Q));
         let mut sums = [[simd.splat(0.0); P]; Q];
         if K::Format::SCALED {
             let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
             for (group, first) in (0..width).step_by(SCALE_ELEMENTS).enumerate() {
+                let end = (first + SCALE_ELEMENTS).min(width);
                 let mut parts = [[simd.splat(0.0); P]; Q];
-                for e in first..(first + SCALE_ELEMENTS).min(width) {
-                    expect(e);
-                    let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
-                    accumulate(simd, &mut parts, &k, &q[e]);
-                }
+                let before = P * size_of_val(&keys[0][..first]);
+                let keys = keys.map(|keys| &keys[first..end]);
+                let ask = |offset, len| asked.ask(before + offset, len);
+                add_products::<S, K::Format, Q, P>(simd, &mut parts, keys, &q[first..end], ask);
                 let scale: [S::V; P] = std::array::from_fn(|p| simd.load_f16(&scales[p][group]));
                 for (sums, parts) in sums.iter_mut().zip(parts) {
                     for ((sum, part), scale) in sums.iter_mut().zip(parts).zip(scale) {
@@ -166,12 +163,11 @@ impl<K: Source> PageKernel<'_, K> {
                     }
                 }
             }
+            let codes_bytes = P * size_of_val(keys[0]);
+            asked.ask(codes_bytes, blocks_bytes - codes_bytes);
         } else {
-            for e in 0..width {
-                expect(e);
-                let k: [S::V; P] = std::array::from_fn(|p| K::Format::load(simd, &keys[p][e]));
-                accumulate(simd, &mut sums, &k, &q[e]);
-            }
+            let ask = |offset, len| asked.ask(offset, len);
+            add_products::<S, K::Format, Q, P>(simd, &mut sums, keys, q, ask);
         }
         for (scores, sums) in self.scores.iter_mut().zip(sums) {
             let (scores, _) = scores.as_chunks_mut::<LANES>();
@@ -257,31 +253,34 @@ impl<K: Source> PageKernel<'_, K> {
         let source = self.source;
         let values = source.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
-        let (ahead, vector_bytes) = (ahead_of(Q), size_of_val(&values[0]));
-        let expect = |slot: usize, row: *const u8| {
-            ahead.within((slots.end - slot) * vectors * vector_bytes).ask(row, E * vector_bytes);
-        };
+        let stretch =
+            Stretch { end: values[..slots.end * vectors].as_ptr_range().end.cast(), then: self.behind };
+        let row_bytes = vectors * size_of_val(&values[0]);
         if K::Format::SCALED {
             self.scale_weights::<S, Q, E>(simd, slots, vector);
-            let group_of = |e: usize| (vector + e) / VECTORS_PER_SCALE - vector / VECTORS_PER_SCALE;
-            for slot in slots.clone() {
-                let row = &values[slot * vectors + vector..][..E];
-                expect(slot, row.as_ptr().cast());
-                for e in 0..E {
-                    let v = K::Format::load(simd, &row[e]);
-                    let weights = &self.scaled[group_of(e)];
-                    for (sums, weights) in sums.iter_mut().zip(weights) {
-                        sums[e] = simd.mul_add(v, simd.splat(weights[slot]), sums[e]);
+        }
+        let group_of = |e: usize| (vector + e) / VECTORS_PER_SCALE - vector / VECTORS_PER_SCALE;
+        for first in slots.clone().step_by(LANES) {
+            let piece = first..slots.end.min(first + LANES);
+            let values = &values[piece.start * vectors..piece.end * vectors];
+            let asked = stretch.ahead_of(values[vector..].as_ptr().cast(), NEAR_BYTES, ahead_of(Q));
+            for (at, (row, slot)) in values.chunks_exact(vectors).zip(piece).enumerate() {
+                let row = &row[vector..vector + E];
+                asked.ask(at * row_bytes, size_of_val(row));
+                // It is below that anyway, and now no weight's index is checked.
+                let slot = slot % PAGE_POSITIONS;
+                if K::Format::SCALED {
+                    for (e, row) in row.iter().enumerate() {
+                        let v = K::Format::load(simd, row);
+                        for (sums, weights) in sums.iter_mut().zip(&self.scaled[group_of(e)]) {
+                            sums[e] = simd.mul_add(v, simd.splat(weights[slot]), sums[e]);
+                        }
                     }
+                } else {
+                    let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
+                    let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
+                    accumulate(simd, &mut sums, &v, &weights);
                 }
-            }
-        } else {
-            for slot in slots.clone() {
-                let row = &values[slot * vectors + vector..][..E];
-                expect(slot, row.as_ptr().cast());
-                let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
-                let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
-                accumulate(simd, &mut sums, &v, &weights);
             }
         }
         let (o, _) = self.o.as_chunks_mut::<LANES>();
@@ -316,10 +315,46 @@ impl<K: Source> PageKernel<'_, K> {
     }
 }
 
+/// Bytes from a block of keys to the next.
+#[inline(always)]
+fn key_block_bytes(source: impl Source) -> usize {
+    source.keys(1).as_ptr().addr() - source.keys(0).as_ptr().addr()
+}
+
 /// Few queries wait for memory.
 #[inline(always)]
 fn ahead_of(queries: usize) -> Ahead {
-    if queries <= 4 { Ahead::of_stream() } else { Ahead::Never }
+    if queries <= 4 { Ahead::of_pages() } else { Ahead::Never }
+}
+
+/// Adds the products of elements of the keys of P blocks with those of Q queries; `ask` is told how many bytes of keys were
+/// read before, and how many are now.
+#[inline(always)]
+fn add_products<S: Simd, F: KvFormat, const Q: usize, const P: usize>(
+    simd: S,
+    sums: &mut [[S::V; P]; Q],
+    keys: [&[[F::Raw; LANES]]; P],
+    q: &[[f32; Q]],
+    ask: impl Fn(usize, usize),
+) {
+    // So many at a time, of which no index is checked.
+    const ELEMENTS: usize = 8;
+    let bytes = P * size_of::<[F::Raw; LANES]>();
+    let (steps, rest) = q.as_chunks::<ELEMENTS>();
+    let key_steps = keys.map(|keys| keys.as_chunks::<ELEMENTS>().0);
+    for (step, q) in steps.iter().enumerate() {
+        ask(step * ELEMENTS * bytes, ELEMENTS * bytes);
+        let keys: [&[_; ELEMENTS]; P] = std::array::from_fn(|p| &key_steps[p][step]);
+        for e in 0..ELEMENTS {
+            let k: [S::V; P] = std::array::from_fn(|p| F::load(simd, &keys[p][e]));
+            accumulate(simd, sums, &k, &q[e]);
+        }
+    }
+    for (e, q) in (q.len() - rest.len()..).zip(rest) {
+        ask(e * bytes, bytes);
+        let k: [S::V; P] = std::array::from_fn(|p| F::load(simd, &keys[p][e]));
+        accumulate(simd, sums, &k, q);
+    }
 }
 
 /// `sums[q][p] += factors[q] · v[p]`.

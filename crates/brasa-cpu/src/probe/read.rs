@@ -150,7 +150,7 @@ mod x86 {
 
     /// One stream is read as kernels read weights; several are left to the processor.
     fn ahead_of(streams: usize) -> Ahead {
-        if streams == 1 { Ahead::of_stream() } else { Ahead::Never }
+        if streams == 1 { Ahead::of_rows(1) } else { Ahead::Never }
     }
 
     /// The parts of `lines`, which divide evenly.
