@@ -1,12 +1,13 @@
-"""Measures Brasa against llama.cpp in alternation on the same files, and writes the table of docs/performance/cpu.md.
+"""Measures Brasa against its peers in alternation on the same files, and writes the table of docs/performance/cpu.md.
 
-    python tools/compare_engines.py --brasa target/release/brasa --llama BUILD/bin/llama-bench --models DIR
+    python tools/compare_engines.py --brasa target/release/brasa --peer BUILD/bin/llama-bench --models DIR
 
-One alternation is one run of Brasa and one of every llama.cpp build (with flash attention off and on), each a process of
+A peer is a build of llama.cpp, or any program with the options and the JSON of its llama-bench: tools/candle_bench is one
+for candle. One alternation is one run of Brasa and one of every peer (with flash attention off and on), each a process of
 its own, each on the same file with the same threads. `brasa bench` reads a buffer of 1 GiB and multiplies in registers before
 and after each of its samples: these probes say what memory and arithmetic give at this moment. A run beside a probe that is
 more than 5 % off the median of all probes was disturbed and does not count: for a prompt, which is bound by
-arithmetic, a probe of products, otherwise one of reads. The ratio is taken within each alternation; of llama.cpp's
+arithmetic, a probe of products, otherwise one of reads. The ratio is taken within each alternation; of the peers'
 variants the one with the best median counts. A cell is done after `--alternations` undisturbed alternations.
 
 Everything measured is kept in the data file after every alternation: a script that is stopped goes on where it was. A cell
@@ -36,8 +37,8 @@ CELLS = {
     "prefill-2048": (2048, 0, 0, 1),
     "prefill-depth": (512, 0, 4096, 2),
     "decode": (0, 48, 0, 2),
-    "depth": (0, 24, 4096, 2),
-    "depth-q8": (0, 24, 4096, 2),
+    "depth": (0, 24, 4096, 1),
+    "depth-q8": (0, 24, 4096, 1),
 }
 CELL_TITLES = {
     "prefill": "pp512",
@@ -91,7 +92,7 @@ def run_brasa(options, path, cell, deadline):
     }
 
 
-def run_llama(options, binary, path, cell, deadline):
+def run_peer(options, binary, path, cell, deadline):
     """Samples by variant; one process measures both kinds of attention."""
     prompt, generate, depth, samples = CELLS[cell]
     command = [binary, "-m", path, "-p", prompt, "-n", generate, "-d", depth, "-r", samples, "-t", options.threads]
@@ -171,9 +172,9 @@ def compact(data):
 def alternate(options, path, cell, labels, deadline):
     """One run of each engine; labels receive what the builds call themselves."""
     row = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brasa": run_brasa(options, path, cell, deadline), "llama": {}}
-    for number, binary in enumerate(options.llama):
-        name = options.llama_names[number]
-        found, labels[name] = run_llama(options, binary, path, cell, deadline)
+    for number, binary in enumerate(options.peers):
+        name = options.peer_names[number]
+        found, labels[name] = run_peer(options, binary, path, cell, deadline)
         row["llama"].update({f"{name}, {variant}": rates for variant, rates in found.items()})
     if options.llama_python:
         found = run_llama_python(options, path, cell, deadline)
@@ -238,7 +239,7 @@ def summary(rows, cell):
 
 def table(store, threads):
     lines = [
-        "| model | type | test | brasa t/s | llama.cpp t/s | ratio | spread | of read | of peak | alternations | llama.cpp variant |",
+        "| model | type | test | brasa t/s | peer t/s | ratio | spread | of read | of peak | alternations | peer |",
         "|---|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for key, rows in store.data["cells"].items():
@@ -259,13 +260,13 @@ def table(store, threads):
 def write_page(page, store, options):
     machine = store.data["machine"]
     commits = sorted({str(row["brasa"]["commit"]) for rows in store.data["cells"].values() for row in rows})
-    builds = "; ".join(f"{name}: {label}" for name, label in sorted(store.data.get("llama", {}).items())) or "none"
+    builds = ", ".join(f"{name} {label}" for name, label in sorted(store.data.get("llama", {}).items())) or "none"
     ceilings = [found["ceiling"] for key, rows in store.data["cells"].items() if (found := summary(rows, key.split("/")[2]))]
     ceiling = f"{min(ceilings) / 1e9:.1f} to {max(ceilings) / 1e9:.1f} GB/s" if ceilings else "not measured"
     text = [
         BEGIN,
         "",
-        f"{machine['cpu']}, {options.threads} threads, {machine['system']}. Brasa {', '.join(commits)}; llama.cpp {builds}.",
+        f"{machine['cpu']}, {options.threads} threads, {machine['system']}. Brasa {', '.join(commits)}; peers: {builds}.",
         f"Reads by the probe of {options.probe_mib} MiB: {ceiling}. Measured {store.data['date']}; raw figures: [{options.data.name}](data/{options.data.name}).",
         "",
         *table(store, options.threads),
@@ -295,7 +296,7 @@ def machine():
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--brasa", default=ROOT / "target/release/brasa", help="the release binary")
-    parser.add_argument("--llama", action="append", default=[], metavar="[NAME=]PATH", help="a llama-bench binary (may be repeated)")
+    parser.add_argument("--peer", action="append", default=[], metavar="[NAME=]PATH", help="a llama-bench binary, or one that acts like it (may be repeated)")
     parser.add_argument("--llama-python", metavar="PYTHON", help="a Python that has llama-cpp-python")
     parser.add_argument("--models", type=pathlib.Path, required=True, help="folder of the files SHAPE-TYPE.gguf; missing ones are made")
     parser.add_argument("--shapes", default="qwen3-0.6b,llama-3.2-1b")
@@ -316,9 +317,9 @@ def arguments():
         if cell not in CELLS:
             parser.error(f"no cell {cell}; there are {', '.join(CELLS)}")
     options.attempts = options.attempts or 3 * options.alternations
-    named = [text.partition("=") if "=" in text else (f"build {number + 1}", "=", text) for number, text in enumerate(options.llama)]
-    options.llama_names = [name for name, _, _ in named]
-    options.llama = [path for _, _, path in named]
+    named = [text.partition("=") if "=" in text else (f"build {number + 1}", "=", text) for number, text in enumerate(options.peer)]
+    options.peer_names = [name for name, _, _ in named]
+    options.peers = [path for _, _, path in named]
     return options
 
 
