@@ -194,7 +194,7 @@ impl<'a> Products<'a> {
             for tiles in parts(self.tiles.len(), FLOAT_TILES) {
                 let tiles = self.tiles.start + tiles.start..self.tiles.start + tiles.end;
                 let packed = &weights[tiles.start * layout.tile_bytes()..tiles.end * layout.tile_bytes()];
-                for rows in in_groups(pass.clone(), float::rows_at_once) {
+                for rows in in_groups(pass.clone(), |left| float::rows_at_once(self.isa, left)) {
                     let (x, out) = (&mut x[..rows.len()], &mut out[..tiles.len() * rows.len()]);
                     for (x, row) in x.iter_mut().zip(rows.clone()) {
                         *x = self.float_row(row);
@@ -225,7 +225,7 @@ impl<'a> Products<'a> {
 }
 
 /// `rows` in groups, of which `at_once` says the size from how many are left.
-fn in_groups(rows: Range<usize>, at_once: fn(usize) -> usize) -> impl Iterator<Item = Range<usize>> {
+fn in_groups(rows: Range<usize>, at_once: impl Fn(usize) -> usize) -> impl Iterator<Item = Range<usize>> {
     let mut next = rows.start;
     std::iter::from_fn(move || {
         let left = rows.end - next;

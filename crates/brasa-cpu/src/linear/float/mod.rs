@@ -29,22 +29,32 @@ use super::layout::{Float, LANES};
 use super::scales::Lanes;
 use crate::Isa;
 
-/// Rows that callers pass at most; kernels take fewer where they have fewer registers.
+/// Rows of a kernel call at most.
 pub(super) const MAX_ROWS: usize = 8;
-/// Of many rows, how many a kernel call takes.
+/// The same where they are many.
 pub(super) const ROWS: usize = 6;
 /// Running sums of an output.
 const PHASES: usize = 4;
 
 /// How many of `left` rows the next kernel call takes: not six and then one or two, which wait for memory.
-pub(super) const fn rows_at_once(left: usize) -> usize {
+pub(super) fn rows_at_once(isa: Isa, left: usize) -> usize {
     match left {
-        8 => 8,
-        7 | 4 | 5 => 4,
-        6.. => ROWS,
+        MAX_ROWS if takes_eight(isa) => MAX_ROWS,
+        4 | 5 | 7 | 8 => 4,
+        ROWS.. => ROWS,
         2 | 3 => 2,
         _ => left,
     }
+}
+
+/// True where eight rows are one kernel call, for the reason that the kernel (`avx512::eight`) gives.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "only x86-64 has such a kernel"))]
+fn takes_eight(isa: Isa) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if let Isa::Avx512(_) = isa {
+        return crate::isa::is_intel();
+    }
+    false
 }
 
 /// The layout of plain floats.
@@ -125,7 +135,8 @@ fn interleave<const W: usize>(rows: &[&[u8]], tile: &mut [u8]) {
     }
 }
 
-/// Products of consecutive packed tiles with `x.len()` rows, 1, 2, 4, 6 or 8: for each tile those of all rows.
+/// Products of consecutive packed tiles with `x.len()` rows, as many as [`rows_at_once`] says: for each tile those of all
+/// rows.
 pub(super) fn multiply_tiles(isa: Isa, layout: &FloatLayout, tiles: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
     let each = tiles.chunks_exact(layout.tile_bytes());
     assert!(each.remainder().is_empty(), "{} bytes of tiles", tiles.len());

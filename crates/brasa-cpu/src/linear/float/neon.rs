@@ -31,33 +31,17 @@ const CHUNK: usize = 256;
 /// The running sums of a quad for one row.
 type Sums = [float32x4_t; PHASES];
 
-pub(super) fn multiply_tile(
-    _: Neon,
-    layout: &FloatLayout,
-    tile: &[u8],
-    mut x: &[&[f32]],
-    mut out: &mut [Lanes],
-) {
-    while !x.is_empty() {
-        let rows = match x.len() {
-            8 | 4 => 4,
-            6 => 6,
-            2 => 2,
-            _ => 1,
-        };
-        let (x_now, x_later) = x.split_at(rows);
-        let (out_now, out_later) = out.split_at_mut(rows);
-        // SAFETY: the proof; `super::multiply_tile` checked all lengths.
-        with_kind!(layout, K => unsafe {
-            match rows {
-                6 => kernel::<K, 6, 1>(layout.k, tile, x_now, out_now),
-                4 => kernel::<K, 4, 1>(layout.k, tile, x_now, out_now),
-                2 => kernel::<K, 2, 2>(layout.k, tile, x_now, out_now),
-                _ => kernel::<K, 1, 4>(layout.k, tile, x_now, out_now),
-            }
-        });
-        (x, out) = (x_later, out_later);
-    }
+pub(super) fn multiply_tile(_: Neon, layout: &FloatLayout, tile: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
+    // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
+    with_kind!(layout, K => unsafe {
+        match x.len() {
+            6 => kernel::<K, 6, 1>(layout.k, tile, x, out),
+            4 => kernel::<K, 4, 1>(layout.k, tile, x, out),
+            2 => kernel::<K, 2, 2>(layout.k, tile, x, out),
+            1 => kernel::<K, 1, 4>(layout.k, tile, x, out),
+            rows => unreachable!("a kernel call of {rows} rows"),
+        }
+    });
 }
 
 /// Products with R rows, Q quads at a time.

@@ -21,21 +21,26 @@ pub(super) const TILES: usize = 2;
 const SLAB: usize = 128;
 
 /// The running sums of a phase.
-type Sums = [[__m512; ROWS]; TILES];
+type Sums<const T: usize> = [[__m512; ROWS]; T];
 
 /// # Safety
 ///
-/// `tiles` are two tiles of the layout, which is of type K; `x` has eight rows of its inputs, `out` eight for each tile.
+/// `tiles` are T tiles of the layout, which is of type K; `x` has eight rows of its inputs, `out` eight for each tile.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) unsafe fn kernel<K: Kind>(layout: &FloatLayout, tiles: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
+pub(super) unsafe fn kernel<K: Kind, const T: usize>(
+    layout: &FloatLayout,
+    tiles: &[u8],
+    x: &[&[f32]],
+    out: &mut [Lanes],
+) {
     let k = layout.k;
     // SAFETY: by the contract.
     let (tiles, x) = unsafe {
-        let tiles: [_; TILES] = from_fn(|tile| tiles.as_ptr().add(tile * layout.tile_bytes()));
+        let tiles: [_; T] = from_fn(|tile| tiles.as_ptr().add(tile * layout.tile_bytes()));
         let x: [_; ROWS] = from_fn(|row| x.get_unchecked(row).as_ptr());
         (tiles, x)
     };
-    let mut sums = [[[_mm512_setzero_ps(); ROWS]; TILES]; PHASES];
+    let mut sums = [[[_mm512_setzero_ps(); ROWS]; T]; PHASES];
     for start in (0..k).step_by(SLAB) {
         let inputs = SLAB.min(k - start);
         for (phase, sums) in sums.iter_mut().enumerate() {
@@ -43,11 +48,11 @@ pub(super) unsafe fn kernel<K: Kind>(layout: &FloatLayout, tiles: &[u8], x: &[&[
             let asked = (start + inputs / PHASES * phase) * LANES * K::FLOAT.bytes();
             let steps = (inputs + PHASES - 1 - phase) / PHASES;
             // SAFETY: inputs `start..start + inputs` are within tiles and rows.
-            unsafe { add_steps::<K>(sums, &tiles, &x, start + phase, steps, asked) };
+            unsafe { add_steps::<K, T>(sums, &tiles, &x, start + phase, steps, asked) };
         }
     }
     let [s0, s1, s2, s3] = sums;
-    for tile in 0..TILES {
+    for tile in 0..T {
         for row in 0..ROWS {
             let [s0, s1, s2, s3] = [&s0, &s1, &s2, &s3].map(|sums| sums[tile][row]);
             let sum = _mm512_add_ps(_mm512_add_ps(s0, s1), _mm512_add_ps(s2, s3));
@@ -65,9 +70,9 @@ pub(super) unsafe fn kernel<K: Kind>(layout: &FloatLayout, tiles: &[u8], x: &[&[
 /// The inputs of `steps` steps are within tiles of type K and rows.
 #[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn add_steps<K: Kind>(
-    sums: &mut Sums,
-    tiles: &[*const u8; TILES],
+unsafe fn add_steps<K: Kind, const T: usize>(
+    sums: &mut Sums<T>,
+    tiles: &[*const u8; T],
     x: &[*const f32; ROWS],
     at: usize,
     steps: usize,
@@ -126,18 +131,28 @@ mod tests {
                     .collect();
                 let x: Vec<f32> = (0..ROWS * k).map(|_| noise() as f32 / (1 << 23) as f32 - 1.0).collect();
                 let x: Vec<&[f32]> = x.chunks_exact(k).collect();
-                let (mut found, mut expected) = ([[0.0; LANES]; 16], [[1.0; LANES]; 16]);
+                let (mut found, mut alone, mut expected) =
+                    ([[0.0; LANES]; 16], [[2.0; LANES]; 16], [[1.0; LANES]; 16]);
                 // SAFETY: the proof; two tiles, eight rows, sixteen results.
-                with_kind!(layout, K => unsafe { kernel::<K>(&layout, &tiles, &x, &mut found) });
-                for (tile, expected) in
-                    tiles.chunks_exact(layout.tile_bytes()).zip(expected.chunks_exact_mut(ROWS))
-                {
-                    super::super::multiply_tile(proof, &layout, tile, &x, expected);
+                with_kind!(layout, K => unsafe { kernel::<K, TILES>(&layout, &tiles, &x, &mut found) });
+                let each = tiles.chunks_exact(layout.tile_bytes());
+                let results = alone.chunks_exact_mut(ROWS).zip(expected.chunks_exact_mut(ROWS));
+                for (tile, (alone, expected)) in each.zip(results) {
+                    // SAFETY: the proof; a tile, eight rows, eight results.
+                    with_kind!(layout, K => unsafe { kernel::<K, 1>(&layout, tile, &x, alone) });
+                    for (x, expected) in x.chunks_exact(4).zip(expected.chunks_exact_mut(4)) {
+                        super::super::multiply_tiles(proof, &layout, tile, x, expected);
+                    }
                 }
                 assert_eq!(
                     found.map(|lanes| lanes.map(f32::to_bits)),
                     expected.map(|lanes| lanes.map(f32::to_bits)),
                     "{float:?}, {k} inputs"
+                );
+                assert_eq!(
+                    alone.map(|lanes| lanes.map(f32::to_bits)),
+                    expected.map(|lanes| lanes.map(f32::to_bits)),
+                    "{float:?}, {k} inputs, one tile at a time"
                 );
             }
         }

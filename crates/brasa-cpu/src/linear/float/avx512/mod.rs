@@ -14,7 +14,7 @@ use super::super::layout::{Float, LANES};
 use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
-use crate::isa::{Avx512, is_intel};
+use crate::isa::Avx512;
 use crate::prefetch::Ahead;
 
 pub(super) fn multiply_tiles(
@@ -24,44 +24,26 @@ pub(super) fn multiply_tiles(
     x: &[&[f32]],
     out: &mut [Lanes],
 ) {
-    let tile_bytes = layout.tile_bytes();
-    let (mut tiles, mut out) = (tiles, out);
-    if x.len() == eight::ROWS && is_intel() {
-        while tiles.len() >= eight::TILES * tile_bytes {
-            let (tiles_now, tiles_later) = tiles.split_at(eight::TILES * tile_bytes);
-            let (out_now, out_later) = out.split_at_mut(eight::TILES * eight::ROWS);
-            // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
-            with_kind!(layout, K => unsafe { eight::kernel::<K>(layout, tiles_now, x, out_now) });
-            (tiles, out) = (tiles_later, out_later);
-        }
-    }
-    for (tile, out) in tiles.chunks_exact(tile_bytes).zip(out.chunks_exact_mut(x.len())) {
-        multiply_tile(proof, layout, tile, x, out);
+    let together = if x.len() == eight::ROWS { eight::TILES } else { 1 };
+    for (tiles, out) in tiles.chunks(together * layout.tile_bytes()).zip(out.chunks_mut(together * x.len())) {
+        multiply_together(proof, layout, tiles, x, out);
     }
 }
 
-/// The rows of one tile, as many at a time as registers hold sums of.
-fn multiply_tile(_: Avx512, layout: &FloatLayout, tile: &[u8], mut x: &[&[f32]], mut out: &mut [Lanes]) {
-    while !x.is_empty() {
-        let rows = match x.len() {
-            8 | 4 => 4,
-            6 => 6,
-            2 => 2,
-            _ => 1,
-        };
-        let (x_now, x_later) = x.split_at(rows);
-        let (out_now, out_later) = out.split_at_mut(rows);
-        // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
-        with_kind!(layout, K => unsafe {
-            match rows {
-                6 => kernel::<K, 6>(layout.k, tile, x_now, out_now),
-                4 => kernel::<K, 4>(layout.k, tile, x_now, out_now),
-                2 => kernel::<K, 2>(layout.k, tile, x_now, out_now),
-                _ => kernel::<K, 1>(layout.k, tile, x_now, out_now),
-            }
-        });
-        (x, out) = (x_later, out_later);
-    }
+/// Two tiles of eight rows, or one tile.
+fn multiply_together(_: Avx512, layout: &FloatLayout, tiles: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
+    // SAFETY: the proof; `super::multiply_tiles` checked all lengths.
+    with_kind!(layout, K => unsafe {
+        match (x.len(), out.len()) {
+            (eight::ROWS, eight::ROWS) => eight::kernel::<K, 1>(layout, tiles, x, out),
+            (eight::ROWS, _) => eight::kernel::<K, { eight::TILES }>(layout, tiles, x, out),
+            (6, _) => kernel::<K, 6>(layout.k, tiles, x, out),
+            (4, _) => kernel::<K, 4>(layout.k, tiles, x, out),
+            (2, _) => kernel::<K, 2>(layout.k, tiles, x, out),
+            (1, _) => kernel::<K, 1>(layout.k, tiles, x, out),
+            (rows, _) => unreachable!("a kernel call of {rows} rows"),
+        }
+    });
 }
 
 /// # Safety
