@@ -51,7 +51,7 @@ impl Region {
         }
     }
 
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, test))]
     fn overlaps(&self, other: &Self) -> bool {
         if self.end() <= other.offset || other.end() <= self.offset {
             return false;
