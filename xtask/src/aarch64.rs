@@ -18,8 +18,8 @@ const DEBIAN_SYSROOT: &str = "target/aarch64-std/usr";
 
 /// An emulated processor: its name, its best instruction set, and what to test on it.
 const PROCESSORS: &[(&str, &str, &[&str])] = &[
-    ("max", "i8mm", &["--lib", "--test", "linear", "--test", "ops"]),
-    ("cortex-a72", "neon", &["--lib", "--test", "linear"]),
+    ("max", "i8mm", &["--lib", "--test", "linear", "--test", "linear_bits", "--test", "ops"]),
+    ("cortex-a72", "neon", &["--lib", "--test", "linear", "--test", "linear_bits"]),
 ];
 
 /// What became of the step.
@@ -36,6 +36,15 @@ pub fn run() -> Outcome {
         Ok(compiler) => compiler,
         Err(missing) => return Outcome::Skipped(missing),
     };
+    // Another compiler's library is no use to the linter.
+    if matches!(compiler, Compiler::Pinned) {
+        eprintln!("== aarch64: clippy");
+        let clippy =
+            ["clippy", "--package", "brasa-cpu", "--target", TARGET, "--all-targets", "--", "-D", "warnings"];
+        if let Err(failure) = succeed(Command::new(env!("CARGO")).args(clippy), "clippy") {
+            return Outcome::Failed(failure);
+        }
+    }
     for (processor, isa, tests) in PROCESSORS {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["test", "--package", "brasa-cpu", "--target", TARGET]).args(*tests);
@@ -51,13 +60,20 @@ pub fn run() -> Outcome {
             cargo.env("CARGO_TARGET_DIR", root().join("target/aarch64-debian"));
         }
         eprintln!("== aarch64: brasa-cpu on an emulated {processor}");
-        match cargo.status() {
-            Ok(status) if status.success() => {}
-            Ok(status) => return Outcome::Failed(format!("tests on {processor}: {status}")),
-            Err(error) => return Outcome::Failed(format!("cannot start cargo: {error}")),
+        if let Err(failure) = succeed(&mut cargo, &format!("tests on {processor}")) {
+            return Outcome::Failed(failure);
         }
     }
     Outcome::Passed
+}
+
+/// Runs cargo; what failed where it does not succeed.
+fn succeed(cargo: &mut Command, what: &str) -> Result<(), String> {
+    match cargo.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{what}: {status}")),
+        Err(error) => Err(format!("cannot start cargo: {error}")),
+    }
 }
 
 /// Who compiles for the target.

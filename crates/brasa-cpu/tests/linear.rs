@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+#[path = "common/linear.rs"]
+mod packed;
 
 use std::ops::Range;
 
@@ -17,37 +19,12 @@ use brasa_cpu::{Isa, Team};
 use brasa_formats::{MlxAffine, StorageFormat, Tensor};
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
-use common::{Fingerprint, Noise, formats, tensor};
-
-/// Those of this machine, and tiles in software where the vectors for the rest are there.
-fn instruction_sets() -> Vec<Isa> {
-    Isa::available().into_iter().chain(Isa::named("amx-emulated")).collect()
-}
+use common::{Noise, formats, tensor};
+use packed::{bits, instruction_sets, is_quantised, pack, team, widths};
 
 /// Those that round many rows of floats to bf16.
 fn rounding_sets() -> Vec<Isa> {
     instruction_sets().into_iter().filter_map(Isa::with_bf16).collect()
-}
-
-fn team() -> Team {
-    Team::new(2).unwrap()
-}
-
-fn pack(tensor: &Tensor, precision: Precision) -> PackedLinear {
-    PackedLinear::new("w", &[WeightPart::whole(tensor.clone())], precision, &Packer::new(&team())).unwrap()
-}
-
-fn is_quantised(packed: &PackedLinear) -> bool {
-    packed.weight_classes().has(WeightClass::Quantised)
-}
-
-/// Ragged widths in whole blocks of the format: odd numbers of blocks, broken spans, more than one panel.
-fn widths(format: StorageFormat) -> Vec<usize> {
-    let block = format.block_len();
-    match block {
-        1 => vec![1, 2, 3, 31, 64, 203, 512],
-        _ => [1, 3, 8, 9, 2048 / block + 3].iter().map(|blocks| blocks * block).collect(),
-    }
 }
 
 fn decoded(tensor: &Tensor) -> Vec<f32> {
@@ -71,10 +48,6 @@ fn check(found: &[f32], expected: &[f64], bound: f64, what: &str) {
     let largest = expected.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let worst = differences().fold(0.0_f64, |worst, difference| worst.max(difference.abs()));
     assert!(worst <= 10.0 * bound * largest, "{what}: off by {worst:e} of {largest:e}");
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]
@@ -134,112 +107,6 @@ fn products_are_those_of_the_decoded_rows() {
                 let bound = if n * k < 2048 { 6e-2 } else { 1.5e-2 };
                 let bound = if is_quantised(&packed) { bound } else { 2e-6 };
                 check(&y, &product(&weights, &x, k), bound, &what);
-            }
-        }
-    }
-}
-
-#[test]
-fn every_instruction_set_gives_the_same_bits() {
-    let mut noise = Noise::new(3);
-    let team = team();
-    for format in formats() {
-        for k in widths(format) {
-            for (n, rows) in [(16, 1), (5, 2), (40, 3), (17, 7), (33, 8), (48, 13), (16, 17), (21, 35)] {
-                let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
-                let x = noise.activations(rows * k);
-                let mut expected = vec![0.0; rows * n];
-                packed.apply(Isa::Scalar, &team, &x, &mut expected).unwrap();
-                for isa in instruction_sets() {
-                    let mut y = vec![f32::NAN; rows * n];
-                    packed.apply(isa, &team, &x, &mut y).unwrap();
-                    assert_eq!(bits(&y), bits(&expected), "{format} {n}×{k}, {rows} rows on {}", isa.name());
-                }
-            }
-        }
-    }
-}
-
-/// A format of every shape that tiles scale in their own way, through blocks of results that are not whole: rows and
-/// outputs by 16 and by the blocks of tiles, inputs by slice and by panel.
-#[test]
-fn tiles_give_the_same_bits_at_every_edge() {
-    use StorageFormat as F;
-    let mut noise = Noise::new(15);
-    let team = team();
-    let Ok(tiles) = Isa::named("amx-emulated") else { return };
-    let mlx = |bits| F::MlxAffine(MlxAffine { bits, group_size: 32 });
-    for format in [F::Q4_0, F::Q4_1, mlx(8), F::Q6_K, F::Q2_K] {
-        let whole_blocks = format.block_len() / BLOCK;
-        let sizes = [(33, 9, 65), (16, 8, 64), (50, 3, 129), (7, 17, 275), (64, 72, 40)];
-        for (n, blocks, rows) in sizes.into_iter().chain([(33, 9, 5), (150, 8, 8), (50, 3, 9), (140, 1, 16)])
-        {
-            let k = (blocks * BLOCK).next_multiple_of(whole_blocks * BLOCK);
-            let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
-            let x = noise.activations(rows * k);
-            let [expected, found] = [Isa::Scalar, tiles].map(|isa| {
-                let mut y = vec![f32::NAN; rows * n];
-                packed.apply(isa, &team, &x, &mut y).unwrap();
-                bits(&y)
-            });
-            assert_eq!(found, expected, "{format} {n}×{k}, {rows} rows");
-        }
-    }
-}
-
-/// The two numbers are those of AVX2 and AVX-512; every other architecture has to find them too.
-#[test]
-fn every_architecture_gives_the_same_bits() {
-    let team = team();
-    for isa in Isa::available() {
-        let mut noise = Noise::new(13);
-        let mut fingerprints = [Fingerprint::new(); 2];
-        for format in formats() {
-            for k in widths(format) {
-                for (n, rows) in [(21, 1), (16, 3), (5, 13)] {
-                    let packed = pack(&tensor(format, n, k, &mut noise), Precision::Fast);
-                    let mut y = vec![f32::NAN; rows * n];
-                    packed.apply(isa, &team, &noise.activations(rows * k), &mut y).unwrap();
-                    fingerprints[usize::from(!is_quantised(&packed))].add(&y);
-                }
-            }
-        }
-        let found = fingerprints.map(|fingerprint| fingerprint.0);
-        assert_eq!(
-            found,
-            [0x1588_d403_333e_ed83, 0x8286_dcdf_8028_a56c],
-            "quantised and float weights on {}: {found:#018x?}",
-            isa.name()
-        );
-    }
-}
-
-#[test]
-fn a_row_is_the_same_alone_and_in_any_company_on_any_number_of_threads() {
-    let mut noise = Noise::new(4);
-    for format in formats() {
-        for precision in [Precision::Fast, Precision::Reference] {
-            let (n, k, rows) = (72, format.block_len().max(32) * 3, 19);
-            let packed = pack(&tensor(format, n, k, &mut noise), precision);
-            let x = noise.activations(rows * k);
-            for isa in instruction_sets() {
-                let team = Team::new(1).unwrap();
-                let mut alone = vec![0.0; rows * n];
-                for (x, y) in x.chunks(k).zip(alone.chunks_mut(n)) {
-                    packed.apply(isa, &team, x, y).unwrap();
-                }
-                for (threads, at_once) in [(1, 19), (2, 2), (3, 5), (4, 8), (2, 11)] {
-                    let team = Team::new(threads).unwrap();
-                    let mut y = vec![0.0; rows * n];
-                    for (x, y) in x.chunks(k * at_once).zip(y.chunks_mut(n * at_once)) {
-                        packed.apply(isa, &team, x, y).unwrap();
-                    }
-                    assert_eq!(
-                        bits(&y),
-                        bits(&alone),
-                        "{format} {precision:?} {threads} threads, {at_once} rows"
-                    );
-                }
             }
         }
     }

@@ -31,12 +31,16 @@ pub enum WeightClass {
     Full,
 }
 
-/// Rows up to which another form of activations may be wanted than for more.
+/// Of at most `count` rows, how many may be wanted in another form than all of them.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const MOST_FEW_ROWS: usize = QUANTISED_ROWS - 1;
-/// The same: the number of rows does not matter.
+pub(crate) fn most_few_rows(count: usize) -> usize {
+    count.min(QUANTISED_ROWS - 1)
+}
+/// The same: here no form depends on how many there are.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) const MOST_FEW_ROWS: usize = 0;
+pub(crate) fn most_few_rows(_: usize) -> usize {
+    0
+}
 
 /// The classes of several weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

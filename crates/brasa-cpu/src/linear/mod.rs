@@ -41,7 +41,7 @@ use std::ops::Range;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
-pub(crate) use arithmetic::MOST_FEW_ROWS;
+pub(crate) use arithmetic::most_few_rows;
 pub use arithmetic::{Arithmetic, Forms, WeightClass, WeightClasses};
 pub use buffer::Packer;
 pub use experts::{ExpertGroups, ExpertInput, PackedExperts};

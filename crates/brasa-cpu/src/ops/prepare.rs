@@ -6,7 +6,7 @@
 
 use crate::Isa;
 use crate::context::{Context, Source, View};
-use crate::linear::{FloatRows, Forms, Input, MOST_FEW_ROWS, WeightClasses};
+use crate::linear::{FloatRows, Forms, Input, WeightClasses, most_few_rows};
 use crate::quantize::{BLOCK, BlockMeta, QuantizedRows, SharedRows};
 use crate::rounded::{RoundedRows, SharedRounded, TileRow, tile_rows};
 use crate::shared::SharedSlice;
@@ -138,7 +138,7 @@ impl Activations {
         let (few, many) = (self.forms(isa, 1), self.forms(isa, count));
         let vectors = |many, few| match (many, few) {
             (true, _) => count,
-            (false, true) => count.min(MOST_FEW_ROWS),
+            (false, true) => most_few_rows(count),
             (false, false) => 0,
         };
         PreparedSize {
