@@ -171,14 +171,14 @@ def compact(data):
 
 def alternate(options, path, cell, labels, deadline):
     """One run of each engine; labels receive what the builds call themselves."""
-    row = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brasa": run_brasa(options, path, cell, deadline), "llama": {}}
+    row = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "brasa": run_brasa(options, path, cell, deadline), "peers": {}}
     for number, binary in enumerate(options.peers):
         name = options.peer_names[number]
         found, labels[name] = run_peer(options, binary, path, cell, deadline)
-        row["llama"].update({f"{name}, {variant}": rates for variant, rates in found.items()})
+        row["peers"].update({f"{name}, {variant}": rates for variant, rates in found.items()})
     if options.llama_python:
         found = run_llama_python(options, path, cell, deadline)
-        row["llama"].update({f"llama-cpp-python, {variant}": rates for variant, rates in found.items()})
+        row["peers"].update({f"llama-cpp-python, {variant}": rates for variant, rates in found.items()})
     # What disturbed the rivals after our own last probe shows in one more.
     row["probe_after"] = run_brasa_probe(options, deadline)
     return row
@@ -216,8 +216,8 @@ def summary(rows, cell):
         return None
     quiet = undisturbed(rows, cell)
     rows = quiet or rows
-    variants = set.intersection(*(set(row["llama"]) for row in rows))
-    rates = lambda name: [statistics.median(row["llama"][name]) for row in rows]
+    variants = set.intersection(*(set(row["peers"]) for row in rows))
+    rates = lambda name: [statistics.median(row["peers"][name]) for row in rows]
     best = max(sorted(variants), key=lambda name: statistics.median(rates(name)), default=None)
     ours = [statistics.median(row["brasa"]["samples"]) for row in rows]
     ceiling = max(probe for row in rows for probe in read_probes(row))
@@ -233,7 +233,7 @@ def summary(rows, cell):
     if best:
         theirs = rates(best)
         ratios = [our / their for our, their in zip(ours, theirs)]
-        found |= {"llama": statistics.median(theirs), "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+        found |= {"peer": statistics.median(theirs), "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
     return found
 
 
@@ -249,7 +249,7 @@ def table(store, threads):
             continue
         # A prompt is bound by arithmetic, a single row by memory: the other share says little.
         strength = "**" if found["count"] else ""
-        rival = [f"{found['llama']:.2f}", f"{strength}{found['ratio']:.2f}{strength}", f"{found['least']:.2f}–{found['most']:.2f}"] if "ratio" in found else ["–"] * 3
+        rival = [f"{found['peer']:.2f}", f"{strength}{found['ratio']:.2f}{strength}", f"{found['least']:.2f}–{found['most']:.2f}"] if "ratio" in found else ["–"] * 3
         shares = ["–", f"{found['peak']:.0%}" if found["peak"] else "–"] if is_prompt(cell) else [f"{found['read']:.0%}", "–"]
         count = f"{found['count']} of {len(rows)}" if found["count"] else f"{len(rows)}, disturbed"
         cells = [shape, kind, CELL_TITLES[cell], f"{found['brasa']:.2f}", *rival, *shares, count, found["variant"] or "–"]
@@ -260,7 +260,7 @@ def table(store, threads):
 def write_page(page, store, options):
     machine = store.data["machine"]
     commits = sorted({str(row["brasa"]["commit"]) for rows in store.data["cells"].values() for row in rows})
-    builds = ", ".join(f"{name} {label}" for name, label in sorted(store.data.get("llama", {}).items())) or "none"
+    builds = ", ".join(f"{name} {label}" for name, label in sorted(store.data.get("peers", {}).items())) or "none"
     ceilings = [found["ceiling"] for key, rows in store.data["cells"].items() if (found := summary(rows, key.split("/")[2]))]
     ceiling = f"{min(ceilings) / 1e9:.1f} to {max(ceilings) / 1e9:.1f} GB/s" if ceilings else "not measured"
     text = [
@@ -335,7 +335,7 @@ def main():
         for key in keys.values():
             store.data["cells"].pop(key, None)
     failed = set()
-    labels = store.data.setdefault("llama", {})
+    labels = store.data.setdefault("peers", {})
     if not options.table_only:
         store.data["machine"] = machine()
     # One alternation of every cell, then the next: a budget that ends early leaves all cells equally far.
