@@ -69,28 +69,22 @@ def stored_type(kind, name, layer, layers):
     return "Q6_K" if generous else "Q4_K"
 
 
-def tokenizer_reader(vocabulary):
-    """The vocabulary file, decompressed."""
+def tokenizer_fields(vocabulary):
+    """The vocabulary file's own tokenizer fields, by name."""
     with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
         file.write(lzma.decompress((VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf.xz").read_bytes()))
         file.flush()
-        return gguf.GGUFReader(file.name)
-
-
-def tokenizer_fields(vocabulary):
-    """The vocabulary file's own tokenizer fields, by name."""
-    fields = tokenizer_reader(vocabulary).fields
-    return {name: field.contents() for name, field in fields.items() if name.startswith("tokenizer.")}
+        fields = gguf.GGUFReader(file.name).fields
+    return {name: field for name, field in fields.items() if name.startswith("tokenizer.")}
 
 
 def copy_tokenizer(writer, vocabulary):
     """Writes the vocabulary file's own tokenizer fields; returns the number of tokens."""
-    reader = tokenizer_reader(vocabulary)
-    for name, field in reader.fields.items():
-        if name.startswith("tokenizer."):
-            kind, *inner = field.types
-            writer.add_key_value(name, field.contents(), kind, inner[-1] if inner else None)
-    return len(reader.fields["tokenizer.ggml.tokens"].data)
+    fields = tokenizer_fields(vocabulary)
+    for name, field in fields.items():
+        kind, *inner = field.types
+        writer.add_key_value(name, field.contents(), kind, inner[-1] if inner else None)
+    return len(fields["tokenizer.ggml.tokens"].data)
 
 
 def write(path, shape_name, kind, layers=None):

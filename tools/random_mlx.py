@@ -122,7 +122,7 @@ def write_safetensors(path, entries):
 
 def write(folder, bits, group_size, layers):
     folder.mkdir(parents=True, exist_ok=True)
-    fields = tokenizer_fields(SHAPE["vocabulary"])
+    fields = {name: field.contents() for name, field in tokenizer_fields(SHAPE["vocabulary"]).items()}
     vocabulary = len(fields["tokenizer.ggml.tokens"])
     (folder / "config.json").write_text(json.dumps(config(vocabulary, layers, bits, group_size), indent=1))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer(fields), ensure_ascii=False))

@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::succeed;
+
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64";
@@ -65,15 +67,6 @@ pub fn run() -> Outcome {
         }
     }
     Outcome::Passed
-}
-
-/// Runs cargo; what failed where it does not succeed.
-fn succeed(cargo: &mut Command, what: &str) -> Result<(), String> {
-    match cargo.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{what}: {status}")),
-        Err(error) => Err(format!("cannot start cargo: {error}")),
-    }
 }
 
 /// Who compiles for the target.

@@ -32,24 +32,23 @@ fn main() -> ExitCode {
 fn ci() -> ExitCode {
     for (name, arguments) in STEPS {
         eprintln!("== {name}: cargo {}", arguments.join(" "));
-        let status = Command::new(env!("CARGO"))
-            .args(*arguments)
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .env("BRASA_FUZZ_SECONDS", FUZZ_SECONDS)
-            .status();
-        match status {
-            Ok(status) if status.success() => {}
-            Ok(status) => {
-                eprintln!("{name} failed: {status}");
-                return ExitCode::FAILURE;
-            }
-            Err(error) => {
-                eprintln!("{name}: cannot start cargo: {error}");
-                return ExitCode::FAILURE;
-            }
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(*arguments).env("RUSTDOCFLAGS", "-D warnings").env("BRASA_FUZZ_SECONDS", FUZZ_SECONDS);
+        if let Err(failure) = succeed(&mut cargo, name) {
+            eprintln!("{failure}");
+            return ExitCode::FAILURE;
         }
     }
     other_architecture()
+}
+
+/// Runs cargo; what failed where it does not succeed.
+fn succeed(cargo: &mut Command, what: &str) -> Result<(), String> {
+    match cargo.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{what} failed: {status}")),
+        Err(error) => Err(format!("{what}: cannot start cargo: {error}")),
+    }
 }
 
 fn other_architecture() -> ExitCode {

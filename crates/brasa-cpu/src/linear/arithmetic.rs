@@ -36,6 +36,7 @@ pub enum WeightClass {
 pub(crate) fn most_few_rows(count: usize) -> usize {
     count.min(QUANTISED_ROWS - 1)
 }
+
 /// The same: here no form depends on how many there are.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn most_few_rows(_: usize) -> usize {

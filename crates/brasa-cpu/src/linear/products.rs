@@ -21,9 +21,6 @@ const FLOAT_PASS: usize = 128 << 10;
 /// Results of a run of tiles that few rows are multiplied with: a call costs little beside eight tiles.
 const RUN_RESULTS: usize = 8 * MAX_ROWS;
 
-/// Tiles of floats that meet some rows together.
-const FLOAT_TILES: usize = 2;
-
 /// What is multiplied into what.
 #[derive(Clone)]
 pub(super) struct Products<'a> {
@@ -189,9 +186,9 @@ impl<'a> Products<'a> {
     pub fn float(&self, layout: &FloatLayout, weights: &[u8]) {
         let pass_rows = (FLOAT_PASS / layout.k).next_multiple_of(float::ROWS).max(float::ROWS);
         let mut x: [&[f32]; float::MAX_ROWS] = [&[]; float::MAX_ROWS];
-        let mut out = [[0.0; LANES]; FLOAT_TILES * float::MAX_ROWS];
+        let mut out = [[0.0; LANES]; float::MAX_TILES * float::MAX_ROWS];
         for pass in parts(self.rows(), pass_rows) {
-            for tiles in parts(self.tiles.len(), FLOAT_TILES) {
+            for tiles in parts(self.tiles.len(), float::MAX_TILES) {
                 let tiles = self.tiles.start + tiles.start..self.tiles.start + tiles.end;
                 let packed = &weights[tiles.start * layout.tile_bytes()..tiles.end * layout.tile_bytes()];
                 for rows in in_groups(pass.clone(), |left| float::rows_at_once(self.isa, left)) {

@@ -31,6 +31,8 @@ use crate::Isa;
 
 /// Rows of a kernel call at most.
 pub(super) const MAX_ROWS: usize = 8;
+/// Tiles of one at most.
+pub(super) const MAX_TILES: usize = 2;
 /// The same where they are many.
 pub(super) const ROWS: usize = 6;
 /// Running sums of an output.

@@ -11,12 +11,12 @@ use std::array::from_fn;
 use super::super::super::layout::LANES;
 use super::super::super::scales::Lanes;
 use super::super::kinds::Kind;
-use super::super::{FloatLayout, PHASES};
+use super::super::{FloatLayout, MAX_ROWS, MAX_TILES, PHASES};
 use super::one;
 use crate::prefetch::{Ahead, LINE_BYTES};
 
-pub(super) const ROWS: usize = 8;
-pub(super) const TILES: usize = 2;
+pub(super) const ROWS: usize = MAX_ROWS;
+pub(super) const TILES: usize = MAX_TILES;
 /// Inputs of a slab, a multiple of [`PHASES`]: their weights and activations stay in the first cache from phase to phase.
 const SLAB: usize = 128;
 
