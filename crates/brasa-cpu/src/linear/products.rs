@@ -92,7 +92,6 @@ impl<'a> Products<'a> {
     fn load(&self, row: usize, tile: usize) -> Lanes {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
-        // As below.
         <&Lanes>::try_from(&*results).copied().unwrap_or_else(|_| {
             let mut lanes = [0.0; LANES];
             lanes[..results.len()].copy_from_slice(results);
@@ -103,10 +102,9 @@ impl<'a> Products<'a> {
     fn store(&self, row: usize, tile: usize, lanes: &Lanes) {
         // SAFETY: gone before the next is asked for.
         let results = unsafe { self.results(row, tile) };
-        // A length that is known is a vector instead of a call.
         match <&mut Lanes>::try_from(&mut *results) {
             Ok(whole) => *whole = *lanes,
-            Err(_) => results.copy_from_slice(&lanes[..results.len()]),
+            Err(_) => store_part(results, lanes),
         }
     }
 
@@ -219,6 +217,13 @@ impl<'a> Products<'a> {
             }
         }
     }
+}
+
+/// Apart, so that storing all lanes stays one vector: side by side both become a call with a length.
+#[cold]
+#[inline(never)]
+fn store_part(results: &mut [f32], lanes: &Lanes) {
+    results.copy_from_slice(&lanes[..results.len()]);
 }
 
 /// `rows` in groups, of which `at_once` says the size from how many are left.
