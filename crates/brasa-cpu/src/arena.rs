@@ -1,7 +1,7 @@
 //! The memory that a program's values live in, and how threads share it.
 //!
 //! All threads of a team run the same operation at the same time, each writing its own region of the operation's
-//! results. A [`Region`] is a box: some columns of some rows. Threads ask a [`Turn`] for views of regions;
+//! results. A [`Region`] is a box: some columns of some rows. Threads ask an [`ArenaAccess`] for views of regions;
 //! a build with debug assertions remembers every view of an operation and panics where two collide, so that the
 //! tests of every operation are also tests of its split among threads.
 #![expect(unsafe_code, reason = "hands regions of one allocation to several threads")]
@@ -127,12 +127,12 @@ impl<'a> Shared<'a> {
     ///
     /// # Safety
     ///
-    /// Between a thread's last use of a turn and any thread's first use of a turn of a later operation lies a
+    /// Between a thread's last use of an access and any thread's first use of an access of a later operation lies a
     /// barrier, and the threads of one operation write disjoint regions, which no one reads meanwhile.
-    pub(crate) unsafe fn turn(self, thread: usize, operation: u64) -> Turn<'a> {
+    pub(crate) unsafe fn access(self, thread: usize, operation: u64) -> ArenaAccess<'a> {
         #[cfg(not(debug_assertions))]
         let _ = (thread, operation);
-        Turn {
+        ArenaAccess {
             shared: self,
             #[cfg(debug_assertions)]
             thread,
@@ -144,7 +144,7 @@ impl<'a> Shared<'a> {
 
 /// One thread's access to the arena during one operation.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct ArenaAccess<'a> {
     shared: Shared<'a>,
     #[cfg(debug_assertions)]
     thread: usize,
@@ -152,7 +152,7 @@ pub(crate) struct Turn<'a> {
     operation: u64,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> ArenaAccess<'a> {
     /// A region for reading.
     pub(crate) fn read<T: Element>(&self, region: Region) -> Rows<'a, T> {
         self.check(region);
@@ -226,7 +226,7 @@ impl<T: Element> Rows<'_, T> {
     pub(crate) fn row(&self, row: usize) -> &[T] {
         assert!(row < self.region.rows, "row {row} of {:?}", self.region);
         let start = self.region.offset + row * self.region.stride;
-        // SAFETY: nobody writes the region during this turn, as `Shared::turn` was promised.
+        // SAFETY: nobody writes the region during this operation, as `Shared::access` was promised.
         bytemuck::cast_slice(unsafe { self.elements.get(start..start + self.region.width) })
     }
 
@@ -251,7 +251,7 @@ impl<'a, T: Element> RowsMut<'a, T> {
     pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.region.rows, "row {row} of {:?}", self.region);
         let start = self.region.offset + row * self.region.stride;
-        // SAFETY: only this thread uses the region during this turn, as `Shared::turn` was promised, and the
+        // SAFETY: only this thread uses the region during this operation, as `Shared::access` was promised, and the
         // borrow of `self` keeps this thread from using it twice.
         bytemuck::cast_slice_mut(unsafe { self.elements.get_mut(start..start + self.region.width) })
     }
@@ -363,14 +363,14 @@ mod tests {
     fn rows_are_views() {
         let mut arena = Arena::new(64).unwrap();
         let shared = arena.share();
-        // SAFETY: one thread; views of one turn are dropped before they collide.
-        let turn = unsafe { shared.turn(0, 1) };
-        let mut all = turn.write::<f32>(region(0, 8, 8, 4));
+        // SAFETY: one thread; views of one access are dropped before they collide.
+        let access = unsafe { shared.access(0, 1) };
+        let mut all = access.write::<f32>(region(0, 8, 8, 4));
         for row in 0..4 {
             all.row(row).fill(row as f32);
         }
         drop(all);
-        let columns = turn.read::<f32>(region(0, 8, 8, 4).of_columns(2..4).of_rows(1..3));
+        let columns = access.read::<f32>(region(0, 8, 8, 4).of_columns(2..4).of_rows(1..3));
         assert_eq!(columns.row(1), [2.0, 2.0]);
     }
 
@@ -381,7 +381,7 @@ mod tests {
         let shared = arena.share();
         let caught = std::panic::catch_unwind(|| {
             // SAFETY: the views are never used.
-            let (one, other) = unsafe { (shared.turn(0, 1), shared.turn(1, 1)) };
+            let (one, other) = unsafe { (shared.access(0, 1), shared.access(1, 1)) };
             drop(one.write::<f32>(region(0, 8, 8, 2)));
             drop(other.read::<f32>(region(8, 8, 8, 1)));
         });

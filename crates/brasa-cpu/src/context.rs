@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brasa_graph::{Dim, Sizes};
 
-use crate::arena::{Element, Region, Rows, RowsMut, Shared, Turn};
+use crate::arena::{ArenaAccess, Element, Region, Rows, RowsMut, Shared};
 use crate::fault::Fault;
 use crate::kv::SharedKv;
 use crate::ops::prepare::SharedPrepared;
@@ -92,9 +92,9 @@ pub(crate) struct Context<'a> {
     pub weights: &'a CpuWeights,
     pub fault: &'a Fault,
     /// The program's values.
-    pub turn: Turn<'a>,
+    pub arena: ArenaAccess<'a>,
     /// Partial results of attention.
-    pub partials: Turn<'a>,
+    pub partials: ArenaAccess<'a>,
     /// Memory for activations that threads prepare together.
     pub prepared: SharedPrepared<'a>,
     arenas: [Shared<'a>; 2],
@@ -127,7 +127,7 @@ impl<'a> Context<'a> {
     /// The context of `thread` at the beginning of a run.
     pub(crate) fn new(run: &Run<'a>, thread: usize, barrier: &'a Barrier) -> Self {
         // SAFETY: phases are separated by the team's barrier (here, by the beginning of the run).
-        let turns = run.arenas.map(|arena| unsafe { arena.turn(thread, run.first_phase) });
+        let accesses = run.arenas.map(|arena| unsafe { arena.access(thread, run.first_phase) });
         Self {
             isa: run.isa,
             thread,
@@ -136,8 +136,8 @@ impl<'a> Context<'a> {
             kv: run.kv,
             weights: run.weights,
             fault: run.fault,
-            turn: turns[0],
-            partials: turns[1],
+            arena: accesses[0],
+            partials: accesses[1],
             prepared: run.prepared,
             arenas: run.arenas,
             barrier,
@@ -152,8 +152,8 @@ impl<'a> Context<'a> {
         self.barrier.wait();
         self.phase += 1;
         // SAFETY: all threads have finished the phases before.
-        let turns = self.arenas.map(|arena| unsafe { arena.turn(self.thread, self.phase) });
-        [self.turn, self.partials] = turns;
+        let accesses = self.arenas.map(|arena| unsafe { arena.access(self.thread, self.phase) });
+        [self.arena, self.partials] = accesses;
     }
 
     /// Goes on to operation number `operation`.
@@ -179,7 +179,7 @@ impl<'a> Context<'a> {
     /// The bits of an operand.
     pub(crate) fn view_of<T: Element>(&self, source: &Source) -> View<'a, T> {
         match source {
-            Source::Arena(slot) => View::Arena(self.turn.read(self.region(slot))),
+            Source::Arena(slot) => View::Arena(self.arena.read(self.region(slot))),
             Source::Weight(view) => {
                 View::Weight(bytemuck::cast_slice(self.weights.floats(view.weight)), *view)
             }
@@ -188,7 +188,7 @@ impl<'a> Context<'a> {
 
     /// An operand of numbers.
     pub(crate) fn numbers(&self, slot: &Slot) -> Rows<'a, u32> {
-        self.turn.read(self.region(slot))
+        self.arena.read(self.region(slot))
     }
 
     /// This thread's share of `count` things.
@@ -200,7 +200,7 @@ impl<'a> Context<'a> {
     pub(crate) fn my_rows<T: Element>(&self, slot: &Slot) -> (Range<usize>, RowsMut<'a, T>) {
         let region = self.region(slot);
         let rows = self.share(region.rows);
-        (rows.clone(), self.turn.write(region.of_rows(rows)))
+        (rows.clone(), self.arena.write(region.of_rows(rows)))
     }
 
     /// This thread's part of a result whose elements do not depend on each other: rows where there are enough,
@@ -213,6 +213,6 @@ impl<'a> Context<'a> {
             (0..region.rows, Team::split(region.width, 64, self.threads, self.thread))
         };
         let part = region.of_rows(rows.clone()).of_columns(columns.clone());
-        (rows, columns, self.turn.write(part))
+        (rows, columns, self.arena.write(part))
     }
 }

@@ -1,14 +1,14 @@
-//! Asking for memory before it is needed.
+//! Prefetching: asking the memory for cache lines before a kernel reads them.
 //!
-//! How well a processor streams by itself differs by maker. Reading Q4_0 for one row with two threads, asking for
-//! the line 4 KiB ahead raised an Intel Xeon (Sapphire Rapids) from 16.6 to 27.8 GB/s, and cost an AMD EPYC (Zen 4)
-//! a fifth to a half of its bandwidth. Several rows leave too much time between two lines for that EPYC's prefetcher:
-//! 18 GB/s with 4 rows. What is asked for into the first cache waits in one of its two dozen miss registers (16 on the Xeon)
-//! until memory answers, 27 GB/s at most; asking into the second, and further ahead, gave 40 there, and on a Xeon (Emerald
-//! Rapids) both together gave 34 where the first alone gave 28.6.
+//! The best policy differs by maker, and each line here was measured.
 //!
-//! Keys are read in four blocks side by side. Asked for in the order of their addresses, four blocks ahead, keys and values of
-//! q8 came at 30 instead of 20 GB/s on that EPYC and at 22 instead of 17 on that Xeon.
+//! - One row of Q4_0 on two threads: prefetching 4 KiB ahead raised an Intel Xeon (Sapphire Rapids) from 16.6 to 27.8 GB/s. The
+//!   same hint cost an AMD EPYC (Zen 4), whose own prefetcher is good, a fifth to a half of its bandwidth.
+//! - Four rows: the time between two lines grows too long for the EPYC's own prefetcher, which then reached 18 GB/s. Hints into the
+//!   first cache are limited by two dozen miss registers (16 on the Xeon) to 27 GB/s. Hints into the second cache, further
+//!   ahead, gave 40 GB/s. A Xeon (Emerald Rapids) read 28.6 GB/s with the first hint alone and 34 GB/s with both.
+//! - Keys in q8, read in four blocks side by side: hints in the order of addresses, four blocks ahead, raised that EPYC
+//!   from 20 to 30 GB/s and that Xeon from 17 to 22 GB/s.
 
 use std::ptr;
 
@@ -16,30 +16,30 @@ use crate::isa::is_intel;
 
 /// Bytes of a cache line.
 pub(crate) const LINE_BYTES: usize = 64;
-/// How far ahead of itself a kernel asks for what goes into the first cache.
+/// Distance of a hint into the first cache.
 pub(crate) const NEAR_BYTES: usize = 4 << 10;
-/// The same for the second.
+/// Distance of a hint into the second cache, if that is the only hint.
 const FAR_BYTES: usize = 12 << 10;
-/// The same where it asks for both.
+/// Distance of a hint into the second cache, if another hint goes into the first.
 const FARTHEST_BYTES: usize = 32 << 10;
 
-/// How a kernel asks for the weights that it will read.
+/// The hints that a kernel gives about memory that it will read soon.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "kernels for aarch64 never ask"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ahead {
-    /// Not at all: the processor had better be left alone.
+pub(crate) enum PrefetchPolicy {
+    /// No hints: the processor does better alone.
     Never,
-    /// Into the second cache, and nearer into the first.
+    /// A near hint into the first cache and a far one into the second.
     Both,
-    /// Into the second cache, further ahead.
+    /// A far hint into the second cache only.
     Far,
 }
 
-impl Ahead {
-    /// What suits a kernel that reads weights for `rows` rows; of one row, it waits for nothing but memory.
+impl PrefetchPolicy {
+    /// The policy for a kernel that multiplies weights with `rows` rows. One row is bound by memory alone.
     #[cfg(target_arch = "x86_64")]
     #[inline]
-    pub(crate) fn of_rows(rows: usize) -> Self {
+    pub(crate) fn for_rows(rows: usize) -> Self {
         match rows {
             _ if is_intel() => Self::Both,
             ..=1 => Self::Never,
@@ -47,10 +47,10 @@ impl Ahead {
         }
     }
 
-    /// What suits attention, which turns to other memory every few dozen KiB and reads several blocks of it side by side: no
-    /// processor's own prefetcher keeps up with that.
+    /// The policy for attention over KV pages. Attention changes to other memory every few dozen KiB and reads several blocks
+    /// side by side, which no processor's own prefetcher follows.
     #[inline]
-    pub(crate) fn of_pages() -> Self {
+    pub(crate) fn for_pages() -> Self {
         match is_intel() {
             true => Self::Both,
             false if cfg!(target_arch = "x86_64") => Self::Far,
@@ -58,9 +58,11 @@ impl Ahead {
         }
     }
 
-    /// Asks for what comes so far behind `len_bytes` bytes from `start`; it need not exist.
+    /// Prefetches `len_bytes` bytes at this policy's distances behind `start`.
+    ///
+    /// The addresses need not exist: a prefetch of an invalid address does nothing.
     #[inline(always)]
-    pub(crate) fn ask(self, start: *const u8, len_bytes: usize) {
+    pub(crate) fn prefetch(self, start: *const u8, len_bytes: usize) {
         match self {
             Self::Never => {}
             Self::Both => {
@@ -72,18 +74,27 @@ impl Ahead {
     }
 }
 
-/// Memory that is read up to its end, and what is read after it: null where nobody knows.
+/// Memory that a kernel reads to its end, and the memory that it reads next.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct ReadRange {
+    /// One past the last byte.
     pub end: *const u8,
+    /// First byte of the memory that is read afterwards; null if unknown.
     pub then: *const u8,
 }
 
-impl Stretch {
-    /// What to ask for while a piece of it is read that begins at `start`: what is read `near_bytes` later, into the first
-    /// cache, and what is read later still.
+impl ReadRange {
+    /// Addresses to prefetch while the kernel reads a piece that begins at `start`.
+    ///
+    /// The near address is read `near_bytes` later; the far one has the distance of the policy. Addresses past the end
+    /// continue in [`then`](Self::then).
     #[inline(always)]
-    pub(crate) fn ahead_of(self, start: *const u8, near_bytes: usize, ahead: Ahead) -> Asked {
+    pub(crate) fn targets(
+        self,
+        start: *const u8,
+        near_bytes: usize,
+        policy: PrefetchPolicy,
+    ) -> PrefetchTargets {
         let place = |distance: usize| {
             let place = start.wrapping_add(distance);
             match place.addr().checked_sub(self.end.addr()) {
@@ -92,25 +103,27 @@ impl Stretch {
                 None => place,
             }
         };
-        match ahead {
-            Ahead::Never => Asked { near: ptr::null(), far: ptr::null() },
-            Ahead::Both => Asked { near: place(near_bytes), far: place(FARTHEST_BYTES) },
-            Ahead::Far => Asked { near: ptr::null(), far: place(FAR_BYTES) },
+        match policy {
+            PrefetchPolicy::Never => PrefetchTargets { near: ptr::null(), far: ptr::null() },
+            PrefetchPolicy::Both => PrefetchTargets { near: place(near_bytes), far: place(FARTHEST_BYTES) },
+            PrefetchPolicy::Far => PrefetchTargets { near: ptr::null(), far: place(FAR_BYTES) },
         }
     }
 }
 
-/// Where that begins which is asked for while a piece of memory is read; null for nothing.
+/// Addresses to prefetch while a piece of memory is read; null for none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PrefetchTargets {
+    /// Prefetched into the first cache.
     near: *const u8,
+    /// Prefetched into the second cache.
     far: *const u8,
 }
 
-impl Asked {
-    /// Asks for `len_bytes` bytes, `offset` bytes behind the first ones.
+impl PrefetchTargets {
+    /// Prefetches `len_bytes` bytes, beginning `offset` bytes behind each address.
     #[inline(always)]
-    pub(crate) fn ask(self, offset: usize, len_bytes: usize) {
+    pub(crate) fn prefetch(self, offset: usize, len_bytes: usize) {
         if !self.near.is_null() {
             lines(self.near.wrapping_add(offset), len_bytes);
         }
@@ -120,7 +133,7 @@ impl Asked {
     }
 }
 
-/// Asks for the cache lines of `len_bytes` bytes from `start`, which need not exist.
+/// Prefetches the cache lines of `len_bytes` bytes from `start` into the first cache. The memory need not exist.
 #[inline(always)]
 pub(crate) fn lines(start: *const u8, len_bytes: usize) {
     each_line(start, len_bytes, to_first_cache);

@@ -18,7 +18,7 @@ use crate::context::{Context, Run};
 use crate::fault::Fault;
 use crate::kv::CpuKvPool;
 use crate::ops::prepare::{Prepared, PreparedSize};
-use crate::ops::{Scratch, ScratchSize, Work};
+use crate::ops::{CompiledOp, Scratch, ScratchSize};
 use crate::step_state::StepState;
 use crate::weights::CpuWeights;
 use crate::{Isa, Team};
@@ -67,8 +67,8 @@ impl CpuProgram {
         let mut scratch_size = ScratchSize::default();
         let mut prepared_size = PreparedSize::default();
         for entry in &table.ops {
-            entry.work.scratch(&sizes, &mut scratch_size);
-            prepared_size = prepared_size.max(entry.work.prepared(isa, &sizes));
+            entry.op.scratch(&sizes, &mut scratch_size);
+            prepared_size = prepared_size.max(entry.op.prepared(isa, &sizes));
         }
         let scratch = (0..team.threads()).map(|_| Mutex::new(Scratch::new(&scratch_size))).collect();
         Ok(Self {
@@ -130,9 +130,9 @@ impl CpuProgram {
             let mut scratch = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
             for (number, entry) in ops.iter().enumerate() {
                 cx.begin(number);
-                entry.work.run(&mut cx, &mut scratch);
+                entry.op.run(&mut cx, &mut scratch);
                 if let Some(next) = ops.get(number + 1) {
-                    next.work.warm(&cx);
+                    next.op.warm(&cx);
                 }
                 cx.wait();
                 if thread == 0 {
@@ -178,8 +178,8 @@ impl CpuProgram {
             }
         }
         let threads = self.team.threads();
-        let partials = self.table.ops.iter().map(|entry| match &entry.work {
-            Work::CacheAttention(op) => op.partial_elements(&self.state, threads),
+        let partials = self.table.ops.iter().map(|entry| match &entry.op {
+            CompiledOp::CacheAttention(op) => op.partial_elements(&self.state, threads),
             _ => 0,
         });
         let needed = partials.max().unwrap_or(0);
@@ -243,7 +243,7 @@ impl Program for CpuProgram {
         for &(rotation, group, place) in self.rotations.iter().flatten() {
             let angles = rotation.angles(self.weights.floats(rotation.frequencies.0 as usize), by);
             for &page in &pages[group] {
-                pool.turn(group, place, page.index(), &rotation, &angles);
+                pool.rotate_keys(group, place, page.index(), &rotation, &angles);
             }
         }
         Ok(())
@@ -263,7 +263,7 @@ impl Program for CpuProgram {
         let mut times = Vec::with_capacity(ends.len());
         for (number, end) in ends {
             let entry = &self.table.ops[number];
-            let (bytes, flops) = entry.work.cost(&self.state, &self.weights, kv);
+            let (bytes, flops) = entry.op.cost(&self.state, &self.weights, kv);
             let time: Duration = end.duration_since(start);
             start = end;
             times.push(OpTime { label: entry.label.clone(), time, bytes, flops });
@@ -322,7 +322,7 @@ mod tests {
             let (step, mut pool) = step(3);
             assert_eq!(program.run(&step, &mut *pool).unwrap().values.len(), 9);
             // A table that points outside the arena: a bug of this crate.
-            let Work::Linear(op) = &mut program.table.ops[1].work else { panic!("{:?}", program.table) };
+            let CompiledOp::Linear(op) = &mut program.table.ops[1].op else { panic!("{:?}", program.table) };
             op.layers[0].out.offset = 1 << 40;
             let lost = |error: DeviceError| matches!(error, DeviceError::Lost { .. });
             assert!(lost(program.run(&step, &mut *pool).unwrap_err()));

@@ -348,7 +348,7 @@ impl CacheAttention {
         let width = self.head_dim;
         let heads = self.group_heads();
         let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
-        let q = cx.turn.read::<f32>(region);
+        let q = cx.arena.read::<f32>(region);
         let queries = item.rows.len() * heads;
         let tile = tile_queries(cx.isa);
         for first in (0..queries).step_by(tile) {
@@ -412,7 +412,7 @@ impl CacheAttention {
         let (width, stride) = (self.head_dim, self.value_width());
         let heads = self.group_heads();
         let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
-        let mut out = cx.turn.write::<f32>(region);
+        let mut out = cx.arena.write::<f32>(region);
         for row in 0..item.rows.len() {
             for (head, out) in out.row(row).chunks_exact_mut(width).enumerate() {
                 let query = row * heads + head;

@@ -11,7 +11,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use super::source::{KvFormat, Source};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
-use crate::prefetch::{Ahead, NEAR_BYTES, Stretch};
+use crate::prefetch::{NEAR_BYTES, PrefetchPolicy, ReadRange};
 use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
@@ -114,18 +114,18 @@ impl<K: Source> PageKernel<'_, K> {
     fn score<S: Simd, const Q: usize>(&mut self, simd: S, blocks: Range<usize>, values: *const u8) {
         let first = self.source.keys(0).as_ptr().cast::<u8>();
         let end = first.wrapping_add(blocks.end * key_block_bytes(self.source));
-        let stretch = Stretch { end, then: values };
+        let range = ReadRange { end, then: values };
         let mut block = blocks.start;
         while block < blocks.end {
             let left = blocks.end - block;
             // Sums of a group take registers too.
             let sums = if K::Format::SCALED { 2 * Q } else { Q };
             block += if left >= 4 && sums * 4 <= S::ACCUMULATORS {
-                self.score_blocks::<S, Q, 4>(simd, block, stretch)
+                self.score_blocks::<S, Q, 4>(simd, block, range)
             } else if left >= 2 && sums * 2 <= S::ACCUMULATORS {
-                self.score_blocks::<S, Q, 2>(simd, block, stretch)
+                self.score_blocks::<S, Q, 2>(simd, block, range)
             } else {
-                self.score_blocks::<S, Q, 1>(simd, block, stretch)
+                self.score_blocks::<S, Q, 1>(simd, block, range)
             };
         }
     }
@@ -136,16 +136,16 @@ impl<K: Source> PageKernel<'_, K> {
         &mut self,
         simd: S,
         block: usize,
-        stretch: Stretch,
+        range: ReadRange,
     ) -> usize {
         let source = self.source;
         let width = source.head_dim();
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
         let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
-        // Blocks lie one behind the other: while some are read side by side, the next as many are asked for in order.
+        // Blocks lie one behind the other: while some are read side by side, as many of the next are prefetched in order.
         let blocks_bytes = P * key_block_bytes(source);
-        let asked = stretch.ahead_of(keys[0].as_ptr().cast(), blocks_bytes, ahead_of(Q));
+        let targets = range.targets(keys[0].as_ptr().cast(), blocks_bytes, policy_of(Q));
         let mut sums = [[simd.splat(0.0); P]; Q];
         if K::Format::SCALED {
             let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
@@ -154,7 +154,7 @@ impl<K: Source> PageKernel<'_, K> {
                 let mut parts = [[simd.splat(0.0); P]; Q];
                 let before = P * size_of_val(&keys[0][..first]);
                 let keys = keys.map(|keys| &keys[first..end]);
-                let ask = |offset, len| asked.ask(before + offset, len);
+                let ask = |offset, len| targets.prefetch(before + offset, len);
                 add_products::<S, K::Format, Q, P>(simd, &mut parts, keys, &q[first..end], ask);
                 let scale: [S::V; P] = std::array::from_fn(|p| simd.load_f16(&scales[p][group]));
                 for (sums, parts) in sums.iter_mut().zip(parts) {
@@ -164,9 +164,9 @@ impl<K: Source> PageKernel<'_, K> {
                 }
             }
             let codes_bytes = P * size_of_val(keys[0]);
-            asked.ask(codes_bytes, blocks_bytes - codes_bytes);
+            targets.prefetch(codes_bytes, blocks_bytes - codes_bytes);
         } else {
-            let ask = |offset, len| asked.ask(offset, len);
+            let ask = |offset, len| targets.prefetch(offset, len);
             add_products::<S, K::Format, Q, P>(simd, &mut sums, keys, q, ask);
         }
         for (scores, sums) in self.scores.iter_mut().zip(sums) {
@@ -253,8 +253,8 @@ impl<K: Source> PageKernel<'_, K> {
         let source = self.source;
         let values = source.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
-        let stretch =
-            Stretch { end: values[..slots.end * vectors].as_ptr_range().end.cast(), then: self.behind };
+        let range =
+            ReadRange { end: values[..slots.end * vectors].as_ptr_range().end.cast(), then: self.behind };
         let row_bytes = vectors * size_of_val(&values[0]);
         if K::Format::SCALED {
             self.scale_weights::<S, Q, E>(simd, slots, vector);
@@ -263,10 +263,10 @@ impl<K: Source> PageKernel<'_, K> {
         for first in slots.clone().step_by(LANES) {
             let piece = first..slots.end.min(first + LANES);
             let values = &values[piece.start * vectors..piece.end * vectors];
-            let asked = stretch.ahead_of(values[vector..].as_ptr().cast(), NEAR_BYTES, ahead_of(Q));
+            let targets = range.targets(values[vector..].as_ptr().cast(), NEAR_BYTES, policy_of(Q));
             for (at, (row, slot)) in values.chunks_exact(vectors).zip(piece).enumerate() {
                 let row = &row[vector..vector + E];
-                asked.ask(at * row_bytes, size_of_val(row));
+                targets.prefetch(at * row_bytes, size_of_val(row));
                 // It is below that anyway, and now no weight's index is checked.
                 let slot = slot % PAGE_POSITIONS;
                 if K::Format::SCALED {
@@ -323,8 +323,8 @@ fn key_block_bytes(source: impl Source) -> usize {
 
 /// Few queries wait for memory.
 #[inline(always)]
-fn ahead_of(queries: usize) -> Ahead {
-    if queries <= 4 { Ahead::of_pages() } else { Ahead::Never }
+fn policy_of(queries: usize) -> PrefetchPolicy {
+    if queries <= 4 { PrefetchPolicy::for_pages() } else { PrefetchPolicy::Never }
 }
 
 /// Adds the products of elements of the keys of P blocks with those of Q queries; `ask` is told how many bytes of keys were

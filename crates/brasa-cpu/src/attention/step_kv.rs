@@ -28,10 +28,10 @@ impl StepAttention {
     /// This thread's rows.
     pub(crate) fn run(&self, cx: &Context<'_>, scratch: &mut AttentionScratch) {
         let rows = Team::split(cx.step.sizes.rows, 1, cx.threads, cx.thread);
-        let q = cx.turn.read::<f32>(cx.region(&self.q).of_rows(rows.clone()));
-        let k = cx.turn.read::<f32>(cx.region(&self.k));
-        let v = cx.turn.read::<f32>(cx.region(&self.v));
-        let mut out = cx.turn.write::<f32>(cx.region(&self.out).of_rows(rows.clone()));
+        let q = cx.arena.read::<f32>(cx.region(&self.q).of_rows(rows.clone()));
+        let k = cx.arena.read::<f32>(cx.region(&self.k));
+        let v = cx.arena.read::<f32>(cx.region(&self.v));
+        let mut out = cx.arena.write::<f32>(cx.region(&self.out).of_rows(rows.clone()));
         let width = self.head_dim;
         for row in rows.clone() {
             let (_, segment) = cx.step.segment_of(row);

@@ -127,7 +127,7 @@ impl CacheAttention {
 
     fn load_tiles(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &mut TiledScratch) {
         let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
-        let q = cx.turn.read::<f32>(region);
+        let q = cx.arena.read::<f32>(region);
         for row in 0..item.rows.len() {
             for (head, q) in q.row(row).chunks_exact(self.head_dim).enumerate() {
                 scratch.q.round_row(cx.isa, row * self.group_heads() + head, q);
@@ -159,7 +159,7 @@ impl CacheAttention {
     fn store_tiles(&self, cx: &Context<'_>, item: &Item<'_>, proof: Avx512, scratch: &TiledScratch) {
         let heads = self.group_heads();
         let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
-        let mut out = cx.turn.write::<f32>(region);
+        let mut out = cx.arena.write::<f32>(region);
         for row in 0..item.rows.len() {
             let ahead = out.row((row + ROWS_AHEAD).min(item.rows.len() - 1));
             lines(ahead.as_ptr().cast(), size_of_val(ahead));

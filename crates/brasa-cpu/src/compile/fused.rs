@@ -10,7 +10,7 @@ use brasa_graph::{Fused, ValueId};
 
 use super::Lowering;
 use crate::linear::PackedLinear;
-use crate::ops::Work;
+use crate::ops::CompiledOp;
 use crate::ops::experts::{MixtureOp, RouterOp};
 use crate::ops::heads::HeadsOp;
 use crate::ops::linear::{GateUpOp, Half, Layer, LinearOp};
@@ -47,7 +47,7 @@ impl Lowering<'_> {
         let residual = Some(self.source(sum.residual)?);
         let layer = Layer { weight, bias, residual, out: self.make(sum.y)? };
         let label = self.label("linear+residual", weight);
-        self.push(Work::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
+        self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
         Ok(true)
     }
 
@@ -63,7 +63,7 @@ impl Lowering<'_> {
             layers.push(Layer { weight, bias, residual: None, out: self.make(*y)? });
         }
         let label = self.label("norm+linear", weights[0]);
-        self.push(Work::Linear(LinearOp { activations, layers, rows }), label);
+        self.push(CompiledOp::Linear(LinearOp { activations, layers, rows }), label);
         Ok(true)
     }
 
@@ -99,7 +99,7 @@ impl Lowering<'_> {
         let activation = pair.activation;
         let op = GateUpOp { activations, gate: gate_half, up: up_half, activation, tiles, out };
         let label = self.label("gate_up", gate);
-        self.push(Work::GateUp(op), label);
+        self.push(CompiledOp::GateUp(op), label);
         Ok(true)
     }
 
@@ -128,7 +128,7 @@ impl Lowering<'_> {
             heads: query_heads,
             out,
         };
-        self.push(Work::Heads(op), "qk_norm+rope+cache_write");
+        self.push(CompiledOp::Heads(op), "qk_norm+rope+cache_write");
         Ok(true)
     }
 
@@ -158,7 +158,7 @@ impl Lowering<'_> {
             norm: None,
             classes: self.expert_classes(&[down]),
             scattered: true,
-            rests: self.wants_rests(&[down]),
+            residuals: self.wants_residuals(&[down]),
         };
         let op = MixtureOp {
             router: RouterOp { router: mixture.router, logits, experts, weights: shares },
@@ -176,7 +176,7 @@ impl Lowering<'_> {
             out,
         };
         let label = self.label("experts", gate);
-        self.push(Work::Mixture(op), label);
+        self.push(CompiledOp::Mixture(op), label);
         Ok(true)
     }
 }

@@ -10,7 +10,7 @@
 mod fused;
 mod layout;
 mod nodes;
-mod rests;
+mod residuals;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -24,7 +24,7 @@ use brasa_graph::{
 use crate::arena::ELEMENT_BYTES;
 use crate::backend::DEVICE;
 use crate::context::{Slot, Source, WeightView};
-use crate::ops::Work;
+use crate::ops::CompiledOp;
 use crate::weights::CpuWeights;
 use layout::{Lifetime, lay_out};
 
@@ -51,7 +51,7 @@ pub(crate) struct Table {
 /// An operation and its name.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub work: Work,
+    pub op: CompiledOp,
     /// For people: the operation and its weight.
     pub label: String,
 }
@@ -104,8 +104,8 @@ pub(super) struct Lowering<'g> {
     folded: HashMap<ValueId, NodeId>,
     /// Rotation tables: by positions, frequencies and magnitude.
     tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
-    /// Numbers of weights whose int8 activations come with rests.
-    with_rests: HashSet<usize>,
+    /// Numbers of weights whose int8 activations come with residuals.
+    with_residuals: HashSet<usize>,
     /// Items that read each value, without views.
     readers: Vec<Vec<usize>>,
     inputs: Vec<(Input, Slot)>,
@@ -142,7 +142,7 @@ impl<'g> Lowering<'g> {
             values: vec![None; graph.values().len()],
             folded: HashMap::new(),
             tables: HashMap::new(),
-            with_rests: rests::weights_with_rests(graph),
+            with_residuals: residuals::weights_with_residuals(graph),
             readers,
             inputs: Vec::new(),
             output: None,
@@ -310,14 +310,14 @@ impl<'g> Lowering<'g> {
         let buffer = self.buffer(elements);
         let out =
             Slot { offset: self.offset(buffer), stride: width, width, outer: self.shape(value).outer() };
-        self.push(Work::Copy(crate::ops::arrange::CopyOp { x: source, out }), "copy");
+        self.push(CompiledOp::Copy(crate::ops::arrange::CopyOp { x: source, out }), "copy");
         self.need(buffer);
         Ok(Source::Arena(out))
     }
 
     /// Appends an operation.
-    fn push(&mut self, work: Work, label: impl Into<String>) {
-        self.ops.push(Entry { work, label: label.into() });
+    fn push(&mut self, op: CompiledOp, label: impl Into<String>) {
+        self.ops.push(Entry { op, label: label.into() });
     }
 
     /// The number of a weight.
@@ -348,7 +348,7 @@ impl<'g> Lowering<'g> {
                 let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
                 let from = self.graph.value(value).dtype;
                 let cast = crate::ops::arrange::CastOp { from, to: DType::F32, x, out };
-                self.push(Work::Cast(cast), "cast");
+                self.push(CompiledOp::Cast(cast), "cast");
                 self.need(buffer);
                 out
             }

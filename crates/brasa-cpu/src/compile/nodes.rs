@@ -11,7 +11,7 @@ use super::{Lowering, takes_norm, unsupported};
 use crate::attention::{CacheAttention, Over, Scoring, Sight, StepAttention};
 use crate::context::{Slot, Source};
 use crate::linear::{ExpertInput, PackedLinear, WeightClasses};
-use crate::ops::Work;
+use crate::ops::CompiledOp;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
 use crate::ops::experts::{ExpertLinearOp, RouterOp};
@@ -32,7 +32,7 @@ impl Lowering<'_> {
         let name = node.op.name();
         let (inputs, outputs) = (&node.inputs, &node.outputs);
         // Each arm finds its operands' places, makes room for its results, and is then appended as one operation.
-        let work = match (&node.op, &inputs[..], &outputs[..]) {
+        let op = match (&node.op, &inputs[..], &outputs[..]) {
             (Op::Slice(_) | Op::Reshape(_), ..) => return Ok(()),
             (Op::RmsNorm(_), _, &[y]) if self.folds(y) => {
                 self.folded.insert(y, id);
@@ -40,14 +40,14 @@ impl Lowering<'_> {
             }
             (Op::RmsNorm(_) | Op::LayerNorm(_), &[x, ..], &[y]) => {
                 let norm = self.norm(id)?;
-                Work::Norm(NormOp { norm, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Norm(NormOp { norm, x: self.source(x)?, out: self.make(y)? })
             }
             (Op::Linear(_), &[x, w], &[y]) => return self.lower_linear(x, w, y),
             (Op::LinearTransposed(_), &[y, w], &[x]) => {
                 let w = self.weight(w).ok_or_else(|| self.odd(w))?;
                 let (n, k) = (self.width(y)?, self.width(x)?);
                 let y = self.source(y)?;
-                Work::LinearTransposed(LinearTransposedOp { y, w, n, k, out: self.make(x)? })
+                CompiledOp::LinearTransposed(LinearTransposedOp { y, w, n, k, out: self.make(x)? })
             }
             (Op::ExpertLinear(ExpertLinear), &[x, experts, w], &[y]) => {
                 let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
@@ -59,101 +59,103 @@ impl Lowering<'_> {
                 let out = self.make(y)?;
                 let op = ExpertLinearOp { activations, experts, weight, chosen, input, out };
                 let label = self.label(name, weight);
-                self.push(Work::ExpertLinear(op), label);
+                self.push(CompiledOp::ExpertLinear(op), label);
                 return Ok(());
             }
             (Op::RouterTopK(router), &[logits], &[experts, weights]) => {
                 let logits = self.source(logits)?;
-                Work::Router(self.router(*router, logits, experts, weights)?)
+                CompiledOp::Router(self.router(*router, logits, experts, weights)?)
             }
             (Op::Embed(_), &[ids, table], &[y]) => {
                 let ids = self.slot(ids)?;
                 if let Some(table) = self.weight(table) {
                     let given = self.graph.token_embedding() == Some(id);
-                    Work::Embed(EmbedOp { ids, table, given, out: self.make(y)? })
+                    CompiledOp::Embed(EmbedOp { ids, table, given, out: self.make(y)? })
                 } else {
                     let x = self.source(table)?;
-                    Work::SelectRows(SelectRowsOp { x, rows: ids, out: self.make(y)? })
+                    CompiledOp::SelectRows(SelectRowsOp { x, rows: ids, out: self.make(y)? })
                 }
             }
             (Op::Gather(_), &[table, indices], &[y]) => {
                 let (table, indices) = (self.source(table)?, self.slot(indices)?);
-                Work::Gather(GatherOp { table, indices, out: self.make(y)? })
+                CompiledOp::Gather(GatherOp { table, indices, out: self.make(y)? })
             }
             (Op::SelectRows(_), &[x, rows], &[y]) => {
                 let (x, rows) = (self.source(x)?, self.slot(rows)?);
-                Work::SelectRows(SelectRowsOp { x, rows, out: self.make(y)? })
+                CompiledOp::SelectRows(SelectRowsOp { x, rows, out: self.make(y)? })
             }
             (Op::Matmul(op), &[a, b], &[c]) => {
                 let (a, b) = (self.source(a)?, self.source(b)?);
                 let (transpose_a, transpose_b) = (op.transpose_a, op.transpose_b);
-                Work::Matmul(MatmulOp { transpose_a, transpose_b, a, b, out: self.make(c)? })
+                CompiledOp::Matmul(MatmulOp { transpose_a, transpose_b, a, b, out: self.make(c)? })
             }
             (&Op::Unary(function), &[x], &[y]) => {
-                Work::Unary(UnaryOp { function, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Unary(UnaryOp { function, x: self.source(x)?, out: self.make(y)? })
             }
-            (&Op::Binary(function), &[a, b], &[y]) => Work::Binary(self.binary(function, a, b, y)?),
+            (&Op::Binary(function), &[a, b], &[y]) => CompiledOp::Binary(self.binary(function, a, b, y)?),
             (Op::Where(_), &[condition, a, b], &[y]) => {
                 let [condition, a, b] = self.sources([condition, a, b])?;
-                Work::Where(WhereOp { condition, a, b, out: self.make(y)? })
+                CompiledOp::Where(WhereOp { condition, a, b, out: self.make(y)? })
             }
             (&Op::Rope(rope), &[x, positions, frequencies], &[y]) => {
                 let table = self.rope_table(&rope, positions, frequencies)?;
                 let head_dim = self.width(x)?;
-                Work::Rope(RopeOp { rope, head_dim, x: self.source(x)?, table, out: self.make(y)? })
+                CompiledOp::Rope(RopeOp { rope, head_dim, x: self.source(x)?, table, out: self.make(y)? })
             }
             (&Op::CacheWrite(CacheWrite { cache }), &[k, v], []) => {
                 let target = self.target(cache);
                 let [k, v] = self.sources([k, v])?;
-                Work::CacheWrite(CacheWriteOp { k, v, target })
+                CompiledOp::CacheWrite(CacheWriteOp { k, v, target })
             }
             (&Op::MemoryWrite(MemoryWrite { memory }), &[k, v], []) => {
                 let target = self.memory_target(memory);
                 let [k, v] = self.sources([k, v])?;
-                Work::CacheWrite(CacheWriteOp { k, v, target })
+                CompiledOp::CacheWrite(CacheWriteOp { k, v, target })
             }
             (Op::Attention(attention), operands, &[y]) => self.attention(*attention, operands, y)?,
             (Op::Softmax(_), &[x], &[y]) => {
                 let width = self.width(x)?;
-                Work::Softmax(SoftmaxOp { width, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Softmax(SoftmaxOp { width, x: self.source(x)?, out: self.make(y)? })
             }
             (Op::Reduce(reduce), &[x], &[y]) => {
                 let dims = self.dims(x)?;
                 let (function, axis) = (reduce.function, reduce.axis);
                 let x = self.source(x)?;
-                Work::Reduce(ReduceOp { function, axis, dims, x, out: self.make(y)? })
+                CompiledOp::Reduce(ReduceOp { function, axis, dims, x, out: self.make(y)? })
             }
-            (Op::Argmax(_), &[x], &[y]) => Work::Argmax(ArgmaxOp { x: self.source(x)?, out: self.make(y)? }),
+            (Op::Argmax(_), &[x], &[y]) => {
+                CompiledOp::Argmax(ArgmaxOp { x: self.source(x)?, out: self.make(y)? })
+            }
             (Op::CrossEntropy(_), &[x, targets], &[y]) => {
                 let (x, targets) = (self.source(x)?, self.slot(targets)?);
-                Work::CrossEntropy(CrossEntropyOp { x, targets, out: self.make(y)? })
+                CompiledOp::CrossEntropy(CrossEntropyOp { x, targets, out: self.make(y)? })
             }
             (Op::Concat(concat), &[a, b], &[y]) => {
                 let [a_dims, b_dims, out_dims] = [self.dims(a)?, self.dims(b)?, self.dims(y)?];
                 let [a, b] = self.sources([a, b])?;
                 let (axis, out) = (concat.axis, self.make(y)?);
-                Work::Concat(ConcatOp { axis, a, a_dims, b, b_dims, out_dims, out })
+                CompiledOp::Concat(ConcatOp { axis, a, a_dims, b, b_dims, out_dims, out })
             }
             (Op::Transpose(transpose), &[x], &[y]) => {
                 let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);
                 let mut axes = [0; MAX_RANK];
                 axes[..transpose.axes.len()].copy_from_slice(&transpose.axes);
                 let x = self.source(x)?;
-                Work::Transpose(TransposeOp { axes, dims, x, out_dims, out: self.make(y)? })
+                CompiledOp::Transpose(TransposeOp { axes, dims, x, out_dims, out: self.make(y)? })
             }
             (Op::Broadcast(_), &[x], &[y]) => {
                 let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);
                 let x = self.source(x)?;
-                Work::Broadcast(BroadcastOp { dims, x, out_dims, out: self.make(y)? })
+                CompiledOp::Broadcast(BroadcastOp { dims, x, out_dims, out: self.make(y)? })
             }
             (Op::Cast(cast), &[x], &[y]) => {
                 let from = self.graph.value(x).dtype;
-                Work::Cast(CastOp { from, to: cast.dtype, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Cast(CastOp { from, to: cast.dtype, x: self.source(x)?, out: self.make(y)? })
             }
             (Op::IndexAdd(_), &[base, indices, x], &[y]) => {
                 let [base, x] = self.sources([base, x])?;
                 let indices = self.slot(indices)?;
-                Work::IndexAdd(IndexAddOp { base, indices, x, out: self.make(y)? })
+                CompiledOp::IndexAdd(IndexAddOp { base, indices, x, out: self.make(y)? })
             }
             (Op::Conv1d(conv), &[x, w, b], &[y]) => {
                 let taps = self.width(w)?;
@@ -161,11 +163,11 @@ impl Lowering<'_> {
                 let [x, w] = self.sources([x, w])?;
                 let b = self.vector(b)?;
                 let (stride, padding, out) = (conv.stride, conv.padding, self.make(y)?);
-                Work::Conv1d(Conv1dOp { stride, padding, taps, factor, x, w, b, out })
+                CompiledOp::Conv1d(Conv1dOp { stride, padding, taps, factor, x, w, b, out })
             }
             (Op::MeanPool(_), &[x], &[y]) => {
                 let factor = self.rows_factor(x)?;
-                Work::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.make(y)? })
             }
             (op, inputs, outputs) => {
                 return Err(unsupported(format!(
@@ -176,7 +178,7 @@ impl Lowering<'_> {
                 )));
             }
         };
-        self.push(work, name);
+        self.push(op, name);
         Ok(())
     }
 
@@ -239,7 +241,7 @@ impl Lowering<'_> {
                 weights.iter().map(|&weight| self.weights.linear(weight).weight_classes()),
             ),
             scattered: false,
-            rests: self.wants_rests(weights),
+            residuals: self.wants_residuals(weights),
         })
     }
 
@@ -258,12 +260,12 @@ impl Lowering<'_> {
             norm: None,
             classes: self.expert_classes(weights),
             scattered: true,
-            rests: self.wants_rests(weights),
+            residuals: self.wants_residuals(weights),
         })
     }
 
-    pub(super) fn wants_rests(&self, weights: &[usize]) -> bool {
-        weights.iter().any(|weight| self.with_rests.contains(weight))
+    pub(super) fn wants_residuals(&self, weights: &[usize]) -> bool {
+        weights.iter().any(|weight| self.with_residuals.contains(weight))
     }
 
     /// The classes of all experts of some weights.
@@ -280,14 +282,14 @@ impl Lowering<'_> {
                 return Err(self.odd(x));
             }
             let op = MatmulOp { transpose_a: false, transpose_b: true, a, b, out: self.make(y)? };
-            self.push(Work::Matmul(op), "linear");
+            self.push(CompiledOp::Matmul(op), "linear");
             return Ok(());
         };
         let rows = self.row_slot(x);
         let activations = self.activations(x, &[weight])?;
         let layer = Layer { weight, bias: None, residual: None, out: self.make(y)? };
         let label = self.label("linear", weight);
-        self.push(Work::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
+        self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
         Ok(())
     }
 
@@ -323,7 +325,7 @@ impl Lowering<'_> {
         let (positions, frequencies) = (self.slot(positions)?, self.vector(frequencies)?);
         let (buffer, out) = self.temporary(outer, rope.rotary_dim);
         let table = RopeTable { positions, frequencies, magnitude: rope.magnitude, out };
-        self.push(Work::RopeTable(table), "rope_table");
+        self.push(CompiledOp::RopeTable(table), "rope_table");
         self.need(buffer);
         self.tables.insert(key, (buffer, out));
         Ok(out)
@@ -346,7 +348,7 @@ impl Lowering<'_> {
         attention: Attention,
         operands: &[ValueId],
         y: ValueId,
-    ) -> Result<Work, DeviceError> {
+    ) -> Result<CompiledOp, DeviceError> {
         let Attention { source, scale, window, softcap } = attention;
         let scoring = Scoring { scale, softcap };
         let q = operands[0];
@@ -363,7 +365,7 @@ impl Lowering<'_> {
                 let Target { group, place, kv_heads, .. } = target;
                 let sight = Sight { over, window };
                 let out = self.make(y)?;
-                Work::CacheAttention(CacheAttention {
+                CompiledOp::CacheAttention(CacheAttention {
                     q,
                     out,
                     group,
@@ -379,7 +381,7 @@ impl Lowering<'_> {
                 let kv_heads = self.row_elements(k)? / head_dim;
                 let (k, v) = (self.slot(k)?, self.slot(v)?);
                 let (causal, out) = (mask == Mask::Causal, self.make(y)?);
-                Work::StepAttention(StepAttention {
+                CompiledOp::StepAttention(StepAttention {
                     q,
                     k,
                     v,

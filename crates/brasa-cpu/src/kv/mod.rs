@@ -7,7 +7,7 @@
 
 pub(crate) mod layout;
 mod read;
-mod turn;
+mod rotate;
 mod write;
 
 pub(crate) use read::CacheReader;

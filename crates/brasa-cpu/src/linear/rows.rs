@@ -20,7 +20,7 @@ use super::rests;
 use super::scales::{BlockScales, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{rounded, tiled};
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
 
@@ -369,7 +369,7 @@ fn decode_lane(layout: &Layout, tile: &[u8], lane: usize, out: &mut [f32]) {
     let halves = layout.shape.scales_per_block();
     let offset = if layout.shape.has_min() { 0 } else { 1 << layout.codes.offset_shift() };
     let mut unpacked = BlockScales::ZERO;
-    int8::for_each_block(layout, tile, 0..layout.blocks, Ahead::Never, |block, packed| {
+    int8::for_each_block(layout, tile, 0..layout.blocks, PrefetchPolicy::Never, |block, packed| {
         packed.scales::<Portable>(layout.scales, &mut unpacked);
         let codes = planes::unpack_lane(layout.codes, packed.planes, lane);
         for (index, (out, code)) in out[block * BLOCK..][..BLOCK].iter_mut().zip(codes).enumerate() {

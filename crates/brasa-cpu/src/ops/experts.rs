@@ -130,7 +130,7 @@ fn multiply(cx: &Context<'_>, input: &Input<'_>, weight: usize, groups: &ExpertG
         rows: region.rows * region.width / experts.experts()[0].n(),
         ..region
     };
-    let elements = cx.turn.elements();
+    let elements = cx.arena.elements();
     let output = Output { values: elements, stride: vectors.stride, column: vectors.offset.cast_signed() };
     // SAFETY: shares of outputs are disjoint, and nobody reads them before a barrier.
     unsafe { experts.multiply_share(cx.isa, input, groups, &output, cx.threads, cx.thread) };
@@ -168,7 +168,7 @@ impl MixtureOp {
         }
         cx.wait();
         {
-            let ups = cx.turn.read::<f32>(cx.region(&self.ups));
+            let ups = cx.arena.read::<f32>(cx.region(&self.ups));
             let (rows, columns, mut gates) = cx.my_part(&self.gates);
             for (i, row) in rows.enumerate() {
                 let up = &ups.row(row)[columns.clone()];
@@ -188,8 +188,8 @@ impl MixtureOp {
 
     /// `out[r] = Σ_j weights[r,j] · downs[r,j]`.
     fn sum(&self, cx: &Context<'_>) {
-        let downs = cx.turn.read::<f32>(cx.region(&self.downs));
-        let weights = cx.turn.read::<f32>(cx.region(&self.router.weights));
+        let downs = cx.arena.read::<f32>(cx.region(&self.downs));
+        let weights = cx.arena.read::<f32>(cx.region(&self.router.weights));
         let numbers = cx.numbers(&self.router.experts);
         let scales = self.expert_scales.map(|scales| cx.view(&scales));
         let width = cx.region(&self.out).width;

@@ -80,7 +80,7 @@ impl HeadsOp {
         let width = self.target.head_dim;
         let (k, v) = (cx.view(&self.k), cx.view(&self.v));
         let q = cx.view(&self.q);
-        let table = cx.turn.read::<f32>(cx.region(&self.table));
+        let table = cx.arena.read::<f32>(cx.region(&self.table));
         let [q_norm, k_norm, v_norm] =
             [&self.q_norm, &self.k_norm, &self.v_norm].map(|norm| norm.as_ref().map(|norm| norm.ready(cx)));
         let cache = cx.kv.cache(self.target.group, self.target.place);
@@ -98,7 +98,7 @@ impl HeadsOp {
 
         let columns = query_heads.start * width..query_heads.end * width;
         let region = cx.region(&self.out).of_rows(rows.clone()).of_columns(columns.clone());
-        let mut out = cx.turn.write::<f32>(region);
+        let mut out = cx.arena.write::<f32>(region);
         for (i, row) in rows.enumerate() {
             let angles = table.row(row);
             let (q, out) = (&q.row(row)[columns.clone()], out.row(i));

@@ -110,7 +110,7 @@ impl Layer {
         }
         for tiles in chunks(linear.share(cx.threads, cx.thread), vectors, cx.isa) {
             let columns = outputs(linear, &tiles);
-            let mut out = cx.turn.write::<f32>(region.of_columns(columns.clone()));
+            let mut out = cx.arena.write::<f32>(region.of_columns(columns.clone()));
             let output =
                 Output { values: out.elements(), stride: region.stride, column: region.offset.cast_signed() };
             // SAFETY: `out` holds these columns of all rows for this thread.
@@ -159,7 +159,7 @@ impl GateUpOp {
             let columns = outputs(gate, &tiles_of(&self.gate));
             let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
             let width = columns.len();
-            let mut out = cx.turn.write::<f32>(region.of_columns(columns.clone()));
+            let mut out = cx.arena.write::<f32>(region.of_columns(columns.clone()));
             let gates = Output {
                 values: out.elements(),
                 stride: region.stride,
@@ -205,7 +205,7 @@ impl GateUpOp {
         let outputs = columns.len();
         let region = cx.region(&self.out);
         let column = (region.offset + columns.start).cast_signed();
-        let out = cx.turn.write::<f32>(region.of_columns(columns));
+        let out = cx.arena.write::<f32>(region.of_columns(columns));
         let output = Output { values: out.elements(), stride: region.stride, column };
         let finish = |gates: &mut [f32], ups: &[f32]| {
             vectorize(cx.isa, Gated { function: self.activation, gate: gates, up: ups });

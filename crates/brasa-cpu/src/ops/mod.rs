@@ -33,7 +33,7 @@ use prepare::{PreparedSize, PrivateRows};
     reason = "a few hundred of them, walked in order: no detour through a pointer"
 )]
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum CompiledOp {
     Argmax(reduce::ArgmaxOp),
     Binary(elementwise::BinaryOp),
     Broadcast(arrange::BroadcastOp),
@@ -103,7 +103,7 @@ impl Scratch {
     }
 }
 
-impl Work {
+impl CompiledOp {
     /// This thread's share. All threads wait equally often, if at all.
     pub(crate) fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         match self {

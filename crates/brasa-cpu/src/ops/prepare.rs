@@ -27,8 +27,8 @@ pub(crate) struct Activations {
     pub classes: WeightClasses,
     /// Rows go to different weights, many to one and few to another.
     pub scattered: bool,
-    /// Int8 blocks have rests.
-    pub rests: bool,
+    /// Int8 blocks have residuals.
+    pub residuals: bool,
 }
 
 /// Memory for prepared rows, for all threads together.
@@ -143,7 +143,7 @@ impl Activations {
         };
         PreparedSize {
             codes: vectors(many.int8, few.int8)
-                * (1 + usize::from(self.rests))
+                * (1 + usize::from(self.residuals))
                 * self.k.next_multiple_of(BLOCK),
             floats: if self.norm.is_some() { vectors(many.float, few.float) * self.k } else { 0 },
             rounded: tile_rows(vectors(many.bf16, few.bf16), self.k),
@@ -181,7 +181,7 @@ impl Activations {
                 SharedSlice::new(&mut floats[..0])
             };
             let (int8_rows, padded) = (if forms.int8 { count } else { 0 }, self.k.next_multiple_of(BLOCK));
-            if self.rests {
+            if self.residuals {
                 quantized.reshape_with_rests(int8_rows, padded);
             } else {
                 quantized.reshape(int8_rows, padded);
@@ -194,7 +194,7 @@ impl Activations {
             unsafe { self.finish(&mut input, count, to) };
         } else {
             let SharedPrepared { codes, blocks, rounded, floats } = cx.prepared;
-            let first_rest = self.rests.then_some(count);
+            let first_rest = self.residuals.then_some(count);
             let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks, first_rest);
             let to = Targets { forms, quantized, rounded: SharedRounded::over(self.k, rounded), floats };
             let mine = cx.share(count);

@@ -48,7 +48,7 @@ impl RopeTable {
 impl RopeOp {
     pub(crate) fn run(&self, cx: &Context<'_>) {
         let x = cx.view(&self.x);
-        let table = cx.turn.read::<f32>(cx.region(&self.table));
+        let table = cx.arena.read::<f32>(cx.region(&self.table));
         let (rows, mut out) = cx.my_rows::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let out = out.row(i);

@@ -46,7 +46,7 @@ impl IndexAddOp {
         }
         let (base, x) = (cx.view(&self.base), cx.view(&self.x));
         let indices = cx.numbers(&self.indices);
-        let mut out = cx.turn.write::<f32>(cx.region(&self.out));
+        let mut out = cx.arena.write::<f32>(cx.region(&self.out));
         let rows = out.region().rows;
         for row in 0..rows {
             out.row(row).copy_from_slice(base.row(row));

@@ -124,7 +124,7 @@ mod x86 {
 
     use super::Line;
     use crate::isa::{Avx2, Avx512};
-    use crate::prefetch::{Ahead, LINE_BYTES};
+    use crate::prefetch::{LINE_BYTES, PrefetchPolicy};
 
     pub(super) fn avx2(_: Avx2, lines: &[Line], streams: usize) -> u64 {
         // SAFETY: the value proves AVX2.
@@ -149,8 +149,8 @@ mod x86 {
     }
 
     /// One stream is read as kernels read weights; several are left to the processor.
-    fn ahead_of(streams: usize) -> Ahead {
-        if streams == 1 { Ahead::of_rows(1) } else { Ahead::Never }
+    fn policy_of(streams: usize) -> PrefetchPolicy {
+        if streams == 1 { PrefetchPolicy::for_rows(1) } else { PrefetchPolicy::Never }
     }
 
     /// The parts of `lines`, which divide evenly.
@@ -162,11 +162,11 @@ mod x86 {
 
     #[target_feature(enable = "avx2")]
     fn read_avx2<const N: usize>(lines: &[Line]) -> u64 {
-        let (streams, ahead) = (parts::<N>(lines), ahead_of(N));
+        let (streams, policy) = (parts::<N>(lines), policy_of(N));
         let mut sums = [_mm256_setzero_si256(); N];
         for at in 0..lines.len() / N {
             for (sum, stream) in sums.iter_mut().zip(&streams) {
-                ahead.ask(stream[at].as_ptr().cast(), LINE_BYTES);
+                policy.prefetch(stream[at].as_ptr().cast(), LINE_BYTES);
                 let line = stream[at].as_ptr().cast::<__m256i>();
                 // SAFETY: a line has 64 bytes; unaligned loads.
                 let (low, high) = unsafe { (_mm256_loadu_si256(line), _mm256_loadu_si256(line.add(1))) };
@@ -182,11 +182,11 @@ mod x86 {
 
     #[target_feature(enable = "avx512f")]
     fn read_avx512<const N: usize>(lines: &[Line]) -> u64 {
-        let (streams, ahead) = (parts::<N>(lines), ahead_of(N));
+        let (streams, policy) = (parts::<N>(lines), policy_of(N));
         let mut sums = [_mm512_setzero_si512(); N];
         for at in 0..lines.len() / N {
             for (sum, stream) in sums.iter_mut().zip(&streams) {
-                ahead.ask(stream[at].as_ptr().cast(), LINE_BYTES);
+                policy.prefetch(stream[at].as_ptr().cast(), LINE_BYTES);
                 // SAFETY: a line has 64 bytes; an unaligned load.
                 let line = unsafe { _mm512_loadu_si512(stream[at].as_ptr().cast()) };
                 *sum = _mm512_xor_si512(*sum, line);

@@ -13,7 +13,7 @@ use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
 use crate::isa::Avx2;
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 
 /// Rows of a vector.
 const HALF: usize = LANES / 2;
@@ -46,10 +46,10 @@ unsafe fn kernel<K: Kind, const R: usize>(
     let mut sums = [[_mm256_setzero_ps(); PHASES]; R];
     let tile = tile.as_ptr();
     let mut at = 0;
-    let ahead = if R == 1 { Ahead::of_rows(1) } else { Ahead::Never };
+    let ahead = if R == 1 { PrefetchPolicy::for_rows(1) } else { PrefetchPolicy::Never };
     let step_bytes = PHASES * LANES * K::FLOAT.bytes();
     while at + PHASES <= k {
-        ahead.ask(tile.wrapping_add(at / PHASES * step_bytes), step_bytes);
+        ahead.prefetch(tile.wrapping_add(at / PHASES * step_bytes), step_bytes);
         for phase in 0..PHASES {
             // SAFETY: input `at + phase` exists.
             unsafe {

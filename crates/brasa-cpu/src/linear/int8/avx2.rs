@@ -19,7 +19,7 @@ use super::Panel;
 use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
 use crate::isa::Avx2;
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 use crate::quantize::QuantizedRow;
 
 /// Rows of a vector.
@@ -96,7 +96,7 @@ macro_rules! kernels {
                 out: &mut [Lanes],
             ) {
                 let layout = &K::layout(layout);
-                let ahead = Ahead::of_rows(1);
+                let ahead = PrefetchPolicy::for_rows(1);
                 let mut unpacked = BlockScales::ZERO;
                 for (tile, out) in tiles.chunks_exact(layout.tile_bytes()).zip(out.chunks_exact_mut(R)) {
                     let mut acc = [[_mm256_setzero_ps(); 2]; R];
@@ -173,7 +173,7 @@ kernels!(vnni, "avx2,fma,f16c,avxvnni", true);
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, panel.blocks(), Ahead::of_rows(1), |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), PrefetchPolicy::for_rows(1), |block, packed| {
         let at = block - panel.first;
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);

@@ -16,7 +16,7 @@ use super::kinds::{Kind, with_kind, with_panel_kind, with_rows};
 use super::panel::for_each_block;
 use super::{MAX_ROWS, Panel};
 use crate::isa::Avx512;
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 use crate::quantize::QuantizedRow;
 
 pub(super) fn multiply_tiles(
@@ -58,7 +58,7 @@ unsafe fn tile_kernel<K: Kind, const R: usize>(
     out: &mut [Lanes],
 ) {
     let layout = &K::layout(layout);
-    let ahead = Ahead::of_rows(R);
+    let ahead = PrefetchPolicy::for_rows(R);
     let mut unpacked = BlockScales::ZERO;
     for (tile, out) in tiles.chunks_exact(layout.tile_bytes()).zip(out.chunks_exact_mut(R)) {
         let mut acc = [_mm512_setzero_ps(); R];
@@ -114,7 +114,7 @@ unsafe fn panel_kernel<K: Kind, const R: usize>(
 unsafe fn fill_kernel<K: Kind>(layout: &Layout, tile: &[u8], panel: &mut Panel) {
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
-    for_each_block(layout, tile, panel.blocks(), Ahead::of_rows(MAX_ROWS), |block, packed| {
+    for_each_block(layout, tile, panel.blocks(), PrefetchPolicy::for_rows(MAX_ROWS), |block, packed| {
         let at = block - panel.first;
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         panel.put_scales(K::SHAPE, at, &unpacked);

@@ -14,7 +14,7 @@ use super::kinds::{Kind, with_kind};
 use super::panel::for_each_block;
 use crate::bf16::round_pairs;
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 use crate::tiles::{Bf16Weights, ROWS, TileMemory};
 
 /// The tiles of a tile of weights.
@@ -41,7 +41,7 @@ unsafe fn kernel<K: Kind>(layout: &Layout, tile: &[u8], out: &mut [Bf16Weights])
     let layout = &K::layout(layout);
     let mut unpacked = BlockScales::ZERO;
     let parts = K::SHAPE.scales_per_block();
-    for_each_block(layout, tile, 0..layout.blocks, Ahead::of_rows(ROWS), |block, packed| {
+    for_each_block(layout, tile, 0..layout.blocks, PrefetchPolicy::for_rows(ROWS), |block, packed| {
         packed.scales::<Widen>(layout.scales, &mut unpacked);
         // SAFETY: `packed` is a block of kind K; scales and minima are 16 floats, `out` of a block is 16 vectors.
         unsafe {

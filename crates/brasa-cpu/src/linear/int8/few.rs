@@ -15,7 +15,7 @@ use super::kinds::{Kind, with_kind};
 use super::panel::{PanelBlock, for_each_block};
 use super::tiles::{BlockSums, Dots, RowTiles, Unit, panel_offset};
 use crate::isa::Avx512;
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 use crate::tiles::{ROWS, SLOTS, Sums, TileUnit, Tiles};
 
 /// Blocks that wait to be multiplied, and unpacked ones in all, until their scales have been used.
@@ -91,7 +91,7 @@ unsafe fn kernel<K: Kind, const N: usize>(of: &mut FewProducts<'_>, tiles: &[u8]
     let layout = &K::layout(layout);
     let parts = K::SHAPE.scales_per_block();
     let offset = _mm512_set1_epi8(panel_offset(layout).cast_signed());
-    let (ahead, lag) = (Ahead::of_rows(N), SLOTS / parts);
+    let (ahead, lag) = (PrefetchPolicy::for_rows(N), SLOTS / parts);
     for (tile, out) in tiles.chunks_exact(layout.tile_bytes()).zip(out) {
         let mut acc = [_mm512_setzero_ps(); ROWS];
         macro_rules! go_on {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::layout::{LANES, Layout, SUPER_BLOCKS, Scales, Shape, WIDE_BLOCK_BYTES};
 use super::super::planes::{self, WideBlock};
 use super::super::scales::{self, BlockScales, Halves, Lanes, Portable};
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 
 /// Consecutive blocks of a tile, unpacked: scratch memory of one thread, reused from tile to tile.
 #[derive(Default)]
@@ -71,7 +71,7 @@ impl Panel {
     /// Unpacks the blocks that there is room for.
     pub(super) fn fill(&mut self, layout: &Layout, tile: &[u8]) {
         let mut unpacked = BlockScales::ZERO;
-        for_each_block(layout, tile, self.blocks(), Ahead::Never, |block, packed| {
+        for_each_block(layout, tile, self.blocks(), PrefetchPolicy::Never, |block, packed| {
             let at = block - self.first;
             planes::unpack(layout.codes, packed.planes, &mut self.codes[at].0);
             packed.scales::<Portable>(layout.scales, &mut unpacked);
@@ -118,7 +118,7 @@ pub(in super::super) fn for_each_block<'a>(
     layout: &Layout,
     tile: &'a [u8],
     blocks: Range<usize>,
-    ahead: Ahead,
+    ahead: PrefetchPolicy,
     mut each: impl FnMut(usize, PackedBlock<'a>),
 ) {
     let (heads, spans) = tile.split_at(layout.head_bytes());
@@ -128,9 +128,9 @@ pub(in super::super) fn for_each_block<'a>(
     for span in spans.take(blocks.len().div_ceil(layout.span())) {
         let head = heads.get(block / SUPER_BLOCKS * 2 * LANES..).unwrap_or_default();
         let planes = span[layout.scale_bytes()..].chunks_exact(layout.codes.block_bytes());
-        ahead.ask(span.as_ptr(), layout.scale_bytes());
+        ahead.prefetch(span.as_ptr(), layout.scale_bytes());
         for (at, planes) in planes.enumerate() {
-            ahead.ask(planes.as_ptr(), planes.len());
+            ahead.prefetch(planes.as_ptr(), planes.len());
             each(block, PackedBlock { head, span, at, planes });
             block += 1;
         }

@@ -13,7 +13,7 @@ use super::super::super::scales::Lanes;
 use super::super::kinds::Kind;
 use super::super::{FloatLayout, MAX_ROWS, MAX_TILES, PHASES};
 use super::one;
-use crate::prefetch::{Ahead, LINE_BYTES};
+use crate::prefetch::{LINE_BYTES, PrefetchPolicy};
 
 pub(super) const ROWS: usize = MAX_ROWS;
 pub(super) const TILES: usize = MAX_TILES;
@@ -79,13 +79,13 @@ unsafe fn add_steps<K: Kind, const T: usize>(
     asked: usize,
 ) {
     let (tiles, x, mut now) = (*tiles, *x, *sums);
-    let ahead = Ahead::of_rows(ROWS);
+    let ahead = PrefetchPolicy::for_rows(ROWS);
     let step_bytes = LANES * K::FLOAT.bytes();
     for step in 0..steps {
         let (at, asked) = (at + step * PHASES, asked + step * step_bytes);
         if asked.is_multiple_of(LINE_BYTES) {
             for tile in tiles {
-                ahead.ask(tile.wrapping_add(asked), LINE_BYTES);
+                ahead.prefetch(tile.wrapping_add(asked), LINE_BYTES);
             }
         }
         // SAFETY: by the contract.

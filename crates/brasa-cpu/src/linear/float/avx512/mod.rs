@@ -15,7 +15,7 @@ use super::super::scales::Lanes;
 use super::kinds::{Kind, with_kind};
 use super::{FloatLayout, PHASES};
 use crate::isa::Avx512;
-use crate::prefetch::Ahead;
+use crate::prefetch::PrefetchPolicy;
 
 pub(super) fn multiply_tiles(
     proof: Avx512,
@@ -54,11 +54,11 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
     let mut sums = [[_mm512_setzero_ps(); PHASES]; R];
     let tile = tile.as_ptr();
     let mut at = 0;
-    let ahead = Ahead::of_rows(R);
+    let ahead = PrefetchPolicy::for_rows(R);
     let input_bytes = LANES * K::FLOAT.bytes();
     // One row waits for memory: longer steps keep the processor's prefetcher further ahead.
     while R == 1 && at + 2 * PHASES <= k {
-        ahead.ask(tile.wrapping_add(at * input_bytes), 2 * PHASES * input_bytes);
+        ahead.prefetch(tile.wrapping_add(at * input_bytes), 2 * PHASES * input_bytes);
         // SAFETY: inputs `at..at + 8` exist.
         unsafe {
             let x = x.get_unchecked(0).as_ptr().add(at);
@@ -72,7 +72,7 @@ unsafe fn kernel<K: Kind, const R: usize>(k: usize, tile: &[u8], x: &[&[f32]], o
         at += 2 * PHASES;
     }
     while at + PHASES <= k {
-        ahead.ask(tile.wrapping_add(at * input_bytes), PHASES * input_bytes);
+        ahead.prefetch(tile.wrapping_add(at * input_bytes), PHASES * input_bytes);
         // SAFETY: inputs `at..at + 4` exist.
         unsafe {
             let weights = four::<K>(tile, at);

@@ -1,6 +1,6 @@
-//! Turning the keys of a page to other positions.
+//! Rotates the keys of a page to other positions (for a context shift).
 //!
-//! Keys lie as `[E][16]`: a pair's elements of 16 positions are two vectors that turn by one angle.
+//! Keys lie as `[E][16]`: a pair's elements of 16 positions are two vectors that rotate by one angle.
 
 use brasa_graph::device::KvType;
 use brasa_graph::shift::KeyRotation;
@@ -13,12 +13,12 @@ use crate::memory::Element;
 use crate::simd::LANES;
 
 impl CpuKvPool {
-    /// Turns the keys of cache number `place` of group `group` in page `page`; floats and halves only.
+    /// Rotates the keys of cache number `place` of group `group` in page `page`; floats and halves only.
     ///
     /// # Panics
     ///
     /// Where the pool holds other elements: refused before.
-    pub(crate) fn turn(
+    pub(crate) fn rotate_keys(
         &mut self,
         group: usize,
         place: usize,
@@ -28,24 +28,28 @@ impl CpuKvPool {
     ) {
         match self.spec.dtype {
             KvType::F32 => {
-                self.turn_elements::<f32>(group, place, page, rotation, angles, |keys, turn| turn(keys));
+                self.rotate_elements::<f32>(group, place, page, rotation, angles, |keys, rotate| {
+                    rotate(keys)
+                });
             }
-            KvType::F16 => self.turn_elements::<u16>(group, place, page, rotation, angles, |keys, turn| {
-                let mut floats = [[0.0; LANES]; 2];
-                for (float, key) in floats.iter_mut().zip(&*keys) {
-                    key.reinterpret_cast::<f16>().convert_to_f32_slice(float);
-                }
-                turn(&mut floats);
-                for (float, key) in floats.iter().zip(keys) {
-                    key.reinterpret_cast_mut::<f16>().convert_from_f32_slice(float);
-                }
-            }),
+            KvType::F16 => {
+                self.rotate_elements::<u16>(group, place, page, rotation, angles, |keys, rotate| {
+                    let mut floats = [[0.0; LANES]; 2];
+                    for (float, key) in floats.iter_mut().zip(&*keys) {
+                        key.reinterpret_cast::<f16>().convert_to_f32_slice(float);
+                    }
+                    rotate(&mut floats);
+                    for (float, key) in floats.iter().zip(keys) {
+                        key.reinterpret_cast_mut::<f16>().convert_from_f32_slice(float);
+                    }
+                })
+            }
             other => unreachable!("keys of {other:?} were not refused"),
         }
     }
 
-    /// `each` hands a pair's elements of 16 positions as floats to what turns them.
-    fn turn_elements<T: Element + Default>(
+    /// `each` hands a pair's elements of 16 positions as floats to the closure that rotates them.
+    fn rotate_elements<T: Element + Default>(
         &mut self,
         group: usize,
         place: usize,

@@ -1,4 +1,4 @@
-//! Which int8 activations are given with their rests: where a rounding to 8 bits would cost most.
+//! Which int8 activations are given with their residuals: where a rounding to 8 bits would cost most.
 //!
 //! - Products of two values, such as the hidden layer of a gated network: a few elements stand far out, and what is in a
 //!   block with them loses its precision. They make two fifths of the error of a whole decoder.
@@ -14,7 +14,7 @@ use brasa_graph::{Graph, Node, Op, ValueId, ValueKind};
 const SHARP: f32 = 1.5;
 
 /// Numbers of the weights that multiply such activations.
-pub(super) fn weights_with_rests(graph: &Graph) -> HashSet<usize> {
+pub(super) fn weights_with_residuals(graph: &Graph) -> HashSet<usize> {
     let routed = graph.nodes().iter().any(|node| matches!(node.op, Op::RouterTopK(_)));
     let sharp: HashSet<ValueId> =
         graph.nodes().iter().filter_map(|node| sharp_queries(graph, node)).collect();
