@@ -29,6 +29,7 @@ mod metadata;
 mod names;
 mod rope;
 mod rope_config;
+mod sampling;
 mod source;
 mod spec;
 mod weights;
@@ -37,6 +38,7 @@ pub use error::{ModelError, Result};
 pub use family::supported;
 pub use info::ModelInfo;
 pub use rope::{RopeScaling, RopeSpec};
+pub use sampling::RecommendedSampling;
 pub use source::{Source, gguf_pairs};
 pub use spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,

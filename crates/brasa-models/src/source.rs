@@ -161,7 +161,7 @@ pub fn gguf_pairs(metadata: &gguf::Metadata) -> Vec<(String, Value)> {
     pairs
 }
 
-fn as_json(value: &gguf::Value) -> Value {
+pub(crate) fn as_json(value: &gguf::Value) -> Value {
     match *value {
         gguf::Value::U8(x) => json!(x),
         gguf::Value::I8(x) => json!(x),
