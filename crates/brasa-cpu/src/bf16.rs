@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
-use crate::tiles::{AmxThread, Bf16Factors, Bf16Unit, Bf16Weights, EmulatedBf16, Sums, Tiles};
+use crate::tiles::{AmxThread, Bf16Factors, Bf16MatrixUnit, Bf16Weights, EmulatedBf16, Sums, Tiles};
 
 /// What multiplies bf16 on this thread.
 pub(crate) enum Bf16Multiplier {
@@ -30,7 +30,7 @@ impl Bf16Multiplier {
     }
 }
 
-impl Bf16Unit for Bf16Multiplier {
+impl Bf16MatrixUnit for Bf16Multiplier {
     #[inline]
     fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
         match self {
@@ -42,7 +42,7 @@ impl Bf16Unit for Bf16Multiplier {
 }
 
 /// Sums of 16 rows and 16 outputs, in one chain of additions each, pairs in the order of k.
-impl Bf16Unit for Avx512Bf16 {
+impl Bf16MatrixUnit for Avx512Bf16 {
     fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
         factors.check(c);
         let Bf16Factors { a, rows, b } = factors;

@@ -345,7 +345,7 @@ mod tests {
         let labels: Vec<&str> = times.iter().map(|time| time.label.as_str()).collect();
         assert_eq!(labels, ["embed", "linear w"]);
         assert_eq!(times[1].flops, 3 * 3 * 8 * 2);
-        assert_eq!(times[1].bytes, 3 * 8 * 4, "stored bytes, though a tile has sixteen rows");
+        assert_eq!(times[1].bytes, 3 * 8 * 4, "stored bytes, though a strip has sixteen rows");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! ties to even. Beside the codes a block keeps its sums, since a weight format with an offset or a minimum
 //! needs `Σx`. One source, compiled once per instruction set, so that all of them give the same bits.
 //!
-//! Where that is too coarse, the **rest** `x − scale · q` is quantised as well: a second row, which is multiplied and added
+//! Where that is too coarse, the **residual** `x − scale · q` is quantised as well: a second row, which is multiplied and added
 //! like any other. Both together are as good as codes of 15 bits.
 #![expect(unsafe_code, reason = "compiles one source for several instruction sets")]
 #![allow(
@@ -49,7 +49,7 @@ pub struct QuantizedView<'a> {
     k: usize,
     codes: &'a [i8],
     blocks: &'a [BlockMeta],
-    first_rest: Option<usize>,
+    first_residual: Option<usize>,
 }
 
 impl<'a> QuantizedView<'a> {
@@ -67,9 +67,9 @@ impl<'a> QuantizedView<'a> {
         }
     }
 
-    /// The row that is the rest of row 0, where there are rests; those of the others follow.
-    pub const fn first_rest(&self) -> Option<usize> {
-        self.first_rest
+    /// The row that is the residual of row 0, where there are residuals; those of the others follow.
+    pub const fn first_residual(&self) -> Option<usize> {
+        self.first_residual
     }
 }
 
@@ -79,7 +79,7 @@ pub struct QuantizedRows {
     k: usize,
     codes: Vec<i8>,
     blocks: Vec<BlockMeta>,
-    first_rest: Option<usize>,
+    first_residual: Option<usize>,
 }
 
 /// Quantised rows that several threads fill, and read after a barrier.
@@ -88,7 +88,7 @@ pub struct SharedRows<'a> {
     k: usize,
     codes: SharedSlice<'a, i8>,
     blocks: SharedSlice<'a, BlockMeta>,
-    first_rest: Option<usize>,
+    first_residual: Option<usize>,
 }
 
 impl QuantizedRows {
@@ -113,17 +113,17 @@ impl QuantizedRows {
         self.k = k;
         self.codes.resize(rows * k, 0);
         self.blocks.resize(rows * k / BLOCK, BlockMeta::default());
-        self.first_rest = None;
+        self.first_residual = None;
     }
 
-    /// The same for `rows` rows and their rests.
+    /// The same for `rows` rows and their residuals.
     ///
     /// # Panics
     ///
     /// Where `k` is no multiple of 32.
-    pub fn reshape_with_rests(&mut self, rows: usize, k: usize) {
+    pub fn reshape_with_residuals(&mut self, rows: usize, k: usize) {
         self.reshape(2 * rows, k);
-        self.first_rest = Some(rows);
+        self.first_residual = Some(rows);
     }
 
     /// Quantises `rows` of `x` `[R, K]` into the rows of the same number.
@@ -135,23 +135,28 @@ impl QuantizedRows {
 
     /// A handle through which several threads fill disjoint rows.
     pub fn shared(&mut self) -> SharedRows<'_> {
-        let Self { k, codes, blocks, first_rest } = self;
+        let Self { k, codes, blocks, first_residual } = self;
         SharedRows {
             k: *k,
             codes: SharedSlice::new(codes),
             blocks: SharedSlice::new(blocks),
-            first_rest: *first_rest,
+            first_residual: *first_residual,
         }
     }
 
     /// All rows.
     pub fn view(&self) -> QuantizedView<'_> {
-        QuantizedView { k: self.k, codes: &self.codes, blocks: &self.blocks, first_rest: self.first_rest }
+        QuantizedView {
+            k: self.k,
+            codes: &self.codes,
+            blocks: &self.blocks,
+            first_residual: self.first_residual,
+        }
     }
 }
 
 impl<'a> SharedRows<'a> {
-    /// Rows of `k` elements in memory that is shared already, whose rests begin with row `first_rest`.
+    /// Rows of `k` elements in memory that is shared already, whose residuals begin with row `first_residual`.
     ///
     /// # Panics
     ///
@@ -160,27 +165,27 @@ impl<'a> SharedRows<'a> {
         k: usize,
         codes: SharedSlice<'a, i8>,
         blocks: SharedSlice<'a, BlockMeta>,
-        first_rest: Option<usize>,
+        first_residual: Option<usize>,
     ) -> Self {
         assert!(k.is_multiple_of(BLOCK), "{k} activations, expected a multiple of {BLOCK}");
-        Self { k, codes, blocks, first_rest }
+        Self { k, codes, blocks, first_residual }
     }
 
-    /// Quantises `x`, `[K]`, into row `row`, and what that leaves into its rest.
+    /// Quantises `x`, `[K]`, into row `row`, and what that leaves into its residual.
     ///
     /// # Safety
     ///
-    /// No other thread reads or writes this row and its rest until a barrier.
+    /// No other thread reads or writes this row and its residual until a barrier.
     ///
     /// # Panics
     ///
     /// Where `x` has another length.
     pub unsafe fn quantize_row(&self, isa: Isa, row: usize, x: &[f32]) {
         assert_eq!(x.len(), self.k, "activations of a row");
-        // SAFETY: exclusive by the caller's promise; a row is not its own rest.
+        // SAFETY: exclusive by the caller's promise; a row is not its own residual.
         unsafe {
-            let rest = self.first_rest.map(|first| self.row_mut(first + row));
-            quantize_row(isa, x, self.row_mut(row), rest);
+            let residual = self.first_residual.map(|first| self.row_mut(first + row));
+            quantize_row(isa, x, self.row_mut(row), residual);
         }
     }
 
@@ -207,7 +212,7 @@ impl<'a> SharedRows<'a> {
     ///
     /// # Safety
     ///
-    /// No other thread reads or writes these rows and their rests until a barrier.
+    /// No other thread reads or writes these rows and their residuals until a barrier.
     pub unsafe fn quantize(&self, isa: Isa, x: &[f32], rows: Range<usize>) {
         for row in rows {
             // SAFETY: by the contract.
@@ -215,20 +220,20 @@ impl<'a> SharedRows<'a> {
         }
     }
 
-    /// The first `rows` rows, and the rests.
+    /// The first `rows` rows, and the residuals.
     ///
     /// # Safety
     ///
     /// No thread writes them while the result lives.
     pub unsafe fn view(&self, rows: usize) -> QuantizedView<'a> {
-        let all = rows + self.first_rest.unwrap_or(0);
+        let all = rows + self.first_residual.unwrap_or(0);
         // SAFETY: not written meanwhile by the caller's promise.
         unsafe {
             QuantizedView {
                 k: self.k,
                 codes: self.codes.get(0..all * self.k),
                 blocks: self.blocks.get(0..all * self.k / BLOCK),
-                first_rest: self.first_rest,
+                first_residual: self.first_residual,
             }
         }
     }
@@ -240,49 +245,49 @@ struct RowMut<'a> {
     blocks: &'a mut [BlockMeta],
 }
 
-fn quantize_row(isa: Isa, x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+fn quantize_row(isa: Isa, x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
     match isa {
-        Isa::Scalar => quantize_generic(x, row, rest),
+        Isa::Scalar => quantize_generic(x, row, residual),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX2.
-        Isa::Avx2(_) => unsafe { quantize_avx2(x, row, rest) },
+        Isa::Avx2(_) => unsafe { quantize_avx2(x, row, residual) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX-512.
-        Isa::Avx512(_) => unsafe { quantize_avx512(x, row, rest) },
+        Isa::Avx512(_) => unsafe { quantize_avx512(x, row, residual) },
         // NEON needs no enabling: the compiler uses it everywhere.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_generic(x, row, rest),
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_generic(x, row, residual),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn quantize_avx2(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
-    quantize_generic(x, row, rest);
+fn quantize_avx2(x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
+    quantize_generic(x, row, residual);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-fn quantize_avx512(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
-    quantize_generic(x, row, rest);
+fn quantize_avx512(x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
+    quantize_generic(x, row, residual);
 }
 
 #[inline(always)]
-fn quantize_generic(x: &[f32], row: RowMut<'_>, rest: Option<RowMut<'_>>) {
+fn quantize_generic(x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
     let (x, _) = x.as_chunks::<BLOCK>();
     let (codes, _) = row.codes.as_chunks_mut::<BLOCK>();
     for ((x, codes), block) in x.iter().zip(&mut *codes).zip(&mut *row.blocks) {
         *block = quantize_block(x, codes);
     }
-    let Some(rest) = rest else { return };
-    let (rest_codes, _) = rest.codes.as_chunks_mut::<BLOCK>();
-    let rows = codes.iter().zip(row.blocks).zip(rest_codes).zip(rest.blocks);
-    for (x, (((codes, block), rest_codes), rest_block)) in x.iter().zip(rows) {
+    let Some(residual) = residual else { return };
+    let (residual_codes, _) = residual.codes.as_chunks_mut::<BLOCK>();
+    let rows = codes.iter().zip(row.blocks).zip(residual_codes).zip(residual.blocks);
+    for (x, (((codes, block), residual_codes), residual_block)) in x.iter().zip(rows) {
         let mut left = *x;
         for (left, code) in left.iter_mut().zip(codes) {
             *left -= block.scale * f32::from(*code);
         }
-        *rest_block = quantize_block(&left, rest_codes);
+        *residual_block = quantize_block(&left, residual_codes);
     }
 }
 
@@ -362,26 +367,26 @@ mod tests {
     }
 
     #[test]
-    fn rests_make_good_what_rounding_takes() {
+    fn residuals_make_good_what_rounding_takes() {
         let k = 96;
         let mut x = noise(2 * k, 11);
         x[64..96].fill(0.0);
         for isa in Isa::available() {
             let mut rows = QuantizedRows::default();
-            rows.reshape_with_rests(2, k);
+            rows.reshape_with_residuals(2, k);
             rows.quantize(isa, &x, 0..2);
             let view = rows.view();
-            assert_eq!(view.first_rest(), Some(2));
+            assert_eq!(view.first_residual(), Some(2));
             for (index, x) in x.iter().enumerate() {
                 let (row, column) = (index / k, index % k);
-                let [whole, rest] = [row, 2 + row].map(|row| {
+                let [whole, residual] = [row, 2 + row].map(|row| {
                     let row = view.row(row);
                     row.blocks[column / BLOCK].scale * f32::from(row.codes[column])
                 });
                 let step = view.row(row).blocks[column / BLOCK].scale;
                 assert!(
-                    (x - whole - rest).abs() <= step * 0.502 / 254.0,
-                    "{}: {x}, {whole} + {rest}",
+                    (x - whole - residual).abs() <= step * 0.502 / 254.0,
+                    "{}: {x}, {whole} + {residual}",
                     isa.name()
                 );
             }

@@ -1,7 +1,7 @@
 //! Products of tiles: AMX, and the same in software.
 //!
 //! A tile is a register of up to 16 rows of 64 bytes. A product takes tiles `a`, 16 rows of activations, and `b`, the
-//! weights of 16 outputs four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. `TileUnit` and `Bf16Unit`
+//! weights of 16 outputs four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. `Int8MatrixUnit` and `Bf16MatrixUnit`
 //! are what kernels are written for; the processor's own unit and its emulation do the same, so that layouts and edges
 //! are tested on machines without AMX.
 //!
@@ -90,7 +90,7 @@ impl<T: Pod> DerefMut for TileMemory<T> {
 pub(crate) const SLOTS: usize = 4;
 
 /// The tile unit of a thread, set up for products of int8 over all inputs of a block or over half of them.
-pub(crate) trait TileUnit {
+pub(crate) trait Int8MatrixUnit {
     /// `c = a · b` over all inputs, or over those of half `half`; calls with different slots overlap.
     ///
     /// # Panics
@@ -104,7 +104,7 @@ pub(crate) trait TileUnit {
 pub(crate) const BF16_SIDE: usize = 2;
 
 /// What multiplies bf16, on a thread that is set up for it.
-pub(crate) trait Bf16Unit {
+pub(crate) trait Bf16MatrixUnit {
     /// `c[p][g] = a[g] · b[p]` over all tiles, added to what is there where ADD says so; what rows beyond the first `rows` become
     /// may be anything.
     ///
@@ -399,7 +399,7 @@ macro_rules! sum_bf16 {
     };
 }
 
-impl TileUnit for AmxInt8 {
+impl Int8MatrixUnit for AmxInt8 {
     #[inline(always)]
     fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
         assert!(slot < SLOTS && half < self.parts, "slot {slot}, half {half}");
@@ -423,7 +423,7 @@ impl TileUnit for AmxInt8 {
     }
 }
 
-impl Bf16Unit for AmxThread {
+impl Bf16MatrixUnit for AmxThread {
     fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
         let steps = factors.check(c);
         if steps == 0 {
@@ -495,7 +495,7 @@ pub(crate) struct EmulatedInt8 {
     pub parts: usize,
 }
 
-impl TileUnit for EmulatedInt8 {
+impl Int8MatrixUnit for EmulatedInt8 {
     fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
         assert!(slot < SLOTS && half < self.parts, "slot {slot}, half {half}");
         let inputs = 32 / self.parts * half..32 / self.parts * (half + 1);
@@ -524,7 +524,7 @@ fn flush(value: f32) -> f32 {
     if value.is_subnormal() { 0.0_f32.copysign(value) } else { value }
 }
 
-impl Bf16Unit for EmulatedBf16 {
+impl Bf16MatrixUnit for EmulatedBf16 {
     /// In the order that Intel documents for TDPBF16PS: within a tile even and odd inputs are summed apart.
     fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
         factors.check(c);

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use brasa_cpu::linear::{
     Arithmetic, ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer,
-    RowMap, TILE, WeightClass,
+    RowMap, STRIP, WeightClass,
 };
 use brasa_cpu::quantize::{BLOCK, QuantizedRows};
 use brasa_cpu::rounded::RoundedRows;
@@ -281,12 +281,12 @@ fn segments_of_different_formats_write_side_by_side() {
     let packed =
         PackedLinear::new("qkv", &tensors.each_ref().map(cut), Precision::Fast, &Packer::new(&team()))
             .unwrap();
-    assert_eq!((packed.n(), packed.k(), packed.tiles()), (60, k, 3 + 1 + 2));
+    assert_eq!((packed.n(), packed.k(), packed.strips()), (60, k, 3 + 1 + 2));
     let classes = packed.weight_classes();
-    assert!(classes.has(WeightClass::Quantised) && classes.has(WeightClass::Half));
-    assert_eq!(packed.tile_outputs(2), 32..40);
-    assert_eq!(packed.tile_outputs(3), 40..43);
-    assert_eq!(packed.tile_outputs(5), 59..60);
+    assert!(classes.has(WeightClass::Quantised) && classes.has(WeightClass::Float16));
+    assert_eq!(packed.strip_outputs(2), 32..40);
+    assert_eq!(packed.strip_outputs(3), 40..43);
+    assert_eq!(packed.strip_outputs(5), 59..60);
 
     let weights: Vec<f32> =
         tensors.iter().flat_map(|tensor| decoded(tensor)[2 * k..(tensor.rows() - 2) * k].to_vec()).collect();
@@ -306,7 +306,7 @@ fn segments_of_different_formats_write_side_by_side() {
             assert_eq!(share.start, next);
             next = share.end;
         }
-        assert_eq!(next, packed.tiles());
+        assert_eq!(next, packed.strips());
     }
 }
 
@@ -368,9 +368,9 @@ fn expert_rows_equal_each_experts_own_product() {
     }
 }
 
-/// With rests, int8 activations are good to 15 bits, on every instruction set alike and whatever other rows there are.
+/// With residuals, int8 activations are good to 15 bits, on every instruction set alike and whatever other rows there are.
 #[test]
-fn rests_make_good_what_rounding_takes() {
+fn residuals_make_good_what_rounding_takes() {
     use StorageFormat as F;
     let mut noise = Noise::new(16);
     let mlx = F::MlxAffine(MlxAffine { bits: 4, group_size: 32 });
@@ -386,7 +386,7 @@ fn rests_make_good_what_rounding_takes() {
         let x = noise.activations(70 * k);
         let multiply = |isa: Isa, rows: Range<usize>| {
             let mut quantized = QuantizedRows::default();
-            quantized.reshape_with_rests(rows.len(), k);
+            quantized.reshape_with_residuals(rows.len(), k);
             quantized.quantize(isa, &x[rows.start * k..rows.end * k], 0..rows.len());
             let input = Input { int8: Some(quantized.view()), ..Input::default() };
             let mut y = vec![f32::NAN; rows.len() * n];
@@ -394,7 +394,7 @@ fn rests_make_good_what_rounding_takes() {
             #[expect(unsafe_code, reason = "one thread")]
             // SAFETY: no other thread knows `y`.
             unsafe {
-                packed.multiply(isa, &input, RowMap::All(rows.len()), &output, 0..packed.tiles());
+                packed.multiply(isa, &input, RowMap::All(rows.len()), &output, 0..packed.strips());
             }
             y
         };
@@ -410,7 +410,7 @@ fn rests_make_good_what_rounding_takes() {
     }
 }
 
-/// From the second tile of either on, through chunks that are not whole.
+/// From the second strip of either on, through chunks that are not whole.
 #[test]
 fn gates_and_what_they_let_through_are_multiplied_side_by_side_alike() {
     let mut noise = Noise::new(19);
@@ -429,7 +429,7 @@ fn gates_and_what_they_let_through_are_multiplied_side_by_side_alike() {
                 rounded.reshape(rows, k);
                 rounded.round(isa, &x, k, 0..rows);
                 let input = Input { bf16: Some(rounded.view()), ..Input::default() };
-                let outputs = n - TILE;
+                let outputs = n - STRIP;
                 let mut y = vec![-7.0; rows * n];
                 let output = Output { values: SharedSlice::new(&mut y), stride: n, column: 3 };
                 let finish = |gates: &mut [f32], ups: &[f32]| {
@@ -449,7 +449,7 @@ fn gates_and_what_they_let_through_are_multiplied_side_by_side_alike() {
                     let expected = match column.checked_sub(3).filter(|column| *column < outputs) {
                         None => -7.0,
                         Some(column) => {
-                            let at = row * n + TILE + column;
+                            let at = row * n + STRIP + column;
                             gates[at] - 2.0 * ups[at]
                         }
                     };
@@ -461,7 +461,7 @@ fn gates_and_what_they_let_through_are_multiplied_side_by_side_alike() {
 }
 
 #[test]
-fn nothing_outside_the_claimed_tiles_is_written() {
+fn nothing_outside_the_claimed_strips_is_written() {
     let mut noise = Noise::new(9);
     let (n, k, stride) = (42, 96, 50);
     let packed = pack(&tensor(StorageFormat::Q5_0, n, k, &mut noise), Precision::Fast);
@@ -478,7 +478,7 @@ fn nothing_outside_the_claimed_tiles_is_written() {
             packed.multiply(isa, &input, RowMap::All(2), &output, 1..3);
         }
         for (index, value) in y.iter().enumerate() {
-            let claimed = (3 + TILE..3 + n).contains(&(index % stride));
+            let claimed = (3 + STRIP..3 + n).contains(&(index % stride));
             assert_eq!(value.to_bits() != (-7.0_f32).to_bits(), claimed, "element {index}");
         }
     }

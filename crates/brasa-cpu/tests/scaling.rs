@@ -55,9 +55,9 @@ fn a_layer_has_as_many_barriers_on_64_threads_as_on_2() {
     }
 }
 
-/// Each thread's tiles are within one of each other's; stacked weights of different formats differ by a tile of the widest.
+/// Each thread's strips are within one of each other's; stacked weights of different formats differ by a strip of the widest.
 #[test]
-fn tiles_are_shared_out_evenly() {
+fn strips_are_shared_out_evenly() {
     let team = Team::new(1).unwrap();
     let packer = Packer::new(&team);
     let pack = |formats: &[StorageFormat], n: usize| {
@@ -68,7 +68,7 @@ fn tiles_are_shared_out_evenly() {
     };
     let shares = |linear: &PackedLinear, threads: usize| -> Vec<_> {
         let shares: Vec<_> = (0..threads).map(|thread| linear.share(threads, thread)).collect();
-        assert_eq!((shares[0].start, shares[threads - 1].end), (0, linear.tiles()));
+        assert_eq!((shares[0].start, shares[threads - 1].end), (0, linear.strips()));
         assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start), "{shares:?}");
         shares
     };
@@ -78,10 +78,10 @@ fn tiles_are_shared_out_evenly() {
             let [least, most] = [shares.iter().map(Range::len).min(), shares.iter().map(Range::len).max()];
             assert!(most.unwrap() - least.unwrap() <= 1, "{n} outputs, {threads} threads: {shares:?}");
         }
-        // q|k in 4 bits, v in 8: no thread has more than its part of the bytes and the tiles at its two ends.
+        // q|k in 4 bits, v in 8: no thread has more than its part of the bytes and the strips at its two ends.
         let mixed = pack(&[StorageFormat::Q4_0, StorageFormat::Q8_0], 1536);
-        let bytes = |tiles: &Range<usize>| -> usize {
-            tiles.clone().map(|tile| if tile < 96 { 16 * 144 } else { 16 * 272 }).sum()
+        let bytes = |strips: &Range<usize>| -> usize {
+            strips.clone().map(|strip| if strip < 96 { 16 * 144 } else { 16 * 272 }).sum()
         };
         assert_eq!(bytes(&(0..192)), mixed.size_bytes());
         for share in shares(&mixed, threads) {

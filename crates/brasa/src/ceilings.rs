@@ -77,7 +77,7 @@ impl Ceilings {
     pub fn arithmetic(&self, info: &ModelInfo, rows: usize) -> Arithmetic {
         let class = match (self.precision, info.main_format()) {
             (Precision::Reference, _) | (_, Some("F32")) => WeightClass::Full,
-            (_, Some("F16" | "BF16")) => WeightClass::Half,
+            (_, Some("F16" | "BF16")) => WeightClass::Float16,
             _ => WeightClass::Quantised,
         };
         Arithmetic::of(self.isa, class, rows)

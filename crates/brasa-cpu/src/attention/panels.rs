@@ -37,7 +37,7 @@ pub(super) struct Panels {
     /// By 16 positions and 32 elements.
     keys: TileMemory<Bf16Weights>,
     /// As `keys`: what rounding took from them.
-    key_rests: TileMemory<Bf16Weights>,
+    key_residuals: TileMemory<Bf16Weights>,
     /// By 16 elements and 32 positions.
     values: TileMemory<Bf16Weights>,
 }
@@ -47,7 +47,7 @@ impl Panels {
     pub fn reserve(&mut self, head_dim: usize) {
         self.head_dim = head_dim;
         self.keys.reserve(BLOCKS * self.key_tiles());
-        self.key_rests.reserve(BLOCKS * self.key_tiles());
+        self.key_residuals.reserve(BLOCKS * self.key_tiles());
         self.values.reserve(self.value_panels() * STEPS);
     }
 
@@ -68,9 +68,9 @@ impl Panels {
     }
 
     /// What rounding took from panel `block` of the keys.
-    pub fn key_rests(&self, block: usize) -> &[Bf16Weights] {
+    pub fn key_residuals(&self, block: usize) -> &[Bf16Weights] {
         let tiles = self.key_tiles();
-        &self.key_rests[block * tiles..][..tiles]
+        &self.key_residuals[block * tiles..][..tiles]
     }
 
     /// Tiles `steps` of panel `panel` of the values.
@@ -96,15 +96,15 @@ impl Panels {
             let keys = &source.keys(block)[..self.head_dim];
             let scales = source.key_scales(block);
             let panel = self.keys[block * tiles..][..tiles].iter_mut();
-            let panel = panel.zip(&mut self.key_rests[block * tiles..][..tiles]);
-            for (index, (keys, (tile, rests))) in keys.chunks(BF16_INPUTS).zip(panel).enumerate() {
+            let panel = panel.zip(&mut self.key_residuals[block * tiles..][..tiles]);
+            for (index, (keys, (tile, residuals))) in keys.chunks(BF16_INPUTS).zip(panel).enumerate() {
                 let scale = K::Format::SCALED.then(|| simd.load_f16(&scales[index]));
                 let element = |element: usize| match (keys.get(element), scale) {
                     (None, _) => simd.splat(0.0),
                     (Some(raw), None) => K::Format::load(simd, raw),
                     (Some(raw), Some(scale)) => simd.mul(K::Format::load(simd, raw), scale),
                 };
-                for (pair, (lanes, rests)) in tile.iter_mut().zip(rests).enumerate() {
+                for (pair, (lanes, residuals)) in tile.iter_mut().zip(residuals).enumerate() {
                     let both = [element(2 * pair), element(2 * pair + 1)];
                     let rounded = round_pairs(both[0], both[1]);
                     store(rounded, lanes);
@@ -112,7 +112,7 @@ impl Panels {
                     let first = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(rounded));
                     let above = _mm512_set1_epi32(0xffff_0000_u32.cast_signed());
                     let second = _mm512_castsi512_ps(_mm512_and_si512(rounded, above));
-                    store(round_pairs(simd.sub(both[0], first), simd.sub(both[1], second)), rests);
+                    store(round_pairs(simd.sub(both[0], first), simd.sub(both[1], second)), residuals);
                 }
             }
         }

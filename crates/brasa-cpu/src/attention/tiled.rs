@@ -34,7 +34,7 @@ use crate::kv::layout::BLOCKS;
 use crate::prefetch::lines;
 use crate::rounded::RoundedRows;
 use crate::simd::{LANES, Simd};
-use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Rows, Bf16Unit, ROWS, Sums, TileMemory};
+use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Rows, ROWS, Sums, TileMemory};
 
 /// Queries that meet a page together: two groups.
 const TOGETHER: usize = BF16_SIDE * ROWS;
@@ -193,10 +193,10 @@ impl TiledScratch {
             let (first, second) = scores.split_at_mut(groups);
             let scores = &mut [first, second];
             unit.sum_bf16::<false>(Bf16Factors { a: &q[..groups], rows, b: &keys }, scores);
-            let rests = std::array::from_fn::<_, STEP_PANELS, _>(|panel| {
-                self.panels.key_rests(step * STEP_PANELS + panel)
+            let residuals = std::array::from_fn::<_, STEP_PANELS, _>(|panel| {
+                self.panels.key_residuals(step * STEP_PANELS + panel)
             });
-            unit.sum_bf16::<true>(Bf16Factors { a: &q[..groups], rows, b: &rests }, scores);
+            unit.sum_bf16::<true>(Bf16Factors { a: &q[..groups], rows, b: &residuals }, scores);
         }
         let panels = self.panels.value_panels();
         let o = &mut self.o[first * panels..][..groups * panels];

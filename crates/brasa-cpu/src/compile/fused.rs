@@ -13,7 +13,7 @@ use crate::linear::PackedLinear;
 use crate::ops::CompiledOp;
 use crate::ops::experts::{MixtureOp, RouterOp};
 use crate::ops::heads::HeadsOp;
-use crate::ops::linear::{GateUpOp, Half, Layer, LinearOp};
+use crate::ops::linear::{Factor, GateUpOp, Layer, LinearOp};
 use crate::ops::norm::{Norm, NormKind};
 use crate::ops::prepare::Activations;
 
@@ -79,25 +79,25 @@ impl Lowering<'_> {
         if self.shape(pair.x).rank() != 2 || self.shape(pair.y).rank() != 2 {
             return Ok(false);
         }
-        let Some((first_gate, first_up, tiles)) = paired_tiles(
+        let Some((first_gate, first_up, strips)) = paired_strips(
             (self.weights.linear(gate), &pair.gate.rows),
             (self.weights.linear(up), &pair.up.rows),
         ) else {
             return Ok(false);
         };
         let activations = self.activations(pair.x, &[gate, up])?;
-        let mut half = |weight, first_tile, projection: &Projection| -> Result<Half, DeviceError> {
+        let mut factor = |weight, first_strip, projection: &Projection| -> Result<Factor, DeviceError> {
             let bias = match projection.bias {
                 Some(bias) => Some(self.part_of_vector(bias, &projection.rows)?),
                 None => None,
             };
-            Ok(Half { weight, first_tile, first_output: projection.rows.start, bias })
+            Ok(Factor { weight, first_strip, first_output: projection.rows.start, bias })
         };
-        let gate_half = half(gate, first_gate, &pair.gate)?;
-        let up_half = half(up, first_up, &pair.up)?;
+        let gate_factor = factor(gate, first_gate, &pair.gate)?;
+        let up_factor = factor(up, first_up, &pair.up)?;
         let out = self.make(pair.y)?;
         let activation = pair.activation;
-        let op = GateUpOp { activations, gate: gate_half, up: up_half, activation, tiles, out };
+        let op = GateUpOp { activations, gate: gate_factor, up: up_factor, activation, strips, out };
         let label = self.label("gate_up", gate);
         self.push(CompiledOp::GateUp(op), label);
         Ok(true)
@@ -183,32 +183,32 @@ impl Lowering<'_> {
 
 type Outputs<'a> = (&'a PackedLinear, &'a std::ops::Range<usize>);
 
-/// First tiles and number of tiles of two ranges of outputs whose tiles pair up.
-fn paired_tiles(gate: Outputs<'_>, up: Outputs<'_>) -> Option<(usize, usize, usize)> {
+/// First strips and number of strips of two ranges of outputs whose strips pair up.
+fn paired_strips(gate: Outputs<'_>, up: Outputs<'_>) -> Option<(usize, usize, usize)> {
     let first = |(linear, rows): Outputs<'_>| {
-        // Tiles are in order of their outputs.
-        let (mut low, mut high) = (0, linear.tiles());
+        // Strips are in order of their outputs.
+        let (mut low, mut high) = (0, linear.strips());
         while low < high {
             let middle = usize::midpoint(low, high);
-            if linear.tile_outputs(middle).start < rows.start { low = middle + 1 } else { high = middle }
+            if linear.strip_outputs(middle).start < rows.start { low = middle + 1 } else { high = middle }
         }
-        (low < linear.tiles() && linear.tile_outputs(low).start == rows.start).then_some(low)
+        (low < linear.strips() && linear.strip_outputs(low).start == rows.start).then_some(low)
     };
     let (first_gate, first_up) = (first(gate)?, first(up)?);
-    let mut tiles = 0;
+    let mut strips = 0;
     loop {
         let outputs = |(linear, rows): Outputs<'_>, first: usize| {
-            let tile = first + tiles;
-            let outputs = (tile < linear.tiles()).then(|| linear.tile_outputs(tile))?;
+            let strip = first + strips;
+            let outputs = (strip < linear.strips()).then(|| linear.strip_outputs(strip))?;
             (outputs.end <= rows.end).then(|| outputs.start - rows.start..outputs.end - rows.start)
         };
         let (of_gate, of_up) = (outputs(gate, first_gate)?, outputs(up, first_up)?);
         if of_gate != of_up {
             return None;
         }
-        tiles += 1;
+        strips += 1;
         if of_gate.end == gate.1.len() {
-            return Some((first_gate, first_up, tiles));
+            return Some((first_gate, first_up, strips));
         }
     }
 }

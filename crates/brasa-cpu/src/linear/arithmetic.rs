@@ -26,7 +26,7 @@ pub enum WeightClass {
     /// Codes and scales.
     Quantised,
     /// F16 and BF16.
-    Half,
+    Float16,
     /// F32, and whatever is multiplied in reference precision.
     Full,
 }
@@ -71,7 +71,7 @@ impl WeightClasses {
 
     /// What products of `rows` rows read.
     pub fn forms(self, isa: Isa, rows: usize) -> Forms {
-        let classes = [WeightClass::Quantised, WeightClass::Half, WeightClass::Full].into_iter();
+        let classes = [WeightClass::Quantised, WeightClass::Float16, WeightClass::Full].into_iter();
         let forms =
             classes.filter(|class| self.has(*class)).map(|class| Arithmetic::of(isa, class, rows).forms());
         forms.fold(Forms::default(), Forms::or)
@@ -113,14 +113,14 @@ impl Arithmetic {
             }
             WeightClass::Quantised => Self::int8(isa, rows),
             #[cfg(target_arch = "x86_64")]
-            WeightClass::Half if isa.has_bf16() && rows >= HALF_ROWS => {
+            WeightClass::Float16 if isa.has_bf16() && rows >= HALF_ROWS => {
                 if isa.has_tiles() {
                     Self::Bf16Tiles
                 } else {
                     Self::Bf16
                 }
             }
-            WeightClass::Half | WeightClass::Full => Self::F32,
+            WeightClass::Float16 | WeightClass::Full => Self::F32,
         }
     }
 
@@ -159,7 +159,7 @@ mod tests {
     fn few_rows_are_multiplied_without_tiles_and_without_rounding() {
         for isa in Isa::choices() {
             assert_eq!(Arithmetic::of(isa, WeightClass::Quantised, 1), Arithmetic::Int8, "{}", isa.name());
-            assert_eq!(Arithmetic::of(isa, WeightClass::Half, 1), Arithmetic::F32, "{}", isa.name());
+            assert_eq!(Arithmetic::of(isa, WeightClass::Float16, 1), Arithmetic::F32, "{}", isa.name());
         }
     }
 
@@ -168,11 +168,11 @@ mod tests {
         let many = |isa: Isa, class| Arithmetic::of(isa, class, 512);
         for isa in Isa::available() {
             assert_eq!(many(isa, WeightClass::Full), Arithmetic::F32, "{}", isa.name());
-            assert_eq!(many(isa, WeightClass::Half), Arithmetic::F32, "{}", isa.name());
+            assert_eq!(many(isa, WeightClass::Float16), Arithmetic::F32, "{}", isa.name());
             let Some(bf16) = isa.with_bf16() else { continue };
             let tiles = isa.has_tiles();
             assert_eq!(
-                many(bf16, WeightClass::Half),
+                many(bf16, WeightClass::Float16),
                 if tiles { Arithmetic::Bf16Tiles } else { Arithmetic::Bf16 }
             );
             assert_eq!(

@@ -27,7 +27,7 @@ mod operands;
 mod pack;
 mod planes;
 mod products;
-mod rests;
+mod residuals;
 #[cfg(target_arch = "x86_64")]
 mod rounded;
 mod rows;
@@ -54,7 +54,7 @@ use crate::{Error, Isa, Team};
 use rows::{PackedRows, Scratch};
 
 /// Outputs of a tile.
-pub const TILE: usize = layout::LANES;
+pub const STRIP: usize = layout::LANES;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -125,7 +125,7 @@ impl PackedLinear {
                 });
             }
             let rows = pack(part)?;
-            let segment = Segment { first_row: this.n, first_tile: this.tiles(), rows };
+            let segment = Segment { first_row: this.n, first_tile: this.strips(), rows };
             this.n += segment.rows.n;
             this.segments.push(segment);
         }
@@ -143,20 +143,20 @@ impl PackedLinear {
     }
 
     /// Tiles of outputs; segments begin with a fresh tile.
-    pub fn tiles(&self) -> usize {
+    pub fn strips(&self) -> usize {
         self.segments.last().map_or(0, |last| last.first_tile + last.rows.tiles())
     }
 
-    /// The outputs that a tile makes, at most [`TILE`].
+    /// The outputs that a tile makes, at most [`STRIP`].
     ///
     /// # Panics
     ///
     /// Where there is no such tile.
-    pub fn tile_outputs(&self, tile: usize) -> Range<usize> {
+    pub fn strip_outputs(&self, tile: usize) -> Range<usize> {
         let segment = self.segment(|segment| segment.first_tile <= tile);
-        let first = (tile - segment.first_tile) * TILE;
-        assert!(first < segment.rows.n, "tile {tile} of {}", self.tiles());
-        segment.first_row + first..segment.first_row + segment.rows.n.min(first + TILE)
+        let first = (tile - segment.first_tile) * STRIP;
+        assert!(first < segment.rows.n, "tile {tile} of {}", self.strips());
+        segment.first_row + first..segment.first_row + segment.rows.n.min(first + STRIP)
     }
 
     /// Bytes that one pass over the weight reads.
@@ -186,7 +186,7 @@ impl PackedLinear {
                 }
                 left -= bytes;
             }
-            self.tiles()
+            self.strips()
         };
         bound(thread)..bound(thread + 1)
     }
@@ -284,7 +284,7 @@ impl PackedLinear {
     fn in_one_segment(&self, tile: usize, outputs: usize) -> Option<(&PackedRows, usize)> {
         let segment = self.segment(|segment| segment.first_tile <= tile);
         let tile = tile - segment.first_tile;
-        (tile * TILE + outputs <= segment.rows.n).then_some((&segment.rows, tile))
+        (tile * STRIP + outputs <= segment.rows.n).then_some((&segment.rows, tile))
     }
 
     /// `y = x · Wᵀ` with all threads of `team`, `x` quantised or rounded where the weights want it.

@@ -17,7 +17,7 @@ use super::scales::Lanes;
 use crate::bf16::Bf16Multiplier;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::rounded::{ROWS, RoundedRows, RoundedView};
-use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16Unit, Bf16Weights, Sums, TileMemory};
+use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Weights, Sums, TileMemory};
 
 /// Rows from which on F16 and BF16 weights are multiplied so: steps that decode a few sequences together compute each
 /// as if it were alone.

@@ -16,7 +16,7 @@ use super::operands::{Input, Output, RowMap};
 use super::pack::{self, StoredRow};
 use super::planes;
 use super::products::Products;
-use super::rests;
+use super::residuals;
 use super::scales::{BlockScales, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::{rounded, tiled};
@@ -49,7 +49,7 @@ impl Class {
     fn of_weights(&self) -> WeightClass {
         match self {
             Self::Int8(..) => WeightClass::Quantised,
-            Self::Float(layout, _) if layout.float != Float::F32 => WeightClass::Half,
+            Self::Float(layout, _) if layout.float != Float::F32 => WeightClass::Float16,
             Self::Float(..) | Self::Exact(_) => WeightClass::Full,
         }
     }
@@ -72,7 +72,7 @@ const TAKEN_TILES: usize = 8;
 #[derive(Default)]
 pub(super) struct Scratch {
     int8: Int8Scratch,
-    rests: rests::Scratch,
+    residuals: residuals::Scratch,
     #[cfg(target_arch = "x86_64")]
     pub rounded: rounded::Scratch,
     weights: Vec<f32>,
@@ -226,11 +226,13 @@ impl PackedRows {
         }
         match &self.class {
             Class::Int8(layout, buffer) => {
-                let Scratch { int8, rests, .. } = scratch;
+                let Scratch { int8, residuals, .. } = scratch;
                 let mut multiply = |products: &Products<'_>| int8.multiply(products, layout, buffer.bytes());
-                match input.int8().first_rest() {
+                match input.int8().first_residual() {
                     None => multiply(&products),
-                    Some(first_rest) => rests::multiply(&products, first_rest, rests, multiply),
+                    Some(first_residual) => {
+                        residuals::multiply(&products, first_residual, residuals, multiply)
+                    }
                 }
             }
             Class::Float(layout, buffer) => products.float(layout, buffer.bytes()),

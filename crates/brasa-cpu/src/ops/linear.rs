@@ -14,10 +14,10 @@ use crate::{Isa, Team};
 use super::elementwise::Gated;
 use super::prepare::{Activations, PrivateRows};
 
-/// Tiles whose results are finished before the next are begun, where there are many rows.
-const TILES_AT_ONCE: usize = 8;
-/// The same on a tile unit, for which rows are gathered anew each time: that must not take longer than the products.
-const TILES_AT_ONCE_TILED: usize = 32;
+/// Strips whose results are finished before the next are begun, where there are many rows.
+const STRIPS_AT_ONCE: usize = 8;
+/// The same on a matrix unit, for which rows are gathered anew each time: that must not take longer than the products.
+const STRIPS_AT_ONCE_ON_TILES: usize = 32;
 /// Rows from which on that is worth it.
 const MANY_ROWS: usize = 8;
 
@@ -44,21 +44,21 @@ pub(crate) struct Layer {
 #[derive(Clone, Debug)]
 pub(crate) struct GateUpOp {
     pub activations: Activations,
-    pub gate: Half,
-    pub up: Half,
+    pub gate: Factor,
+    pub up: Factor,
     pub activation: Unary,
-    /// Tiles of each half.
-    pub tiles: usize,
+    /// Strips of each factor.
+    pub strips: usize,
     pub out: Slot,
 }
 
 /// Some outputs of a weight.
 #[derive(Clone, Debug)]
-pub(crate) struct Half {
+pub(crate) struct Factor {
     /// Number of the weight.
     pub weight: usize,
-    pub first_tile: usize,
-    /// The output of the weight that is the half's first.
+    pub first_strip: usize,
+    /// The output of the weight that is the factor's first.
     pub first_output: usize,
     pub bias: Option<Source>,
 }
@@ -69,7 +69,7 @@ pub(crate) struct UpScratch(Vec<f32>);
 
 impl UpScratch {
     pub(crate) fn new(max_rows: usize) -> Self {
-        Self(vec![0.0; max_rows * TILES_AT_ONCE_TILED * crate::linear::TILE])
+        Self(vec![0.0; max_rows * STRIPS_AT_ONCE_ON_TILES * crate::linear::STRIP])
     }
 }
 
@@ -108,13 +108,13 @@ impl Layer {
             region.width = linear.n();
             region.stride = linear.n();
         }
-        for tiles in chunks(linear.share(cx.threads, cx.thread), vectors, cx.isa) {
-            let columns = outputs(linear, &tiles);
+        for strips in chunks(linear.share(cx.threads, cx.thread), vectors, cx.isa) {
+            let columns = outputs(linear, &strips);
             let mut out = cx.arena.write::<f32>(region.of_columns(columns.clone()));
             let output =
                 Output { values: out.elements(), stride: region.stride, column: region.offset.cast_signed() };
             // SAFETY: `out` holds these columns of all rows for this thread.
-            unsafe { linear.multiply(cx.isa, input, RowMap::All(vectors), &output, tiles) };
+            unsafe { linear.multiply(cx.isa, input, RowMap::All(vectors), &output, strips) };
             if bias.is_none() && residual.is_none() {
                 continue;
             }
@@ -133,8 +133,8 @@ impl Layer {
 impl GateUpOp {
     /// Asks for the first weights of this thread's share.
     pub(crate) fn warm(&self, cx: &Context<'_>) {
-        let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
-        cx.weights.linear(self.gate.weight).warm(self.gate.first_tile + mine.start);
+        let mine = Team::split(self.strips, 1, cx.threads, cx.thread);
+        cx.weights.linear(self.gate.weight).warm(self.gate.first_strip + mine.start);
     }
 
     pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows, scratch: &mut UpScratch) {
@@ -145,18 +145,19 @@ impl GateUpOp {
             return;
         }
         let input = self.activations.prepare(cx, &view, rows, private);
-        let mine = Team::split(self.tiles, 1, cx.threads, cx.thread);
+        let mine = Team::split(self.strips, 1, cx.threads, cx.thread);
         if mine.is_empty() || self.run_together(cx, &input, mine.clone()) {
             return;
         }
         let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
-        let biases = [&self.gate, &self.up].map(|half| half.bias.map(|bias| cx.view(&bias)));
-        // Going from one half to the other interrupts the stream of weights: as many tiles at once as there is room for.
-        let used = scratch.0.len() / TILES_AT_ONCE_TILED * tiles_at_once(cx.isa);
-        let room = used / (rows * crate::linear::TILE);
-        for tiles in in_steps(mine, room) {
-            let tiles_of = |half: &Half| half.first_tile + tiles.start..half.first_tile + tiles.end;
-            let columns = outputs(gate, &tiles_of(&self.gate));
+        let biases = [&self.gate, &self.up].map(|factor| factor.bias.map(|bias| cx.view(&bias)));
+        // Going from one factor to the other interrupts the stream of weights: as many strips at once as there is room for.
+        let used = scratch.0.len() / STRIPS_AT_ONCE_ON_TILES * strips_at_once(cx.isa);
+        let room = used / (rows * crate::linear::STRIP);
+        for strips in in_steps(mine, room) {
+            let strips_of =
+                |factor: &Factor| factor.first_strip + strips.start..factor.first_strip + strips.end;
+            let columns = outputs(gate, &strips_of(&self.gate));
             let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
             let width = columns.len();
             let mut out = cx.arena.write::<f32>(region.of_columns(columns.clone()));
@@ -174,8 +175,8 @@ impl GateUpOp {
             let map = RowMap::All(rows);
             // SAFETY: `out` holds these columns of all rows for this thread, to which `scratch` belongs.
             unsafe {
-                gate.multiply(cx.isa, &input, map, &gates, tiles_of(&self.gate));
-                up.multiply(cx.isa, &input, map, &ups, tiles_of(&self.up));
+                gate.multiply(cx.isa, &input, map, &gates, strips_of(&self.gate));
+                up.multiply(cx.isa, &input, map, &ups, strips_of(&self.up));
             }
             for row in 0..rows {
                 let ups = &mut scratch.0[row * width..(row + 1) * width];
@@ -192,15 +193,15 @@ impl GateUpOp {
         }
     }
 
-    /// Computes gates of `tiles` and what they let through side by side, where that can be done.
-    fn run_together(&self, cx: &Context<'_>, input: &Input<'_>, tiles: Range<usize>) -> bool {
+    /// Computes gates of `strips` and what they let through side by side, where that can be done.
+    fn run_together(&self, cx: &Context<'_>, input: &Input<'_>, strips: Range<usize>) -> bool {
         if self.gate.bias.is_some() || self.up.bias.is_some() {
             return false;
         }
         let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
-        let first_tiles = [&self.gate, &self.up].map(|half| half.first_tile + tiles.start);
-        let last = self.gate.first_tile + tiles.end - 1;
-        let columns = gate.tile_outputs(first_tiles[0]).start..gate.tile_outputs(last).end;
+        let first_strips = [&self.gate, &self.up].map(|factor| factor.first_strip + strips.start);
+        let last = self.gate.first_strip + strips.end - 1;
+        let columns = gate.strip_outputs(first_strips[0]).start..gate.strip_outputs(last).end;
         let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
         let outputs = columns.len();
         let region = cx.region(&self.out);
@@ -212,29 +213,29 @@ impl GateUpOp {
         };
         // SAFETY: `out` holds these columns of all rows for this thread.
         unsafe {
-            gate.multiply_gated(up, cx.isa, (input, region.rows), &output, (first_tiles, outputs), finish)
+            gate.multiply_gated(up, cx.isa, (input, region.rows), &output, (first_strips, outputs), finish)
         }
     }
 }
 
-/// A few tiles at a time where there are many rows, so that results are finished while they are near.
-fn chunks(tiles: Range<usize>, rows: usize, isa: Isa) -> impl Iterator<Item = Range<usize>> {
-    let step = if rows >= MANY_ROWS { tiles_at_once(isa) } else { tiles.len() };
-    in_steps(tiles, step)
+/// A few strips at a time where there are many rows, so that results are finished while they are near.
+fn chunks(strips: Range<usize>, rows: usize, isa: Isa) -> impl Iterator<Item = Range<usize>> {
+    let step = if rows >= MANY_ROWS { strips_at_once(isa) } else { strips.len() };
+    in_steps(strips, step)
 }
 
-const fn tiles_at_once(isa: Isa) -> usize {
-    if isa.has_tiles() { TILES_AT_ONCE_TILED } else { TILES_AT_ONCE }
+const fn strips_at_once(isa: Isa) -> usize {
+    if isa.has_tiles() { STRIPS_AT_ONCE_ON_TILES } else { STRIPS_AT_ONCE }
 }
 
-fn in_steps(tiles: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
+fn in_steps(strips: Range<usize>, step: usize) -> impl Iterator<Item = Range<usize>> {
     let step = step.max(1);
-    tiles.clone().step_by(step).map(move |first| first..(first + step).min(tiles.end))
+    strips.clone().step_by(step).map(move |first| first..(first + step).min(strips.end))
 }
 
-/// The outputs of some tiles.
-fn outputs(linear: &PackedLinear, tiles: &Range<usize>) -> Range<usize> {
-    linear.tile_outputs(tiles.start).start..linear.tile_outputs(tiles.end - 1).end
+/// The outputs of some strips.
+fn outputs(linear: &PackedLinear, strips: &Range<usize>) -> Range<usize> {
+    linear.strip_outputs(strips.start).start..linear.strip_outputs(strips.end - 1).end
 }
 
 fn add(to: &mut [f32], from: &[f32]) {

@@ -182,7 +182,7 @@ impl Activations {
             };
             let (int8_rows, padded) = (if forms.int8 { count } else { 0 }, self.k.next_multiple_of(BLOCK));
             if self.residuals {
-                quantized.reshape_with_rests(int8_rows, padded);
+                quantized.reshape_with_residuals(int8_rows, padded);
             } else {
                 quantized.reshape(int8_rows, padded);
             }
@@ -194,8 +194,8 @@ impl Activations {
             unsafe { self.finish(&mut input, count, to) };
         } else {
             let SharedPrepared { codes, blocks, rounded, floats } = cx.prepared;
-            let first_rest = self.residuals.then_some(count);
-            let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks, first_rest);
+            let first_residual = self.residuals.then_some(count);
+            let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks, first_residual);
             let to = Targets { forms, quantized, rounded: SharedRounded::over(self.k, rounded), floats };
             let mine = cx.share(count);
             // SAFETY: shares are disjoint, and the last reader of this memory has passed a barrier.

@@ -346,9 +346,10 @@ mod tests {
 
     #[test]
     fn what_kernels_multiply_with_has_a_ceiling_unless_it_is_emulated() {
-        use crate::linear::WeightClass::{Full, Half, Quantised};
+        use crate::linear::WeightClass::{Float16, Full, Quantised};
         for isa in Isa::choices() {
-            for (class, rows) in [(Quantised, 1), (Quantised, 512), (Half, 1), (Half, 512), (Full, 512)] {
+            for (class, rows) in [(Quantised, 1), (Quantised, 512), (Float16, 1), (Float16, 512), (Full, 512)]
+            {
                 let arithmetic = Arithmetic::of(isa, class, rows);
                 let timed = cfg!(target_arch = "x86_64") || isa == Isa::Scalar;
                 assert_eq!(Loop::of(isa, arithmetic).is_some(), timed, "{} {arithmetic:?}", isa.name());

@@ -16,7 +16,7 @@ use super::panel::{PanelBlock, for_each_block};
 use super::tiles::{BlockSums, Dots, RowTiles, Unit, panel_offset};
 use crate::isa::Avx512;
 use crate::prefetch::PrefetchPolicy;
-use crate::tiles::{ROWS, SLOTS, Sums, TileUnit, Tiles};
+use crate::tiles::{Int8MatrixUnit, ROWS, SLOTS, Sums, Tiles};
 
 /// Blocks that wait to be multiplied, and unpacked ones in all, until their scales have been used.
 const WAITING: usize = 2;

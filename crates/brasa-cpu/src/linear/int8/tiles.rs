@@ -23,7 +23,7 @@ use super::Panel;
 use super::panel::PanelLanes;
 use crate::isa::Avx512;
 use crate::quantize::QuantizedRow;
-use crate::tiles::{AmxInt8, Codes, EmulatedInt8, ROWS, SLOTS, Sums, TileUnit, Tiles, Weights};
+use crate::tiles::{AmxInt8, Codes, EmulatedInt8, Int8MatrixUnit, ROWS, SLOTS, Sums, Tiles, Weights};
 
 /// Groups of 16 rows of a block of the result.
 pub(in super::super) const GROUPS: usize = 4;
@@ -168,7 +168,7 @@ impl Unit {
     }
 }
 
-impl TileUnit for Unit {
+impl Int8MatrixUnit for Unit {
     #[inline(always)]
     fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
         match self {
@@ -249,7 +249,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn multiply<U: TileUnit>(
+    fn multiply<U: Int8MatrixUnit>(
         self,
         _: Avx512,
         unit: &U,
@@ -281,7 +281,7 @@ struct Begun<'a, U> {
     count: usize,
 }
 
-impl<U: TileUnit> Begun<'_, U> {
+impl<U: Int8MatrixUnit> Begun<'_, U> {
     /// Begins those of the next block, where there is one.
     #[inline(always)]
     fn next<const PARTS: usize, const UNSIGNED: bool>(&mut self, dots: &mut Dots) {
@@ -363,7 +363,7 @@ unsafe fn both<const PARTS: usize>(lanes: &[PanelLanes], block: usize) -> [&Lane
 ///
 /// The CPU has AVX-512; the step's panel and rows have its blocks and groups, with scales and minima for PARTS and MIN.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn kernel<U: TileUnit, const PARTS: usize, const MIN: bool, const UNSIGNED: bool>(
+unsafe fn kernel<U: Int8MatrixUnit, const PARTS: usize, const MIN: bool, const UNSIGNED: bool>(
     unit: &U,
     step: &Step<'_>,
     dots: &mut Dots,

@@ -1,6 +1,6 @@
-//! Products of activations whose rounding is made good: each row counts as two, its codes and the rest that they leave.
+//! Products of activations whose rounding is made good: each row counts as two, its codes and the residual that they leave.
 //!
-//! `y = W·codes + W·rest`, in this order and whatever the number of rows: both are made as any other row is, by every
+//! `y = W·codes + W·residual`, in this order and whatever the number of rows: both are made as any other row is, by every
 //! kernel, and added at last.
 #![expect(unsafe_code, reason = "several threads write one output")]
 
@@ -20,10 +20,10 @@ pub(super) struct Scratch {
     results: Vec<f32>,
 }
 
-/// Writes the wanted products of rows whose rests begin with row `first_rest`; `multiply` makes those of single rows.
+/// Writes the wanted products of rows whose residuals begin with row `first_residual`; `multiply` makes those of single rows.
 pub(super) fn multiply(
     wanted: &Products<'_>,
-    first_rest: usize,
+    first_residual: usize,
     scratch: &mut Scratch,
     mut multiply: impl FnMut(&Products<'_>),
 ) {
@@ -32,7 +32,7 @@ pub(super) fn multiply(
     let pair = |x: usize, y: usize| RowPair { x: x as u32, y: y as u32 };
     pairs.clear();
     pairs.extend((0..rows).map(|row| pair(wanted.map.x(row), row)));
-    pairs.extend((0..rows).map(|row| pair(first_rest + wanted.map.x(row), rows + row)));
+    pairs.extend((0..rows).map(|row| pair(first_residual + wanted.map.x(row), rows + row)));
     let stride = TILES * LANES;
     if results.len() < 2 * rows * stride {
         results.resize(2 * rows * stride, 0.0);
@@ -47,11 +47,11 @@ pub(super) fn multiply(
         for row in 0..rows {
             for (at, tile) in tiles.clone().enumerate() {
                 let codes = &results[row * stride + at * LANES..];
-                let rests = &results[(rows + row) * stride + at * LANES..];
+                let residuals = &results[(rows + row) * stride + at * LANES..];
                 // SAFETY: gone before the next is asked for.
                 let y = unsafe { wanted.results(row, tile) };
-                for ((y, codes), rests) in y.iter_mut().zip(codes).zip(rests) {
-                    *y = codes + rests;
+                for ((y, codes), residuals) in y.iter_mut().zip(codes).zip(residuals) {
+                    *y = codes + residuals;
                 }
             }
         }
