@@ -1,0 +1,66 @@
+//! The context of a device: what allocations, streams and kernels belong to.
+
+use std::sync::Arc;
+
+use super::functions::{CuDevice, Functions, Handle};
+use super::{Device, Driver, DriverError, NEEDED_CAPABILITY};
+
+/// A device's primary context, shared by everything in this process that uses the device.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(super) functions: Arc<Functions>,
+    device: CuDevice,
+    handle: Handle,
+    description: Device,
+}
+
+// SAFETY: the driver's functions may be called from any thread; the handle is never written after creation.
+unsafe impl Send for Context {}
+// SAFETY: see `Send`.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the primary context of device `ordinal`.
+    pub(crate) fn new(driver: &Driver, ordinal: usize) -> Result<Arc<Self>, DriverError> {
+        let description = driver.device(ordinal)?;
+        if description.capability < NEEDED_CAPABILITY {
+            return Err(DriverError::OldDevice {
+                name: description.name,
+                found: description.capability,
+                needed: NEEDED_CAPABILITY,
+            });
+        }
+        let device = driver.handle(ordinal, driver.count()?)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `handle` is a place for a handle.
+        unsafe { driver.functions.retain_context(&raw mut handle, device) }?;
+        Ok(Arc::new(Self { functions: Arc::clone(&driver.functions), device, handle, description }))
+    }
+
+    /// What the driver says of the device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.description
+    }
+
+    /// Bytes of device memory that are free, and of all of it.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), DriverError> {
+        let (mut free, mut total) = (0, 0);
+        self.make_current()?;
+        // SAFETY: both are places for sizes.
+        unsafe { self.functions.memory_info(&raw mut free, &raw mut total) }?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Makes this context the calling thread's, which every other call of the driver needs.
+    pub(super) fn make_current(&self) -> Result<(), DriverError> {
+        // SAFETY: the context is retained as long as `self` lives.
+        unsafe { self.functions.set_context(self.handle) }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once, released once; everything in it keeps an `Arc` of it. A failure leaves nothing to do.
+        let _ = unsafe { self.functions.release_context(self.device) };
+    }
+}

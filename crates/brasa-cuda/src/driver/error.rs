@@ -1,0 +1,117 @@
+//! What can go wrong between this process and the driver.
+
+use brasa_graph::device::DeviceError;
+
+/// Why the driver or a device cannot be used, or which call of it failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DriverError {
+    /// The driver library is not on this machine.
+    #[error("the NVIDIA driver is not installed ({reason})")]
+    NotInstalled {
+        /// What the system's loader says.
+        reason: String,
+    },
+    /// The driver library lacks a function that Brasa calls.
+    #[error("the NVIDIA driver is too old: it has no function {name}")]
+    MissingFunction {
+        /// The function.
+        name: &'static str,
+    },
+    /// The driver is older than the embedded kernels need.
+    #[error(
+        "the NVIDIA driver is too old: it supports CUDA {}, expected {} or later",
+        version(*found),
+        version(*needed)
+    )]
+    OldDriver {
+        /// Its CUDA version, 1000 · major + 10 · minor.
+        found: i32,
+        /// The oldest version that will do.
+        needed: i32,
+    },
+    /// The machine has a driver and no device.
+    #[error("there is no NVIDIA GPU")]
+    NoDevice,
+    /// A device number beyond those that exist.
+    #[error("there is no NVIDIA GPU {ordinal}; this machine has {count}")]
+    NoSuchDevice {
+        /// The number asked for, counted from 0.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The device is older than the embedded kernels need.
+    #[error(
+        "{name} has compute capability {}.{}, expected {}.{} or later",
+        found.0,
+        found.1,
+        needed.0,
+        needed.1
+    )]
+    OldDevice {
+        /// The device's name.
+        name: String,
+        /// Its compute capability.
+        found: (i32, i32),
+        /// The lowest compute capability that will do.
+        needed: (i32, i32),
+    },
+    /// Device memory could not be had.
+    #[error("out of device memory: {bytes} bytes for {what}")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What they were for.
+        what: String,
+    },
+    /// An embedded kernel is missing or damaged: a bug of this build.
+    #[error("embedded kernels: {what}")]
+    Kernels {
+        /// What is wrong.
+        what: String,
+    },
+    /// A call failed.
+    #[error("{function} failed with {name} ({status}): {text}")]
+    Call {
+        /// The driver's function.
+        function: &'static str,
+        /// Its status.
+        status: i32,
+        /// The status by name.
+        name: String,
+        /// The status in words.
+        text: String,
+    },
+}
+
+/// The driver's status for lack of memory.
+const OUT_OF_MEMORY: i32 = 2;
+/// The driver's status where it finds no device.
+const NO_DEVICE: i32 = 100;
+
+impl DriverError {
+    /// True for a call that failed because memory could not be had.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        matches!(self, Self::Call { status: OUT_OF_MEMORY, .. })
+    }
+
+    /// True for a call that failed because there is no device.
+    pub(super) fn is_no_device(&self) -> bool {
+        matches!(self, Self::Call { status: NO_DEVICE, .. })
+    }
+
+    /// The error of the device contract, for a device called `device`.
+    pub(crate) fn of_device(self, device: &str) -> DeviceError {
+        let (device, reason) = (device.to_owned(), self.to_string());
+        match self {
+            Self::OutOfMemory { bytes, what } => DeviceError::OutOfMemory { bytes, what },
+            Self::Call { .. } => DeviceError::Lost { device, reason },
+            _ => DeviceError::Unavailable { device, reason },
+        }
+    }
+}
+
+/// `1000 · major + 10 · minor` as people write it.
+fn version(number: i32) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}

@@ -1,0 +1,158 @@
+//! The functions of the CUDA driver library, looked up when the program runs.
+//!
+//! Signatures follow the header `cuda.h` of CUDA 12.0 and later; a function that the header renames by a macro is looked
+//! up under its real name (`cuMemAlloc_v2`).
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::path::Path;
+
+use libloading::Library;
+
+use super::DriverError;
+
+/// A driver's status; 0 is success.
+pub(super) type Status = c_int;
+/// A device of the driver.
+pub(super) type CuDevice = c_int;
+/// An address in device memory.
+pub(super) type CuAddress = u64;
+/// A handle that only the driver looks into.
+pub(super) type Handle = *mut c_void;
+
+/// Where Linux and Windows keep the driver library; tried in order.
+const LIBRARIES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
+
+macro_rules! functions {
+    ($($name:ident = $symbol:literal ($($arg:ident: $type:ty),* $(,)?);)*) => {
+        /// The driver's functions. They live as long as the library that holds them.
+        pub(super) struct Functions {
+            $($name: unsafe extern "system" fn($($type),*) -> Status,)*
+            _library: Library,
+        }
+
+        impl Functions {
+            /// Looks every function up in `library`.
+            fn find(library: Library) -> Result<Self, DriverError> {
+                Ok(Self {
+                    $($name: {
+                        // SAFETY: the symbol of the driver library has the signature that its header declares.
+                        let found = unsafe { library.get(concat!($symbol, "\0").as_bytes()) };
+                        *found.map_err(|_| DriverError::MissingFunction { name: $symbol })?
+                    },)*
+                    _library: library,
+                })
+            }
+
+            $(
+                /// Calls the driver function of this name.
+                ///
+                /// # Safety
+                ///
+                /// Pointers are valid for what the driver's manual says it reads and writes; handles are alive.
+                pub(super) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), DriverError> {
+                    // SAFETY: the caller's promise; the library is loaded as long as `self` lives.
+                    let status = unsafe { (self.$name)($($arg),*) };
+                    self.check($symbol, status)
+                }
+            )*
+        }
+    };
+}
+
+functions! {
+    init = "cuInit"(flags: c_uint);
+    driver_version = "cuDriverGetVersion"(version: *mut c_int);
+    device_count = "cuDeviceGetCount"(count: *mut c_int);
+    device = "cuDeviceGet"(device: *mut CuDevice, ordinal: c_int);
+    device_name = "cuDeviceGetName"(name: *mut c_char, len: c_int, device: CuDevice);
+    device_attribute = "cuDeviceGetAttribute"(value: *mut c_int, attribute: c_int, device: CuDevice);
+    device_memory = "cuDeviceTotalMem_v2"(bytes: *mut usize, device: CuDevice);
+    retain_context = "cuDevicePrimaryCtxRetain"(context: *mut Handle, device: CuDevice);
+    release_context = "cuDevicePrimaryCtxRelease_v2"(device: CuDevice);
+    set_context = "cuCtxSetCurrent"(context: Handle);
+    memory_info = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
+    allocate = "cuMemAlloc_v2"(address: *mut CuAddress, bytes: usize);
+    free = "cuMemFree_v2"(address: CuAddress);
+    allocate_host = "cuMemHostAlloc"(pointer: *mut *mut c_void, bytes: usize, flags: c_uint);
+    free_host = "cuMemFreeHost"(pointer: *mut c_void);
+    upload = "cuMemcpyHtoDAsync_v2"(to: CuAddress, from: *const c_void, bytes: usize, stream: Handle);
+    download = "cuMemcpyDtoHAsync_v2"(to: *mut c_void, from: CuAddress, bytes: usize, stream: Handle);
+    copy = "cuMemcpyDtoDAsync_v2"(to: CuAddress, from: CuAddress, bytes: usize, stream: Handle);
+    fill = "cuMemsetD8Async"(address: CuAddress, byte: u8, bytes: usize, stream: Handle);
+    create_stream = "cuStreamCreate"(stream: *mut Handle, flags: c_uint);
+    synchronize_stream = "cuStreamSynchronize"(stream: Handle);
+    destroy_stream = "cuStreamDestroy_v2"(stream: Handle);
+    create_event = "cuEventCreate"(event: *mut Handle, flags: c_uint);
+    record_event = "cuEventRecord"(event: Handle, stream: Handle);
+    elapsed_ms = "cuEventElapsedTime"(ms: *mut f32, start: Handle, end: Handle);
+    destroy_event = "cuEventDestroy_v2"(event: Handle);
+    load_module = "cuModuleLoadData"(module: *mut Handle, image: *const c_void);
+    unload_module = "cuModuleUnload"(module: Handle);
+    function = "cuModuleGetFunction"(function: *mut Handle, module: Handle, name: *const c_char);
+    set_function_attribute = "cuFuncSetAttribute"(function: Handle, attribute: c_int, value: c_int);
+    launch = "cuLaunchKernel"(
+        function: Handle,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: Handle,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    );
+    error_name = "cuGetErrorName"(status: Status, name: *mut *const c_char);
+    error_text = "cuGetErrorString"(status: Status, text: *mut *const c_char);
+}
+
+impl Functions {
+    /// Loads the driver library: the one at `path`, or the system's.
+    pub(super) fn load(path: Option<&Path>) -> Result<Self, DriverError> {
+        let mut reason = String::new();
+        let names: Vec<&Path> = match path {
+            Some(path) => vec![path],
+            None => LIBRARIES.iter().map(Path::new).collect(),
+        };
+        for name in names {
+            // SAFETY: initialisers of the driver library may run at any time in any thread.
+            match unsafe { Library::new(name) } {
+                Ok(library) => return Self::find(library),
+                Err(error) if reason.is_empty() => reason = error.to_string(),
+                Err(_) => {}
+            }
+        }
+        Err(DriverError::NotInstalled { reason })
+    }
+
+    /// An error for a status other than success.
+    fn check(&self, function: &'static str, status: Status) -> Result<(), DriverError> {
+        if status == 0 {
+            return Ok(());
+        }
+        let describe = |find: unsafe extern "system" fn(Status, *mut *const c_char) -> Status| {
+            let mut text: *const c_char = std::ptr::null();
+            // SAFETY: `text` is a place for a pointer.
+            let found = unsafe { find(status, &raw mut text) };
+            if found != 0 || text.is_null() {
+                return String::new();
+            }
+            // SAFETY: the driver's texts are constant and end with a zero byte.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        Err(DriverError::Call {
+            function,
+            status,
+            name: describe(self.error_name),
+            text: describe(self.error_text),
+        })
+    }
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Functions")
+    }
+}

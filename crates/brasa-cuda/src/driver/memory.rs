@@ -1,0 +1,107 @@
+//! Device memory, and host memory that the device reads directly.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::{Context, DriverError};
+
+/// An allocation in device memory, freed when dropped.
+#[derive(Debug)]
+pub(crate) struct DeviceMemory {
+    context: Arc<Context>,
+    address: u64,
+    size_bytes: usize,
+}
+
+impl DeviceMemory {
+    /// Allocates `size_bytes`, aligned to 256 bytes; their contents are undefined. `what` is what they are for.
+    pub(crate) fn new(context: &Arc<Context>, size_bytes: usize, what: &str) -> Result<Self, DriverError> {
+        let mut address = 0;
+        if size_bytes > 0 {
+            context.make_current()?;
+            // SAFETY: `address` is a place for an address.
+            let allocated = unsafe { context.functions.allocate(&raw mut address, size_bytes) };
+            allocated.map_err(|error| {
+                let bytes = size_bytes as u64;
+                let out_of_memory = DriverError::OutOfMemory { bytes, what: what.into() };
+                if error.is_out_of_memory() { out_of_memory } else { error }
+            })?;
+        }
+        Ok(Self { context: Arc::clone(context), address, size_bytes })
+    }
+
+    /// The address of its first byte; 0 where it is empty.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+}
+
+impl Drop for DeviceMemory {
+    fn drop(&mut self) {
+        if self.size_bytes > 0 && self.context.make_current().is_ok() {
+            // SAFETY: allocated once, freed once. The driver waits for kernels that may still use it.
+            let _ = unsafe { self.context.functions.free(self.address) };
+        }
+    }
+}
+
+/// Page-locked host memory, which the device copies from and to without a detour.
+#[derive(Debug)]
+pub(crate) struct PinnedMemory {
+    context: Arc<Context>,
+    pointer: NonNull<c_void>,
+    size_bytes: usize,
+}
+
+// SAFETY: owns its allocation like a `Box<[u8]>`.
+unsafe impl Send for PinnedMemory {}
+// SAFETY: shared references only read.
+unsafe impl Sync for PinnedMemory {}
+
+impl PinnedMemory {
+    /// Allocates `size_bytes` zero bytes.
+    pub(crate) fn new(context: &Arc<Context>, size_bytes: usize) -> Result<Self, DriverError> {
+        let mut pointer = NonNull::<u64>::dangling().as_ptr().cast::<c_void>();
+        if size_bytes > 0 {
+            context.make_current()?;
+            // SAFETY: `pointer` is a place for a pointer.
+            unsafe { context.functions.allocate_host(&raw mut pointer, size_bytes, 0) }.map_err(|error| {
+                let what = "page-locked host memory".into();
+                let out_of_memory = DriverError::OutOfMemory { bytes: size_bytes as u64, what };
+                if error.is_out_of_memory() { out_of_memory } else { error }
+            })?;
+            // SAFETY: the driver allocated that many bytes.
+            unsafe { pointer.cast::<u8>().write_bytes(0, size_bytes) };
+        }
+        let pointer = NonNull::new(pointer)
+            .ok_or_else(|| DriverError::Kernels { what: "the driver gave page-locked memory at 0".into() })?;
+        Ok(Self { context: Arc::clone(context), pointer, size_bytes })
+    }
+
+    /// Its bytes. They are aligned to 8 at least.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated and initialised by `new`.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.size_bytes) }
+    }
+
+    /// Its bytes, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: allocated and initialised by `new`; borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), self.size_bytes) }
+    }
+}
+
+impl Drop for PinnedMemory {
+    fn drop(&mut self) {
+        if self.size_bytes > 0 && self.context.make_current().is_ok() {
+            // SAFETY: allocated once, freed once.
+            let _ = unsafe { self.context.functions.free_host(self.pointer.as_ptr()) };
+        }
+    }
+}
