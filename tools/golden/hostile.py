@@ -3,7 +3,7 @@
 
     python tools/golden/hostile.py crates/brasa-formats/tests/hostile
 
-The messages are in the snapshots of crates/brasa-formats/tests/hostile.rs.
+The messages are in the snapshots of crates/brasa-formats/tests/suite/hostile.rs.
 """
 import json
 import shutil

@@ -5,7 +5,7 @@
 //!
 //! Then 4 and 8 sequences decode together, each at that depth: tokens per second of all, beside those of one.
 
-#[path = "../tests/common/decoder.rs"]
+#[path = "../tests/suite/common/decoder.rs"]
 mod decoder;
 
 use std::collections::BTreeMap;

@@ -13,8 +13,8 @@
 //!
 //! Times are those of the slowest thread: on a machine that does other things, run it with real-time priority.
 
-#[path = "../tests/common/mod.rs"]
-mod common;
+#[path = "../tests/suite/common/tensors.rs"]
+mod tensors;
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ use brasa_cpu::{Isa, Team};
 use brasa_formats::StorageFormat;
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
-use common::{Noise, formats, tensor};
+use tensors::{Noise, formats, tensor};
 
 const WORKING_SET_BYTES: usize = 320 << 20;
 const CACHED_BYTES: usize = 512 << 10;

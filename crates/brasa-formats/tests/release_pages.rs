@@ -2,13 +2,14 @@
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
+#[path = "suite/scratch.rs"]
+mod scratch;
 
 use std::fs;
 
 use brasa_formats::map_file;
 
-use common::Scratch;
+use scratch::Scratch;
 
 const MIB: usize = 1 << 20;
 

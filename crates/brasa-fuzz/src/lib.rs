@@ -1,4 +1,5 @@
-//! Fuzzing on stable Rust, for tests: seeds, seeded mutations, bounds on time and memory.
+//! Fuzzing on stable Rust, for tests: seeds, seeded mutations, bounds on time and memory; and saying what tests [left
+//! out](skipped).
 //!
 //! A target is a plain function from bytes to a description of its *outcome*, for instance the text of an error. Without
 //! coverage instrumentation, a new outcome is what shows that an input reached somewhere new: such inputs join the
@@ -12,15 +13,17 @@
 //!     }
 //! }
 //!
-//! brasa_fuzz::Fuzzer::new("numbers").seed("200").words(["+", "0x"]).seconds(0.05).run(parse);
+//! brasa_fuzz::Fuzzer::new("numbers").seed("200").words(["+", "0x"]).runs(500).run(parse);
 //! ```
 //!
-//! Environment: `BRASA_FUZZ_SECONDS` is the time for each target (2 without it), `BRASA_FUZZ_SEED` the seed of the
-//! mutations (0 without it). A failure writes the input to the temporary directory and says where.
+//! A session runs a fixed number of inputs, so that it tests as much on a slow machine as on a fast one. The environment
+//! variable `BRASA_FUZZ_TIMES` multiplies that number, and `BRASA_FUZZ_SEED` chooses the mutations (0 without it). A failure
+//! prints the seed, writes the input to the temporary directory and says where.
 
 mod memory;
 mod mutate;
 mod rng;
+mod skipped;
 
 use std::collections::HashSet;
 use std::env;
@@ -30,10 +33,11 @@ use std::time::{Duration, Instant};
 
 pub use memory::MeteredAllocator;
 pub use rng::Rng;
+pub use skipped::{skipped, sweeps};
 
 use mutate::mutate;
 
-const DEFAULT_SECONDS: f64 = 2.0;
+const DEFAULT_RUNS: u64 = 5_000;
 const DEFAULT_LONGEST_INPUT: usize = 1 << 16;
 const MOST_IN_CORPUS: usize = 2000;
 /// How long one input may take. Parsers here need microseconds; a busy machine may stall for a while.
@@ -45,7 +49,8 @@ pub struct Fuzzer {
     name: String,
     seeds: Vec<Vec<u8>>,
     words: Vec<Vec<u8>>,
-    seconds: Option<f64>,
+    runs: u64,
+    seed: u64,
     longest_input: usize,
     memory_factor: Option<usize>,
 }
@@ -66,7 +71,8 @@ impl Fuzzer {
             name: name.into(),
             seeds: Vec::new(),
             words: Vec::new(),
-            seconds: None,
+            runs: DEFAULT_RUNS,
+            seed: env_number("BRASA_FUZZ_SEED").unwrap_or(0),
             longest_input: DEFAULT_LONGEST_INPUT,
             memory_factor: None,
         }
@@ -107,10 +113,10 @@ impl Fuzzer {
         self
     }
 
-    /// Runs this long, whatever the environment says.
+    /// Runs this many mutated inputs, times `BRASA_FUZZ_TIMES`; 5,000 without it.
     #[must_use]
-    pub fn seconds(mut self, seconds: f64) -> Self {
-        self.seconds = Some(seconds);
+    pub fn runs(mut self, runs: u64) -> Self {
+        self.runs = runs;
         self
     }
 
@@ -130,15 +136,17 @@ impl Fuzzer {
         self
     }
 
-    /// Runs the seeds, then their mutations until the time is over.
+    /// Runs the seeds, then their mutations.
     ///
     /// # Panics
     ///
     /// Where the target panics, takes seconds, or takes more memory than it may. The input is kept in a file.
     pub fn run(self, target: impl Fn(&[u8]) -> String) -> Report {
-        let mut rng = Rng::new(env_number("BRASA_FUZZ_SEED").unwrap_or(0.0) as u64);
-        let seconds = self.seconds.or_else(|| env_number("BRASA_FUZZ_SECONDS")).unwrap_or(DEFAULT_SECONDS);
-        let deadline = Instant::now() + Duration::from_secs_f64(seconds.max(0.0));
+        let mut rng = Rng::new(self.seed);
+        let times = env_number("BRASA_FUZZ_TIMES").unwrap_or(1);
+        if times <= 1 {
+            skipped("long fuzzing", "run by `cargo xtask ci` or with BRASA_FUZZ_TIMES=100");
+        }
 
         let mut outcomes = HashSet::new();
         let mut runs = 0;
@@ -150,7 +158,7 @@ impl Fuzzer {
         if corpus.is_empty() {
             corpus.push(Vec::new());
         }
-        while Instant::now() < deadline {
+        for _ in 0..self.runs.saturating_mul(times) {
             let mut input = rng.choose(&corpus).clone();
             mutate(&mut input, &corpus, &self.words, &mut rng);
             input.truncate(self.longest_input);
@@ -167,7 +175,7 @@ impl Fuzzer {
             }
         }
         let report = Report { runs, outcomes: outcomes.len() };
-        println!("{}: {} inputs, {} outcomes, {seconds} s", self.name, report.runs, report.outcomes);
+        println!("{}: {} inputs, {} outcomes, seed {}", self.name, report.runs, report.outcomes, self.seed);
         report
     }
 
@@ -199,12 +207,14 @@ impl Fuzzer {
             Ok(()) => path.display().to_string(),
             Err(error) => format!("not kept: {error}"),
         };
-        format!("{}: {failure} on {} bytes ({place})", self.name, input.len())
+        format!("{}: {failure} on {} bytes ({place}), BRASA_FUZZ_SEED={}", self.name, input.len(), self.seed)
     }
 }
 
-fn env_number(name: &str) -> Option<f64> {
-    env::var(name).ok()?.parse().ok().filter(|number: &f64| number.is_finite())
+/// The number in an environment variable, if the variable is set.
+fn env_number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: not a whole number")))
 }
 
 /// An outcome without what varies from input to input: numbers, and everything from the first quotation on.
@@ -224,7 +234,7 @@ mod tests {
             assert!(right < 4, "found");
             ["none", "one", "two", "three"][right].to_owned()
         };
-        let found = panic::catch_unwind(|| Fuzzer::new("hidden").seed("0000").seconds(60.0).run(hidden));
+        let found = panic::catch_unwind(|| Fuzzer::new("hidden").seed("0000").runs(10_000_000).run(hidden));
         assert_eq!(found.unwrap_err().downcast_ref::<&str>(), Some(&"found"));
     }
 

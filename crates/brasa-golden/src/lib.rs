@@ -14,7 +14,7 @@ pub use reference::{Prompt, Reference};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use brasa_formats::Checkpoint;
 use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
@@ -28,13 +28,22 @@ pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models").join(name)
 }
 
-/// Loads strictly, for texts of up to `context_length` tokens.
+/// Loads the checkpoint at `path` strictly, for texts of up to `context_length` tokens. Reads each file once per process.
 pub fn load_strictly(path: &Path, context_length: Option<usize>) -> Model {
-    let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let options = LoadOptions { context_length, strict: true };
-    let model = load(&checkpoint, &options).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    assert_eq!(model.warnings, Vec::<String>::new(), "{}", path.display());
-    model
+    type Loaded = Arc<OnceLock<Model>>;
+    static MODELS: Mutex<BTreeMap<(PathBuf, Option<usize>), Loaded>> = Mutex::new(BTreeMap::new());
+    // A checkpoint that cannot be loaded fails the test that asks for it, and no other.
+    let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+    let model = Arc::clone(models.entry((path.to_owned(), context_length)).or_default());
+    drop(models);
+    let load = || {
+        let checkpoint = Checkpoint::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let options = LoadOptions { context_length, strict: true };
+        let model = load(&checkpoint, &options).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(model.warnings, Vec::<String>::new(), "{}", path.display());
+        model
+    };
+    model.get_or_init(load).clone()
 }
 
 /// A model on a device.

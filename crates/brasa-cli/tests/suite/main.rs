@@ -1,0 +1,7 @@
+//! Tests of the command, run as people and scripts run it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chat;
+mod command;
+mod memory;

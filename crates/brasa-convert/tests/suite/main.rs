@@ -1,0 +1,5 @@
+//! Tests of conversions.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod convert;

@@ -1,0 +1,6 @@
+//! Random weights, small decoders, and devices to run them on.
+
+pub mod decoder;
+pub mod packed;
+pub mod running;
+pub mod tensors;

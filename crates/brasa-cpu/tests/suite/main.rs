@@ -1,0 +1,17 @@
+//! Tests of the CPU device: products, operations, graphs, decoders.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod attention;
+mod common;
+mod contract;
+mod decoder;
+mod draft_tree;
+mod embeddings;
+mod graphs;
+mod linear;
+mod linear_bits;
+mod memory;
+mod ops;
+mod scaling;
+mod shift;

@@ -1,0 +1,473 @@
+//! The engine against itself: batched = alone, chunked = whole, resumed = fresh, on a small random model run by the
+//! reference interpreter; and what happens when things end early.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brasa_engine::{
+    ContextPolicy, Engine, EngineConfig, EngineError, Executor, FinishReason, GenerateOptions, Outs, Part,
+    PlainIds, Request, SessionId, TextDecoder, TokenStream,
+};
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout};
+use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::sampling::{Sampler, SamplingParams};
+use brasa_graph::{Builder, CacheSpec, Graph, Input, Weight, WeightPart};
+
+const VOCAB: usize = 61;
+const WIDTH: usize = 16;
+const WINDOW: usize = 40;
+
+/// Deterministic noise: a model whose next token depends on everything that it sees.
+fn tensor(name: &str, shape: &[usize], scale: f32) -> Tensor {
+    let mut state = name.bytes().fold(0x9E37_79B9_7F4A_7C15_u64, |state, byte| {
+        (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let values = (0..shape.iter().product()).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (((state >> 40) as f32) / (1 << 24) as f32 - 0.5) * scale
+    });
+    let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+    Tensor {
+        name: name.into(),
+        shape: shape.to_vec(),
+        format: StorageFormat::F32,
+        payload: Payload::Blocks(Bytes::from(bytes)),
+    }
+}
+
+/// One layer with full attention and one with a sliding window.
+const LAYERS: &[Option<usize>] = &[None, Some(WINDOW)];
+
+/// A layer for each window.
+fn graph(windows: &[Option<usize>]) -> Graph {
+    let mut g = Builder::new();
+    let weight = |g: &mut Builder, name: &str, shape: &[usize], scale: f32| {
+        g.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor(name, shape, scale))]))
+    };
+    let (ids, positions, outs) =
+        (g.input(Input::TokenIds), g.input(Input::Positions), g.input(Input::OutRows));
+    let table = weight(&mut g, "table", &[VOCAB, WIDTH], 4.0);
+    let frequencies = weight(&mut g, "frequencies", &[4], 1.0);
+    let mut h = g.embed(ids, table);
+    for &window in windows {
+        let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
+        let qkv = weight(&mut g, &format!("qkv {window:?}"), &[32, WIDTH], 1.5);
+        let out = weight(&mut g, &format!("out {window:?}"), &[WIDTH, 16], 2.0);
+        let qkv = g.linear(h, qkv);
+        let heads = |g: &mut Builder, start: usize, heads: usize| {
+            let slice = g.slice(qkv, start..start + heads * 8);
+            g.reshape(slice, &[heads, 8])
+        };
+        let (q, k, v) = (heads(&mut g, 0, 2), heads(&mut g, 16, 1), heads(&mut g, 24, 1));
+        let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: 8, magnitude: 1.0 };
+        let (q, k) = (g.rope(q, positions, frequencies, rope), g.rope(k, positions, frequencies, rope));
+        g.cache_write(k, v, cache);
+        let attention = Attention { source: KvSource::Cache(cache), scale: 0.5, window, softcap: None };
+        let o = g.attention(&[q], attention);
+        let o = g.reshape(o, &[16]);
+        let o = g.linear(o, out);
+        h = g.add(h, o);
+    }
+    let h = g.select_rows(h, outs);
+    let h = g.rms_norm_unscaled(h, 1e-6);
+    let logits = g.linear(h, table);
+    g.finish(&[logits]).unwrap()
+}
+
+fn engine(context: usize, chunk: usize, max_sequences: usize) -> Engine {
+    engine_of(LAYERS, KvType::F32, context, chunk, max_sequences, 0)
+}
+
+fn engine_of(
+    windows: &[Option<usize>],
+    dtype: KvType,
+    context: usize,
+    chunk: usize,
+    max_sequences: usize,
+    prefix_bytes: u64,
+) -> Engine {
+    let graph = Arc::new(graph(windows));
+    let backend = ReferenceBackend;
+    let weights =
+        backend.upload(&graph, Precision::Reference, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
+    let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
+    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
+    Engine::start(program, pool, EngineConfig { context, max_sequences, vocab_size: VOCAB, prefix_bytes })
+        .unwrap()
+}
+
+fn prompt(length: usize, seed: usize) -> Vec<u32> {
+    (0..length).map(|index| ((index * index * 7 + index * 3 + seed * 11) % VOCAB) as u32).collect()
+}
+
+fn limit(tokens: usize) -> GenerateOptions {
+    GenerateOptions { max_tokens: Some(tokens), ..GenerateOptions::default() }
+}
+
+fn start(
+    engine: &Engine,
+    prompt: Vec<u32>,
+    options: &GenerateOptions,
+    session: Option<SessionId>,
+) -> TokenStream {
+    engine
+        .generate(Request { prompt, options: options.clone(), decoder: Box::new(PlainIds), session })
+        .unwrap()
+}
+
+fn ids(stream: &mut TokenStream) -> Vec<u32> {
+    stream.map(|token| token.unwrap().id).collect()
+}
+
+#[test]
+fn chunked_prefill_equals_whole() {
+    let expected = ids(&mut start(&engine(1024, 700, 4), prompt(600, 1), &limit(24), None));
+    assert!(
+        expected.iter().collect::<HashSet<_>>().len() > 5,
+        "the model says the same thing again: {expected:?}"
+    );
+    for chunk in [5, 64, 300] {
+        let engine = engine(1024, chunk, 4);
+        assert_eq!(ids(&mut start(&engine, prompt(600, 1), &limit(24), None)), expected, "chunks of {chunk}");
+    }
+}
+
+#[test]
+fn sequences_together_equal_each_alone() {
+    let prompts: Vec<_> = (0..5).map(|seed| prompt(3 + 70 * seed, seed)).collect();
+    let alone: Vec<_> = prompts
+        .iter()
+        .map(|prompt| ids(&mut start(&engine(1024, 64, 1), prompt.clone(), &limit(30), None)))
+        .collect();
+    let engine = engine(1024, 64, 3);
+    let mut streams: Vec<_> =
+        prompts.iter().map(|prompt| start(&engine, prompt.clone(), &limit(30), None)).collect();
+    let together: Vec<_> = streams.iter_mut().map(ids).collect();
+    assert_eq!(together, alone);
+}
+
+/// What one step and one draw after the other gives.
+fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: usize) -> Vec<u32> {
+    let draw_all = move |executor: &mut Executor| {
+        let mut sampler = Sampler::new(sampling).unwrap();
+        let (mut text, mut tokens, start) = (executor.text(), prompt.clone(), prompt.len());
+        for _ in 0..count {
+            let next = tokens[text.tokens().len()..].to_vec();
+            let parts = &mut [Part { text: &mut text, tokens: &next, outs: Outs::Last }];
+            let draw = sampler.draw(executor.run(parts).unwrap().row(0), tokens.len() as u32, &tokens);
+            tokens.push(draw.unwrap().token);
+        }
+        executor.release(text);
+        tokens.split_off(start)
+    };
+    engine.with(draw_all).unwrap()
+}
+
+#[test]
+fn chained_equals_stepwise() {
+    let sampling = |seed| SamplingParams {
+        temperature: if seed == 0 { 0.0 } else { 1.1 },
+        repeat_penalty: 1.2,
+        seed,
+        ..SamplingParams::default()
+    };
+    // Chains end at pages' ends, at the end of the answer, and at 1, 31, 32 and 33 tokens.
+    let lengths = [(20, 33), (250, 70), (3, 1), (490, 31), (9, 32), (224, 300)];
+    let engine = engine(1024, 512, 3);
+    let expected: Vec<_> = (0..lengths.len())
+        .map(|seed| stepwise(&engine, prompt(lengths[seed].0, seed), sampling(seed as u64), lengths[seed].1))
+        .collect();
+    // All at once: three are served, three wait, and each that ends lets another in.
+    let mut streams: Vec<_> = lengths
+        .iter()
+        .enumerate()
+        .map(|(seed, &(length, count))| {
+            let options = GenerateOptions { sampling: sampling(seed as u64), ..limit(count) };
+            start(&engine, prompt(length, seed), &options, None)
+        })
+        .collect();
+    for (stream, expected) in streams.iter_mut().zip(&expected) {
+        assert_eq!(&ids(stream), expected);
+    }
+    // One by one.
+    for (seed, expected) in expected.iter().enumerate() {
+        let options = GenerateOptions { sampling: sampling(seed as u64), ..limit(expected.len()) };
+        assert_eq!(&ids(&mut start(&engine, prompt(lengths[seed].0, seed), &options, None)), expected);
+    }
+}
+
+#[test]
+fn a_continued_session_equals_a_fresh_run() {
+    let (shared, fresh) = (engine(1024, 64, 2), engine(1024, 64, 2));
+    let session = shared.open_session();
+    let mut text = prompt(100, 3);
+    for turn in 0..4 {
+        let mut stream = start(&shared, text.clone(), &limit(20), Some(session));
+        let answer = ids(&mut stream);
+        assert_eq!(answer, ids(&mut start(&fresh, text.clone(), &limit(20), None)), "turn {turn}");
+        if turn > 0 {
+            assert!(stream.metrics().cached_tokens > 90, "{:?}", stream.metrics());
+        }
+        text.extend(answer);
+        text.extend(prompt(30, turn));
+    }
+    // History rewritten in the middle, behind what the window still holds or not.
+    for changed in [180, 5] {
+        text[changed] = (text[changed] + 1) % VOCAB as u32;
+        let answer = ids(&mut start(&shared, text.clone(), &limit(20), Some(session)));
+        assert_eq!(answer, ids(&mut start(&fresh, text.clone(), &limit(20), None)), "change at {changed}");
+    }
+}
+
+#[test]
+fn one_seed_gives_one_text() {
+    let sampled = |seed| GenerateOptions {
+        sampling: SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() },
+        ..limit(40)
+    };
+    let engine = engine(1024, 64, 4);
+    let first = ids(&mut start(&engine, prompt(9, 0), &sampled(7), None));
+    let mut noise = start(&engine, prompt(200, 4), &limit(60), None);
+    assert_eq!(ids(&mut start(&engine, prompt(9, 0), &sampled(7), None)), first);
+    assert_ne!(ids(&mut start(&engine, prompt(9, 0), &sampled(8), None)), first);
+    ids(&mut noise);
+}
+
+#[test]
+fn a_full_context_is_an_error_or_the_chosen_policy() {
+    let engine = engine(64, 32, 2);
+    let too_long = engine.generate(Request {
+        prompt: prompt(65, 0),
+        options: limit(1),
+        decoder: Box::new(PlainIds),
+        session: None,
+    });
+    assert_eq!(too_long.err(), Some(EngineError::PromptTooLong { tokens: 65, context: 64 }));
+
+    let unlimited = GenerateOptions::default();
+    let results: Vec<_> = start(&engine, prompt(60, 0), &unlimited, None).collect();
+    assert_eq!(results.len(), 6, "positions 60..64 hold four tokens, a fifth is drawn from the last");
+    assert_eq!(results[5], Err(EngineError::ContextFull { context: 64 }));
+
+    let stop = GenerateOptions { context_policy: ContextPolicy::Stop, ..GenerateOptions::default() };
+    let mut stream = start(&engine, prompt(60, 0), &stop, None);
+    assert_eq!(ids(&mut stream).len(), 5);
+    assert_eq!(stream.finish_reason(), Some(FinishReason::ContextFull));
+
+    let slide = GenerateOptions { context_policy: ContextPolicy::Slide { keep: 8 }, ..limit(200) };
+    let mut stream = start(&engine, prompt(60, 0), &slide, None);
+    let text = ids(&mut stream);
+    assert_eq!((text.len(), stream.finish_reason()), (200, Some(FinishReason::Length)));
+    // After the first slide the text is that of the shortened prompt.
+    let mut whole = prompt(60, 0);
+    whole.extend(&text[..5]);
+    let shortened: Vec<u32> = whole[..8].iter().chain(&whole[8 + 29..]).copied().collect();
+    assert_eq!(ids(&mut start(&engine, shortened, &limit(20), None)), text[5..25]);
+}
+
+/// A context of four pages loses two of the three behind the kept one, and later again.
+#[test]
+fn a_sliding_context_moves_its_keys_where_it_can() {
+    let slide =
+        |tokens| GenerateOptions { context_policy: ContextPolicy::Slide { keep: 8 }, ..limit(tokens) };
+    // One layer: its keys know nothing of their neighbours, so that moved is fresh.
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 2, 0);
+    let text = ids(&mut start(&engine, prompt(1000, 0), &slide(1300), None));
+    assert_eq!(text.len(), 1300);
+    let mut whole = prompt(1000, 0);
+    whole.extend(&text[..25]);
+    let shortened: Vec<u32> = whole[..256].iter().chain(&whole[768..]).copied().collect();
+    let fresh = ids(&mut start(&engine, shortened, &limit(512), None));
+    assert_eq!(fresh[..500], text[25..525]);
+
+    // Keys that cannot move are computed afresh: exactly the older half goes.
+    let engine = engine_of(&[None], KvType::Q8, 1024, 512, 2, 0);
+    let text = ids(&mut start(&engine, prompt(1000, 0), &slide(60), None));
+    let mut whole = prompt(1000, 0);
+    whole.extend(&text[..25]);
+    let shortened: Vec<u32> = whole[..8].iter().chain(&whole[8 + 509..]).copied().collect();
+    assert_eq!(ids(&mut start(&engine, shortened, &limit(35), None)), text[25..]);
+}
+
+#[test]
+fn a_session_that_slid_is_resumed_as_fresh() {
+    let (engine, fresh) = (engine(1024, 512, 1), engine(1024, 512, 1));
+    let session = engine.open_session();
+    let slide = GenerateOptions { context_policy: ContextPolicy::Slide { keep: 300 }, ..limit(100) };
+    let answer = ids(&mut start(&engine, prompt(1000, 0), &slide, Some(session)));
+    let mut whole = prompt(1000, 0);
+    whole.extend(&answer);
+    // Two pages are kept and one is dropped; its neighbours remember it, so they are computed anew.
+    let text: Vec<u32> = whole[..512].iter().chain(&whole[768..]).copied().collect();
+    let mut resumed = start(&engine, text.clone(), &limit(20), Some(session));
+    assert_eq!(ids(&mut resumed), ids(&mut start(&fresh, text, &limit(20), None)));
+    assert!(resumed.metrics().cached_tokens <= 512, "{:?}", resumed.metrics());
+}
+
+/// Bytes of a page of one layer.
+const PAGE_BYTES: u64 = 256 * 8 * 2 * 4;
+
+#[test]
+fn a_cached_prefix_equals_a_fresh_run() {
+    // Layers that see all, and one that sees a page: it must still hold what the next row sees.
+    for windows in [&[None][..], &[None, Some(256)]] {
+        let shared = engine_of(windows, KvType::F32, 2048, 300, 3, 1 << 20);
+        let fresh = engine_of(windows, KvType::F32, 2048, 300, 3, 0);
+        let first = prompt(1000, 1);
+        let answer = ids(&mut start(&shared, first.clone(), &limit(30), None));
+        assert_eq!(answer, ids(&mut start(&fresh, first.clone(), &limit(30), None)));
+        // The same prompt; one that parts from it within its last page; one that goes on behind the answer.
+        let parting = [&first[..900], &prompt(150, 9)].concat();
+        let longer = [&first[..], &answer, &prompt(200, 8)].concat();
+        for (text, cached) in [(first.clone(), 768), (parting, 768), (longer, 1024)] {
+            let mut stream = start(&shared, text.clone(), &limit(30), None);
+            assert_eq!(ids(&mut stream), ids(&mut start(&fresh, text, &limit(30), None)), "{windows:?}");
+            assert_eq!(stream.metrics().cached_tokens, cached, "{windows:?}");
+        }
+        // A session may begin with what another request left behind, and several at once with the same.
+        let session = shared.open_session();
+        let mut streams: Vec<_> = [Some(session), None, None]
+            .map(|session| start(&shared, first.clone(), &limit(30), session))
+            .into_iter()
+            .collect();
+        for stream in &mut streams {
+            assert_eq!(ids(stream), answer);
+            assert_eq!(stream.metrics().cached_tokens, 768);
+        }
+    }
+}
+
+#[test]
+fn prefixes_fit_their_budget_and_give_way() {
+    // Room for three pages: of two prompts of two pages each, the older loses its end, then all.
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * PAGE_BYTES);
+    let cached = |seed: usize| {
+        let mut stream = start(&engine, prompt(600, seed), &limit(1), None);
+        assert_eq!(ids(&mut stream).len(), 1);
+        stream.metrics().cached_tokens
+    };
+    assert_eq!([cached(1), cached(1)], [0, 512]);
+    assert_eq!([cached(2), cached(2), cached(1)], [0, 512, 256]);
+    // Pages for two texts exist: running ones need them all in the end.
+    let small = engine_of(&[None], KvType::F32, 512, 512, 1, 1 << 30);
+    for seed in 0..9 {
+        let session = small.open_session();
+        assert_eq!(start(&small, prompt(500, seed), &limit(5), Some(session)).count(), 5);
+    }
+}
+
+/// One character per token.
+struct Letters;
+
+impl TextDecoder for Letters {
+    fn push(&mut self, token: u32) -> String {
+        char::from(b'A' + token as u8).to_string()
+    }
+
+    fn finish(&mut self) -> String {
+        "~".into()
+    }
+}
+
+#[test]
+fn stop_ids_and_strings_end_the_text_before_them() {
+    let engine = engine(512, 64, 2);
+    let run = |options: GenerateOptions| {
+        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None };
+        let mut stream = engine.generate(request).unwrap();
+        let tokens: Vec<_> = (&mut stream).map(|token| token.unwrap()).collect();
+        let text: String = tokens.iter().map(|token| token.text.as_str()).chain([stream.tail()]).collect();
+        (text, tokens.len(), stream.finish_reason().unwrap())
+    };
+    let (text, count, reason) = run(limit(30));
+    assert_eq!((count, reason), (30, FinishReason::Length));
+    assert_eq!(text.len(), 31);
+
+    let stop = text[10..13].to_owned();
+    let before = text.find(&stop).unwrap();
+    let (stopped, _, reason) = run(GenerateOptions { stop_strings: vec![stop.clone()], ..limit(30) });
+    assert_eq!((stopped.as_str(), reason), (&text[..before], FinishReason::Stop));
+
+    let id = u32::from(text.as_bytes()[7] - b'A');
+    let before = text.find(char::from(b'A' + id as u8)).unwrap();
+    let (stopped, count, reason) = run(GenerateOptions { stop_ids: vec![id], ..limit(30) });
+    assert_eq!((&stopped[..before], count, reason), (&text[..before], before, FinishReason::Stop));
+
+    let ignoring =
+        GenerateOptions { stop_ids: vec![id], stop_strings: vec![stop], ignore_eos: true, ..limit(30) };
+    assert_eq!(run(ignoring).0, text);
+}
+
+#[test]
+fn dropping_or_cancelling_a_stream_frees_its_place() {
+    // Long enough that it is not over before it is cancelled.
+    let engine = engine(16_384, 64, 1);
+    let mut first = start(&engine, prompt(10, 0), &limit(16_000), None);
+    assert!(first.next().unwrap().is_ok());
+    let second = start(&engine, prompt(10, 1), &limit(3), None);
+    drop(first);
+    assert_eq!(second.count(), 3);
+
+    let mut stream = start(&engine, prompt(10, 0), &limit(16_000), None);
+    stream.next().unwrap().unwrap();
+    stream.cancel();
+    let rest = (&mut stream).count();
+    assert!(rest < 15_999);
+    assert_eq!(stream.finish_reason(), Some(FinishReason::Cancelled));
+}
+
+#[test]
+fn a_deadline_ends_a_stream_with_an_error() {
+    let engine = engine(512, 64, 1);
+    let options = GenerateOptions { deadline: Some(Instant::now()), ..limit(10) };
+    let mut stream = start(&engine, prompt(10, 0), &options, None);
+    assert_eq!(stream.next(), Some(Err(EngineError::DeadlineExceeded { tokens: 0 })));
+    assert_eq!(stream.next(), None);
+    let options = GenerateOptions { deadline: Some(Instant::now() + Duration::from_hours(1)), ..limit(10) };
+    assert_eq!(start(&engine, prompt(10, 0), &options, None).count(), 10);
+}
+
+#[test]
+fn a_busy_session_refuses_a_second_request() {
+    let engine = engine(16_384, 64, 2);
+    let session = engine.open_session();
+    let mut first = start(&engine, prompt(10, 0), &limit(16_000), Some(session));
+    first.next().unwrap().unwrap();
+    let mut second = start(&engine, prompt(10, 0), &limit(3), Some(session));
+    assert_eq!(second.next(), Some(Err(EngineError::SessionBusy)));
+    first.cancel();
+    assert!(first.all(|token| token.is_ok()));
+    assert_eq!(start(&engine, prompt(10, 0), &limit(3), Some(session)).count(), 3);
+}
+
+#[test]
+fn idle_sessions_give_way_to_running_requests() {
+    let engine = engine(512, 64, 1);
+    for seed in 0..6 {
+        let session = engine.open_session();
+        assert_eq!(start(&engine, prompt(500, seed), &limit(5), Some(session)).count(), 5);
+    }
+}
+
+#[test]
+fn bad_requests_are_refused_at_once() {
+    let engine = engine(64, 32, 1);
+    let refuse = |prompt: Vec<u32>, options: GenerateOptions| {
+        engine
+            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None })
+            .err()
+            .unwrap()
+    };
+    assert_eq!(refuse(Vec::new(), limit(1)), EngineError::EmptyPrompt);
+    assert_eq!(
+        refuse(vec![VOCAB as u32], limit(1)),
+        EngineError::UnknownToken { id: VOCAB as u32, vocab_size: VOCAB }
+    );
+    let empty_stop = GenerateOptions { stop_strings: vec![String::new()], ..limit(1) };
+    assert!(matches!(refuse(vec![1], empty_stop), EngineError::Options(_)));
+    assert_eq!(start(&engine, vec![1], &limit(0), None).count(), 0);
+}

@@ -1,0 +1,170 @@
+//! Mutated files: whatever is in them, they are read or refused, in bounded time and memory.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use brasa_formats::gguf::{Array, Value};
+use brasa_formats::{Bytes, Checkpoint, FormatError, Inspection, Metadata, Payload, Tensor};
+use brasa_fuzz::Fuzzer;
+
+/// A pair of 13 bytes, or a tensor of 24, becomes a name twice, an index entry and a description.
+const MEMORY_FACTOR: usize = 100;
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+}
+
+#[test]
+fn fuzz_gguf() {
+    Fuzzer::new("gguf")
+        .seed_directory(folder("hostile/gguf"), ".gguf")
+        .seed_directory(folder("golden/containers"), ".gguf")
+        .words(["general.alignment", "split.count", "split.no", "GGUF"])
+        .memory_factor(MEMORY_FACTOR)
+        .run(gguf);
+}
+
+#[test]
+fn fuzz_safetensors_header() {
+    Fuzzer::new("safetensors")
+        .seed_directory(folder("hostile/safetensors"), ".safetensors")
+        .seed_directory(folder("golden/containers/plain"), ".safetensors")
+        .words([
+            "\"dtype\":",
+            "\"shape\":[",
+            "\"data_offsets\":[",
+            "\"__metadata__\":{",
+            "\"BF16\"",
+            "\"I64\"",
+            "{",
+            "}",
+            "]",
+        ])
+        .memory_factor(MEMORY_FACTOR)
+        .run(safetensors);
+}
+
+#[test]
+fn fuzz_mlx_header_and_config() {
+    // Both in one input: the config comes first, a zero byte ends it.
+    let path = folder("golden/containers/mlx");
+    let mut seed = std::fs::read(path.join("config.json")).unwrap();
+    seed.push(0);
+    seed.extend(std::fs::read(path.join("model.safetensors")).unwrap());
+    Fuzzer::new("mlx")
+        .seed(seed)
+        .words([
+            "\"quantization\":{",
+            "\"group_size\":",
+            "\"bits\":",
+            "\"mode\":",
+            "false",
+            ".scales",
+            ".biases",
+            "\"U32\"",
+        ])
+        .memory_factor(MEMORY_FACTOR)
+        .run(mlx);
+}
+
+#[test]
+fn fuzz_shard_index() {
+    Fuzzer::new("index")
+        .seed(std::fs::read(folder("golden/containers/sharded/model.safetensors.index.json")).unwrap())
+        .words(["\"weight_map\":{", "../", "/", "\\", "model-00001-of-00002.safetensors", "config.json"])
+        .memory_factor(MEMORY_FACTOR)
+        .run(shard_index);
+}
+
+/// Opens a GGUF file, reads all that it gives.
+fn gguf(data: &[u8]) -> String {
+    outcome(Inspection::of_gguf_bytes(&data.to_vec().into()), data.len())
+}
+
+/// Opens a directory that holds only this file and an empty config.
+fn safetensors(data: &[u8]) -> String {
+    directory([("config.json", b"{}"), ("model.safetensors", data)], data.len())
+}
+
+fn mlx(data: &[u8]) -> String {
+    let end = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
+    let weights = data.get(end + 1..).unwrap_or_default();
+    directory([("config.json", &data[..end]), ("model.safetensors", weights)], data.len())
+}
+
+fn shard_index(data: &[u8]) -> String {
+    let shard = b"\x02\0\0\0\0\0\0\0{}";
+    let [first, second] = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+    let index = ("model.safetensors.index.json", data);
+    directory([("config.json", b"{}".as_slice()), index, (first, shard), (second, shard)], data.len())
+}
+
+fn directory<const N: usize>(files: [(&str, &[u8]); N], input_len: usize) -> String {
+    let files: BTreeMap<String, Bytes> =
+        files.into_iter().map(|(name, data)| (name.to_owned(), data.to_vec().into())).collect();
+    outcome(Inspection::of_files(files), input_len)
+}
+
+/// What came of it, after reading everything that was given and checking what was promised.
+fn outcome(result: Result<Inspection, FormatError>, input_len: usize) -> String {
+    let inspection = match result {
+        Ok(inspection) => inspection,
+        Err(error) => return problem(&error),
+    };
+    if let Some(Metadata::Gguf(metadata)) = inspection.metadata() {
+        for (key, value) in metadata.iter() {
+            assert!(metadata.contains(key));
+            walk(value);
+        }
+    }
+    for tensor in inspection.readable_tensors() {
+        check(tensor, input_len);
+    }
+    let summary = format!("{} read", inspection.readable_tensors().len().min(3));
+    match Checkpoint::try_from(inspection) {
+        Ok(checkpoint) => {
+            assert!(checkpoint.tensors().iter().all(|tensor| checkpoint.tensor(&tensor.name).is_some()));
+            summary
+        }
+        Err(error) => summary + &problem(&error),
+    }
+}
+
+fn problem(error: &FormatError) -> String {
+    let text = error.to_string();
+    assert!(text.len() < 4000 && !text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    error.fault().map_or(text, |fault| fault.problem.clone())
+}
+
+fn walk(value: &Value) {
+    fn walk_array(array: &Array) {
+        if let Some(strings) = array.strings() {
+            assert_eq!(strings.count(), array.len());
+        } else if let Some(arrays) = array.arrays() {
+            assert_eq!(arrays.inspect(walk_array).count(), array.len());
+        } else if let Some(scalars) = array.scalars() {
+            assert_eq!(scalars.count(), array.len());
+        }
+    }
+    if let Value::Array(array) = value {
+        walk_array(array);
+    }
+}
+
+/// The bytes are exactly those that shape and format need, and they are there.
+fn check(tensor: &Tensor, input_len: usize) {
+    let row_bytes = tensor.format.row_bytes(tensor.row_len()).unwrap();
+    let payload = match &tensor.payload {
+        Payload::Blocks(bytes) => bytes,
+        Payload::Mlx { words, scales, biases, scale_format } => {
+            let brasa_formats::StorageFormat::MlxAffine(affine) = tensor.format else { panic!("not MLX") };
+            let groups = tensor.row_len() / affine.group_size as usize;
+            let scale_bytes = tensor.rows() * groups * scale_format.block_bytes();
+            assert_eq!((scales.len(), biases.len()), (scale_bytes, scale_bytes));
+            words
+        }
+    };
+    assert_eq!(payload.len(), tensor.rows() * row_bytes);
+    assert!(payload.len() <= input_len);
+    std::hint::black_box(payload.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
+}

@@ -1,0 +1,18 @@
+//! Tests of codecs and containers, with an allocator that counts what each thread holds.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod codec_decode;
+mod codec_encode;
+mod fuzz;
+mod gguf;
+mod golden_containers;
+mod hostile;
+mod round_trips;
+mod scratch;
+mod sidecars;
+
+use brasa_fuzz::MeteredAllocator;
+
+#[global_allocator]
+static ALLOCATOR: MeteredAllocator = MeteredAllocator;

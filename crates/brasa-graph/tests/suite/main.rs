@@ -1,0 +1,16 @@
+//! Tests of operations, schedules, steps and sampling.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod chain;
+mod inference;
+mod memory;
+mod operations;
+mod operations_golden;
+mod print;
+mod properties;
+mod reference_backend;
+mod sampling;
+mod schedule;
+mod shift;
+mod small_model;

@@ -1,0 +1,319 @@
+//! Sampling against its definition by brute force, and draws against the distribution that they come from.
+
+use brasa_graph::sampling::{
+    Distribution, Draw, Logprobs, Row, Sampler, SamplingError, SamplingOrder, SamplingParams, Stage, gumbel,
+};
+use brasa_graph::testing::Random;
+
+/// Logits after penalties, bias and mask: the definition, written out.
+fn adjusted(params: &SamplingParams, row: &Row) -> Vec<f64> {
+    let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
+    let recent = &row.history[row.history.len() - window..];
+    let allowed =
+        |id: usize| row.mask.is_none_or(|mask| mask.get(id / 32).is_some_and(|w| w >> (id % 32) & 1 == 1));
+    let adjust = |(id, &z): (usize, &f32)| {
+        let count = recent.iter().filter(|&&seen| seen as usize == id).count();
+        // In f32, which is part of the definition: equal logits must stay equal.
+        let mut z = z;
+        if count > 0 {
+            z = if z > 0.0 { z / params.repeat_penalty } else { z * params.repeat_penalty };
+            z -= count as f32 * params.frequency_penalty + params.presence_penalty;
+        }
+        let biases = params.logit_bias.iter().filter(|&&(token, _)| token as usize == id);
+        z = biases.fold(z, |z, &(_, bias)| z + bias);
+        if params.suppressed.contains(&(id as u32)) || !allowed(id) {
+            f64::NEG_INFINITY
+        } else {
+            // Zeros of both signs are equal.
+            f64::from(z) + 0.0
+        }
+    };
+    row.logits.iter().enumerate().map(adjust).collect()
+}
+
+fn softmax(z: &[f64], temperature: f64) -> Vec<f64> {
+    let max = z.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let exps: Vec<f64> = z.iter().map(|z| ((z - max) / temperature).exp()).collect();
+    let sum: f64 = exps.iter().sum();
+    exps.iter().map(|e| e / sum).collect()
+}
+
+/// The surviving ids, likeliest first; `None` where a filter's decision hangs on rounding.
+fn survivors(params: &SamplingParams, z: &[f64]) -> Option<Vec<usize>> {
+    let mut ids: Vec<usize> = (0..z.len()).filter(|&id| z[id] > f64::NEG_INFINITY).collect();
+    ids.sort_by(|&a, &b| z[b].total_cmp(&z[a]).then(a.cmp(&b)));
+    let whole_tempered = softmax(z, f64::from(params.temperature));
+    let mut temperature = 1.0;
+    for stage in params.order.stages() {
+        let kept: Vec<f64> = ids.iter().map(|&id| z[id]).collect();
+        let p = softmax(&kept, temperature);
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-5;
+        match stage {
+            Stage::Temperature => temperature = f64::from(params.temperature),
+            Stage::TopK if params.top_k > 0 => ids.truncate(params.top_k),
+            Stage::MinP if params.min_p > 0.0 => {
+                let least = f64::from(params.min_p) * p[0];
+                if p.iter().any(|&p| near(p / least, 1.0)) {
+                    return None;
+                }
+                ids.truncate(p.iter().take_while(|&&p| p >= least).count().max(1));
+            }
+            Stage::TopP if params.top_p < 1.0 => {
+                let share = |i: usize| {
+                    if params.order == SamplingOrder::Akunu { whole_tempered[ids[i]] } else { p[i] }
+                };
+                let (mut sum, mut count) = (0.0, 0);
+                while count < ids.len() && sum < f64::from(params.top_p) {
+                    sum += share(count);
+                    count += 1;
+                    if near(sum, f64::from(params.top_p)) {
+                        return None;
+                    }
+                }
+                ids.truncate(count);
+            }
+            _ => {}
+        }
+    }
+    Some(ids)
+}
+
+/// The token that the definition draws; `None` where it hangs on rounding.
+fn brute_force(params: &SamplingParams, row: &Row) -> Option<(u32, Vec<usize>)> {
+    let z = adjusted(params, row);
+    let ids = if params.temperature == 0.0 {
+        let best = (0..z.len()).reduce(|a, b| if z[b] > z[a] { b } else { a })?;
+        vec![best]
+    } else {
+        survivors(params, &z)?
+    };
+    let score = |id: usize| {
+        let noise = f64::from(gumbel(params.seed, row.position, id as u32));
+        if params.temperature == 0.0 { z[id] } else { z[id] / f64::from(params.temperature) + noise }
+    };
+    let mut scores: Vec<(f64, usize)> = ids.iter().map(|&id| (score(id), id)).collect();
+    scores.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    if scores.len() > 1 && scores[0].0 - scores[1].0 < 1e-4 {
+        return None;
+    }
+    Some((scores[0].1 as u32, ids))
+}
+
+fn random_params(random: &mut Random, order: SamplingOrder, vocab: usize) -> SamplingParams {
+    let mut maybe = |value: f32, off: f32| if random.below(2) == 0 { value } else { off };
+    let (top_p, min_p) = (maybe(0.85, 1.0), maybe(0.05, 0.0));
+    let (repeat, frequency, presence) = (maybe(1.3, 1.0), maybe(0.4, 0.0), maybe(0.7, 0.0));
+    SamplingParams {
+        temperature: [0.0, 0.3, 1.0, 1.7][random.below(4)],
+        top_k: [0, 1, 7, 40, vocab + 5][random.below(5)],
+        top_p,
+        min_p,
+        repeat_penalty: repeat,
+        frequency_penalty: frequency,
+        presence_penalty: presence,
+        repeat_last_n: [None, Some(0), Some(10)][random.below(3)],
+        logit_bias: (0..random.below(4))
+            .map(|_| (random.below(vocab) as u32, random.normal() * 3.0))
+            .collect(),
+        suppressed: (0..random.below(3)).map(|_| random.below(vocab) as u32).collect(),
+        seed: random.bits(),
+        order,
+        ..SamplingParams::default()
+    }
+}
+
+#[test]
+fn every_preset_draws_as_defined() {
+    for order in SamplingOrder::ALL {
+        let mut random = Random::new(order as u64);
+        let (mut checked, mut few) = (0, 0);
+        for trial in 0..1500 {
+            let vocab = [3, 50, 700][trial % 3];
+            let params = random_params(&mut random, order, vocab);
+            let spread = [0.5, 3.0, 12.0][random.below(3)];
+            // Coarse logits now and then, for ties.
+            let coarse = random.below(4) == 0;
+            let logit = |z: f32| if coarse { z.round() } else { z };
+            let logits: Vec<f32> = (0..vocab).map(|_| logit(random.normal() * spread)).collect();
+            let history: Vec<u32> = (0..random.below(30)).map(|_| random.below(vocab) as u32).collect();
+            let mask: Vec<u32> = (0..vocab.div_ceil(32)).map(|_| random.bits() as u32 | 1 << 1).collect();
+            let mask = (random.below(4) == 0).then_some(&mask[..]);
+            let row = Row { logits: &logits, position: random.below(5000) as u32, history: &history, mask };
+            let mut sampler = Sampler::new(params.clone()).unwrap();
+            let Ok(draw) = sampler.draw_row(&row) else {
+                assert!(adjusted(&params, &row).iter().all(|z| z.is_infinite()));
+                continue;
+            };
+            if let Some((token, ids)) = brute_force(&params, &row) {
+                assert_eq!(draw.token, token, "{params:?}, trial {trial}");
+                checked += 1;
+                few += usize::from(ids.len() > 1 && ids.len() < vocab);
+            }
+        }
+        assert!(checked > 1200 && few > 300, "{order:?}: {checked} checked, {few} with some tokens filtered");
+    }
+}
+
+#[test]
+fn final_logprobs_are_those_of_the_survivors() {
+    for order in SamplingOrder::ALL {
+        let mut random = Random::new(77 + order as u64);
+        for _ in 0..300 {
+            let mut params = random_params(&mut random, order, 60);
+            params.logprobs = Some(Logprobs { top: 5, of: Distribution::Final });
+            params.temperature = params.temperature.max(0.3);
+            let logits = random.normals(60, 3.0);
+            let row = Row { logits: &logits, position: 9, history: &[1, 2, 3, 2], mask: None };
+            let z = adjusted(&params, &row);
+            let Some(ids) = survivors(&params, &z) else { continue };
+            let kept: Vec<f64> = ids.iter().map(|&id| z[id]).collect();
+            let p = softmax(&kept, f64::from(params.temperature));
+            let draw = Sampler::new(params).unwrap().draw_row(&row).unwrap();
+            let rank = ids.iter().position(|&id| id as u32 == draw.token).unwrap();
+            assert!((f64::from(draw.logprob.unwrap()) - p[rank].ln()).abs() < 1e-4);
+            assert_eq!(draw.top.len(), ids.len().min(5));
+            for (i, &(id, logprob)) in draw.top.iter().enumerate() {
+                assert_eq!(id as usize, ids[i]);
+                assert!((f64::from(logprob) - p[i].ln()).abs() < 1e-4);
+            }
+        }
+    }
+}
+
+#[test]
+fn raw_logprobs_are_those_of_the_model() {
+    let logits = [1.0, 3.0, 2.0, 3.0];
+    let params = SamplingParams {
+        logit_bias: vec![(1, -100.0)],
+        suppressed: vec![3],
+        logprobs: Some(Logprobs { top: 3, of: Distribution::Raw }),
+        ..SamplingParams::default()
+    };
+    let draw = Sampler::new(params).unwrap().draw(&logits, 0, &[]).unwrap();
+    let p = softmax(&logits.map(f64::from), 1.0);
+    assert_eq!(draw.token, 2);
+    assert!((f64::from(draw.logprob.unwrap()) - p[2].ln()).abs() < 1e-6);
+    assert_eq!(draw.top.iter().map(|&(id, _)| id).collect::<Vec<_>>(), [1, 3, 2]);
+    assert!((f64::from(draw.top[0].1) - p[1].ln()).abs() < 1e-6);
+}
+
+/// Pearson's χ² of draws at 40,000 positions, against the 99.99 % quantile of its distribution.
+fn chi_square(params: &SamplingParams, logits: &[f32], expected: &[f64]) {
+    const DRAWS: u32 = 40_000;
+    let mut sampler = Sampler::new(params.clone()).unwrap();
+    let mut counts = vec![0_u32; logits.len()];
+    for position in 0..DRAWS {
+        counts[sampler.draw(logits, position, &[]).unwrap().token as usize] += 1;
+    }
+    let mut statistic = 0.0;
+    for (&count, p) in counts.iter().zip(expected) {
+        let mean = p * f64::from(DRAWS);
+        if mean == 0.0 {
+            assert_eq!(count, 0);
+        } else {
+            statistic += (f64::from(count) - mean).powi(2) / mean;
+        }
+    }
+    // Wilson & Hilferty 1931.
+    let degrees = expected.iter().filter(|&&p| p > 0.0).count() as f64 - 1.0;
+    let bound = degrees * (1.0 - 2.0 / (9.0 * degrees) + 3.72 * (2.0 / (9.0 * degrees)).sqrt()).powi(3);
+    assert!(statistic < bound, "χ² {statistic:.1}, expected below {bound:.1} for {degrees} degrees");
+}
+
+#[test]
+fn draws_follow_the_softmax() {
+    let logits: Vec<f32> = (0..40).map(|i| (i as f32 * 0.7).sin() * 2.0).collect();
+    let z: Vec<f64> = logits.iter().copied().map(f64::from).collect();
+    for (seed, temperature) in [(0, 1.0), (1, 0.5), (u64::MAX, 2.0)] {
+        let params = SamplingParams { temperature, seed, ..SamplingParams::default() };
+        chi_square(&params, &logits, &softmax(&z, f64::from(temperature)));
+    }
+    let params = SamplingParams { temperature: 0.8, top_k: 10, seed: 3, ..SamplingParams::default() };
+    let ids = survivors(&params, &z).unwrap();
+    let mut kept = vec![f64::NEG_INFINITY; z.len()];
+    for id in ids {
+        kept[id] = z[id];
+    }
+    chi_square(&params, &logits, &softmax(&kept, f64::from(0.8_f32)));
+}
+
+#[test]
+fn a_seed_names_the_draws() {
+    let mut random = Random::new(4);
+    let logits = random.normals(1000, 2.0);
+    let draws = |seed| -> Vec<u32> {
+        let mut sampler =
+            Sampler::new(SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() }).unwrap();
+        (0..50).map(|position| sampler.draw(&logits, position, &[]).unwrap().token).collect()
+    };
+    assert_eq!(draws(5), draws(5));
+    assert_ne!(draws(5), draws(6));
+    // Neighbouring seeds and positions share nothing.
+    let (a, b) = (draws(5), draws(6));
+    assert!(a[1..].iter().zip(&b).filter(|(a, b)| a == b).count() < 10);
+}
+
+#[test]
+fn temperatures_near_zero_are_greedy_and_do_not_overflow() {
+    let logits = [900.0, 1000.0, 999.0];
+    for temperature in [0.0, 1e-30, 1e-3] {
+        let mut sampler = Sampler::new(SamplingParams { temperature, ..SamplingParams::default() }).unwrap();
+        assert!((0..100).all(|position| sampler.draw(&logits, position, &[]).unwrap().token == 1));
+    }
+}
+
+#[test]
+fn ends_wait_for_the_minimum_length() {
+    let mut sampler = Sampler::new(SamplingParams { min_tokens: 2, ..SamplingParams::default() }).unwrap();
+    sampler.begin(10, &[0]);
+    let tokens: Vec<u32> = (10..14).map(|p| sampler.draw(&[5.0, 1.0], p, &[]).unwrap().token).collect();
+    assert_eq!(tokens, [1, 1, 0, 0]);
+}
+
+#[test]
+fn nothing_left_is_an_error() {
+    let mut sampler =
+        Sampler::new(SamplingParams { suppressed: vec![0], ..SamplingParams::default() }).unwrap();
+    assert_eq!(
+        sampler.draw(&[1.0, f32::NAN], 0, &[]).unwrap_err().to_string(),
+        "no token can be drawn: of 2 logits 1 are not finite and the rest is forbidden"
+    );
+    let row = Row { logits: &[1.0, 2.0], position: 0, history: &[], mask: Some(&[]) };
+    assert!(matches!(sampler.draw_row(&row), Err(SamplingError::NoToken { .. })));
+    assert!(sampler.draw(&[], 0, &[]).is_err());
+    assert!(sampler.draw(&[0.0, f32::INFINITY], 0, &[]).is_err());
+    // Ids that do not exist are ignored here and refused by `validate_ids`.
+    assert_eq!(
+        sampler.draw(&[1.0, 2.0, 3.0], 0, &[9, 2]).unwrap(),
+        Draw { token: 2, logprob: None, top: vec![] }
+    );
+    let bias = SamplingParams { logit_bias: vec![(3, 1.0)], ..SamplingParams::default() };
+    assert_eq!(
+        bias.validate_ids(3).unwrap_err().to_string(),
+        "logit bias of token 3: the vocabulary has 3 tokens"
+    );
+    assert!(bias.validate_ids(4).is_ok());
+}
+
+#[test]
+fn parameters_outside_their_range_are_refused() {
+    let greedy = SamplingParams::default();
+    for (params, expected) in [
+        (
+            SamplingParams { temperature: -1.0, ..greedy.clone() },
+            "temperature -1: expected 0 (greedy) or more",
+        ),
+        (SamplingParams { top_p: 0.0, ..greedy.clone() }, "top-p 0: expected more than 0, at most 1 (off)"),
+        (SamplingParams { min_p: 1.5, ..greedy.clone() }, "min-p 1.5: expected 0 (off) to 1"),
+        (
+            SamplingParams { repeat_penalty: f32::NAN, ..greedy.clone() },
+            "repeat penalty NaN: expected more than 0; 1 is off",
+        ),
+        (
+            SamplingParams { logit_bias: vec![(0, f32::INFINITY)], ..greedy.clone() },
+            "logit bias inf: expected a number, or −inf to forbid",
+        ),
+    ] {
+        assert_eq!(Sampler::new(params).unwrap_err().to_string(), expected);
+    }
+}

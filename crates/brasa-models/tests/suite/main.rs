@@ -1,0 +1,15 @@
+//! Tests of families and configurations, with an allocator that counts what each thread holds.
+
+#![recursion_limit = "256"]
+
+mod graphs;
+mod hostility;
+mod published_configs;
+mod random_families;
+mod sampling;
+mod trained;
+
+use brasa_fuzz::MeteredAllocator;
+
+#[global_allocator]
+static ALLOCATOR: MeteredAllocator = MeteredAllocator;

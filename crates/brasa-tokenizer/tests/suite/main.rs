@@ -1,0 +1,9 @@
+//! Tests of tokenizers and chat templates.
+
+mod chat_templates;
+mod checkpoints;
+mod common;
+mod fuzz;
+mod hostile;
+mod published_vocabularies;
+mod random_texts;

@@ -1,0 +1,181 @@
+//! The engine on the CPU device against itself, on trained models: chunked = whole, continued = fresh, together = alone,
+//! any number of threads = one. All are equalities of bits, in logits and log-probabilities.
+
+use brasa::sampling::{Distribution, Logprobs};
+use brasa::{GenerateOptions, LoadOptions, Message, Metrics, Model, Precision, SamplingParams, TokenStream};
+use brasa_golden::folder;
+
+/// A quantised model with full attention, and two with sliding windows of 64, the second with caches that layers share.
+const MODELS: [&str; 3] = ["lexicon-qwen3/lexicon-qwen3-Q6_K.gguf", "tiny-gemma3", "tiny-gemma4"];
+const PRECISIONS: [Precision; 2] = [Precision::Fast, Precision::Reference];
+
+/// Runs `check` on every model in every precision.
+fn everywhere(check: impl Fn(&dyn Fn(LoadOptions) -> Model)) {
+    for name in MODELS {
+        for precision in PRECISIONS {
+            println!("{name}, {precision:?}");
+            check(&|options| {
+                let options = LoadOptions {
+                    precision,
+                    context: options.context.or(Some(1024)),
+                    threads: options.threads.or(Some(1)),
+                    deterministic: true,
+                    ..options
+                };
+                Model::load(folder(name), &options).unwrap()
+            });
+        }
+    }
+}
+
+fn chunks_of(chunk: usize) -> LoadOptions {
+    // A step must have room for a row of every sequence.
+    LoadOptions { chunk, max_sequences: chunk.min(16), ..LoadOptions::default() }
+}
+
+/// Text-like ids: no special tokens, few repetitions.
+fn prompt(length: usize, seed: usize) -> Vec<u32> {
+    (0..length).map(|index| (300 + (index * index * 7 + index * 31 + seed * 101) % 3000) as u32).collect()
+}
+
+fn greedy(tokens: usize) -> GenerateOptions {
+    let logprobs = Some(Logprobs { top: 5, of: Distribution::Raw });
+    let sampling = SamplingParams { logprobs, ..SamplingParams::default() };
+    GenerateOptions { sampling, max_tokens: Some(tokens), ignore_eos: true, ..GenerateOptions::default() }
+}
+
+fn drawn(tokens: usize, seed: u64) -> GenerateOptions {
+    let mut options = greedy(tokens);
+    options.sampling.temperature = 1.0;
+    options.sampling.seed = seed;
+    options
+}
+
+/// What a stream said: text, ids, and the bits of every log-probability.
+#[derive(Debug, PartialEq)]
+struct Said {
+    text: String,
+    ids: Vec<u32>,
+    bits: Vec<u32>,
+}
+
+fn said(mut stream: TokenStream) -> (Said, Metrics) {
+    let mut said = Said { text: String::new(), ids: Vec::new(), bits: Vec::new() };
+    for token in &mut stream {
+        let token = token.unwrap();
+        said.text.push_str(&token.text);
+        said.ids.push(token.id);
+        said.bits.push(token.logprob.unwrap().to_bits());
+        said.bits.extend(token.top.iter().flat_map(|&(id, logprob)| [id, logprob.to_bits()]));
+    }
+    said.text.push_str(stream.tail());
+    (said, *stream.metrics())
+}
+
+fn generated(model: &Model, prompt: Vec<u32>, options: &GenerateOptions) -> Said {
+    said(model.generate_ids(prompt, options).unwrap()).0
+}
+
+/// The bits of the logits after every token.
+fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<u32>> {
+    let mut rows = Vec::new();
+    model.score(ids, |row| rows.push(row.iter().map(|x| x.to_bits()).collect())).unwrap();
+    rows
+}
+
+#[test]
+fn chunked_prefill_equals_whole() {
+    everywhere(|load| {
+        // Longer than a page of 256 positions and than a window of 64.
+        let long = prompt(270, 1);
+        let scored = &long[..80];
+        let whole = load(chunks_of(512));
+        let expected_logits = logits(&whole, scored);
+        assert_eq!(expected_logits.len(), scored.len());
+        let expected = generated(&whole, long.clone(), &greedy(6));
+        for chunk in [1, 17, 64] {
+            let model = load(chunks_of(chunk));
+            // Compared row by row: a difference is reported by its place, not by a page of numbers.
+            for (row, (found, expected)) in logits(&model, scored).iter().zip(&expected_logits).enumerate() {
+                assert!(found == expected, "chunks of {chunk}: logits of row {row} differ");
+            }
+            if chunk > 1 {
+                assert_eq!(generated(&model, long.clone(), &greedy(6)), expected, "chunks of {chunk}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_continued_session_equals_a_fresh_run() {
+    everywhere(|load| {
+        let model = load(chunks_of(64));
+        let session = model.session();
+        let mut messages = Vec::new();
+        let ask = |messages: &[Message], turn: u64| {
+            let options = drawn(20, turn);
+            let fresh = said(model.chat(messages, &options).unwrap()).0;
+            let (continued, metrics) = said(session.chat(messages, &options).unwrap());
+            assert_eq!(continued, fresh, "turn {turn}");
+            (fresh.text, metrics.cached_tokens)
+        };
+        for (turn, question) in ["What is a river?", "And a mountain?", "Which is older?"].iter().enumerate()
+        {
+            messages.push(Message::new("user", *question));
+            let (answer, cached) = ask(&messages, turn as u64);
+            assert_eq!(cached > 0, turn > 0, "turn {turn}: {cached} cached tokens");
+            messages.push(Message::new("assistant", answer));
+        }
+        // History rewritten in the middle, then a shorter conversation, then the same again.
+        messages[1] = Message::new("assistant", "Water that flows.");
+        messages.push(Message::new("user", "Thank you."));
+        ask(&messages, 7);
+        messages.truncate(3);
+        ask(&messages, 8);
+        let (_, cached) = ask(&messages, 8);
+        assert!(cached > 0, "the whole prompt but its last token is known");
+    });
+}
+
+#[test]
+fn streams_together_equal_each_alone() {
+    everywhere(|load| {
+        let model = load(chunks_of(64));
+        let requests: Vec<_> = [(5, 9), (130, 4), (1, 16), (64, 12), (33, 1), (257, 6)]
+            .iter()
+            .enumerate()
+            .map(|(seed, &(length, tokens))| (prompt(length, seed), drawn(tokens, seed as u64)))
+            .collect();
+        let streams: Vec<_> =
+            requests.iter().map(|(ids, options)| model.generate_ids(ids.clone(), options).unwrap()).collect();
+        let together: Vec<_> = streams.into_iter().map(|stream| said(stream).0).collect();
+        for (number, ((ids, options), together)) in requests.iter().zip(&together).enumerate() {
+            assert_eq!(&generated(&model, ids.clone(), options), together, "request {number}");
+        }
+    });
+}
+
+#[test]
+fn a_seed_names_a_text() {
+    everywhere(|load| {
+        let model = load(chunks_of(64));
+        let text = |seed| generated(&model, prompt(9, 3), &drawn(24, seed));
+        assert_eq!(text(5), text(5));
+        assert_ne!(text(5).ids, text(6).ids);
+        assert_eq!(text(5), generated(&load(chunks_of(16)), prompt(9, 3), &drawn(24, 5)), "loaded again");
+    });
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    everywhere(|load| {
+        let run = |threads| {
+            let model = load(LoadOptions { threads: Some(threads), ..chunks_of(64) });
+            (logits(&model, &prompt(40, 2)), generated(&model, prompt(90, 2), &drawn(8, 1)))
+        };
+        let expected = run(1);
+        for threads in [2, 3] {
+            assert!(run(threads) == expected, "{threads} threads");
+        }
+    });
+}

@@ -1,0 +1,8 @@
+//! Tests of the facade on trained and random models. One binary: linking is a large part of what tests cost.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod engine;
+mod limits;
+mod precision;
+mod quantised;
