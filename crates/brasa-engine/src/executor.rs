@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use brasa_graph::chain::{ChainRow, ChainSink};
+use brasa_graph::chain::{Chain, ChainSink, RowDraw};
 use brasa_graph::device::{OpTime, Output, Program};
-use brasa_graph::sampling::Sampler;
+use brasa_graph::sampling::{DrawRules, Sampler, TokenMask};
 use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, SequenceId, Step};
 
 use crate::EngineError;
@@ -17,6 +17,7 @@ pub struct Executor {
     context: usize,
     vocab_size: usize,
     step: Step,
+    sampler: Sampler,
 }
 
 /// A text whose keys and values are cached. Give it back with [`Executor::release`].
@@ -47,9 +48,14 @@ pub(crate) struct ChainPart<'a> {
     /// appended.
     pub(crate) tokens: &'a mut Vec<u32>,
     pub(crate) rows: usize,
-    pub(crate) sampler: &'a mut Sampler,
+    pub(crate) rules: &'a DrawRules,
     /// Position of the next token, which names its noise.
     pub(crate) position: u32,
+    /// Most tokens that are drawn, at least 1. Lowered where positions or pages for so many are wanting.
+    pub(crate) limit: usize,
+    /// Ids that end the chain of this text.
+    pub(crate) stops: &'a [u32],
+    pub(crate) mask: Option<&'a mut dyn TokenMask>,
 }
 
 impl ChainPart<'_> {
@@ -63,7 +69,7 @@ impl ChainPart<'_> {
 
 impl Executor {
     pub(crate) fn new(program: Box<dyn Program>, store: KvStore, context: usize, vocab_size: usize) -> Self {
-        Self { program, store, context, vocab_size, step: Step::default() }
+        Self { program, store, context, vocab_size, step: Step::default(), sampler: Sampler::default() }
     }
 
     /// Positions that a text may have.
@@ -150,7 +156,7 @@ impl Executor {
     /// [`EngineError::UnknownToken`], [`EngineError::ContextFull`], [`EngineError::CacheFull`]: nothing was computed, and
     /// no text changed. [`EngineError::Device`].
     pub fn run(&mut self, parts: &mut [Part<'_>]) -> Result<Output<'_>, EngineError> {
-        self.compose(parts, 1)?;
+        self.compose(parts)?;
         let output = self.program.run(&self.step, self.store.pool())?;
         for part in parts {
             self.store.commit(&mut part.text.0, part.tokens);
@@ -158,9 +164,14 @@ impl Executor {
         Ok(output)
     }
 
-    /// Runs one step; texts whose tokens are thereby all computed go on for up to `tokens` tokens, each of which `sink`
-    /// sees. Computed tokens are then part of their texts. Where pages or positions for so many are wanting, the chain is
-    /// shorter.
+    /// Most tokens of a text in one chain; `masked` where a text of the chain has a mask.
+    pub(crate) fn max_chain(&self, masked: bool) -> usize {
+        self.program.max_chain(masked)
+    }
+
+    /// Runs one step; texts whose tokens are thereby all computed go on, each up to its limit, and `sink` sees every token.
+    /// Computed tokens are then part of their texts. A text for which pages or positions are wanting has a lower limit; the
+    /// others keep theirs.
     ///
     /// # Errors
     ///
@@ -168,28 +179,39 @@ impl Executor {
     pub(crate) fn run_chain(
         &mut self,
         parts: &mut [ChainPart<'_>],
-        tokens: usize,
         sink: &mut ChainSink<'_>,
     ) -> Result<(), EngineError> {
-        let room =
-            |part: &ChainPart<'_>| self.context.saturating_sub(part.text.0.tokens.len() + part.rows) + 1;
-        let mut tokens = parts.iter().map(room).fold(tokens, usize::min);
         let mut first: Vec<Part<'_>> = parts.iter_mut().map(ChainPart::part).collect();
-        match self.compose(&mut first, tokens) {
-            Err(EngineError::CacheFull { .. }) if tokens > 1 => {
-                tokens = 1;
-                self.compose(&mut first, tokens)?;
+        self.compose(&mut first)?;
+        for (part, segment) in parts.iter_mut().zip(&mut self.step.segments) {
+            if segment.outs != Outs::Last || part.limit <= 1 {
+                continue;
             }
-            result => result?,
+            let room = self.context.saturating_sub(part.text.0.tokens.len() + part.rows) + 1;
+            part.limit = part.limit.min(room);
+            match self.store.prepare(&mut part.text.0, part.rows + part.limit - 1) {
+                Ok(()) => {}
+                Err(EngineError::CacheFull { .. }) => {
+                    part.limit = 1;
+                    self.store.prepare(&mut part.text.0, part.rows)?;
+                }
+                Err(error) => return Err(error),
+            }
+            copy_tables(part.text, segment);
         }
-        let mut rows: Vec<ChainRow<'_>> = parts
+        let mut rows: Vec<RowDraw<'_>> = parts
             .iter_mut()
-            .map(|part| {
-                let history = &mut *part.tokens;
-                ChainRow { sampler: &mut *part.sampler, position: part.position, history }
+            .map(|part| RowDraw {
+                rules: part.rules,
+                position: part.position,
+                history: &mut *part.tokens,
+                limit: part.limit,
+                stops: part.stops,
+                mask: part.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask),
             })
             .collect();
-        let finish = self.program.run_chain(&mut self.step, self.store.pool(), tokens, &mut rows, sink)?;
+        let chain = Chain { rows: &mut rows, sampler: &mut self.sampler, sink };
+        let finish = self.program.run_chain(&mut self.step, self.store.pool(), chain)?;
         for (part, length) in parts.iter_mut().zip(finish.lengths) {
             let computed = part.text.0.tokens.len()..length;
             self.store.commit(&mut part.text.0, &part.tokens[computed]);
@@ -220,7 +242,7 @@ impl Executor {
     ///
     /// Those of [`run`](Self::run).
     pub fn profile(&mut self, parts: &mut [Part<'_>]) -> Result<Vec<OpTime>, EngineError> {
-        self.compose(parts, 1)?;
+        self.compose(parts)?;
         let times = self.program.profile(&self.step, self.store.pool())?;
         for part in parts {
             self.store.commit(&mut part.text.0, part.tokens);
@@ -251,8 +273,8 @@ impl Executor {
         Ok(())
     }
 
-    /// The step of `parts`, with pages for `tokens` tokens that each of them yields.
-    fn compose(&mut self, parts: &mut [Part<'_>], tokens: usize) -> Result<(), EngineError> {
+    /// Makes the step of `parts`, with pages for their tokens.
+    fn compose(&mut self, parts: &mut [Part<'_>]) -> Result<(), EngineError> {
         for part in &*parts {
             if let Some(&id) = part.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
                 return Err(EngineError::UnknownToken { id, vocab_size: self.vocab_size });
@@ -263,8 +285,7 @@ impl Executor {
         }
         self.step.segments.truncate(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
-            let ahead = if part.outs == Outs::Last { tokens - 1 } else { 0 };
-            self.store.prepare(&mut part.text.0, part.tokens.len() + ahead)?;
+            self.store.prepare(&mut part.text.0, part.tokens.len())?;
             if self.step.segments.len() == index {
                 let id = SequenceId(index as u64);
                 self.step.segments.push(Segment::text(id, 0, Vec::new(), Outs::None, Vec::new()));
@@ -275,11 +296,16 @@ impl Executor {
             segment.tokens.clear();
             segment.tokens.extend_from_slice(part.tokens);
             segment.outs = part.outs.clone();
-            segment.pages.resize(part.text.0.tables.len(), Vec::new());
-            for (pages, table) in segment.pages.iter_mut().zip(&part.text.0.tables) {
-                pages.clone_from(table);
-            }
+            copy_tables(part.text, segment);
         }
         Ok(())
+    }
+}
+
+/// Gives `segment` the block tables of `text`.
+fn copy_tables(text: &Text, segment: &mut Segment) {
+    segment.pages.resize(text.0.tables.len(), Vec::new());
+    for (pages, table) in segment.pages.iter_mut().zip(&text.0.tables) {
+        pages.clone_from(table);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use brasa_graph::chain::Flow;
-use brasa_graph::sampling::{Draw, Sampler, SamplingError};
+use brasa_graph::sampling::{Draw, DrawRules, SamplingError, TokenMask};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::engine::SessionId;
@@ -23,7 +23,8 @@ pub(crate) struct Generation {
     session: Option<SessionId>,
     /// Prompt and generated tokens; those beyond what `text` holds are still to be computed.
     tokens: Vec<u32>,
-    sampler: Sampler,
+    rules: DrawRules,
+    mask: Option<Box<dyn TokenMask>>,
     answer: Answer,
     /// True once the prompt's pages have been offered to later texts.
     kept: bool,
@@ -64,11 +65,8 @@ impl Generation {
         executor: &mut Executor,
     ) -> Result<Self, (Text, Option<SessionId>)> {
         let Job { request, events, cancelled, submitted } = job;
-        let sampler = match Sampler::new(request.options.sampling.clone()) {
-            Ok(mut sampler) => {
-                sampler.begin(request.prompt.len() as u32, &request.options.stop_ids);
-                sampler
-            }
+        let rules = match DrawRules::new(request.options.sampling.clone()) {
+            Ok(rules) => rules.with_ends(request.options.stop_ids.clone(), request.prompt.len() as u32),
             Err(error) => {
                 // A caller that has gone does not need to know.
                 let _ = events.send(Event::Failed(error.into(), Metrics::default()));
@@ -104,7 +102,15 @@ impl Generation {
         if answer.options.max_tokens == Some(0) {
             answer.end(FinishReason::Length);
         }
-        Ok(Self { text, session: request.session, tokens: request.prompt, sampler, answer, kept: false })
+        Ok(Self {
+            text,
+            session: request.session,
+            tokens: request.prompt,
+            rules,
+            mask: request.mask,
+            answer,
+            kept: false,
+        })
     }
 
     /// Tokens that are still to be computed.
@@ -112,12 +118,20 @@ impl Generation {
         &self.tokens[self.text.tokens().len()..]
     }
 
-    /// What a chain needs that begins with the next `rows` tokens, and what takes the tokens that come of it.
-    pub(crate) fn chain(&mut self, rows: usize) -> (ChainPart<'_>, &mut Answer) {
-        let Self { text, tokens, sampler, answer, .. } = self;
+    /// True if a grammar decides which tokens may come.
+    pub(crate) fn is_masked(&self) -> bool {
+        self.mask.is_some()
+    }
+
+    /// The part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its tokens.
+    pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (ChainPart<'_>, &mut Answer) {
+        let Self { text, tokens, rules, mask, answer, .. } = self;
         // Counted from the first prompt token even where the context has slid since: noise must not repeat.
         let position = (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32;
-        (ChainPart { text, tokens, rows, sampler, position }, answer)
+        let mask = mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
+        let stops = if answer.options.ignore_eos { &[] } else { rules.end_ids() };
+        let limit = limit.min(answer.left());
+        (ChainPart { text, tokens, rows, rules, position, limit, stops, mask }, answer)
     }
 
     /// True where nothing more is to be done.
@@ -184,6 +198,12 @@ impl Answer {
         } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
             self.fail(EngineError::DeadlineExceeded { tokens: self.metrics.generated_tokens });
         }
+    }
+
+    /// Tokens that may still be generated, at least 1 while the generation runs.
+    fn left(&self) -> usize {
+        let wanted = self.options.max_tokens.unwrap_or(usize::MAX);
+        wanted.saturating_sub(self.metrics.generated_tokens).min(self.room)
     }
 
     /// Hands out the token that was drawn; says whether to go on.

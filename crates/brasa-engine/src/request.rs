@@ -1,5 +1,7 @@
 //! What callers hand to the engine, and what they get back.
 
+use brasa_graph::sampling::TokenMask;
+
 use crate::engine::SessionId;
 use crate::{GenerateOptions, Metrics};
 
@@ -13,6 +15,8 @@ pub struct Request {
     pub decoder: Box<dyn TextDecoder>,
     /// Where to leave the keys and values for a later request, and to look for those of an earlier one.
     pub session: Option<SessionId>,
+    /// The ids that a grammar allows at each token; `None` for all.
+    pub mask: Option<Box<dyn TokenMask>>,
 }
 
 /// Turns a stream of token ids into text, never emitting half a character.

@@ -15,9 +15,6 @@ use crate::request::Summary;
 use crate::stream::Event;
 use crate::{EngineConfig, EngineError, FinishReason, Metrics, Request};
 
-/// Tokens of a chain: few enough that the pages reserved for them are no burden. Whatever arrives ends a chain.
-const CHAIN_TOKENS: usize = 32;
-
 /// What the engine's handle asks of its thread.
 pub(crate) enum Command {
     Generate(Box<Job>),
@@ -183,10 +180,11 @@ impl Scheduler<'_> {
 
         // A prompt ends in a step of its own: what its windows hold then is what later texts can begin with.
         let decoding = self.active.iter().all(|active| active.pending().len() == 1);
-        let tokens = if decoding && self.waiting.is_empty() { CHAIN_TOKENS } else { 1 };
-        let chains = self.active.iter_mut().zip(&rows).map(|(active, &rows)| active.chain(rows));
+        let masked = self.active.iter().any(Generation::is_masked);
+        let limit = if decoding && self.waiting.is_empty() { self.executor.max_chain(masked) } else { 1 };
+        let chains = self.active.iter_mut().zip(&rows).map(|(active, &rows)| active.chain(rows, limit));
         let (mut parts, mut answers): (Vec<ChainPart<'_>>, Vec<&mut Answer>) = chains.unzip();
-        let result = self.executor.run_chain(&mut parts, tokens, &mut |number, drawn| {
+        let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
             let flow = answers[number].take(drawn);
             if self.arrived.is_none() {
                 self.arrived = self.commands.try_recv().ok();

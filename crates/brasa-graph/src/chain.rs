@@ -1,65 +1,90 @@
 //! Chains: several tokens of each row without going back to the scheduler.
+//!
+//! A chain begins with a step. The device draws the next token of every segment that asks for the logits of its last row,
+//! runs the step of the drawn tokens, and so on, until every row has ended. A row ends by itself at its limit and at its stop
+//! ids; the caller ends it by its answer to a token. The caller's answer may arrive late: a device that draws on its own may
+//! by then have drawn further tokens of that row, which nobody sees and which leave no trace in histories, masks and lengths.
 
 use crate::device::{DeviceError, KvPool, Program};
-use crate::sampling::{Draw, Sampler, SamplingError};
+use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, TokenMask};
 use crate::step::{Outs, PAGE_POSITIONS, Segment, Step};
 use crate::{CacheKind, GroupId};
 
-/// What the tokens of one segment are drawn with.
-#[derive(Debug)]
-pub struct ChainRow<'a> {
+/// The data that the tokens of one segment are drawn with, and the hooks that see them.
+pub struct RowDraw<'a> {
     /// How to draw.
-    pub sampler: &'a mut Sampler,
-    /// Position of the next token, which names its noise; counted on as tokens are drawn.
+    pub rules: &'a DrawRules,
+    /// Position of the next token, which names its noise. The device counts it on as tokens are drawn.
     pub position: u32,
     /// All tokens before the next one. Drawn tokens are appended.
     pub history: &'a mut Vec<u32>,
+    /// Most tokens to draw, at least 1. Pages for all of them must exist before the chain begins.
+    pub limit: usize,
+    /// Ids that end the row. The id itself is drawn, appended to the history and shown to the sink; it is not computed.
+    pub stops: &'a [u32],
+    /// The ids that a grammar allows; `None` for all.
+    pub mask: Option<&'a mut dyn TokenMask>,
 }
 
-/// What a chain does after a token.
+/// The rows of a chain and the memory to draw them with.
+pub struct Chain<'a, 'b> {
+    /// One row for each segment of the step, in order. Rows of segments that ask for no logits are not read.
+    pub rows: &'a mut [RowDraw<'b>],
+    /// Scratch memory for devices that draw on the host.
+    pub sampler: &'a mut Sampler,
+    /// Sees every token.
+    pub sink: &'a mut ChainSink<'a>,
+}
+
+/// The caller's answer to a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Goes on with this row.
     Continue,
-    /// Ends this row; the token is not computed. Others go on.
+    /// Ends this row; the token is not computed, and the sink sees no further token of the row. Other rows go on.
     StopRow,
-    /// Ends the chain once the other rows of the step have had their tokens.
+    /// Ends the chain as soon as the device can. Each other row has the token of the same step, and possibly further ones.
     StopAll,
 }
 
-/// Takes each token as it appears: the number of its segment, and the draw or why there is none. A row whose draw
-/// failed ends, whatever is answered.
+/// Takes each token as it appears: the number of its segment, and the draw or the reason why there is none. A row whose draw
+/// failed ends, whatever the answer is.
 pub type ChainSink<'a> = dyn FnMut(usize, Result<Draw, SamplingError>) -> Flow + 'a;
 
 /// How far a chain came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// Of each segment: cached positions, all of them tokens given or accepted. The last token drawn is never among them.
+    /// Cached positions of each segment, all of them tokens given or accepted. The last token drawn is never among them.
     pub lengths: Vec<usize>,
 }
+
+/// Tokens of a chain that the host makes step by step: few enough that the pages reserved for them are no burden.
+pub(crate) const STEPWISE_TOKENS: usize = 32;
 
 /// A chain made of plain steps: right wherever a step costs far more than coming back from it.
 pub(crate) fn stepwise<P: Program + ?Sized>(
     program: &mut P,
     step: &mut Step,
     pool: &mut dyn KvPool,
-    tokens: usize,
-    rows: &mut [ChainRow<'_>],
-    sink: &mut ChainSink<'_>,
+    chain: Chain<'_, '_>,
 ) -> Result<Finish, DeviceError> {
-    check(step, pool, tokens, rows.len())?;
+    let Chain { rows, sampler, sink } = chain;
+    check(step, pool, rows)?;
     let mut lengths: Vec<usize> =
         step.segments.iter().map(|segment| segment.first_index + segment.rows()).collect();
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
-    for left in (0..tokens).rev() {
+    loop {
         let output = program.run(step, pool)?;
-        let (mut place, mut out, mut last) = (0, 0, left == 0);
+        let (mut place, mut out, mut last) = (0, 0, false);
         while let Some(segment) = step.segments.get_mut(place) {
             let number = numbers[place];
             let next = match segment.outs {
                 Outs::Last => {
-                    let (next, flow) = rows[number].draw(output.row(out), number, sink);
+                    let row = &mut rows[number];
+                    let drawn = row.draw(output.row(out), sampler);
                     out += 1;
+                    let next = drawn.as_ref().ok().map(|draw| draw.token).filter(|&id| row.goes_on(id));
+                    let flow = sink(number, drawn);
                     last |= flow == Flow::StopAll;
                     next.filter(|_| flow != Flow::StopRow)
                 }
@@ -74,24 +99,32 @@ pub(crate) fn stepwise<P: Program + ?Sized>(
             }
         }
         if last || step.segments.is_empty() {
-            break;
+            return Ok(Finish { lengths });
         }
-        // What the next step computes.
+        // The next step computes one token of each remaining row.
         for &number in &numbers {
             lengths[number] += 1;
         }
     }
-    Ok(Finish { lengths })
 }
 
-impl ChainRow<'_> {
-    /// The next token, where there is one, and what the sink made of it.
-    fn draw(&mut self, logits: &[f32], number: usize, sink: &mut ChainSink<'_>) -> (Option<u32>, Flow) {
-        let drawn = self.sampler.draw(logits, self.position, self.history);
-        let token = drawn.as_ref().ok().map(|draw| draw.token);
-        self.history.extend(token);
+impl RowDraw<'_> {
+    /// Draws the next token, and counts it.
+    fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) -> Result<Draw, SamplingError> {
+        let row = Row::new(logits, self.position, self.history);
+        let draw = match &mut self.mask {
+            Some(mask) => sampler.draw_masked(self.rules, &row, &mut **mask),
+            None => sampler.draw(self.rules, &row),
+        }?;
+        self.history.push(draw.token);
         self.position = self.position.saturating_add(1);
-        (token, sink(number, drawn))
+        self.limit -= 1;
+        Ok(draw)
+    }
+
+    /// True unless the row ends by itself with the token that was just drawn.
+    fn goes_on(&self, token: u32) -> bool {
+        self.limit > 0 && !self.stops.contains(&token)
     }
 }
 
@@ -109,26 +142,30 @@ fn go_on(segment: &mut Segment, token: u32) {
     segment.embeddings = None;
 }
 
-/// What a chain needs beyond what each of its steps needs.
-fn check(step: &Step, pool: &dyn KvPool, tokens: usize, rows: usize) -> Result<(), DeviceError> {
+/// Refuses a chain whose rows do not fit its step, or for whose tokens pages are missing.
+///
+/// # Errors
+///
+/// [`DeviceError::BadStep`].
+pub(crate) fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(), DeviceError> {
     let bad = |what: String| Err(DeviceError::BadStep { what });
-    if tokens == 0 {
-        return bad("a chain of no tokens".into());
+    if rows.len() != step.segments.len() {
+        return bad(format!("a chain of {} segments with {} rows", step.segments.len(), rows.len()));
     }
-    if rows != step.segments.len() {
-        return bad(format!("a chain of {} segments with {rows} samplers", step.segments.len()));
-    }
-    for (number, segment) in step.segments.iter().enumerate() {
-        if segment.outs == Outs::All || segment.tree.is_some() {
+    for (number, (segment, row)) in step.segments.iter().zip(rows).enumerate() {
+        if segment.outs == Outs::None {
+            continue;
+        }
+        if segment.outs != Outs::Last || segment.tree.is_some() {
             return bad(format!(
                 "segment {number} of a chain, expected plain text with logits of the last row"
             ));
         }
-        if segment.outs == Outs::None {
-            continue;
+        if row.limit == 0 {
+            return bad(format!("segment {number} of a chain draws no tokens"));
         }
         let begin = segment.first_index.saturating_add(segment.rows());
-        let end = begin.saturating_add(tokens - 1);
+        let end = begin.saturating_add(row.limit - 1);
         let kinds = pool.spec().groups.iter().map(|group| group.kind);
         for (group, (table, kind)) in segment.pages.iter().zip(kinds).enumerate() {
             if kind == CacheKind::Memory {
@@ -142,7 +179,8 @@ fn check(step: &Step, pool: &dyn KvPool, tokens: usize, rows: usize) -> Result<(
             if let Some(entry) = (begin / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS)).find(|&e| !exists(e))
             {
                 return bad(format!(
-                    "segment {number}, cache group {group}: a chain of {tokens} tokens without a page for indices {}..{}",
+                    "segment {number}, cache group {group}: a chain of {} tokens without a page for indices {}..{}",
+                    row.limit,
                     entry.saturating_mul(PAGE_POSITIONS),
                     (entry + 1).saturating_mul(PAGE_POSITIONS)
                 ));

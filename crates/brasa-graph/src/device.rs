@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::chain::{self, ChainRow, ChainSink, Finish};
+use crate::chain::{self, Chain, Finish};
 use crate::step::{PageId, Step};
 use crate::{CacheGroup, Graph, GroupId};
 
@@ -174,26 +174,31 @@ pub trait Program: Send {
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError>;
 
-    /// Decodes up to `tokens` tokens of each segment that asks for the logits of its last row: runs `step`, draws, and goes
-    /// on with what was drawn. One of `rows` belongs to each segment.
+    /// Most tokens of a row in one chain. `masked` says that a row of the chain has a mask, which a device that cannot ask the
+    /// host in the middle of a chain answers with 1.
+    fn max_chain(&self, masked: bool) -> usize {
+        let _ = masked;
+        chain::STEPWISE_TOKENS
+    }
+
+    /// Decodes the segments that ask for the logits of their last row: runs `step`, draws a token of each, and goes on with
+    /// the drawn tokens until every row has ended (see [`chain`](mod@crate::chain)).
     ///
-    /// `sink` sees every token as it appears; rows end independently. Pages for all tokens must be there before. Segments
-    /// that ask for no logits take part in the first step only. Tokens are those that as many calls of
-    /// [`run`](Self::run) and the samplers would give, bit for bit. `step` is used up.
+    /// The sink sees the tokens of a row in order. Its answer may take effect late: tokens that the device drew behind it
+    /// are thrown away. Segments that ask for no logits take part in the first step only. Tokens equal those of as many calls
+    /// of [`run`](Self::run) and [`Sampler::draw`](crate::sampling::Sampler::draw), bit for bit. `step` is used up.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run). The cache then holds what it held before the chain; tokens that `sink` has seen stay
+    /// Those of [`run`](Self::run). The cache then holds what it held before the chain; tokens that the sink has seen stay
     /// valid and in their histories, and are still to be computed.
     fn run_chain(
         &mut self,
         step: &mut Step,
         pool: &mut dyn KvPool,
-        tokens: usize,
-        rows: &mut [ChainRow<'_>],
-        sink: &mut ChainSink<'_>,
+        chain: Chain<'_, '_>,
     ) -> Result<Finish, DeviceError> {
-        chain::stepwise(self, step, pool, tokens, rows, sink)
+        chain::stepwise(self, step, pool, chain)
     }
 
     /// Whether [`shift`](Self::shift) can move the keys of `pool`.

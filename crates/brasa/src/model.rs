@@ -277,7 +277,7 @@ impl Model {
         let mut options = options.clone();
         options.stop_ids.extend(&self.tokenizer.special_tokens().end_of_generation);
         let decoder = Box::new(Text(self.tokenizer.decode_stream(true)));
-        Ok(self.engine.generate(Request { prompt, options, decoder, session })?)
+        Ok(self.engine.generate(Request { prompt, options, decoder, session, mask: None })?)
     }
 
     pub(crate) fn check_ids(&self, ids: &[u32]) -> Result<(), EngineError> {

@@ -13,7 +13,7 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout};
 use brasa_graph::reference::ReferenceBackend;
-use brasa_graph::sampling::{Sampler, SamplingParams};
+use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingParams, TokenMask};
 use brasa_graph::{Builder, CacheSpec, Graph, Input, Weight, WeightPart};
 
 const VOCAB: usize = 61;
@@ -115,7 +115,13 @@ fn start(
     session: Option<SessionId>,
 ) -> TokenStream {
     engine
-        .generate(Request { prompt, options: options.clone(), decoder: Box::new(PlainIds), session })
+        .generate(Request {
+            prompt,
+            options: options.clone(),
+            decoder: Box::new(PlainIds),
+            session,
+            mask: None,
+        })
         .unwrap()
 }
 
@@ -153,12 +159,13 @@ fn sequences_together_equal_each_alone() {
 /// What one step and one draw after the other gives.
 fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: usize) -> Vec<u32> {
     let draw_all = move |executor: &mut Executor| {
-        let mut sampler = Sampler::new(sampling).unwrap();
+        let (rules, mut sampler) = (DrawRules::new(sampling).unwrap(), Sampler::default());
         let (mut text, mut tokens, start) = (executor.text(), prompt.clone(), prompt.len());
         for _ in 0..count {
             let next = tokens[text.tokens().len()..].to_vec();
             let parts = &mut [Part { text: &mut text, tokens: &next, outs: Outs::Last }];
-            let draw = sampler.draw(executor.run(parts).unwrap().row(0), tokens.len() as u32, &tokens);
+            let output = executor.run(parts).unwrap();
+            let draw = sampler.draw(&rules, &Row::new(output.row(0), tokens.len() as u32, &tokens));
             tokens.push(draw.unwrap().token);
         }
         executor.release(text);
@@ -245,6 +252,7 @@ fn a_full_context_is_an_error_or_the_chosen_policy() {
         options: limit(1),
         decoder: Box::new(PlainIds),
         session: None,
+        mask: None,
     });
     assert_eq!(too_long.err(), Some(EngineError::PromptTooLong { tokens: 65, context: 64 }));
 
@@ -373,11 +381,49 @@ impl TextDecoder for Letters {
     }
 }
 
+/// Allows the ids that leave the remainder of the number of accepted tokens when divided by three.
+struct Thirds(u32);
+
+impl TokenMask for Thirds {
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) {
+        words.fill(0);
+        let remainder = (self.0 + drafts.len() as u32) % 3;
+        (0..VOCAB as u32)
+            .filter(|id| id % 3 == remainder)
+            .for_each(|id| words[id as usize / 32] |= 1 << (id % 32));
+    }
+
+    fn accept(&mut self, _: u32) {
+        self.0 += 1;
+    }
+}
+
+/// A grammar holds over single steps and chains, and for its own row alone.
+#[test]
+fn a_mask_decides_which_tokens_come() {
+    let engine = engine(1024, 64, 2);
+    let plain = ids(&mut start(&engine, prompt(30, 1), &limit(50), None));
+    let masked = Request {
+        prompt: prompt(12, 2),
+        options: limit(50),
+        decoder: Box::new(PlainIds),
+        session: None,
+        mask: Some(Box::new(Thirds(0))),
+    };
+    let mut masked = engine.generate(masked).unwrap();
+    let mut beside = start(&engine, prompt(30, 1), &limit(50), None);
+    let masked = ids(&mut masked);
+    assert_eq!(masked.len(), 50);
+    assert!(masked.iter().enumerate().all(|(place, id)| *id as usize % 3 == place % 3), "{masked:?}");
+    assert_eq!(ids(&mut beside), plain);
+}
+
 #[test]
 fn stop_ids_and_strings_end_the_text_before_them() {
     let engine = engine(512, 64, 2);
     let run = |options: GenerateOptions| {
-        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None };
+        let request =
+            Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
         let mut stream = engine.generate(request).unwrap();
         let tokens: Vec<_> = (&mut stream).map(|token| token.unwrap()).collect();
         let text: String = tokens.iter().map(|token| token.text.as_str()).chain([stream.tail()]).collect();
@@ -458,7 +504,7 @@ fn bad_requests_are_refused_at_once() {
     let engine = engine(64, 32, 1);
     let refuse = |prompt: Vec<u32>, options: GenerateOptions| {
         engine
-            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None })
+            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None, mask: None })
             .err()
             .unwrap()
     };

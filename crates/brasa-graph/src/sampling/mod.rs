@@ -22,20 +22,24 @@
 //! - **min-p** keeps those at least `min_p` times as likely as the likeliest (Nguyen et al. 2024, arXiv:2407.01082).
 //!
 //! ```
-//! use brasa_graph::sampling::{Sampler, SamplingParams};
+//! use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingParams};
 //!
-//! let mut sampler = Sampler::new(SamplingParams { temperature: 0.8, top_k: 2, seed: 7, ..Default::default() })?;
-//! let draw = sampler.draw(&[0.1, 2.0, -1.0, 1.5], 12, &[])?;
+//! let rules = DrawRules::new(SamplingParams { temperature: 0.8, top_k: 2, seed: 7, ..Default::default() })?;
+//! let draw = Sampler::default().draw(&rules, &Row::new(&[0.1, 2.0, -1.0, 1.5], 12, &[]))?;
 //! assert!(draw.token == 1 || draw.token == 3);
 //! # Ok::<(), brasa_graph::sampling::SamplingError>(())
 //! ```
 
 mod candidates;
 mod exp;
+mod mask;
 mod params;
 mod philox;
+mod rules;
 mod sampler;
 
+pub use mask::TokenMask;
 pub use params::{Distribution, Logprobs, SamplingError, SamplingOrder, SamplingParams, Stage};
 pub use philox::{gumbel, philox4x32};
+pub use rules::DrawRules;
 pub use sampler::{Draw, Row, Sampler};

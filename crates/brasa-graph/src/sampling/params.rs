@@ -23,7 +23,7 @@ pub struct SamplingParams {
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
     pub suppressed: Vec<u32>,
-    /// Tokens to draw before an end id may be; see [`Sampler::begin`](super::Sampler::begin).
+    /// Tokens to draw before an end id may be; see [`DrawRules::with_ends`](super::DrawRules::with_ends).
     pub min_tokens: usize,
     /// Names the noise.
     pub seed: u64,

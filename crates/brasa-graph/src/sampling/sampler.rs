@@ -3,34 +3,41 @@
 use super::candidates::Candidates;
 use super::exp::exp_sum;
 use super::philox::{gumbel_bound, gumbel_of, words};
-use super::{Distribution, Logprobs, SamplingError, SamplingParams, Stage, gumbel};
+use super::{Distribution, DrawRules, Logprobs, SamplingError, SamplingParams, Stage, TokenMask, gumbel};
 
-/// Draws tokens as its parameters say. It remembers nothing of earlier draws: a row's token depends on the row alone.
+/// The memory that drawing a token needs. A token depends on its rules and its row alone, never on earlier draws, so one
+/// sampler serves any number of sequences.
 ///
-/// Scratch memory is kept from draw to draw; after the first, only lists of log-probabilities allocate.
-#[derive(Debug)]
+/// After the first draw, only lists of log-probabilities allocate.
+#[derive(Debug, Default)]
 pub struct Sampler {
-    params: SamplingParams,
-    /// End ids, and the position from which they may be drawn.
-    ends: (Vec<u32>, u32),
     /// Logits of the current row after penalties, bias and mask.
     z: Vec<f32>,
     /// Times each token occurred in the window; zero between draws.
     counts: Vec<u32>,
     candidates: Candidates,
+    /// The mask of the current row.
+    words: Vec<u32>,
 }
 
-/// What a token is drawn from.
+/// The row of logits that a token is drawn from, and what the draw depends on besides its rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// The model's logits.
+    /// The model's logits, `[vocab_size]`.
     pub logits: &'a [f32],
     /// Position of the token to draw; names the noise.
     pub position: u32,
-    /// All tokens before it, prompt and drafts included.
+    /// All tokens before the drawn one, prompt and drafts included.
     pub history: &'a [u32],
-    /// What a grammar allows: bit `id % 32` of word `id / 32`. Ids beyond its end are forbidden.
+    /// Ids that a grammar allows: bit `id % 32` of word `id / 32`. Ids beyond the last word are forbidden.
     pub mask: Option<&'a [u32]>,
+}
+
+impl<'a> Row<'a> {
+    /// A row without a mask.
+    pub fn new(logits: &'a [f32], position: u32, history: &'a [u32]) -> Self {
+        Self { logits, position, history, mask: None }
+    }
 }
 
 /// A drawn token.
@@ -54,76 +61,63 @@ enum Survivors {
 }
 
 impl Sampler {
-    /// A sampler with checked parameters.
-    ///
-    /// # Errors
-    ///
-    /// [`SamplingError::Parameter`].
-    pub fn new(params: SamplingParams) -> Result<Self, SamplingError> {
-        params.validate()?;
-        Ok(Self {
-            params,
-            ends: (Vec::new(), 0),
-            z: Vec::new(),
-            counts: Vec::new(),
-            candidates: Candidates::default(),
-        })
-    }
-
-    /// Its parameters.
-    pub fn params(&self) -> &SamplingParams {
-        &self.params
-    }
-
-    /// Says where the answer begins and which ids end it: none of them is drawn before
-    /// [`min_tokens`](SamplingParams::min_tokens) tokens of answer.
-    pub fn begin(&mut self, prompt_tokens: u32, end_ids: &[u32]) {
-        let min_tokens = u32::try_from(self.params.min_tokens).unwrap_or(u32::MAX);
-        self.ends = (end_ids.to_vec(), prompt_tokens.saturating_add(min_tokens));
-    }
-
-    /// Draws the token at `position`, which follows `history`.
+    /// Draws the token of `row` by `rules`.
     ///
     /// # Errors
     ///
     /// [`SamplingError::NoToken`].
-    pub fn draw(&mut self, logits: &[f32], position: u32, history: &[u32]) -> Result<Draw, SamplingError> {
-        self.draw_row(&Row { logits, position, history, mask: None })
-    }
-
-    /// Draws the token of `row`.
-    ///
-    /// # Errors
-    ///
-    /// [`SamplingError::NoToken`].
-    pub fn draw_row(&mut self, row: &Row) -> Result<Draw, SamplingError> {
-        self.adjust(row);
+    pub fn draw(&mut self, rules: &DrawRules, row: &Row) -> Result<Draw, SamplingError> {
+        let params = rules.params();
+        self.adjust(rules, row);
         let (max, likeliest) = largest(&self.z);
         if !max.is_finite() {
             let not_finite = row.logits.iter().filter(|z| !z.is_finite()).count();
             return Err(SamplingError::NoToken { vocab_size: row.logits.len(), not_finite });
         }
         self.candidates.reset(max);
-        let survivors = self.filter(max);
+        let survivors = self.filter(params, max);
         let token = match survivors {
             Survivors::First(1) => likeliest,
-            Survivors::First(few) => self.draw_among(few, max, row.position),
-            Survivors::All => self.draw_among_all(max, likeliest, row.position),
+            Survivors::First(few) => self.draw_among(params, few, max, row.position),
+            Survivors::All => self.draw_among_all(params, max, likeliest, row.position),
         };
         let mut draw = Draw { token, logprob: None, top: Vec::new() };
-        match self.params.logprobs {
+        match params.logprobs {
             None => {}
             Some(Logprobs { top, of: Distribution::Raw }) => self.report_raw(row.logits, top, &mut draw),
             Some(Logprobs { top, of: Distribution::Final }) => {
-                self.report_final(survivors, max, top, &mut draw);
+                self.report_final(params, survivors, max, top, &mut draw);
             }
         }
         Ok(draw)
     }
 
+    /// Draws the token of `row` among the ids that `mask` allows, in place of the row's own mask. The mask has then accepted
+    /// the token.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::NoToken`]; the mask has accepted nothing.
+    pub fn draw_masked(
+        &mut self,
+        rules: &DrawRules,
+        row: &Row,
+        mask: &mut dyn TokenMask,
+    ) -> Result<Draw, SamplingError> {
+        let mut words = std::mem::take(&mut self.words);
+        words.resize(row.logits.len().div_ceil(32), 0);
+        mask.fill(&[], &mut words);
+        let drawn = self.draw(rules, &Row { mask: Some(&words), ..*row });
+        self.words = words;
+        let draw = drawn?;
+        mask.accept(draw.token);
+        Ok(draw)
+    }
+
     /// Penalties, bias, suppression, mask.
-    fn adjust(&mut self, row: &Row) {
-        let Self { params, z, counts, ends, .. } = self;
+    fn adjust(&mut self, rules: &DrawRules, row: &Row) {
+        let Self { z, counts, .. } = self;
+        let params = rules.params();
         z.clear();
         z.extend_from_slice(row.logits);
         let neutral = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
@@ -148,8 +142,7 @@ impl Sampler {
                 *z += bias;
             }
         }
-        let early_ends: &[u32] = if row.position < ends.1 { &ends.0 } else { &[] };
-        for &id in params.suppressed.iter().chain(early_ends) {
+        for id in rules.forbidden(row.position) {
             if let Some(z) = z.get_mut(id as usize) {
                 *z = f32::NEG_INFINITY;
             }
@@ -164,8 +157,8 @@ impl Sampler {
     }
 
     /// How many survive temperature and filters.
-    fn filter(&mut self, max: f32) -> Survivors {
-        let Self { params, z, candidates, .. } = self;
+    fn filter(&mut self, params: &SamplingParams, max: f32) -> Survivors {
+        let Self { z, candidates, .. } = self;
         if params.temperature == 0.0 {
             return Survivors::First(1);
         }
@@ -205,11 +198,11 @@ impl Sampler {
     }
 
     /// The largest `(z − max)/T + g` among the first `few` candidates.
-    fn draw_among(&mut self, few: usize, max: f32, position: u32) -> u32 {
+    fn draw_among(&mut self, params: &SamplingParams, few: usize, max: f32, position: u32) -> u32 {
         let mut best = (f32::NEG_INFINITY, u32::MAX);
         for rank in 0..few {
             let Some((z, id)) = self.candidates.get(&self.z, rank) else { break };
-            let score = (z - max) / self.params.temperature + gumbel(self.params.seed, position, id);
+            let score = (z - max) / params.temperature + gumbel(params.seed, position, id);
             if score > best.0 || (score >= best.0 && id < best.1) {
                 best = (score, id);
             }
@@ -217,9 +210,9 @@ impl Sampler {
         best.1
     }
 
-    /// The same among all. A score is computed only where a cheap bound of its noise says that it may win.
-    fn draw_among_all(&self, max: f32, likeliest: u32, position: u32) -> u32 {
-        let SamplingParams { seed, temperature, .. } = self.params;
+    /// Draws among all tokens. Skips a token if a cheap bound of its noise shows that it cannot win.
+    fn draw_among_all(&self, params: &SamplingParams, max: f32, likeliest: u32, position: u32) -> u32 {
+        let SamplingParams { seed, temperature, .. } = *params;
         // The likeliest token's score is a good one to beat.
         let mut best = (gumbel(seed, position, likeliest), likeliest);
         for (quad, zs) in self.z.chunks(4).enumerate() {
@@ -247,8 +240,15 @@ impl Sampler {
         draw.top = listed.map(|(z, id)| (id, z - max - log_sum)).collect();
     }
 
-    fn report_final(&mut self, survivors: Survivors, max: f32, top: usize, draw: &mut Draw) {
-        let Self { params, z, candidates, .. } = self;
+    fn report_final(
+        &mut self,
+        params: &SamplingParams,
+        survivors: Survivors,
+        max: f32,
+        top: usize,
+        draw: &mut Draw,
+    ) {
+        let Self { z, candidates, .. } = self;
         if params.temperature == 0.0 {
             // All the probability lies on the likeliest.
             draw.logprob = Some(0.0);

@@ -1,7 +1,8 @@
 //! Sampling against its definition by brute force, and draws against the distribution that they come from.
 
 use brasa_graph::sampling::{
-    Distribution, Draw, Logprobs, Row, Sampler, SamplingError, SamplingOrder, SamplingParams, Stage, gumbel,
+    Distribution, Draw, DrawRules, Logprobs, Row, Sampler, SamplingError, SamplingOrder, SamplingParams,
+    Stage, gumbel,
 };
 use brasa_graph::testing::Random;
 
@@ -122,6 +123,10 @@ fn random_params(random: &mut Random, order: SamplingOrder, vocab: usize) -> Sam
     }
 }
 
+fn draw(params: &SamplingParams, row: &Row) -> Result<Draw, SamplingError> {
+    Sampler::default().draw(&DrawRules::new(params.clone()).unwrap(), row)
+}
+
 #[test]
 fn every_preset_draws_as_defined() {
     for order in SamplingOrder::ALL {
@@ -139,8 +144,7 @@ fn every_preset_draws_as_defined() {
             let mask: Vec<u32> = (0..vocab.div_ceil(32)).map(|_| random.bits() as u32 | 1 << 1).collect();
             let mask = (random.below(4) == 0).then_some(&mask[..]);
             let row = Row { logits: &logits, position: random.below(5000) as u32, history: &history, mask };
-            let mut sampler = Sampler::new(params.clone()).unwrap();
-            let Ok(draw) = sampler.draw_row(&row) else {
+            let Ok(draw) = draw(&params, &row) else {
                 assert!(adjusted(&params, &row).iter().all(|z| z.is_infinite()));
                 continue;
             };
@@ -168,7 +172,7 @@ fn final_logprobs_are_those_of_the_survivors() {
             let Some(ids) = survivors(&params, &z) else { continue };
             let kept: Vec<f64> = ids.iter().map(|&id| z[id]).collect();
             let p = softmax(&kept, f64::from(params.temperature));
-            let draw = Sampler::new(params).unwrap().draw_row(&row).unwrap();
+            let draw = draw(&params, &row).unwrap();
             let rank = ids.iter().position(|&id| id as u32 == draw.token).unwrap();
             assert!((f64::from(draw.logprob.unwrap()) - p[rank].ln()).abs() < 1e-4);
             assert_eq!(draw.top.len(), ids.len().min(5));
@@ -189,7 +193,7 @@ fn raw_logprobs_are_those_of_the_model() {
         logprobs: Some(Logprobs { top: 3, of: Distribution::Raw }),
         ..SamplingParams::default()
     };
-    let draw = Sampler::new(params).unwrap().draw(&logits, 0, &[]).unwrap();
+    let draw = draw(&params, &Row::new(&logits, 0, &[])).unwrap();
     let p = softmax(&logits.map(f64::from), 1.0);
     assert_eq!(draw.token, 2);
     assert!((f64::from(draw.logprob.unwrap()) - p[2].ln()).abs() < 1e-6);
@@ -200,10 +204,9 @@ fn raw_logprobs_are_those_of_the_model() {
 /// Pearson's χ² of draws at 40,000 positions, against the 99.99 % quantile of its distribution.
 fn chi_square(params: &SamplingParams, logits: &[f32], expected: &[f64]) {
     const DRAWS: u32 = 40_000;
-    let mut sampler = Sampler::new(params.clone()).unwrap();
     let mut counts = vec![0_u32; logits.len()];
     for position in 0..DRAWS {
-        counts[sampler.draw(logits, position, &[]).unwrap().token as usize] += 1;
+        counts[draw(params, &Row::new(logits, position, &[])).unwrap().token as usize] += 1;
     }
     let mut statistic = 0.0;
     for (&count, p) in counts.iter().zip(expected) {
@@ -242,9 +245,8 @@ fn a_seed_names_the_draws() {
     let mut random = Random::new(4);
     let logits = random.normals(1000, 2.0);
     let draws = |seed| -> Vec<u32> {
-        let mut sampler =
-            Sampler::new(SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() }).unwrap();
-        (0..50).map(|position| sampler.draw(&logits, position, &[]).unwrap().token).collect()
+        let params = SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() };
+        (0..50).map(|position| draw(&params, &Row::new(&logits, position, &[])).unwrap().token).collect()
     };
     assert_eq!(draws(5), draws(5));
     assert_ne!(draws(5), draws(6));
@@ -257,34 +259,38 @@ fn a_seed_names_the_draws() {
 fn temperatures_near_zero_are_greedy_and_do_not_overflow() {
     let logits = [900.0, 1000.0, 999.0];
     for temperature in [0.0, 1e-30, 1e-3] {
-        let mut sampler = Sampler::new(SamplingParams { temperature, ..SamplingParams::default() }).unwrap();
-        assert!((0..100).all(|position| sampler.draw(&logits, position, &[]).unwrap().token == 1));
+        let params = SamplingParams { temperature, ..SamplingParams::default() };
+        assert!(
+            (0..100).all(|position| draw(&params, &Row::new(&logits, position, &[])).unwrap().token == 1)
+        );
     }
 }
 
 #[test]
 fn ends_wait_for_the_minimum_length() {
-    let mut sampler = Sampler::new(SamplingParams { min_tokens: 2, ..SamplingParams::default() }).unwrap();
-    sampler.begin(10, &[0]);
-    let tokens: Vec<u32> = (10..14).map(|p| sampler.draw(&[5.0, 1.0], p, &[]).unwrap().token).collect();
+    let params = SamplingParams { min_tokens: 2, ..SamplingParams::default() };
+    let rules = DrawRules::new(params).unwrap().with_ends(vec![0], 10);
+    let mut sampler = Sampler::default();
+    let mut token = |position| sampler.draw(&rules, &Row::new(&[5.0, 1.0], position, &[])).unwrap().token;
+    let tokens: Vec<u32> = (10..14).map(&mut token).collect();
     assert_eq!(tokens, [1, 1, 0, 0]);
 }
 
 #[test]
 fn nothing_left_is_an_error() {
-    let mut sampler =
-        Sampler::new(SamplingParams { suppressed: vec![0], ..SamplingParams::default() }).unwrap();
+    let params = SamplingParams { suppressed: vec![0], ..SamplingParams::default() };
+    let of = |logits: &[f32]| draw(&params, &Row::new(logits, 0, &[]));
     assert_eq!(
-        sampler.draw(&[1.0, f32::NAN], 0, &[]).unwrap_err().to_string(),
+        of(&[1.0, f32::NAN]).unwrap_err().to_string(),
         "no token can be drawn: of 2 logits 1 are not finite and the rest is forbidden"
     );
-    let row = Row { logits: &[1.0, 2.0], position: 0, history: &[], mask: Some(&[]) };
-    assert!(matches!(sampler.draw_row(&row), Err(SamplingError::NoToken { .. })));
-    assert!(sampler.draw(&[], 0, &[]).is_err());
-    assert!(sampler.draw(&[0.0, f32::INFINITY], 0, &[]).is_err());
+    let row = Row { mask: Some(&[]), ..Row::new(&[1.0, 2.0], 0, &[]) };
+    assert!(matches!(draw(&params, &row), Err(SamplingError::NoToken { .. })));
+    assert!(of(&[]).is_err());
+    assert!(of(&[0.0, f32::INFINITY]).is_err());
     // Ids that do not exist are ignored here and refused by `validate_ids`.
     assert_eq!(
-        sampler.draw(&[1.0, 2.0, 3.0], 0, &[9, 2]).unwrap(),
+        draw(&params, &Row::new(&[1.0, 2.0, 3.0], 0, &[9, 2])).unwrap(),
         Draw { token: 2, logprob: None, top: vec![] }
     );
     let bias = SamplingParams { logit_bias: vec![(3, 1.0)], ..SamplingParams::default() };
@@ -314,6 +320,6 @@ fn parameters_outside_their_range_are_refused() {
             "logit bias inf: expected a number, or −inf to forbid",
         ),
     ] {
-        assert_eq!(Sampler::new(params).unwrap_err().to_string(), expected);
+        assert_eq!(DrawRules::new(params).unwrap_err().to_string(), expected);
     }
 }

@@ -1,0 +1,16 @@
+//! The hook by which a grammar says which tokens may come next.
+
+/// The tokens that may follow a text, asked anew before every draw.
+///
+/// A mask belongs to one sequence. It is told of every token that is drawn, so between two calls of
+/// [`fill`](Self::fill) it may compute ahead on a thread of its own.
+pub trait TokenMask: Send {
+    /// Writes the ids that may follow the accepted text and `drafts`: bit `id % 32` of `words[id / 32]`.
+    ///
+    /// `words` has `⌈vocab_size / 32⌉` words of unspecified contents. A mask without any bit makes the draw fail with
+    /// [`SamplingError::NoToken`](super::SamplingError::NoToken).
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]);
+
+    /// Appends a drawn token to the accepted text. The token is one that [`fill`](Self::fill) allowed.
+    fn accept(&mut self, id: u32);
+}

@@ -1,0 +1,55 @@
+//! The plain data that a sequence's tokens are drawn by.
+
+use super::{SamplingError, SamplingParams};
+
+/// Sampling parameters with checked ranges, and the end ids that wait for a minimum length.
+///
+/// Rules belong to one generation and do not change while it runs, so a device may keep its own copy of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DrawRules {
+    params: SamplingParams,
+    end_ids: Vec<u32>,
+    ends_from: u32,
+}
+
+impl DrawRules {
+    /// Rules without end ids.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::Parameter`], naming the first parameter outside its range.
+    pub fn new(params: SamplingParams) -> Result<Self, SamplingError> {
+        params.validate()?;
+        Ok(Self { params, end_ids: Vec::new(), ends_from: 0 })
+    }
+
+    /// Forbids `end_ids` until the answer, which begins at position `answer_from`, has
+    /// [`min_tokens`](SamplingParams::min_tokens) tokens.
+    #[must_use]
+    pub fn with_ends(mut self, end_ids: Vec<u32>, answer_from: u32) -> Self {
+        let min_tokens = u32::try_from(self.params.min_tokens).unwrap_or(u32::MAX);
+        (self.end_ids, self.ends_from) = (end_ids, answer_from.saturating_add(min_tokens));
+        self
+    }
+
+    /// The checked parameters.
+    pub fn params(&self) -> &SamplingParams {
+        &self.params
+    }
+
+    /// The end ids, which may end an answer from position [`ends_from`](Self::ends_from) on.
+    pub fn end_ids(&self) -> &[u32] {
+        &self.end_ids
+    }
+
+    /// The first position at which an end id may be drawn.
+    pub fn ends_from(&self) -> u32 {
+        self.ends_from
+    }
+
+    /// Ids that cannot be drawn at `position`: suppressed ones, and end ids before the minimum length.
+    pub fn forbidden(&self, position: u32) -> impl Iterator<Item = u32> + '_ {
+        let early_ends = if position < self.ends_from { &self.end_ids[..] } else { &[] };
+        self.params.suppressed.iter().chain(early_ends).copied()
+    }
+}
