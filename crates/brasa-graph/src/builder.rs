@@ -34,11 +34,29 @@ impl Builder {
     ///
     /// The first mistake made while building.
     pub fn finish(mut self, outputs: &[ValueId]) -> Result<Graph, GraphError> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
+        self.check()?;
         self.graph.outputs = outputs.to_vec();
         Ok(self.graph)
+    }
+
+    /// A builder that goes on with `graph`.
+    pub(crate) fn from(graph: Graph) -> Self {
+        Self { graph, error: None }
+    }
+
+    /// The first mistake made while building.
+    pub(crate) fn check(&self) -> Result<(), GraphError> {
+        self.error.clone().map_or(Ok(()), Err)
+    }
+
+    /// The graph so far.
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The graph so far, to be changed.
+    pub(crate) fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
     }
 
     /// What the step supplies.

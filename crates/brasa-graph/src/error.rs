@@ -21,4 +21,18 @@ pub enum GraphError {
         /// What is wrong.
         what: String,
     },
+    /// A rewritten graph would lack a value, or have one of another type.
+    #[error("rewrite: {what}")]
+    Rewrite {
+        /// What is wrong.
+        what: String,
+    },
+    /// An adapter that cannot be added to the graph.
+    #[error("adapter of {weight}: {what}")]
+    Adapter {
+        /// The adapted weight's name, or its number where the graph has no such weight.
+        weight: String,
+        /// What is wrong.
+        what: String,
+    },
 }

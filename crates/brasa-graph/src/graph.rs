@@ -155,11 +155,12 @@ impl Graph {
     ///
     /// # Panics
     ///
-    /// Where a value is of another graph.
+    /// If a value is of another graph, or was removed.
     #[must_use]
     pub fn returning(mut self, outputs: &[ValueId]) -> Self {
         for output in outputs {
             assert!((output.0 as usize) < self.values.len(), "{output} of {} values", self.values.len());
+            assert!(self.value(*output).kind != ValueKind::Removed, "{output} was removed");
         }
         self.outputs = outputs.to_vec();
         self
@@ -167,10 +168,14 @@ impl Graph {
 
     pub(crate) fn infer(&self, op: &Op, inputs: &[ValueId]) -> Result<Vec<crate::op::Type>, GraphError> {
         let operands: Vec<&Value> = inputs.iter().map(|&id| self.value(id)).collect();
-        op.infer(&operands, &self.caches).map_err(|what| GraphError::Operands {
+        let refuse = |what| GraphError::Operands {
             op: op.name(),
             what,
             operands: operands.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        })
+        };
+        if let Some(id) = inputs.iter().find(|&&id| self.value(id).kind == ValueKind::Removed) {
+            return Err(refuse(format!("no node before it makes {id}")));
+        }
+        op.infer(&operands, &self.caches).map_err(refuse)
     }
 }

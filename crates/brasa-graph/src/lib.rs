@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`op`] | every operation: formula, shapes, source, reference |
 //! | [`Builder`], [`Graph`] | a model's computation, every shape checked |
+//! | [`mod@rewrite`], [`pass`] | graphs made from graphs |
 //! | [`fuse`], [`Schedule`] | groups of nodes that run as one |
 //! | [`plan`] | one arena for all values |
 //! | [`mod@print`] | listings of the three |
@@ -41,6 +42,8 @@ mod error;
 pub mod fuse;
 mod graph;
 pub mod op;
+pub mod pass;
+pub mod rewrite;
 mod value;
 mod weight;
 
@@ -61,6 +64,7 @@ pub use draft::{DraftTree, MAX_TREE_ROWS, TreeError};
 pub use error::GraphError;
 pub use graph::{Graph, Node, NodeId, View};
 pub use op::Op;
+pub use rewrite::{Change, rewrite};
 pub use schedule::{Fused, Item, Schedule};
 pub use step_rules::StepRules;
 pub use value::{DType, Dim, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};

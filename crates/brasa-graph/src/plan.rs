@@ -85,6 +85,7 @@ impl Plan {
                 ValueKind::Temporary(_) => {
                     Buffer::Arena { offset_bytes: offsets[owner_demand[view.root.0 as usize]?] }
                 }
+                ValueKind::Removed => return None,
             };
             Some(Place { buffer, start: view.elements.start, row_stride: view.row_stride })
         };
@@ -98,7 +99,7 @@ impl Plan {
         }
     }
 
-    /// Where `value` lies; `None` for one that disappears inside a fused item.
+    /// Where `value` lies; `None` for one that disappears inside a fused item or that a rewrite removed.
     pub fn place(&self, value: ValueId) -> Option<&Place> {
         self.places[value.0 as usize].as_ref()
     }
@@ -184,7 +185,7 @@ mod tests {
     use crate::fuse::Pattern;
     use crate::reference::{Array, Data, Env, ReferencePool, SegmentRows, decode_weight, evaluate};
     use crate::step::{Outs, Step};
-    use crate::testing::{Case, Random, Sequences, f32_weight, random_case};
+    use crate::testing::{Case, Random, Sequences, f32_weight, random_case, rewritten};
     use crate::{DType, Sizes};
 
     /// A program over a real arena of 4-byte elements. Before an item reads anything, its results and its scratch are
@@ -323,6 +324,15 @@ mod tests {
             let case = random_case(seed, 4 + seed as usize % 30, &f32_weight);
             check_in_arena(&case, &[], LIMITS, 0);
             check_in_arena(&case, Pattern::ALL, LIMITS, seed as usize % 3 * 100);
+        }
+    }
+
+    #[test]
+    fn rewritten_graphs_compute_the_same_in_an_arena() {
+        for seed in 0..60 {
+            let case = rewritten(&random_case(seed, 4 + seed as usize % 30, &f32_weight), seed);
+            check_in_arena(&case, &[], LIMITS, 0);
+            check_in_arena(&case, Pattern::ALL, LIMITS, 0);
         }
     }
 

@@ -158,6 +158,7 @@ fn name(graph: &Graph, id: ValueId) -> String {
         ValueKind::Input(Input::OutRows) => "out_rows".into(),
         ValueKind::Weight(weight) => graph.weight(weight).name.clone(),
         ValueKind::Temporary(_) => id.to_string(),
+        ValueKind::Removed => format!("{id} (removed)"),
     }
 }
 

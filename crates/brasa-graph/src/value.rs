@@ -176,6 +176,9 @@ pub enum ValueKind {
     Weight(WeightId),
     /// An output of a node.
     Temporary(NodeId),
+    /// Nothing any more: a [rewrite](crate::rewrite()) replaced or removed the value, and no node reads it. Its place is
+    /// kept so that the ids of other values stand.
+    Removed,
 }
 
 /// Names a value of one graph.

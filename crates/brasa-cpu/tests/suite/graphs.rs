@@ -4,7 +4,7 @@
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
 use brasa_graph::device::KvType;
 use brasa_graph::fuse::Pattern;
-use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case};
+use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case, rewritten};
 
 fn device(threads: usize, isa: Isa, unfused: bool) -> CpuBackend {
     CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), unfused, ..CpuOptions::default() })
@@ -24,6 +24,15 @@ fn random_graphs_agree_with_the_reference() {
                 check(&unfused, &case, Tolerance(5e-5));
             }
         }
+    }
+}
+
+#[test]
+fn rewritten_graphs_agree_with_the_reference() {
+    let device = device(2, Isa::detect().unwrap(), false);
+    for seed in 0..24 {
+        let case = rewritten(&random_case(seed, 4 + seed as usize, &f32_weight), seed);
+        check(&device, &case, Tolerance(5e-5));
     }
 }
 

@@ -11,6 +11,7 @@ mod embeddings;
 mod graphs;
 mod linear;
 mod linear_bits;
+mod low_rank;
 mod memory;
 mod ops;
 mod scaling;

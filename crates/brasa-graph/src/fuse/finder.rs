@@ -76,14 +76,14 @@ impl<'a> Finder<'a> {
     }
 
     /// The only reader of a value that the graph does not return.
-    pub(super) fn sole_user(&self, value: ValueId) -> Option<NodeId> {
+    pub(crate) fn sole_user(&self, value: ValueId) -> Option<NodeId> {
         match self.users(value) {
             &[user] if !self.is_output(value) => Some(user),
             _ => None,
         }
     }
 
-    pub(super) fn node(&self, id: NodeId) -> &'a Node {
+    pub(crate) fn node(&self, id: NodeId) -> &'a Node {
         self.graph.node(id)
     }
 
@@ -110,12 +110,12 @@ impl<'a> Finder<'a> {
     }
 
     /// The value is a weight.
-    pub(super) fn is_weight(&self, value: ValueId) -> bool {
+    pub(crate) fn is_weight(&self, value: ValueId) -> bool {
         matches!(self.graph.value(value).kind, ValueKind::Weight(_))
     }
 
     /// Both values have the same shape.
-    pub(super) fn same_shape(&self, a: ValueId, b: ValueId) -> bool {
+    pub(crate) fn same_shape(&self, a: ValueId, b: ValueId) -> bool {
         self.graph.value(a).shape == self.graph.value(b).shape
     }
 

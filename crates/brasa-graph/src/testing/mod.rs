@@ -5,11 +5,13 @@
 //!
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
-//! - [`random_case`] makes a random graph;
+//! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
+//! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer.
 
 mod case;
 mod compare;
+mod low_rank;
 mod memory;
 mod patterns;
 mod random;
@@ -18,10 +20,11 @@ mod sequences;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use compare::{Comparison, Tolerance, compare};
+pub use low_rank::{merged, random_adapter};
 pub use memory::EncoderDecoder;
 pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
-pub use random_graph::random_case;
+pub use random_graph::{random_case, rewritten};
 pub use sequences::Sequences;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};

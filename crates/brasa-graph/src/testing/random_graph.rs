@@ -3,9 +3,9 @@
 use crate::op::{
     Argmax, Attention, Binary, Concat, Gating, KvSource, Mask, Rope, RopeLayout, RouterTopK, Unary,
 };
-use crate::{CacheSpec, ValueId};
+use crate::{Builder, CacheSpec, Change, DType, Op, ValueId, rewrite};
 
-use super::{Case, CaseBuilder, MakeWeight};
+use super::{Case, CaseBuilder, MakeWeight, Random};
 
 /// A case with a random graph of about `operations` operations on activations of widths 32, 64 and 96.
 ///
@@ -25,6 +25,50 @@ pub fn random_case(seed: u64, operations: usize, make_weight: &MakeWeight) -> Ca
         outputs.dedup();
         outputs
     })
+}
+
+/// A case that computes what `case` computes, bit for bit, by a graph rewritten at random.
+///
+/// About every third node is built again, and a view, a copy or a factor of one put behind its results. A second rewrite
+/// lets some of the factors' operands stand for them, so that values are redirected too.
+///
+/// # Panics
+///
+/// If the graph cannot be rewritten: a bug of this crate.
+pub fn rewritten(case: &Case, seed: u64) -> Case {
+    let mut random = Random::new(seed);
+    let longer = rewrite(&case.graph, |builder, node, operands| {
+        if random.below(3) > 0 {
+            return Change::Keep;
+        }
+        let results = builder.apply(node.op.clone(), operands);
+        Change::Replace(results.into_iter().map(|result| equal(builder, &mut random, result)).collect())
+    });
+    let graph = longer.and_then(|longer| {
+        rewrite(&longer, |_, node, operands| match node.op {
+            Op::Unary(Unary::Scale(1.0)) if random.below(2) == 0 => Change::Replace(operands.to_vec()),
+            _ => Change::Keep,
+        })
+    });
+    let graph = graph.unwrap_or_else(|error| panic!("{}, rewritten by seed {seed}: {error}", case.name));
+    Case { name: format!("{}, rewritten by seed {seed}", case.name), graph, ..case.clone() }
+}
+
+/// A value equal to `x`: itself, a view, a copy or a product.
+fn equal(b: &mut Builder, random: &mut Random, x: ValueId) -> ValueId {
+    let value = b.graph().value(x);
+    let (is_f32, matrix_width) =
+        (value.dtype == DType::F32, value.shape.width().filter(|_| value.shape.rank() == 2));
+    match (random.below(4), matrix_width) {
+        (1, Some(width)) => b.slice(x, 0..width),
+        (2, Some(width)) if is_f32 && width > 1 => {
+            let cut = 1 + random.below(width - 1);
+            let (left, right) = (b.slice(x, 0..cut), b.slice(x, cut..width));
+            b.apply(Concat { axis: 1 }, &[left, right])[0]
+        }
+        (3, _) if is_f32 => b.scale(x, 1.0),
+        _ => x,
+    }
 }
 
 type Wide = (ValueId, usize);

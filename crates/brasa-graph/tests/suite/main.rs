@@ -4,12 +4,14 @@
 
 mod chain;
 mod inference;
+mod low_rank;
 mod memory;
 mod operations;
 mod operations_golden;
 mod print;
 mod properties;
 mod reference_backend;
+mod rewrite;
 mod sampling;
 mod schedule;
 mod shift;

@@ -69,8 +69,17 @@ impl Device {
         Self::with_segments(dtype, 3)
     }
 
+    /// A model of the same vocabulary.
+    pub fn of(graph: Graph, dtype: KvType) -> Self {
+        Self::new_of(graph, dtype, 2)
+    }
+
     fn with_segments(dtype: KvType, max_segments: usize) -> Self {
-        let (graph, backend) = (Arc::new(small_model()), ReferenceBackend);
+        Self::new_of(small_model(), dtype, max_segments)
+    }
+
+    fn new_of(graph: Graph, dtype: KvType, max_segments: usize) -> Self {
+        let (graph, backend) = (Arc::new(graph), ReferenceBackend);
         let weights =
             backend.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
         let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();

@@ -1,0 +1,248 @@
+//! Low-rank adaption of linear layers (Hu et al. 2021, arXiv:2106.09685), beside the stored weights.
+//!
+//! A layer `y = x·Wᵀ` becomes `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` stays as it is stored and shared.
+//!
+//! Stacked projections (Q|K|V, gate|up) stay one product. Their adapters become one pair of products too: the rows of
+//! all `A` are stacked, and `B` has a block for each adapter, zero elsewhere.
+//!
+//! The sum is placed so that what was fused stays fused: behind the layer's bias, and where the layer is only added to a
+//! residual, on the residual (`(residual + Δ) + x·Wᵀ`). One group cannot stay: the activation of a gated feed-forward
+//! layer needs the sum, so with an adapted gate|up it runs after the product instead of within it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
+
+use crate::fuse::Finder;
+use crate::op::Binary;
+use crate::reference::decode_weight;
+use crate::{
+    Builder, Change, Graph, GraphError, Node, NodeId, Op, ValueId, ValueKind, Weight, WeightId, WeightPart,
+    rewrite,
+};
+
+/// Low-rank adaption of some rows of a weight: `W[rows] + scale · B·A`, not merged.
+#[derive(Clone, Debug)]
+pub struct LowRank {
+    /// The adapted weight, `[N, K]`. Only linear layers may read it.
+    pub weight: WeightId,
+    /// The adapted rows: all, or those of one projection of a stacked weight.
+    pub rows: Range<usize>,
+    /// `A`, `[r, K]`.
+    pub a: Weight,
+    /// `B`, `[rows, r]`.
+    pub b: Weight,
+    /// Factor of the product; usually `α / r`.
+    pub scale: f32,
+}
+
+/// The graph with `adapters` beside its linear layers. Adapters of the same rows add up.
+///
+/// An adapter of all rows shares its bytes. Where a weight has several adapters, or one for some of its rows, a `B` of all
+/// its rows and all their ranks is made: in F16 or BF16 if every `B` is stored so, otherwise in F32.
+///
+/// # Errors
+///
+/// [`GraphError::Adapter`] if the graph has no such weight or rows, if the shapes of `A` and `B` do not fit, if the scale is
+/// not finite, if anything but a linear layer reads the weight (a tied embedding), or if nothing reads it.
+pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphError> {
+    let mut by_weight: BTreeMap<WeightId, Vec<&LowRank>> = BTreeMap::new();
+    for adapter in adapters {
+        adapter.check(graph)?;
+        by_weight.entry(adapter.weight).or_default().push(adapter);
+    }
+    let mut stacks = BTreeMap::new();
+    for (weight, adapters) in by_weight {
+        stacks.insert(weight, Stack::new(graph.weight(weight), &adapters)?);
+    }
+    let finder = Finder::new(graph);
+    // By the node that takes it in: the values to which something is added, and what.
+    let mut pending: BTreeMap<NodeId, Vec<(ValueId, ValueId)>> = BTreeMap::new();
+    let mut number = 0;
+    rewrite(graph, |builder, node, operands| {
+        let id = NodeId(number);
+        number += 1;
+        if let (Op::Linear(_), &[_, w]) = (&node.op, &node.inputs[..])
+            && let ValueKind::Weight(weight) = graph.value(w).kind
+            && let Some(stack) = stacks.get_mut(&weight)
+        {
+            let delta = stack.apply(builder, operands[0]);
+            let (value, taker) = taker(&finder, id, node);
+            pending.entry(taker).or_default().push((value, delta));
+        }
+        match pending.remove(&id) {
+            Some(deltas) => Change::Replace(vec![take_in(builder, node, operands, &deltas)]),
+            None => Change::Keep,
+        }
+    })
+}
+
+/// The value of a linear layer, with its bias, and the node that takes the adaption in: the addition to a residual, or
+/// else the value's maker.
+fn taker(finder: &Finder, linear: NodeId, node: &Node) -> (ValueId, NodeId) {
+    let (mut value, mut maker) = (node.outputs[0], linear);
+    let added_in = |value: ValueId| {
+        let user = finder.sole_user(value)?;
+        let node = finder.node(user);
+        (node.op == Op::Binary(Binary::Add)).then_some((user, node))
+    };
+    if let Some((user, add)) = added_in(value)
+        && add.inputs[0] == value
+        && finder.is_weight(add.inputs[1])
+    {
+        (value, maker) = (add.outputs[0], user);
+    }
+    match added_in(value) {
+        Some((user, add))
+            if add.inputs[0] != add.inputs[1] && finder.same_shape(add.inputs[0], add.inputs[1]) =>
+        {
+            (value, user)
+        }
+        _ => (value, maker),
+    }
+}
+
+/// The result of `node` with each delta added: to the other operand of an addition, or to the node's own result.
+fn take_in(
+    builder: &mut Builder,
+    node: &Node,
+    operands: &[ValueId],
+    deltas: &[(ValueId, ValueId)],
+) -> ValueId {
+    let mut operands = operands.to_vec();
+    let mut own = None;
+    for &(value, delta) in deltas {
+        match node.inputs.iter().position(|&input| input == value) {
+            Some(place) => {
+                let residual = &mut operands[1 - place];
+                *residual = builder.add(*residual, delta);
+            }
+            None => own = Some(delta),
+        }
+    }
+    let result = builder.apply(node.op.clone(), &operands)[0];
+    own.map_or(result, |delta| builder.add(result, delta))
+}
+
+impl LowRank {
+    fn check(&self, graph: &Graph) -> Result<(), GraphError> {
+        let Some(weight) = graph.weights().get(self.weight.0 as usize) else {
+            let what = format!("the graph has {} weights", graph.weights().len());
+            return Err(GraphError::Adapter { weight: format!("weight {}", self.weight.0), what });
+        };
+        let refuse = |what: String| Err(GraphError::Adapter { weight: weight.name.clone(), what });
+        let &[outputs, inputs] = &weight.shape[..] else {
+            return refuse(format!("shape {:?}, expected a matrix", weight.shape));
+        };
+        let Range { start, end } = self.rows;
+        if start >= end || end > outputs {
+            return refuse(format!("rows {start}..{end}, the weight has {outputs}"));
+        }
+        let rank = self.a.shape.first().copied().unwrap_or(0);
+        if rank == 0 || self.a.shape != [rank, inputs] {
+            return refuse(format!("A has shape {:?}, expected [r, {inputs}]", self.a.shape));
+        }
+        if self.b.shape != [end - start, rank] {
+            return refuse(format!("B has shape {:?}, expected [{}, {rank}]", self.b.shape, end - start));
+        }
+        if !self.scale.is_finite() {
+            return refuse(format!("scale {}, expected a finite number", self.scale));
+        }
+        let is_it = |&id: &ValueId| graph.value(id).kind == ValueKind::Weight(self.weight);
+        let readers = || graph.nodes().iter().filter(|node| node.inputs.iter().any(is_it));
+        if let Some(other) =
+            readers().find(|node| !matches!(node.op, Op::Linear(_)) || is_it(&node.inputs[0]))
+        {
+            return refuse(format!("{} reads it, only linear layers can be adapted", other.op.name()));
+        }
+        if readers().next().is_none() {
+            return refuse("no linear layer reads it".into());
+        }
+        Ok(())
+    }
+}
+
+/// All adapters of one weight as one pair of products.
+struct Stack {
+    a: Weight,
+    b: Weight,
+    /// The factor of each row of `a`.
+    scales: Vec<f32>,
+    /// Both weights, and the scales where they differ, once a layer has asked for them.
+    values: Option<(ValueId, ValueId, Option<ValueId>)>,
+}
+
+impl Stack {
+    fn new(weight: &Weight, adapters: &[&LowRank]) -> Result<Self, GraphError> {
+        let named = |part: &str| format!("{}.low_rank_{part}", weight.name);
+        let scales: Vec<f32> =
+            adapters.iter().flat_map(|of| std::iter::repeat_n(of.scale, of.a.shape[0])).collect();
+        let parts = adapters.iter().flat_map(|of| of.a.parts.iter().cloned()).collect();
+        let trainable = adapters.iter().any(|of| of.a.trainable || of.b.trainable);
+        let a = Weight::new(named("a"), &[scales.len(), weight.row_len()], parts)?;
+        let b = match adapters {
+            [whole] if whole.rows == (0..weight.rows()) => Weight { name: named("b"), ..whole.b.clone() },
+            _ => block_diagonal(&named("b"), weight.rows(), scales.len(), adapters)?,
+        };
+        Ok(Self { a: Weight { trainable, ..a }, b: Weight { trainable, ..b }, scales, values: None })
+    }
+
+    /// `scale · (x·Aᵀ)·Bᵀ`.
+    fn apply(&mut self, builder: &mut Builder, x: ValueId) -> ValueId {
+        let Self { a, b, scales, values } = self;
+        let same = scales.iter().all(|scale| scale.to_bits() == scales[0].to_bits());
+        let (a, b, factors) = *values.get_or_insert_with(|| {
+            let factors = (!same).then(|| builder.weight(Ok(vector(&format!("{}.scales", a.name), scales))));
+            (builder.weight(Ok(a.clone())), builder.weight(Ok(b.clone())), factors)
+        });
+        let mut narrow = builder.linear(x, a);
+        if let Some(factors) = factors {
+            narrow = builder.mul(narrow, factors);
+        } else if scales[0].to_bits() != 1.0_f32.to_bits() {
+            narrow = builder.scale(narrow, scales[0]);
+        }
+        builder.linear(narrow, b)
+    }
+}
+
+/// `[rows, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, zero elsewhere.
+fn block_diagonal(name: &str, rows: usize, rank: usize, adapters: &[&LowRank]) -> Result<Weight, GraphError> {
+    let refuse = |what: String| GraphError::Adapter { weight: name.into(), what };
+    let mut dense = Vec::new();
+    let elements = rows.checked_mul(rank).filter(|&elements| dense.try_reserve_exact(elements).is_ok());
+    let elements = elements.ok_or_else(|| refuse(format!("no memory for {rows} rows of {rank}")))?;
+    dense.resize(elements, 0.0);
+    let mut column = 0;
+    for adapter in adapters {
+        let b = decode_weight(&adapter.b).map_err(|error| refuse(error.to_string()))?;
+        for (row, b) in adapter.rows.clone().zip(b.rows()) {
+            dense[row * rank + column..][..b.len()].copy_from_slice(b);
+        }
+        column += adapter.a.shape[0];
+    }
+    let mut formats = adapters.iter().flat_map(|of| &of.b.parts).map(WeightPart::format);
+    let format = match formats.next() {
+        Some(format @ (StorageFormat::F16 | StorageFormat::BF16)) if formats.all(|other| other == format) => {
+            format
+        }
+        _ => StorageFormat::F32,
+    };
+    let row_bytes = format.row_bytes(rank).expect("floats have no blocks");
+    let mut bytes = vec![0; rows * row_bytes];
+    for (row, bytes) in dense.chunks_exact(rank).zip(bytes.chunks_exact_mut(row_bytes)) {
+        codec::encode_row(format, row, None, bytes).map_err(|error| refuse(error.to_string()))?;
+    }
+    stored(name, &[rows, rank], format, bytes)
+}
+
+fn vector(name: &str, values: &[f32]) -> Weight {
+    let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    stored(name, &[values.len()], StorageFormat::F32, bytes).expect("one whole part")
+}
+
+fn stored(name: &str, shape: &[usize], format: StorageFormat, bytes: Vec<u8>) -> Result<Weight, GraphError> {
+    let payload = Payload::Blocks(Bytes::from(bytes));
+    let tensor = Tensor { name: name.into(), shape: shape.to_vec(), format, payload };
+    Weight::new(name, shape, vec![WeightPart::whole(tensor)])
+}

@@ -1,0 +1,31 @@
+//! Drops what nothing needs.
+
+use crate::{Change, Graph, Op, rewrite};
+
+/// The graph without the nodes that no output, cache write or memory write needs.
+///
+/// Weights and caches keep their ids, read or not.
+///
+/// # Panics
+///
+/// If the nodes of `graph` are not in a valid order: a bug of this crate.
+pub fn prune(graph: &Graph) -> Graph {
+    let mut needed = vec![false; graph.values().len()];
+    for &output in graph.outputs() {
+        needed[output.0 as usize] = true;
+    }
+    let mut kept = vec![false; graph.nodes().len()];
+    for (node, kept) in graph.nodes().iter().zip(&mut kept).rev() {
+        let writes = matches!(node.op, Op::CacheWrite(_) | Op::MemoryWrite(_));
+        *kept = writes || node.outputs.iter().any(|output| needed[output.0 as usize]);
+        if *kept {
+            node.inputs.iter().for_each(|input| needed[input.0 as usize] = true);
+        }
+    }
+    let mut kept = kept.into_iter();
+    let keep_or_remove = |_: &mut _, _: &_, _: &[_]| match kept.next() {
+        Some(false) => Change::Remove,
+        _ => Change::Keep,
+    };
+    rewrite(graph, keep_or_remove).expect("operands of nodes that stay are needed, so their makers stay")
+}

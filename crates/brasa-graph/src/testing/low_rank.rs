@@ -1,0 +1,67 @@
+//! Adapters with random numbers, and the weights that they stand for.
+
+use std::ops::Range;
+
+use crate::pass::LowRank;
+use crate::reference::decode_weight;
+use crate::{Change, Graph, Op, ValueKind, WeightId, rewrite};
+
+use super::Random;
+
+/// An adapter of `rows` of the weight that is called `name`, which changes its products by about `scale` of their size.
+///
+/// # Panics
+///
+/// If the graph has no weight of this name.
+pub fn random_adapter(
+    graph: &Graph,
+    name: &str,
+    rows: Range<usize>,
+    rank: usize,
+    scale: f32,
+    random: &mut Random,
+) -> LowRank {
+    let place = graph.weights().iter().position(|weight| weight.name == name);
+    let place = place.unwrap_or_else(|| panic!("a weight called {name}"));
+    let a = random.weight(&format!("{name}.a"), &[rank, graph.weights()[place].row_len()]);
+    let b = random.weight(&format!("{name}.b"), &[rows.len(), rank]);
+    LowRank { weight: WeightId(place as u32), rows, a, b, scale }
+}
+
+/// The graph with the adapters' products added to the weights of its linear layers, in f32.
+///
+/// # Panics
+///
+/// If an adapter does not fit its weight.
+pub fn merged(graph: &Graph, adapters: &[LowRank]) -> Graph {
+    let floats = |weight| decode_weight(weight).expect("a whole weight").floats().to_vec();
+    let mut weights: Vec<Option<Vec<f32>>> = vec![None; graph.weights().len()];
+    for LowRank { weight, rows, a, b, scale } in adapters {
+        let k = a.row_len();
+        let dense = weights[weight.0 as usize].get_or_insert_with(|| floats(graph.weight(*weight)));
+        let (a, b) = (floats(a), floats(b));
+        for (row, b) in rows.clone().zip(b.chunks_exact(a.len() / k)) {
+            for (column, w) in dense[row * k..][..k].iter_mut().enumerate() {
+                let sum: f64 = (b.iter().zip(a.chunks_exact(k)))
+                    .map(|(&b, a)| f64::from(b) * f64::from(a[column]))
+                    .sum();
+                *w = (f64::from(*w) + f64::from(*scale) * sum) as f32;
+            }
+        }
+    }
+    let merge = |builder: &mut crate::Builder, node: &crate::Node, operands: &[crate::ValueId]| {
+        let (Op::Linear(_), ValueKind::Weight(id)) = (&node.op, graph.value(*node.inputs.last()?).kind)
+        else {
+            return None;
+        };
+        let old = graph.weight(id);
+        let weight = super::weight(&old.name, &old.shape, weights[id.0 as usize].as_ref()?);
+        let w = builder.weight(Ok(weight));
+        Some(builder.linear(operands[0], w))
+    };
+    rewrite(graph, |builder, node, operands| match merge(builder, node, operands) {
+        Some(y) => Change::Replace(vec![y]),
+        None => Change::Keep,
+    })
+    .expect("weights of the same shapes")
+}
