@@ -1,9 +1,12 @@
 //! The memory that a program's values live in, and how threads share it.
 //!
-//! All threads of a team run the same operation at the same time, each writing its own region of the operation's
-//! results. A [`Region`] is a box: some columns of some rows. Threads ask an [`ArenaAccess`] for views of regions;
-//! a build with debug assertions remembers every view of an operation and panics where two collide, so that the
-//! tests of every operation are also tests of its split among threads.
+//! All threads of a team run the same operation at the same time, and each writes its own region of the results.
+//! A [`Region`] is a box: some columns of some rows. An [`ArenaAccess`] gives a thread views of regions. To make a
+//! view is unsafe, because the arena cannot see what other threads do; operations get their views from a
+//! [`Context`](crate::context::Context), which knows how results are shared out.
+//!
+//! A build with debug assertions remembers every view of an operation and panics if two collide. The tests of every
+//! operation are therefore tests of its split among threads too.
 #![expect(unsafe_code, reason = "hands regions of one allocation to several threads")]
 
 use std::marker::PhantomData;
@@ -20,30 +23,34 @@ pub(crate) const ELEMENT_BYTES: usize = 4;
 /// Values begin on cache lines.
 pub(crate) const ALIGNMENT: usize = ALIGNMENT_BYTES / ELEMENT_BYTES;
 
-/// `width` elements of each of `rows` rows, `stride` apart, the first beginning at `offset`. In elements.
+/// A box of an arena: `width` elements of each of `rows` rows. All fields count elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
+    /// First element of the first row.
     pub offset: usize,
+    /// Elements from the start of one row to the start of the next.
     pub stride: usize,
+    /// Elements of a row.
     pub width: usize,
+    /// Number of rows.
     pub rows: usize,
 }
 
 impl Region {
-    /// Some of its rows.
+    /// The part of the region in some of its rows.
     pub(crate) fn of_rows(self, rows: Range<usize>) -> Self {
         debug_assert!(rows.end <= self.rows, "rows {rows:?} of {self:?}");
         Self { offset: self.offset + rows.start * self.stride, rows: rows.len(), ..self }
     }
 
-    /// Some of its columns.
+    /// The part of the region in some of its columns.
     pub(crate) fn of_columns(self, columns: Range<usize>) -> Self {
         debug_assert!(columns.end <= self.width, "columns {columns:?} of {self:?}");
         Self { offset: self.offset + columns.start, width: columns.len(), ..self }
     }
 
-    /// One past its last element.
-    fn end(&self) -> usize {
+    /// One past the last element of the last row.
+    pub(crate) fn end(&self) -> usize {
         if self.rows == 0 || self.width == 0 {
             self.offset
         } else {
@@ -51,8 +58,15 @@ impl Region {
         }
     }
 
-    #[cfg(any(debug_assertions, test))]
-    fn overlaps(&self, other: &Self) -> bool {
+    /// True if no element of `other` lies before the first or after the last element of the region.
+    pub(crate) fn encloses(&self, other: &Self) -> bool {
+        other.rows == 0 || other.width == 0 || self.offset <= other.offset && other.end() <= self.end()
+    }
+
+    /// True if some element belongs to both regions.
+    ///
+    /// Regions of different strides count as overlapping if their spans do.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         if self.end() <= other.offset || other.end() <= self.offset {
             return false;
         }
@@ -71,7 +85,7 @@ impl Region {
     }
 }
 
-/// One allocation that holds every temporary of a program.
+/// One allocation that holds every temporary value of a program.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: Memory,
@@ -80,7 +94,7 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// Room for `elements` elements, zeroed; `None` where they cannot be had.
+    /// Allocates `elements` zeroed elements; `None` if the memory cannot be had.
     pub(crate) fn new(elements: usize) -> Option<Self> {
         Some(Self {
             memory: Memory::zeroed(elements.checked_mul(ELEMENT_BYTES)?)?,
@@ -89,12 +103,12 @@ impl Arena {
         })
     }
 
-    /// Bytes held.
+    /// Bytes of the allocation.
     pub(crate) fn size_bytes(&self) -> usize {
         self.memory.len_bytes()
     }
 
-    /// The elements of `range`, exclusively.
+    /// The elements of `range` while no thread runs.
     pub(crate) fn elements_mut<T: Element>(&mut self, range: Range<usize>) -> &mut [T] {
         bytemuck::cast_slice_mut(&mut self.memory.all_mut::<f32>()[range])
     }
@@ -109,12 +123,12 @@ impl Arena {
     }
 }
 
-/// f32 or u32.
+/// An element type of the arena: f32 or u32.
 pub(crate) trait Element: bytemuck::Pod {}
 impl Element for f32 {}
 impl Element for u32 {}
 
-/// An arena during a run; nobody else holds it.
+/// An arena while the threads of one run share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shared<'a> {
     elements: SharedSlice<'a, f32>,
@@ -123,38 +137,41 @@ pub(crate) struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// What thread `thread` sees of operation number `operation` of the run.
-    ///
-    /// # Safety
-    ///
-    /// Between a thread's last use of an access and any thread's first use of an access of a later operation lies a
-    /// barrier, and the threads of one operation write disjoint regions, which no one reads meanwhile.
-    pub(crate) unsafe fn access(self, thread: usize, operation: u64) -> ArenaAccess<'a> {
+    /// The access of thread `thread` during phase `phase` of the run. A phase lies between two barriers.
+    pub(crate) fn access(self, thread: usize, phase: u64) -> ArenaAccess<'a> {
         #[cfg(not(debug_assertions))]
-        let _ = (thread, operation);
+        let _ = (thread, phase);
         ArenaAccess {
             shared: self,
             #[cfg(debug_assertions)]
             thread,
             #[cfg(debug_assertions)]
-            operation,
+            phase,
         }
     }
 }
 
-/// One thread's access to the arena during one operation.
+/// One thread's access to the arena during one phase of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArenaAccess<'a> {
     shared: Shared<'a>,
     #[cfg(debug_assertions)]
     thread: usize,
     #[cfg(debug_assertions)]
-    operation: u64,
+    phase: u64,
 }
 
 impl<'a> ArenaAccess<'a> {
-    /// A region for reading.
-    pub(crate) fn read<T: Element>(&self, region: Region) -> Rows<'a, T> {
+    /// A view of a region for reading.
+    ///
+    /// # Safety
+    ///
+    /// While the view or a slice from it lives, no view for writing overlaps the region, of this thread or another.
+    ///
+    /// # Panics
+    ///
+    /// If the region reaches outside the arena or its rows overlap.
+    pub(crate) unsafe fn read<T: Element>(&self, region: Region) -> Rows<'a, T> {
         self.check(region);
         Rows {
             elements: self.shared.elements,
@@ -165,8 +182,17 @@ impl<'a> ArenaAccess<'a> {
         }
     }
 
-    /// A region for writing, which may be read through the result as well.
-    pub(crate) fn write<T: Element>(&self, region: Region) -> RowsMut<'a, T> {
+    /// A view of a region for writing and reading.
+    ///
+    /// # Safety
+    ///
+    /// While the view or a slice from it lives, no other view overlaps the region, of this thread or another. Other
+    /// threads view it in a later phase only.
+    ///
+    /// # Panics
+    ///
+    /// If the region reaches outside the arena or its rows overlap.
+    pub(crate) unsafe fn write<T: Element>(&self, region: Region) -> RowsMut<'a, T> {
         self.check(region);
         RowsMut {
             elements: self.shared.elements,
@@ -175,11 +201,6 @@ impl<'a> ArenaAccess<'a> {
             #[cfg(debug_assertions)]
             _claim: self.claim(region, true),
         }
-    }
-
-    /// The arena's elements, for code that writes regions by its own unsafe means.
-    pub(crate) fn elements(&self) -> SharedSlice<'a, f32> {
-        self.shared.elements
     }
 
     fn check(&self, region: Region) {
@@ -192,11 +213,11 @@ impl<'a> ArenaAccess<'a> {
 
     #[cfg(debug_assertions)]
     fn claim(&self, region: Region, writes: bool) -> claims::Claim<'a> {
-        self.shared.claims.claim(region, writes, self.thread, self.operation)
+        self.shared.claims.claim(region, writes, self.thread, self.phase)
     }
 }
 
-/// Rows for reading.
+/// The rows of a region, for reading.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows<'a, T> {
     elements: SharedSlice<'a, f32>,
@@ -206,7 +227,7 @@ pub(crate) struct Rows<'a, T> {
     _claim: std::sync::Arc<claims::Claim<'a>>,
 }
 
-/// Rows for writing.
+/// The rows of a region, for writing and reading.
 #[derive(Debug)]
 pub(crate) struct RowsMut<'a, T> {
     elements: SharedSlice<'a, f32>,
@@ -217,52 +238,55 @@ pub(crate) struct RowsMut<'a, T> {
 }
 
 impl<T: Element> Rows<'_, T> {
-    /// Where they are.
+    /// The region that the rows belong to.
     pub(crate) fn region(&self) -> Region {
         self.region
     }
 
-    /// Row `row`.
+    /// Row `row` of the region.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
     pub(crate) fn row(&self, row: usize) -> &[T] {
         assert!(row < self.region.rows, "row {row} of {:?}", self.region);
         let start = self.region.offset + row * self.region.stride;
-        // SAFETY: nobody writes the region during this operation, as `Shared::access` was promised.
+        // SAFETY: nothing writes the region while the view lives, by the contract of `ArenaAccess::read`.
         bytemuck::cast_slice(unsafe { self.elements.get(start..start + self.region.width) })
     }
 
-    /// From the first element to the last, whatever lies between rows included.
+    /// All elements from the first to the last, with those between the rows.
     ///
     /// # Safety
     ///
-    /// Nobody writes what lies between the rows either.
+    /// While the result lives, no view for writing overlaps the elements between the rows.
     pub(crate) unsafe fn spanning(&self) -> &[T] {
-        // SAFETY: as in `row`, and by the caller's promise.
+        // SAFETY: nothing writes the rows by the contract of `ArenaAccess::read`, nor the gaps by the caller's promise.
         bytemuck::cast_slice(unsafe { self.elements.get(self.region.offset..self.region.end()) })
     }
 }
 
 impl<'a, T: Element> RowsMut<'a, T> {
-    /// Where they are.
-    pub(crate) fn region(&self) -> Region {
-        self.region
-    }
-
-    /// Row `row`.
+    /// Row `row` of the region, for writing.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
     pub(crate) fn row(&mut self, row: usize) -> &mut [T] {
         assert!(row < self.region.rows, "row {row} of {:?}", self.region);
         let start = self.region.offset + row * self.region.stride;
-        // SAFETY: only this thread uses the region during this operation, as `Shared::access` was promised, and the
-        // borrow of `self` keeps this thread from using it twice.
+        // SAFETY: no other view overlaps the region, by the contract of `ArenaAccess::write`; the borrow of `self` keeps
+        // two slices of this view apart.
         bytemuck::cast_slice_mut(unsafe { self.elements.get_mut(start..start + self.region.width) })
     }
 
-    /// The arena's elements, for code that writes the region by its own unsafe means.
+    /// All elements of the arena, for kernels that write the region through pointers.
     pub(crate) fn elements(&self) -> SharedSlice<'a, f32> {
         self.elements
     }
 }
 
-/// The memory of debug builds for who used which region.
+/// Debug builds remember which thread viewed which region in the current phase.
 #[cfg(debug_assertions)]
 mod claims {
     use std::sync::{Mutex, PoisonError};
@@ -271,6 +295,7 @@ mod claims {
 
     #[derive(Debug, Default)]
     pub(super) struct Claims {
+        /// The current phase and the views that it has had.
         current: Mutex<(u64, Vec<Entry>)>,
     }
 
@@ -282,19 +307,20 @@ mod claims {
         live: bool,
     }
 
-    /// A view's right to a region; ends when dropped, but other threads are kept off until the next operation.
+    /// The claim of a view to a region. Dropping it ends the claim for this thread; other threads stay excluded until the
+    /// next phase.
     #[derive(Debug)]
     pub(super) struct Claim<'a> {
         claims: &'a Claims,
-        operation: u64,
+        phase: u64,
         index: usize,
     }
 
     impl Claims {
-        pub(super) fn claim(&self, region: Region, writes: bool, thread: usize, operation: u64) -> Claim<'_> {
+        pub(super) fn claim(&self, region: Region, writes: bool, thread: usize, phase: u64) -> Claim<'_> {
             let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.0 != operation {
-                *current = (operation, std::mem::take(&mut current.1));
+            if current.0 != phase {
+                *current = (phase, std::mem::take(&mut current.1));
                 current.1.clear();
             }
             // A thread's finished claims on the same region say nothing new.
@@ -323,14 +349,14 @@ mod claims {
             } else {
                 current.1.push(Entry { region, writes, thread, live: true });
             }
-            Claim { claims: self, operation, index }
+            Claim { claims: self, phase, index }
         }
     }
 
     impl Drop for Claim<'_> {
         fn drop(&mut self) {
             let mut current = self.claims.current.lock().unwrap_or_else(PoisonError::into_inner);
-            if current.0 == self.operation
+            if current.0 == self.phase
                 && let Some(entry) = current.1.get_mut(self.index)
             {
                 entry.live = false;
@@ -363,14 +389,15 @@ mod tests {
     fn rows_are_views() {
         let mut arena = Arena::new(64).unwrap();
         let shared = arena.share();
-        // SAFETY: one thread; views of one access are dropped before they collide.
-        let access = unsafe { shared.access(0, 1) };
-        let mut all = access.write::<f32>(region(0, 8, 8, 4));
+        let access = shared.access(0, 1);
+        // SAFETY: the only view.
+        let mut all = unsafe { access.write::<f32>(region(0, 8, 8, 4)) };
         for row in 0..4 {
             all.row(row).fill(row as f32);
         }
         drop(all);
-        let columns = access.read::<f32>(region(0, 8, 8, 4).of_columns(2..4).of_rows(1..3));
+        // SAFETY: nothing writes any more.
+        let columns = unsafe { access.read::<f32>(region(0, 8, 8, 4).of_columns(2..4).of_rows(1..3)) };
         assert_eq!(columns.row(1), [2.0, 2.0]);
     }
 
@@ -380,10 +407,12 @@ mod tests {
         let mut arena = Arena::new(64).unwrap();
         let shared = arena.share();
         let caught = std::panic::catch_unwind(|| {
+            let (one, other) = (shared.access(0, 1), shared.access(1, 1));
             // SAFETY: the views are never used.
-            let (one, other) = unsafe { (shared.access(0, 1), shared.access(1, 1)) };
-            drop(one.write::<f32>(region(0, 8, 8, 2)));
-            drop(other.read::<f32>(region(8, 8, 8, 1)));
+            unsafe {
+                drop(one.write::<f32>(region(0, 8, 8, 2)));
+                drop(other.read::<f32>(region(8, 8, 8, 1)));
+            }
         });
         assert!(caught.is_err());
     }

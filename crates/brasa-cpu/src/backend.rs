@@ -11,13 +11,11 @@ use brasa_graph::device::{
 use brasa_graph::fuse::Pattern;
 
 use crate::compile::PATTERNS;
+use crate::error::DEVICE;
 use crate::kv::CpuKvPool;
 use crate::program::CpuProgram;
 use crate::weights::{CpuWeightSet, CpuWeights};
 use crate::{Isa, Team};
-
-/// The device's name.
-pub(crate) const DEVICE: &str = "cpu";
 
 /// The processor that this program runs on.
 ///

@@ -1,4 +1,4 @@
-//! Products of bf16, by whatever the instruction set multiplies them with: tiles, or vectors of pairs.
+//! Products of bf16, on tiles or in vectors of pairs.
 #![expect(unsafe_code, reason = "vector loads through pointers")]
 #![allow(
     clippy::wildcard_imports,
@@ -9,10 +9,10 @@
 use std::arch::x86_64::*;
 
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
+use crate::tile_row::{BF16_INPUTS, Bf16Rows, ROWS};
 use crate::tiles::{AmxThread, Bf16Factors, Bf16MatrixUnit, Bf16Weights, EmulatedBf16, Sums, Tiles};
 
-/// What multiplies bf16 on this thread.
+/// The unit that multiplies bf16 on this thread.
 pub(crate) enum Bf16Multiplier {
     Amx(AmxThread),
     Emulated(EmulatedBf16),
@@ -20,7 +20,7 @@ pub(crate) enum Bf16Multiplier {
 }
 
 impl Bf16Multiplier {
-    /// Sets the thread up.
+    /// The strongest unit that the proofs allow, set up for this thread.
     pub(crate) fn new(proof: Avx512, bf16: Avx512Bf16) -> Self {
         match proof.tiles() {
             Some(Tiles::Amx(amx)) => Self::Amx(amx.bf16()),
@@ -41,7 +41,7 @@ impl Bf16MatrixUnit for Bf16Multiplier {
     }
 }
 
-/// Sums of 16 rows and 16 outputs, in one chain of additions each, pairs in the order of k.
+/// Makes sums of 16 rows and 16 outputs. Each sum is one chain of additions, pairs in the order of k.
 impl Bf16MatrixUnit for Avx512Bf16 {
     fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]) {
         factors.check(c);
@@ -62,7 +62,7 @@ impl Bf16MatrixUnit for Avx512Bf16 {
     }
 }
 
-/// Makes the sums of the first R rows, or adds to them.
+/// Makes the sums of the first R rows; with `ADD`, adds to them instead.
 ///
 /// # Safety
 ///
@@ -93,7 +93,7 @@ unsafe fn kernel<const R: usize, const ADD: bool>(a: &[Bf16Rows], b: &[Bf16Weigh
     }
 }
 
-/// The same bits.
+/// The bits of `vector` as bf16.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(crate) fn bf16(vector: __m512i) -> __m512bh {
@@ -101,7 +101,7 @@ pub(crate) fn bf16(vector: __m512i) -> __m512bh {
     unsafe { std::mem::transmute(vector) }
 }
 
-/// To the nearest bf16, ties to even; NaN stays NaN.
+/// Rounds to the nearest bf16, ties to even; NaN stays NaN.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 pub(crate) fn round(first: __m512, second: __m512) -> __m512i {
@@ -124,7 +124,7 @@ pub(crate) fn round_inputs(_: Avx512Bf16, x: &[f32; BF16_INPUTS], to: &mut [u16;
     unsafe { rounded(x, to) };
 }
 
-/// 16 outputs' weights of two inputs, in pairs.
+/// Rounds the weights of 16 outputs for two inputs, and interleaves them in pairs.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512bf16")]
 pub(crate) fn round_pairs(first: __m512, second: __m512) -> __m512i {

@@ -1,4 +1,7 @@
-//! What can go wrong on the CPU device.
+//! Errors of the CPU device.
+
+/// The device's name, as errors and reports give it.
+pub(crate) const DEVICE: &str = "cpu";
 
 /// An error of the CPU device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,7 +15,7 @@ pub enum Error {
         /// The names that exist.
         known: String,
     },
-    /// The instruction set exists, this processor lacks it.
+    /// This processor lacks the instruction set.
     #[error(
         "instruction set `{name}` is not available on this processor, which has {available}\nhint: unset BRASA_ISA"
     )]
@@ -22,7 +25,7 @@ pub enum Error {
         /// The names that this processor has.
         available: String,
     },
-    /// A thread of the team panicked; the operation's results are undefined, the team stays usable.
+    /// A thread of the team panicked. The results of the operation are undefined; the team stays usable.
     #[error("thread {thread} of the CPU team panicked: {message}")]
     WorkerPanicked {
         /// Index of the thread; 0 is the caller.
@@ -38,25 +41,25 @@ pub enum Error {
     ThreadStart {
         /// Index of the thread.
         thread: usize,
-        /// What the operating system said.
+        /// The message of the operating system.
         reason: String,
     },
-    /// Memory for repacked weights could not be had.
+    /// There was no memory for repacked weights.
     #[error("{bytes} bytes for repacked weights could not be allocated: {reason}")]
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
-        /// What the operating system said.
+        /// The message of the operating system.
         reason: String,
     },
-    /// A weight whose description contradicts itself.
+    /// The description of a weight contradicts itself.
     #[error("{name}: {found}, expected {expected}")]
     BadWeight {
         /// The tensor's name.
         name: String,
-        /// What is there.
+        /// The contradiction.
         found: String,
-        /// What should be there.
+        /// The expectation.
         expected: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A step's own mistakes that show only while it runs: numbers outside the table they index.
+//! Mistakes of a step that show only while it runs: numbers outside the table that they index.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,8 @@ use brasa_graph::device::DeviceError;
 pub(crate) struct Fault(Mutex<Option<String>>);
 
 impl Fault {
-    /// `number` as an index below `limit`; otherwise remembers the mistake and gives 0, so that the run may end.
+    /// Returns `number` as an index below `limit`. A larger number is remembered as a mistake, and the result is 0, so that
+    /// the run can end.
     pub(crate) fn index(&self, number: u32, limit: usize) -> usize {
         if (number as usize) < limit {
             return number as usize;
@@ -18,12 +19,12 @@ impl Fault {
         0
     }
 
-    /// Remembers a mistake.
+    /// Remembers a mistake, unless there was one before.
     pub(crate) fn report(&self, what: impl FnOnce() -> String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(what);
     }
 
-    /// The mistake as an error; forgets it.
+    /// Returns the mistake as an error, and forgets it.
     pub(crate) fn take(&self) -> Result<(), DeviceError> {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             None => Ok(()),

@@ -1,8 +1,8 @@
-//! What this processor can do, as values that prove it.
+//! Instruction sets, as values that prove that this processor has them.
 //!
-//! A proof type can only be made by detection, so a kernel that takes one may use its instructions
-//! without asking again. [`Isa`] is the choice made once per program: a width of vectors, and in its proof the
-//! extensions that may be used.
+//! A proof type can only be made by detection, so a kernel that takes one may use its instructions without asking
+//! again. [`Isa`] is the choice made once per program: a width of vectors, and in its proof the extensions that may
+//! be used.
 //!
 //! | name | what it adds |
 //! |---|---|
@@ -15,13 +15,12 @@
 //! | `dotprod` | int8 dot products in them |
 //! | `i8mm` | int8 matrix products of many rows |
 //! | `avx512bf16` | many rows times F16 and BF16 weights as products of bf16 |
-//! | `amx-bf16` | the same in tiles; times quantised weights too, and attention |
+//! | `amx-bf16` | many rows times any weights, and attention, as products of bf16 tiles |
 //! | `amx-emulated`, `amx-bf16-emulated` | tiles in software, for tests |
 //!
-//! All but the last two lines compute the same products, bit for bit. Products of bf16 are rounded more coarsely than those of
-//! a few rows, so that a row's result depends on how many others are in the step. The [default](Isa::detect) is the
-//! strongest, with bf16 where that is much faster; what must not depend on a row's company runs
-//! [without](Isa::without_bf16).
+//! All sets above `avx512bf16` compute equal bits. Products of bf16 are rounded more coarsely than the products of a few rows,
+//! so a row's result depends on the number of rows in its step. The [default](Isa::detect) is the strongest set, with bf16 if
+//! that is much faster. A program whose results must not depend on a row's company runs [without](Isa::without_bf16).
 
 #[cfg(target_arch = "x86_64")]
 use std::sync::OnceLock;
@@ -60,7 +59,7 @@ pub struct Avx512Bf16(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx2 {
-    /// The proof, where the CPU has the instructions; without extensions.
+    /// The proof without extensions, if the CPU has the instructions.
     pub fn detect() -> Option<Self> {
         let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -68,12 +67,12 @@ impl Avx2 {
         has.then_some(Self { vnni: None })
     }
 
-    /// The same with AVX-VNNI, where the CPU has it.
+    /// This proof with AVX-VNNI, if the CPU has it.
     pub fn with_vnni(self) -> Option<Self> {
         is_x86_feature_detected!("avxvnni").then_some(Self { vnni: Some(AvxVnni(())) })
     }
 
-    /// Int8 dot products, where they may be used.
+    /// The proof of int8 dot products, if they may be used.
     pub const fn vnni(self) -> Option<AvxVnni> {
         self.vnni
     }
@@ -81,7 +80,7 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512 {
-    /// The proof, where the CPU has the instructions; without extensions.
+    /// The proof without extensions, if the CPU has the instructions.
     pub fn detect() -> Option<Self> {
         Avx2::detect()?;
         let has = is_x86_feature_detected!("avx512f")
@@ -93,34 +92,34 @@ impl Avx512 {
         has.then_some(Self { bf16: None, tiles: None })
     }
 
-    /// The same with products of bf16, where the CPU has them.
+    /// This proof with products of bf16, if the CPU has them.
     pub fn with_bf16(self) -> Option<Self> {
         is_x86_feature_detected!("avx512bf16").then_some(Self { bf16: Some(Avx512Bf16(())), ..self })
     }
 
-    /// The same without products of bf16.
+    /// This proof without products of bf16.
     #[must_use]
     pub const fn without_bf16(self) -> Self {
         Self { bf16: None, ..self }
     }
 
-    /// The same with products of tiles, where the CPU has them and the system lets this process use them.
+    /// This proof with products of tiles, if the CPU has them and the system lets this process use them.
     pub fn with_amx(self) -> Option<Self> {
         Some(Self { tiles: Some(Tiles::Amx(Amx::detect()?)), ..self })
     }
 
-    /// The same with products of tiles in software: slow, for tests where there is no AMX.
+    /// This proof with products of tiles in software: slow, for tests on machines without AMX.
     #[must_use]
     pub const fn with_emulated_tiles(self) -> Self {
         Self { tiles: Some(Tiles::Emulated), ..self }
     }
 
-    /// Products of bf16, where they may be used.
+    /// The proof of products of bf16, if they may be used.
     pub const fn bf16(self) -> Option<Avx512Bf16> {
         self.bf16
     }
 
-    /// Products of tiles, where they may be used.
+    /// The unit that multiplies tiles, if one may be used.
     pub const fn tiles(self) -> Option<Tiles> {
         self.tiles
     }
@@ -143,13 +142,13 @@ pub struct I8mm(Dotprod);
 
 #[cfg(target_arch = "aarch64")]
 impl Neon {
-    /// The proof, where the CPU has the instructions and stores numbers as packed weights do.
+    /// The proof, if the CPU has the instructions and the byte order of packed weights.
     pub fn detect() -> Option<Self> {
         let has = cfg!(target_endian = "little") && std::arch::is_aarch64_feature_detected!("neon");
         has.then_some(Self(()))
     }
 
-    /// The stronger proof, where the CPU also multiplies and adds four int8 at once (`sdot`).
+    /// The stronger proof, if the CPU also multiplies and adds four int8 at once (`sdot`).
     pub fn dotprod(self) -> Option<Dotprod> {
         std::arch::is_aarch64_feature_detected!("dotprod").then_some(Dotprod(self))
     }
@@ -157,12 +156,12 @@ impl Neon {
 
 #[cfg(target_arch = "aarch64")]
 impl Dotprod {
-    /// What this proof includes.
+    /// The proof of NEON that this proof includes.
     pub const fn neon(self) -> Neon {
         self.0
     }
 
-    /// The stronger proof, where the CPU also multiplies 2 × 8 by 8 × 2 int8 at once (`smmla`).
+    /// The stronger proof, if the CPU also multiplies 2 × 8 by 8 × 2 int8 at once (`smmla`).
     pub fn i8mm(self) -> Option<I8mm> {
         std::arch::is_aarch64_feature_detected!("i8mm").then_some(I8mm(self))
     }
@@ -170,18 +169,18 @@ impl Dotprod {
 
 #[cfg(target_arch = "aarch64")]
 impl I8mm {
-    /// What this proof includes.
+    /// The proof of dot products that this proof includes.
     pub const fn dotprod(self) -> Dotprod {
         self.0
     }
 
-    /// What this proof includes.
+    /// The proof of NEON that this proof includes.
     pub const fn neon(self) -> Neon {
         self.0.neon()
     }
 }
 
-/// True where Intel made the processor.
+/// True if Intel made the processor.
 pub(crate) fn is_intel() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -219,8 +218,8 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Every name, whether or not this machine has it.
-    const NAMES: [&str; 12] = [
+    /// Every name, of all architectures, whether or not this machine has it.
+    pub const NAMES: [&str; 12] = [
         "scalar",
         "avx2",
         "avxvnni",
@@ -235,7 +234,7 @@ impl Isa {
         "i8mm",
     ];
 
-    /// Every instruction set that this machine has, weakest first; all multiply alike, and none in software.
+    /// Every instruction set that this machine has, weakest first. All make equal products; none runs in software.
     pub fn available() -> Vec<Self> {
         #[cfg_attr(
             not(any(target_arch = "x86_64", target_arch = "aarch64")),
@@ -261,7 +260,7 @@ impl Isa {
         all
     }
 
-    /// The same with tiles in software, where this machine has the vectors for what is done around them.
+    /// This set with tiles in software; `None` if it lacks the vectors for the work around them.
     pub fn with_emulated_tiles(self) -> Option<Self> {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -270,11 +269,11 @@ impl Isa {
         }
     }
 
-    /// The same that multiplies many rows as bf16, where this machine can: with F16 and BF16 weights, on tiles with
-    /// quantised ones too.
+    /// This set with products of many rows as bf16, if this machine has them. They are used with F16 and BF16 weights, and on
+    /// tiles with quantised weights too.
     ///
-    /// Two to ten times as fast, and within 1e-2 of f32. A row's result then depends on whether it is computed with
-    /// many others or with few, which breaks the equality of a batch and its parts.
+    /// Such products are two to ten times as fast, and within 1e-2 of f32. A row's result then depends on the number of rows
+    /// in its step, so a batch no longer equals its parts.
     pub fn with_bf16(self) -> Option<Self> {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -283,7 +282,7 @@ impl Isa {
         }
     }
 
-    /// True where many rows are multiplied in tiles.
+    /// True if many rows are multiplied in tiles.
     pub const fn has_tiles(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -292,7 +291,7 @@ impl Isa {
         }
     }
 
-    /// True where many rows may be rounded to bf16.
+    /// True if many rows may be rounded to bf16.
     pub const fn has_bf16(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -301,7 +300,7 @@ impl Isa {
         }
     }
 
-    /// The same that computes every row as if it were alone.
+    /// This set without products of bf16: every row is computed as if it were alone.
     #[must_use]
     pub const fn without_bf16(self) -> Self {
         match self {
@@ -312,12 +311,14 @@ impl Isa {
     }
 
     /// The instruction set that `BRASA_ISA` names, or else the strongest of [`available`](Self::available), [with
-    /// bf16](Self::with_bf16) where that is much faster: in tiles, and on processors that are not Intel's, whose vectors
-    /// multiply bf16 more slowly than f32 (100 against 141 GFLOP/s a core of a Sapphire Rapids).
+    /// bf16](Self::with_bf16) if that is much faster.
+    ///
+    /// Bf16 is much faster in tiles, and in the vectors of AMD. The vectors of Intel multiply bf16 more slowly than f32 (100
+    /// against 141 GFLOP/s on a core of a Sapphire Rapids).
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownIsa`] and [`Error::IsaUnavailable`], where the variable asks for what cannot be.
+    /// [`Error::UnknownIsa`]: the variable names no instruction set; [`Error::IsaUnavailable`]: this machine lacks it.
     pub fn detect() -> Result<Self, Error> {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) if !name.is_empty() => Self::named(&name),
@@ -347,7 +348,7 @@ impl Isa {
         })
     }
 
-    /// What [`available`](Self::available) lists, and which of that there is [with bf16](Self::with_bf16).
+    /// The sets of [`available`](Self::available), then those of them that exist [with bf16](Self::with_bf16).
     pub fn choices() -> Vec<Self> {
         let mut choices = Self::available();
         let bf16: Vec<_> = choices.iter().filter_map(|isa| isa.with_bf16()).collect();

@@ -4,13 +4,13 @@
 //! operations with resolved places in one arena; a step replays the table with all threads together, one barrier
 //! an operation. On that path nothing allocates, hashes or branches on names.
 //!
-//! The floor of the crate, which every operation stands on:
-//! - [`isa`]: what this processor can do, as values that prove it;
-//! - `tiles`: its matrix unit, where it has one, or an emulation;
+//! The modules that every operation stands on:
+//! - [`isa`]: instruction sets, as values that prove that this processor has them;
+//! - `tiles`: the matrix unit of processors that have one, or an emulation;
 //! - [`team`]: threads that walk a program together, with a barrier between operations;
 //! - [`quantize`]: rows of activations as blocks of int8;
 //! - [`linear`]: weights repacked into the order in which kernels stream them, and their products;
-//! - [`probe`]: how fast this machine reads and multiplies at most, measured.
+//! - [`probe`]: the speed at which this machine reads and multiplies at most, measured.
 //!
 //! This crate knows operations, never models, files or text.
 #![allow(
@@ -33,14 +33,17 @@ pub mod linear;
 mod memory;
 mod ops;
 mod prefetch;
+mod prepared;
 pub mod probe;
 mod program;
 pub mod quantize;
 pub mod rounded;
 pub mod shared;
 mod simd;
+mod slot;
 mod step_state;
 pub mod team;
+mod tile_row;
 #[cfg(target_arch = "x86_64")]
 pub mod tiles;
 mod weights;

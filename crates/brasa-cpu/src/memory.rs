@@ -10,11 +10,11 @@ use memmap2::MmapMut;
 /// Alignment of every block of memory: a cache line, and a vector.
 pub(crate) const ALIGNMENT_BYTES: usize = 64;
 
-/// What is worth a mapping of its own on large pages: reading it in order is then not held up by address
-/// translation, which otherwise costs a third of the bandwidth.
+/// Bytes from which on memory gets a mapping of its own, on large pages. Address translation then does not hold up
+/// reads in order; otherwise it costs a third of the bandwidth.
 const MAPPED_BYTES: usize = 4 << 20;
 
-/// A zeroed allocation whose start is aligned. Untouched pages of a large one cost nothing.
+/// A zeroed allocation with an aligned start. Untouched pages of a large allocation cost nothing.
 #[derive(Debug)]
 pub(crate) struct Memory {
     owner: Owner,
@@ -22,19 +22,19 @@ pub(crate) struct Memory {
     len_bytes: usize,
 }
 
-/// What is given back in the end.
+/// The allocation, to be given back in the end.
 #[derive(Debug)]
 enum Owner {
     Mapping(#[expect(dead_code, reason = "unmapped when dropped")] MmapMut),
     Allocation(NonNull<u8>, Layout),
 }
 
-// SAFETY: it owns its allocation; shared access goes through methods that make callers promise disjointness.
+// SAFETY: it owns its allocation; callers of the methods for shared access promise disjointness.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Elements that any bits make a value of, and that need no more than the memory's alignment.
+/// An element type of which any bits are a value, with at most the alignment of a [`Memory`].
 pub(crate) trait Element: Copy + 'static {}
 impl Element for f32 {}
 impl Element for u32 {}
@@ -43,7 +43,7 @@ impl Element for i8 {}
 impl Element for u8 {}
 
 impl Memory {
-    /// `len_bytes` zeroes; `None` where they cannot be had.
+    /// Allocates `len_bytes` zeroes; `None` if they cannot be had.
     pub(crate) fn zeroed(len_bytes: usize) -> Option<Self> {
         if len_bytes >= MAPPED_BYTES { Self::mapped(len_bytes) } else { Self::allocated(len_bytes) }
     }
@@ -69,12 +69,12 @@ impl Memory {
         Some(Self { owner: Owner::Allocation(allocation, layout), start, len_bytes })
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) const fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Elements `range` of the memory seen as `T`s, for reading.
+    /// Views the memory as elements of type `T`, and of them `range`, for reading.
     ///
     /// # Safety
     ///
@@ -85,11 +85,11 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.start.cast::<T>().as_ptr().add(range.start), range.len()) }
     }
 
-    /// Elements `range` of the memory seen as `T`s, for writing.
+    /// Views the memory as elements of type `T`, and of them `range`, for writing.
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes them while the result lives.
+    /// Nothing else reads or writes them while the result lives.
     #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     pub(crate) unsafe fn get_mut<T: Element>(&self, range: Range<usize>) -> &mut [T] {
         self.check::<T>(&range);
@@ -99,11 +99,11 @@ impl Memory {
         }
     }
 
-    /// Writes `elements` at `start`, `start + stride`, …
+    /// Writes `elements` to the places `start`, `start + stride`, …
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes those places meanwhile.
+    /// Nothing else reads or writes these places meanwhile.
     pub(crate) unsafe fn scatter<T: Element>(&self, start: usize, stride: usize, elements: &[T]) {
         let Some(last) = elements.len().checked_sub(1) else { return };
         self.check::<T>(&(start..start + last * stride + 1));
@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// All of it, exclusively.
+    /// All elements, for reading and writing.
     pub(crate) fn all_mut<T: Element>(&mut self) -> &mut [T] {
         let len = self.len_bytes / size_of::<T>();
         // SAFETY: borrowed mutably.

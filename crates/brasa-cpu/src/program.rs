@@ -1,4 +1,5 @@
 //! A compiled graph: a table of operations over one arena, replayed step by step.
+#![expect(unsafe_code, reason = "lets the threads of a team share an arena")]
 
 use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
@@ -12,13 +13,14 @@ use brasa_graph::step::{PageId, Step};
 use brasa_graph::{CacheId, Graph, Input, Sizes, StepRules};
 
 use crate::arena::Arena;
-use crate::backend::DEVICE;
-use crate::compile::{Table, compile, out_of_memory};
+use crate::compile::{Table, compile, describe, out_of_memory};
 use crate::context::{Context, Run};
+use crate::error::DEVICE;
 use crate::fault::Fault;
 use crate::kv::CpuKvPool;
-use crate::ops::prepare::{Prepared, PreparedSize};
-use crate::ops::{CompiledOp, Scratch, ScratchSize};
+use crate::ops::operation::Cost;
+use crate::ops::scratch::{Scratch, ScratchSize};
+use crate::prepared::{Prepared, PreparedSize};
 use crate::step_state::StepState;
 use crate::weights::CpuWeights;
 use crate::{Isa, Team};
@@ -126,10 +128,11 @@ impl CpuProgram {
         };
         let (ops, scratch) = (&self.table.ops, &self.scratch);
         let result = self.team.run(|thread, barrier| {
-            let mut cx = Context::new(&run, thread, barrier);
+            // SAFETY: all threads run `ops` in order; `compile` checked that no result collides with another operand.
+            let mut cx = unsafe { Context::new(&run, thread, barrier) };
             let mut scratch = scratch[thread].lock().unwrap_or_else(PoisonError::into_inner);
             for (number, entry) in ops.iter().enumerate() {
-                cx.begin(number);
+                cx.begin(number, &entry.operands);
                 entry.op.run(&mut cx, &mut scratch);
                 if let Some(next) = ops.get(number + 1) {
                     next.op.warm(&cx);
@@ -178,10 +181,7 @@ impl CpuProgram {
             }
         }
         let threads = self.team.threads();
-        let partials = self.table.ops.iter().map(|entry| match &entry.op {
-            CompiledOp::CacheAttention(op) => op.partial_elements(&self.state, threads),
-            _ => 0,
-        });
+        let partials = self.table.ops.iter().map(|entry| entry.op.partial_elements(&self.state, threads));
         let needed = partials.max().unwrap_or(0);
         if needed * 4 > self.partials.size_bytes() {
             // By doubling, so that a growing sequence seldom pays for it.
@@ -218,6 +218,10 @@ impl Program for CpuProgram {
 
     fn arena_bytes(&self) -> u64 {
         (self.arena.size_bytes() + self.partials.size_bytes() + self.prepared_size.bytes()) as u64
+    }
+
+    fn describe(&self) -> String {
+        describe(&self.table, &self.limits, self.isa)
     }
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
@@ -263,7 +267,7 @@ impl Program for CpuProgram {
         let mut times = Vec::with_capacity(ends.len());
         for (number, end) in ends {
             let entry = &self.table.ops[number];
-            let (bytes, flops) = entry.op.cost(&self.state, &self.weights, kv);
+            let Cost { bytes, flops } = entry.op.cost(&self.state, &self.weights, kv);
             let time: Duration = end.duration_since(start);
             start = end;
             times.push(OpTime { label: entry.label.clone(), time, bytes, flops });
@@ -283,6 +287,7 @@ mod tests {
     use super::*;
     use crate::arena::Region;
     use crate::compile::PATTERNS;
+    use crate::ops::CompiledOp;
     use crate::{CpuBackend, CpuOptions};
     use brasa_graph::step::Outs;
 
@@ -346,6 +351,25 @@ mod tests {
         assert_eq!(labels, ["embed", "linear w"]);
         assert_eq!(times[1].flops, 3 * 3 * 8 * 2);
         assert_eq!(times[1].bytes, 3 * 8 * 4, "stored bytes, though a strip has sixteen rows");
+    }
+
+    #[test]
+    fn a_description_names_every_operand_and_its_place() {
+        let program = program(2);
+        let expected = "\
+program: 512 bytes for steps of at most 4 rows
+  TokenIds @ 256, 4 × 1
+  embed
+    ids          @ 256, 4 × 1
+    table        w
+    out        ← @ 0, 4 × 8
+  linear w   f32
+    x            @ 0, 4 × 8
+    w            w
+    out        ← @ 128, 4 × 3
+  returns @ 128, 4 × 3
+";
+        assert_eq!(program.describe(), expected);
     }
 
     #[test]

@@ -1,38 +1,23 @@
 //! Rows of activations rounded to bf16, in tiles of 16 rows and 32 inputs.
 //!
-//! A **group** is 16 rows; it has a tile for every 32 inputs, so that a tile unit reads a kilobyte in one piece. Inputs
-//! beyond K are zero; rows that are missing of the last group may be anything.
+//! A **group** is 16 rows. It has a tile for every 32 inputs, so a matrix unit reads a kilobyte in one piece. Inputs beyond
+//! K are zero; missing rows of the last group may hold anything.
 #![expect(unsafe_code, reason = "threads fill disjoint rows of shared memory")]
 
 use std::ops::Range;
 
 use crate::Isa;
 use crate::shared::SharedSlice;
+pub(crate) use crate::tile_row::ROWS;
+pub use crate::tile_row::TileRow;
+use crate::tile_row::{BF16_INPUTS, Bf16Rows};
 
-/// Rows of a tile.
-pub(crate) const ROWS: usize = 16;
-/// Inputs of a tile.
-pub(crate) const BF16_INPUTS: usize = 32;
-
-/// A row of a tile, on a cache line of its own: a tile unit would load one that lies on two in two parts.
-#[derive(Clone, Copy, Debug, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-pub struct TileRow([u16; BF16_INPUTS]);
-
-impl TileRow {
-    /// Zeroes.
-    pub(crate) const ZERO: Self = Self([0; BF16_INPUTS]);
-}
-
-/// 16 rows of activations, 32 inputs each.
-pub(crate) type Bf16Rows = [[u16; BF16_INPUTS]; ROWS];
-
-/// Memory for rounded rows `[R, K]`, reused from step to step.
+/// Memory for rounded rows `[R, K]`, used again from step to step.
 #[derive(Clone, Debug, Default)]
 pub struct RoundedRows {
     /// Tiles of a group.
     steps: usize,
-    /// By group, tile and row.
+    /// All rows, ordered by group, tile and row of the tile.
     rows: Vec<TileRow>,
 }
 
@@ -44,31 +29,31 @@ pub struct RoundedView<'a> {
     tiles: &'a [Bf16Rows],
 }
 
-/// Rounded rows that several threads fill, and read after a barrier.
+/// Rounded rows that several threads fill, to be read after a barrier.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedRounded<'a> {
     steps: usize,
     rows: SharedSlice<'a, TileRow>,
 }
 
-/// Rows of tiles that `rows` rows of `k` inputs take.
+/// Number of [`TileRow`]s that `rows` rows of `k` inputs take.
 pub(crate) const fn tile_rows(rows: usize, k: usize) -> usize {
     rows.next_multiple_of(ROWS) * k.div_ceil(BF16_INPUTS)
 }
 
-/// Where a row of a tile lies.
+/// Index of tile `step` of row `row` among all rows of tiles.
 const fn place(steps: usize, row: usize, step: usize) -> usize {
     (row / ROWS * steps + step) * ROWS + row % ROWS
 }
 
 impl RoundedRows {
-    /// Makes room for `rows` rows of `k` inputs; allocates only where it never was that large.
+    /// Makes room for `rows` rows of `k` inputs. Allocates only if the memory was never that large.
     pub fn reshape(&mut self, rows: usize, k: usize) {
         self.steps = k.div_ceil(BF16_INPUTS);
         self.rows.resize(tile_rows(rows, k), TileRow::ZERO);
     }
 
-    /// Rounds `rows` rows of `x` `[R, K]` into the rows of the same number.
+    /// Rounds rows `rows` of `x` `[R, K]` into the rows of these numbers.
     pub fn round(&mut self, isa: Isa, x: &[f32], k: usize, rows: Range<usize>) {
         for row in rows {
             self.round_row(isa, row, &x[row * k..][..k]);
@@ -79,13 +64,13 @@ impl RoundedRows {
     ///
     /// # Panics
     ///
-    /// Where there is no such row, or `x` has other inputs.
+    /// If there is no such row, or `x` does not have K inputs.
     pub fn round_row(&mut self, isa: Isa, row: usize, x: &[f32]) {
         // SAFETY: `self` is borrowed mutably, nobody else reads or writes.
         unsafe { self.shared().round_row(isa, row, x) };
     }
 
-    /// Takes `rows` rows of others, `row(index)` being their numbers there.
+    /// Copies `rows` rows of `from`; row `index` becomes a copy of row `row(index)`.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn gather(&mut self, from: RoundedView<'_>, rows: usize, row: impl Fn(usize) -> usize) {
         self.reshape(rows, from.steps * BF16_INPUTS);
@@ -103,14 +88,14 @@ impl RoundedRows {
         SharedRounded { steps: self.steps, rows: SharedSlice::new(&mut self.rows) }
     }
 
-    /// All rows.
+    /// Views all rows.
     pub fn view(&self) -> RoundedView<'_> {
         RoundedView { steps: self.steps, tiles: bytemuck::cast_slice(&self.rows) }
     }
 }
 
 impl<'a> SharedRounded<'a> {
-    /// Rows of `k` inputs in memory that is shared already.
+    /// Rows of `k` inputs over memory that is already shared.
     pub(crate) fn over(k: usize, rows: SharedSlice<'a, TileRow>) -> Self {
         Self { steps: k.div_ceil(BF16_INPUTS), rows }
     }
@@ -119,11 +104,11 @@ impl<'a> SharedRounded<'a> {
     ///
     /// # Safety
     ///
-    /// No one else uses this row meanwhile.
+    /// Nothing else reads or writes this row meanwhile.
     ///
     /// # Panics
     ///
-    /// Where there is no such row, or `x` has other inputs.
+    /// If there is no such row, or `x` does not have K inputs.
     pub unsafe fn round_row(&self, isa: Isa, row: usize, x: &[f32]) {
         assert_eq!(x.len().div_ceil(BF16_INPUTS), self.steps, "tiles of a row of {}", x.len());
         for (step, x) in x.chunks(BF16_INPUTS).enumerate() {
@@ -140,11 +125,11 @@ impl<'a> SharedRounded<'a> {
         }
     }
 
-    /// The first `rows` rows.
+    /// Views the first `rows` rows.
     ///
     /// # Safety
     ///
-    /// No one writes them while the result lives.
+    /// Nothing writes them while the result lives.
     pub unsafe fn view(&self, rows: usize) -> RoundedView<'a> {
         // SAFETY: by the contract.
         let rows = unsafe { self.rows.get(0..rows.next_multiple_of(ROWS) * self.steps) };
@@ -159,13 +144,13 @@ impl<'a> RoundedView<'a> {
         self.steps
     }
 
-    /// The tiles of a group.
+    /// The tiles of group `group`, in the order of inputs.
     pub(crate) fn tiles(&self, group: usize) -> &'a [Bf16Rows] {
         &self.tiles[group * self.steps..][..self.steps]
     }
 }
 
-/// To the nearest, ties to even; NaN stays NaN.
+/// Rounds to the nearest bf16, ties to even; NaN stays NaN.
 #[inline]
 fn round_chunk(isa: Isa, x: &[f32; BF16_INPUTS], to: &mut [u16; BF16_INPUTS]) {
     match isa {

@@ -1,13 +1,13 @@
 //! A slice that the threads of a team write in disjoint parts.
 //!
-//! Threads that walk one program share its arena: between two barriers each writes its own part and reads
-//! what was finished before. Borrow rules cannot see that, so the promise is made here, once, by name.
+//! Threads that walk one program share its arena. Between two barriers each thread writes its own part and reads what was
+//! finished before. The borrow checker cannot see that, so callers promise it.
 #![expect(unsafe_code, reason = "disjoint writes of several threads into one slice")]
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A mutable slice that may be copied to several threads.
+/// A mutable slice that several threads hold at once.
 #[derive(Debug)]
 pub struct SharedSlice<'a, T> {
     start: *mut T,
@@ -25,7 +25,7 @@ impl<T> Copy for SharedSlice<'_, T> {}
 
 // SAFETY: it is a `&mut [T]` whose accesses promise to be disjoint between threads.
 unsafe impl<T: Send> Send for SharedSlice<'_, T> {}
-// SAFETY: as above; sharing hands out `&T` as well, hence `Sync`.
+// SAFETY: it is a `&mut [T]` whose accesses promise to be disjoint between threads; it hands out `&T` as well, hence `Sync`.
 unsafe impl<T: Send + Sync> Sync for SharedSlice<'_, T> {}
 
 impl<'a, T> SharedSlice<'a, T> {
@@ -34,12 +34,12 @@ impl<'a, T> SharedSlice<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), lifetime: PhantomData }
     }
 
-    /// Elements.
+    /// Number of elements.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// True where there are no elements.
+    /// True if there are no elements.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -52,7 +52,7 @@ impl<'a, T> SharedSlice<'a, T> {
     ///
     /// # Panics
     ///
-    /// Where `range` reaches outside.
+    /// If `range` reaches outside.
     pub unsafe fn get(&self, range: Range<usize>) -> &'a [T] {
         self.check(&range);
         // SAFETY: in bounds by the check, not written meanwhile by the caller's promise.
@@ -63,11 +63,11 @@ impl<'a, T> SharedSlice<'a, T> {
     ///
     /// # Safety
     ///
-    /// No one else reads or writes any of them while the result lives.
+    /// Nothing else reads or writes any of them while the result lives.
     ///
     /// # Panics
     ///
-    /// Where `range` reaches outside.
+    /// If `range` reaches outside.
     pub unsafe fn get_mut(&self, range: Range<usize>) -> &'a mut [T] {
         self.check(&range);
         // SAFETY: in bounds by the check, exclusive by the caller's promise.

@@ -1,4 +1,4 @@
-//! A step, flattened for the threads that run it. Its memory is kept from step to step.
+//! A step, flattened for the threads that run it. The memory is used again from step to step.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,33 +6,36 @@ use std::sync::Arc;
 use brasa_graph::step::Step;
 use brasa_graph::{DraftTree, Sizes};
 
-/// An entry of a block table where there is no page.
+/// The entry of a block table for a missing page.
 const NO_PAGE: u32 = u32::MAX;
 
 /// The rows and pages of a step.
 #[derive(Debug, Default)]
 pub(crate) struct StepState {
+    /// Numbers of rows and outputs.
     pub sizes: Sizes,
+    /// The segments, in order.
     pub segments: Vec<SegmentState>,
-    /// Segment of each row.
+    /// The number of each row's segment.
     pub row_segments: Vec<u32>,
     groups: usize,
-    /// Where each segment's table of each group lies in `pages`.
+    /// The range of `pages` that is the block table of each segment and group.
     tables: Vec<Range<usize>>,
     pages: Vec<u32>,
 }
 
-/// Rows of one sequence.
+/// The rows of one sequence in a step.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentState {
+    /// Rows of the step.
     pub rows: Range<usize>,
     /// Cache index of the first row.
     pub first_index: usize,
-    /// Which rows follow which, where they do not simply follow each other.
+    /// The order of rows in a draft tree; `None` if each row follows the row before.
     pub tree: Option<Arc<DraftTree>>,
-    /// What the rows begin as where the step says so, `[rows, hidden_size]`.
+    /// Embeddings `[rows, hidden_size]` that the step brings in place of token ids.
     pub embeddings: Option<Arc<[f32]>>,
-    /// Rows of its memories.
+    /// Rows of the sequence's memories.
     pub memory_rows: usize,
 }
 
@@ -44,7 +47,7 @@ impl SegmentState {
 }
 
 impl StepState {
-    /// Takes over a step that has been checked.
+    /// Loads a step that has been checked.
     pub(crate) fn load(&mut self, step: &Step) {
         self.sizes = Sizes::of(step);
         self.segments.clear();
@@ -78,7 +81,7 @@ impl StepState {
         &self.pages[self.tables[segment * self.groups + group].clone()]
     }
 
-    /// What row `row` begins as where the step says so.
+    /// The embedding that the step brings for row `row`, if it does.
     pub(crate) fn embedding(&self, row: usize) -> Option<&[f32]> {
         let (_, segment) = self.segment_of(row);
         let given = segment.embeddings.as_deref()?;

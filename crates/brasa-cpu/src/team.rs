@@ -2,9 +2,8 @@
 //!
 //! A program is a table of operations; all threads of a team walk it side by side, each doing its share of
 //! every operation, with one barrier between two operations. The caller is thread 0. Between two runs the
-//! workers spin for a moment, since the next token follows soon, and then sleep. Where there are more
-//! threads than processors, spinning gives way to yielding, so that nobody waits for a descheduled thread
-//! by keeping it descheduled.
+//! workers spin for a moment, since the next token follows soon, and then sleep. If there are more threads than
+//! processors, a waiting thread soon yields instead of spinning: the thread that it waits for may need its processor.
 #![expect(unsafe_code, reason = "hands a borrowed closure to threads that outlive the borrow")]
 
 use std::any::Any;
@@ -18,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 
-/// How long an idle worker spins before it sleeps.
+/// Time that an idle worker spins before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 /// Spins between two looks at the clock.
 const SPINS: u32 = 256;
 /// Spins of a waiting thread before it yields its processor.
 const PATIENCE: u32 = 1024;
-/// The same, where the team has more threads than there are processors.
+/// Spins of a waiting thread before it yields, if the team has more threads than there are processors.
 const CROWDED_PATIENCE: u32 = 16;
 
 thread_local! {
@@ -36,11 +35,11 @@ thread_local! {
 pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// One run at a time.
+    /// Held during a run: runs of several callers follow each other.
     turn: Mutex<()>,
 }
 
-/// What the threads of a team meet at, between two operations.
+/// The point at which all threads of a team meet between two operations.
 #[derive(Debug)]
 pub struct Barrier {
     threads: u32,
@@ -53,7 +52,7 @@ pub struct Barrier {
 #[derive(Debug)]
 struct Shared {
     barrier: Barrier,
-    /// Counts runs; a worker that sees it grow has work.
+    /// Number of runs; a worker that sees it grow has work.
     epoch: AtomicU32,
     /// The closure of the run; valid from the growth of `epoch` until every worker is `done`.
     job: Mutex<Option<Job>>,
@@ -73,7 +72,7 @@ struct Job(*const Work<'static>);
 // SAFETY: the closure is `Sync`; `Team::run` keeps it alive until every worker has finished with it.
 unsafe impl Send for Job {}
 
-/// Payload with which the other threads leave a barrier that a panicking thread will never reach.
+/// The payload with which threads unwind from a barrier that a panicking thread will never reach.
 struct Abandoned;
 
 impl Team {
@@ -114,31 +113,33 @@ impl Team {
         Ok(team)
     }
 
-    /// Threads that this process may use: its CPU affinity and control group's quota, counting the
-    /// hyper-threads of a core once, since they share its vector units.
+    /// The number of threads that this process may use, by its CPU affinity and its control group's quota.
+    ///
+    /// The hyper-threads of a core count once, since they share its vector units.
     pub fn default_threads() -> usize {
         let allowed = std::thread::available_parallelism().map_or(1, usize::from);
         physical_cores().map_or(allowed, |cores| cores.clamp(1, allowed))
     }
 
-    /// Threads, the caller included.
+    /// Number of threads, with the caller.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Barriers that all threads have passed together since they were started, modulo 2³²; none where there is one thread.
+    /// Number of barriers that all threads have passed together since they were started, modulo 2³². A team of one thread
+    /// passes none.
     pub fn barriers(&self) -> u32 {
         self.shared.barrier.generation.load(Ordering::Acquire)
     }
 
     /// Runs `work(thread, barrier)` on every thread and returns when all have finished.
     ///
-    /// Every thread must wait at the barrier equally often. Runs of several callers take turns.
+    /// Every thread must wait at the barrier equally often. Runs of several callers follow each other.
     ///
     /// # Errors
     ///
-    /// [`Error::WorkerPanicked`]: a thread panicked; the others were released from the barrier, what they
-    /// wrote is undefined. [`Error::NestedTeam`]: called from inside a run, nothing was done.
+    /// [`Error::WorkerPanicked`]: a thread panicked. The others were released from the barrier; their results are
+    /// undefined. [`Error::NestedTeam`]: called from inside a run; nothing was done.
     pub fn run(&self, work: impl Fn(usize, &Barrier) + Sync) -> Result<(), Error> {
         if INSIDE_TEAM.get() {
             return Err(Error::NestedTeam);
@@ -167,9 +168,10 @@ impl Team {
         })
     }
 
-    /// The share of `thread` of `items`, in whole multiples of `granularity` but for the last.
+    /// The share of `items` that belongs to `thread`.
     ///
-    /// Shares are contiguous, in the order of threads, and differ by at most one multiple.
+    /// Shares are contiguous, in the order of threads. All but the last end at a multiple of `granularity`, and they differ
+    /// by at most one multiple.
     pub fn split(items: usize, granularity: usize, threads: usize, thread: usize) -> Range<usize> {
         let granularity = granularity.max(1);
         let grains = items.div_ceil(granularity);
@@ -194,8 +196,8 @@ impl Drop for Team {
 impl Barrier {
     /// Waits until every thread of the team is here.
     ///
-    /// What any thread wrote before is seen by all threads after. Where another thread panicked, the wait
-    /// ends by unwinding, which [`Team::run`] catches.
+    /// Afterwards every thread sees what any thread wrote before. If another thread panicked, the wait ends by unwinding,
+    /// which [`Team::run`] catches.
     pub fn wait(&self) {
         if self.threads == 1 {
             return;
@@ -214,12 +216,12 @@ impl Barrier {
         }
     }
 
-    /// Threads that meet here.
+    /// Number of threads that meet here.
     pub const fn threads(&self) -> usize {
         self.threads as usize
     }
 
-    /// Makes a poisoned barrier usable again; every thread has left it.
+    /// Makes a poisoned barrier usable again, once every thread has left it.
     fn reset(&self) {
         self.arrived.store(0, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Release);
@@ -300,7 +302,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// Cores among the processors that this process may run on; `None` where Linux does not say.
+/// Number of cores among the processors that this process may run on; `None` if Linux does not say.
 fn physical_cores() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -312,7 +314,7 @@ fn physical_cores() -> Option<usize> {
     Some(cores.len())
 }
 
-/// `0-3,8` as numbers; at most 4,096 of them.
+/// Parses a list such as `0-3,8`; `None` for anything else, or for more than 4,096 numbers.
 fn processor_list(list: &str) -> Option<Vec<usize>> {
     let mut processors = Vec::new();
     for part in list.trim().split(',') {

@@ -17,9 +17,9 @@ use std::sync::OnceLock;
 
 use bytemuck::Pod;
 
-use crate::rounded::TileRow;
+use crate::tile_row::TileRow;
 
-pub(crate) use crate::rounded::{BF16_INPUTS, Bf16Rows, ROWS};
+pub(crate) use crate::tile_row::{BF16_INPUTS, Bf16Rows, ROWS};
 
 /// Proof that this CPU has AMX tiles with int8 and bf16, and that the system lets this process use them; only
 /// [`Amx::detect`] makes one.

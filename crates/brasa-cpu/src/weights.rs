@@ -8,7 +8,7 @@ use brasa_graph::device::{DeviceError, Precision, UploadProgress, WeightSet};
 use brasa_graph::op::{Embed, ExpertLinear, Linear, LinearTransposed};
 use brasa_graph::{Graph, Op, ValueKind, Weight};
 
-use crate::backend::DEVICE;
+use crate::error::DEVICE;
 use crate::linear::{PackedExperts, PackedLinear, Packer};
 use crate::{Error, Team};
 

@@ -164,6 +164,11 @@ pub trait Program: Send {
     /// Bytes of its arena.
     fn arena_bytes(&self) -> u64;
 
+    /// The compiled program for people: what runs, in order, and where its values lie. Empty if the device compiles nothing.
+    fn describe(&self) -> String {
+        String::new()
+    }
+
     /// Runs one step; returns the graph's output for the rows that asked, in order.
     ///
     /// Blocks until the device is done. The output stays valid until the next call.

@@ -1,23 +1,27 @@
-//! The items of a step: how rows are cut into blocks, and which block has which number.
+//! The items of a step: blocks of rows, and their numbers.
 
 use std::ops::Range;
 
-use super::{CacheAttention, Class, FEW_ITEMS, ITEM_QUERIES};
 use crate::Isa;
 use crate::step_state::{SegmentState, StepState};
 
-/// Queries of an item that is rounded, which share the rounding of keys and values: the most that leave every thread
-/// [`FEW_ITEMS`].
+use super::plan::{CacheAttention, Class, FEW_ITEMS, ITEM_QUERIES};
+
+/// Queries of an item of bf16 products, which share the rounding of keys and values.
+///
+/// The first number is taken that leaves every thread [`FEW_ITEMS`] items.
 const TILED_ITEM_QUERIES: [usize; 3] = [256, 128, ITEM_QUERIES];
 
 /// A block of rows of a segment, and a KV head.
 #[derive(Clone, Debug)]
 pub(super) struct Item<'a> {
-    /// Of the segment.
+    /// Number of the segment.
     pub number: usize,
+    /// The segment.
     pub segment: &'a SegmentState,
     /// Rows of the step.
     pub rows: Range<usize>,
+    /// KV head.
     pub head: usize,
 }
 
@@ -29,6 +33,7 @@ pub(super) struct Items<'a> {
     /// Rows of a tiled item.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "nothing multiplies bf16"))]
     tiled_rows: usize,
+    /// Number of the current segment.
     segment: usize,
     /// Items of earlier segments.
     before: usize,

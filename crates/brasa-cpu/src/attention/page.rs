@@ -1,9 +1,9 @@
 //! Attention of a few queries to one page: the unit whose arithmetic never varies.
 //!
 //! A score is a sum over the elements of a head, in order, in one lane; a value is a sum over the positions of
-//! the page, in order. Where 32 elements share a scale, their part of a score is summed before it is scaled, and
-//! the scale of a value is first multiplied with its weight. So it does not matter with which other queries, or in how many, a query is computed, and
-//! since pages are merged in order, nor how they were shared out.
+//! the page, in order. If 32 elements share a scale, their part of a score is summed before it is scaled, and the scale of a
+//! value is first multiplied with its weight. So a query's result does not depend on the other queries that are computed
+//! with it. Pages are merged in order, so it does not depend on how they were shared out either.
 
 use std::ops::Range;
 
@@ -16,58 +16,65 @@ use crate::simd::{Kernel, LANES, Simd};
 
 use super::visibility::Visible;
 
-/// Most queries computed together.
+/// Most queries that are computed together.
 pub(super) const MAX_QUERIES: usize = 8;
 
-/// Vectors whose elements share a scale.
+/// Number of vectors whose elements share a scale.
 const VECTORS_PER_SCALE: usize = SCALE_ELEMENTS / LANES;
-/// Most groups of elements with a scale each of which values are computed together: of eight vectors.
+/// Most scales of the elements of values that are computed together, which are eight vectors.
 pub(super) const MAX_GROUPS: usize = 8 / VECTORS_PER_SCALE;
 
-/// Scores of a few queries at the positions of a page.
+/// The scores of a few queries at the positions of a page.
 pub(super) type Scores = [[f32; PAGE_POSITIONS]; MAX_QUERIES];
 
-/// What one query saw of a page, or of several merged: `m` = largest score, `s` = Σ exp(score − m); beside them
-/// lies `o` = Σ exp(score − m) · v.
+/// The softmax of one query over one page or several: `m` = largest score, `s` = Σ exp(score − m). The sum of values
+/// `o` = Σ exp(score − m) · v lies beside it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Partial {
+    /// The largest score.
     pub m: f32,
+    /// Σ exp(score − m).
     pub s: f32,
 }
 
 impl Partial {
-    /// Nothing seen.
+    /// The softmax over nothing.
     pub(super) const NONE: Self = Self { m: f32::NEG_INFINITY, s: 0.0 };
 }
 
 /// How scores come from products.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scoring {
+    /// Factor of a product.
     pub scale: f32,
+    /// Scaled products x become `softcap · tanh(x / softcap)`.
     pub softcap: Option<f32>,
 }
 
-/// Some queries against one page of one KV head.
+/// The kernel that computes a few queries against one page of one KV head.
 pub(super) struct PageKernel<'a, K> {
+    /// Keys and values.
     pub source: K,
     /// Queries, `[E][queries]`.
     pub q: &'a [f32],
-    /// Slots that each query sees: 1, 2, 4 or 8 of them.
+    /// Slots that each query sees, for 1, 2, 4 or 8 queries.
     pub visible: &'a [Visible],
+    /// How scores come from products.
     pub scoring: Scoring,
+    /// Memory for scores.
     pub scores: &'a mut Scores,
-    /// Weights times scales, [`MAX_GROUPS`] of them.
+    /// Memory for softmax weights times scales, [`MAX_GROUPS`] of them.
     pub scaled: &'a mut [Scores],
-    /// `[queries]`.
+    /// Results, `[queries]`.
     pub partials: &'a mut [Partial],
-    /// `[queries][value_width]`.
+    /// Sums of values, `[queries][value_width]`.
     pub o: &'a mut [f32],
-    /// Where what is read after the page begins; null where nobody knows.
+    /// First byte of the memory that is read after the page; null if unknown.
     pub behind: *const u8,
 }
 
 impl<'a> PageKernel<'a, ()> {
-    /// The same queries, on a page.
+    /// This kernel on a page.
     pub(super) fn on<K: Source>(self, source: K) -> PageKernel<'a, K> {
         let Self { source: (), q, visible, scoring, scores, scaled, partials, o, behind } = self;
         PageKernel { source, q, visible, scoring, scores, scaled, partials, o, behind }
@@ -109,7 +116,7 @@ impl<K: Source> PageKernel<'_, K> {
         self.weigh::<S, Q>(simd, first..end);
     }
 
-    /// Scores of all queries at the positions of `blocks`; what is read then begins at `values`.
+    /// Computes the scores of all queries at the positions of `blocks`. Afterwards the kernel reads from `values` on.
     #[inline(always)]
     fn score<S: Simd, const Q: usize>(&mut self, simd: S, blocks: Range<usize>, values: *const u8) {
         let first = self.source.keys(0).as_ptr().cast::<u8>();
@@ -130,7 +137,7 @@ impl<K: Source> PageKernel<'_, K> {
         }
     }
 
-    /// Those of P blocks from `block` on.
+    /// Computes the scores at P blocks from `block` on.
     #[inline(always)]
     fn score_blocks<S: Simd, const Q: usize, const P: usize>(
         &mut self,
@@ -178,7 +185,7 @@ impl<K: Source> PageKernel<'_, K> {
         P
     }
 
-    /// Turns products into weights `exp(score − m)`, zero where nothing is seen.
+    /// Turns products into weights `exp(score − m)`; positions that are not seen get weight zero.
     #[inline(always)]
     fn soften<S: Simd>(&mut self, simd: S, query: usize, blocks: Range<usize>) -> Partial {
         let Visible { slots: visible, hidden } = &self.visible[query];
@@ -223,7 +230,7 @@ impl<K: Source> PageKernel<'_, K> {
         Partial { m, s: simd.sum(sum) }
     }
 
-    /// `o` = Σ weight · v over `slots`.
+    /// Computes `o` = Σ weight · v over `slots`.
     #[inline(always)]
     fn weigh<S: Simd, const Q: usize>(&mut self, simd: S, slots: Range<usize>) {
         let vectors = self.source.head_dim().div_ceil(LANES);

@@ -1,12 +1,12 @@
-//! Keys and values of a page as tiles of bf16, with their scales: what queries and weights are multiplied with.
+//! Keys and values of a page as tiles of bf16, with their scales.
 //!
 //! A panel of keys is 16 positions and tiles of 32 elements each, a panel of values 16 elements and tiles of 32
 //! positions each. Either way the cache holds the 16 lanes of a tile side by side, so that a row of it is two vectors,
 //! rounded and shuffled.
 //!
-//! What rounding takes from a key is rounded too and multiplied as well. Keys have much in common, large beside what tells
-//! them apart: rounded once, they more than doubled the error of a prompt of our trained models, where queries and
-//! values, which have less in common, made no difference.
+//! The residual of rounding a key is rounded and multiplied too. Keys have a large common part and differ little: rounded
+//! once, they more than doubled the error of a prompt of our trained models. Queries and values have less in common, and
+//! rounding them made no difference.
 #![expect(unsafe_code, reason = "instructions behind proofs that the processor has them")]
 #![allow(clippy::wildcard_imports, reason = "intrinsics come by the dozen")]
 
@@ -30,20 +30,20 @@ pub(super) const STEPS: usize = PAGE_POSITIONS / STEP;
 // A tile of keys has one scale a position.
 const _: () = assert!(SCALE_ELEMENTS == BF16_INPUTS);
 
-/// One page of one KV head.
+/// The rounded keys and values of one page of one KV head.
 #[derive(Debug, Default)]
 pub(super) struct Panels {
     head_dim: usize,
-    /// By 16 positions and 32 elements.
+    /// Tiles of keys, by 16 positions and 32 elements.
     keys: TileMemory<Bf16Weights>,
-    /// As `keys`: what rounding took from them.
+    /// Tiles of what rounding took from keys, by 16 positions and 32 elements.
     key_residuals: TileMemory<Bf16Weights>,
-    /// By 16 elements and 32 positions.
+    /// Tiles of values, by 16 elements and 32 positions.
     values: TileMemory<Bf16Weights>,
 }
 
 impl Panels {
-    /// Room for heads of `head_dim` elements.
+    /// Makes room for heads of `head_dim` elements.
     pub fn reserve(&mut self, head_dim: usize) {
         self.head_dim = head_dim;
         self.keys.reserve(BLOCKS * self.key_tiles());
@@ -51,12 +51,12 @@ impl Panels {
         self.values.reserve(self.value_panels() * STEPS);
     }
 
-    /// Tiles of a panel of keys.
+    /// Number of tiles in a panel of keys.
     pub fn key_tiles(&self) -> usize {
         self.head_dim.div_ceil(BF16_INPUTS)
     }
 
-    /// Panels of values.
+    /// Number of panels of values.
     pub fn value_panels(&self) -> usize {
         self.head_dim.div_ceil(LANES)
     }
@@ -67,7 +67,7 @@ impl Panels {
         &self.keys[block * tiles..][..tiles]
     }
 
-    /// What rounding took from panel `block` of the keys.
+    /// The residuals of panel `block` of the keys.
     pub fn key_residuals(&self, block: usize) -> &[Bf16Weights] {
         let tiles = self.key_tiles();
         &self.key_residuals[block * tiles..][..tiles]
@@ -78,8 +78,10 @@ impl Panels {
         &self.values[panel * STEPS..][steps]
     }
 
-    /// Takes the positions `slots` of a page. Other values of the tiles that these reach into are zero, for a weight of
-    /// zero does not undo a NaN; other keys are whatever they were, for their scores are never looked at.
+    /// Rounds the positions `slots` of a page.
+    ///
+    /// Other positions of the same tiles of values become zero, because a weight of zero does not undo a NaN. Other keys stay
+    /// as they were, because their scores are never looked at.
     pub fn fill<K: Source>(&mut self, proof: Avx512, _: Avx512Bf16, source: K, slots: Range<usize>) {
         assert_eq!(source.head_dim(), self.head_dim, "elements of a head");
         // SAFETY: the proofs.

@@ -1,8 +1,8 @@
-//! Where a page kernel finds keys and values: in the cache, or staged as f32.
+//! Sources of keys and values for a page kernel: the cache, or a page that was converted to f32.
 //!
-//! Converting an element costs as much as two multiplications with it. Where many queries meet one page, its
-//! keys and values are therefore converted once, into memory that the second cache holds. Conversion is exact, scales
-//! are applied elsewhere and alike, so that it does not show in a result.
+//! To convert an element costs as much as two multiplications with it. If many queries meet one page, its keys and values
+//! are therefore converted once, into memory that the second cache holds. Conversion is exact and scales are applied
+//! later in either case, so results are equal.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -14,11 +14,13 @@ use crate::kv::CacheReader;
 use crate::memory::Element;
 use crate::simd::{Kernel, LANES, Simd, vectorize};
 
-/// How cached elements are read.
+/// An element type of the cache.
 pub(super) trait KvFormat: Copy {
+    /// The stored element.
     type Raw: Element;
-    /// True where each 32 elements have a scale.
+    /// True if each 32 elements have a scale.
     const SCALED: bool;
+    /// Loads sixteen elements as f32, without their scale.
     fn load<S: Simd>(simd: S, raw: &[Self::Raw; LANES]) -> S::V;
 }
 
@@ -44,14 +46,15 @@ kv_formats! {
     Q8 i8, true, load_i8;
 }
 
-/// Keys and values of one page of one KV head.
+/// The keys and values of one page of one KV head.
 pub(super) trait Source: Copy {
+    /// The element type.
     type Format: KvFormat;
-    /// E.
+    /// Elements of a head, E.
     fn head_dim(&self) -> usize;
-    /// Keys of 16 positions: for each of E elements, that of 16 positions.
+    /// Keys of 16 positions: for each of E elements, a vector of 16 positions.
     fn keys(&self, block: usize) -> &[[<Self::Format as KvFormat>::Raw; LANES]];
-    /// Scales of the keys of 16 positions: for each 32 elements, that of 16 positions.
+    /// Scales of the keys of 16 positions: for each 32 elements, a vector of 16 positions.
     fn key_scales(&self, block: usize) -> &[[u16; LANES]];
     /// Values of all positions, `[256][⌈E/16⌉][16]`.
     fn values(&self) -> &[[<Self::Format as KvFormat>::Raw; LANES]];
@@ -100,15 +103,15 @@ impl<F: KvFormat> Source for Cached<'_, F> {
     }
 }
 
-/// A page whose elements were converted to f32, laid out as in the cache.
+/// A page that was converted to f32, in the layout of the cache.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Staged<'a, K> {
-    /// The page itself.
+    /// The stored page.
     source: K,
     stage: &'a Stage,
 }
 
-/// Elements that were converted; a scale of theirs is still to be applied.
+/// The element type of a converted page. Scales are not applied yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Converted<F>(PhantomData<F>);
 
@@ -160,7 +163,7 @@ impl Stage {
         Self { keys: vec![[0.0; LANES]; vectors], values: vec![[0.0; LANES]; vectors] }
     }
 
-    /// The page `source`, of which [`fill`](Self::fill) converted what is read.
+    /// The page `source`, after [`fill`](Self::fill) has converted the positions that are read.
     pub fn over<K: Source>(&self, source: K) -> Staged<'_, K> {
         Staged { source, stage: self }
     }

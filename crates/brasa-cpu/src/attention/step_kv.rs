@@ -1,50 +1,71 @@
-//! Attention to the rows of the step itself: encoders, and whatever is differentiated.
+//! Attention to the rows of the step itself, for encoders and for graphs that are differentiated.
 
 use std::ops::Range;
 
-use crate::Team;
-use crate::context::{Context, Slot};
+use brasa_graph::Sizes;
+
+use crate::context::{Context, Mine};
+use crate::ops::operation::Operation;
+use crate::ops::scratch::{Scratch, ScratchSize};
 use crate::simd::{Kernel, LANES, Simd, vectorize};
+use crate::slot::{Operands, Out, Slot};
 use crate::step_state::SegmentState;
 
-use super::{AttentionScratch, Scoring, Sight};
+use super::page::Scoring;
+use super::visibility::Sight;
 
-/// Attention of each row to rows of its own segment, resolved.
+/// Attention of each row to rows of its own segment.
 #[derive(Clone, Debug)]
 pub(crate) struct StepAttention {
+    /// Queries.
     pub q: Slot,
+    /// Keys.
     pub k: Slot,
+    /// Values.
     pub v: Slot,
-    pub out: Slot,
+    /// Results, one head beside the other.
+    pub out: Out,
+    /// Query heads.
     pub heads: usize,
+    /// KV heads.
     pub kv_heads: usize,
+    /// Elements of a head.
     pub head_dim: usize,
+    /// The positions that rows see.
     pub sight: Sight,
+    /// True if rows see no later rows.
     pub causal: bool,
+    /// How scores come from products.
     pub scoring: Scoring,
 }
 
-impl StepAttention {
-    /// This thread's rows.
-    pub(crate) fn run(&self, cx: &Context<'_>, scratch: &mut AttentionScratch) {
-        let rows = Team::split(cx.step.sizes.rows, 1, cx.threads, cx.thread);
-        let q = cx.arena.read::<f32>(cx.region(&self.q).of_rows(rows.clone()));
-        let k = cx.arena.read::<f32>(cx.region(&self.k));
-        let v = cx.arena.read::<f32>(cx.region(&self.v));
-        let mut out = cx.arena.write::<f32>(cx.region(&self.out).of_rows(rows.clone()));
+impl Operation for StepAttention {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("q", self.q).reads("k", self.k).reads("v", self.v).writes("out", self.out);
+    }
+
+    fn scratch(&self, sizes: &Sizes, size: &mut ScratchSize) {
+        size.add_heads(self.heads, self.kv_heads, self.head_dim);
+        size.attention_rows = size.attention_rows.max(sizes.rows);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let (isa, step) = (cx.isa, cx.step);
+        let [q, k, v] = [self.q, self.k, self.v].map(|slot| cx.rows::<f32>(&slot));
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         let width = self.head_dim;
         for row in rows.clone() {
-            let (_, segment) = cx.step.segment_of(row);
+            let (_, segment) = step.segment_of(row);
             let visible = self.visible(row, segment);
             let sees = |j| !self.causal || self.sight.row_sees(segment, row, j);
-            let q = q.row(row - rows.start).chunks_exact(width);
+            let q = q.row(row).chunks_exact(width);
             let out = out.row(row - rows.start).chunks_exact_mut(width);
             for (head, (q, out)) in q.zip(out).enumerate() {
                 let kv_head = head / (self.heads / self.kv_heads);
                 let columns = kv_head * width..(kv_head + 1) * width;
-                let scores = &mut scratch.row_scores[..visible.len()];
+                let scores = &mut scratch.attention.row_scores[..visible.len()];
                 for (score, j) in scores.iter_mut().zip(visible.clone()) {
-                    *score = vectorize(cx.isa, Dot { a: q, b: &k.row(j)[columns.clone()] });
+                    *score = vectorize(isa, Dot { a: q, b: &k.row(j)[columns.clone()] });
                 }
                 soften(self.scoring, scores, |n| sees(visible.start + n));
                 out.fill(0.0);
@@ -56,8 +77,10 @@ impl StepAttention {
             }
         }
     }
+}
 
-    /// From the first to the last row that `row` sees.
+impl StepAttention {
+    /// The rows from the first to the last that `row` sees.
     fn visible(&self, row: usize, segment: &SegmentState) -> Range<usize> {
         let rows = &segment.rows;
         if segment.tree.is_some() && self.causal {
@@ -68,7 +91,7 @@ impl StepAttention {
     }
 }
 
-/// Products to weights; nothing of what is not seen.
+/// Turns products into softmax weights; rows that are not seen get weight 0.
 fn soften(scoring: Scoring, scores: &mut [f32], sees: impl Fn(usize) -> bool) {
     let mut largest = f32::NEG_INFINITY;
     for (n, score) in scores.iter_mut().enumerate() {
@@ -92,7 +115,7 @@ fn soften(scoring: Scoring, scores: &mut [f32], sees: impl Fn(usize) -> bool) {
     }
 }
 
-/// Σ a·b.
+/// The product Σ a·b.
 pub(crate) struct Dot<'a> {
     pub a: &'a [f32],
     pub b: &'a [f32],

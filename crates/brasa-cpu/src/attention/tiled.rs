@@ -1,19 +1,19 @@
-//! Attention of many queries, products as bf16.
+//! Attention of many queries, with products of bf16.
 //!
 //! The queries of an item are rounded once, the keys and values of a page once for all of them ([`super::panels`]).
-//! 32 queries then meet the page together: products with keys make their scores in f32, 16 positions a tile; the
-//! softmax is as always f32; its weights, rounded, meet the values, whose sums grow from page to page. Where a page has
-//! a larger score than any before, what was summed is scaled down first (Milakov & Gimelshein 2018, arXiv:1805.02867;
+//! 32 queries then meet the page together. Products with keys make their scores in f32, 16 positions a tile. The softmax
+//! is f32. Its weights are rounded and multiplied with the values, and the sums grow from page to page. If a page has a
+//! larger score than any before, the earlier sums are scaled down first (Milakov & Gimelshein 2018, arXiv:1805.02867;
 //! Dao et al. 2022, arXiv:2205.14135).
 //!
 //! Tiles multiply 16 queries and 16 positions in as many cycles as E, in which the softmax has 16 vectors to turn into
 //! weights. A weight holds eight bits, so [`exp2`] is good to 13, in half the instructions of an f32's.
 //!
-//! Sums are divided by that of the rounded weights, not of the weights: what rounding adds to one value's share it then
-//! takes from the others', so that what all values have in common comes out as it went in. It is also the faster sum: one
-//! product of pairs with ones.
+//! Sums are divided by the sum of the rounded weights. If rounding enlarges the share of one value, it then reduces the
+//! shares of the others, so the common part of all values keeps its size. This sum is also faster: one product of
+//! pairs with ones.
 //!
-//! A query's result does not depend on the others of its item: what they see and it does not has the weight zero.
+//! A query's result does not depend on the other queries of its item: positions that it does not see have weight zero.
 #![expect(unsafe_code, reason = "instructions behind proofs that the processor has them")]
 #![allow(clippy::wildcard_imports, reason = "intrinsics come by the dozen")]
 
@@ -22,13 +22,9 @@ use std::ops::Range;
 
 use brasa_graph::device::KvType;
 
-use super::page::Scoring;
-use super::panels::{Panels, STEP, STEPS};
-use super::source::{Bf16, Cached, F16, F32, Q8};
-use super::{CacheAttention, Item};
 use crate::bf16::{Bf16Multiplier, bf16, round};
 use crate::context::Context;
-use crate::isa::{Avx512, Avx512Bf16};
+use crate::isa::Avx512;
 use crate::kv::CacheReader;
 use crate::kv::layout::BLOCKS;
 use crate::prefetch::lines;
@@ -36,37 +32,38 @@ use crate::rounded::RoundedRows;
 use crate::simd::{LANES, Simd};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Rows, ROWS, Sums, TileMemory};
 
-/// Queries that meet a page together: two groups.
+use super::items::Item;
+use super::page::Scoring;
+use super::panels::{Panels, STEP, STEPS};
+use super::plan::{CacheAttention, Tiled};
+use super::source::{Bf16, Cached, F16, F32, Q8};
+
+/// Queries that meet a page together, two groups of 16.
 const TOGETHER: usize = BF16_SIDE * ROWS;
-/// Tiles of scores that a step of [`STEP`] positions makes of a group.
+/// Tiles of scores that a group of queries has at a step of [`STEP`] positions.
 const STEP_PANELS: usize = STEP / LANES;
 
-/// Rows of results that are asked for ahead: each is on a memory page of its own, which the processor does not foresee.
+/// Number of rows of results that are prefetched. Each lies on a memory page of its own, which the processor does not foresee.
 const ROWS_AHEAD: usize = 4;
 
-/// Proofs of what the kernel multiplies with.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Tiled {
-    pub proof: Avx512,
-    pub bf16: Avx512Bf16,
-}
-
-/// A thread's memory; it is made when it is first needed, and stays.
+/// A thread's memory for tiled attention. It is allocated when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct TiledScratch {
+    /// Rounded queries.
     q: RoundedRows,
+    /// Rounded keys and values of a page.
     panels: Panels,
-    /// Of two groups: by 16 positions and group.
+    /// Scores of two groups, by 16 positions and group.
     scores: Vec<Sums<f32>>,
-    /// Of two groups: by group and 32 positions.
+    /// Softmax weights of two groups, by group and 32 positions.
     weights: TileMemory<Bf16Rows>,
-    /// By two groups, 16 elements, and group.
+    /// Sums of values, by two groups, 16 elements, and group.
     o: Vec<Sums<f32>>,
-    /// By group.
+    /// The softmax of each group so far.
     seen: Vec<Seen>,
 }
 
-/// What a group of queries has seen: `m`, the largest score, and `s` = Σ 2^(score − m), scores in units of ln 2.
+/// The softmax of a group of queries so far: `m`, the largest score, and `s` = Σ 2^(score − m). Scores are in units of ln 2.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     m: [f32; ROWS],
@@ -74,7 +71,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Nothing; a difference of two such is still a number.
+    /// The softmax over nothing. The difference of two such largest scores is a number, not a NaN.
     const NONE: Self = Self { m: [f32::MIN; ROWS], s: [0.0; ROWS] };
 }
 
@@ -95,7 +92,7 @@ impl TiledScratch {
 }
 
 impl CacheAttention {
-    /// All pages of an item, in order.
+    /// Computes all pages of an item, in order.
     pub(super) fn run_tiled(
         &self,
         cx: &Context<'_>,
@@ -125,9 +122,10 @@ impl CacheAttention {
         self.store_tiles(cx, item, tiled.proof, scratch);
     }
 
+    /// Rounds the queries of an item.
     fn load_tiles(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &mut TiledScratch) {
-        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
-        let q = cx.arena.read::<f32>(region);
+        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
+        let q = cx.rows_in::<f32>(&self.q, region);
         for row in 0..item.rows.len() {
             for (head, q) in q.row(row).chunks_exact(self.head_dim).enumerate() {
                 scratch.q.round_row(cx.isa, row * self.group_heads() + head, q);
@@ -135,7 +133,7 @@ impl CacheAttention {
         }
     }
 
-    /// Rounds what the item sees of a page.
+    /// Rounds the positions of a page that the item sees.
     fn fill(
         &self,
         cache: CacheReader<'_>,
@@ -158,8 +156,9 @@ impl CacheAttention {
     /// Writes `o / s` of every query of the item.
     fn store_tiles(&self, cx: &Context<'_>, item: &Item<'_>, proof: Avx512, scratch: &TiledScratch) {
         let heads = self.group_heads();
-        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.item_columns(item));
-        let mut out = cx.arena.write::<f32>(region);
+        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
+        // SAFETY: the items of a step have rows and columns of their own; only this thread took this item.
+        let mut out = unsafe { cx.write::<f32>(&self.out, region) };
         for row in 0..item.rows.len() {
             let ahead = out.row((row + ROWS_AHEAD).min(item.rows.len() - 1));
             lines(ahead.as_ptr().cast(), size_of_val(ahead));
@@ -172,7 +171,7 @@ impl CacheAttention {
 }
 
 impl TiledScratch {
-    /// Adds to one or two groups of queries, the first of which is `first`, what they see of the page.
+    /// Computes one or two groups of queries, from group `first` on, against the page.
     fn meet(
         &mut self,
         unit: &Bf16Multiplier,
@@ -237,7 +236,7 @@ impl TiledScratch {
 }
 
 impl TiledScratch {
-    /// `o / s` of a query.
+    /// Writes `o / s` of a query to `out`.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
     fn result(&self, simd: Avx512, query: usize, out: &mut [f32]) {
         let (group, row) = (query / ROWS, query % ROWS);
@@ -259,21 +258,22 @@ impl TiledScratch {
 /// The scores of a group at the positions of a page, on their way to weights.
 struct Softmax<'a> {
     scoring: Scoring,
-    /// By query.
+    /// Slots that each query sees.
     visible: &'a [Range<usize>],
     steps: Range<usize>,
-    /// By 16 positions, `stride` apart.
+    /// Scores by 16 positions, `stride` apart.
     scores: &'a mut [Sums<f32>],
     stride: usize,
-    /// By 32 positions.
+    /// Softmax weights by 32 positions.
     weights: &'a mut [Bf16Rows],
     seen: &'a mut Seen,
-    /// By 16 elements, `stride` apart; none where there are none yet.
+    /// Sums of values by 16 elements, `stride` apart; empty before the first page.
     o: &'a mut [Sums<f32>],
 }
 
 impl Softmax<'_> {
-    /// Weights of all steps, zero where nothing is seen; `seen` and `o` to what they are with the new largest scores.
+    /// Computes the weights of all steps, zero for positions that are not seen, and scales `seen` and `o` to the new largest
+    /// scores.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
     fn run(mut self, simd: Avx512) {
         let Scoring { mut scale, softcap } = self.scoring;
@@ -294,7 +294,7 @@ impl Softmax<'_> {
         }
     }
 
-    /// Steps in which a query sees anything.
+    /// The steps of which a query sees at least one position.
     fn steps_of(&self, row: usize) -> Range<usize> {
         let visible = &self.visible[row];
         if visible.is_empty() {
@@ -303,7 +303,7 @@ impl Softmax<'_> {
         visible.start / STEP..visible.end.div_ceil(STEP)
     }
 
-    /// Scores from products where they are more than multiples.
+    /// Computes scores from products if they are more than multiples of them.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
     fn bend(&mut self, simd: Avx512) {
         let Scoring { scale, softcap } = self.scoring;
@@ -319,7 +319,7 @@ impl Softmax<'_> {
         }
     }
 
-    /// The largest score that a query sees; those that it does not see become −∞.
+    /// Returns the largest score that a query sees, and sets the scores that it does not see to −∞.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
     fn largest(&mut self, row: usize) -> f32 {
@@ -347,7 +347,7 @@ impl Softmax<'_> {
         _mm512_reduce_max_ps(_mm512_max_ps(largest[0], largest[1]))
     }
 
-    /// Takes over new largest scores.
+    /// Changes the largest scores to `m`, and scales the sums of weights and values to them.
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
     fn rescale(&mut self, simd: Avx512, m: &[f32; ROWS]) {
         let (before, after) = (simd.load(&self.seen.m), simd.load(m));
@@ -367,7 +367,7 @@ impl Softmax<'_> {
         }
     }
 
-    /// The weights of a query, 2^(score · scale − m), and their sum.
+    /// Computes the weights of a query, 2^(score · scale − m), and returns their sum.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
     fn weigh(&mut self, simd: Avx512, row: usize, scale: f32, minus_m: f32) -> f32 {
@@ -398,9 +398,9 @@ impl Softmax<'_> {
     }
 }
 
-/// 2^t within 8e-5 of itself, zero below −126; NaN stays NaN.
+/// 2^t with a relative error of at most 8e-5, zero below −126; NaN stays NaN.
 ///
-/// 2^(t − ⌊t⌋) as the cubic whose relative error on 0..1 is the least (Remez 1934), and an exponent.
+/// 2^(t − ⌊t⌋) is the cubic of the least relative error on 0..1 (Remez 1934); ⌊t⌋ is added to the exponent.
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq")]
 fn exp2(t: __m512) -> __m512 {

@@ -1,4 +1,4 @@
-//! What a row sees: of its sequence, and of one page.
+//! The positions that a row sees, in its sequence and in one page.
 
 use std::ops::Range;
 
@@ -6,29 +6,30 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::step_state::SegmentState;
 
-/// How far rows see.
+/// The limits of what rows see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sight {
+    /// The rows that are looked at.
     pub over: Over,
-    /// Positions of a text that are seen, the row's own included; `None` for all.
+    /// Number of positions of a text that are seen, with the row's own; `None` for all.
     pub window: Option<usize>,
 }
 
-/// What rows look at.
+/// The rows that attention looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
-    /// Their text up to themselves, along their branch in a draft tree.
+    /// The text of a row up to itself, along its branch in a draft tree.
     Text,
-    /// All of their sequence's memory.
+    /// The whole memory of a row's sequence.
     Memory,
 }
 
 /// Slots of a page that a row sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Visible {
-    /// From the first to the last.
+    /// From the first slot that is seen to the last.
     pub slots: Range<usize>,
-    /// Those between that are hidden: other branches of a draft tree.
+    /// Slots between them that are hidden: other branches of a draft tree.
     pub hidden: Option<SlotSet>,
 }
 
@@ -37,22 +38,24 @@ pub(super) struct Visible {
 pub(super) struct SlotSet([u64; PAGE_POSITIONS / 64]);
 
 impl SlotSet {
+    /// Adds a slot.
     pub(super) fn insert(&mut self, slot: usize) {
         self.0[slot / 64] |= 1 << (slot % 64);
     }
 
+    /// True if the slot is in the set.
     pub(super) fn contains(&self, slot: usize) -> bool {
         self.0[slot / 64] >> (slot % 64) & 1 == 1
     }
 }
 
 impl Visible {
-    /// Nothing.
+    /// No slots.
     pub(super) const NONE: Self = Self { slots: 0..0, hidden: None };
 }
 
 impl Sight {
-    /// Indices from the first to the last that a row of the step sees.
+    /// Cache indices from the first to the last that a row of the step sees.
     pub(super) fn of_row(&self, segment: &SegmentState, row: usize) -> Range<usize> {
         if self.over == Over::Memory {
             return 0..segment.memory_rows;
@@ -74,7 +77,7 @@ impl Sight {
         first / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS)
     }
 
-    /// What a row of the step sees of page `page` of its sequence.
+    /// The slots that a row of the step sees of page `page` of its sequence.
     pub(super) fn of_page(&self, segment: &SegmentState, row: usize, page: usize) -> Visible {
         let base = page * PAGE_POSITIONS;
         let slots = slots(&self.of_row(segment, row), page);
@@ -97,7 +100,7 @@ impl Sight {
         all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
     }
 
-    /// True where a row sees `index`, which lies between the first and the last that it sees.
+    /// True if a row sees cache index `index`, which lies between the first and the last that it sees.
     fn branch_sees(&self, segment: &SegmentState, row: usize, index: usize) -> bool {
         let (Some(tree), Some(other)) = (&segment.tree, index.checked_sub(segment.first_index)) else {
             return true;
@@ -107,13 +110,13 @@ impl Sight {
         tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
     }
 
-    /// True where `row` sees `other`, a row of the same segment that is not after it.
+    /// True if `row` sees `other`, an earlier row of its segment or itself.
     pub(super) fn row_sees(&self, segment: &SegmentState, row: usize, other: usize) -> bool {
         self.branch_sees(segment, row, segment.index(other))
     }
 }
 
-/// What of `indices` is in page `page`.
+/// The slots of page `page` that hold `indices`.
 fn slots(indices: &Range<usize>, page: usize) -> Range<usize> {
     let base = page * PAGE_POSITIONS;
     let end = indices.end.saturating_sub(base).min(PAGE_POSITIONS);

@@ -1,5 +1,4 @@
-//! Lowering of fused items. Where a kernel does not take one, its nodes are lowered one by one: that is its
-//! definition.
+//! Lowering of fused items. If no kernel takes an item, its nodes are lowered one by one, which is its definition.
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{
@@ -16,9 +15,10 @@ use crate::ops::heads::HeadsOp;
 use crate::ops::linear::{Factor, GateUpOp, Layer, LinearOp};
 use crate::ops::norm::{Norm, NormKind};
 use crate::ops::prepare::Activations;
+use crate::slot::{Out, Source};
 
 impl Lowering<'_> {
-    /// Appends a fused item; false where it has to be taken apart.
+    /// Appends a fused item; false if no kernel takes it.
     pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<bool, DeviceError> {
         match &fused.fusion {
             Fusion::LinearResidual(sum) => self.lower_linear_residual(sum),
@@ -30,7 +30,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A projection with all rows of a stored weight.
+    /// The weight of a projection that uses all of its rows.
     fn whole(&self, projection: &Projection) -> Option<usize> {
         let weight = self.weight(projection.w)?;
         (projection.rows == (0..self.weights.linear(weight).n())).then_some(weight)
@@ -152,7 +152,7 @@ impl Lowering<'_> {
         let width = self.row_elements(mixture.y)?;
         let (_, downs) = self.temporary(outer, chosen * width);
         let hidden = Activations {
-            x: crate::context::Source::Arena(gates),
+            x: Source::Arena(gates),
             k: features,
             per_row: chosen,
             norm: None,
@@ -161,7 +161,12 @@ impl Lowering<'_> {
             residuals: self.wants_residuals(&[down]),
         };
         let op = MixtureOp {
-            router: RouterOp { router: mixture.router, logits, experts, weights: shares },
+            router: RouterOp {
+                router: mixture.router,
+                logits,
+                experts: Out::by_rows(experts),
+                weights: Out::by_rows(shares),
+            },
             scale: mixture.scale,
             expert_scales,
             activations,
@@ -173,7 +178,7 @@ impl Lowering<'_> {
             ups,
             downs,
             hidden,
-            out,
+            out: Out::by_elements(out),
         };
         let label = self.label("experts", gate);
         self.push(CompiledOp::Mixture(op), label);

@@ -1,12 +1,13 @@
-//! From a graph to a table of operations over one arena.
+//! Compiles a graph to a table of operations over one arena.
 //!
-//! The graph is scheduled (fusions), every item becomes an operation with its operands' places, and what each
-//! operation reads and writes says how long buffers are needed, hence where they lie. Lowering runs twice: once to
-//! find the lifetimes, once with the offsets that follow from them.
+//! The graph is scheduled, which fuses nodes into items; every item becomes an operation with resolved operands. The
+//! operands of all operations determine how long each buffer is needed, and so its place in the arena. Lowering runs
+//! twice: once to find the lifetimes, once with the offsets that follow from them.
 //!
-//! Beyond the graph's fusions, a norm whose only reader is a linear layer (or a pair of gate and up) is computed
-//! where that layer prepares its activations.
+//! Beyond the graph's fusions, a norm with a linear layer (or a pair of gate and up) as its only reader is computed when
+//! that layer prepares its activations.
 
+mod describe;
 mod fused;
 mod layout;
 mod nodes;
@@ -22,10 +23,12 @@ use brasa_graph::{
 };
 
 use crate::arena::ELEMENT_BYTES;
-use crate::backend::DEVICE;
-use crate::context::{Slot, Source, WeightView};
+use crate::error::DEVICE;
 use crate::ops::CompiledOp;
+use crate::ops::arrange::{CastOp, CopyOp};
+use crate::slot::{Operand, Operands, Out, Slot, Source, WeightView, collision};
 use crate::weights::CpuWeights;
+pub(crate) use describe::describe;
 use layout::{Lifetime, lay_out};
 
 /// Fusions that pay on a CPU, in order of preference.
@@ -40,23 +43,30 @@ pub(crate) const PATTERNS: &[Pattern] = &[
 /// A compiled graph.
 #[derive(Debug)]
 pub(crate) struct Table {
+    /// The operations, in order.
     pub ops: Vec<Entry>,
+    /// Size of the arena.
     pub arena_elements: usize,
-    /// Where the step's numbers go.
+    /// The places of the step's numbers.
     pub inputs: Vec<(Input, Slot)>,
-    /// The program's result: dense f32 rows.
+    /// The place of the result: dense f32 rows.
     pub output: Slot,
+    /// Names of the weights.
+    pub weights: Vec<String>,
 }
 
-/// An operation and its name.
+/// An operation of a program.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// The operation.
     pub op: CompiledOp,
-    /// For people: the operation and its weight.
+    /// The operands and results of the operation.
+    pub operands: Vec<Operand>,
+    /// The operation and its weight, for people.
     pub label: String,
 }
 
-/// Names a buffer of the arena.
+/// The number of a buffer of the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct BufferId(usize);
 
@@ -78,35 +88,40 @@ pub(crate) fn compile(
         return Err(out_of_memory(arena_elements, limits));
     }
     let second = Lowering::new(graph, weights, &schedule, limits, offsets).lower()?;
+    for entry in &second.ops {
+        let collision = collision(&entry.operands, &second.sizes);
+        assert!(collision.is_none(), "{}: {collision:?}", entry.label);
+    }
     let inputs = second.inputs.clone();
     let Some(output) = second.output else {
         return Err(unsupported(format!("a program with {} outputs", graph.outputs().len())));
     };
-    Ok(Table { ops: second.ops, arena_elements, inputs, output })
+    let weights = graph.weights().iter().map(|weight| weight.name.clone()).collect();
+    Ok(Table { ops: second.ops, arena_elements, inputs, output, weights })
 }
 
 pub(super) fn unsupported(what: impl Into<String>) -> DeviceError {
     DeviceError::Unsupported { device: DEVICE.into(), what: what.into() }
 }
 
-/// A graph on its way.
+/// A graph that is being compiled.
 pub(super) struct Lowering<'g> {
     graph: &'g Graph,
     weights: &'g CpuWeights,
     schedule: &'g Schedule,
     sizes: Sizes,
-    /// Of each buffer; empty in the first pass.
+    /// The offset of each buffer; empty in the first pass.
     offsets: Vec<usize>,
     buffers: Vec<Lifetime>,
     /// The buffer of each value that has one.
     values: Vec<Option<BufferId>>,
-    /// Norms that their only reader computes.
+    /// Norms that their only reader computes, by their results.
     folded: HashMap<ValueId, NodeId>,
-    /// Rotation tables: by positions, frequencies and magnitude.
+    /// Rotation tables, by positions, frequencies and magnitude.
     tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
     /// Numbers of weights whose int8 activations come with residuals.
     with_residuals: HashSet<usize>,
-    /// Items that read each value, without views.
+    /// The items that read each value itself, not a view of it.
     readers: Vec<Vec<usize>>,
     inputs: Vec<(Input, Slot)>,
     output: Option<Slot>,
@@ -191,16 +206,17 @@ impl<'g> Lowering<'g> {
         self.shape(value).width().ok_or_else(|| self.odd(value))
     }
 
-    /// Elements of a row, all inner axes together.
+    /// Elements of a row, over all inner axes.
     fn row_elements(&self, value: ValueId) -> Result<usize, DeviceError> {
         self.shape(value).row_elements().ok_or_else(|| self.odd(value))
     }
 
+    /// The error for an operand of a shape that the device cannot place.
     fn odd(&self, value: ValueId) -> DeviceError {
         unsupported(format!("an operand {} here", self.graph.value(value)))
     }
 
-    /// A buffer of `elements` that the next operation is the first to need.
+    /// A new buffer of `elements`, which the next operation is the first to need.
     fn buffer(&mut self, elements: usize) -> BufferId {
         let now = self.ops.len();
         self.buffers.push(Lifetime { first: now, last: now, elements });
@@ -223,7 +239,7 @@ impl<'g> Lowering<'g> {
         (buffer, Slot { offset: self.offset(buffer), stride: width, width, outer })
     }
 
-    /// Makes room for a value that the next operation makes; returns where it goes.
+    /// Makes room for a result of the next operation, and returns its slot.
     fn make(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
         let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
         let buffer = self.buffer(elements);
@@ -231,7 +247,7 @@ impl<'g> Lowering<'g> {
         self.slot(value)
     }
 
-    /// Where a value of the arena is; the next operation needs it.
+    /// The slot of a value that the next operation needs.
     fn slot(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
         match self.source(value)? {
             Source::Arena(slot) => Ok(slot),
@@ -239,7 +255,7 @@ impl<'g> Lowering<'g> {
         }
     }
 
-    /// Where a value is; the next operation needs it.
+    /// The place of a value that the next operation needs.
     fn source(&mut self, value: ValueId) -> Result<Source, DeviceError> {
         let view = self.graph.view(value);
         if let ValueKind::Weight(weight) = self.graph.value(view.root).kind {
@@ -270,7 +286,7 @@ impl<'g> Lowering<'g> {
         }))
     }
 
-    /// A vector of constant length as one row.
+    /// The place of a vector of constant length, as one row.
     fn vector(&mut self, value: ValueId) -> Result<Source, DeviceError> {
         let len = self.shape(value).outer().constant().ok_or_else(|| self.odd(value))?;
         Ok(match self.source(value)? {
@@ -284,7 +300,7 @@ impl<'g> Lowering<'g> {
         })
     }
 
-    /// A part of a vector as one row.
+    /// The place of a part of a vector, as one row.
     fn part_of_vector(&mut self, value: ValueId, range: &Range<usize>) -> Result<Source, DeviceError> {
         Ok(match self.vector(value)? {
             Source::Weight(view) => {
@@ -296,7 +312,7 @@ impl<'g> Lowering<'g> {
         })
     }
 
-    /// A value whose rows follow each other without gaps: itself or a copy.
+    /// The place of a value, or of a copy, whose rows follow each other without gaps.
     fn dense(&mut self, value: ValueId) -> Result<Source, DeviceError> {
         let source = self.source(value)?;
         let (stride, width) = match source {
@@ -310,14 +326,16 @@ impl<'g> Lowering<'g> {
         let buffer = self.buffer(elements);
         let out =
             Slot { offset: self.offset(buffer), stride: width, width, outer: self.shape(value).outer() };
-        self.push(CompiledOp::Copy(crate::ops::arrange::CopyOp { x: source, out }), "copy");
+        self.push(CompiledOp::Copy(CopyOp { x: source, out: Out::by_rows(out) }), "copy");
         self.need(buffer);
         Ok(Source::Arena(out))
     }
 
     /// Appends an operation.
     fn push(&mut self, op: CompiledOp, label: impl Into<String>) {
-        self.ops.push(Entry { op, label: label.into() });
+        let mut operands = Operands::default();
+        op.operands(&mut operands);
+        self.ops.push(Entry { op, operands: operands.0, label: label.into() });
     }
 
     /// The number of a weight.
@@ -328,12 +346,12 @@ impl<'g> Lowering<'g> {
         }
     }
 
-    /// `operation weight`.
+    /// The label of an operation with a weight.
     fn label(&self, operation: &str, weight: usize) -> String {
         format!("{operation} {}", self.graph.weights()[weight].name)
     }
 
-    /// The program's result as dense f32 rows, needed to the end.
+    /// Appends what turns the program's result into dense f32 rows, and keeps them to the end.
     fn lower_output(&mut self, value: ValueId) -> Result<(), DeviceError> {
         let is_float = self.graph.value(value).dtype != DType::U32;
         let source = if is_float { self.dense(value)? } else { self.source(value)? };
@@ -347,7 +365,7 @@ impl<'g> Lowering<'g> {
                 let buffer = self.buffer(elements);
                 let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
                 let from = self.graph.value(value).dtype;
-                let cast = crate::ops::arrange::CastOp { from, to: DType::F32, x, out };
+                let cast = CastOp { from, to: DType::F32, x, out: Out::by_rows(out) };
                 self.push(CompiledOp::Cast(cast), "cast");
                 self.need(buffer);
                 out
@@ -358,7 +376,7 @@ impl<'g> Lowering<'g> {
     }
 }
 
-/// All inner axes together; `None` where more than one is symbolic.
+/// The product of all inner axes; `None` if more than one is symbolic.
 fn width_of(shape: &Shape) -> Option<Dim> {
     shape.0.iter().skip(1).try_fold(Dim::from(1), |width, dim| {
         let symbol = match (width.symbol, dim.symbol) {
@@ -369,7 +387,7 @@ fn width_of(shape: &Shape) -> Option<Dim> {
     })
 }
 
-/// True where a fused item (or a linear node) computes the norm of its operand `x` itself.
+/// True if a fused item (or a linear node) computes the norm of its operand `x` itself.
 fn takes_norm(graph: &Graph, item: &Item, x: ValueId) -> bool {
     match item {
         Item::Single(node) => {
@@ -386,7 +404,7 @@ fn takes_norm(graph: &Graph, item: &Item, x: ValueId) -> bool {
     }
 }
 
-/// An arena that cannot be had.
+/// The error for an arena that cannot be allocated.
 pub(crate) fn out_of_memory(elements: usize, limits: &ProgramLimits) -> DeviceError {
     DeviceError::OutOfMemory {
         bytes: (elements as u64).saturating_mul(ELEMENT_BYTES as u64),

@@ -9,7 +9,6 @@ use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
 
 use super::{Lowering, takes_norm, unsupported};
 use crate::attention::{CacheAttention, Over, Scoring, Sight, StepAttention};
-use crate::context::{Slot, Source};
 use crate::linear::{ExpertInput, PackedLinear, WeightClasses};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
@@ -24,9 +23,10 @@ use crate::ops::prepare::Activations;
 use crate::ops::reduce::{ArgmaxOp, CrossEntropyOp, ReduceOp, SoftmaxOp};
 use crate::ops::rope::{RopeOp, RopeTable};
 use crate::ops::sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};
+use crate::slot::{Out, Slot, Source, WeightView};
 
 impl Lowering<'_> {
-    /// Appends what a node does; nothing for a view or a norm that its reader computes.
+    /// Appends the operation of a node. A view, or a norm that its reader computes, appends nothing.
     pub(super) fn lower_node(&mut self, id: NodeId) -> Result<(), DeviceError> {
         let node = self.node(id);
         let name = node.op.name();
@@ -40,14 +40,14 @@ impl Lowering<'_> {
             }
             (Op::RmsNorm(_) | Op::LayerNorm(_), &[x, ..], &[y]) => {
                 let norm = self.norm(id)?;
-                CompiledOp::Norm(NormOp { norm, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Norm(NormOp { norm, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::Linear(_), &[x, w], &[y]) => return self.lower_linear(x, w, y),
             (Op::LinearTransposed(_), &[y, w], &[x]) => {
                 let w = self.weight(w).ok_or_else(|| self.odd(w))?;
                 let (n, k) = (self.width(y)?, self.width(x)?);
                 let y = self.source(y)?;
-                CompiledOp::LinearTransposed(LinearTransposedOp { y, w, n, k, out: self.make(x)? })
+                CompiledOp::LinearTransposed(LinearTransposedOp { y, w, n, k, out: self.by_rows(x)? })
             }
             (Op::ExpertLinear(ExpertLinear), &[x, experts, w], &[y]) => {
                 let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
@@ -70,37 +70,37 @@ impl Lowering<'_> {
                 let ids = self.slot(ids)?;
                 if let Some(table) = self.weight(table) {
                     let given = self.graph.token_embedding() == Some(id);
-                    CompiledOp::Embed(EmbedOp { ids, table, given, out: self.make(y)? })
+                    CompiledOp::Embed(EmbedOp { ids, table, given, out: self.by_rows(y)? })
                 } else {
                     let x = self.source(table)?;
-                    CompiledOp::SelectRows(SelectRowsOp { x, rows: ids, out: self.make(y)? })
+                    CompiledOp::SelectRows(SelectRowsOp { x, rows: ids, out: self.by_rows(y)? })
                 }
             }
             (Op::Gather(_), &[table, indices], &[y]) => {
                 let (table, indices) = (self.source(table)?, self.slot(indices)?);
-                CompiledOp::Gather(GatherOp { table, indices, out: self.make(y)? })
+                CompiledOp::Gather(GatherOp { table, indices, out: self.by_rows(y)? })
             }
             (Op::SelectRows(_), &[x, rows], &[y]) => {
                 let (x, rows) = (self.source(x)?, self.slot(rows)?);
-                CompiledOp::SelectRows(SelectRowsOp { x, rows, out: self.make(y)? })
+                CompiledOp::SelectRows(SelectRowsOp { x, rows, out: self.by_rows(y)? })
             }
             (Op::Matmul(op), &[a, b], &[c]) => {
                 let (a, b) = (self.source(a)?, self.source(b)?);
                 let (transpose_a, transpose_b) = (op.transpose_a, op.transpose_b);
-                CompiledOp::Matmul(MatmulOp { transpose_a, transpose_b, a, b, out: self.make(c)? })
+                CompiledOp::Matmul(MatmulOp { transpose_a, transpose_b, a, b, out: self.by_rows(c)? })
             }
             (&Op::Unary(function), &[x], &[y]) => {
-                CompiledOp::Unary(UnaryOp { function, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Unary(UnaryOp { function, x: self.source(x)?, out: self.by_elements(y)? })
             }
             (&Op::Binary(function), &[a, b], &[y]) => CompiledOp::Binary(self.binary(function, a, b, y)?),
             (Op::Where(_), &[condition, a, b], &[y]) => {
                 let [condition, a, b] = self.sources([condition, a, b])?;
-                CompiledOp::Where(WhereOp { condition, a, b, out: self.make(y)? })
+                CompiledOp::Where(WhereOp { condition, a, b, out: self.by_elements(y)? })
             }
             (&Op::Rope(rope), &[x, positions, frequencies], &[y]) => {
                 let table = self.rope_table(&rope, positions, frequencies)?;
                 let head_dim = self.width(x)?;
-                CompiledOp::Rope(RopeOp { rope, head_dim, x: self.source(x)?, table, out: self.make(y)? })
+                CompiledOp::Rope(RopeOp { rope, head_dim, x: self.source(x)?, table, out: self.by_rows(y)? })
             }
             (&Op::CacheWrite(CacheWrite { cache }), &[k, v], []) => {
                 let target = self.target(cache);
@@ -115,25 +115,25 @@ impl Lowering<'_> {
             (Op::Attention(attention), operands, &[y]) => self.attention(*attention, operands, y)?,
             (Op::Softmax(_), &[x], &[y]) => {
                 let width = self.width(x)?;
-                CompiledOp::Softmax(SoftmaxOp { width, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Softmax(SoftmaxOp { width, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::Reduce(reduce), &[x], &[y]) => {
                 let dims = self.dims(x)?;
                 let (function, axis) = (reduce.function, reduce.axis);
                 let x = self.source(x)?;
-                CompiledOp::Reduce(ReduceOp { function, axis, dims, x, out: self.make(y)? })
+                CompiledOp::Reduce(ReduceOp { function, axis, dims, x, out: self.by_rows(y)? })
             }
             (Op::Argmax(_), &[x], &[y]) => {
-                CompiledOp::Argmax(ArgmaxOp { x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Argmax(ArgmaxOp { x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::CrossEntropy(_), &[x, targets], &[y]) => {
                 let (x, targets) = (self.source(x)?, self.slot(targets)?);
-                CompiledOp::CrossEntropy(CrossEntropyOp { x, targets, out: self.make(y)? })
+                CompiledOp::CrossEntropy(CrossEntropyOp { x, targets, out: self.by_rows(y)? })
             }
             (Op::Concat(concat), &[a, b], &[y]) => {
                 let [a_dims, b_dims, out_dims] = [self.dims(a)?, self.dims(b)?, self.dims(y)?];
                 let [a, b] = self.sources([a, b])?;
-                let (axis, out) = (concat.axis, self.make(y)?);
+                let (axis, out) = (concat.axis, self.by_rows(y)?);
                 CompiledOp::Concat(ConcatOp { axis, a, a_dims, b, b_dims, out_dims, out })
             }
             (Op::Transpose(transpose), &[x], &[y]) => {
@@ -141,33 +141,33 @@ impl Lowering<'_> {
                 let mut axes = [0; MAX_RANK];
                 axes[..transpose.axes.len()].copy_from_slice(&transpose.axes);
                 let x = self.source(x)?;
-                CompiledOp::Transpose(TransposeOp { axes, dims, x, out_dims, out: self.make(y)? })
+                CompiledOp::Transpose(TransposeOp { axes, dims, x, out_dims, out: self.by_rows(y)? })
             }
             (Op::Broadcast(_), &[x], &[y]) => {
                 let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);
                 let x = self.source(x)?;
-                CompiledOp::Broadcast(BroadcastOp { dims, x, out_dims, out: self.make(y)? })
+                CompiledOp::Broadcast(BroadcastOp { dims, x, out_dims, out: self.by_rows(y)? })
             }
             (Op::Cast(cast), &[x], &[y]) => {
                 let from = self.graph.value(x).dtype;
-                CompiledOp::Cast(CastOp { from, to: cast.dtype, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::Cast(CastOp { from, to: cast.dtype, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::IndexAdd(_), &[base, indices, x], &[y]) => {
                 let [base, x] = self.sources([base, x])?;
                 let indices = self.slot(indices)?;
-                CompiledOp::IndexAdd(IndexAddOp { base, indices, x, out: self.make(y)? })
+                CompiledOp::IndexAdd(IndexAddOp { base, indices, x, out: Out::by_one_thread(self.make(y)?) })
             }
             (Op::Conv1d(conv), &[x, w, b], &[y]) => {
                 let taps = self.width(w)?;
                 let factor = self.rows_factor(x)?;
                 let [x, w] = self.sources([x, w])?;
                 let b = self.vector(b)?;
-                let (stride, padding, out) = (conv.stride, conv.padding, self.make(y)?);
+                let (stride, padding, out) = (conv.stride, conv.padding, self.by_rows(y)?);
                 CompiledOp::Conv1d(Conv1dOp { stride, padding, taps, factor, x, w, b, out })
             }
             (Op::MeanPool(_), &[x], &[y]) => {
                 let factor = self.rows_factor(x)?;
-                CompiledOp::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.make(y)? })
+                CompiledOp::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (op, inputs, outputs) => {
                 return Err(unsupported(format!(
@@ -190,17 +190,27 @@ impl Lowering<'_> {
         Ok(std::array::from_fn(|i| sources[i]))
     }
 
+    /// Makes room for a result whose rows are computed whole.
+    fn by_rows(&mut self, value: ValueId) -> Result<Out, DeviceError> {
+        self.make(value).map(Out::by_rows)
+    }
+
+    /// Makes room for a result whose elements do not depend on each other.
+    fn by_elements(&mut self, value: ValueId) -> Result<Out, DeviceError> {
+        self.make(value).map(Out::by_elements)
+    }
+
     fn dims(&self, value: ValueId) -> Result<Dims, DeviceError> {
         Dims::of(self.shape(value)).ok_or_else(|| self.odd(value))
     }
 
-    /// Rows of a value per row of the step.
+    /// Number of rows of a value for each row of the step.
     fn rows_factor(&self, value: ValueId) -> Result<usize, DeviceError> {
         let outer = self.shape(value).outer();
         if outer.symbol == Dim::ROWS.symbol { Ok(outer.factor) } else { Err(self.odd(value)) }
     }
 
-    /// True where a norm's only reader computes it.
+    /// True if the only reader of norm result `y` computes the norm itself.
     fn folds(&self, y: ValueId) -> bool {
         let &[reader] = &self.readers[y.0 as usize][..] else { return false };
         self.shape(y).rank() == 2
@@ -224,7 +234,7 @@ impl Lowering<'_> {
         Ok(Norm { kind, eps, width, weights })
     }
 
-    /// How the operand of linear layers is prepared: normed where its norm was left to them.
+    /// The operand of linear layers, and how it is prepared; with its norm if the layers compute the norm.
     pub(super) fn activations(&mut self, x: ValueId, weights: &[usize]) -> Result<Activations, DeviceError> {
         let (x, norm) = match self.folded.get(&x).copied() {
             Some(id) => (self.node(id).inputs[0], Some(self.norm(id)?)),
@@ -245,7 +255,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The same for experts.
+    /// The operand of experts, and how it is prepared.
     pub(super) fn expert_activations(
         &mut self,
         x: ValueId,
@@ -264,11 +274,12 @@ impl Lowering<'_> {
         })
     }
 
+    /// True if the activations of some of these weights come with residuals.
     pub(super) fn wants_residuals(&self, weights: &[usize]) -> bool {
         weights.iter().any(|weight| self.with_residuals.contains(weight))
     }
 
-    /// The classes of all experts of some weights.
+    /// The classes of all experts of these weights.
     pub(super) fn expert_classes(&self, weights: &[usize]) -> WeightClasses {
         let experts = weights.iter().flat_map(|&weight| self.weights.experts(weight).experts());
         WeightClasses::of_all(experts.map(PackedLinear::weight_classes))
@@ -281,7 +292,7 @@ impl Lowering<'_> {
             if self.shape(x).rank() != 2 {
                 return Err(self.odd(x));
             }
-            let op = MatmulOp { transpose_a: false, transpose_b: true, a, b, out: self.make(y)? };
+            let op = MatmulOp { transpose_a: false, transpose_b: true, a, b, out: self.by_rows(y)? };
             self.push(CompiledOp::Matmul(op), "linear");
             return Ok(());
         };
@@ -293,7 +304,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Something with as many rows as a value, for their number.
+    /// A slot with as many rows as a value, which serves to count them.
     pub(super) fn row_slot(&self, value: ValueId) -> Slot {
         let outer = self.shape(value).outer();
         Slot { offset: 0, stride: 0.into(), width: 0.into(), outer }
@@ -306,10 +317,10 @@ impl Lowering<'_> {
         experts: ValueId,
         weights: ValueId,
     ) -> Result<RouterOp, DeviceError> {
-        Ok(RouterOp { router, logits, experts: self.make(experts)?, weights: self.make(weights)? })
+        Ok(RouterOp { router, logits, experts: self.by_rows(experts)?, weights: self.by_rows(weights)? })
     }
 
-    /// The table of a rotation, made where it is first needed.
+    /// The table of cosines and sines of a rotation. The first call appends the operation that computes it.
     pub(super) fn rope_table(
         &mut self,
         rope: &Rope,
@@ -324,19 +335,22 @@ impl Lowering<'_> {
         let outer = self.shape(positions).outer();
         let (positions, frequencies) = (self.slot(positions)?, self.vector(frequencies)?);
         let (buffer, out) = self.temporary(outer, rope.rotary_dim);
-        let table = RopeTable { positions, frequencies, magnitude: rope.magnitude, out };
+        let magnitude = rope.magnitude;
+        let table = RopeTable { positions, frequencies, magnitude, out: Out::by_rows(out) };
         self.push(CompiledOp::RopeTable(table), "rope_table");
         self.need(buffer);
         self.tables.insert(key, (buffer, out));
         Ok(out)
     }
 
+    /// The place of a memory, and its geometry.
     fn memory_target(&self, memory: MemoryId) -> Target {
         let (group, place) = self.graph.memory_place(memory);
         let spec = self.graph.memory(memory);
         Target { group: group.0 as usize, place, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
     }
 
+    /// The place of a cache, and its geometry.
     pub(super) fn target(&self, cache: CacheId) -> Target {
         let (group, place) = self.graph.cache_place(cache);
         let spec = self.graph.cache(cache);
@@ -380,7 +394,7 @@ impl Lowering<'_> {
             (KvSource::Step(mask), &[_, k, v]) => {
                 let kv_heads = self.row_elements(k)? / head_dim;
                 let (k, v) = (self.slot(k)?, self.slot(v)?);
-                let (causal, out) = (mask == Mask::Causal, self.make(y)?);
+                let (causal, out) = (mask == Mask::Causal, self.by_rows(y)?);
                 CompiledOp::StepAttention(StepAttention {
                     q,
                     k,
@@ -424,18 +438,18 @@ impl Lowering<'_> {
             };
             Columns::Listed(spread(&large, &small))
         };
-        let out = self.make(y)?;
+        let out = self.by_elements(y)?;
         Ok(BinaryOp { function, a: a_source, b: b_source, spread: Spread { rows, columns }, out })
     }
 
-    /// All of a dense value as one row.
+    /// A dense value as one row.
     fn as_row(&mut self, value: ValueId) -> Result<Source, DeviceError> {
         let elements: Option<usize> = self.shape(value).0.iter().map(|dim| dim.constant()).product();
         let elements = elements.ok_or_else(|| self.odd(value))?;
         let whole: Dim = elements.into();
         Ok(match self.source(value)? {
             Source::Weight(view) if view.stride == view.width => {
-                Source::Weight(crate::context::WeightView { stride: elements, width: elements, ..view })
+                Source::Weight(WeightView { stride: elements, width: elements, ..view })
             }
             Source::Arena(slot) if slot.stride == slot.width => {
                 Source::Arena(Slot { stride: whole, width: whole, outer: 1.into(), ..slot })
@@ -445,7 +459,7 @@ impl Lowering<'_> {
     }
 }
 
-/// For each place in a row of shape `large`, the place in `small` that meets it.
+/// For each element of shape `large`, the index of the element of `small` that meets it.
 fn spread(large: &[usize], small: &[usize]) -> Box<[u32]> {
     let missing = large.len() - small.len();
     (0..large.iter().product::<usize>())

@@ -1,19 +1,19 @@
-//! Which int8 activations are given with their residuals: where a rounding to 8 bits would cost most.
+//! The weights whose int8 activations come with residuals, because rounding to 8 bits would cost most there.
 //!
-//! - Products of two values, such as the hidden layer of a gated network: a few elements stand far out, and what is in a
-//!   block with them loses its precision. They make two fifths of the error of a whole decoder.
-//! - What queries and keys are made of where attention takes scores as they are, undamped by 1/√d.
-//! - Everything in a mixture of experts: any rounding may change which ones are chosen.
+//! - Products of two values, such as the hidden layer of a gated network. A few elements are far larger than the rest, and
+//!   the other elements of their block lose precision. They make two fifths of the error of a whole decoder.
+//! - The input of the query and key projections, if attention does not damp scores by 1/√d.
+//! - Everything in a mixture of experts: any rounding may change the choice of experts.
 
 use std::collections::HashSet;
 
 use brasa_graph::op::Binary;
 use brasa_graph::{Graph, Node, Op, ValueId, ValueKind};
 
-/// Scores times √d of at least this are undamped.
+/// Attention is undamped if its scale times √d is at least this.
 const SHARP: f32 = 1.5;
 
-/// Numbers of the weights that multiply such activations.
+/// Numbers of the weights whose activations come with residuals.
 pub(super) fn weights_with_residuals(graph: &Graph) -> HashSet<usize> {
     let routed = graph.nodes().iter().any(|node| matches!(node.op, Op::RouterTopK(_)));
     let sharp: HashSet<ValueId> =
@@ -36,7 +36,7 @@ fn is_product(graph: &Graph, x: ValueId) -> bool {
         .is_some_and(|node| matches!(node.op, Op::Binary(Binary::Mul)) && node.inputs.iter().all(computed))
 }
 
-/// What the queries of an attention are made of, where it takes scores undamped.
+/// The input of the query projection of an undamped attention.
 fn sharp_queries(graph: &Graph, node: &Node) -> Option<ValueId> {
     let Op::Attention(attention) = node.op else { return None };
     let mut value = node.inputs[0];
@@ -55,7 +55,7 @@ fn sharp_queries(graph: &Graph, node: &Node) -> Option<ValueId> {
     }
 }
 
-/// The node that makes a value, through views.
+/// The node that makes a value, or the value that it is a view of.
 fn maker(graph: &Graph, value: ValueId) -> Option<&Node> {
     graph.producer(graph.view(value).root).map(|id| graph.node(id))
 }

@@ -29,7 +29,7 @@ impl CpuKvPool {
         match self.spec.dtype {
             KvType::F32 => {
                 self.rotate_elements::<f32>(group, place, page, rotation, angles, |keys, rotate| {
-                    rotate(keys)
+                    rotate(keys);
                 });
             }
             KvType::F16 => {
@@ -42,7 +42,7 @@ impl CpuKvPool {
                     for (float, key) in floats.iter().zip(keys) {
                         key.reinterpret_cast_mut::<f16>().convert_from_f32_slice(float);
                     }
-                })
+                });
             }
             other => unreachable!("keys of {other:?} were not refused"),
         }

@@ -231,7 +231,7 @@ impl PackedRows {
                 match input.int8().first_residual() {
                     None => multiply(&products),
                     Some(first_residual) => {
-                        residuals::multiply(&products, first_residual, residuals, multiply)
+                        residuals::multiply(&products, first_residual, residuals, multiply);
                     }
                 }
             }

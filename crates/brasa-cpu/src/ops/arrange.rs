@@ -1,34 +1,39 @@
-//! Other arrangements of the same elements. Bits are copied, whatever they mean.
+//! Operations that arrange elements anew. They copy bits, whatever the bits mean.
 
 use brasa_graph::{DType, Dim, Shape, Sizes};
 use half::{bf16, f16};
 
-use crate::context::{Context, Slot, Source, View};
+use crate::context::{Context, Mine, View};
+use crate::slot::{Operands, Out, Source};
 
-/// Most axes of a value.
+use super::operation::Operation;
+use super::scratch::Scratch;
+
+/// Most axes that a value may have.
 pub(crate) const MAX_RANK: usize = 6;
 
-/// Dimensions of a value, resolved without allocating.
+/// The dimensions of a value, in a form that is resolved without allocating.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dims {
     rank: usize,
     dims: [Dim; MAX_RANK],
 }
 
-/// Dimensions in one step.
+/// The dimensions of a value in one step.
 pub(crate) struct Resolved {
     rank: usize,
     dims: [usize; MAX_RANK],
 }
 
 impl Dims {
-    /// `None` where there are more than [`MAX_RANK`] axes.
+    /// The dimensions of `shape`; `None` if it has more than [`MAX_RANK`] axes.
     pub(crate) fn of(shape: &Shape) -> Option<Self> {
         let mut dims = [Dim::from(1); MAX_RANK];
         dims.get_mut(..shape.rank())?.copy_from_slice(&shape.0);
         Some(Self { rank: shape.rank(), dims })
     }
 
+    /// The dimensions in a step of these sizes.
     pub(crate) fn resolve(&self, sizes: &Sizes) -> Resolved {
         Resolved { rank: self.rank, dims: self.dims.map(|dim| dim.resolve(sizes)) }
     }
@@ -46,26 +51,27 @@ impl std::ops::Deref for Resolved {
 #[derive(Clone, Debug)]
 pub(crate) struct CopyOp {
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// For each axis of the result, the operand's axis.
+/// `out` is `x` with its axes in another order.
 #[derive(Clone, Debug)]
 pub(crate) struct TransposeOp {
+    /// For each axis of the result, the axis of the operand.
     pub axes: [usize; MAX_RANK],
     pub dims: Dims,
     pub x: Source,
     pub out_dims: Dims,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// Repetition along axes of length 1.
+/// `out` repeats `x` along axes of length 1.
 #[derive(Clone, Debug)]
 pub(crate) struct BroadcastOp {
     pub dims: Dims,
     pub x: Source,
     pub out_dims: Dims,
-    pub out: Slot,
+    pub out: Out,
 }
 
 /// Two values joined along an axis.
@@ -77,30 +83,38 @@ pub(crate) struct ConcatOp {
     pub b: Source,
     pub b_dims: Dims,
     pub out_dims: Dims,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// Another element type. 16-bit floats are kept as the f32 that they stand for.
+/// `out` is `x` in another element type. The arena keeps 16-bit floats as the f32 of equal value.
 #[derive(Clone, Debug)]
 pub(crate) struct CastOp {
     pub from: DType,
     pub to: DType,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-impl CopyOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for CopyOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let x = cx.view_of::<u32>(&self.x);
-        let (rows, mut out) = cx.my_rows::<u32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<u32>(&self.out);
         for (i, row) in rows.enumerate() {
             out.row(i).copy_from_slice(x.row(row));
         }
     }
 }
 
-impl TransposeOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for TransposeOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let sizes = &cx.step.sizes;
         let (from, to) = (self.dims.resolve(sizes), self.out_dims.resolve(sizes));
         let x = cx.view_of::<u32>(&self.x);
@@ -114,8 +128,12 @@ impl TransposeOp {
     }
 }
 
-impl BroadcastOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for BroadcastOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let sizes = &cx.step.sizes;
         let (from, to) = (self.dims.resolve(sizes), self.out_dims.resolve(sizes));
         let x = cx.view_of::<u32>(&self.x);
@@ -130,8 +148,12 @@ impl BroadcastOp {
     }
 }
 
-impl ConcatOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for ConcatOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("a", self.a).reads("b", self.b).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let sizes = &cx.step.sizes;
         let [a_dims, b_dims, to] =
             [&self.a_dims, &self.b_dims, &self.out_dims].map(|dims| dims.resolve(sizes));
@@ -150,17 +172,23 @@ impl ConcatOp {
     }
 }
 
-impl CastOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for CastOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let x = cx.view_of::<u32>(&self.x);
-        let (rows, mut out) = cx.my_rows::<u32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<u32>(&self.out);
         for (i, row) in rows.enumerate() {
             for (out, &bits) in out.row(i).iter_mut().zip(x.row(row)) {
                 *out = self.cast(bits);
             }
         }
     }
+}
 
+impl CastOp {
     fn cast(&self, bits: u32) -> u32 {
         let float = match (self.from, self.to) {
             (DType::U32, DType::U32) => return bits,
@@ -178,8 +206,8 @@ impl CastOp {
 }
 
 /// Computes each element of this thread's rows from its index.
-fn fill(cx: &Context<'_>, out: &Slot, dims: &[usize], source: impl Fn(&[usize]) -> u32) {
-    let (rows, mut out) = cx.my_rows::<u32>(out);
+fn fill(cx: &mut Context<'_>, out: &Out, dims: &[usize], source: impl Fn(&[usize]) -> u32) {
+    let Mine { rows, mut out, .. } = cx.mine::<u32>(out);
     let mut index = [0; MAX_RANK];
     for (i, row) in rows.enumerate() {
         for (mut place, out) in out.row(i).iter_mut().enumerate() {

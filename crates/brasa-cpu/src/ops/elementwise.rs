@@ -1,17 +1,21 @@
-//! Functions of each element.
+//! Operations on single elements.
 
 use brasa_graph::op::{Binary, Unary};
 
 use crate::Isa;
-use crate::context::{Context, Slot, Source};
+use crate::context::{Context, Mine};
 use crate::simd::{Kernel, LANES, Simd, vectorize};
+use crate::slot::{Operands, Out, Source};
+
+use super::operation::Operation;
+use super::scratch::Scratch;
 
 /// `out = f(x)`.
 #[derive(Clone, Debug)]
 pub(crate) struct UnaryOp {
     pub function: Unary,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
 /// `out = f(a, b)`.
@@ -21,25 +25,26 @@ pub(crate) struct BinaryOp {
     pub a: Source,
     pub b: Source,
     pub spread: Spread,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// Which element of `b` meets an element of `a`.
+/// The element of `b` that meets an element of `a`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
-    /// True where `b` has a row for each row of `a`; otherwise all of them meet its first.
+    /// True if `b` has a row for each row of `a`; otherwise all rows of `a` meet the first row of `b`.
     pub rows: bool,
+    /// The element within a row.
     pub columns: Columns,
 }
 
-/// Which element of a row of `b` meets an element of a row of `a`.
+/// The element of a row of `b` that meets an element of a row of `a`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Columns {
-    /// The one in the same place.
+    /// The element of the same column.
     Same,
-    /// The only one.
+    /// The only element of the row.
     One,
-    /// The one that is written here for each place.
+    /// For each column of `a`, the listed column of `b`.
     Listed(Box<[u32]>),
 }
 
@@ -49,25 +54,33 @@ pub(crate) struct WhereOp {
     pub condition: Source,
     pub a: Source,
     pub b: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-impl UnaryOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let x = cx.view(&self.x);
-        let (rows, columns, mut out) = cx.my_part(&self.out);
+impl Operation for UnaryOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (isa, x) = (cx.isa, cx.view(&self.x));
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let out = out.row(i);
             out.copy_from_slice(&x.row(row)[columns.clone()]);
-            apply(cx.isa, self.function, out);
+            apply(isa, self.function, out);
         }
     }
 }
 
-impl BinaryOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for BinaryOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("a", self.a).reads("b", self.b).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let (a, b) = (cx.view(&self.a), cx.view(&self.b));
-        let (rows, columns, mut out) = cx.my_part(&self.out);
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let a = &a.row(row)[columns.clone()];
             let b = b.row(if self.spread.rows { row } else { 0 });
@@ -84,10 +97,14 @@ impl BinaryOp {
     }
 }
 
-impl WhereOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let [condition, a, b] = [&self.condition, &self.a, &self.b].map(|source| cx.view(source));
-        let (rows, columns, mut out) = cx.my_part(&self.out);
+impl Operation for WhereOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("condition", self.condition).reads("a", self.a).reads("b", self.b).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let [condition, a, b] = [self.condition, self.a, self.b].map(|source| cx.view(&source));
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let [condition, a, b] = [&condition, &a, &b].map(|view| &view.row(row)[columns.clone()]);
             for (((out, condition), a), b) in out.row(i).iter_mut().zip(condition).zip(a).zip(b) {

@@ -1,35 +1,50 @@
-//! Mixture of experts.
+//! Mixtures of experts.
 #![expect(unsafe_code, reason = "threads write disjoint columns of one result")]
 
+use brasa_graph::Sizes;
 use brasa_graph::op::{Gating, RouterTopK, Unary};
 
+use crate::Isa;
 use crate::arena::Region;
-use crate::context::{Context, Slot, Source};
-use crate::linear::{ExpertGroups, ExpertInput, Input, Output};
+use crate::context::{Context, Mine};
+use crate::kv::SharedKv;
+use crate::linear::{ExpertGroups, ExpertInput, Input, Output, RowMap, WeightClasses};
+use crate::prepared::PreparedSize;
 use crate::simd::vectorize;
+use crate::slot::{Operands, Out, Place, Slot, Source};
+use crate::step_state::StepState;
+use crate::weights::CpuWeights;
 
 use super::elementwise::Gated;
-use super::prepare::{Activations, PrivateRows};
+use super::linear::outputs;
+use super::operation::{Cost, Operation};
+use super::prepare::Activations;
 use super::reduce::softmax;
+use super::scratch::{ExpertScratch, Scratch};
 
 /// Chooses experts for each row.
 #[derive(Clone, Debug)]
 pub(crate) struct RouterOp {
     pub router: RouterTopK,
+    /// A score for each expert.
     pub logits: Source,
-    pub experts: Slot,
-    pub weights: Slot,
+    /// Numbers of the chosen experts, `[R, k]`.
+    pub experts: Out,
+    /// Shares of the chosen experts, `[R, k]`.
+    pub weights: Out,
 }
 
 /// A linear layer of each row's chosen experts.
 #[derive(Clone, Debug)]
 pub(crate) struct ExpertLinearOp {
     pub activations: Activations,
+    /// Numbers of the chosen experts.
     pub experts: Slot,
     /// Number of the weight.
     pub weight: usize,
     /// Experts per row.
     pub chosen: usize,
+    /// Whether the experts of a row share one input.
     pub input: ExpertInput,
     pub out: Slot,
 }
@@ -38,6 +53,7 @@ pub(crate) struct ExpertLinearOp {
 #[derive(Clone, Debug)]
 pub(crate) struct MixtureOp {
     pub router: RouterOp,
+    /// A factor of the sum.
     pub scale: Option<f32>,
     /// A factor of each expert.
     pub expert_scales: Option<Source>,
@@ -47,31 +63,34 @@ pub(crate) struct MixtureOp {
     pub up: usize,
     pub down: usize,
     pub activation: Unary,
-    /// `[R, k, F]`, twice, and `[R, k, D]`.
+    /// Memory for the gates, then for their products with the ups, `[R, k, F]`.
     pub gates: Slot,
+    /// Memory for the ups, `[R, k, F]`.
     pub ups: Slot,
+    /// Memory for the results of the experts, `[R, k, D]`.
     pub downs: Slot,
-    /// How the product of gates and ups is read.
+    /// How the products of gates and ups are prepared for `down`.
     pub hidden: Activations,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// A thread's memory for experts.
-#[derive(Debug, Default)]
-pub(crate) struct ExpertScratch {
-    groups: ExpertGroups,
-    chosen: Vec<u32>,
-    logits: Vec<f32>,
+impl Operation for RouterOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("logits", self.logits).writes("experts", self.experts).writes("weights", self.weights);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        self.choose(cx, &mut scratch.experts.logits);
+    }
 }
 
 impl RouterOp {
-    /// This thread's rows.
-    pub(crate) fn run(&self, cx: &Context<'_>, scratch: &mut ExpertScratch) {
+    /// Chooses the experts of this thread's rows.
+    fn choose(&self, cx: &mut Context<'_>, scratch: &mut Vec<f32>) {
         let logits = cx.view(&self.logits);
-        let (rows, mut weights) = cx.my_rows::<f32>(&self.weights);
-        let (_, mut experts) = cx.my_rows::<u32>(&self.experts);
-        for (i, row) in rows.enumerate() {
-            choose(&self.router, logits.row(row), &mut scratch.logits, experts.row(i), weights.row(i));
+        let (mut weights, mut experts) = cx.mine_of_both::<f32, u32>(&self.weights, &self.experts);
+        for (i, row) in weights.rows.enumerate() {
+            choose(&self.router, logits.row(row), scratch, experts.out.row(i), weights.out.row(i));
         }
     }
 }
@@ -111,7 +130,7 @@ impl ExpertScratch {
     /// Groups the rows of the step by expert. Every thread does so for itself.
     fn group(&mut self, cx: &Context<'_>, experts: &Slot, chosen: usize, weight: usize, input: ExpertInput) {
         let count = cx.weights.experts(weight).experts().len();
-        let numbers = cx.numbers(experts);
+        let numbers = cx.rows::<u32>(experts);
         self.chosen.clear();
         for row in 0..numbers.region().rows {
             self.chosen.extend(numbers.row(row).iter().map(|&x| cx.fault.index(x, count) as u32));
@@ -120,87 +139,142 @@ impl ExpertScratch {
     }
 }
 
-/// This thread's columns of the products of one weight.
+/// Computes this thread's columns of the products of one weight's experts.
 fn multiply(cx: &Context<'_>, input: &Input<'_>, weight: usize, groups: &ExpertGroups, out: &Slot) {
     let region = cx.region(out);
-    let experts = cx.weights.experts(weight);
-    let vectors = Region {
-        width: experts.experts()[0].n(),
-        stride: experts.experts()[0].n(),
-        rows: region.rows * region.width / experts.experts()[0].n(),
-        ..region
-    };
-    let elements = cx.arena.elements();
-    let output = Output { values: elements, stride: vectors.stride, column: vectors.offset.cast_signed() };
-    // SAFETY: shares of outputs are disjoint, and nobody reads them before a barrier.
-    unsafe { experts.multiply_share(cx.isa, input, groups, &output, cx.threads, cx.thread) };
+    for (expert, linear) in cx.weights.experts(weight).experts().iter().enumerate() {
+        let (pairs, strips) = (groups.pairs(expert), linear.share(cx.threads, cx.thread));
+        if strips.is_empty() {
+            continue;
+        }
+        // One row for each pair, `n` elements apart.
+        let rows = region.rows * region.width / linear.n();
+        let products = Region { width: linear.n(), stride: linear.n(), rows, ..region };
+        let mine = products.of_columns(outputs(linear, &strips));
+        let mut values = None;
+        for pair in pairs {
+            let row = pair.y as usize;
+            // SAFETY: a row belongs to one expert, whose outputs are split among threads.
+            let view = unsafe { cx.write::<f32>(out, mine.of_rows(row..row + 1)) };
+            values = Some(view.elements());
+        }
+        let Some(values) = values else { continue };
+        let output = Output { values, stride: products.stride, column: products.offset.cast_signed() };
+        // SAFETY: the elements of these rows and columns, which no other thread views before a barrier.
+        unsafe { linear.multiply(cx.isa, input, RowMap::Pairs(pairs), &output, strips) };
+    }
 }
 
-impl ExpertLinearOp {
-    pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows, scratch: &mut ExpertScratch) {
+impl Operation for ExpertLinearOp {
+    fn operands(&self, list: &mut Operands) {
+        self.activations.operands(list);
+        list.reads("experts", self.experts).reads("w", Place::Packed(self.weight)).writes("out", self.out);
+    }
+
+    fn products(&self) -> WeightClasses {
+        self.activations.classes
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let view = cx.view(&self.activations.x);
         let rows = cx.region(&self.out).rows;
         if rows == 0 {
             return;
         }
-        scratch.group(cx, &self.experts, self.chosen, self.weight, self.input);
-        let input = self.activations.prepare(cx, &view, rows, private);
-        multiply(cx, &input, self.weight, &scratch.groups, &self.out);
+        scratch.experts.group(cx, &self.experts, self.chosen, self.weight, self.input);
+        let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
+        multiply(cx, &input, self.weight, &scratch.experts.groups, &self.out);
+    }
+
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        self.activations.size(isa, self.out.outer.resolve(sizes))
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        let pairs = self.out.outer.resolve(&step.sizes) * self.chosen;
+        Cost::of_experts(weights.experts(self.weight).experts(), pairs)
     }
 }
 
-impl MixtureOp {
-    pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows, scratch: &mut ExpertScratch) {
-        let rows = cx.region(&self.out).rows;
+impl Operation for MixtureOp {
+    fn operands(&self, list: &mut Operands) {
+        self.router.operands(list);
+        self.activations.operands(list);
+        list.may_read("scales", self.expert_scales).reads("gate", Place::Packed(self.gate));
+        list.reads("up", Place::Packed(self.up)).reads("down", Place::Packed(self.down));
+        list.writes("gates", self.gates).writes("ups", self.ups).writes("downs", self.downs);
+        list.writes("out", self.out);
+    }
+
+    fn products(&self) -> WeightClasses {
+        WeightClasses::of_all([self.activations.classes, self.hidden.classes].into_iter())
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let rows = cx.region(&self.out.slot).rows;
         if rows == 0 {
             return;
         }
-        self.router.run(cx, scratch);
+        let Scratch { rows: private, experts: scratch, .. } = scratch;
+        self.router.choose(cx, &mut scratch.logits);
         cx.wait();
         let chosen = self.router.router.k;
-        let experts = &self.router.experts;
+        let experts = &self.router.experts.slot;
         {
             let view = cx.view(&self.activations.x);
             scratch.group(cx, experts, chosen, self.gate, ExpertInput::Shared);
-            let input = self.activations.prepare(cx, &view, rows, private);
+            let (input, cx) = self.activations.prepare(cx, &view, rows, private);
             multiply(cx, &input, self.gate, &scratch.groups, &self.gates);
             multiply(cx, &input, self.up, &scratch.groups, &self.ups);
         }
         cx.wait();
         {
-            let ups = cx.arena.read::<f32>(cx.region(&self.ups));
-            let (rows, columns, mut gates) = cx.my_part(&self.gates);
+            let (isa, ups) = (cx.isa, cx.rows::<f32>(&self.ups));
+            let Mine { rows, columns, out: mut gates } = cx.mine::<f32>(&Out::by_elements(self.gates));
             for (i, row) in rows.enumerate() {
                 let up = &ups.row(row)[columns.clone()];
-                vectorize(cx.isa, Gated { function: self.activation, gate: gates.row(i), up });
+                vectorize(isa, Gated { function: self.activation, gate: gates.row(i), up });
             }
         }
         cx.wait();
         {
             let view = cx.view(&self.hidden.x);
             scratch.group(cx, experts, chosen, self.down, ExpertInput::Own);
-            let input = self.hidden.prepare(cx, &view, rows, private);
+            let (input, cx) = self.hidden.prepare(cx, &view, rows, private);
             multiply(cx, &input, self.down, &scratch.groups, &self.downs);
         }
         cx.wait();
         self.sum(cx);
     }
 
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        let rows = self.out.slot.outer.resolve(sizes);
+        self.activations.size(isa, rows).max(self.hidden.size(isa, rows))
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        let pairs = self.out.slot.outer.resolve(&step.sizes) * self.router.router.k;
+        let experts = [self.gate, self.up, self.down].map(|weight| weights.experts(weight).experts());
+        experts.into_iter().map(|experts| Cost::of_experts(experts, pairs)).sum()
+    }
+}
+
+impl MixtureOp {
     /// `out[r] = Σ_j weights[r,j] · downs[r,j]`.
-    fn sum(&self, cx: &Context<'_>) {
-        let downs = cx.arena.read::<f32>(cx.region(&self.downs));
-        let weights = cx.arena.read::<f32>(cx.region(&self.router.weights));
-        let numbers = cx.numbers(&self.router.experts);
+    fn sum(&self, cx: &mut Context<'_>) {
+        let (fault, downs) = (cx.fault, cx.rows::<f32>(&self.downs));
+        let weights = cx.rows::<f32>(&self.router.weights.slot);
+        let numbers = cx.rows::<u32>(&self.router.experts.slot);
         let scales = self.expert_scales.map(|scales| cx.view(&scales));
-        let width = cx.region(&self.out).width;
-        let (rows, columns, mut out) = cx.my_part(&self.out);
+        let width = cx.region(&self.out.slot).width;
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let out = out.row(i);
             out.fill(0.0);
             for (j, (&weight, &expert)) in weights.row(row).iter().zip(numbers.row(row)).enumerate() {
                 let mut weight = weight;
                 if let Some(scales) = &scales {
-                    weight *= scales.row(cx.fault.index(expert, scales.rows()))[0];
+                    weight *= scales.row(fault.index(expert, scales.rows()))[0];
                 }
                 if let Some(scale) = self.scale {
                     weight *= scale;

@@ -1,15 +1,23 @@
-//! Between the Q, K, V projections and attention: norms of heads, rotation, and the cache.
+//! The steps between the Q, K, V projections and attention: norms of heads, rotation, and the cache.
+#![expect(
+    unsafe_code,
+    reason = "threads write disjoint heads of one result and disjoint slots of shared pages"
+)]
 
+use brasa_graph::Sizes;
 use brasa_graph::op::Rope;
-
-use crate::Team;
-use crate::context::{Context, Slot, Source};
-use crate::kv::CacheView;
-use crate::step_state::StepState;
 use brasa_graph::step::PAGE_POSITIONS;
 
+use crate::Team;
+use crate::context::Context;
+use crate::kv::CacheView;
+use crate::slot::{Operands, Place, Slot, Source};
+use crate::step_state::StepState;
+
 use super::norm::{Norm, ReadyNorm};
+use super::operation::Operation;
 use super::rope::rotate;
+use super::scratch::{Scratch, ScratchSize};
 
 /// `cache_write(k, v)`.
 #[derive(Clone, Debug)]
@@ -19,16 +27,20 @@ pub(crate) struct CacheWriteOp {
     pub target: Target,
 }
 
-/// Which cache, and its geometry.
+/// The cache that is written, and its geometry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target {
+    /// Cache group.
     pub group: usize,
+    /// Number of the cache in its group.
     pub place: usize,
+    /// KV heads.
     pub kv_heads: usize,
+    /// Elements of a head.
     pub head_dim: usize,
 }
 
-/// `[norm →] rope` of Q and K, `[norm]` of V, and the cache write.
+/// Optional norms of Q, K and V, the rotation of Q and K, and the cache write of K and V.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadsOp {
     pub q: Source,
@@ -38,29 +50,27 @@ pub(crate) struct HeadsOp {
     pub k_norm: Option<Norm>,
     pub v_norm: Option<Norm>,
     pub rope: Rope,
+    /// Cosines and sines of the step.
     pub table: Slot,
     pub target: Target,
     /// Query heads.
     pub heads: usize,
-    /// Rotated queries.
+    /// The rotated queries.
     pub out: Slot,
 }
 
-/// A thread's memory for a head's key and value.
-#[derive(Debug)]
-pub(crate) struct HeadScratch {
-    key: Vec<f32>,
-    value: Vec<f32>,
-}
-
-impl HeadScratch {
-    pub(crate) fn new(most_head_dim: usize) -> Self {
-        Self { key: vec![0.0; most_head_dim], value: vec![0.0; most_head_dim] }
+impl Target {
+    fn place(&self) -> Place {
+        Place::Cache(self.group, self.place)
     }
 }
 
-impl CacheWriteOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for CacheWriteOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("k", self.k).reads("v", self.v).writes("cache", self.target.place());
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let (k, v) = (cx.view(&self.k), cx.view(&self.v));
         let cache = cx.kv.cache(self.target.group, self.target.place);
         let width = self.target.head_dim;
@@ -68,19 +78,32 @@ impl CacheWriteOp {
             let (k, v) = (k.row(row), v.row(row));
             for head in 0..self.target.kv_heads {
                 let columns = head * width..(head + 1) * width;
-                write(cx.step, &self.target, cache, row, head, &k[columns.clone()], &v[columns]);
+                // SAFETY: each row belongs to one thread.
+                unsafe { write(cx.step, &self.target, cache, row, head, &k[columns.clone()], &v[columns]) };
             }
         }
     }
 }
 
-impl HeadsOp {
-    /// This thread's share: rows, or heads of all rows where there are few.
-    pub(crate) fn run(&self, cx: &Context<'_>, scratch: &mut HeadScratch) {
+impl Operation for HeadsOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("q", self.q).reads("k", self.k).reads("v", self.v).reads("table", self.table);
+        for norm in [&self.q_norm, &self.k_norm, &self.v_norm].into_iter().flatten() {
+            norm.operands(list);
+        }
+        list.writes("out", self.out).writes("cache", self.target.place());
+    }
+
+    fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
+        size.add_heads(self.heads, self.target.kv_heads, self.target.head_dim);
+    }
+
+    /// A thread takes whole rows, or some heads of all rows if there are few rows.
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let width = self.target.head_dim;
         let (k, v) = (cx.view(&self.k), cx.view(&self.v));
         let q = cx.view(&self.q);
-        let table = cx.arena.read::<f32>(cx.region(&self.table));
+        let table = cx.rows::<f32>(&self.table);
         let [q_norm, k_norm, v_norm] =
             [&self.q_norm, &self.k_norm, &self.v_norm].map(|norm| norm.as_ref().map(|norm| norm.ready(cx)));
         let cache = cx.kv.cache(self.target.group, self.target.place);
@@ -98,7 +121,9 @@ impl HeadsOp {
 
         let columns = query_heads.start * width..query_heads.end * width;
         let region = cx.region(&self.out).of_rows(rows.clone()).of_columns(columns.clone());
-        let mut out = cx.arena.write::<f32>(region);
+        // SAFETY: rows and heads are split among threads.
+        let mut out = unsafe { cx.write::<f32>(&self.out, region) };
+        let [key, value] = &mut scratch.head;
         for (i, row) in rows.enumerate() {
             let angles = table.row(row);
             let (q, out) = (&q.row(row)[columns.clone()], out.row(i));
@@ -108,11 +133,12 @@ impl HeadsOp {
             }
             for head in kv_heads.clone() {
                 let columns = head * width..(head + 1) * width;
-                let (key, value) = (&mut scratch.key[..width], &mut scratch.value[..width]);
+                let (key, value) = (&mut key[..width], &mut value[..width]);
                 normed(cx, k_norm.as_ref(), &k.row(row)[columns.clone()], key);
                 rotate(cx.isa, &self.rope, angles, key);
                 normed(cx, v_norm.as_ref(), &v.row(row)[columns], value);
-                write(cx.step, &self.target, cache, row, head, key, value);
+                // SAFETY: each KV head of a row belongs to one thread.
+                unsafe { write(cx.step, &self.target, cache, row, head, key, value) };
             }
         }
     }
@@ -126,8 +152,11 @@ fn normed(cx: &Context<'_>, norm: Option<&ReadyNorm<'_>>, x: &[f32], y: &mut [f3
 }
 
 /// Writes one head of a row of the step to the row's place in the cache.
-#[expect(unsafe_code, reason = "threads write disjoint slots of shared pages")]
-fn write(
+///
+/// # Safety
+///
+/// No other thread writes this head of this row, and none reads the cache until a barrier.
+unsafe fn write(
     step: &StepState,
     target: &Target,
     cache: CacheView<'_>,
@@ -139,7 +168,6 @@ fn write(
     let (number, segment) = step.segment_of(row);
     let index = segment.index(row);
     let page = step.table(number, target.group)[index / PAGE_POSITIONS];
-    // SAFETY: rows of a step have slots of their own, which was checked before it began; each head of a row is
-    // one thread's, and attention reads after a barrier.
+    // SAFETY: `StepRules` checked before the step that its rows have slots of their own; the rest by the contract.
     unsafe { cache.write(page, head, index % PAGE_POSITIONS, k, v) };
 }

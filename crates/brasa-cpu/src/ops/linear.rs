@@ -1,36 +1,45 @@
-//! Linear layers, and what is done to their results while they are near.
+//! Linear layers, with what follows them while their results are still in a cache: bias, residual, gate.
 #![expect(unsafe_code, reason = "threads write disjoint columns of one result")]
 
 use std::ops::Range;
 
+use brasa_graph::Sizes;
 use brasa_graph::op::Unary;
 
-use crate::context::{Context, Slot, Source};
-use crate::linear::{Input, Output, PackedLinear, RowMap};
+use crate::context::Context;
+use crate::kv::SharedKv;
+use crate::linear::{Input, Output, PackedLinear, RowMap, STRIP, WeightClasses};
+use crate::prepared::PreparedSize;
 use crate::shared::SharedSlice;
 use crate::simd::vectorize;
+use crate::slot::{Operands, Place, Slot, Source};
+use crate::step_state::StepState;
+use crate::weights::CpuWeights;
 use crate::{Isa, Team};
 
 use super::elementwise::Gated;
-use super::prepare::{Activations, PrivateRows};
+use super::operation::{Cost, Operation};
+use super::prepare::Activations;
+use super::scratch::{Scratch, ScratchSize};
 
-/// Strips whose results are finished before the next are begun, where there are many rows.
+/// Strips whose results are finished before the next strips are begun, for many rows.
 const STRIPS_AT_ONCE: usize = 8;
-/// The same on a matrix unit, for which rows are gathered anew each time: that must not take longer than the products.
+/// Like [`STRIPS_AT_ONCE`], on a matrix unit. Rows are gathered anew for each chunk of strips, which must not take longer
+/// than the products.
 const STRIPS_AT_ONCE_ON_TILES: usize = 32;
-/// Rows from which on that is worth it.
+/// Rows from which on results are finished a few strips at a time.
 const MANY_ROWS: usize = 8;
 
-/// Linear layers of one operand: `out = norm(x) · Wᵀ [+ bias] [+ residual]` each.
+/// Linear layers of one operand; each computes `out = norm(x) · Wᵀ [+ bias] [+ residual]`.
 #[derive(Clone, Debug)]
 pub(crate) struct LinearOp {
     pub activations: Activations,
     pub layers: Vec<Layer>,
-    /// Rows of the operand.
+    /// A slot with as many rows as the operand.
     pub rows: Slot,
 }
 
-/// One of them.
+/// One linear layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
     /// Number of the weight.
@@ -52,47 +61,62 @@ pub(crate) struct GateUpOp {
     pub out: Slot,
 }
 
-/// Some outputs of a weight.
+/// The outputs of a weight that make the gates, or the values that the gates multiply.
 #[derive(Clone, Debug)]
 pub(crate) struct Factor {
     /// Number of the weight.
     pub weight: usize,
+    /// The first strip of the weight that makes outputs of this factor.
     pub first_strip: usize,
-    /// The output of the weight that is the factor's first.
+    /// The first output of the weight that belongs to this factor.
     pub first_output: usize,
     pub bias: Option<Source>,
 }
 
-/// A thread's memory for the products that are multiplied into others.
-#[derive(Debug)]
-pub(crate) struct UpScratch(Vec<f32>);
-
-impl UpScratch {
-    pub(crate) fn new(max_rows: usize) -> Self {
-        Self(vec![0.0; max_rows * STRIPS_AT_ONCE_ON_TILES * crate::linear::STRIP])
+impl Operation for LinearOp {
+    fn operands(&self, list: &mut Operands) {
+        self.activations.operands(list);
+        for layer in &self.layers {
+            list.reads("w", Place::Packed(layer.weight)).may_read("bias", layer.bias);
+            list.may_read("residual", layer.residual).writes("out", layer.out);
+        }
     }
-}
 
-impl LinearOp {
-    /// Asks for the first weights of this thread's share.
-    pub(crate) fn warm(&self, cx: &Context<'_>) {
+    fn products(&self) -> WeightClasses {
+        self.activations.classes
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let view = cx.view(&self.activations.x);
+        let rows = cx.region(&self.rows).rows;
+        if rows == 0 {
+            return;
+        }
+        let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
+        let vectors = rows * self.activations.per_row;
+        for layer in &self.layers {
+            layer.run(cx, &input, vectors, self.activations.per_row);
+        }
+    }
+
+    fn warm(&self, cx: &Context<'_>) {
         if let Some(layer) = self.layers.first() {
             let linear = cx.weights.linear(layer.weight);
             linear.warm(linear.share(cx.threads, cx.thread).start);
         }
     }
 
-    pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows) {
-        let view = cx.view(&self.activations.x);
-        let rows = cx.region(&self.rows).rows;
-        if rows == 0 {
-            return;
-        }
-        let input = self.activations.prepare(cx, &view, rows, private);
-        let vectors = rows * self.activations.per_row;
-        for layer in &self.layers {
-            layer.run(cx, &input, vectors, self.activations.per_row);
-        }
+    fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
+        size.k = size.k.max(self.activations.k);
+    }
+
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        self.activations.size(isa, self.rows.outer.resolve(sizes))
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        let rows = self.rows.outer.resolve(&step.sizes) * self.activations.per_row;
+        self.layers.iter().map(|layer| Cost::of_linear(weights.linear(layer.weight), rows)).sum()
     }
 }
 
@@ -110,7 +134,8 @@ impl Layer {
         }
         for strips in chunks(linear.share(cx.threads, cx.thread), vectors, cx.isa) {
             let columns = outputs(linear, &strips);
-            let mut out = cx.arena.write::<f32>(region.of_columns(columns.clone()));
+            // SAFETY: the weight's outputs are split among threads.
+            let mut out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns.clone())) };
             let output =
                 Output { values: out.elements(), stride: region.stride, column: region.offset.cast_signed() };
             // SAFETY: `out` holds these columns of all rows for this thread.
@@ -130,37 +155,43 @@ impl Layer {
     }
 }
 
-impl GateUpOp {
-    /// Asks for the first weights of this thread's share.
-    pub(crate) fn warm(&self, cx: &Context<'_>) {
-        let mine = Team::split(self.strips, 1, cx.threads, cx.thread);
-        cx.weights.linear(self.gate.weight).warm(self.gate.first_strip + mine.start);
+impl Operation for GateUpOp {
+    fn operands(&self, list: &mut Operands) {
+        self.activations.operands(list);
+        list.reads("gate", Place::Packed(self.gate.weight)).may_read("gate bias", self.gate.bias);
+        list.reads("up", Place::Packed(self.up.weight)).may_read("up bias", self.up.bias);
+        list.writes("out", self.out);
     }
 
-    pub(crate) fn run(&self, cx: &mut Context<'_>, private: &mut PrivateRows, scratch: &mut UpScratch) {
+    fn products(&self) -> WeightClasses {
+        self.activations.classes
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let view = cx.view(&self.activations.x);
         let region = cx.region(&self.out);
         let rows = region.rows;
         if rows == 0 {
             return;
         }
-        let input = self.activations.prepare(cx, &view, rows, private);
+        let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
         let mine = Team::split(self.strips, 1, cx.threads, cx.thread);
         if mine.is_empty() || self.run_together(cx, &input, mine.clone()) {
             return;
         }
         let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
         let biases = [&self.gate, &self.up].map(|factor| factor.bias.map(|bias| cx.view(&bias)));
-        // Going from one factor to the other interrupts the stream of weights: as many strips at once as there is room for.
-        let used = scratch.0.len() / STRIPS_AT_ONCE_ON_TILES * strips_at_once(cx.isa);
-        let room = used / (rows * crate::linear::STRIP);
+        // To go from one factor to the other interrupts the stream of weights: take as many strips at once as there is room for.
+        let used = scratch.up.len() / STRIPS_AT_ONCE_ON_TILES * strips_at_once(cx.isa);
+        let room = used / (rows * STRIP);
         for strips in in_steps(mine, room) {
             let strips_of =
                 |factor: &Factor| factor.first_strip + strips.start..factor.first_strip + strips.end;
             let columns = outputs(gate, &strips_of(&self.gate));
             let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
             let width = columns.len();
-            let mut out = cx.arena.write::<f32>(region.of_columns(columns.clone()));
+            // SAFETY: the strips are split among threads.
+            let mut out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns.clone())) };
             let gates = Output {
                 values: out.elements(),
                 stride: region.stride,
@@ -168,7 +199,7 @@ impl GateUpOp {
             };
             let first = self.up.first_output + columns.start;
             let ups = Output {
-                values: SharedSlice::new(&mut scratch.0),
+                values: SharedSlice::new(&mut scratch.up),
                 stride: width,
                 column: -first.cast_signed(),
             };
@@ -179,7 +210,7 @@ impl GateUpOp {
                 up.multiply(cx.isa, &input, map, &ups, strips_of(&self.up));
             }
             for row in 0..rows {
-                let ups = &mut scratch.0[row * width..(row + 1) * width];
+                let ups = &mut scratch.up[row * width..(row + 1) * width];
                 if let [gate, Some(up)] = &biases {
                     if let Some(gate) = gate {
                         add(out.row(row), &gate.row(0)[columns.clone()]);
@@ -193,7 +224,31 @@ impl GateUpOp {
         }
     }
 
-    /// Computes gates of `strips` and what they let through side by side, where that can be done.
+    fn warm(&self, cx: &Context<'_>) {
+        let mine = Team::split(self.strips, 1, cx.threads, cx.thread);
+        cx.weights.linear(self.gate.weight).warm(self.gate.first_strip + mine.start);
+    }
+
+    fn scratch(&self, sizes: &Sizes, size: &mut ScratchSize) {
+        size.k = size.k.max(self.activations.k);
+        size.up = size.up.max(self.out.outer.resolve(sizes) * STRIPS_AT_ONCE_ON_TILES * STRIP);
+    }
+
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        self.activations.size(isa, self.out.outer.resolve(sizes))
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        let rows = self.out.outer.resolve(&step.sizes);
+        let factor = |factor: &Factor| Cost::of_linear(weights.linear(factor.weight), rows);
+        let gate = factor(&self.gate);
+        if self.gate.weight == self.up.weight { gate } else { gate + factor(&self.up) }
+    }
+}
+
+impl GateUpOp {
+    /// Computes the gates of `strips` and the values that they multiply side by side. False if these weights have no
+    /// kernel for that; then nothing is done.
     fn run_together(&self, cx: &Context<'_>, input: &Input<'_>, strips: Range<usize>) -> bool {
         if self.gate.bias.is_some() || self.up.bias.is_some() {
             return false;
@@ -206,7 +261,8 @@ impl GateUpOp {
         let outputs = columns.len();
         let region = cx.region(&self.out);
         let column = (region.offset + columns.start).cast_signed();
-        let out = cx.arena.write::<f32>(region.of_columns(columns));
+        // SAFETY: the strips are split among threads.
+        let out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns)) };
         let output = Output { values: out.elements(), stride: region.stride, column };
         let finish = |gates: &mut [f32], ups: &[f32]| {
             vectorize(cx.isa, Gated { function: self.activation, gate: gates, up: ups });
@@ -218,7 +274,7 @@ impl GateUpOp {
     }
 }
 
-/// A few strips at a time where there are many rows, so that results are finished while they are near.
+/// Cuts `strips` into chunks. For many rows a chunk has a few strips, whose results are finished while they are in a cache.
 fn chunks(strips: Range<usize>, rows: usize, isa: Isa) -> impl Iterator<Item = Range<usize>> {
     let step = if rows >= MANY_ROWS { strips_at_once(isa) } else { strips.len() };
     in_steps(strips, step)
@@ -233,8 +289,8 @@ fn in_steps(strips: Range<usize>, step: usize) -> impl Iterator<Item = Range<usi
     strips.clone().step_by(step).map(move |first| first..(first + step).min(strips.end))
 }
 
-/// The outputs of some strips.
-fn outputs(linear: &PackedLinear, strips: &Range<usize>) -> Range<usize> {
+/// The outputs that some strips make.
+pub(super) fn outputs(linear: &PackedLinear, strips: &Range<usize>) -> Range<usize> {
     linear.strip_outputs(strips.start).start..linear.strip_outputs(strips.end - 1).end
 }
 

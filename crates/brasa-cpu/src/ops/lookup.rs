@@ -1,16 +1,20 @@
-//! Rows and scalars looked up by number.
+//! Operations that look rows and scalars up by number.
 
-use crate::context::{Context, Slot, Source};
+use crate::context::{Context, Mine};
+use crate::slot::{Operands, Out, Place, Slot, Source};
 
-/// `out[r] = table[ids[r]]`, of a stored weight; or what the step gives instead.
+use super::operation::Operation;
+use super::scratch::Scratch;
+
+/// `out[r] = table[ids[r]]`, where `table` is a stored weight; or the embedding that the step brings for the row.
 #[derive(Clone, Debug)]
 pub(crate) struct EmbedOp {
     pub ids: Slot,
     /// Number of the weight.
     pub table: usize,
-    /// True for the token embedding, which the step may give.
+    /// True for the token embedding, which a step may bring itself.
     pub given: bool,
-    pub out: Slot,
+    pub out: Out,
 }
 
 /// `out[r,j] = table[indices[r,j]]`.
@@ -18,51 +22,64 @@ pub(crate) struct EmbedOp {
 pub(crate) struct GatherOp {
     pub table: Source,
     pub indices: Slot,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// `out[o] = x[rows[o]]`, of any element type.
+/// `out[o] = x[rows[o]]`, for any element type.
 #[derive(Clone, Debug)]
 pub(crate) struct SelectRowsOp {
     pub x: Source,
     pub rows: Slot,
-    pub out: Slot,
+    pub out: Out,
 }
 
-impl EmbedOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let ids = cx.numbers(&self.ids);
+impl Operation for EmbedOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("ids", self.ids).reads("table", Place::Packed(self.table)).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (step, fault) = (cx.step, cx.fault);
+        let ids = cx.rows::<u32>(&self.ids);
         let table = cx.weights.linear(self.table);
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
-            match cx.step.embedding(row).filter(|_| self.given) {
+            match step.embedding(row).filter(|_| self.given) {
                 Some(embedding) => out.row(i).copy_from_slice(embedding),
-                None => table.decode_row(cx.fault.index(ids.row(row)[0], table.n()), out.row(i)),
+                None => table.decode_row(fault.index(ids.row(row)[0], table.n()), out.row(i)),
             }
         }
     }
 }
 
-impl GatherOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let table = cx.view(&self.table);
-        let indices = cx.numbers(&self.indices);
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+impl Operation for GatherOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("table", self.table).reads("indices", self.indices).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (fault, table) = (cx.fault, cx.view(&self.table));
+        let indices = cx.rows::<u32>(&self.indices);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             for (out, &index) in out.row(i).iter_mut().zip(indices.row(row)) {
-                *out = table.row(cx.fault.index(index, table.rows()))[0];
+                *out = table.row(fault.index(index, table.rows()))[0];
             }
         }
     }
 }
 
-impl SelectRowsOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let x = cx.view_of::<u32>(&self.x);
-        let numbers = cx.numbers(&self.rows);
-        let (rows, mut out) = cx.my_rows::<u32>(&self.out);
+impl Operation for SelectRowsOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).reads("rows", self.rows).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (fault, x) = (cx.fault, cx.view_of::<u32>(&self.x));
+        let numbers = cx.rows::<u32>(&self.rows);
+        let Mine { rows, mut out, .. } = cx.mine::<u32>(&self.out);
         for (i, row) in rows.enumerate() {
-            out.row(i).copy_from_slice(x.row(cx.fault.index(numbers.row(row)[0], x.rows())));
+            out.row(i).copy_from_slice(x.row(fault.index(numbers.row(row)[0], x.rows())));
         }
     }
 }

@@ -1,9 +1,14 @@
 //! Norms over the last axis.
 
-use crate::context::{Context, Slot, Source, View};
+use crate::Isa;
+use crate::context::{Context, Mine, View};
 use crate::simd::{Kernel, LANES, Simd, vectorize};
+use crate::slot::{Operands, Out, Source};
 
-/// Which norm.
+use super::operation::Operation;
+use super::scratch::Scratch;
+
+/// The formula of a norm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum NormKind {
     /// `w·x / sqrt(mean x² + eps)`.
@@ -18,26 +23,32 @@ pub(crate) struct Norm {
     pub kind: NormKind,
     pub eps: f32,
     pub width: usize,
-    /// `w` and `b`, where there are any.
+    /// `w` and `b`, if the norm has them.
     pub weights: [Option<Source>; 2],
 }
 
-/// The operation.
+/// `out = norm(x)`.
 #[derive(Clone, Debug)]
 pub(crate) struct NormOp {
     pub norm: Norm,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// A norm with its weights at hand.
+/// A norm with views of its weights.
 pub(crate) struct ReadyNorm<'a> {
     norm: Norm,
     weights: [Option<View<'a>>; 2],
 }
 
 impl Norm {
-    /// Fetches the weights.
+    /// Lists the weights.
+    pub(crate) fn operands(&self, list: &mut Operands) {
+        let [w, b] = self.weights;
+        list.may_read("w", w).may_read("b", b);
+    }
+
+    /// Views the weights.
     pub(crate) fn ready<'a>(&self, cx: &Context<'a>) -> ReadyNorm<'a> {
         ReadyNorm { norm: *self, weights: self.weights.map(|source| source.map(|source| cx.view(&source))) }
     }
@@ -45,7 +56,7 @@ impl Norm {
 
 impl ReadyNorm<'_> {
     /// Normalises each vector of `x`.
-    pub(crate) fn apply(&self, isa: crate::Isa, x: &[f32], y: &mut [f32]) {
+    pub(crate) fn apply(&self, isa: Isa, x: &[f32], y: &mut [f32]) {
         let [w, b] = [0, 1].map(|i| self.weights[i].as_ref().map(|view| view.row(0)));
         let Norm { kind, eps, width, .. } = self.norm;
         for (x, y) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)) {
@@ -54,14 +65,19 @@ impl ReadyNorm<'_> {
     }
 }
 
-impl NormOp {
-    /// This thread's rows.
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let x = cx.view(&self.x);
+impl Operation for NormOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x);
+        self.norm.operands(list);
+        list.writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (isa, x) = (cx.isa, cx.view(&self.x));
         let norm = self.norm.ready(cx);
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
-            norm.apply(cx.isa, x.row(row), out.row(i));
+            norm.apply(isa, x.row(row), out.row(i));
         }
     }
 }
@@ -112,8 +128,9 @@ impl Kernel for NormVector<'_> {
     }
 }
 
-/// Σ f(x) in an order that depends on the length alone; `f` also sees up to 15 times `padding`, and must make
-/// zero of it.
+/// Σ f(x), in an order that depends on the length alone.
+///
+/// `f` also sees up to 15 times `padding`, of which it must make zero.
 #[inline(always)]
 fn sum<S: Simd>(simd: S, x: &[f32], padding: f32, f: impl Fn(S::V) -> S::V) -> f32 {
     let (groups, rest) = x.as_chunks::<{ 4 * LANES }>();

@@ -1,65 +1,40 @@
-//! Activations in the forms that weights want them in: normed, as f32, as int8 blocks, as bf16 tiles.
+//! Preparing activations for products: normed, as f32, as int8 blocks, as bf16 tiles.
 //!
-//! A few rows are prepared by every thread for itself, which is cheaper than waiting for each other; many are
-//! shared out, with a barrier before the products.
+//! Every thread prepares a few rows for itself, which is cheaper than waiting for the others. Many rows are shared out,
+//! with a barrier before the products.
 #![expect(unsafe_code, reason = "threads prepare disjoint rows of shared memory")]
 
 use crate::Isa;
-use crate::context::{Context, Source, View};
+use crate::context::{Context, View};
 use crate::linear::{FloatRows, Forms, Input, WeightClasses, most_few_rows};
-use crate::quantize::{BLOCK, BlockMeta, QuantizedRows, SharedRows};
-use crate::rounded::{RoundedRows, SharedRounded, TileRow, tile_rows};
+use crate::prepared::{PRIVATE_ELEMENTS, PreparedSize, PrivateRows, SharedPrepared};
+use crate::quantize::{BLOCK, SharedRows};
+use crate::rounded::{SharedRounded, tile_rows};
 use crate::shared::SharedSlice;
+use crate::slot::{Operands, Source};
 
 use super::norm::{Norm, ReadyNorm};
 
-/// Elements up to which every thread prepares all rows for itself.
-const PRIVATE_ELEMENTS: usize = 8192;
-
-/// What is to be prepared: vectors of `k` elements, `per_row` of them in each row of `x`.
+/// The operand of a linear layer, and how it is prepared.
 #[derive(Clone, Debug)]
 pub(crate) struct Activations {
+    /// The value.
     pub x: Source,
+    /// Elements of a vector.
     pub k: usize,
+    /// Vectors in a row of `x`.
     pub per_row: usize,
+    /// Applied to every vector first.
     pub norm: Option<Norm>,
-    /// Those of the weights that they are multiplied with.
+    /// Classes of the weights that the vectors are multiplied with.
     pub classes: WeightClasses,
-    /// Rows go to different weights, many to one and few to another.
+    /// True if rows go to different weights, perhaps many to one and few to another.
     pub scattered: bool,
-    /// Int8 blocks have residuals.
+    /// True if int8 codes come with codes of what they leave (see `compile/residuals.rs`).
     pub residuals: bool,
 }
 
-/// Memory for prepared rows, for all threads together.
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    codes: Vec<i8>,
-    blocks: Vec<BlockMeta>,
-    rounded: Vec<TileRow>,
-    floats: Vec<f32>,
-}
-
-/// The same during a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedPrepared<'a> {
-    codes: SharedSlice<'a, i8>,
-    blocks: SharedSlice<'a, BlockMeta>,
-    rounded: SharedSlice<'a, TileRow>,
-    floats: SharedSlice<'a, f32>,
-}
-
-/// Memory for rows that a thread prepares for itself.
-#[derive(Debug)]
-pub(crate) struct PrivateRows {
-    quantized: QuantizedRows,
-    rounded: RoundedRows,
-    floats: Vec<f32>,
-    /// One normed vector.
-    normed: Vec<f32>,
-}
-
-/// Where the forms of rows are written.
+/// Memory that prepared rows are written to.
 #[derive(Clone, Copy)]
 struct Targets<'a> {
     forms: Forms,
@@ -68,71 +43,22 @@ struct Targets<'a> {
     floats: SharedSlice<'a, f32>,
 }
 
-/// Elements of shared memory: int8 and f32; rows of bf16 tiles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PreparedSize {
-    pub codes: usize,
-    pub floats: usize,
-    pub rounded: usize,
-}
-
-impl PreparedSize {
-    /// Enough for both.
-    pub(crate) fn max(self, other: Self) -> Self {
-        Self {
-            codes: self.codes.max(other.codes),
-            floats: self.floats.max(other.floats),
-            rounded: self.rounded.max(other.rounded),
-        }
-    }
-
-    pub(crate) fn bytes(self) -> usize {
-        self.codes
-            + self.codes / BLOCK * size_of::<BlockMeta>()
-            + self.rounded * size_of::<TileRow>()
-            + self.floats * 4
-    }
-}
-
-impl Prepared {
-    pub(crate) fn new(size: PreparedSize) -> Self {
-        Self {
-            codes: vec![0; size.codes],
-            blocks: vec![BlockMeta::default(); size.codes / BLOCK],
-            rounded: vec![TileRow::ZERO; size.rounded],
-            floats: vec![0.0; size.floats],
-        }
-    }
-
-    pub(crate) fn share(&mut self) -> SharedPrepared<'_> {
-        SharedPrepared {
-            codes: SharedSlice::new(&mut self.codes),
-            blocks: SharedSlice::new(&mut self.blocks),
-            rounded: SharedSlice::new(&mut self.rounded),
-            floats: SharedSlice::new(&mut self.floats),
-        }
-    }
-}
-
-impl PrivateRows {
-    pub(crate) fn new(most_k: usize) -> Self {
-        Self {
-            quantized: QuantizedRows::new(2 * PRIVATE_ELEMENTS / BLOCK, BLOCK),
-            rounded: RoundedRows::default(),
-            floats: vec![0.0; PRIVATE_ELEMENTS],
-            normed: vec![0.0; most_k],
-        }
-    }
-}
-
 impl Activations {
+    /// Lists `x` and the weights of the norm.
+    pub(crate) fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x);
+        if let Some(norm) = &self.norm {
+            norm.operands(list);
+        }
+    }
+
     /// The forms that products of `count` vectors read.
     fn forms(&self, isa: Isa, count: usize) -> Forms {
         let forms = self.classes.forms(isa, count);
         if self.scattered { forms.or(self.classes.forms(isa, 1)) } else { forms }
     }
 
-    /// Elements of shared memory that at most `rows` rows need.
+    /// Shared memory that at most `rows` rows of `x` need.
     pub(crate) fn size(&self, isa: Isa, rows: usize) -> PreparedSize {
         let count = rows * self.per_row;
         let (few, many) = (self.forms(isa, 1), self.forms(isa, count));
@@ -150,14 +76,16 @@ impl Activations {
         }
     }
 
-    /// Prepares the rows of `x`; waits at the barrier where they are shared out.
+    /// Prepares the first `rows` rows of `x`, which `view` shows. Waits at the barrier if threads share them out.
+    ///
+    /// The context comes back for reading only, so that prepared rows are gone before the next barrier.
     pub(crate) fn prepare<'a: 's, 's>(
         &self,
-        cx: &mut Context<'a>,
+        cx: &'s mut Context<'a>,
         view: &'s View<'a>,
         rows: usize,
         private: &'s mut PrivateRows,
-    ) -> Input<'s> {
+    ) -> (Input<'s>, &'s Context<'a>) {
         let count = rows * self.per_row;
         let forms = self.forms(cx.isa, count);
         let norm = self.norm.as_ref().map(|norm| norm.ready(cx));
@@ -165,7 +93,7 @@ impl Activations {
         if forms.float && norm.is_none() {
             input.float = Some(self.plain(view));
             if !forms.int8 && !forms.bf16 {
-                return input;
+                return (input, cx);
             }
         }
         let normed_floats = forms.float && norm.is_some();
@@ -190,29 +118,29 @@ impl Activations {
             let to = Targets { forms, quantized: quantized.shared(), rounded: rounded.shared(), floats };
             // SAFETY: this thread's own memory.
             unsafe { self.fill(cx, view, 0..count, norm.as_ref(), to, normed) };
-            // SAFETY: as above; nothing is written from here on.
+            // SAFETY: this thread's own memory, not written while the input borrows it.
             unsafe { self.finish(&mut input, count, to) };
         } else {
-            let SharedPrepared { codes, blocks, rounded, floats } = cx.prepared;
+            let SharedPrepared { codes, blocks, rounded, floats } = cx.lend_prepared();
             let first_residual = self.residuals.then_some(count);
             let quantized = SharedRows::over(self.k.next_multiple_of(BLOCK), codes, blocks, first_residual);
             let to = Targets { forms, quantized, rounded: SharedRounded::over(self.k, rounded), floats };
             let mine = cx.share(count);
-            // SAFETY: shares are disjoint, and the last reader of this memory has passed a barrier.
+            // SAFETY: shares are disjoint, and what was lent in an earlier phase is no longer read.
             unsafe { self.fill(cx, view, mine, norm.as_ref(), to, &mut private.normed) };
             cx.wait();
-            // SAFETY: all rows are written, and stay until the operation ends with a barrier.
+            // SAFETY: all rows are written, and stay as they are for a phase, which the input does not outlive.
             unsafe { self.finish(&mut input, count, to) };
         }
-        input
+        (input, cx)
     }
 
-    /// The operand itself as f32 rows.
+    /// The rows of the operand as they are, in f32.
     fn plain<'s>(&self, view: &'s View<'_>) -> FloatRows<'s> {
         match view {
             View::Arena(rows) => {
                 let stride = if self.per_row == 1 { rows.region().stride } else { self.k };
-                // SAFETY: what lies between the rows belongs to the same value, which nobody writes now.
+                // SAFETY: between the rows lie elements of the same buffer, which this operation does not write.
                 FloatRows { values: unsafe { rows.spanning() }, k: self.k, stride }
             }
             View::Weight(values, view) => FloatRows {
@@ -223,6 +151,8 @@ impl Activations {
         }
     }
 
+    /// Writes the forms of some vectors.
+    ///
     /// # Safety
     ///
     /// No other thread uses these rows of `to` until a barrier.
@@ -263,9 +193,11 @@ impl Activations {
         }
     }
 
+    /// Adds views of the first `count` rows of `from` to `input`.
+    ///
     /// # Safety
     ///
-    /// Nobody writes the first `count` rows while the input lives.
+    /// Nothing writes these rows while the input lives.
     unsafe fn finish<'s>(&self, input: &mut Input<'s>, count: usize, from: Targets<'s>) {
         // SAFETY: by the contract.
         unsafe {

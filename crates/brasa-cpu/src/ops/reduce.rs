@@ -2,33 +2,36 @@
 
 use brasa_graph::op::ReduceFn;
 
-use crate::context::{Context, Slot, Source};
+use crate::context::{Context, Mine};
+use crate::slot::{Operands, Out, Slot, Source};
 
 use super::arrange::Dims;
+use super::operation::Operation;
+use super::scratch::Scratch;
 
 /// Softmax of vectors of `width` elements.
 #[derive(Clone, Debug)]
 pub(crate) struct SoftmaxOp {
     pub width: usize,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// A reduction of axis `axis`.
+/// `out` is `x` with axis `axis` reduced to one element.
 #[derive(Clone, Debug)]
 pub(crate) struct ReduceOp {
     pub function: ReduceFn,
     pub axis: usize,
     pub dims: Dims,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// Number of the largest element of each row.
+/// `out[r]` is the column of the largest element of row `r`; of equal ones, the first.
 #[derive(Clone, Debug)]
 pub(crate) struct ArgmaxOp {
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
 /// `logsumexp(x[r]) − x[r, targets[r]]`.
@@ -36,13 +39,17 @@ pub(crate) struct ArgmaxOp {
 pub(crate) struct CrossEntropyOp {
     pub x: Source,
     pub targets: Slot,
-    pub out: Slot,
+    pub out: Out,
 }
 
-impl SoftmaxOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for SoftmaxOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let x = cx.view(&self.x);
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let out = out.row(i);
             out.copy_from_slice(x.row(row));
@@ -51,13 +58,17 @@ impl SoftmaxOp {
     }
 }
 
-impl ReduceOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for ReduceOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let x = cx.view(&self.x);
         let dims = self.dims.resolve(&cx.step.sizes);
         let (count, inner) = (dims[self.axis], dims[self.axis + 1..].iter().product::<usize>());
         let row_elements: usize = dims[1..].iter().product();
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let out = out.row(i);
             let width = out.len();
@@ -79,10 +90,14 @@ impl ReduceOp {
     }
 }
 
-impl ArgmaxOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for ArgmaxOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let x = cx.view(&self.x);
-        let (rows, mut out) = cx.my_rows::<u32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<u32>(&self.out);
         for (i, row) in rows.enumerate() {
             let x = x.row(row);
             let larger = |best: usize, j: usize| if x[j] > x[best] { j } else { best };
@@ -91,14 +106,18 @@ impl ArgmaxOp {
     }
 }
 
-impl CrossEntropyOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let x = cx.view(&self.x);
-        let targets = cx.numbers(&self.targets);
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+impl Operation for CrossEntropyOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).reads("targets", self.targets).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (fault, x) = (cx.fault, cx.view(&self.x));
+        let targets = cx.rows::<u32>(&self.targets);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let x = x.row(row);
-            let target = cx.fault.index(targets.row(row)[0], x.len());
+            let target = fault.index(targets.row(row)[0], x.len());
             out.row(i)[0] = log_sum_exp(|| x.iter().copied()) - x[target];
         }
     }

@@ -6,33 +6,43 @@
 use brasa_graph::op::{Rope, RopeLayout};
 
 use crate::Isa;
-use crate::context::{Context, Slot, Source};
+use crate::context::{Context, Mine};
 use crate::simd::{Kernel, Simd, vectorize};
+use crate::slot::{Operands, Out, Slot, Source};
 
-/// Cosines and sines of the step's positions: each row `[cos…, sin…]`, times the magnitude.
+use super::operation::Operation;
+use super::scratch::Scratch;
+
+/// Cosines and sines of the step's positions. Each row is `[cos…, sin…]`, times the magnitude.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeTable {
     pub positions: Slot,
     pub frequencies: Source,
     pub magnitude: f32,
-    pub out: Slot,
+    pub out: Out,
 }
 
-/// The rotation of every head.
+/// `out` is `x` with every head rotated by the angles of its row.
 #[derive(Clone, Debug)]
 pub(crate) struct RopeOp {
     pub rope: Rope,
     pub head_dim: usize,
     pub x: Source,
     pub table: Slot,
-    pub out: Slot,
+    pub out: Out,
 }
 
-impl RopeTable {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let positions = cx.numbers(&self.positions);
+impl Operation for RopeTable {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("positions", self.positions)
+            .reads("frequencies", self.frequencies)
+            .writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let positions = cx.rows::<u32>(&self.positions);
         let frequencies = cx.view(&self.frequencies);
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let position = positions.row(row)[0] as f32;
             let (cos, sin) = out.row(i).split_at_mut(frequencies.row(0).len());
@@ -45,22 +55,26 @@ impl RopeTable {
     }
 }
 
-impl RopeOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let x = cx.view(&self.x);
-        let table = cx.arena.read::<f32>(cx.region(&self.table));
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
+impl Operation for RopeOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).reads("table", self.table).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (isa, x) = (cx.isa, cx.view(&self.x));
+        let table = cx.rows::<f32>(&self.table);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, row) in rows.enumerate() {
             let out = out.row(i);
             out.copy_from_slice(x.row(row));
             for head in out.chunks_exact_mut(self.head_dim) {
-                rotate(cx.isa, &self.rope, table.row(row), head);
+                rotate(isa, &self.rope, table.row(row), head);
             }
         }
     }
 }
 
-/// Turns one head in place by the angles of a row of the table.
+/// Rotates one head in place by the angles of a row of the table.
 pub(crate) fn rotate(isa: Isa, rope: &Rope, table: &[f32], head: &mut [f32]) {
     let (cos, sin) = table.split_at(rope.rotary_dim / 2);
     vectorize(isa, Rotate { layout: rope.layout, cos, sin, head: &mut head[..rope.rotary_dim] });

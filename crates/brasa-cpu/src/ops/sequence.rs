@@ -2,7 +2,11 @@
 
 use std::ops::Range;
 
-use crate::context::{Context, Slot, Source};
+use crate::context::{Context, Mine};
+use crate::slot::{Operands, Out, Slot, Source};
+
+use super::operation::Operation;
+use super::scratch::Scratch;
 
 /// `out = base; out[indices[r]] += x[r]`.
 #[derive(Clone, Debug)]
@@ -10,7 +14,7 @@ pub(crate) struct IndexAddOp {
     pub base: Source,
     pub indices: Slot,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
 /// Convolution along the rows of each segment.
@@ -26,7 +30,7 @@ pub(crate) struct Conv1dOp {
     /// `[N]` rows of `[C, taps]`.
     pub w: Source,
     pub b: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
 /// Mean of the rows of each segment.
@@ -35,24 +39,28 @@ pub(crate) struct MeanPoolOp {
     /// Rows of the operand per row of the step.
     pub factor: usize,
     pub x: Source,
-    pub out: Slot,
+    pub out: Out,
 }
 
-impl IndexAddOp {
-    /// One thread, since any row may be added to any other.
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for IndexAddOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("base", self.base).reads("indices", self.indices).reads("x", self.x);
+        list.writes("out", self.out);
+    }
+
+    /// One thread computes everything, since any row may be added to any other.
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         if cx.thread != 0 {
             return;
         }
-        let (base, x) = (cx.view(&self.base), cx.view(&self.x));
-        let indices = cx.numbers(&self.indices);
-        let mut out = cx.arena.write::<f32>(cx.region(&self.out));
-        let rows = out.region().rows;
-        for row in 0..rows {
+        let (fault, base, x) = (cx.fault, cx.view(&self.base), cx.view(&self.x));
+        let indices = cx.rows::<u32>(&self.indices);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for row in rows.clone() {
             out.row(row).copy_from_slice(base.row(row));
         }
         for row in 0..x.rows() {
-            let to = cx.fault.index(indices.row(row)[0], rows);
+            let to = fault.index(indices.row(row)[0], rows.len());
             for (out, x) in out.row(to).iter_mut().zip(x.row(row)) {
                 *out += x;
             }
@@ -60,14 +68,19 @@ impl IndexAddOp {
     }
 }
 
-impl Conv1dOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
+impl Operation for Conv1dOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).reads("w", self.w).reads("b", self.b).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (step, fault) = (cx.step, cx.fault);
         let (x, w, b) = (cx.view(&self.x), cx.view(&self.w), cx.view(&self.b));
-        let (rows, mut out) = cx.my_rows::<f32>(&self.out);
-        for segment in &cx.step.segments {
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for segment in &step.segments {
             let from = segment.rows.start * self.factor..segment.rows.end * self.factor;
             if !from.len().is_multiple_of(self.stride) || !from.start.is_multiple_of(self.stride) {
-                cx.fault.report(|| {
+                fault.report(|| {
                     format!(
                         "conv1d of {} rows, expected a multiple of its stride {}",
                         from.len(),
@@ -85,7 +98,9 @@ impl Conv1dOp {
             }
         }
     }
+}
 
+impl Conv1dOp {
     fn filter<'x>(
         &self,
         begin: usize,
@@ -105,12 +120,16 @@ impl Conv1dOp {
     }
 }
 
-impl MeanPoolOp {
-    pub(crate) fn run(&self, cx: &Context<'_>) {
-        let x = cx.view(&self.x);
-        let (segments, mut out) = cx.my_rows::<f32>(&self.out);
+impl Operation for MeanPoolOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (step, x) = (cx.step, cx.view(&self.x));
+        let Mine { rows: segments, mut out, .. } = cx.mine::<f32>(&self.out);
         for (i, number) in segments.enumerate() {
-            let segment = &cx.step.segments[number].rows;
+            let segment = &step.segments[number].rows;
             let rows = segment.start * self.factor..segment.end * self.factor;
             let (out, count) = (out.row(i), rows.len() as f32);
             out.fill(0.0);

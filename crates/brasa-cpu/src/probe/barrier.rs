@@ -1,4 +1,4 @@
-//! How long all threads together take to meet.
+//! The time that all threads together take to meet.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -7,12 +7,12 @@ use crate::{Error, Team};
 
 /// Meetings between two looks at the clock.
 const MEETINGS: u32 = 2000;
-/// The same of threads that share processors: each meeting is a change of threads for every one of them.
+/// Meetings between two looks at the clock, of threads that share processors: each meeting then switches threads.
 const CROWDED_MEETINGS: u32 = 50;
-/// Measurements, of which the best counts.
+/// Number of measurements; the best counts.
 const ATTEMPTS: usize = 5;
 
-/// Threads that do nothing but wait for each other, as they do after every operation.
+/// Threads that only wait for each other, as they do after every operation.
 #[derive(Debug)]
 pub struct BarrierProbe {
     team: Team,
@@ -28,7 +28,7 @@ impl BarrierProbe {
         Ok(Self { team: Team::new(threads)? })
     }
 
-    /// Seconds from one barrier to the next with nothing between.
+    /// Seconds from one barrier to the next, with no work between.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! How fast all threads together multiply and add, with operands that never leave registers or the first cache.
+//! The speed at which all threads together multiply and add, with operands in registers or the first cache.
 //!
-//! Each loop is the inner loop of a kernel class without its loads from memory, its unpacking and its scales: what would
-//! be left of a perfect kernel. An empty `asm!` makes a register unknown to the compiler, which would otherwise lift
+//! Each loop is the inner loop of a kernel class without its loads from memory, its unpacking and its scales: a perfect
+//! kernel would take this time. An empty `asm!` makes a register unknown to the compiler, which would otherwise lift
 //! the products of unchanging operands out of the loop.
 #![cfg_attr(
     target_arch = "x86_64",
@@ -21,19 +21,19 @@ use crate::{Error, Isa, Team};
 
 /// Rounds of a loop between two looks at the clock: some milliseconds.
 const ROUNDS: u64 = 1 << 20;
-/// Measurements, of which the best counts.
+/// Number of measurements; the best counts.
 const ATTEMPTS: usize = 5;
 /// Elements of the arrays that the portable loops multiply: they stay in the first cache.
 const PORTABLE: usize = 1024;
 
-/// Threads that multiply for nothing.
+/// Threads that multiply only to be timed.
 #[derive(Debug)]
 pub struct MatrixProbe {
     isa: Isa,
     team: Team,
 }
 
-/// A loop, and what it does.
+/// A loop, and its number of operations.
 #[derive(Clone, Copy, Debug)]
 enum Loop {
     Portable(Arithmetic),
@@ -55,7 +55,7 @@ impl MatrixProbe {
         Ok(Self { isa, team: Team::new(threads)? })
     }
 
-    /// Multiplications and additions a second of all threads together; `None` where the instruction set has no such unit, or
+    /// Multiplications and additions a second of all threads together; `None` if the instruction set has no such unit, or
     /// none that was ever timed.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl MatrixProbe {
         Ok(Some(best))
     }
 
-    /// From when all threads are awake until the last has done `work`.
+    /// The time from when all threads are awake until the last has done `work`.
     fn time(&self, work: impl Fn() + Sync) -> Result<Duration, Error> {
         let time = Mutex::new(Duration::ZERO);
         self.team.run(|thread, barrier| {
@@ -112,7 +112,8 @@ impl Loop {
         }
     }
 
-    /// The portable loops do several thousand operations a round, those of tiles a hundred thousand.
+    /// Rounds of one measurement. The portable loops do several thousand operations a round, the loops of tiles a hundred
+    /// thousand.
     const fn rounds(self) -> u64 {
         match self {
             Self::Portable(_) => ROUNDS >> 7,
@@ -123,7 +124,7 @@ impl Loop {
         }
     }
 
-    /// Sums something that depends on every product.
+    /// Runs rounds of the loop, and returns a sum that depends on every product.
     fn multiply(self, rounds: u64) -> f64 {
         match self {
             Self::Portable(Arithmetic::Int8) => portable_int8(rounds),
@@ -175,7 +176,7 @@ fn portable_int8(rounds: u64) -> f64 {
 }
 
 fn portable_f32(rounds: u64) -> f64 {
-    /// As many sums side by side as registers hold.
+    /// Number of sums side by side: as many as registers hold.
     const SUMS: usize = 32;
     let (w, x) = ([1.0_f32; PORTABLE], [-1.0_f32; PORTABLE]);
     let mut sums = [0.0_f32; SUMS];

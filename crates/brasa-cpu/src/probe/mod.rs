@@ -1,4 +1,4 @@
-//! This machine's ceilings, measured: what kernels are compared with.
+//! The ceilings of this machine, measured, to compare kernels with.
 //!
 //! A decode step cannot be faster than its weights can be read, a prefill not faster than the processor multiplies.
 //! Both limits change with the clock, the neighbours and the day, so a figure of last week, or of a data sheet, is no

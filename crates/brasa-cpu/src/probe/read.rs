@@ -1,4 +1,4 @@
-//! How fast all threads together read memory.
+//! The speed at which all threads together read memory.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ pub struct ReadProbe {
 impl ReadProbe {
     /// Fills `len_bytes` of memory with `threads` threads.
     ///
-    /// A figure is a ceiling only where the buffer is many times the last cache: 1 GiB or more.
+    /// The result is a ceiling only if the buffer is many times as large as the last cache: 1 GiB or more.
     ///
     /// # Errors
     ///
@@ -54,12 +54,12 @@ impl ReadProbe {
         Ok(Self { isa, team, memory })
     }
 
-    /// Bytes of the buffer.
+    /// Size of the buffer in bytes.
     pub fn len_bytes(&self) -> usize {
         self.memory.len()
     }
 
-    /// Reads the buffer once in each of several patterns; the bytes a second of the fastest.
+    /// Reads the buffer once in each of several patterns, and returns the bytes a second of the fastest.
     ///
     /// # Errors
     ///
@@ -148,12 +148,12 @@ mod x86 {
         }
     }
 
-    /// One stream is read as kernels read weights; several are left to the processor.
+    /// The prefetch policy: one stream is read as kernels read weights, several are left to the processor.
     fn policy_of(streams: usize) -> PrefetchPolicy {
         if streams == 1 { PrefetchPolicy::for_rows(1) } else { PrefetchPolicy::Never }
     }
 
-    /// The parts of `lines`, which divide evenly.
+    /// Divides `lines` into equal parts.
     fn parts<const N: usize>(lines: &[Line]) -> [&[Line]; N] {
         let part = lines.len() / N;
         assert_eq!(part * N, lines.len(), "lines of {N} streams");

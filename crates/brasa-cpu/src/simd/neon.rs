@@ -7,7 +7,7 @@
 #[allow(clippy::wildcard_imports, reason = "intrinsics")]
 use std::arch::aarch64::*;
 
-use super::{LANES, Simd};
+use super::lanes::{LANES, Simd};
 use crate::isa::Neon;
 
 /// Four quarters of sixteen lanes.
@@ -38,7 +38,7 @@ macro_rules! quadwise {
 
 impl Simd for Neon {
     type V = Quads;
-    /// Of 32 registers, half; the other half holds a vector, a factor and what is on its way.
+    /// Half of 32 registers. The other half holds a vector, a factor and operands that are being loaded.
     const ACCUMULATORS: usize = 4;
 
     #[inline(always)]

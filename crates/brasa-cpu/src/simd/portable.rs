@@ -1,6 +1,6 @@
 //! Sixteen lanes as an array.
 
-use super::{LANES, Simd, f16_to_f32};
+use super::lanes::{LANES, Simd, f16_to_f32};
 
 /// Plain Rust; the compiler finds the vectors that the target always has (NEON on aarch64).
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@
 #[allow(clippy::wildcard_imports, reason = "intrinsics")]
 use std::arch::x86_64::*;
 
-use super::{LANES, Simd};
+use super::lanes::{LANES, Simd};
 use crate::isa::{Avx2, Avx512};
 
 /// Two halves of sixteen lanes.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::running::{Running, assert_same_bits, device, tokens};
+use crate::common::sets::rounding_tiles;
 use brasa_cpu::Isa;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::op::{Attention, KvSource};
@@ -13,12 +14,6 @@ use brasa_graph::{Builder, CacheSpec, Graph, Input};
 const VOCAB: usize = 150;
 /// Rows of this token have keys and values that are no numbers.
 const POISON: u32 = VOCAB as u32;
-
-/// Tiles, those in software too.
-fn rounding_sets() -> Vec<Isa> {
-    let sets = Isa::available().into_iter().chain(Isa::named("amx-emulated")).filter(|isa| isa.has_tiles());
-    sets.filter_map(Isa::with_bf16).collect()
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -88,7 +83,7 @@ fn check(shape: Shape, kv: KvType, isa: Isa, seed: u64) {
 #[test]
 fn every_shape_and_kv_type_stays_within_its_bound() {
     let types = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8];
-    for isa in rounding_sets() {
+    for isa in rounding_tiles() {
         for (i, head_dim) in [16, 64, 80, 128, 256].into_iter().enumerate() {
             for (j, kv) in types.into_iter().enumerate() {
                 let share = [1, 2, 4, 8][(i + j) % 4];
@@ -108,7 +103,7 @@ fn every_shape_and_kv_type_stays_within_its_bound() {
 
 #[test]
 fn odd_widths_and_scales_that_turn_scores_around() {
-    for isa in rounding_sets() {
+    for isa in rounding_tiles() {
         for (seed, (head_dim, scale)) in [(1, 0.5), (17, -0.3), (33, 0.0), (47, 2.0)].into_iter().enumerate()
         {
             let shape = Shape { head_dim, kv_heads: 1, share: 3, scale, window: None, softcap: None };
@@ -124,7 +119,7 @@ fn odd_widths_and_scales_that_turn_scores_around() {
 fn chunks_of_many_rows_are_the_whole() {
     let shape = Shape { head_dim: 64, kv_heads: 2, share: 2, scale: 0.1, window: Some(400), softcap: None };
     let (graph, tokens) = (shape.graph(1), tokens(600, 2));
-    for isa in rounding_sets() {
+    for isa in rounding_tiles() {
         let of = |rows: &[usize]| {
             let mut running = Running::new(&device(2, isa), &graph, Precision::Fast, KvType::F16);
             running.chunked(1, &tokens, rows)
@@ -140,7 +135,7 @@ fn chunks_of_many_rows_are_the_whole() {
 #[test]
 fn slots_that_no_row_sees_may_hold_anything() {
     for kv in [KvType::F32, KvType::F16, KvType::BF16] {
-        for isa in rounding_sets() {
+        for isa in rounding_tiles() {
             let shape =
                 Shape { head_dim: 48, kv_heads: 1, share: 2, scale: 0.2, window: None, softcap: None };
             let mut running = Running::new(&device(1, isa), &shape.graph(5), Precision::Fast, kv);

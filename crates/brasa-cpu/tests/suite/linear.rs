@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::common::packed::{bits, instruction_sets, is_quantised, pack, team, widths};
+use crate::common::sets::{rounding_sets, rounding_tiles};
 use crate::common::tensors::{Noise, formats, tensor};
 use brasa_cpu::linear::{
     Arithmetic, ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer,
@@ -15,11 +16,6 @@ use brasa_cpu::{Isa, Team};
 use brasa_formats::{MlxAffine, StorageFormat, Tensor};
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
-
-/// Those that round many rows of floats to bf16.
-fn rounding_sets() -> Vec<Isa> {
-    instruction_sets().into_iter().filter_map(Isa::with_bf16).collect()
-}
 
 fn decoded(tensor: &Tensor) -> Vec<f32> {
     let mut rows = vec![0.0; tensor.rows() * tensor.row_len()];
@@ -115,7 +111,7 @@ fn rounded(values: &[f32]) -> Vec<f32> {
 fn quantised_weights_are_rounded_for_many_rows() {
     let mut noise = Noise::new(16);
     let team = team();
-    for isa in rounding_sets().into_iter().filter(|isa| isa.has_tiles()) {
+    for isa in rounding_tiles() {
         for format in formats() {
             for (blocks, n, rows) in [(1, 16, 48), (3, 33, 70), (4, 7, 64), (9, 17, 49)] {
                 let k = blocks * format.block_len().max(BLOCK);

@@ -1,6 +1,7 @@
 //! Products of packed weights have the same bits on every instruction set, in any company and on any number of threads.
 
 use crate::common::packed::{bits, instruction_sets, is_quantised, pack, team, widths};
+use crate::common::sets::emulated_tiles;
 use crate::common::tensors::{Fingerprint, Noise, formats, tensor};
 use brasa_cpu::quantize::BLOCK;
 use brasa_cpu::{Isa, Team};
@@ -35,7 +36,7 @@ fn tiles_give_the_same_bits_at_every_edge() {
     use StorageFormat as F;
     let mut noise = Noise::new(15);
     let team = team();
-    let Ok(tiles) = Isa::named("amx-emulated") else { return };
+    let Some(tiles) = emulated_tiles() else { return };
     let mlx = |bits| F::MlxAffine(MlxAffine { bits, group_size: 32 });
     for format in [F::Q4_0, F::Q4_1, mlx(8), F::Q6_K, F::Q2_K] {
         let whole_blocks = format.block_len() / BLOCK;

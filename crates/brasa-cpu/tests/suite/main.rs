@@ -15,4 +15,5 @@ mod low_rank;
 mod memory;
 mod ops;
 mod scaling;
+mod sets;
 mod shift;

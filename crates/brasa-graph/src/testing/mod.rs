@@ -7,7 +7,8 @@
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
-//! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer.
+//! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
+//! - [`skipped`] reports a test that this machine cannot run.
 
 mod case;
 mod compare;
@@ -17,6 +18,7 @@ mod patterns;
 mod random;
 mod random_graph;
 mod sequences;
+mod skipped;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use compare::{Comparison, Tolerance, compare};
@@ -26,6 +28,7 @@ pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
 pub use random_graph::{random_case, rewritten};
 pub use sequences::Sequences;
+pub use skipped::skipped;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 

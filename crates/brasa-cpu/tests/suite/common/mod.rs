@@ -3,4 +3,5 @@
 pub mod decoder;
 pub mod packed;
 pub mod running;
+pub mod sets;
 pub mod tensors;

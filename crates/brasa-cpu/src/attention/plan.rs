@@ -1,0 +1,168 @@
+//! Attention to a cache, and how the work of a step is cut.
+
+use std::ops::Range;
+
+use crate::Isa;
+use crate::arena::Region;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::{Avx512, Avx512Bf16};
+use crate::simd::LANES;
+use crate::slot::Slot;
+use crate::step_state::{SegmentState, StepState};
+
+use super::page::Scoring;
+use super::visibility::Sight;
+
+/// Queries of an item: enough to make use of keys and values while they are in the nearest caches.
+pub(super) const ITEM_QUERIES: usize = 64;
+/// Queries of a segment from which on they are rounded to bf16, if that is allowed.
+#[cfg(target_arch = "x86_64")]
+const TILED_QUERIES: usize = 24;
+/// Items per thread below which long caches are cut into pages.
+pub(super) const FEW_ITEMS: usize = 4;
+
+/// Attention to a cache.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheAttention {
+    /// Queries.
+    pub q: Slot,
+    /// Results, one head beside the other.
+    pub out: Slot,
+    /// Cache group.
+    pub group: usize,
+    /// Number of the cache in its group.
+    pub place: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// KV heads.
+    pub kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// The positions that rows see.
+    pub sight: Sight,
+    /// How scores come from products.
+    pub scoring: Scoring,
+}
+
+/// How the queries of a segment are computed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Class {
+    /// In f32, each query as if it were alone.
+    Vectors,
+    /// As products of bf16.
+    #[cfg(target_arch = "x86_64")]
+    Tiled(Tiled),
+}
+
+/// Proofs of the instructions that multiply bf16.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tiled {
+    /// Vectors of 512 bits.
+    pub proof: Avx512,
+    /// Products of bf16.
+    pub bf16: Avx512Bf16,
+}
+
+impl CacheAttention {
+    /// Query heads that share a KV head.
+    pub(super) fn group_heads(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Rows of an item.
+    pub(super) fn item_rows(&self) -> usize {
+        (ITEM_QUERIES / self.group_heads()).max(1)
+    }
+
+    /// Elements of a value, padded to whole vectors.
+    pub(super) fn value_width(&self) -> usize {
+        self.head_dim.next_multiple_of(LANES)
+    }
+
+    /// Columns of the query heads that share KV head `kv_head`.
+    pub(super) fn head_columns(&self, kv_head: usize) -> Range<usize> {
+        let width = self.group_heads() * self.head_dim;
+        kv_head * width..(kv_head + 1) * width
+    }
+
+    /// Items of a segment.
+    pub(super) fn items_of(&self, segment: &SegmentState) -> usize {
+        segment.rows.len().div_ceil(self.item_rows()) * self.kv_heads
+    }
+
+    /// How whole items compute a segment's queries.
+    ///
+    /// Draft trees stay f32, because their rows have gaps in what they see. Items that are cut into pages have few queries
+    /// and stay f32 too.
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        allow(unused_variables, clippy::unused_self, reason = "nothing multiplies bf16")
+    )]
+    pub(super) fn class(&self, isa: Isa, segment: &SegmentState) -> Class {
+        #[cfg(target_arch = "x86_64")]
+        if let Isa::Avx512(proof) = isa
+            && let Some(bf16) = proof.bf16()
+            && proof.tiles().is_some()
+            && segment.tree.is_none()
+            && segment.rows.len() * self.group_heads() >= TILED_QUERIES
+        {
+            return Class::Tiled(Tiled { proof, bf16 });
+        }
+        Class::Vectors
+    }
+
+    /// How items are cut into pages; `None` if whole items are enough.
+    pub(super) fn split(&self, step: &StepState, threads: usize) -> Option<Split> {
+        let items: usize = step.segments.iter().map(|segment| self.items_of(segment)).sum();
+        let most_rows = step.segments.iter().map(|segment| segment.rows.len()).max()?;
+        if threads == 1 || items >= FEW_ITEMS * threads || most_rows > self.item_rows() {
+            return None;
+        }
+        let pages =
+            step.segments.iter().map(|segment| self.sight.pages(segment, &segment.rows).len()).max()?;
+        let unit_elements = most_rows * self.group_heads() * (self.value_width() + LANES);
+        (pages > 1).then_some(Split { items, pages, unit_elements })
+    }
+
+    /// Elements of memory for the partial results of `step`.
+    pub(super) fn partial_results(&self, step: &StepState, threads: usize) -> usize {
+        self.split(step, threads).map_or(0, |split| split.items * split.pages * split.unit_elements)
+    }
+
+    /// Bytes of keys and values that `step` reads, given the bytes of a position.
+    pub(super) fn read_bytes(&self, step: &StepState, position_bytes: usize) -> u64 {
+        let positions = |segment: &SegmentState| {
+            let [first, last] = [segment.rows.start, segment.rows.end - 1];
+            self.sight.of_row(segment, last).end - self.sight.of_row(segment, first).start
+        };
+        step.segments.iter().map(|segment| (positions(segment) * position_bytes) as u64).sum()
+    }
+
+    /// Multiplications and additions in `step`.
+    pub(super) fn flops(&self, step: &StepState) -> u64 {
+        let row = |segment: &SegmentState| -> u64 {
+            segment.rows.clone().map(|row| self.sight.of_row(segment, row).len() as u64).sum()
+        };
+        step.segments.iter().map(row).sum::<u64>() * (self.heads * self.head_dim * 4) as u64
+    }
+}
+
+/// How a step of few items with long caches is cut into units of one page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Split {
+    /// Items of the step.
+    pub items: usize,
+    /// Units of an item: the most pages that any item sees.
+    pub pages: usize,
+    /// Elements of a unit's partial results.
+    pub unit_elements: usize,
+}
+
+impl Split {
+    /// The region of a unit's partial results: for each query `o`, then `m` and `s`.
+    pub(super) fn unit(&self, unit: usize, queries: usize, width: usize) -> Region {
+        let stride = width + LANES;
+        Region { offset: unit * self.unit_elements, stride, width: width + 2, rows: queries }
+    }
+}

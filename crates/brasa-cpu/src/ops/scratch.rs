@@ -1,0 +1,72 @@
+//! The memory that a thread keeps for itself from operation to operation.
+
+use crate::attention::AttentionScratch;
+use crate::linear::ExpertGroups;
+use crate::prepared::PrivateRows;
+
+/// A thread's own memory, made once per program.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// For attention.
+    pub attention: AttentionScratch,
+    /// A key and a value of one head.
+    pub head: [Vec<f32>; 2],
+    /// For activations that the thread prepares for itself.
+    pub rows: PrivateRows,
+    /// Products that are multiplied into others.
+    pub up: Vec<f32>,
+    /// For mixtures of experts.
+    pub experts: ExpertScratch,
+    /// One decoded row of a weight.
+    pub decoded: Vec<f32>,
+}
+
+/// A thread's memory for mixtures of experts.
+#[derive(Debug, Default)]
+pub(crate) struct ExpertScratch {
+    /// The rows of the step by expert.
+    pub groups: ExpertGroups,
+    /// The chosen experts of all rows.
+    pub chosen: Vec<u32>,
+    /// The logits of one row.
+    pub logits: Vec<f32>,
+}
+
+/// The sizes of a [`Scratch`] that is enough for all operations of a program.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ScratchSize {
+    /// Most query heads that share a KV head.
+    pub group_heads: usize,
+    /// Most elements of a head.
+    pub head_dim: usize,
+    /// Most rows of a step with attention to the step itself.
+    pub attention_rows: usize,
+    /// Elements of products that are multiplied into others.
+    pub up: usize,
+    /// Most elements of a vector that is prepared for a product.
+    pub k: usize,
+    /// Most elements of a decoded row of a weight.
+    pub decoded: usize,
+}
+
+impl ScratchSize {
+    /// Enlarges the size to what attention with these heads needs.
+    pub(crate) fn add_heads(&mut self, heads: usize, kv_heads: usize, head_dim: usize) {
+        self.group_heads = self.group_heads.max(heads / kv_heads);
+        self.head_dim = self.head_dim.max(head_dim);
+    }
+}
+
+impl Scratch {
+    /// Memory of this size.
+    pub(crate) fn new(size: &ScratchSize) -> Self {
+        Self {
+            attention: AttentionScratch::new(size.group_heads, size.head_dim, size.attention_rows),
+            head: [vec![0.0; size.head_dim], vec![0.0; size.head_dim]],
+            rows: PrivateRows::new(size.k),
+            up: vec![0.0; size.up],
+            experts: ExpertScratch::default(),
+            decoded: vec![0.0; size.decoded],
+        }
+    }
+}
