@@ -1,6 +1,7 @@
 //! Automation in Rust: `cargo xtask ci` runs exactly what CI runs.
 
 mod aarch64;
+mod cuda;
 
 use std::process::{Command, ExitCode};
 
@@ -19,11 +20,14 @@ const STEPS: &[(&str, &[&str])] = &[
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1);
-    match task.as_deref() {
-        Some("ci") => ci(),
-        Some("aarch64") => other_architecture(),
-        other => {
-            eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64");
+    let argument = std::env::args().nth(2);
+    match (task.as_deref(), argument.as_deref()) {
+        (Some("ci"), None) => ci(),
+        (Some("aarch64"), None) => other_architecture(),
+        (Some("cuda"), None) => outcome(cuda::embed()),
+        (Some("cuda"), Some("--check")) => outcome(cuda::check()),
+        (other, _) => {
+            eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check]");
             ExitCode::from(2)
         }
     }
@@ -39,7 +43,22 @@ fn ci() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
+    if let Err(failure) = cuda::check() {
+        eprintln!("{failure}");
+        return ExitCode::FAILURE;
+    }
     other_architecture()
+}
+
+/// The exit code of a task, its failure printed.
+fn outcome(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs cargo; what failed where it does not succeed.

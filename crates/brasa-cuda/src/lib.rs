@@ -1,5 +1,10 @@
 //! The CUDA device: kernels for NVIDIA GPUs, embedded, needing only the driver.
 //!
+//! [`CudaBackend`] implements the device contract of `brasa-graph`. A graph is compiled once into a table of operations over
+//! one arena of device memory; a step copies its numbers to the device and queues the table's kernels, one or a few for each
+//! operation. Weights stay as the checkpoint stores them and are decoded where they are multiplied; sums are f32, in an order
+//! that depends on the shapes of a row alone.
+//!
 //! This crate knows operations and this machine's NVIDIA GPUs. It knows neither models nor files nor text. It links with
 //! no NVIDIA library: [`Driver::load`] opens the driver when it is asked for, and says why where it cannot.
 //!
@@ -10,6 +15,19 @@
 //! }
 //! ```
 
+mod backend;
+mod compile;
 mod driver;
+mod embedded;
+mod gpu;
+mod kv;
+mod ops;
+mod params;
+mod program;
+mod run;
+mod step_state;
+mod weights;
 
+pub use backend::{CudaBackend, CudaOptions};
 pub use driver::{Device, Driver, DriverError};
+pub use kv::CudaKvPool;

@@ -50,6 +50,7 @@ macro_rules! functions {
                 /// # Safety
                 ///
                 /// Pointers are valid for what the driver's manual says it reads and writes; handles are alive.
+                #[allow(dead_code, reason = "errors are described without this check, which would describe its own error")]
                 pub(super) unsafe fn $name(&self, $($arg: $type),*) -> Result<(), DriverError> {
                     // SAFETY: the caller's promise; the library is loaded as long as `self` lives.
                     let status = unsafe { (self.$name)($($arg),*) };
@@ -90,7 +91,6 @@ functions! {
     load_module = "cuModuleLoadData"(module: *mut Handle, image: *const c_void);
     unload_module = "cuModuleUnload"(module: Handle);
     function = "cuModuleGetFunction"(function: *mut Handle, module: Handle, name: *const c_char);
-    set_function_attribute = "cuFuncSetAttribute"(function: Handle, attribute: c_int, value: c_int);
     launch = "cuLaunchKernel"(
         function: Handle,
         grid_x: c_uint,

@@ -4,7 +4,6 @@
 //! without NVIDIA software. About thirty functions of the library are enough; they are declared here rather than taken
 //! from a binding of all of them, whose safe layer panics where there is no driver and adds synchronisation of its own.
 #![expect(unsafe_code, reason = "calls the driver library")]
-#![allow(dead_code, unused_imports, reason = "the backend that uses it follows in the next commit")]
 
 mod context;
 mod error;

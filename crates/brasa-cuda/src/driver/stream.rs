@@ -50,11 +50,6 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// The device that it belongs to.
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
     /// Queues a copy of `from` to device memory at `to`.
     ///
     /// # Safety

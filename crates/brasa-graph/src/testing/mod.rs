@@ -4,31 +4,41 @@
 //! Nothing here is used outside tests, but it is public so that every crate tests against the same things:
 //!
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
+//! - [`OPERATIONS`] makes a case of each operation on random shapes;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
+//! - [`Decoder`] describes a small decoder with random weights, [`Running`] runs it step by step;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
 //! - [`skipped`] reports a test that this machine cannot run.
 
 mod case;
 mod compare;
+mod decoder;
 mod low_rank;
 mod memory;
+mod operations;
 mod patterns;
 mod random;
 mod random_graph;
+mod running;
 mod sequences;
 mod skipped;
+mod tensors;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use compare::{Comparison, Tolerance, compare};
+pub use decoder::Decoder;
 pub use low_rank::{merged, random_adapter};
 pub use memory::EncoderDecoder;
+pub use operations::{OPERATIONS, OperationCase};
 pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
 pub use random_graph::{random_case, rewritten};
+pub use running::{Running, assert_same_bits, tokens};
 pub use sequences::Sequences;
 pub use skipped::skipped;
+pub use tensors::{Noise, formats, tensor as random_tensor};
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 

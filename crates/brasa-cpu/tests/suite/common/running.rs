@@ -1,82 +1,13 @@
-//! A device, a program and its sequences, run step by step.
-#![allow(dead_code, reason = "each user needs some of it")]
-
-use std::ops::ControlFlow;
-use std::sync::Arc;
+//! CPU devices, and programs on them run step by step.
 
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
-use brasa_graph::Graph;
-use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
-use brasa_graph::step::{Outs, Segment, Step};
-use brasa_graph::testing::{Random, Sequences};
+pub use brasa_graph::testing::{Running, assert_same_bits, tokens};
 
 /// The strongest instruction set that computes every row as if it were alone.
-#[allow(dead_code, reason = "not every test needs it")]
 pub fn exact() -> Isa {
     Isa::detect().unwrap().without_bf16()
 }
 
 pub fn device(threads: usize, isa: Isa) -> CpuBackend {
     CpuBackend::new(CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() }).unwrap()
-}
-
-/// A program, its pool and its sequences.
-pub struct Running {
-    pub program: Box<dyn Program>,
-    pub pool: Box<dyn KvPool>,
-    pub sequences: Sequences,
-}
-
-impl Running {
-    pub fn new(device: &dyn Backend, graph: &Arc<Graph>, precision: Precision, kv: KvType) -> Self {
-        let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(())).unwrap();
-        let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
-        let program = device.compile(Arc::clone(graph), weights, limits).unwrap();
-        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv }).unwrap();
-        let sequences = Sequences::new(&*pool);
-        Self { program, pool, sequences }
-    }
-
-    /// The next rows of a sequence, logits of all of them wanted.
-    pub fn segment(&mut self, id: u64, tokens: &[u32]) -> Segment {
-        self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).unwrap()
-    }
-
-    /// Runs segments in one step; logits of every row, one after the other.
-    pub fn run(&mut self, segments: Vec<Segment>) -> Vec<f32> {
-        self.program.run(&Step { segments }, &mut *self.pool).unwrap().values.to_vec()
-    }
-
-    /// Runs parts of sequences in one step.
-    pub fn step(&mut self, parts: &[(u64, &[u32])]) -> Vec<f32> {
-        let segments = parts.iter().map(|&(id, tokens)| self.segment(id, tokens)).collect();
-        self.run(segments)
-    }
-
-    /// Runs one sequence in steps of the given numbers of rows, repeated.
-    pub fn chunked(&mut self, id: u64, tokens: &[u32], rows: &[usize]) -> Vec<f32> {
-        let (mut rest, mut logits) = (tokens, Vec::new());
-        for &rows in rows.iter().cycle() {
-            if rest.is_empty() {
-                return logits;
-            }
-            let (chunk, tail) = rest.split_at(rows.min(rest.len()));
-            logits.extend(self.step(&[(id, chunk)]));
-            rest = tail;
-        }
-        logits
-    }
-}
-
-pub fn tokens(len: usize, seed: u64) -> Vec<u32> {
-    let mut random = Random::new(seed);
-    (0..len).map(|_| random.below(150) as u32).collect()
-}
-
-pub fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    assert!(found.iter().all(|x| x.is_finite()), "{what}: not finite");
-    let different = found.iter().zip(expected).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
-    let first = found.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
-    assert_eq!(different, 0, "{what}: {different} elements differ, the first is {first:?} (150 a row)");
 }

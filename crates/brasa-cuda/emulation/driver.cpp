@@ -1,0 +1,149 @@
+// A CUDA driver without a GPU: the functions of the driver library that brasa-cuda calls, over the kernels of plain.cu.
+//
+// Device memory is host memory between pages that must not be touched, so that an address beyond an allocation ends the process
+// where it is used. Everything runs at once on the calling thread.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "fibres.h"
+
+#include "../kernels/plain/plain.cu"
+
+namespace {
+
+using namespace brasa_emulation;
+
+enum Status { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+
+// As much as the tests need; more is out of memory, as it would be on a device.
+const size_t MEMORY_BYTES = (size_t)4 << 30;
+
+std::mutex everything;
+std::map<uint64_t, std::pair<void*, size_t>> allocations;
+size_t used_bytes = 0;
+
+size_t page_bytes() { return (size_t)sysconf(_SC_PAGESIZE); }
+
+// `bytes`, ending at most 15 bytes before a page that must not be touched, and beginning after one.
+int allocate(uint64_t* address, size_t bytes) {
+    std::lock_guard<std::mutex> lock(everything);
+    if (bytes == 0 || bytes > MEMORY_BYTES - used_bytes) {
+        return bytes == 0 ? INVALID_VALUE : OUT_OF_MEMORY;
+    }
+    size_t page = page_bytes(), rounded = (bytes + 255) / 256 * 256;
+    size_t mapped = (rounded + page - 1) / page * page + 2 * page;
+    void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+        return OUT_OF_MEMORY;
+    }
+    char* first = (char*)base;
+    mprotect(first, page, PROT_NONE);
+    mprotect(first + mapped - page, page, PROT_NONE);
+    uint64_t at = (uint64_t)(first + mapped - page - rounded);
+    // Fresh memory holds no numbers: what is read before it is written shows.
+    memset((void*)at, 0xff, rounded);
+    allocations[at] = {base, mapped};
+    used_bytes += mapped;
+    *address = at;
+    return SUCCESS;
+}
+
+int release(uint64_t address) {
+    std::lock_guard<std::mutex> lock(everything);
+    auto found = allocations.find(address);
+    if (found == allocations.end()) {
+        return INVALID_VALUE;
+    }
+    used_bytes -= found->second.second;
+    munmap(found->second.first, found->second.second);
+    allocations.erase(found);
+    return SUCCESS;
+}
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default"))) int
+
+EXPORT cuInit(unsigned) { return SUCCESS; }
+EXPORT cuDriverGetVersion(int* version) { return *version = 13000, SUCCESS; }
+EXPORT cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
+EXPORT cuDeviceGet(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
+EXPORT cuDeviceGetName(char* name, int len, int) { return snprintf(name, (size_t)len, "emulated GPU"), SUCCESS; }
+EXPORT cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = MEMORY_BYTES, SUCCESS; }
+EXPORT cuDevicePrimaryCtxRetain(void** context, int) { return *context = &everything, SUCCESS; }
+EXPORT cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
+EXPORT cuCtxSetCurrent(void*) { return SUCCESS; }
+EXPORT cuMemGetInfo_v2(size_t* free, size_t* total) {
+    *free = MEMORY_BYTES - used_bytes;
+    *total = MEMORY_BYTES;
+    return SUCCESS;
+}
+
+EXPORT cuDeviceGetAttribute(int* value, int attribute, int) {
+    switch (attribute) {
+        case 16: *value = 4; break;           // multiprocessors
+        case 38: *value = 1 << 20; break;     // bytes of L2
+        case 75: *value = 9; break;           // compute capability
+        case 97: *value = 227 << 10; break;   // bytes of shared memory
+        default: *value = 0; break;
+    }
+    return SUCCESS;
+}
+
+EXPORT cuMemAlloc_v2(uint64_t* address, size_t bytes) { return allocate(address, bytes); }
+EXPORT cuMemFree_v2(uint64_t address) { return release(address); }
+EXPORT cuMemHostAlloc(void** pointer, size_t bytes, unsigned) { return (*pointer = malloc(bytes)) ? SUCCESS : OUT_OF_MEMORY; }
+EXPORT cuMemFreeHost(void* pointer) { return free(pointer), SUCCESS; }
+EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void*) { return memcpy((void*)to, from, n), SUCCESS; }
+EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void*) { return memcpy(to, (void*)from, n), SUCCESS; }
+EXPORT cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void*) { return memcpy((void*)to, (void*)from, n), SUCCESS; }
+EXPORT cuMemsetD8Async(uint64_t at, unsigned char byte, size_t n, void*) { return memset((void*)at, byte, n), SUCCESS; }
+
+EXPORT cuStreamCreate(void** stream, unsigned) { return *stream = &everything, SUCCESS; }
+EXPORT cuStreamSynchronize(void*) { return SUCCESS; }
+EXPORT cuStreamDestroy_v2(void*) { return SUCCESS; }
+EXPORT cuEventCreate(void** event, unsigned) { return *event = &everything, SUCCESS; }
+EXPORT cuEventRecord(void*, void*) { return SUCCESS; }
+EXPORT cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.001f, SUCCESS; }
+EXPORT cuEventDestroy_v2(void*) { return SUCCESS; }
+
+EXPORT cuModuleLoadData(void** module, const void*) { return *module = &everything, SUCCESS; }
+EXPORT cuModuleUnload(void*) { return SUCCESS; }
+EXPORT cuFuncSetAttribute(void*, int, int) { return SUCCESS; }
+EXPORT cuModuleGetFunction(void** function, void*, const char* name) {
+    auto found = kernels().find(name);
+    if (found == kernels().end()) {
+        return NOT_FOUND;
+    }
+    *function = (void*)found->second;
+    return SUCCESS;
+}
+
+EXPORT cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads, unsigned block_y,
+                      unsigned block_z, unsigned shared_bytes, void*, void** parameters, void**) {
+    std::lock_guard<std::mutex> lock(everything);
+    if (grid_x == 0 || grid_y == 0 || grid_y > 65535 || grid_z != 1 || threads == 0 || threads > 1024 || threads % 32 != 0 ||
+        block_y != 1 || block_z != 1 || shared_bytes > 227 << 10) {
+        return INVALID_VALUE;
+    }
+    bool ended = launch((Entry)function, parameters[0], {grid_x, grid_y, 1}, threads, shared_bytes);
+    return ended ? SUCCESS : LAUNCH_FAILED;
+}
+
+extern "C" __attribute__((visibility("default"))) int cuGetErrorName(int status, const char** name) {
+    *name = status == OUT_OF_MEMORY ? "OUT_OF_MEMORY" : status == LAUNCH_FAILED ? "LAUNCH_FAILED" : "EMULATED_ERROR";
+    return SUCCESS;
+}
+
+extern "C" __attribute__((visibility("default"))) int cuGetErrorString(int status, const char** text) {
+    *text = status == LAUNCH_FAILED ? "some threads of a block wait where others do not come" : "see emulation/driver.cpp";
+    return SUCCESS;
+}

@@ -1,0 +1,154 @@
+// attention_<type>: y[R, H, E] = softmax(cap(scale · q·k)) · v over the positions that a row sees, of a paged cache or memory;
+// attention_step: of the rows of its segment. GQA: head h reads KV head h / (H / G).
+// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 2·E + 288 floats.
+//
+// Positions are taken 256 at a time, a page, in order: a thread scores one position, then a thread sums one element of the
+// values (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867). The order of sums depends on the positions alone, so a
+// row computes the same bits whatever else is in its step; positions that a draft tree hides weigh exactly 0.
+#include "kv.cuh"
+
+// Keys and values of a head in a page.
+template <class Type>
+struct PagedHead {
+    const u8* keys;
+    const u8* values;
+
+    DEVICE PagedHead(const AttentionParams& p, u32 segment, u32 first, u32 head) {
+        const u8* cache = cache_of(p.cache, segment, first);
+        keys = cache + (u64)head * p.cache.head_bytes;
+        values = cache + (u64)(p.cache.kv_heads + head) * p.cache.head_bytes;
+    }
+    DEVICE float key(u32 position, u32 e, u32 width) const { return Type::at(keys, position, e, width); }
+    DEVICE float value(u32 position, u32 e, u32 width) const { return Type::at(values, position, e, width); }
+};
+
+// Keys and values of a head in 256 rows of the step.
+struct StepHead {
+    const float* keys;
+    const float* values;
+    u32 k_stride, v_stride;
+
+    DEVICE StepHead(const AttentionParams& p, u32 segment, u32 first, u32 head) {
+        u64 row = p.step.segments[segment].first_row + first;
+        k_stride = p.k_stride;
+        v_stride = p.v_stride;
+        keys = p.k + row * k_stride + head * p.head_dim;
+        values = p.v + row * v_stride + head * p.head_dim;
+    }
+    DEVICE float key(u32 position, u32 e, u32) const { return keys[(u64)position * k_stride + e]; }
+    DEVICE float value(u32 position, u32 e, u32) const { return values[(u64)position * v_stride + e]; }
+};
+
+// What a row sees.
+struct Sight {
+    // Positions from `first` to before `end`; of a segment's own, which begin at `own`, those that the tree lets through.
+    u32 first, end, own;
+    // Where plain text would have the row.
+    u32 place;
+    const TreeRow* row;
+    const TreeRow* tree;
+
+    DEVICE Sight(const AttentionParams& p, const SegmentRows& segment, u32 i) {
+        first = 0;
+        own = p.source == SOURCE_CACHE ? segment.first_index : 0;
+        tree = row = nullptr;
+        if (p.source == SOURCE_MEMORY) {
+            end = segment.memory_rows;
+            place = 0;
+            return;
+        }
+        if (p.source == SOURCE_STEP_BOTH_WAYS) {
+            end = segment.rows;
+            place = i;
+        } else {
+            end = own + i + 1;
+            place = own + i;
+            if (segment.has_tree) {
+                tree = p.step.tree_rows + segment.first_tree_row;
+                row = tree + i;
+                place = own + row->depth;
+            }
+        }
+        if (p.has_window && place + 1 > p.window) {
+            first = place + 1 - p.window;
+        }
+    }
+
+    DEVICE bool sees(const AttentionParams& p, u32 j) const {
+        if (j < first || j >= end) {
+            return false;
+        }
+        if (tree == nullptr || j < own) {
+            return true;
+        }
+        u32 other = j - own;
+        if ((row->seen[other / 64] >> (other % 64) & 1) == 0) {
+            return false;
+        }
+        return !p.has_window || own + tree[other].depth + p.window > place;
+    }
+};
+
+template <class Head>
+DEVICE void attention(const AttentionParams& p) {
+    DYNAMIC_SHARED(shared);
+    u32 width = p.head_dim, t = threadIdx.x;
+    float* q = shared;
+    float* sums = q + width;
+    float* weights = sums + width;
+    float* scratch = weights + PAGE_POSITIONS;
+
+    u32 r = blockIdx.x, h = blockIdx.y, g = h / (p.heads / p.kv_heads);
+    u32 segment = p.step.row_segments[r];
+    const SegmentRows& rows = p.step.segments[segment];
+    Sight sight(p, rows, r - rows.first_row);
+    for (u32 e = t; e < width; e += blockDim.x) {
+        q[e] = p.q[(u64)r * p.q_stride + h * width + e];
+        sums[e] = 0.0f;
+    }
+    __syncthreads();
+
+    float largest = -INFINITY, total = 0.0f;
+    for (u32 page = sight.first / PAGE_POSITIONS * PAGE_POSITIONS; page < sight.end; page += PAGE_POSITIONS) {
+        Head head(p, segment, page, g);
+        float score = -INFINITY;
+        if (sight.sees(p, page + t)) {
+            float dot = 0.0f;
+            for (u32 e = 0; e < width; ++e) {
+                dot = fmaf(q[e], head.key(t, e, width), dot);
+            }
+            score = p.scale * dot;
+            if (p.has_softcap) {
+                score = p.softcap * tanhf(score / p.softcap);
+            }
+        }
+        float higher = fmaxf(largest, block_max(score, scratch));
+        if (higher == -INFINITY) {
+            continue;
+        }
+        float shrink = expf(largest - higher), weight = expf(score - higher);
+        weights[t] = weight;
+        // The barrier within makes the weights visible to all.
+        total = total * shrink + block_sum(weight, scratch);
+        largest = higher;
+        u32 begin = sight.first > page ? sight.first - page : 0;
+        u32 end = sight.end - page < PAGE_POSITIONS ? sight.end - page : PAGE_POSITIONS;
+        for (u32 e = t; e < width; e += blockDim.x) {
+            float sum = sums[e] * shrink;
+            for (u32 j = begin; j < end; ++j) {
+                sum = fmaf(weights[j], head.value(j, e, width), sum);
+            }
+            sums[e] = sum;
+        }
+        __syncthreads();
+    }
+    for (u32 e = t; e < width; e += blockDim.x) {
+        p.y[((u64)r * p.heads + h) * width + e] = sums[e] / total;
+    }
+}
+
+KERNEL(attention_f32, AttentionParams) { attention<PagedHead<KvF32>>(p); }
+KERNEL(attention_f16, AttentionParams) { attention<PagedHead<KvF16>>(p); }
+KERNEL(attention_bf16, AttentionParams) { attention<PagedHead<KvBF16>>(p); }
+KERNEL(attention_q8, AttentionParams) { attention<PagedHead<KvQ8>>(p); }
+KERNEL(attention_step, AttentionParams) { attention<StepHead>(p); }

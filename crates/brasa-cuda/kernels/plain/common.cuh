@@ -1,0 +1,83 @@
+// What every plain kernel shares: where rows lie, sums in a fixed order, numbers checked against their table.
+#pragma once
+
+#include "platform.cuh"
+
+#include "params.h"
+
+DEVICE u32 lane() { return threadIdx.x % 32; }
+DEVICE u32 warp() { return threadIdx.x / 32; }
+
+// The thread's number in the grid, along x.
+DEVICE u64 thread_number() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// Where row `j` begins.
+DEVICE const float* row_of(const Rows& rows, u32 j) {
+    return rows.data + (u64)(j / rows.per) * rows.stride + (u64)(j % rows.per) * rows.width;
+}
+
+// Number of element `i` of `dims` in a value whose axes advance by `strides`.
+DEVICE u64 place_of(u32 i, const u32 (&dims)[4], const u32 (&strides)[4]) {
+    u64 place = 0;
+    for (int axis = 3; axis >= 0; --axis) {
+        place += (u64)(i % dims[axis]) * strides[axis];
+        i /= dims[axis];
+    }
+    return place;
+}
+
+// The sum of a warp's values, in a tree: lanes 16 apart, then 8, 4, 2, 1. All lanes get the same bits.
+DEVICE float warp_sum(float x) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        x += __shfl_xor_sync(0xffffffffu, x, distance);
+    }
+    return x;
+}
+
+DEVICE float warp_max(float x) {
+    for (int distance = 16; distance > 0; distance /= 2) {
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    }
+    return x;
+}
+
+// The sum of a block's values: within warps by `warp_sum`, then warp after warp. `scratch` holds 32 floats of shared memory.
+DEVICE float block_sum(float x, float* scratch) {
+    x = warp_sum(x);
+    __syncthreads();
+    if (lane() == 0) {
+        scratch[warp()] = x;
+    }
+    __syncthreads();
+    float total = 0.0f;
+    for (u32 w = 0; w < blockDim.x / 32; ++w) {
+        total += scratch[w];
+    }
+    return total;
+}
+
+DEVICE float block_max(float x, float* scratch) {
+    x = warp_max(x);
+    __syncthreads();
+    if (lane() == 0) {
+        scratch[warp()] = x;
+    }
+    __syncthreads();
+    float largest = scratch[0];
+    for (u32 w = 1; w < blockDim.x / 32; ++w) {
+        largest = fmaxf(largest, scratch[w]);
+    }
+    return largest;
+}
+
+// `number` as an index below `limit`; otherwise the first such mistake of the step is kept, and 0 goes on in its place.
+DEVICE u32 checked(u32 number, u32 limit, Fault* fault) {
+    if (number < limit) {
+        return number;
+    }
+    if (atomicCAS(&fault->found, 0u, 1u) == 0u) {
+        fault->number = number;
+        fault->limit = limit;
+    }
+    return 0;
+}

@@ -1,0 +1,84 @@
+// unary, binary, choose, cast: y[i] from the elements of up to three values at the same place of four axes; y is dense. An
+// operand's stride is 0 along an axis that it repeats.
+// copy: any four-byte elements from strides to strides: transpositions, repetitions, joined values.
+// Grid: one thread an element, blocks of 256.
+#include "common.cuh"
+
+DEVICE float unary_value(u32 function, float x, float a, float b) {
+    switch (function) {
+        case UNARY_SCALE: return a * x;
+        case UNARY_CLAMP: return fminf(fmaxf(x, a), b);
+        case UNARY_SOFTCAP: return a * tanhf(x / a);
+        case UNARY_EXP: return expf(x);
+        case UNARY_LOG: return logf(x);
+        case UNARY_RSQRT: return 1.0f / sqrtf(x);
+        case UNARY_TANH: return tanhf(x);
+        case UNARY_SIGMOID: return 1.0f / (1.0f + expf(-x));
+        case UNARY_SILU: return x / (1.0f + expf(-x));
+        case UNARY_GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x)));
+        default: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+    }
+}
+
+KERNEL(unary, UnaryParams) {
+    u64 i = thread_number();
+    if (i < p.count) {
+        float x = p.x.data[place_of((u32)i, p.dims, p.x.strides)];
+        p.y[i] = unary_value(p.function, x, p.a, p.b);
+    }
+}
+
+KERNEL(binary, BinaryParams) {
+    u64 i = thread_number();
+    if (i >= p.count) {
+        return;
+    }
+    float a = p.a.data[place_of((u32)i, p.dims, p.a.strides)], b = p.b.data[place_of((u32)i, p.dims, p.b.strides)];
+    float y;
+    switch (p.function) {
+        case BINARY_ADD: y = a + b; break;
+        case BINARY_SUB: y = a - b; break;
+        case BINARY_MUL: y = a * b; break;
+        case BINARY_DIV: y = a / b; break;
+        default: y = fmaxf(a, b); break;
+    }
+    p.y[i] = y;
+}
+
+KERNEL(choose, ChooseParams) {
+    u64 i = thread_number();
+    if (i >= p.count) {
+        return;
+    }
+    float condition = p.condition.data[place_of((u32)i, p.dims, p.condition.strides)];
+    // An integer is 0 where all its bits are; −0 is a float that is 0 as well.
+    bool holds = p.of_integers ? __float_as_uint(condition) != 0 : condition != 0.0f;
+    const Strided& chosen = holds ? p.a : p.b;
+    p.y[i] = chosen.data[place_of((u32)i, p.dims, chosen.strides)];
+}
+
+KERNEL(cast, CastParams) {
+    u64 i = thread_number();
+    if (i >= p.count) {
+        return;
+    }
+    float x = p.x.data[place_of((u32)i, p.dims, p.x.strides)];
+    if (p.from_integers && p.to != CAST_U32) {
+        x = (float)__float_as_uint(x);
+    }
+    switch (p.to) {
+        case CAST_F16: x = half_to_float(float_to_half(x)); break;
+        case CAST_BF16: x = bf16_to_float(float_to_bf16(x)); break;
+        // To nearest even; numbers beyond the integers are clamped, NaN is 0.
+        case CAST_U32: x = p.from_integers ? x : __uint_as_float(__float2uint_rn(x)); break;
+        default: break;
+    }
+    p.y[i] = x;
+}
+
+KERNEL(copy, CopyParams) {
+    u64 i = thread_number();
+    if (i < p.count) {
+        p.y.data[place_of((u32)i, p.dims, p.y.strides)] = p.x.data[place_of((u32)i, p.dims, p.x.strides)];
+    }
+}

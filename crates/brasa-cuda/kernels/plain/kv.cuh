@@ -1,0 +1,50 @@
+// Keys and values in pages of 256 positions.
+//
+// A page holds each cache of its group one after the other; a cache holds its keys head by head, then its values head by head;
+// a head holds [256][E] elements and, for q8, [256][ceil(E / 32)] scales behind them.
+#pragma once
+
+#include "common.cuh"
+
+// Element types: `at` reads element `e` of a position of a head of width E, `put` writes it. q8 is written block by block.
+struct KvF32 {
+    static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
+        return ((const float*)head)[position * width + e];
+    }
+    static DEVICE void put(u8* head, u32 position, u32 e, u32 width, float x) {
+        ((float*)head)[position * width + e] = x;
+    }
+};
+
+struct KvF16 {
+    static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
+        return half_to_float(((const unsigned short*)head)[position * width + e]);
+    }
+    static DEVICE void put(u8* head, u32 position, u32 e, u32 width, float x) {
+        ((unsigned short*)head)[position * width + e] = float_to_half(x);
+    }
+};
+
+struct KvBF16 {
+    static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
+        return bf16_to_float(((const unsigned short*)head)[position * width + e]);
+    }
+    static DEVICE void put(u8* head, u32 position, u32 e, u32 width, float x) {
+        ((unsigned short*)head)[position * width + e] = float_to_bf16(x);
+    }
+};
+
+struct KvQ8 {
+    static DEVICE unsigned short* scales(u8* head, u32 position, u32 width) {
+        return (unsigned short*)(head + PAGE_POSITIONS * width) + position * ((width + 31) / 32);
+    }
+    static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
+        float scale = half_to_float(scales((u8*)head, position, width)[e / 32]);
+        return scale * (float)(signed char)head[position * width + e];
+    }
+};
+
+// A page's part for one cache, for index `index` of segment `segment`.
+DEVICE u8* cache_of(const CachePages& cache, u32 segment, u32 index) {
+    return (u8*)cache.pages[cache.starts[segment] + index / PAGE_POSITIONS] + cache.offset_bytes;
+}

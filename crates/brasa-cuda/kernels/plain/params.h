@@ -1,0 +1,598 @@
+// Written from crates/brasa-cuda/src/params.rs; a test says where it is out of date.
+#pragma once
+
+#include <stddef.h>
+
+typedef unsigned char u8;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+static const u32 PAGE_POSITIONS = 256;
+static const u32 UNARY_SCALE = 0;
+static const u32 UNARY_CLAMP = 1;
+static const u32 UNARY_SOFTCAP = 2;
+static const u32 UNARY_EXP = 3;
+static const u32 UNARY_LOG = 4;
+static const u32 UNARY_RSQRT = 5;
+static const u32 UNARY_TANH = 6;
+static const u32 UNARY_SIGMOID = 7;
+static const u32 UNARY_SILU = 8;
+static const u32 UNARY_GELU_TANH = 9;
+static const u32 UNARY_GELU_ERF = 10;
+static const u32 BINARY_ADD = 0;
+static const u32 BINARY_SUB = 1;
+static const u32 BINARY_MUL = 2;
+static const u32 BINARY_DIV = 3;
+static const u32 BINARY_MAXIMUM = 4;
+static const u32 CAST_F32 = 0;
+static const u32 CAST_F16 = 1;
+static const u32 CAST_BF16 = 2;
+static const u32 CAST_U32 = 3;
+static const u32 REDUCE_SUM = 0;
+static const u32 REDUCE_MEAN = 1;
+static const u32 REDUCE_MAX = 2;
+static const u32 REDUCE_LOGSUMEXP = 3;
+static const u32 SOURCE_CACHE = 0;
+static const u32 SOURCE_MEMORY = 1;
+static const u32 SOURCE_STEP_CAUSAL = 2;
+static const u32 SOURCE_STEP_BOTH_WAYS = 3;
+
+struct Rows {
+    float *data;
+    u32 per;
+    u32 stride;
+    u32 width;
+};
+static_assert(sizeof(Rows) == 24, "");
+static_assert(offsetof(Rows, data) == 0, "");
+static_assert(offsetof(Rows, per) == 8, "");
+static_assert(offsetof(Rows, stride) == 12, "");
+static_assert(offsetof(Rows, width) == 16, "");
+
+struct Strided {
+    float *data;
+    u32 strides[4];
+};
+static_assert(sizeof(Strided) == 24, "");
+static_assert(offsetof(Strided, data) == 0, "");
+static_assert(offsetof(Strided, strides) == 8, "");
+
+struct Part {
+    u8 *data;
+    u8 *scales;
+    u8 *biases;
+    u32 first_row;
+    u32 rows;
+    u32 row_bytes;
+    u32 format;
+    u32 bits;
+    u32 group_size;
+    u32 groups;
+    u32 scale_format;
+};
+static_assert(sizeof(Part) == 56, "");
+static_assert(offsetof(Part, data) == 0, "");
+static_assert(offsetof(Part, scales) == 8, "");
+static_assert(offsetof(Part, biases) == 16, "");
+static_assert(offsetof(Part, first_row) == 24, "");
+static_assert(offsetof(Part, rows) == 28, "");
+static_assert(offsetof(Part, row_bytes) == 32, "");
+static_assert(offsetof(Part, format) == 36, "");
+static_assert(offsetof(Part, bits) == 40, "");
+static_assert(offsetof(Part, group_size) == 44, "");
+static_assert(offsetof(Part, groups) == 48, "");
+static_assert(offsetof(Part, scale_format) == 52, "");
+
+struct StoredWeight {
+    Part *parts;
+    u32 parts_count;
+    u32 rows;
+    u32 row_len;
+};
+static_assert(sizeof(StoredWeight) == 24, "");
+static_assert(offsetof(StoredWeight, parts) == 0, "");
+static_assert(offsetof(StoredWeight, parts_count) == 8, "");
+static_assert(offsetof(StoredWeight, rows) == 12, "");
+static_assert(offsetof(StoredWeight, row_len) == 16, "");
+
+struct Fault {
+    u32 found;
+    u32 number;
+    u32 limit;
+};
+static_assert(sizeof(Fault) == 12, "");
+static_assert(offsetof(Fault, found) == 0, "");
+static_assert(offsetof(Fault, number) == 4, "");
+static_assert(offsetof(Fault, limit) == 8, "");
+
+struct SegmentRows {
+    u32 first_row;
+    u32 rows;
+    u32 first_index;
+    u32 memory_rows;
+    u32 has_tree;
+    u32 first_tree_row;
+};
+static_assert(sizeof(SegmentRows) == 24, "");
+static_assert(offsetof(SegmentRows, first_row) == 0, "");
+static_assert(offsetof(SegmentRows, rows) == 4, "");
+static_assert(offsetof(SegmentRows, first_index) == 8, "");
+static_assert(offsetof(SegmentRows, memory_rows) == 12, "");
+static_assert(offsetof(SegmentRows, has_tree) == 16, "");
+static_assert(offsetof(SegmentRows, first_tree_row) == 20, "");
+
+struct TreeRow {
+    u64 seen[4];
+    u32 depth;
+};
+static_assert(sizeof(TreeRow) == 40, "");
+static_assert(offsetof(TreeRow, seen) == 0, "");
+static_assert(offsetof(TreeRow, depth) == 32, "");
+
+struct StepRows {
+    SegmentRows *segments;
+    u32 *row_segments;
+    TreeRow *tree_rows;
+    u32 rows;
+    u32 segments_count;
+};
+static_assert(sizeof(StepRows) == 32, "");
+static_assert(offsetof(StepRows, segments) == 0, "");
+static_assert(offsetof(StepRows, row_segments) == 8, "");
+static_assert(offsetof(StepRows, tree_rows) == 16, "");
+static_assert(offsetof(StepRows, rows) == 24, "");
+static_assert(offsetof(StepRows, segments_count) == 28, "");
+
+struct CachePages {
+    u64 *pages;
+    u32 *starts;
+    u64 offset_bytes;
+    u32 kv_heads;
+    u32 head_dim;
+    u32 head_bytes;
+};
+static_assert(sizeof(CachePages) == 40, "");
+static_assert(offsetof(CachePages, pages) == 0, "");
+static_assert(offsetof(CachePages, starts) == 8, "");
+static_assert(offsetof(CachePages, offset_bytes) == 16, "");
+static_assert(offsetof(CachePages, kv_heads) == 24, "");
+static_assert(offsetof(CachePages, head_dim) == 28, "");
+static_assert(offsetof(CachePages, head_bytes) == 32, "");
+
+struct EmbedParams {
+    u32 *ids;
+    StoredWeight table;
+    float *y;
+    Fault *fault;
+    u32 rows;
+};
+static_assert(sizeof(EmbedParams) == 56, "");
+static_assert(offsetof(EmbedParams, ids) == 0, "");
+static_assert(offsetof(EmbedParams, table) == 8, "");
+static_assert(offsetof(EmbedParams, y) == 32, "");
+static_assert(offsetof(EmbedParams, fault) == 40, "");
+static_assert(offsetof(EmbedParams, rows) == 48, "");
+
+struct GatherParams {
+    float *table;
+    u32 *indices;
+    float *y;
+    Fault *fault;
+    u32 count;
+    u32 table_len;
+};
+static_assert(sizeof(GatherParams) == 40, "");
+static_assert(offsetof(GatherParams, table) == 0, "");
+static_assert(offsetof(GatherParams, indices) == 8, "");
+static_assert(offsetof(GatherParams, y) == 16, "");
+static_assert(offsetof(GatherParams, fault) == 24, "");
+static_assert(offsetof(GatherParams, count) == 32, "");
+static_assert(offsetof(GatherParams, table_len) == 36, "");
+
+struct SelectRowsParams {
+    Rows x;
+    u32 *rows;
+    float *y;
+    Fault *fault;
+    u32 count;
+    u32 x_rows;
+};
+static_assert(sizeof(SelectRowsParams) == 56, "");
+static_assert(offsetof(SelectRowsParams, x) == 0, "");
+static_assert(offsetof(SelectRowsParams, rows) == 24, "");
+static_assert(offsetof(SelectRowsParams, y) == 32, "");
+static_assert(offsetof(SelectRowsParams, fault) == 40, "");
+static_assert(offsetof(SelectRowsParams, count) == 48, "");
+static_assert(offsetof(SelectRowsParams, x_rows) == 52, "");
+
+struct LinearParams {
+    Rows x;
+    StoredWeight w;
+    float *y;
+    u32 rows;
+    u32 outputs;
+};
+static_assert(sizeof(LinearParams) == 64, "");
+static_assert(offsetof(LinearParams, x) == 0, "");
+static_assert(offsetof(LinearParams, w) == 24, "");
+static_assert(offsetof(LinearParams, y) == 48, "");
+static_assert(offsetof(LinearParams, rows) == 56, "");
+static_assert(offsetof(LinearParams, outputs) == 60, "");
+
+struct LinearTransposedParams {
+    Rows y;
+    StoredWeight w;
+    float *x;
+    u32 rows;
+};
+static_assert(sizeof(LinearTransposedParams) == 64, "");
+static_assert(offsetof(LinearTransposedParams, y) == 0, "");
+static_assert(offsetof(LinearTransposedParams, w) == 24, "");
+static_assert(offsetof(LinearTransposedParams, x) == 48, "");
+static_assert(offsetof(LinearTransposedParams, rows) == 56, "");
+
+struct MatmulParams {
+    float *a;
+    float *b;
+    float *c;
+    u32 m;
+    u32 n;
+    u32 k;
+    u32 a_row;
+    u32 a_column;
+    u32 b_row;
+    u32 b_column;
+};
+static_assert(sizeof(MatmulParams) == 56, "");
+static_assert(offsetof(MatmulParams, a) == 0, "");
+static_assert(offsetof(MatmulParams, b) == 8, "");
+static_assert(offsetof(MatmulParams, c) == 16, "");
+static_assert(offsetof(MatmulParams, m) == 24, "");
+static_assert(offsetof(MatmulParams, n) == 28, "");
+static_assert(offsetof(MatmulParams, k) == 32, "");
+static_assert(offsetof(MatmulParams, a_row) == 36, "");
+static_assert(offsetof(MatmulParams, a_column) == 40, "");
+static_assert(offsetof(MatmulParams, b_row) == 44, "");
+static_assert(offsetof(MatmulParams, b_column) == 48, "");
+
+struct RouterTopKParams {
+    Rows logits;
+    u32 *experts;
+    float *weights;
+    u32 k;
+    u32 of_chosen;
+};
+static_assert(sizeof(RouterTopKParams) == 48, "");
+static_assert(offsetof(RouterTopKParams, logits) == 0, "");
+static_assert(offsetof(RouterTopKParams, experts) == 24, "");
+static_assert(offsetof(RouterTopKParams, weights) == 32, "");
+static_assert(offsetof(RouterTopKParams, k) == 40, "");
+static_assert(offsetof(RouterTopKParams, of_chosen) == 44, "");
+
+struct ExpertLinearParams {
+    Rows x;
+    StoredWeight w;
+    u32 *experts;
+    float *y;
+    Fault *fault;
+    u32 slots;
+    u32 chosen;
+    u32 own_rows;
+    u32 experts_count;
+    u32 outputs;
+};
+static_assert(sizeof(ExpertLinearParams) == 96, "");
+static_assert(offsetof(ExpertLinearParams, x) == 0, "");
+static_assert(offsetof(ExpertLinearParams, w) == 24, "");
+static_assert(offsetof(ExpertLinearParams, experts) == 48, "");
+static_assert(offsetof(ExpertLinearParams, y) == 56, "");
+static_assert(offsetof(ExpertLinearParams, fault) == 64, "");
+static_assert(offsetof(ExpertLinearParams, slots) == 72, "");
+static_assert(offsetof(ExpertLinearParams, chosen) == 76, "");
+static_assert(offsetof(ExpertLinearParams, own_rows) == 80, "");
+static_assert(offsetof(ExpertLinearParams, experts_count) == 84, "");
+static_assert(offsetof(ExpertLinearParams, outputs) == 88, "");
+
+struct NormParams {
+    Rows x;
+    float *w;
+    float *b;
+    float *y;
+    float eps;
+};
+static_assert(sizeof(NormParams) == 56, "");
+static_assert(offsetof(NormParams, x) == 0, "");
+static_assert(offsetof(NormParams, w) == 24, "");
+static_assert(offsetof(NormParams, b) == 32, "");
+static_assert(offsetof(NormParams, y) == 40, "");
+static_assert(offsetof(NormParams, eps) == 48, "");
+
+struct UnaryParams {
+    Strided x;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    u32 function;
+    float a;
+    float b;
+};
+static_assert(sizeof(UnaryParams) == 64, "");
+static_assert(offsetof(UnaryParams, x) == 0, "");
+static_assert(offsetof(UnaryParams, y) == 24, "");
+static_assert(offsetof(UnaryParams, dims) == 32, "");
+static_assert(offsetof(UnaryParams, count) == 48, "");
+static_assert(offsetof(UnaryParams, function) == 52, "");
+static_assert(offsetof(UnaryParams, a) == 56, "");
+static_assert(offsetof(UnaryParams, b) == 60, "");
+
+struct BinaryParams {
+    Strided a;
+    Strided b;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    u32 function;
+};
+static_assert(sizeof(BinaryParams) == 80, "");
+static_assert(offsetof(BinaryParams, a) == 0, "");
+static_assert(offsetof(BinaryParams, b) == 24, "");
+static_assert(offsetof(BinaryParams, y) == 48, "");
+static_assert(offsetof(BinaryParams, dims) == 56, "");
+static_assert(offsetof(BinaryParams, count) == 72, "");
+static_assert(offsetof(BinaryParams, function) == 76, "");
+
+struct ChooseParams {
+    Strided condition;
+    Strided a;
+    Strided b;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    u32 of_integers;
+};
+static_assert(sizeof(ChooseParams) == 104, "");
+static_assert(offsetof(ChooseParams, condition) == 0, "");
+static_assert(offsetof(ChooseParams, a) == 24, "");
+static_assert(offsetof(ChooseParams, b) == 48, "");
+static_assert(offsetof(ChooseParams, y) == 72, "");
+static_assert(offsetof(ChooseParams, dims) == 80, "");
+static_assert(offsetof(ChooseParams, count) == 96, "");
+static_assert(offsetof(ChooseParams, of_integers) == 100, "");
+
+struct CastParams {
+    Strided x;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    u32 to;
+    u32 from_integers;
+};
+static_assert(sizeof(CastParams) == 64, "");
+static_assert(offsetof(CastParams, x) == 0, "");
+static_assert(offsetof(CastParams, y) == 24, "");
+static_assert(offsetof(CastParams, dims) == 32, "");
+static_assert(offsetof(CastParams, count) == 48, "");
+static_assert(offsetof(CastParams, to) == 52, "");
+static_assert(offsetof(CastParams, from_integers) == 56, "");
+
+struct CopyParams {
+    Strided x;
+    Strided y;
+    u32 dims[4];
+    u32 count;
+};
+static_assert(sizeof(CopyParams) == 72, "");
+static_assert(offsetof(CopyParams, x) == 0, "");
+static_assert(offsetof(CopyParams, y) == 24, "");
+static_assert(offsetof(CopyParams, dims) == 48, "");
+static_assert(offsetof(CopyParams, count) == 64, "");
+
+struct ReduceParams {
+    float *x;
+    float *y;
+    u32 outputs;
+    u32 len;
+    u32 inner;
+    u32 function;
+};
+static_assert(sizeof(ReduceParams) == 32, "");
+static_assert(offsetof(ReduceParams, x) == 0, "");
+static_assert(offsetof(ReduceParams, y) == 8, "");
+static_assert(offsetof(ReduceParams, outputs) == 16, "");
+static_assert(offsetof(ReduceParams, len) == 20, "");
+static_assert(offsetof(ReduceParams, inner) == 24, "");
+static_assert(offsetof(ReduceParams, function) == 28, "");
+
+struct SoftmaxParams {
+    Rows x;
+    float *y;
+};
+static_assert(sizeof(SoftmaxParams) == 32, "");
+static_assert(offsetof(SoftmaxParams, x) == 0, "");
+static_assert(offsetof(SoftmaxParams, y) == 24, "");
+
+struct ArgmaxParams {
+    Rows x;
+    u32 *y;
+};
+static_assert(sizeof(ArgmaxParams) == 32, "");
+static_assert(offsetof(ArgmaxParams, x) == 0, "");
+static_assert(offsetof(ArgmaxParams, y) == 24, "");
+
+struct CrossEntropyParams {
+    Rows x;
+    u32 *targets;
+    float *y;
+    Fault *fault;
+};
+static_assert(sizeof(CrossEntropyParams) == 48, "");
+static_assert(offsetof(CrossEntropyParams, x) == 0, "");
+static_assert(offsetof(CrossEntropyParams, targets) == 24, "");
+static_assert(offsetof(CrossEntropyParams, y) == 32, "");
+static_assert(offsetof(CrossEntropyParams, fault) == 40, "");
+
+struct RopeParams {
+    float *x;
+    u32 *positions;
+    float *frequencies;
+    float *y;
+    u32 rows;
+    u32 x_stride;
+    u32 heads;
+    u32 head_dim;
+    u32 rotary_dim;
+    u32 interleaved;
+    float magnitude;
+};
+static_assert(sizeof(RopeParams) == 64, "");
+static_assert(offsetof(RopeParams, x) == 0, "");
+static_assert(offsetof(RopeParams, positions) == 8, "");
+static_assert(offsetof(RopeParams, frequencies) == 16, "");
+static_assert(offsetof(RopeParams, y) == 24, "");
+static_assert(offsetof(RopeParams, rows) == 32, "");
+static_assert(offsetof(RopeParams, x_stride) == 36, "");
+static_assert(offsetof(RopeParams, heads) == 40, "");
+static_assert(offsetof(RopeParams, head_dim) == 44, "");
+static_assert(offsetof(RopeParams, rotary_dim) == 48, "");
+static_assert(offsetof(RopeParams, interleaved) == 52, "");
+static_assert(offsetof(RopeParams, magnitude) == 56, "");
+
+struct RotateKeysParams {
+    u64 *pages;
+    float *angles;
+    u64 offset_bytes;
+    u32 pages_count;
+    u32 kv_heads;
+    u32 head_dim;
+    u32 head_bytes;
+    u32 rotary_dim;
+    u32 interleaved;
+};
+static_assert(sizeof(RotateKeysParams) == 48, "");
+static_assert(offsetof(RotateKeysParams, pages) == 0, "");
+static_assert(offsetof(RotateKeysParams, angles) == 8, "");
+static_assert(offsetof(RotateKeysParams, offset_bytes) == 16, "");
+static_assert(offsetof(RotateKeysParams, pages_count) == 24, "");
+static_assert(offsetof(RotateKeysParams, kv_heads) == 28, "");
+static_assert(offsetof(RotateKeysParams, head_dim) == 32, "");
+static_assert(offsetof(RotateKeysParams, head_bytes) == 36, "");
+static_assert(offsetof(RotateKeysParams, rotary_dim) == 40, "");
+static_assert(offsetof(RotateKeysParams, interleaved) == 44, "");
+
+struct CacheWriteParams {
+    float *k;
+    float *v;
+    StepRows step;
+    CachePages cache;
+    u32 k_stride;
+    u32 v_stride;
+};
+static_assert(sizeof(CacheWriteParams) == 96, "");
+static_assert(offsetof(CacheWriteParams, k) == 0, "");
+static_assert(offsetof(CacheWriteParams, v) == 8, "");
+static_assert(offsetof(CacheWriteParams, step) == 16, "");
+static_assert(offsetof(CacheWriteParams, cache) == 48, "");
+static_assert(offsetof(CacheWriteParams, k_stride) == 88, "");
+static_assert(offsetof(CacheWriteParams, v_stride) == 92, "");
+
+struct AttentionParams {
+    float *q;
+    float *k;
+    float *v;
+    float *y;
+    StepRows step;
+    CachePages cache;
+    u32 q_stride;
+    u32 k_stride;
+    u32 v_stride;
+    u32 heads;
+    u32 kv_heads;
+    u32 head_dim;
+    u32 source;
+    float scale;
+    u32 has_softcap;
+    float softcap;
+    u32 has_window;
+    u32 window;
+};
+static_assert(sizeof(AttentionParams) == 152, "");
+static_assert(offsetof(AttentionParams, q) == 0, "");
+static_assert(offsetof(AttentionParams, k) == 8, "");
+static_assert(offsetof(AttentionParams, v) == 16, "");
+static_assert(offsetof(AttentionParams, y) == 24, "");
+static_assert(offsetof(AttentionParams, step) == 32, "");
+static_assert(offsetof(AttentionParams, cache) == 64, "");
+static_assert(offsetof(AttentionParams, q_stride) == 104, "");
+static_assert(offsetof(AttentionParams, k_stride) == 108, "");
+static_assert(offsetof(AttentionParams, v_stride) == 112, "");
+static_assert(offsetof(AttentionParams, heads) == 116, "");
+static_assert(offsetof(AttentionParams, kv_heads) == 120, "");
+static_assert(offsetof(AttentionParams, head_dim) == 124, "");
+static_assert(offsetof(AttentionParams, source) == 128, "");
+static_assert(offsetof(AttentionParams, scale) == 132, "");
+static_assert(offsetof(AttentionParams, has_softcap) == 136, "");
+static_assert(offsetof(AttentionParams, softcap) == 140, "");
+static_assert(offsetof(AttentionParams, has_window) == 144, "");
+static_assert(offsetof(AttentionParams, window) == 148, "");
+
+struct Conv1dParams {
+    float *x;
+    float *w;
+    float *b;
+    float *y;
+    StepRows step;
+    u32 factor;
+    u32 channels;
+    u32 outputs;
+    u32 taps;
+    u32 stride;
+    u32 padding;
+    u32 out_rows;
+};
+static_assert(sizeof(Conv1dParams) == 96, "");
+static_assert(offsetof(Conv1dParams, x) == 0, "");
+static_assert(offsetof(Conv1dParams, w) == 8, "");
+static_assert(offsetof(Conv1dParams, b) == 16, "");
+static_assert(offsetof(Conv1dParams, y) == 24, "");
+static_assert(offsetof(Conv1dParams, step) == 32, "");
+static_assert(offsetof(Conv1dParams, factor) == 64, "");
+static_assert(offsetof(Conv1dParams, channels) == 68, "");
+static_assert(offsetof(Conv1dParams, outputs) == 72, "");
+static_assert(offsetof(Conv1dParams, taps) == 76, "");
+static_assert(offsetof(Conv1dParams, stride) == 80, "");
+static_assert(offsetof(Conv1dParams, padding) == 84, "");
+static_assert(offsetof(Conv1dParams, out_rows) == 88, "");
+
+struct MeanPoolParams {
+    float *x;
+    float *y;
+    StepRows step;
+    u32 factor;
+    u32 width;
+};
+static_assert(sizeof(MeanPoolParams) == 56, "");
+static_assert(offsetof(MeanPoolParams, x) == 0, "");
+static_assert(offsetof(MeanPoolParams, y) == 8, "");
+static_assert(offsetof(MeanPoolParams, step) == 16, "");
+static_assert(offsetof(MeanPoolParams, factor) == 48, "");
+static_assert(offsetof(MeanPoolParams, width) == 52, "");
+
+struct IndexAddParams {
+    float *base;
+    u32 *indices;
+    float *x;
+    float *y;
+    Fault *fault;
+    u32 base_rows;
+    u32 rows;
+    u32 width;
+};
+static_assert(sizeof(IndexAddParams) == 56, "");
+static_assert(offsetof(IndexAddParams, base) == 0, "");
+static_assert(offsetof(IndexAddParams, indices) == 8, "");
+static_assert(offsetof(IndexAddParams, x) == 16, "");
+static_assert(offsetof(IndexAddParams, y) == 24, "");
+static_assert(offsetof(IndexAddParams, fault) == 32, "");
+static_assert(offsetof(IndexAddParams, base_rows) == 40, "");
+static_assert(offsetof(IndexAddParams, rows) == 44, "");
+static_assert(offsetof(IndexAddParams, width) == 48, "");

@@ -1,0 +1,11 @@
+// Every plain kernel, one per operation: the fallback of all devices and the oracle of the fast kernels.
+#include "attention.cu"
+#include "cache.cu"
+#include "elementwise.cu"
+#include "experts.cu"
+#include "linear.cu"
+#include "lookup.cu"
+#include "norm.cu"
+#include "reduce.cu"
+#include "rope.cu"
+#include "sequence.cu"

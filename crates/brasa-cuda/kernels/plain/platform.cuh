@@ -1,0 +1,31 @@
+// What kernels take from their platform: the CUDA compiler, or the emulation in ../../emulation.
+//
+// A kernel has one parameter, a structure of params.h, passed by value:
+//
+//     KERNEL(softmax, SoftmaxParams) { … p.x … }
+//
+// Blocks have one axis of threads, a multiple of 32. Kernels use block barriers and warp shuffles of whole warps only, so
+// that a block's threads can be emulated as fibres.
+#pragma once
+
+#ifdef BRASA_EMULATION
+#include "emulation.h"
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define KERNEL(name, Params) extern "C" __global__ void name(const __grid_constant__ Params p)
+#define DEVICE __device__ __forceinline__
+#define DEVICE_TABLE __device__ const
+// Dynamic shared memory of the block.
+#define DYNAMIC_SHARED(name) extern __shared__ float name[]
+
+DEVICE float half_to_float(unsigned short bits) { return __half2float(__ushort_as_half(bits)); }
+DEVICE unsigned short float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+DEVICE unsigned short float_to_bf16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
+
+#endif
+
+// bfloat16 is the upper half of an f32.
+DEVICE float bf16_to_float(unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }

@@ -1,0 +1,96 @@
+// reduce: sum, mean, largest or logsumexp along the middle axis of x[outer, len, inner], dense.
+// Grid: a warp an output, blocks of 128; lane l takes elements l, l + 32, …, then the lanes are added in a tree.
+//
+// softmax, argmax, cross_entropy: along rows. Grid: a block a row, 32 to 256 threads that depend on its width alone.
+#include "common.cuh"
+
+KERNEL(reduce, ReduceParams) {
+    u32 i = blockIdx.x * (blockDim.x / 32) + warp();
+    if (i >= p.outputs) {
+        return;
+    }
+    const float* x = p.x + (u64)(i / p.inner) * p.len * p.inner + i % p.inner;
+    float largest = -INFINITY, sum = 0.0f;
+    if (p.function == REDUCE_MAX || p.function == REDUCE_LOGSUMEXP) {
+        for (u32 j = lane(); j < p.len; j += 32) {
+            largest = fmaxf(largest, x[(u64)j * p.inner]);
+        }
+        largest = warp_max(largest);
+    }
+    if (p.function != REDUCE_MAX) {
+        for (u32 j = lane(); j < p.len; j += 32) {
+            float element = x[(u64)j * p.inner];
+            sum += p.function == REDUCE_LOGSUMEXP ? expf(element - largest) : element;
+        }
+        sum = warp_sum(sum);
+    }
+    if (lane() == 0) {
+        float y;
+        switch (p.function) {
+            case REDUCE_SUM: y = sum; break;
+            case REDUCE_MEAN: y = sum / (float)p.len; break;
+            case REDUCE_MAX: y = largest; break;
+            default: y = isinf(largest) ? largest : largest + logf(sum); break;
+        }
+        p.y[i] = y;
+    }
+}
+
+// The largest element of the block's row, and Σ exp(x − largest).
+DEVICE float row_sums(const float* x, u32 width, float* scratch, float& largest) {
+    largest = -INFINITY;
+    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+        largest = fmaxf(largest, x[i]);
+    }
+    largest = block_max(largest, scratch);
+    float sum = 0.0f;
+    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+        sum += expf(x[i] - largest);
+    }
+    return block_sum(sum, scratch);
+}
+
+KERNEL(softmax, SoftmaxParams) {
+    __shared__ float scratch[32];
+    const float* x = row_of(p.x, blockIdx.x);
+    float largest, sum = row_sums(x, p.x.width, scratch, largest);
+    for (u32 i = threadIdx.x; i < p.x.width; i += blockDim.x) {
+        p.y[(u64)blockIdx.x * p.x.width + i] = expf(x[i] - largest) / sum;
+    }
+}
+
+KERNEL(argmax, ArgmaxParams) {
+    __shared__ float values[256];
+    __shared__ u32 places[256];
+    const float* x = row_of(p.x, blockIdx.x);
+    float best = -INFINITY;
+    u32 place = 0;
+    for (u32 i = threadIdx.x; i < p.x.width; i += blockDim.x) {
+        if (x[i] > best) {
+            best = x[i];
+            place = i;
+        }
+    }
+    values[threadIdx.x] = best;
+    places[threadIdx.x] = place;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (u32 t = 1; t < blockDim.x; ++t) {
+            if (values[t] > best || (values[t] == best && places[t] < place)) {
+                best = values[t];
+                place = places[t];
+            }
+        }
+        p.y[blockIdx.x] = place;
+    }
+}
+
+KERNEL(cross_entropy, CrossEntropyParams) {
+    __shared__ float scratch[32];
+    const float* x = row_of(p.x, blockIdx.x);
+    float largest, sum = row_sums(x, p.x.width, scratch, largest);
+    if (threadIdx.x == 0) {
+        float all = isinf(largest) ? largest : largest + logf(sum);
+        p.y[blockIdx.x] = all - x[checked(p.targets[blockIdx.x], p.x.width, p.fault)];
+    }
+}

@@ -1,0 +1,116 @@
+//! An NVIDIA GPU as a device.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brasa_graph::Graph;
+use brasa_graph::device::{
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, UploadProgress,
+    WeightSet,
+};
+
+use crate::driver::{Device, Driver};
+use crate::gpu::Gpu;
+use crate::kv::CudaKvPool;
+use crate::program::CudaProgram;
+use crate::weights::{CudaWeightSet, CudaWeights};
+
+/// One GPU of this machine.
+#[derive(Clone, Debug)]
+pub struct CudaBackend {
+    gpu: Arc<Gpu>,
+}
+
+/// What may be chosen about the device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CudaOptions {
+    /// The device's number, counted from 0.
+    pub ordinal: usize,
+    /// The driver library; `None` for the system's. Tests name an emulated one.
+    pub driver: Option<PathBuf>,
+}
+
+impl CudaBackend {
+    /// Prepares a GPU: opens the driver and loads the kernels.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unavailable`], saying whether the driver is absent or too old, or there is no such GPU or it is too
+    /// old; [`DeviceError::OutOfMemory`].
+    pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
+        let name = format!("cuda:{}", options.ordinal);
+        let gpu = Driver::load(options.driver.as_deref())
+            .and_then(|driver| Gpu::new(&driver, options.ordinal))
+            // A device that cannot be prepared is not there, whichever call failed.
+            .map_err(|error| match error.of_device(&name) {
+                DeviceError::Lost { device, reason } => DeviceError::Unavailable { device, reason },
+                error => error,
+            })?;
+        Ok(Self { gpu })
+    }
+
+    /// What the driver says of the GPU.
+    pub fn device(&self) -> &Device {
+        self.gpu.context.device()
+    }
+
+    /// Bytes of the GPU's memory that nobody has allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Lost`].
+    pub fn free_bytes(&self) -> Result<u64, DeviceError> {
+        self.gpu.context.memory().map(|(free, _)| free).map_err(|error| self.gpu.error(error))
+    }
+}
+
+impl Backend for CudaBackend {
+    fn info(&self) -> DeviceInfo {
+        let device = self.device();
+        let (major, minor) = device.capability;
+        DeviceInfo {
+            name: self.gpu.name.clone(),
+            description: format!(
+                "{}, compute capability {major}.{minor}, {} multiprocessors",
+                device.name, device.multiprocessors
+            ),
+            threads: 1,
+            memory_bytes: Some(device.memory_bytes),
+        }
+    }
+
+    /// Uploads weights as they are stored. Every precision computes in f32.
+    fn upload(
+        &self,
+        graph: &Graph,
+        _: Precision,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
+        let weights = CudaWeights::upload(&self.gpu, graph, progress)?;
+        Ok(Arc::new(CudaWeightSet(Arc::new(weights))))
+    }
+
+    fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
+        Ok(Box::new(CudaKvPool::new(&self.gpu, spec)))
+    }
+
+    fn compile(
+        &self,
+        graph: Arc<Graph>,
+        weights: Arc<dyn WeightSet>,
+        limits: ProgramLimits,
+    ) -> Result<Box<dyn Program>, DeviceError> {
+        let CudaWeightSet(weights) = weights
+            .as_any()
+            .downcast_ref()
+            .ok_or_else(|| self.gpu.unsupported("weights that another device uploaded"))?;
+        if !Arc::ptr_eq(&weights.gpu.context, &self.gpu.context) {
+            return Err(self.gpu.unsupported("weights that another device uploaded"));
+        }
+        if !weights.fit(&graph) {
+            return Err(self.gpu.unsupported("weights of another graph"));
+        }
+        Ok(Box::new(CudaProgram::new(&self.gpu, &graph, weights, limits)?))
+    }
+}

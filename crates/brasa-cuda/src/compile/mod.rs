@@ -1,0 +1,243 @@
+//! From a graph to a table of operations over one arena.
+//!
+//! Every node but views becomes an operation of its own, in the graph's order. What each operation reads and writes says how
+//! long buffers are needed, hence where they lie.
+
+mod layout;
+mod nodes;
+
+use brasa_graph::device::{DeviceError, ProgramLimits};
+use brasa_graph::{DType, Graph, Input, NodeId, Shape, Sizes, ValueId, ValueKind};
+
+use crate::driver::Kernel;
+use crate::gpu::Gpu;
+use crate::ops::{CastOp, CopyOp, Launch};
+use crate::params::CAST_F32;
+use crate::run::{AXES, Base, Slot};
+use crate::weights::{CudaWeights, kernel_suffix};
+use layout::{Lifetime, lay_out};
+
+/// A compiled graph.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub ops: Vec<Entry>,
+    /// Of each buffer, bytes after the start of the arena.
+    pub offsets: Vec<usize>,
+    pub arena_bytes: usize,
+    /// The program's result: dense f32 rows.
+    pub output: Slot,
+    /// True where an operation looks up numbers that the step did not bring, so that only the device can check them.
+    pub computes_numbers: bool,
+}
+
+/// An operation and its name.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub op: Box<dyn Launch>,
+    /// For people: the operation and its weight.
+    pub label: String,
+}
+
+/// Compiles `graph`.
+///
+/// # Errors
+///
+/// [`DeviceError::Unsupported`]: an operation on shapes that the device cannot place; [`DeviceError::OutOfMemory`]: values
+/// beyond any memory.
+pub(crate) fn compile(
+    gpu: &Gpu,
+    graph: &Graph,
+    weights: &CudaWeights,
+    limits: &ProgramLimits,
+) -> Result<Table, DeviceError> {
+    let mut lowering = Lowering {
+        gpu,
+        graph,
+        weights,
+        sizes: Sizes::at_most(limits),
+        buffers: Vec::new(),
+        values: vec![None; graph.values().len()],
+        ops: Vec::new(),
+        computes_numbers: false,
+    };
+    lowering.check_sizes(limits)?;
+    for node in 0..graph.nodes().len() {
+        lowering.lower_node(NodeId(node as u32))?;
+    }
+    let &[output] = graph.outputs() else {
+        return Err(gpu.unsupported(format!("a program with {} outputs", graph.outputs().len())));
+    };
+    let output = lowering.lower_output(output)?;
+    let (offsets, arena_bytes) = lay_out(&lowering.buffers);
+    let Lowering { ops, computes_numbers, .. } = lowering;
+    Ok(Table { ops, offsets, arena_bytes, output, computes_numbers })
+}
+
+/// A graph on its way.
+struct Lowering<'g> {
+    gpu: &'g Gpu,
+    graph: &'g Graph,
+    weights: &'g CudaWeights,
+    sizes: Sizes,
+    buffers: Vec<Lifetime>,
+    /// The buffer of each value that has one.
+    values: Vec<Option<usize>>,
+    ops: Vec<Entry>,
+    computes_numbers: bool,
+}
+
+impl<'g> Lowering<'g> {
+    /// Every value has few enough axes and elements for kernels to count.
+    fn check_sizes(&self, limits: &ProgramLimits) -> Result<(), DeviceError> {
+        for value in self.graph.values() {
+            if value.shape.rank() > AXES {
+                return Err(self.gpu.unsupported(format!("a value {value} of more than {AXES} axes")));
+            }
+            let elements = value.shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
+            let is_weight = matches!(value.kind, ValueKind::Weight(_));
+            if elements > u32::MAX as usize && !is_weight {
+                return Err(DeviceError::OutOfMemory {
+                    bytes: (elements as u64).saturating_mul(4),
+                    what: format!("a value {value} of steps of {} rows", limits.max_rows),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn shape(&self, value: ValueId) -> &'g Shape {
+        &self.graph.value(value).shape
+    }
+
+    /// The refusal of an operand.
+    fn odd(&self, value: ValueId) -> DeviceError {
+        self.gpu.unsupported(format!("an operand {} here", self.graph.value(value)))
+    }
+
+    fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
+        self.gpu.kernel(name)
+    }
+
+    /// One kernel for each element type of pools.
+    fn kernels_of_types(&self, name: &str) -> Result<[Kernel; 4], DeviceError> {
+        let [a, b, c, d] = ["f32", "f16", "bf16", "q8"].map(|kind| self.kernel(&format!("{name}_{kind}")));
+        Ok([a?, b?, c?, d?])
+    }
+
+    /// Room for a value that the next operation makes.
+    fn make(&mut self, value: ValueId) -> Slot {
+        let buffer = self.buffer(self.shape(value));
+        self.values[value.0 as usize] = Some(buffer);
+        Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: self.shape(value).clone() }
+    }
+
+    fn buffer(&mut self, shape: &Shape) -> usize {
+        let elements = shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
+        let now = self.ops.len();
+        self.buffers.push(Lifetime { first: now, last: now, elements });
+        self.buffers.len() - 1
+    }
+
+    /// Where a value is; the next operation needs it.
+    fn slot(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
+        let view = self.graph.view(value);
+        let base = match self.graph.value(view.root).kind {
+            ValueKind::Input(input) => Base::Input(input),
+            ValueKind::Weight(weight) => {
+                let number = weight.0 as usize;
+                self.weights.decoded(number).ok_or_else(|| self.odd(value))?;
+                Base::Decoded(number)
+            }
+            ValueKind::Temporary(_) => {
+                let buffer = self.values[view.root.0 as usize].ok_or_else(|| self.odd(value))?;
+                self.need(buffer);
+                Base::Buffer(buffer)
+            }
+            ValueKind::Removed => return Err(self.odd(value)),
+        };
+        let row_stride = (view.root != value).then_some(view.row_stride);
+        let start = if row_stride.is_some() { view.elements.start } else { 0 };
+        Ok(Slot { base, start, row_stride, shape: self.shape(value).clone() })
+    }
+
+    /// Notes that the next operation needs a buffer.
+    fn need(&mut self, buffer: usize) {
+        self.buffers[buffer].last = self.ops.len();
+    }
+
+    /// A value whose elements follow each other without gaps: itself or a copy.
+    fn dense(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
+        let slot = self.slot(value)?;
+        if slot.row_stride.is_none() || slot.row_stride == slot.shape.row_elements() {
+            return Ok(slot);
+        }
+        let buffer = self.buffer(&slot.shape);
+        let out = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: slot.shape.clone() };
+        let kernel = self.kernel("copy")?;
+        let copy = CopyOp { kernel, x: slot, behind: None, is_part: true, out: out.clone() };
+        self.push(copy, "copy");
+        self.need(buffer);
+        Ok(out)
+    }
+
+    /// Numbers that look something up, which the device checks where the step does not bring them.
+    fn numbers(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
+        let slot = self.dense(value)?;
+        self.computes_numbers |= !matches!(slot.base, Base::Input(_));
+        Ok(slot)
+    }
+
+    /// Appends an operation.
+    fn push(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
+        self.ops.push(Entry { op: Box::new(op), label: label.into() });
+    }
+
+    /// `operation weight`.
+    fn label(&self, operation: &str, weight: usize) -> String {
+        format!("{operation} {}", self.graph.weights()[weight].name)
+    }
+
+    /// The number of a weight.
+    fn weight(&self, value: ValueId) -> Option<usize> {
+        match self.graph.value(value).kind {
+            ValueKind::Weight(weight) => Some(weight.0 as usize),
+            _ => None,
+        }
+    }
+
+    /// The kernels called `prefix_format`, one for each format of weight `number`.
+    fn kernels_of_formats(
+        &self,
+        prefix: &str,
+        suffix: &str,
+        number: usize,
+    ) -> Result<Vec<Kernel>, DeviceError> {
+        let formats = self.weights.stored(number).map_or(&[][..], |(_, formats)| formats);
+        let name = |&format| format!("{prefix}_{}{suffix}", kernel_suffix(format));
+        formats.iter().map(|format| self.kernel(&name(format))).collect()
+    }
+
+    /// The program's result as dense f32 rows, needed to the end.
+    fn lower_output(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
+        let from_integers = self.graph.value(value).dtype == DType::U32;
+        let slot = self.dense(value)?;
+        let out = if from_integers {
+            let buffer = self.buffer(&slot.shape);
+            let out = Slot { base: Base::Buffer(buffer), row_stride: None, start: 0, ..slot.clone() };
+            let kernel = self.kernel("cast")?;
+            self.push(CastOp { kernel, from_integers, to: CAST_F32, x: slot, out: out.clone() }, "cast");
+            out
+        } else {
+            slot
+        };
+        if let Base::Buffer(buffer) = out.base {
+            self.need(buffer);
+        }
+        Ok(out)
+    }
+
+    /// True for the step's own numbers.
+    fn is_input(&self, value: ValueId, input: Input) -> bool {
+        self.graph.value(value).kind == ValueKind::Input(input)
+    }
+}

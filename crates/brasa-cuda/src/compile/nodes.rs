@@ -1,0 +1,326 @@
+//! Each operation of a graph as one of the device.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn};
+use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
+
+use super::Lowering;
+use crate::ops::{
+    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
+    EmbedOp, ExpertLinearOp, GatherOp, IndexAddOp, LinearOp, LinearTransposedOp, MatmulOp, MeanPoolOp,
+    NormOp, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp,
+    cast_target,
+};
+use crate::params;
+
+/// Most experts that the router counts.
+const MOST_EXPERTS: usize = 1024;
+/// The widest head whose query and sums fit the shared memory that every block has.
+const WIDEST_HEAD: usize = 4096;
+
+impl Lowering<'_> {
+    /// Appends the operation of a node; none for a view.
+    pub(super) fn lower_node(&mut self, id: NodeId) -> Result<(), DeviceError> {
+        let graph = self.graph;
+        let node = graph.node(id);
+        let name = node.op.name();
+        match (&node.op, &node.inputs[..], &node.outputs[..]) {
+            (Op::Slice(_) | Op::Reshape(_), ..) => {}
+            (Op::Embed(_), &[ids, table], &[y]) => self.embed(id, ids, table, y)?,
+            (Op::Gather(_), &[table, indices], &[y]) => {
+                let (table, indices) = (self.dense(table)?, self.numbers(indices)?);
+                let (kernel, out) = (self.kernel("gather")?, self.make(y));
+                self.push(GatherOp { kernel, table, indices, out }, name);
+            }
+            (Op::SelectRows(_), &[x, rows], &[y]) => self.select_rows(x, rows, y, name)?,
+            (Op::Linear(_), &[x, w], &[y]) => self.linear(x, w, y)?,
+            (Op::LinearTransposed(_), &[y, w], &[x]) => match self.weight(w) {
+                Some(number) => {
+                    let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
+                    let (kernel, y) = (self.kernel("linear_transposed")?, self.slot(y)?);
+                    let out = self.make(x);
+                    let label = self.label(name, number);
+                    self.push(LinearTransposedOp { kernel, y, w: stored, number, out }, label);
+                }
+                None => self.matmul([y, w], [false, false], x, name)?,
+            },
+            (Op::Matmul(op), &[a, b], &[c]) => {
+                self.matmul([a, b], [op.transpose_a, op.transpose_b], c, name)?;
+            }
+            (Op::ExpertLinear(_), &[x, experts, w], &[y]) => self.expert_linear(x, experts, w, y)?,
+            (Op::RouterTopK(op), &[logits], &[experts, weights]) => {
+                if self.shape(logits).width().is_none_or(|count| count > MOST_EXPERTS) {
+                    return Err(self.gpu.unsupported(format!("more than {MOST_EXPERTS} experts")));
+                }
+                let (kernel, logits) = (self.kernel("router_topk")?, self.slot(logits)?);
+                let of_chosen = op.gating == Gating::SoftmaxChosen;
+                let (experts, weights) = (self.make(experts), self.make(weights));
+                self.push(RouterTopKOp { kernel, logits, k: op.k, of_chosen, experts, weights }, name);
+            }
+            (Op::RmsNorm(op), inputs, &[y]) => self.norm("rms_norm", op.eps, inputs, y)?,
+            (Op::LayerNorm(op), inputs, &[y]) => self.norm("layer_norm", op.eps, inputs, y)?,
+            (&Op::Unary(function), &[x], &[y]) => {
+                let (kernel, x) = (self.kernel("unary")?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(UnaryOp { kernel, function, x, out }, name);
+            }
+            (&Op::Binary(function), &[a, b], &[y]) => {
+                let (kernel, a, b) = (self.kernel("binary")?, self.slot(a)?, self.slot(b)?);
+                let out = self.make(y);
+                self.push(BinaryOp { kernel, function, a, b, out }, name);
+            }
+            (Op::Where(_), &[condition, a, b], &[y]) => {
+                let of_integers = graph.value(condition).dtype == DType::U32;
+                let (kernel, condition) = (self.kernel("choose")?, self.slot(condition)?);
+                let (a, b, out) = (self.slot(a)?, self.slot(b)?, self.make(y));
+                self.push(ChooseOp { kernel, condition, of_integers, a, b, out }, name);
+            }
+            (&Op::Rope(rope), &[x, positions, frequencies], &[y]) => {
+                let (kernel, x) = (self.kernel("rope")?, self.slot(x)?);
+                let (positions, frequencies) = (self.dense(positions)?, self.dense(frequencies)?);
+                let out = self.make(y);
+                self.push(RopeOp { kernel, rope, x, positions, frequencies, out }, name);
+            }
+            (Op::CacheWrite(op), &[k, v], []) => self.cache_write(graph.cache_place(op.cache), k, v, name)?,
+            (Op::MemoryWrite(op), &[k, v], []) => {
+                self.cache_write(graph.memory_place(op.memory), k, v, name)?;
+            }
+            (&Op::Attention(attention), inputs, &[y]) => self.attention(attention, inputs, y, name)?,
+            (Op::Softmax(_), &[x], &[y]) => {
+                let (kernel, x) = (self.kernel("softmax")?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(SoftmaxOp { kernel, x, out }, name);
+            }
+            (Op::Reduce(op), &[x], &[y]) => self.reduce(op.function, op.axis, x, y, name)?,
+            (Op::Argmax(_), &[x], &[y]) => {
+                let (kernel, x) = (self.kernel("argmax")?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(ArgmaxOp { kernel, x, out }, name);
+            }
+            (Op::CrossEntropy(_), &[x, targets], &[y]) => {
+                let (kernel, targets) = (self.kernel("cross_entropy")?, self.numbers(targets)?);
+                let (x, out) = (self.slot(x)?, self.make(y));
+                self.push(CrossEntropyOp { kernel, x, targets, out }, name);
+            }
+            (Op::Concat(op), &[a, b], &[y]) => self.concat(op.axis, [a, b], y, name)?,
+            (Op::Transpose(op), &[x], &[y]) => {
+                let (kernel, x) = (self.kernel("copy")?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(TransposeOp { kernel, axes: op.axes.clone(), x, out }, name);
+            }
+            (Op::Broadcast(_), &[x], &[y]) => {
+                let (kernel, x) = (self.kernel("copy")?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(CopyOp { kernel, x, behind: None, is_part: false, out }, name);
+            }
+            (Op::Cast(op), &[x], &[y]) => {
+                let from_integers = graph.value(x).dtype == DType::U32;
+                let (kernel, to, x) = (self.kernel("cast")?, cast_target(op.dtype), self.slot(x)?);
+                let out = self.make(y);
+                self.push(CastOp { kernel, from_integers, to, x, out }, name);
+            }
+            (Op::IndexAdd(_), &[base, indices, x], &[y]) => {
+                let (kernel, indices) = (self.kernel("index_add")?, self.numbers(indices)?);
+                let (base, x) = (self.dense(base)?, self.dense(x)?);
+                let out = self.make(y);
+                self.push(IndexAddOp { kernel, base, indices, x, out }, name);
+            }
+            (Op::Conv1d(op), &[x, w, b], &[y]) => {
+                let factor = self.rows_per_row(x)?;
+                let (kernel, w, b) = (self.kernel("conv1d")?, self.dense(w)?, self.dense(b)?);
+                let (x, out) = (self.dense(x)?, self.make(y));
+                let (stride, padding) = (op.stride, op.padding);
+                self.push(Conv1dOp { kernel, stride, padding, factor, x, w, b, out }, name);
+            }
+            (Op::MeanPool(_), &[x], &[y]) => {
+                let factor = self.rows_per_row(x)?;
+                let (kernel, x) = (self.kernel("mean_pool")?, self.dense(x)?);
+                let out = self.make(y);
+                self.push(MeanPoolOp { kernel, factor, x, out }, name);
+            }
+            (op, inputs, outputs) => {
+                unreachable!("{} of {} operands and {} results", op.name(), inputs.len(), outputs.len())
+            }
+        }
+        Ok(())
+    }
+
+    fn embed(&mut self, id: NodeId, ids: ValueId, table: ValueId, y: ValueId) -> Result<(), DeviceError> {
+        let Some(number) = self.weight(table) else {
+            return self.select_rows(table, ids, y, "embed");
+        };
+        let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(table))?;
+        let (kernel, ids) = (self.kernel("embed")?, self.numbers(ids)?);
+        let given = self.graph.token_embedding() == Some(id);
+        let out = self.make(y);
+        let label = self.label("embed", number);
+        self.push(EmbedOp { kernel, ids, table: stored, given, out }, label);
+        Ok(())
+    }
+
+    fn select_rows(&mut self, x: ValueId, rows: ValueId, y: ValueId, name: &str) -> Result<(), DeviceError> {
+        let is_input = self.is_input(rows, Input::OutRows);
+        let computes_numbers = self.computes_numbers;
+        let (kernel, rows) = (self.kernel("select_rows")?, self.numbers(rows)?);
+        // Token ids are checked against tables of weights, not against other values.
+        self.computes_numbers = computes_numbers || !is_input;
+        let (x, out) = (self.slot(x)?, self.make(y));
+        self.push(SelectRowsOp { kernel, x, rows, out }, name);
+        Ok(())
+    }
+
+    fn linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
+        let Some(number) = self.weight(w) else {
+            return self.matmul([x, w], [false, true], y, "linear");
+        };
+        let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
+        let narrow = self.kernels_of_formats("linear", "", number)?;
+        let wide = self.kernels_of_formats("linear", "_wide", number)?;
+        let kernels = narrow.into_iter().zip(wide).collect();
+        let (x, out) = (self.slot(x)?, self.make(y));
+        let label = self.label("linear", number);
+        self.push(LinearOp { kernels, x, w: stored, number, out }, label);
+        Ok(())
+    }
+
+    fn matmul(
+        &mut self,
+        [a, b]: [ValueId; 2],
+        [transpose_a, transpose_b]: [bool; 2],
+        c: ValueId,
+        name: &str,
+    ) -> Result<(), DeviceError> {
+        let kernel = self.kernel("matmul")?;
+        let (a, b, out) = (self.dense(a)?, self.dense(b)?, self.make(c));
+        self.push(MatmulOp { kernel, a, b, transpose_a, transpose_b, out }, name);
+        Ok(())
+    }
+
+    fn expert_linear(
+        &mut self,
+        x: ValueId,
+        experts: ValueId,
+        w: ValueId,
+        y: ValueId,
+    ) -> Result<(), DeviceError> {
+        let number = self.weight(w).ok_or_else(|| self.odd(w))?;
+        let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
+        let kernels = self.kernels_of_formats("expert_linear", "", number)?;
+        let count = self.shape(w).outer().constant().filter(|&count| count > 0).ok_or_else(|| self.odd(w))?;
+        let own_rows = self.shape(x).rank() == 3;
+        let (x, experts) = (self.slot(x)?, self.numbers(experts)?);
+        let out = self.make(y);
+        let label = self.label("expert_linear", number);
+        self.push(ExpertLinearOp { kernels, x, experts, w: stored, number, count, own_rows, out }, label);
+        Ok(())
+    }
+
+    fn norm(&mut self, kernel: &str, eps: f32, inputs: &[ValueId], y: ValueId) -> Result<(), DeviceError> {
+        let name = kernel.to_owned();
+        let (kernel, x) = (self.kernel(kernel)?, self.slot(inputs[0])?);
+        let weight = inputs.get(1).map(|&w| self.dense(w)).transpose()?;
+        let bias = inputs.get(2).map(|&b| self.dense(b)).transpose()?;
+        let out = self.make(y);
+        self.push(NormOp { kernel, eps, x, weight, bias, out }, name);
+        Ok(())
+    }
+
+    fn cache_write(
+        &mut self,
+        (GroupId(group), place): (GroupId, usize),
+        k: ValueId,
+        v: ValueId,
+        name: &str,
+    ) -> Result<(), DeviceError> {
+        let kernels = self.kernels_of_types("cache_write")?;
+        let (k, v) = (self.slot(k)?, self.slot(v)?);
+        self.push(CacheWriteOp { kernels, k, v, group: group as usize, place }, name);
+        Ok(())
+    }
+
+    fn attention(
+        &mut self,
+        attention: Attention,
+        inputs: &[ValueId],
+        y: ValueId,
+        name: &str,
+    ) -> Result<(), DeviceError> {
+        let graph = self.graph;
+        let head_dim = self.shape(inputs[0]).width().ok_or_else(|| self.odd(inputs[0]))?;
+        if head_dim > WIDEST_HEAD {
+            return Err(self.gpu.unsupported(format!("heads of {head_dim}, at most {WIDEST_HEAD}")));
+        }
+        let paged = |cache: CacheId| graph.cache(cache).kv_heads;
+        let (source, kv_heads) = match attention.source {
+            KvSource::Cache(cache) => {
+                let (GroupId(group), place) = graph.cache_place(cache);
+                (Source::Cache { group: group as usize, place }, paged(cache))
+            }
+            KvSource::Memory(memory) => {
+                let (GroupId(group), place) = graph.memory_place(memory);
+                (Source::Memory { group: group as usize, place }, graph.memory(memory).kv_heads)
+            }
+            KvSource::Step(mask) => {
+                let kv_heads = self.shape(inputs[1]).0[1].constant().ok_or_else(|| self.odd(inputs[1]))?;
+                let (k, v) = (self.slot(inputs[1])?, self.slot(inputs[2])?);
+                (Source::Step { k, v, both_ways: mask == Mask::Bidirectional }, kv_heads)
+            }
+        };
+        let kernels = match source {
+            Source::Step { .. } => vec![self.kernel("attention_step")?],
+            _ => self.kernels_of_types("attention")?.into(),
+        };
+        let (q, out) = (self.slot(inputs[0])?, self.make(y));
+        self.push(AttentionOp { kernels, attention, source, kv_heads, q, out }, name);
+        Ok(())
+    }
+
+    fn reduce(
+        &mut self,
+        function: ReduceFn,
+        axis: usize,
+        x: ValueId,
+        y: ValueId,
+        name: &str,
+    ) -> Result<(), DeviceError> {
+        let function = match function {
+            ReduceFn::Sum => params::REDUCE_SUM,
+            ReduceFn::Mean => params::REDUCE_MEAN,
+            ReduceFn::Max => params::REDUCE_MAX,
+            ReduceFn::LogSumExp => params::REDUCE_LOGSUMEXP,
+        };
+        let axis = self.shape(x).rank() - 1 - axis;
+        let (kernel, x) = (self.kernel("reduce")?, self.dense(x)?);
+        let out = self.make(y);
+        self.push(ReduceOp { kernel, function, axis, x, out }, name);
+        Ok(())
+    }
+
+    fn concat(
+        &mut self,
+        axis: usize,
+        [a, b]: [ValueId; 2],
+        y: ValueId,
+        name: &str,
+    ) -> Result<(), DeviceError> {
+        let axis = self.shape(a).rank() - 1 - axis;
+        let (kernel, first, out) = (self.kernel("copy")?, self.slot(a)?, self.make(y));
+        let is_part = true;
+        let copy = CopyOp { kernel: kernel.clone(), x: first, behind: None, is_part, out: out.clone() };
+        self.push(copy, name);
+        // Both are needed until the second copy has run.
+        let (first, x) = (self.slot(a)?, self.slot(b)?);
+        self.slot(y)?;
+        self.push(CopyOp { kernel, x, behind: Some((axis, first)), is_part, out }, name);
+        Ok(())
+    }
+
+    /// Rows of `x` for each row of the step, of which it must be a multiple.
+    fn rows_per_row(&self, x: ValueId) -> Result<usize, DeviceError> {
+        let Shape(dims) = self.shape(x);
+        match dims.first() {
+            Some(rows) if rows.symbol == Some(Symbol::Rows) => Ok(rows.factor),
+            _ => Err(self.odd(x)),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The same elements in another arrangement.
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::Launch;
+use crate::params::{CopyParams, Ptr, Strided};
+use crate::run::{AXES, Run, Slot};
+
+/// Copies `x` into a box of `out` that begins where the elements of `behind` end, repeating `x` to fill the box.
+#[derive(Debug)]
+pub(crate) struct CopyOp {
+    pub kernel: Kernel,
+    pub x: Slot,
+    /// The axis, counted from the innermost, along which the box begins behind another value; none for all of `out`.
+    pub behind: Option<(usize, Slot)>,
+    /// True where the box has the shape of `x`, false where it is all of `out`.
+    pub is_part: bool,
+    pub out: Slot,
+}
+
+/// `out` = `x` with its axes in another order.
+#[derive(Debug)]
+pub(crate) struct TransposeOp {
+    pub kernel: Kernel,
+    /// For each axis of the result, the operand's axis.
+    pub axes: Vec<usize>,
+    pub x: Slot,
+    pub out: Slot,
+}
+
+impl Launch for CopyOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let before = self.behind.as_ref().map_or(0, |(axis, other)| {
+            let place = AXES - 1 - axis;
+            u64::from(out.strides[place]) * u64::from(run.tensor(other).dims[place])
+        });
+        let dims = if self.is_part { x.dims } else { out.dims };
+        let count = dims.iter().map(|&dim| u64::from(dim)).product::<u64>();
+        let y = Strided { data: Ptr::new(out.address + before * 4), strides: out.strides };
+        let params = CopyParams { x: x.repeated(), y, dims, count: count as u32 };
+        run.each(&self.kernel, count, &params)
+    }
+}
+
+impl Launch for TransposeOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let missing = AXES - self.axes.len();
+        let mut strides = [0; AXES];
+        for (place, &axis) in self.axes.iter().enumerate() {
+            strides[missing + place] = x.strides[missing + axis];
+        }
+        let x = Strided { data: x.floats(), strides };
+        let params = CopyParams { x, y: out.strided(), dims: out.dims, count: out.count() as u32 };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}

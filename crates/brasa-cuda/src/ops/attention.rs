@@ -1,0 +1,171 @@
+//! Rotations, cache writes, attention.
+
+use brasa_graph::op::{Attention, Rope, RopeLayout};
+use brasa_graph::step::PAGE_POSITIONS;
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::Launch;
+use crate::params::{self, AttentionParams, CachePages, CacheWriteParams, Ptr, RopeParams};
+use crate::run::{Run, Slot, THREADS};
+
+/// Rotary position embedding.
+#[derive(Debug)]
+pub(crate) struct RopeOp {
+    pub kernel: Kernel,
+    pub rope: Rope,
+    pub x: Slot,
+    pub positions: Slot,
+    pub frequencies: Slot,
+    pub out: Slot,
+}
+
+/// Writes keys and values into a cache or a memory.
+#[derive(Debug)]
+pub(crate) struct CacheWriteOp {
+    /// For pools of f32, f16, bf16 and q8.
+    pub kernels: [Kernel; 4],
+    pub k: Slot,
+    pub v: Slot,
+    pub group: usize,
+    pub place: usize,
+}
+
+/// Where attention finds keys and values.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// Pages of a cache.
+    Cache { group: usize, place: usize },
+    /// Pages of a memory.
+    Memory { group: usize, place: usize },
+    /// Rows of the step.
+    Step { k: Slot, v: Slot, both_ways: bool },
+}
+
+/// Attention of each row and head.
+#[derive(Debug)]
+pub(crate) struct AttentionOp {
+    /// For pools of f32, f16, bf16 and q8, or for the step.
+    pub kernels: Vec<Kernel>,
+    pub attention: Attention,
+    pub source: Source,
+    pub kv_heads: usize,
+    pub q: Slot,
+    pub out: Slot,
+}
+
+/// Floats of shared memory beside two rows of a head: weights of a page's positions, and those of warps.
+const SHARED_FLOATS: u32 = PAGE_POSITIONS as u32 + 32;
+
+impl Launch for RopeOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (tensor, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let (x, rows) = tensor.outer_rows();
+        let params = RopeParams {
+            x: x.data,
+            positions: run.tensor(&self.positions).integers(),
+            frequencies: run.tensor(&self.frequencies).floats(),
+            y: out.floats(),
+            rows,
+            x_stride: x.stride,
+            heads: tensor.dim_from_end(1),
+            head_dim: tensor.dim_from_end(0),
+            rotary_dim: self.rope.rotary_dim as u32,
+            interleaved: u32::from(self.rope.layout == RopeLayout::Interleaved),
+            magnitude: self.rope.magnitude,
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for CacheWriteOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let ((k, rows), (v, _)) = (run.tensor(&self.k).outer_rows(), run.tensor(&self.v).outer_rows());
+        let params = CacheWriteParams {
+            k: k.data,
+            v: v.data,
+            step: run.step.rows(),
+            cache: run.step.cache(run.pool, self.group, self.place),
+            k_stride: k.stride,
+            v_stride: v.stride,
+        };
+        let kernel = &self.kernels[run.pool.type_number()];
+        // Enough for an element each; q8 takes 32 at once.
+        let elements = u64::from(rows) * u64::from(k.width);
+        run.launch(kernel, elements.div_ceil(u64::from(THREADS)) as u32, 2, THREADS, 0, &params)
+    }
+}
+
+impl Launch for AttentionOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let tensor = run.tensor(&self.q);
+        let (q, rows) = tensor.outer_rows();
+        let none = CachePages {
+            pages: Ptr::NONE,
+            starts: Ptr::NONE,
+            offset_bytes: 0,
+            kv_heads: 0,
+            head_dim: 0,
+            head_bytes: 0,
+        };
+        let (heads, head_dim) = (tensor.dim_from_end(1), tensor.dim_from_end(0));
+        let mut params = AttentionParams {
+            q: q.data,
+            k: Ptr::NONE,
+            v: Ptr::NONE,
+            y: run.tensor(&self.out).floats(),
+            step: run.step.rows(),
+            cache: none,
+            q_stride: q.stride,
+            k_stride: 0,
+            v_stride: 0,
+            heads,
+            kv_heads: self.kv_heads as u32,
+            head_dim,
+            source: params::SOURCE_CACHE,
+            scale: self.attention.scale,
+            has_softcap: u32::from(self.attention.softcap.is_some()),
+            softcap: self.attention.softcap.unwrap_or(0.0),
+            has_window: u32::from(self.attention.window.is_some()),
+            window: self.attention.window.map_or(0, |window| u32::try_from(window).unwrap_or(u32::MAX)),
+        };
+        let kernel = match &self.source {
+            Source::Cache { group, place } | Source::Memory { group, place } => {
+                params.cache = run.step.cache(run.pool, *group, *place);
+                if matches!(self.source, Source::Memory { .. }) {
+                    params.source = params::SOURCE_MEMORY;
+                }
+                &self.kernels[run.pool.type_number()]
+            }
+            Source::Step { k, v, both_ways } => {
+                let ((k, _), (v, _)) = (run.tensor(k).outer_rows(), run.tensor(v).outer_rows());
+                (params.k, params.v, params.k_stride, params.v_stride) = (k.data, v.data, k.stride, v.stride);
+                params.source =
+                    if *both_ways { params::SOURCE_STEP_BOTH_WAYS } else { params::SOURCE_STEP_CAUSAL };
+                &self.kernels[0]
+            }
+        };
+        let shared_bytes = (2 * head_dim + SHARED_FLOATS) * 4;
+        run.launch(kernel, rows, heads as usize, THREADS, shared_bytes, &params)
+    }
+
+    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
+        let row_elements: u64 = run.tensor(&self.q).outer_rows().0.width.into();
+        let window = self.attention.window.unwrap_or(usize::MAX);
+        let (mut bytes, mut flops) = (0, 0);
+        for &(first_index, rows, memory_rows) in &run.step.segments {
+            let (read, pairs, group) = match self.source {
+                Source::Cache { group, .. } => {
+                    let end = first_index + rows;
+                    let read = end - (first_index + 1).saturating_sub(window).min(end);
+                    let seen = |row: usize| (first_index + row + 1).min(window);
+                    (read, (0..rows).map(seen).sum(), Some(group))
+                }
+                Source::Memory { group, .. } => (memory_rows, memory_rows * rows, Some(group)),
+                Source::Step { .. } => (0, rows * rows, None),
+            };
+            bytes += group.map_or(0, |group| read as u64 * run.pool.position_bytes(group));
+            flops += 4 * pairs as u64 * row_elements;
+        }
+        (bytes, flops)
+    }
+}

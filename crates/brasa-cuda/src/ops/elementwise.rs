@@ -1,0 +1,142 @@
+//! Functions of each element.
+
+use brasa_graph::DType;
+use brasa_graph::op::{Binary, Unary};
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::Launch;
+use crate::params::{self, BinaryParams, CastParams, ChooseParams, UnaryParams};
+use crate::run::{Run, Slot};
+
+/// `out = function(x)`.
+#[derive(Debug)]
+pub(crate) struct UnaryOp {
+    pub kernel: Kernel,
+    pub function: Unary,
+    pub x: Slot,
+    pub out: Slot,
+}
+
+/// `out = function(a, b)`, `b` repeated.
+#[derive(Debug)]
+pub(crate) struct BinaryOp {
+    pub kernel: Kernel,
+    pub function: Binary,
+    pub a: Slot,
+    pub b: Slot,
+    pub out: Slot,
+}
+
+/// `out = condition ≠ 0 ? a : b`.
+#[derive(Debug)]
+pub(crate) struct ChooseOp {
+    pub kernel: Kernel,
+    pub condition: Slot,
+    pub of_integers: bool,
+    pub a: Slot,
+    pub b: Slot,
+    pub out: Slot,
+}
+
+/// `out = x` in another type. Halves are kept as the floats that they stand for.
+#[derive(Debug)]
+pub(crate) struct CastOp {
+    pub kernel: Kernel,
+    pub from_integers: bool,
+    pub to: u32,
+    pub x: Slot,
+    pub out: Slot,
+}
+
+/// A type as the kernel knows it.
+pub(crate) fn cast_target(dtype: DType) -> u32 {
+    match dtype {
+        DType::F32 => params::CAST_F32,
+        DType::F16 => params::CAST_F16,
+        DType::BF16 => params::CAST_BF16,
+        DType::U32 => params::CAST_U32,
+    }
+}
+
+/// A function as the kernel knows it: its number and parameters.
+fn unary(function: Unary) -> (u32, f32, f32) {
+    match function {
+        Unary::Scale(c) => (params::UNARY_SCALE, c, 0.0),
+        Unary::Clamp { low, high } => (params::UNARY_CLAMP, low, high),
+        Unary::Softcap(c) => (params::UNARY_SOFTCAP, c, 0.0),
+        Unary::Exp => (params::UNARY_EXP, 0.0, 0.0),
+        Unary::Log => (params::UNARY_LOG, 0.0, 0.0),
+        Unary::Rsqrt => (params::UNARY_RSQRT, 0.0, 0.0),
+        Unary::Tanh => (params::UNARY_TANH, 0.0, 0.0),
+        Unary::Sigmoid => (params::UNARY_SIGMOID, 0.0, 0.0),
+        Unary::Silu => (params::UNARY_SILU, 0.0, 0.0),
+        Unary::GeluTanh => (params::UNARY_GELU_TANH, 0.0, 0.0),
+        Unary::GeluErf => (params::UNARY_GELU_ERF, 0.0, 0.0),
+    }
+}
+
+fn binary(function: Binary) -> u32 {
+    match function {
+        Binary::Add => params::BINARY_ADD,
+        Binary::Sub => params::BINARY_SUB,
+        Binary::Mul => params::BINARY_MUL,
+        Binary::Div => params::BINARY_DIV,
+        Binary::Maximum => params::BINARY_MAXIMUM,
+    }
+}
+
+impl Launch for UnaryOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let (function, a, b) = unary(self.function);
+        let (y, count) = (out.floats(), out.count() as u32);
+        let params = UnaryParams { x: x.strided(), y, dims: out.dims, count, function, a, b };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for BinaryOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (a, b, out) = (run.tensor(&self.a), run.tensor(&self.b), run.tensor(&self.out));
+        let params = BinaryParams {
+            a: a.strided(),
+            b: b.repeated(),
+            y: out.floats(),
+            dims: out.dims,
+            count: out.count() as u32,
+            function: binary(self.function),
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for ChooseOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let out = run.tensor(&self.out);
+        let params = ChooseParams {
+            condition: run.tensor(&self.condition).strided(),
+            a: run.tensor(&self.a).strided(),
+            b: run.tensor(&self.b).strided(),
+            y: out.floats(),
+            dims: out.dims,
+            count: out.count() as u32,
+            of_integers: u32::from(self.of_integers),
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for CastOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let params = CastParams {
+            x: x.strided(),
+            y: out.floats(),
+            dims: out.dims,
+            count: out.count() as u32,
+            to: self.to,
+            from_integers: u32::from(self.from_integers),
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}

@@ -1,0 +1,40 @@
+//! Operations of a compiled program: each knows its operands' places and launches its kernel.
+
+mod arrange;
+mod attention;
+mod elementwise;
+mod experts;
+mod linear;
+mod lookup;
+mod reduce;
+mod sequence;
+
+use std::fmt::Debug;
+
+pub(crate) use arrange::{CopyOp, TransposeOp};
+pub(crate) use attention::{AttentionOp, CacheWriteOp, RopeOp, Source};
+pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
+pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
+pub(crate) use linear::{LinearOp, LinearTransposedOp, MatmulOp};
+pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
+pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
+pub(crate) use sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};
+
+use crate::driver::DriverError;
+use crate::run::Run;
+
+/// What an operation does in a step.
+pub(crate) trait Launch: Debug + Send + Sync {
+    /// Queues its kernels.
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError>;
+
+    /// Bytes that it reads of weights and caches, and floating-point operations, for profiles.
+    fn cost(&self, _: &Run<'_>) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// Threads of a block that works on one row together: they depend on its width alone.
+fn row_threads(width: u32) -> u32 {
+    width.next_power_of_two().clamp(32, 256)
+}

@@ -1,0 +1,417 @@
+//! Structures that host and device share, defined here once.
+//!
+//! `kernels/plain/params.h` is written from these definitions: every structure with its fields, and for each field an
+//! assertion that the compiler of the kernels places it where Rust does. A test fails where the file is out of date;
+//! `BRASA_UPDATE=1 cargo test -p brasa-cuda params` writes it anew.
+#![expect(unsafe_code, reason = "views a structure as bytes")]
+
+#[cfg(test)]
+use std::fmt::Write as _;
+use std::marker::PhantomData;
+
+/// An address in device memory of elements of type `T`; 0 for none.
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Ptr<T>(pub u64, PhantomData<T>);
+
+impl<T> Clone for Ptr<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Ptr<T> {}
+
+impl<T> Ptr<T> {
+    /// No address: an operand that is absent.
+    pub(crate) const NONE: Self = Self(0, PhantomData);
+
+    /// The elements at `address`.
+    pub(crate) const fn new(address: u64) -> Self {
+        Self(address, PhantomData)
+    }
+}
+
+/// A type that both sides know.
+#[cfg(test)]
+pub(crate) trait Shared {
+    /// A declaration of `name` as a field, in C.
+    fn declare(name: &str) -> String;
+}
+
+#[cfg(test)]
+macro_rules! shared {
+    ($($rust:ty = $c:literal),* $(,)?) => { $(
+        impl Shared for $rust {
+            fn declare(name: &str) -> String {
+                format!("{} {name}", $c)
+            }
+        }
+    )* };
+}
+
+#[cfg(test)]
+shared! { u8 = "u8", u32 = "u32", u64 = "u64", f32 = "float" }
+
+#[cfg(test)]
+impl<T: Shared> Shared for Ptr<T> {
+    fn declare(name: &str) -> String {
+        T::declare(&format!("*{name}"))
+    }
+}
+
+#[cfg(test)]
+impl<T: Shared, const N: usize> Shared for [T; N] {
+    fn declare(name: &str) -> String {
+        T::declare(&format!("{name}[{N}]"))
+    }
+}
+
+macro_rules! params {
+    ($($(#[$doc:meta])* struct $name:ident { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug)]
+            #[repr(C)]
+            pub(crate) struct $name { $(pub $field: $type,)* }
+
+            #[cfg(test)]
+            impl Shared for $name {
+                fn declare(name: &str) -> String {
+                    format!("{} {name}", stringify!($name))
+                }
+            }
+        )*
+
+        /// Every structure in C, in order, each with assertions of its layout.
+        #[cfg(test)]
+        fn structures() -> String {
+            let mut text = String::new();
+            $(
+                let name = stringify!($name);
+                let _ = writeln!(text, "\nstruct {name} {{");
+                $(let _ = writeln!(text, "    {};", <$type as Shared>::declare(stringify!($field)));)*
+                let _ = writeln!(text, "}};");
+                let _ = writeln!(text, "static_assert(sizeof({name}) == {}, \"\");", size_of::<$name>());
+                $(
+                    let (field, offset) = (stringify!($field), std::mem::offset_of!($name, $field));
+                    let _ = writeln!(text, "static_assert(offsetof({name}, {field}) == {offset}, \"\");");
+                )*
+            )*
+            text
+        }
+    };
+}
+
+macro_rules! constants {
+    ($($name:ident = $value:expr,)*) => {
+        $(pub(crate) const $name: u32 = $value;)*
+
+        /// Every constant in C.
+        #[cfg(test)]
+        fn constants() -> String {
+            let mut text = String::new();
+            $(let _ = writeln!(text, "static const u32 {} = {};", stringify!($name), $name);)*
+            text
+        }
+    };
+}
+
+constants! {
+    UNARY_SCALE = 0,
+    UNARY_CLAMP = 1,
+    UNARY_SOFTCAP = 2,
+    UNARY_EXP = 3,
+    UNARY_LOG = 4,
+    UNARY_RSQRT = 5,
+    UNARY_TANH = 6,
+    UNARY_SIGMOID = 7,
+    UNARY_SILU = 8,
+    UNARY_GELU_TANH = 9,
+    UNARY_GELU_ERF = 10,
+    BINARY_ADD = 0,
+    BINARY_SUB = 1,
+    BINARY_MUL = 2,
+    BINARY_DIV = 3,
+    BINARY_MAXIMUM = 4,
+    CAST_F32 = 0,
+    CAST_F16 = 1,
+    CAST_BF16 = 2,
+    CAST_U32 = 3,
+    REDUCE_SUM = 0,
+    REDUCE_MEAN = 1,
+    REDUCE_MAX = 2,
+    REDUCE_LOGSUMEXP = 3,
+    SOURCE_CACHE = 0,
+    SOURCE_MEMORY = 1,
+    SOURCE_STEP_CAUSAL = 2,
+    SOURCE_STEP_BOTH_WAYS = 3,
+}
+
+params! {
+    /// Rows of f32: row `j` begins at element `j / per · stride + j % per · width` of `data`.
+    struct Rows { data: Ptr<f32>, per: u32, stride: u32, width: u32, }
+    /// A value of four axes, each advancing by its stride.
+    struct Strided { data: Ptr<f32>, strides: [u32; 4], }
+    /// Consecutive rows of a weight in one stored format.
+    struct Part {
+        data: Ptr<u8>,
+        scales: Ptr<u8>,
+        biases: Ptr<u8>,
+        first_row: u32,
+        rows: u32,
+        row_bytes: u32,
+        format: u32,
+        bits: u32,
+        group_size: u32,
+        groups: u32,
+        scale_format: u32,
+    }
+    /// A stored weight: its parts in order of their rows.
+    struct StoredWeight { parts: Ptr<Part>, parts_count: u32, rows: u32, row_len: u32, }
+    /// The first number of a step that was beyond its table.
+    struct Fault { found: u32, number: u32, limit: u32, }
+    /// Rows of one sequence in a step.
+    struct SegmentRows {
+        first_row: u32,
+        rows: u32,
+        first_index: u32,
+        memory_rows: u32,
+        has_tree: u32,
+        first_tree_row: u32,
+    }
+    /// A row of a draft tree: its depth, and a bit for itself and each ancestor.
+    struct TreeRow { seen: [u64; 4], depth: u32, }
+    /// What kernels know of the step.
+    struct StepRows {
+        segments: Ptr<SegmentRows>,
+        row_segments: Ptr<u32>,
+        tree_rows: Ptr<TreeRow>,
+        rows: u32,
+        segments_count: u32,
+    }
+    /// Where the pages of a cache are: entry `starts[segment] + index / 256` of `pages` is an address.
+    struct CachePages {
+        pages: Ptr<u64>,
+        starts: Ptr<u32>,
+        offset_bytes: u64,
+        kv_heads: u32,
+        head_dim: u32,
+        head_bytes: u32,
+    }
+    struct EmbedParams { ids: Ptr<u32>, table: StoredWeight, y: Ptr<f32>, fault: Ptr<Fault>, rows: u32, }
+    struct GatherParams {
+        table: Ptr<f32>,
+        indices: Ptr<u32>,
+        y: Ptr<f32>,
+        fault: Ptr<Fault>,
+        count: u32,
+        table_len: u32,
+    }
+    struct SelectRowsParams {
+        x: Rows,
+        rows: Ptr<u32>,
+        y: Ptr<f32>,
+        fault: Ptr<Fault>,
+        count: u32,
+        x_rows: u32,
+    }
+    struct LinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, outputs: u32, }
+    struct LinearTransposedParams { y: Rows, w: StoredWeight, x: Ptr<f32>, rows: u32, }
+    struct MatmulParams {
+        a: Ptr<f32>,
+        b: Ptr<f32>,
+        c: Ptr<f32>,
+        m: u32,
+        n: u32,
+        k: u32,
+        a_row: u32,
+        a_column: u32,
+        b_row: u32,
+        b_column: u32,
+    }
+    struct RouterTopKParams {
+        logits: Rows,
+        experts: Ptr<u32>,
+        weights: Ptr<f32>,
+        k: u32,
+        of_chosen: u32,
+    }
+    struct ExpertLinearParams {
+        x: Rows,
+        w: StoredWeight,
+        experts: Ptr<u32>,
+        y: Ptr<f32>,
+        fault: Ptr<Fault>,
+        slots: u32,
+        chosen: u32,
+        own_rows: u32,
+        experts_count: u32,
+        outputs: u32,
+    }
+    struct NormParams { x: Rows, w: Ptr<f32>, b: Ptr<f32>, y: Ptr<f32>, eps: f32, }
+    struct UnaryParams {
+        x: Strided,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        function: u32,
+        a: f32,
+        b: f32,
+    }
+    struct BinaryParams {
+        a: Strided,
+        b: Strided,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        function: u32,
+    }
+    struct ChooseParams {
+        condition: Strided,
+        a: Strided,
+        b: Strided,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        of_integers: u32,
+    }
+    struct CastParams {
+        x: Strided,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        to: u32,
+        from_integers: u32,
+    }
+    struct CopyParams { x: Strided, y: Strided, dims: [u32; 4], count: u32, }
+    struct ReduceParams {
+        x: Ptr<f32>,
+        y: Ptr<f32>,
+        outputs: u32,
+        len: u32,
+        inner: u32,
+        function: u32,
+    }
+    struct SoftmaxParams { x: Rows, y: Ptr<f32>, }
+    struct ArgmaxParams { x: Rows, y: Ptr<u32>, }
+    struct CrossEntropyParams { x: Rows, targets: Ptr<u32>, y: Ptr<f32>, fault: Ptr<Fault>, }
+    struct RopeParams {
+        x: Ptr<f32>,
+        positions: Ptr<u32>,
+        frequencies: Ptr<f32>,
+        y: Ptr<f32>,
+        rows: u32,
+        x_stride: u32,
+        heads: u32,
+        head_dim: u32,
+        rotary_dim: u32,
+        interleaved: u32,
+        magnitude: f32,
+    }
+    struct RotateKeysParams {
+        pages: Ptr<u64>,
+        angles: Ptr<f32>,
+        offset_bytes: u64,
+        pages_count: u32,
+        kv_heads: u32,
+        head_dim: u32,
+        head_bytes: u32,
+        rotary_dim: u32,
+        interleaved: u32,
+    }
+    struct CacheWriteParams {
+        k: Ptr<f32>,
+        v: Ptr<f32>,
+        step: StepRows,
+        cache: CachePages,
+        k_stride: u32,
+        v_stride: u32,
+    }
+    struct AttentionParams {
+        q: Ptr<f32>,
+        k: Ptr<f32>,
+        v: Ptr<f32>,
+        y: Ptr<f32>,
+        step: StepRows,
+        cache: CachePages,
+        q_stride: u32,
+        k_stride: u32,
+        v_stride: u32,
+        heads: u32,
+        kv_heads: u32,
+        head_dim: u32,
+        source: u32,
+        scale: f32,
+        has_softcap: u32,
+        softcap: f32,
+        has_window: u32,
+        window: u32,
+    }
+    struct Conv1dParams {
+        x: Ptr<f32>,
+        w: Ptr<f32>,
+        b: Ptr<f32>,
+        y: Ptr<f32>,
+        step: StepRows,
+        factor: u32,
+        channels: u32,
+        outputs: u32,
+        taps: u32,
+        stride: u32,
+        padding: u32,
+        out_rows: u32,
+    }
+    struct MeanPoolParams { x: Ptr<f32>, y: Ptr<f32>, step: StepRows, factor: u32, width: u32, }
+    struct IndexAddParams {
+        base: Ptr<f32>,
+        indices: Ptr<u32>,
+        x: Ptr<f32>,
+        y: Ptr<f32>,
+        fault: Ptr<Fault>,
+        base_rows: u32,
+        rows: u32,
+        width: u32,
+    }
+}
+
+/// Parts as bytes, to be copied to the device.
+pub(crate) fn part_bytes(parts: &[Part]) -> &[u8] {
+    const { assert!(size_of::<Part>() == 3 * size_of::<Ptr<u8>>() + size_of::<[u32; 8]>(), "no padding") };
+    // SAFETY: a part holds numbers without padding between them.
+    unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), size_of_val(parts)) }
+}
+
+/// The header that kernels include.
+#[cfg(test)]
+fn header() -> String {
+    format!(
+        "// Written from crates/brasa-cuda/src/params.rs; a test says where it is out of date.\n\
+         #pragma once\n\n\
+         #include <stddef.h>\n\n\
+         typedef unsigned char u8;\n\
+         typedef unsigned int u32;\n\
+         typedef unsigned long long u64;\n\n\
+         static const u32 PAGE_POSITIONS = {};\n\
+         {}{}",
+        brasa_graph::step::PAGE_POSITIONS,
+        constants(),
+        structures()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_kernels_header_is_current() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/plain/params.h");
+        let expected = super::header();
+        if std::env::var_os("BRASA_UPDATE").is_some() {
+            std::fs::write(&path, &expected).expect("the header can be written");
+        }
+        let found = std::fs::read_to_string(&path).expect("the header is there");
+        assert!(found == expected, "{} is not what params.rs says; see its head", path.display());
+    }
+}

@@ -1,0 +1,288 @@
+//! A compiled graph: a table of operations over one arena, replayed step by step.
+#![expect(unsafe_code, reason = "copies from device memory")]
+
+use std::sync::Arc;
+
+use brasa_graph::device::{DeviceError, KvPool, KvType, OpTime, Output, Program, ProgramLimits};
+use brasa_graph::op::RopeLayout;
+use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
+use brasa_graph::step::{PageId, Step};
+use brasa_graph::{CacheId, Graph, StepRules};
+
+use crate::compile::{Table, compile};
+use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
+use crate::gpu::Gpu;
+use crate::kv::CudaKvPool;
+use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
+use crate::run::Run;
+use crate::step_state::StepState;
+use crate::weights::CudaWeights;
+
+/// A program of the CUDA device.
+#[derive(Debug)]
+pub(crate) struct CudaProgram {
+    gpu: Arc<Gpu>,
+    weights: Arc<CudaWeights>,
+    limits: ProgramLimits,
+    rules: StepRules,
+    rotations: Result<Vec<TurnedKeys>, String>,
+    table: Table,
+    arena: DeviceMemory,
+    fault: DeviceMemory,
+    step: StepState,
+    output: PinnedMemory,
+    /// Why the program cannot run any more.
+    lost: Option<DeviceError>,
+}
+
+/// How the keys of a cache were turned.
+#[derive(Clone, Debug)]
+struct TurnedKeys {
+    rotation: KeyRotation,
+    group: usize,
+    place: usize,
+    frequencies: Vec<f32>,
+}
+
+impl CudaProgram {
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        graph: &Graph,
+        weights: &Arc<CudaWeights>,
+        limits: ProgramLimits,
+    ) -> Result<Self, DeviceError> {
+        let table = compile(gpu, graph, weights, &limits)?;
+        let what = format!("an arena for steps of {} rows", limits.max_rows);
+        if isize::try_from(table.arena_bytes).is_err() {
+            return Err(DeviceError::OutOfMemory { bytes: table.arena_bytes as u64, what });
+        }
+        Ok(Self {
+            arena: gpu.allocate(table.arena_bytes, &what)?,
+            fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
+            step: StepState::new(gpu)?,
+            output: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
+            gpu: Arc::clone(gpu),
+            weights: Arc::clone(weights),
+            limits,
+            rules: StepRules::new(graph),
+            rotations: rotations(graph)?,
+            table,
+            lost: None,
+        })
+    }
+
+    /// Runs a step; `between` is called when each operation has been queued. Returns bytes of the output.
+    fn execute(
+        &mut self,
+        step: &Step,
+        pool: &mut dyn KvPool,
+        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
+    ) -> Result<usize, DeviceError> {
+        if let Some(lost) = &self.lost {
+            return Err(lost.clone());
+        }
+        self.rules.check(step, &self.limits, pool)?;
+        let pool = own(&self.gpu, pool)?;
+        if step.rows() == 0 {
+            return Ok(0);
+        }
+        let result = self.queue(step, pool, between).and_then(|bytes| {
+            self.check_fault()?;
+            Ok(bytes)
+        });
+        if let Err(error @ DeviceError::Lost { .. }) = &result {
+            self.lost = Some(error.clone());
+        }
+        result
+    }
+
+    /// Queues a step and waits for its output.
+    fn queue(
+        &mut self,
+        step: &Step,
+        pool: &CudaKvPool,
+        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
+    ) -> Result<usize, DeviceError> {
+        let gpu = Arc::clone(&self.gpu);
+        let failed = |error| gpu.error(error);
+        self.step.load(&gpu, step, pool)?;
+        if self.table.computes_numbers {
+            // SAFETY: the allocation is that large.
+            unsafe { gpu.stream.clear(self.fault.address(), size_of::<Fault>()) }.map_err(failed)?;
+        }
+        let run = Run {
+            gpu: &gpu,
+            step: &self.step,
+            pool,
+            weights: &self.weights,
+            arena: self.arena.address(),
+            offsets: &self.table.offsets,
+            fault: Ptr::new(self.fault.address()),
+        };
+        for (number, entry) in self.table.ops.iter().enumerate() {
+            entry.op.launch(&run).map_err(failed)?;
+            between(&run, number).map_err(failed)?;
+        }
+        let output = run.tensor(&self.table.output);
+        let bytes = output.count() as usize * 4;
+        if bytes > self.output.bytes().len() {
+            self.output = PinnedMemory::new(&gpu.context, bytes.next_power_of_two()).map_err(failed)?;
+        }
+        // SAFETY: the output is dense and lies in the arena, the step's numbers or a weight, all of which are alive.
+        unsafe { gpu.stream.download(&mut self.output.bytes_mut()[..bytes], output.address) }
+            .map_err(failed)?;
+        Ok(bytes)
+    }
+
+    /// Reports a number that was computed and looked up beyond its table.
+    fn check_fault(&self) -> Result<(), DeviceError> {
+        if !self.table.computes_numbers {
+            return Ok(());
+        }
+        let mut fault = [0_u32; size_of::<Fault>() / 4];
+        // SAFETY: the allocation is that large.
+        unsafe { self.gpu.stream.download(bytemuck::cast_slice_mut(&mut fault), self.fault.address()) }
+            .map_err(|error| self.gpu.error(error))?;
+        let [found, number, limit] = fault;
+        if found == 0 {
+            return Ok(());
+        }
+        Err(DeviceError::BadStep { what: format!("a computed number is {number}, expected below {limit}") })
+    }
+
+    /// Turns the keys of one cache in some pages.
+    fn rotate(
+        &self,
+        pool: &CudaKvPool,
+        turned: &TurnedKeys,
+        pages: &[PageId],
+        by: i32,
+    ) -> Result<(), DeviceError> {
+        let TurnedKeys { rotation, group, place, frequencies } = turned;
+        let angles = rotation.angles(frequencies, by).into_iter();
+        let angles: Vec<f32> = angles.flat_map(|(cosine, sine)| [cosine, sine]).collect();
+        let addresses: Vec<u64> = pages.iter().map(|&page| pool.address(*group, page)).collect();
+        let angles_bytes: &[u8] = bytemuck::cast_slice(&angles);
+        let pages_bytes: &[u8] = bytemuck::cast_slice(&addresses);
+        let memory = self.gpu.allocate(pages_bytes.len() + angles_bytes.len(), "a context shift")?;
+        self.gpu.write(&memory, 0, pages_bytes)?;
+        self.gpu.write(&memory, pages_bytes.len(), angles_bytes)?;
+        let CachePages { offset_bytes, kv_heads, head_dim, head_bytes, .. } =
+            pool.cache(*group, *place, Ptr::NONE, Ptr::NONE);
+        let params = RotateKeysParams {
+            pages: Ptr::new(memory.address()),
+            angles: Ptr::new(memory.address() + pages_bytes.len() as u64),
+            offset_bytes,
+            pages_count: pages.len() as u32,
+            kv_heads,
+            head_dim,
+            head_bytes,
+            rotary_dim: rotation.rotary_dim as u32,
+            interleaved: u32::from(rotation.layout == RopeLayout::Interleaved),
+        };
+        let kernel = match pool.spec().dtype {
+            KvType::F32 => "rotate_keys_f32",
+            _ => "rotate_keys_f16",
+        };
+        let kernel = self.gpu.kernel(kernel)?;
+        let run = Run {
+            gpu: &self.gpu,
+            step: &self.step,
+            pool,
+            weights: &self.weights,
+            arena: self.arena.address(),
+            offsets: &self.table.offsets,
+            fault: Ptr::NONE,
+        };
+        let positions = pages.len() * brasa_graph::step::PAGE_POSITIONS * kv_heads as usize;
+        run.each(&kernel, (positions * rotation.rotary_dim / 2) as u64, &params)
+            .and_then(|()| self.gpu.stream.synchronize())
+            .map_err(|error| self.gpu.error(error))
+    }
+}
+
+impl Program for CudaProgram {
+    fn limits(&self) -> ProgramLimits {
+        self.limits
+    }
+
+    fn arena_bytes(&self) -> u64 {
+        self.arena.size_bytes() as u64
+    }
+
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
+        let bytes = self.execute(step, pool, &mut |_, _| Ok(()))?;
+        let width = self.table.output.shape.row_elements().unwrap_or(1);
+        Ok(Output { width, values: bytemuck::cast_slice(&self.output.bytes()[..bytes]) })
+    }
+
+    fn check_shift(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        self.rotations.as_ref().map_err(|what| self.gpu.unsupported(what))?;
+        check_type(pool.spec().dtype).map_err(|what| self.gpu.unsupported(what))
+    }
+
+    fn shift(&mut self, pool: &mut dyn KvPool, pages: &[Vec<PageId>], by: i32) -> Result<(), DeviceError> {
+        self.check_shift(pool)?;
+        self.rules.check_pool(pool)?;
+        check_pages(pool, pages)?;
+        let pool = own(&self.gpu, pool)?;
+        for turned in self.rotations.iter().flatten() {
+            self.rotate(pool, turned, &pages[turned.group], by)?;
+        }
+        Ok(())
+    }
+
+    fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
+        let gpu = Arc::clone(&self.gpu);
+        let mut events = vec![Event::record(&gpu.stream).map_err(|error| gpu.error(error))?];
+        let mut costs = Vec::new();
+        let labels: Vec<String> = self.table.ops.iter().map(|entry| entry.label.clone()).collect();
+        self.execute(step, pool, &mut |_, _| {
+            events.push(Event::record(&gpu.stream)?);
+            Ok(())
+        })?;
+        if step.rows() > 0 {
+            let run = Run {
+                gpu: &gpu,
+                step: &self.step,
+                pool: own(&gpu, pool)?,
+                weights: &self.weights,
+                arena: self.arena.address(),
+                offsets: &self.table.offsets,
+                fault: Ptr::NONE,
+            };
+            costs.extend(self.table.ops.iter().map(|entry| entry.op.cost(&run)));
+        }
+        let timed = labels.into_iter().zip(costs).zip(events.windows(2));
+        timed
+            .map(|((label, (bytes, flops)), ends)| {
+                let time = ends[1].since(&ends[0]).map_err(|error| gpu.error(error))?;
+                Ok(OpTime { label, time, bytes, flops })
+            })
+            .collect()
+    }
+}
+
+/// The pool as this device's own.
+fn own<'a>(gpu: &Gpu, pool: &'a mut dyn KvPool) -> Result<&'a CudaKvPool, DeviceError> {
+    let pool = pool.as_any_mut().downcast_mut::<CudaKvPool>().filter(|pool| pool.is_on(gpu));
+    pool.map(|pool| &*pool)
+        .ok_or_else(|| DeviceError::BadStep { what: "its KV pool belongs to another device".into() })
+}
+
+/// The caches whose keys turn with their positions, or why they cannot.
+fn rotations(graph: &Graph) -> Result<Result<Vec<TurnedKeys>, String>, DeviceError> {
+    let rotations = match key_rotations(graph) {
+        Ok(rotations) => rotations,
+        Err(why) => return Ok(Err(why)),
+    };
+    let mut placed = Vec::new();
+    for (cache, rotation) in rotations.into_iter().enumerate() {
+        let Some(rotation) = rotation else { continue };
+        let (group, place) = graph.cache_place(CacheId(cache as u32));
+        let weight = brasa_graph::reference::decode_weight(graph.weight(rotation.frequencies))?;
+        let frequencies = weight.floats().to_vec();
+        placed.push(TurnedKeys { rotation, group: group.0 as usize, place, frequencies });
+    }
+    Ok(Ok(placed))
+}

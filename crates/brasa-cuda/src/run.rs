@@ -1,0 +1,171 @@
+//! One run of a program: where every value of the step is, and how kernels are launched on them.
+#![expect(unsafe_code, reason = "launches kernels")]
+
+use brasa_graph::{Input, Shape};
+
+use crate::driver::{DriverError, Grid, Kernel};
+use crate::gpu::Gpu;
+use crate::kv::CudaKvPool;
+use crate::params::{Fault, Ptr, Rows, Strided};
+use crate::step_state::StepState;
+use crate::weights::CudaWeights;
+
+/// Threads of a block where each thread makes one element.
+pub(crate) const THREADS: u32 = 256;
+/// Most axes of a value.
+pub(crate) const AXES: usize = 4;
+/// Most blocks along the second axis of a grid.
+const MOST_BLOCKS_Y: usize = 65_535;
+
+/// What launches need to know of the step that runs.
+#[derive(Debug)]
+pub(crate) struct Run<'a> {
+    pub gpu: &'a Gpu,
+    pub step: &'a StepState,
+    pub pool: &'a CudaKvPool,
+    pub weights: &'a CudaWeights,
+    /// The address of the arena.
+    pub arena: u64,
+    /// Of each buffer, bytes after the start of the arena.
+    pub offsets: &'a [usize],
+    /// Where mistakes of the step are noted.
+    pub fault: Ptr<Fault>,
+}
+
+/// Memory that a value lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    /// A buffer of the arena.
+    Buffer(usize),
+    /// Numbers that the step supplies.
+    Input(Input),
+    /// A weight, decoded to f32.
+    Decoded(usize),
+}
+
+/// Where a value is, for any step.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub base: Base,
+    /// Elements before the value's first.
+    pub start: usize,
+    /// Elements from one outermost row to the next; `None` for a dense value.
+    pub row_stride: Option<usize>,
+    pub shape: Shape,
+}
+
+/// Where a value is in this step. Axes are aligned at the innermost; missing outer axes have length 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tensor {
+    pub address: u64,
+    pub dims: [u32; AXES],
+    pub strides: [u32; AXES],
+    /// Axes that the value has.
+    rank: usize,
+}
+
+impl Run<'_> {
+    /// Where the value in `slot` is.
+    pub(crate) fn tensor(&self, slot: &Slot) -> Tensor {
+        let base = match slot.base {
+            Base::Buffer(buffer) => self.arena + self.offsets[buffer] as u64,
+            Base::Input(input) => self.step.input(input),
+            Base::Decoded(weight) => self.weights.decoded(weight).unwrap_or(0),
+        };
+        let resolved = slot.shape.resolve(&self.step.sizes);
+        let rank = resolved.len();
+        let (mut dims, mut strides) = ([1; AXES], [0; AXES]);
+        let mut stride = 1;
+        for (axis, &dim) in resolved.iter().enumerate().rev() {
+            let place = AXES - rank + axis;
+            dims[place] = dim as u32;
+            strides[place] = if axis == 0 { slot.row_stride.unwrap_or(stride) as u32 } else { stride as u32 };
+            stride *= dim;
+        }
+        Tensor { address: base + slot.start as u64 * 4, dims, strides, rank }
+    }
+
+    /// Queues a kernel with a thread for each of `count` elements.
+    pub(crate) fn each<P: Copy>(&self, kernel: &Kernel, count: u64, params: &P) -> Result<(), DriverError> {
+        self.launch(kernel, count.div_ceil(u64::from(THREADS)) as u32, 1, THREADS, 0, params)
+    }
+
+    /// Queues a kernel of `blocks` × `blocks_y` blocks; nothing if there are none.
+    pub(crate) fn launch<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        blocks: u32,
+        blocks_y: usize,
+        threads: u32,
+        shared_bytes: u32,
+        params: &P,
+    ) -> Result<(), DriverError> {
+        if blocks == 0 || blocks_y == 0 {
+            return Ok(());
+        }
+        let blocks = [blocks, blocks_y.min(MOST_BLOCKS_Y) as u32, 1];
+        // SAFETY: operations pair a kernel with its own structure and fill it with addresses of this program's arena, step and
+        // weights and of the pool's pages, in the sizes for which the graph's shapes were checked and the memory laid out.
+        unsafe { self.gpu.stream.launch(kernel, Grid { blocks, threads, shared_bytes }, params) }
+    }
+}
+
+impl Tensor {
+    /// Its elements.
+    pub(crate) fn count(&self) -> u64 {
+        self.dims.iter().map(|&dim| u64::from(dim)).product()
+    }
+
+    /// The outermost axis that the value has.
+    fn outer(&self) -> usize {
+        AXES - self.rank.max(1)
+    }
+
+    /// Rows along the innermost axis, and how many there are.
+    pub(crate) fn rows(&self) -> (Rows, u32) {
+        let (data, width) = (Ptr::new(self.address), self.dims[AXES - 1]);
+        if self.rank <= 1 {
+            return (Rows { data, per: 1, stride: 0, width }, 1);
+        }
+        let outer = self.outer();
+        let per: u32 = self.dims[outer + 1..AXES - 1].iter().product();
+        (Rows { data, per, stride: self.strides[outer], width }, self.dims[outer] * per)
+    }
+
+    /// Rows along all inner axes together, and how many there are.
+    pub(crate) fn outer_rows(&self) -> (Rows, u32) {
+        let outer = self.outer();
+        let width = self.dims[outer + 1..].iter().product();
+        let data = Ptr::new(self.address);
+        (Rows { data, per: 1, stride: self.strides[outer], width }, self.dims[outer])
+    }
+
+    /// All its axes.
+    pub(crate) fn strided(&self) -> Strided {
+        Strided { data: Ptr::new(self.address), strides: self.strides }
+    }
+
+    /// All its axes, repeated along those of length 1.
+    pub(crate) fn repeated(&self) -> Strided {
+        let mut strided = self.strided();
+        for (stride, &dim) in strided.strides.iter_mut().zip(&self.dims) {
+            *stride *= u32::from(dim != 1);
+        }
+        strided
+    }
+
+    /// Its address, as of floats.
+    pub(crate) fn floats(&self) -> Ptr<f32> {
+        Ptr::new(self.address)
+    }
+
+    /// Its address, as of integers.
+    pub(crate) fn integers(&self) -> Ptr<u32> {
+        Ptr::new(self.address)
+    }
+
+    /// Length of axis `axis`, counted from the innermost.
+    pub(crate) fn dim_from_end(&self, axis: usize) -> u32 {
+        self.dims[AXES - 1 - axis]
+    }
+}

@@ -1,0 +1,66 @@
+//! The device under test: this machine's GPU, or an emulated one, or neither.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use brasa_cuda::{CudaBackend, CudaOptions, Driver};
+use brasa_graph::testing::skipped;
+
+/// The device under test; says that tests are skipped where there is none.
+///
+/// `BRASA_CUDA=emulated` asks for the emulated one although there is a GPU; `BRASA_CUDA=gpu` fails without a GPU.
+pub fn device() -> Option<&'static CudaBackend> {
+    static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
+    let found = DEVICE.get_or_init(|| {
+        let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
+        if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
+            return Some(CudaBackend::new(&CudaOptions::default()).expect("a GPU that can be used"));
+        }
+        let driver = Some(emulated_driver()?);
+        Some(CudaBackend::new(&CudaOptions { ordinal: 0, driver }).expect("an emulated GPU"))
+    });
+    if found.is_none() {
+        skipped("an NVIDIA GPU, or g++ to emulate one");
+    }
+    found.as_ref()
+}
+
+/// True where kernels run on the CPU, too slowly for large cases.
+pub fn is_emulated(device: &CudaBackend) -> bool {
+    device.device().name == "emulated GPU"
+}
+
+/// The driver library that runs kernels on the CPU, compiled once for each state of its sources.
+pub fn emulated_driver() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut hasher = DefaultHasher::new();
+    for folder in ["emulation", "kernels/plain"] {
+        let entries = std::fs::read_dir(root.join(folder)).ok()?;
+        let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        files.sort();
+        for file in files {
+            std::fs::read(&file).expect("a source").hash(&mut hasher);
+        }
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let library = folder.join(format!("libemulated-{:016x}.so", hasher.finish()));
+    if library.exists() {
+        return Some(library);
+    }
+    // Another process may compile as well: whoever is last replaces an equal file.
+    let unfinished = folder.join(format!("libemulated-{}.so", std::process::id()));
+    let compiled = Command::new("g++")
+        .args(["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden"])
+        .args(["-DBRASA_EMULATION", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-I"])
+        .arg(root.join("emulation"))
+        .arg("-o")
+        .arg(&unfinished)
+        .arg(root.join("emulation/driver.cpp"))
+        .output()
+        .ok()?;
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    std::fs::rename(&unfinished, &library).expect("the library can be moved");
+    Some(library)
+}

@@ -1,0 +1,127 @@
+//! Stored formats: rows looked up have the bits that the codec decodes, and products agree with the reference, whatever the
+//! mix of formats in one weight.
+
+use std::sync::Arc;
+
+use brasa_graph::device::{KvType, Precision};
+use brasa_graph::op::{ExpertLinear, LinearTransposed};
+use brasa_graph::reference::{ReferenceBackend, decode_weight};
+use brasa_graph::testing::{Noise, Running, Tolerance, compare, formats, random_tensor};
+use brasa_graph::{Builder, Graph, Input, Weight, WeightPart};
+
+use crate::device::device;
+
+/// Rows of the tables.
+const TOKENS: usize = 97;
+/// A row of every format is a whole number of blocks.
+const WIDTH: usize = 256;
+
+/// A weight of rows in all formats, some of them cut out of the middle of a tensor.
+fn mixed(shape: &[usize], noise: &mut Noise) -> Weight {
+    let rows: usize = shape[..shape.len() - 1].iter().product();
+    let (mut parts, mut left, mut number) = (Vec::new(), rows, 0);
+    while left > 0 {
+        let formats = formats();
+        let format = formats[number % formats.len()];
+        let rows = left.min(1 + number % 4);
+        parts.push(WeightPart { tensor: random_tensor(format, rows + 3, WIDTH, noise), rows: 2..rows + 2 });
+        left -= rows;
+        number += 1;
+    }
+    Weight::new("mixed", shape, parts).unwrap()
+}
+
+fn run(graph: &Arc<Graph>, running: &mut Running, ids: &[u32]) -> Vec<f32> {
+    assert_eq!(graph.outputs().len(), 1);
+    let segment = running.segment(1, ids);
+    running.run(vec![segment])
+}
+
+#[test]
+fn rows_have_the_bits_that_the_codec_decodes() {
+    let Some(device) = device() else { return };
+    for format in formats() {
+        let mut noise = Noise::new(3);
+        let tensor = random_tensor(format, TOKENS, 2 * WIDTH, &mut noise);
+        let mut b = Builder::new();
+        let ids = b.input(Input::TokenIds);
+        let weight = Weight::new("table", &[TOKENS, 2 * WIDTH], vec![WeightPart::whole(tensor)]).unwrap();
+        let expected = decode_weight(&weight).unwrap();
+        let table = b.weight(Ok(weight));
+        let y = b.embed(ids, table);
+        let graph = Arc::new(b.finish(&[y]).unwrap());
+        let mut running = Running::new(device, &graph, Precision::Fast, KvType::F16);
+        let ids: Vec<u32> = (0..TOKENS as u32).collect();
+        let found = run(&graph, &mut running, &ids);
+        for (i, (found, expected)) in found.iter().zip(expected.floats()).enumerate() {
+            assert_eq!(found.to_bits(), expected.to_bits(), "{format}, element {i}: {found}, {expected}");
+        }
+    }
+}
+
+#[test]
+fn products_of_every_format_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let mut noise = Noise::new(5);
+    for format in formats() {
+        check(device, &format.to_string(), &mut |shape| {
+            let rows: usize = shape[..shape.len() - 1].iter().product();
+            let tensor = random_tensor(format, rows, WIDTH, &mut noise);
+            Weight::new("w", shape, vec![WeightPart::whole(tensor)]).unwrap()
+        });
+    }
+}
+
+#[test]
+fn products_of_mixed_formats_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let mut noise = Noise::new(7);
+    check(device, "mixed", &mut |shape| mixed(shape, &mut noise));
+}
+
+/// Linear layers, transposed and of experts, one row and many.
+fn check(device: &brasa_cuda::CudaBackend, label: &str, weight: &mut dyn FnMut(&[usize]) -> Weight) {
+    let mut noise = Noise::new(11);
+    for kind in 0..3 {
+        let mut b = Builder::new();
+        let ids = b.input(Input::TokenIds);
+        let table = noise.activations(TOKENS * WIDTH);
+        let table = b.weight(Ok(brasa_graph::testing::weight("table", &[TOKENS, WIDTH], &table)));
+        let x = b.embed(ids, table);
+        let y = match kind {
+            0 => {
+                let w = b.weight(Ok(weight(&[101, WIDTH])));
+                b.linear(x, w)
+            }
+            1 => {
+                let w = b.weight(Ok(weight(&[WIDTH, WIDTH])));
+                b.apply(LinearTransposed, &[x, w])[0]
+            }
+            _ => {
+                let numbers = b.weight(Ok(brasa_graph::testing::weight(
+                    "numbers",
+                    &[TOKENS, 2],
+                    &(0..2 * TOKENS).map(|i| (i * 7 % 5) as f32).collect::<Vec<f32>>(),
+                )));
+                let experts = b.embed(ids, numbers);
+                let to = brasa_graph::op::Cast { dtype: brasa_graph::DType::U32 };
+                let experts = b.apply(to, &[experts])[0];
+                let w = b.weight(Ok(weight(&[5, 13, WIDTH])));
+                let y = b.apply(ExpertLinear, &[x, experts, w])[0];
+                b.reshape(y, &[26])
+            }
+        };
+        let graph = Arc::new(b.finish(&[y]).unwrap());
+        for ids in [&[5][..], &[1, 2, 3, 50, 96, 7, 7, 8, 9, 10, 11]] {
+            let mut found = Running::new(device, &graph, Precision::Fast, KvType::F16);
+            let mut expected = Running::new(&ReferenceBackend, &graph, Precision::Fast, KvType::F16);
+            let found = run(&graph, &mut found, ids);
+            let comparison = compare(&found, &run(&graph, &mut expected, ids));
+            assert!(
+                comparison.within(Tolerance::F32),
+                "{label}, kind {kind}, {} rows: {comparison}",
+                ids.len()
+            );
+        }
+    }
+}

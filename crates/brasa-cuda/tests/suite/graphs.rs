@@ -1,0 +1,32 @@
+//! Random graphs and every fused operation against the reference interpreter.
+
+use brasa_graph::device::KvType;
+use brasa_graph::fuse::Pattern;
+use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case};
+
+use crate::device::device;
+
+#[test]
+fn random_graphs_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    for seed in 0..40 {
+        check(device, &random_case(seed, 4 + seed as usize, &f32_weight), Tolerance(5e-5));
+    }
+}
+
+#[test]
+fn fused_operations_agree_with_their_definitions() {
+    let Some(device) = device() else { return };
+    for &pattern in Pattern::ALL {
+        check_pattern(device, pattern, 0..6, &f32_weight, Tolerance::F32, |_| {});
+    }
+}
+
+#[test]
+fn fused_operations_agree_in_every_kv_type() {
+    let Some(device) = device() else { return };
+    for kv in [KvType::F16, KvType::BF16, KvType::Q8] {
+        let pattern = Pattern::QkNormRopeCacheWrite;
+        check_pattern(device, pattern, 10..16, &f32_weight, Tolerance::F16, |case| case.kv = kv);
+    }
+}

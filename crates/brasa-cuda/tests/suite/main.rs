@@ -1,0 +1,15 @@
+//! Tests of the CUDA device, on the GPU of this machine or on an emulated one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod contract;
+mod device;
+mod draft_tree;
+mod embeddings;
+mod formats;
+mod graphs;
+mod memory;
+mod models;
+mod ops;
+mod running;
+mod shift;

@@ -1,0 +1,98 @@
+//! Trained and random checkpoints of every family against transformers, and files as Brasa and others quantise them against
+//! the reference interpreter.
+
+use std::path::Path;
+
+use brasa_cuda::CudaBackend;
+use brasa_golden::{Golden, Reference, Runner, check_greedy, folder, load_strictly};
+use brasa_graph::device::{KvType, Precision};
+use brasa_graph::testing::{Comparison, Tolerance, compare, skipped};
+
+use crate::device::{device, is_emulated};
+
+/// f32 activations, keys and values, weights decoded exactly.
+const REFERENCE: Tolerance = Tolerance(1e-4);
+
+/// The difference at the worst element, which decides how far a greedy text can be relied on.
+fn worst(comparison: &Comparison) -> f32 {
+    (comparison.found - comparison.expected).abs()
+}
+
+#[test]
+fn random_families_agree_with_transformers() {
+    let Some(device) = device() else { return };
+    for entry in std::fs::read_dir(folder("random")).unwrap() {
+        check_random(device, &entry.unwrap().path());
+    }
+}
+
+fn check_random(device: &CudaBackend, path: &Path) {
+    let golden = Golden::read(&path.join("golden.safetensors"));
+    let texts: &[&str] = if is_emulated(device) { &["short"] } else { &["short", "long"] };
+    for text in texts {
+        let ids = golden.ids(&format!("{text}.ids"));
+        let expected_ids = golden.ids(&format!("{text}.greedy_ids"));
+        let model = load_strictly(path, Some(ids.len() + expected_ids.len()));
+        let mut runner = Runner::on(device, model, Precision::Reference, KvType::F32);
+        let (logits, found) = runner.greedy(&ids, expected_ids.len());
+        let comparison = if *text == "short" {
+            compare(&logits.concat(), &golden.floats("short.logits"))
+        } else {
+            compare(&logits[logits.len() - 1], &golden.floats("long.last"))
+        };
+        let label = format!("{} {text}", path.display());
+        assert!(comparison.within(REFERENCE), "{label}: {comparison}");
+        let margins = golden.floats(&format!("{text}.greedy_margins"));
+        check_greedy(&label, &found, &expected_ids, &margins, worst(&comparison));
+    }
+}
+
+#[test]
+fn trained_checkpoints_agree_with_transformers() {
+    let Some(device) = device() else { return };
+    if is_emulated(device) {
+        return skipped("an NVIDIA GPU: emulation is slow");
+    }
+    for name in ["tiny-llama", "tiny-qwen2", "tiny-qwen3moe", "tiny-gemma3", "tiny-gemma4", "tiny-gemma4moe"]
+    {
+        let path = folder(name);
+        let mut runner = Runner::on(device, load_strictly(&path, None), Precision::Reference, KvType::F32);
+        for prompt in Reference::read(&path).prompts {
+            let label = format!("{name} {}", prompt.name);
+            let (logits, found) = runner.greedy(&prompt.ids, prompt.greedy_ids.len());
+            let last = compare(&logits[logits.len() - 1], &prompt.last);
+            println!("{label}: {last}");
+            assert!(last.within(REFERENCE), "{label}: {last}");
+            let mut error = worst(&last);
+            if let Some(all) = &prompt.all {
+                let all = compare(&logits.concat(), &all.concat());
+                assert!(all.within(REFERENCE), "{label}, all rows: {all}");
+                error = error.max(worst(&all));
+            }
+            check_greedy(&label, &found, &prompt.greedy_ids, &prompt.greedy_margins, error);
+        }
+    }
+}
+
+#[test]
+fn quantised_files_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let mut files: Vec<_> = ["random-gguf", "random-mlx"]
+        .iter()
+        .flat_map(|name| std::fs::read_dir(folder(name)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_dir() || path.extension().is_some_and(|extension| extension == "gguf"))
+        .collect();
+    if !is_emulated(device) {
+        files.push(folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf"));
+        files.extend(["tiny-gemma4moe-mixed", "tiny-qwen2-4bit"].map(|name| folder("mlx").join(name)));
+    }
+    let ids: Vec<u32> = (0..24).map(|i| i * 7 % 61 + 3).collect();
+    for path in files {
+        let mut expected = Runner::new(load_strictly(&path, None));
+        let mut found = Runner::on(device, load_strictly(&path, None), Precision::Fast, KvType::F32);
+        let comparison = compare(&found.logits(&ids).concat(), &expected.logits(&ids).concat());
+        println!("{}: {comparison}", path.display());
+        assert!(comparison.within(REFERENCE), "{}: {comparison}", path.display());
+    }
+}

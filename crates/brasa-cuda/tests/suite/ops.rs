@@ -1,0 +1,15 @@
+//! Every operation by itself, on random shapes, against the reference interpreter.
+
+use brasa_graph::testing::{OPERATIONS, check};
+
+use crate::device::device;
+
+#[test]
+fn every_operation_agrees_with_the_reference() {
+    let Some(device) = device() else { return };
+    for operation in OPERATIONS {
+        for seed in 0..8 {
+            check(device, &operation.case(seed), operation.tolerance);
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A decoder from end to end: near the reference, and bit for bit the same however its rows are cut into steps or accompanied
+//! by others.
+
+use std::sync::Arc;
+
+use brasa_formats::StorageFormat;
+use brasa_graph::device::{KvType, Precision};
+use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::testing::{Decoder, Running, Tolerance, assert_same_bits, compare, tokens};
+
+use crate::device::{device, is_emulated};
+
+fn decoders() -> Vec<Decoder> {
+    vec![
+        Decoder { softcap: Some(20.0), ..Decoder::small(StorageFormat::Q4_K) },
+        Decoder { experts: Some((5, 2)), ..Decoder::small(StorageFormat::Q6_K) },
+        Decoder::small(StorageFormat::F16),
+    ]
+}
+
+#[test]
+fn a_decoder_agrees_with_the_reference_in_every_kv_type() {
+    let Some(device) = device() else { return };
+    let (rows, decoders) = if is_emulated(device) { (40, &decoders()[..1]) } else { (400, &decoders()[..]) };
+    for decoder in decoders {
+        let graph = Arc::new(decoder.graph(7));
+        let (tokens, more) = (tokens(rows, 1), tokens(10, 2));
+        for (kv, bound) in
+            [(KvType::F32, 1e-5), (KvType::F16, 1e-3), (KvType::BF16, 1e-2), (KvType::Q8, 1e-2)]
+        {
+            let run = |mut running: Running| running.step(&[(1, &tokens), (2, &more)]);
+            let expected = run(Running::new(&ReferenceBackend, &graph, Precision::Reference, kv));
+            let found = run(Running::new(device, &graph, Precision::Reference, kv));
+            let comparison = compare(&found, &expected);
+            assert!(comparison.within(Tolerance(bound)), "{} {kv:?}: {comparison}", decoder.format);
+        }
+    }
+}
+
+#[test]
+fn chunks_and_company_change_no_bit() {
+    let Some(device) = device() else { return };
+    let (rows, decoders) = if is_emulated(device) { (30, &decoders()[..1]) } else { (600, &decoders()[..]) };
+    for decoder in decoders {
+        let graph = Arc::new(decoder.graph(9));
+        for kv in [KvType::F32, KvType::F16, KvType::Q8] {
+            let text = tokens(rows, 3);
+            let mut running = Running::new(device, &graph, Precision::Fast, kv);
+            let whole = running.step(&[(1, &text)]);
+            let label = format!("{} {kv:?}", decoder.format);
+            assert_same_bits(&running.chunked(2, &text, &[1, 17, 64]), &whole, &format!("{label}, chunks"));
+            let beside = tokens(20, 4);
+            let with_company = running.step(&[(3, &beside), (4, &text)]);
+            assert_same_bits(&with_company[20 * 150..], &whole, &format!("{label}, company"));
+        }
+    }
+}

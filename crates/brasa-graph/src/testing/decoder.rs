@@ -1,0 +1,191 @@
+//! A small decoder as a graph, in the shapes that models have, with random weights.
+
+use crate::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
+use crate::{Builder, CacheSpec, Graph, Input, ValueId, Weight, WeightPart};
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
+
+use super::Random;
+
+/// Rows of a weight that are encoded.
+const FRESH_ROWS: usize = 1024;
+
+/// The sizes of a small decoder with random weights.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    /// How matrices are stored.
+    pub format: StorageFormat,
+    /// Tokens.
+    pub vocab: usize,
+    /// Width of a row between blocks.
+    pub hidden: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Width of a row within a feed-forward block.
+    pub feed_forward: usize,
+    /// The attention window of each layer.
+    pub windows: Vec<Option<usize>>,
+    /// Experts in every layer in place of one feed-forward block, and how many of them a row uses.
+    pub experts: Option<(usize, usize)>,
+    /// Soft-cap of scores and logits.
+    pub softcap: Option<f32>,
+}
+
+impl Decoder {
+    /// Two layers, of which one has a window.
+    pub fn small(format: StorageFormat) -> Self {
+        Self {
+            format,
+            vocab: 150,
+            hidden: 256,
+            heads: 8,
+            kv_heads: 2,
+            head_dim: 32,
+            feed_forward: 512,
+            windows: vec![None, Some(300)],
+            experts: None,
+            softcap: None,
+        }
+    }
+
+    /// The decoder as a graph, its weights named by `seed`.
+    ///
+    /// # Panics
+    ///
+    /// If the graph does not fit together: a bug of this crate.
+    pub fn graph(&self, seed: u64) -> Graph {
+        Building { spec: self, b: Builder::new(), random: Random::new(seed) }.graph()
+    }
+}
+
+struct Building<'a> {
+    spec: &'a Decoder,
+    b: Builder,
+    random: Random,
+}
+
+impl Building<'_> {
+    fn graph(mut self) -> Graph {
+        let spec = self.spec;
+        let (ids, positions) = (self.b.input(Input::TokenIds), self.b.input(Input::Positions));
+        let out_rows = self.b.input(Input::OutRows);
+        let embedding = self.weight("embedding", &[spec.vocab, spec.hidden]);
+        let frequencies: Vec<f32> =
+            (0..spec.head_dim / 2).map(|i| 10_000_f32.powf(-2.0 * i as f32 / spec.head_dim as f32)).collect();
+        let frequencies = super::weight("frequencies", &[spec.head_dim / 2], &frequencies);
+        let frequencies = self.b.weight(Ok(frequencies));
+        let mut h = self.b.embed(ids, embedding);
+        for (layer, &window) in spec.windows.iter().enumerate() {
+            h = self.attention_block(h, positions, frequencies, layer, window);
+            h = match spec.experts {
+                None => self.feed_forward_block(h, layer),
+                Some((experts, used)) => self.expert_block(h, layer, experts, used),
+            };
+        }
+        let h = self.b.select_rows(h, out_rows);
+        let h = self.norm(h, "norm", spec.hidden);
+        let mut logits = self.b.linear(h, embedding);
+        if let Some(cap) = spec.softcap {
+            logits = self.b.unary(logits, Unary::Softcap(cap));
+        }
+        self.b.finish(&[logits]).expect("the decoder fits together")
+    }
+
+    fn attention_block(
+        &mut self,
+        h: ValueId,
+        positions: ValueId,
+        frequencies: ValueId,
+        layer: usize,
+        window: Option<usize>,
+    ) -> ValueId {
+        let &Decoder { hidden, heads, kv_heads, head_dim, softcap, .. } = self.spec;
+        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let x = self.norm(h, &format!("layers.{layer}.attention_norm"), hidden);
+        let qkv = self.weight(&format!("layers.{layer}.qkv"), &[q_width + 2 * kv_width, hidden]);
+        let qkv = self.b.linear(x, qkv);
+        let mut part = |start: usize, heads: usize| {
+            let part = self.b.slice(qkv, start..start + heads * head_dim);
+            self.b.reshape(part, &[heads, head_dim])
+        };
+        let (q, k, v) = (part(0, heads), part(q_width, kv_heads), part(q_width + kv_width, kv_heads));
+        let q = self.norm(q, &format!("layers.{layer}.q_norm"), head_dim);
+        let k = self.norm(k, &format!("layers.{layer}.k_norm"), head_dim);
+        let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: head_dim, magnitude: 1.0 };
+        let q = self.b.rope(q, positions, frequencies, rope);
+        let k = self.b.rope(k, positions, frequencies, rope);
+        let cache = self.b.cache(CacheSpec { kv_heads, head_dim, window });
+        self.b.cache_write(k, v, cache);
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let source = KvSource::Cache(cache);
+        let o = self.b.attention(&[q], Attention { source, scale, window, softcap });
+        let o = self.b.reshape(o, &[q_width]);
+        let w = self.weight(&format!("layers.{layer}.o"), &[hidden, q_width]);
+        let o = self.b.linear(o, w);
+        self.b.add(h, o)
+    }
+
+    fn feed_forward_block(&mut self, h: ValueId, layer: usize) -> ValueId {
+        let &Decoder { hidden, feed_forward, .. } = self.spec;
+        let x = self.norm(h, &format!("layers.{layer}.feed_forward_norm"), hidden);
+        let gate_up = self.weight(&format!("layers.{layer}.gate_up"), &[2 * feed_forward, hidden]);
+        let gate_up = self.b.linear(x, gate_up);
+        let gate = self.b.slice(gate_up, 0..feed_forward);
+        let up = self.b.slice(gate_up, feed_forward..2 * feed_forward);
+        let gate = self.b.unary(gate, Unary::Silu);
+        let y = self.b.mul(gate, up);
+        let down = self.weight(&format!("layers.{layer}.down"), &[hidden, feed_forward]);
+        let y = self.b.linear(y, down);
+        self.b.add(h, y)
+    }
+
+    fn expert_block(&mut self, h: ValueId, layer: usize, experts: usize, used: usize) -> ValueId {
+        let &Decoder { hidden, feed_forward, .. } = self.spec;
+        let x = self.norm(h, &format!("layers.{layer}.feed_forward_norm"), hidden);
+        let router = self.weight(&format!("layers.{layer}.router"), &[experts, hidden]);
+        let logits = self.b.linear(x, router);
+        let top_k = RouterTopK { k: used, gating: Gating::SoftmaxChosen };
+        let (chosen, weights) = self.b.router_topk(logits, top_k);
+        let gate = self.weight(&format!("layers.{layer}.gate"), &[experts, feed_forward, hidden]);
+        let up = self.weight(&format!("layers.{layer}.up"), &[experts, feed_forward, hidden]);
+        let down = self.weight(&format!("layers.{layer}.down"), &[experts, hidden, feed_forward]);
+        let gate = self.b.expert_linear(x, chosen, gate);
+        let up = self.b.expert_linear(x, chosen, up);
+        let gate = self.b.unary(gate, Unary::Silu);
+        let y = self.b.mul(gate, up);
+        let y = self.b.expert_linear(y, chosen, down);
+        let weights = self.b.reshape(weights, &[used, 1]);
+        let y = self.b.mul(y, weights);
+        let y = self.b.sum(y, 1);
+        self.b.add(h, y)
+    }
+
+    fn norm(&mut self, x: ValueId, name: &str, width: usize) -> ValueId {
+        let values: Vec<f32> = (0..width).map(|_| 1.0 + 0.2 * self.random.normal()).collect();
+        let w = self.b.weight(Ok(super::weight(name, &[width], &values)));
+        self.b.rms_norm(x, w, 1e-6)
+    }
+
+    fn weight(&mut self, name: &str, shape: &[usize]) -> ValueId {
+        let k = shape[shape.len() - 1];
+        let format = self.spec.format;
+        let row_bytes = format.row_bytes(k).expect("whole blocks");
+        // Encoding is slow: large weights repeat their first rows.
+        let rows: usize = shape.iter().rev().skip(1).product();
+        let values = self.random.normals(rows.min(FRESH_ROWS) * k, 1.0 / (k as f32).sqrt());
+        let mut bytes = vec![0; row_bytes * rows];
+        let (fresh, repeated) = bytes.split_at_mut(row_bytes * rows.min(FRESH_ROWS));
+        for (x, out) in values.chunks_exact(k).zip(fresh.chunks_exact_mut(row_bytes)) {
+            codec::encode_row(format, x, None, out).expect("finite rows of whole blocks");
+        }
+        for again in repeated.chunks_mut(fresh.len()) {
+            again.copy_from_slice(&fresh[..again.len()]);
+        }
+        let payload = Payload::Blocks(Bytes::from(bytes));
+        let tensor = Tensor { name: name.into(), shape: shape.to_vec(), format, payload };
+        self.b.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor)]))
+    }
+}
