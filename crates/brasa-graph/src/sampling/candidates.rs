@@ -1,8 +1,14 @@
 //! The likeliest tokens in order, sorted only as far as somebody asks.
 
+use super::exp::Shares;
+use super::tree::{FewValues, tree_sum_of};
+
 /// Distances below the largest logit at which tokens are collected, nearest first. With usual logits the first holds
 /// tens to thousands of 150,000.
 const LEVELS: [f32; 4] = [8.0, 16.0, 32.0, f32::INFINITY];
+
+/// Most tokens whose shares are summed without the zeros of all others.
+const FEW: usize = 1024;
 
 /// Tokens by falling logit, equal ones by rising id.
 ///
@@ -15,6 +21,12 @@ pub(super) struct Candidates {
     sorted: usize,
     level: usize,
     max: f32,
+    /// Shares of the first candidates, at most [`FEW`].
+    few: FewValues,
+    /// Shares by token id, 0 for tokens that do not count.
+    values: Vec<f32>,
+    /// Sums of blocks.
+    sums: Vec<f32>,
 }
 
 impl Candidates {
@@ -38,33 +50,108 @@ impl Candidates {
         Some(unpack(self.keys[rank]))
     }
 
-    /// The sum of the first `few` tokens' shares.
-    pub(super) fn mass(&mut self, z: &[f32], few: usize, share: impl Fn(f32) -> f64) -> f64 {
-        (0..few).map_while(|rank| self.get(z, rank)).map(|(z, _)| share(z)).sum()
+    /// The tree sum of all tokens' shares.
+    pub(super) fn mass_of_all(&mut self, z: &[f32], shares: Shares) -> f32 {
+        tree_sum_of(z, &mut self.sums, |&z| shares.of(z))
     }
 
-    /// How many of the first `few` tokens it takes for their shares to reach `target`.
-    pub(super) fn reach(&mut self, z: &[f32], few: usize, share: impl Fn(f32) -> f64, target: f64) -> usize {
-        let mut sum = 0.0;
-        for rank in 0..few {
+    /// The tree sum of the first `count` tokens' shares.
+    pub(super) fn mass(&mut self, z: &[f32], count: usize, shares: Shares) -> f32 {
+        let count = self.available(z, count);
+        self.few.clear();
+        self.sum_of_first(z, count, shares)
+    }
+
+    /// The fewest tokens the tree sum of whose shares is at least `target`: at least 1, at most `most`, and `most` if even
+    /// their sum is less.
+    pub(super) fn reach(&mut self, z: &[f32], most: usize, shares: Shares, target: f32) -> usize {
+        self.few.clear();
+        // The first `low` are too few, the first `high` are not. Sums never fall as tokens are added, so the answer lies
+        // between, and most often beside the guess.
+        let guess = self.guess(z, most, shares, target);
+        let (mut low, mut high, mut stride) = (guess, guess, 1);
+        if self.sum_of_first(z, guess, shares) >= target {
+            loop {
+                low = high.saturating_sub(stride);
+                if low == 0 || self.sum_of_first(z, low, shares) < target {
+                    break;
+                }
+                (high, stride) = (low, 2 * stride);
+            }
+        } else {
+            loop {
+                high = self.available(z, most.min(low + stride));
+                if high == low {
+                    return most;
+                }
+                if self.sum_of_first(z, high, shares) >= target {
+                    break;
+                }
+                (low, stride) = (high, 2 * stride);
+            }
+        }
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            if self.sum_of_first(z, middle, shares) >= target {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        high
+    }
+
+    /// About as many tokens as [`reach`](Self::reach) finds, at least 1. The sum is made one by one and in f64, so that the
+    /// guess is good; it decides nothing.
+    fn guess(&mut self, z: &[f32], most: usize, shares: Shares, target: f32) -> usize {
+        let (mut sum, target) = (0.0, f64::from(target));
+        for rank in 0..most {
             let Some((z, _)) = self.get(z, rank) else { return rank };
-            sum += share(z);
+            sum += f64::from(shares.of(z));
             if sum >= target {
                 return rank + 1;
             }
         }
-        few
+        most
+    }
+
+    /// How many there are of the first `count` tokens, which are then in order.
+    fn available(&mut self, z: &[f32], count: usize) -> usize {
+        match count.checked_sub(1) {
+            Some(last) if self.get(z, last).is_none() => {
+                self.sort(self.keys.len());
+                self.keys.len()
+            }
+            _ => count,
+        }
+    }
+
+    /// The tree sum of the first `count` tokens' shares; so many tokens are in order.
+    fn sum_of_first(&mut self, z: &[f32], count: usize, shares: Shares) -> f32 {
+        let Self { keys, few, values, sums, .. } = self;
+        let tokens = keys[..count].iter().map(|&key| unpack(key)).map(|(z, id)| (id, shares.of(z)));
+        if count <= FEW {
+            if few.len() < count {
+                few.set(tokens);
+            }
+            return few.sum_of_first(count);
+        }
+        values.clear();
+        values.resize(z.len(), 0.0);
+        tokens.for_each(|(id, share)| values[id as usize] = share);
+        tree_sum_of(values, sums, |&value| value)
     }
 
     /// Adds the tokens of the next level.
     fn collect(&mut self, z: &[f32]) {
-        // Before the first level nothing has been collected: its upper bound takes in the largest.
-        let above = if self.level == 0 { f32::INFINITY } else { self.max - LEVELS[self.level - 1] };
-        let from = self.max - LEVELS[self.level];
+        let above = self.level.checked_sub(1).map(|level| self.max - LEVELS[level]);
+        // Infinite logits minus infinity would be no numbers.
+        let from =
+            if LEVELS[self.level].is_finite() { self.max - LEVELS[self.level] } else { f32::NEG_INFINITY };
         self.level += 1;
         self.keys.reserve(if self.keys.capacity() == 0 { z.len() } else { 0 });
         for (id, &z) in z.iter().enumerate() {
-            if z >= from && z < above && z > f32::NEG_INFINITY {
+            if z >= from && above.is_none_or(|above| z < above) && z > f32::NEG_INFINITY {
                 self.keys.push(pack(z, id as u32));
             }
         }
@@ -97,6 +184,7 @@ fn unpack(key: u64) -> (f32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::tree_sum;
     use super::*;
     use crate::testing::Random;
 
@@ -126,5 +214,52 @@ mod tests {
         candidates.reset(2.0);
         let ids: Vec<u32> = (0..).map_while(|rank| candidates.get(&z, rank)).map(|(_, id)| id).collect();
         assert_eq!(ids, [3, 4, 5, 1]);
+        // Infinite ones come first.
+        let z = [-1.0, f32::INFINITY, f32::NAN, 7.0, f32::INFINITY];
+        candidates.reset(f32::INFINITY);
+        let ids: Vec<u32> = (0..).map_while(|rank| candidates.get(&z, rank)).map(|(_, id)| id).collect();
+        assert_eq!(ids, [1, 4, 3, 0]);
+    }
+
+    /// Few tokens and many are summed in different ways, to the same bits.
+    #[test]
+    fn as_many_tokens_are_taken_as_the_sum_needs() {
+        let mut random = Random::new(6);
+        for (len, scale) in [(5, 1.0), (300, 3.0), (9000, 0.01), (9000, 1.0), (9000, 9.0)] {
+            let z: Vec<f32> = (0..len).map(|_| (random.normal() * 9.0).round() / 9.0 * scale).collect();
+            let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let shares = Shares::new(max, 0.9);
+            let mut candidates = Candidates::default();
+            candidates.reset(max);
+            let order: Vec<usize> =
+                (0..len).map_while(|rank| candidates.get(&z, rank)).map(|(_, id)| id as usize).collect();
+            let of_first = |count: usize| {
+                let mut values = vec![0.0; len];
+                order[..count].iter().for_each(|&id| values[id] = shares.of(z[id]));
+                tree_sum(&values)
+            };
+            let all = of_first(len);
+            candidates.reset(max);
+            assert_eq!(candidates.mass_of_all(&z, shares).to_bits(), all.to_bits());
+            for count in [1, 2, 64, 65, 1024, 1025, 5000].into_iter().filter(|&count| count <= len) {
+                assert_eq!(
+                    candidates.mass(&z, count, shares).to_bits(),
+                    of_first(count).to_bits(),
+                    "{count} of {len}"
+                );
+            }
+            for p in [1e-45, 0.001, 0.3, 0.9, 0.999, 1.0] {
+                for most in [1, 50, 64, 2000, usize::MAX] {
+                    candidates.reset(max);
+                    let found = candidates.reach(&z, most, shares, p * all);
+                    let short = |count: usize| of_first(count) < p * all;
+                    assert!(found <= most && (found == most || !short(found)), "{found} for {p} of {len}");
+                    assert!(found == 1 || short(found - 1), "{found} for {p} of {len}");
+                }
+            }
+            // More than there is.
+            assert_eq!(candidates.reach(&z, 50, shares, 2.0 * all), 50);
+            assert_eq!(candidates.reach(&z, usize::MAX, shares, 2.0 * all), usize::MAX);
+        }
     }
 }

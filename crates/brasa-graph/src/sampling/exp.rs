@@ -1,48 +1,57 @@
-//! Sums of exponentials over a whole vocabulary.
+//! The exponential of sampling, and what each token adds to a sum.
 
-/// `exp(x)` for `x ≤ 0`, to about one unit in the last place; 0 below −87.
+/// `exp(x)` for `x ≤ 0` in f32, to about one unit in the last place; 0 below −87 and for NaN.
 ///
-/// Written without a branch, so that the compiler makes vectors of it: `2ⁿ·eʳ`, |r| ≤ ln 2/2, eʳ by its Taylor
-/// polynomial of degree 7.
-pub(super) fn exp_nonpositive(x: f32) -> f32 {
+/// The result is the same on every device that rounds each of these operations by itself, without fused multiply-add:
+///
+/// - `n = (x·log2(e) + 1.5·2²³) − 1.5·2²³`, the nearest integer;
+/// - `r = (x − n·0.69314575) − n·1.4286068e-6`, with ln 2 in two parts;
+/// - `p = 1/5040`, then `p·r + c` for `c` = 1/720, 1/120, 1/24, 1/6, 1/2, 1, 1: the Taylor polynomial of `exp(r)`;
+/// - `p · 2ⁿ`.
+pub fn exp_nonpositive(x: f32) -> f32 {
+    // Without a branch, so that the compiler makes vectors of it.
     const LN_2_HIGH: f32 = 0.693_145_75;
     const LN_2_LOW: f32 = 1.428_606_8e-6;
     // Adding and subtracting 1.5·2²³ rounds to the nearest integer.
     const ROUND: f32 = 12_582_912.0;
     let clamped = x.max(-87.0);
-    let n = (clamped * std::f32::consts::LOG2_E + ROUND) - ROUND;
+    let rounded = clamped * std::f32::consts::LOG2_E + ROUND;
+    let n = rounded - ROUND;
     let r = (clamped - n * LN_2_HIGH) - n * LN_2_LOW;
     let mut p = 1.0 / 5040.0;
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = p * r + coefficient;
     }
-    let power = f32::from_bits(((n as i32 + 127) << 23) as u32);
-    if x < -87.0 { 0.0 } else { p * power }
+    // The lowest bits of `rounded` are n; shifted into the exponent, the others fall out.
+    let power = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);
+    if x >= -87.0 { p * power } else { 0.0 }
 }
 
-/// `Σ exp((z − max)·scale)` over all that are numbers; `max` is the largest, so no term exceeds 1.
-pub(super) fn exp_sum(z: &[f32], max: f32, scale: f32) -> f64 {
-    const LANES: usize = 16;
-    let term = |z: f32| {
-        let x = (z - max) * scale;
-        // A NaN compares false and counts nothing.
-        if x <= 0.0 { exp_nonpositive(x) } else { 0.0 }
-    };
-    let mut total = 0.0;
-    for block in z.chunks(4096) {
-        let mut lanes = [0.0_f32; LANES];
-        let (chunks, rest) = block.as_chunks::<LANES>();
-        for chunk in chunks {
-            for (lane, &z) in lanes.iter_mut().zip(chunk) {
-                *lane += term(z);
-            }
-        }
-        for (lane, &z) in lanes.iter_mut().zip(rest) {
-            *lane += term(z);
-        }
-        total += lanes.iter().copied().map(f64::from).sum::<f64>();
+/// The share of each token in a sum of exponentials, before the sum is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shares {
+    /// The largest logit.
+    max: f32,
+    /// `1/T`, a normal number.
+    inverse_temperature: f32,
+}
+
+impl Shares {
+    /// Shares of logits of which `max` is the largest.
+    pub(super) fn new(max: f32, temperature: f32) -> Self {
+        Self { max, inverse_temperature: (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX) }
     }
-    total
+
+    /// `x = (z − max)·t`: 0 for the largest, otherwise negative or no number.
+    pub(super) fn exponent(self, z: f32) -> f32 {
+        // An infinite logit minus itself is no number.
+        if z >= self.max { 0.0 } else { (z - self.max) * self.inverse_temperature }
+    }
+
+    /// `exp(x)`; 0 if the logit is no number, or if the largest logit is infinite.
+    pub(super) fn of(self, z: f32) -> f32 {
+        exp_nonpositive((z - self.max) * self.inverse_temperature)
+    }
 }
 
 #[cfg(test)]
@@ -57,12 +66,22 @@ mod tests {
             assert!(((found - expected) / expected).abs() < 2e-7, "exp({x}) = {found}, expected {expected}");
         }
         assert_eq!(exp_nonpositive(0.0).to_bits(), 1.0_f32.to_bits());
-        assert_eq!(exp_nonpositive(f32::NEG_INFINITY).to_bits(), 0);
+        assert_eq!([f32::NEG_INFINITY, -87.000_01, f32::NAN].map(|x| exp_nonpositive(x).to_bits()), [0; 3]);
+        assert!(exp_nonpositive(-87.0) >= f32::MIN_POSITIVE);
     }
 
     #[test]
-    fn forbidden_and_broken_logits_count_nothing() {
-        let sum = exp_sum(&[1.0, f32::NEG_INFINITY, f32::NAN, 1.0], 1.0, 1.0);
-        assert!((sum - 2.0).abs() < 1e-12);
+    fn forbidden_and_broken_logits_have_no_share() {
+        let bits = |values: [f32; 3]| values.map(f32::to_bits);
+        let shares = Shares::new(1.0, 0.5);
+        assert_eq!(bits([1.0, f32::NEG_INFINITY, f32::NAN].map(|z| shares.of(z))), bits([1.0, 0.0, 0.0]));
+        assert_eq!(shares.of(0.5).to_bits(), exp_nonpositive(-1.0).to_bits());
+        // A temperature whose inverse is not finite still tells the largest from the rest.
+        let shares = Shares::new(1.0, f32::from_bits(1));
+        assert_eq!(bits([1.0, 1.0 - f32::EPSILON, 0.0].map(|z| shares.of(z))), bits([1.0, 0.0, 0.0]));
+        // Infinite logits are all equally likely.
+        let shares = Shares::new(f32::INFINITY, 0.5);
+        let exponents = [f32::INFINITY, 1e38, f32::NEG_INFINITY].map(|z| shares.exponent(z));
+        assert_eq!(bits(exponents), bits([0.0, f32::NEG_INFINITY, f32::NEG_INFINITY]));
     }
 }

@@ -3,23 +3,49 @@
 //! For each row, in this order:
 //!
 //! 1. **Penalties**, on the tokens of the history's window, each distinct token once: `z > 0 ? z/r : z·r` for the
-//!    repeat penalty *r* (Keskar et al. 2019, arXiv:1909.05858), then `z − count·frequency − presence`.
+//!    repeat penalty *r* (Keskar et al. 2019, arXiv:1909.05858), then `z − (count·frequency + presence)`.
 //! 2. **Bias**, added; suppressed ids and, before the minimum length, end ids become −∞.
 //! 3. **Mask** of a grammar: what it forbids becomes −∞.
 //! 4. **Filters** and temperature, in the order of the preset ([`SamplingOrder`]).
-//! 5. **Draw**: the largest `(z − max z)/T + g` among the survivors, ties to the lowest id, where `g` is Gumbel noise
-//!    that depends on nothing but seed, position and token id ([`gumbel`]). That is a draw from `softmax(z/T)`
-//!    (Gumbel 1954; Maddison, Tarlow & Minka 2014, arXiv:1411.0030). At temperature 0 it is the argmax.
+//! 5. **Draw**: the largest score `x + g` among the survivors, ties to the lowest id, where `g` is Gumbel noise that
+//!    depends on nothing but seed, position and token id ([`gumbel`]). That is a draw from `softmax(z/T)`
+//!    (Gumbel 1954; Maddison, Tarlow & Minka 2014, arXiv:1411.0030). At temperature 0 it is the argmax: the lowest id of
+//!    the largest logit, and no filter runs.
 //!
 //! Because the noise is a pure function, one seed gives one text on every device and in every batch, up to rounding,
 //! and speculation may compare a draft with the draw: accepted exactly when equal.
 //!
-//! Every filter keeps the likeliest tokens, in order of logit, then of id; so the survivors always are the first *n*:
+//! # Numbers
 //!
-//! - **top-k** keeps *k*;
-//! - **top-p** keeps the fewest whose probabilities reach *p*: the token that crosses *p* stays (Holtzman et al. 2019,
-//!   arXiv:1904.09751);
-//! - **min-p** keeps those at least `min_p` times as likely as the likeliest (Nguyen et al. 2024, arXiv:2407.01082).
+//! All arithmetic is in f32. Every operation is rounded by itself, so there is no fused multiply-add and nothing wider
+//! than f32. Logits, shares and sums are the same bits on every device that follows this.
+//!
+//! - The **exponent** of a token is `x = (z − m)·t`, where `m` is the largest logit that is a number and `t` is `1/T`, at least
+//!   `f32::MIN_POSITIVE` and at most `f32::MAX`. A token with `z = m` has `x = 0`. Stages that come before the temperature
+//!   use `T = 1`.
+//! - The **share** of a token is `exp(x)` as [`exp_nonpositive`] computes it. Shares are 1 for the likeliest token and 0 for
+//!   tokens of −∞ and for NaN.
+//! - **Sums** of shares are tree sums by token id ([`tree_sum`]): each share lies at its own id's place, and tokens that do
+//!   not count lie there as 0. Rounding is monotone, so a sum never falls when one more token counts.
+//! - A **log-probability** is `x − ln(S)`, with `S` the sum of all shares that count. The logarithm is the device's own.
+//!
+//! # Filters
+//!
+//! Tokens are in order of their logits, the largest first, and of their ids where logits are equal; −0 equals 0. Tokens of
+//! −∞ and NaN are not in the order and never survive. Every filter keeps the first *n* of those that the filters before it
+//! kept:
+//!
+//! - **top-k** keeps *k*; 0 keeps all.
+//! - **top-p** keeps the smallest *n ≥ 1* for which the sum of the first *n* tokens' shares is at least `p·S` (Holtzman et al.
+//!   2019, arXiv:1904.09751). `S` is the sum over the tokens that the filters before it kept, or over all tokens with
+//!   [`SamplingOrder::Akunu`]. If no *n* reaches `p·S`, which only that order allows, all of them stay. `p = 1` keeps all,
+//!   shares of 0 included. As sums never fall, a device may find *n* by bisection, of ranks or of logits.
+//! - **min-p** keeps tokens with `z ≥ m + T·ln(min_p)`: those at least `min_p` times as likely as the likeliest (Nguyen et
+//!   al. 2024, arXiv:2407.01082). The host computes the bound. 0 keeps all, 1 keeps those that equal the largest.
+//!
+//! If the largest logit is not finite after the mask, there is no token ([`SamplingError::NoToken`]): everything is forbidden or
+//! NaN, or a logit is +∞. Log-probabilities of the model's own logits may meet a forbidden +∞: tokens of +∞ then have equal
+//! shares and all others a log-probability of −∞.
 //!
 //! ```
 //! use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingParams};
@@ -37,9 +63,12 @@ mod params;
 mod philox;
 mod rules;
 mod sampler;
+mod tree;
 
+pub use exp::exp_nonpositive;
 pub use mask::TokenMask;
 pub use params::{Distribution, Logprobs, SamplingError, SamplingOrder, SamplingParams, Stage};
 pub use philox::{gumbel, philox4x32};
 pub use rules::DrawRules;
 pub use sampler::{Draw, Row, Sampler};
+pub use tree::tree_sum;

@@ -1,7 +1,7 @@
 //! Draws tokens, row by row.
 
 use super::candidates::Candidates;
-use super::exp::exp_sum;
+use super::exp::Shares;
 use super::philox::{gumbel_bound, gumbel_of, words};
 use super::{Distribution, DrawRules, Logprobs, SamplingError, SamplingParams, Stage, TokenMask, gumbel};
 
@@ -163,6 +163,7 @@ impl Sampler {
             return Survivors::First(1);
         }
         let mut survivors = Survivors::All;
+        // Stages before the temperature see the logits as they are.
         let mut temperature = 1.0;
         // Top-k, wherever it stands in the order, keeps no more than this: nobody need count further.
         let most = if params.top_k > 0 { params.top_k } else { usize::MAX };
@@ -181,15 +182,15 @@ impl Sampler {
                     survivors = Survivors::First(kept.count().max(1));
                 }
                 Stage::TopP if params.top_p < 1.0 => {
-                    let share = |z: f32| f64::from((z - max) / temperature).exp();
+                    let shares = Shares::new(max, temperature);
                     let mass = match survivors {
                         Survivors::First(few) if !params.order.top_p_of_whole() => {
-                            candidates.mass(z, few, share)
+                            candidates.mass(z, few, shares)
                         }
-                        _ => exp_sum(z, max, 1.0 / temperature),
+                        _ => candidates.mass_of_all(z, shares),
                     };
-                    let target = f64::from(params.top_p) * mass;
-                    survivors = Survivors::First(candidates.reach(z, limit(survivors), share, target).max(1));
+                    let reached = candidates.reach(z, limit(survivors), shares, params.top_p * mass);
+                    survivors = Survivors::First(reached);
                 }
                 Stage::TopK | Stage::MinP | Stage::TopP => {}
             }
@@ -197,12 +198,13 @@ impl Sampler {
         survivors
     }
 
-    /// The largest `(z − max)/T + g` among the first `few` candidates.
+    /// The token with the largest score `x + g` among the first `few` candidates.
     fn draw_among(&mut self, params: &SamplingParams, few: usize, max: f32, position: u32) -> u32 {
+        let shares = Shares::new(max, params.temperature);
         let mut best = (f32::NEG_INFINITY, u32::MAX);
         for rank in 0..few {
             let Some((z, id)) = self.candidates.get(&self.z, rank) else { break };
-            let score = (z - max) / params.temperature + gumbel(params.seed, position, id);
+            let score = shares.exponent(z) + gumbel(params.seed, position, id);
             if score > best.0 || (score >= best.0 && id < best.1) {
                 best = (score, id);
             }
@@ -212,13 +214,13 @@ impl Sampler {
 
     /// Draws among all tokens. Skips a token if a cheap bound of its noise shows that it cannot win.
     fn draw_among_all(&self, params: &SamplingParams, max: f32, likeliest: u32, position: u32) -> u32 {
-        let SamplingParams { seed, temperature, .. } = *params;
+        let (seed, shares) = (params.seed, Shares::new(max, params.temperature));
         // The likeliest token's score is a good one to beat.
         let mut best = (gumbel(seed, position, likeliest), likeliest);
         for (quad, zs) in self.z.chunks(4).enumerate() {
             let words = words(seed, position, quad as u32);
             for (lane, (&z, word)) in zs.iter().zip(words).enumerate() {
-                let base = (z - max) / temperature;
+                let base = shares.exponent(z);
                 if base + gumbel_bound(word) < best.0 {
                     continue;
                 }
@@ -233,11 +235,19 @@ impl Sampler {
 
     fn report_raw(&mut self, logits: &[f32], top: usize, draw: &mut Draw) {
         let (max, _) = largest(logits);
-        let log_sum = exp_sum(logits, max, 1.0).ln() as f32;
-        draw.logprob = logits.get(draw.token as usize).map(|z| z - max - log_sum);
+        let shares = Shares::new(max, 1.0);
+        let mass = if max.is_finite() {
+            self.candidates.mass_of_all(logits, shares)
+        } else {
+            // Infinite logits have equal shares, all others none.
+            logits.iter().filter(|&&z| z >= max).count() as f32
+        };
+        let log_mass = mass.ln();
+        let logprob = |z: f32| shares.exponent(z) - log_mass;
+        draw.logprob = logits.get(draw.token as usize).map(|&z| logprob(z));
         self.candidates.reset(max);
         let listed = (0..top).map_while(|rank| self.candidates.get(logits, rank));
-        draw.top = listed.map(|(z, id)| (id, z - max - log_sum)).collect();
+        draw.top = listed.map(|(z, id)| (id, logprob(z))).collect();
     }
 
     fn report_final(
@@ -255,15 +265,16 @@ impl Sampler {
             draw.top = vec![(draw.token, 0.0); top.min(1)];
             return;
         }
-        let scaled = |z: f32| (z - max) / params.temperature;
+        let shares = Shares::new(max, params.temperature);
         let (mass, few) = match survivors {
-            Survivors::All => (exp_sum(z, max, 1.0 / params.temperature), usize::MAX),
-            Survivors::First(few) => (candidates.mass(z, few, |z| f64::from(scaled(z)).exp()), few),
+            Survivors::All => (candidates.mass_of_all(z, shares), usize::MAX),
+            Survivors::First(few) => (candidates.mass(z, few, shares), few),
         };
-        let log_mass = mass.ln() as f32;
-        draw.logprob = Some(scaled(z[draw.token as usize]) - log_mass);
+        let log_mass = mass.ln();
+        let logprob = |z: f32| shares.exponent(z) - log_mass;
+        draw.logprob = Some(logprob(z[draw.token as usize]));
         let listed = (0..top.min(few)).map_while(|rank| candidates.get(z, rank));
-        draw.top = listed.map(|(z, id)| (id, scaled(z) - log_mass)).collect();
+        draw.top = listed.map(|(z, id)| (id, logprob(z))).collect();
     }
 }
 

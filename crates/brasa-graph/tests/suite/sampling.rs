@@ -2,7 +2,7 @@
 
 use brasa_graph::sampling::{
     Distribution, Draw, DrawRules, Logprobs, Row, Sampler, SamplingError, SamplingOrder, SamplingParams,
-    Stage, gumbel,
+    Stage, exp_nonpositive, gumbel, tree_sum,
 };
 use brasa_graph::testing::Random;
 
@@ -155,6 +155,200 @@ fn every_preset_draws_as_defined() {
             }
         }
         assert!(checked > 1200 && few > 300, "{order:?}: {checked} checked, {few} with some tokens filtered");
+    }
+}
+
+/// The definition of the module's documentation in f32, word by word; it shares nothing with the implementation but the noise.
+mod by_definition {
+    use super::{Row, SamplingOrder, SamplingParams, Stage, adjusted, gumbel};
+
+    /// The drawn token, the survivors in order, and their sum of shares.
+    pub struct Drawn {
+        pub token: u32,
+        pub survivors: Vec<usize>,
+        pub logprob: f32,
+    }
+
+    pub fn exp(x: f32) -> f32 {
+        if x < -87.0 {
+            return 0.0;
+        }
+        let round = 1.5 * 8_388_608.0;
+        let n = (x * std::f32::consts::LOG2_E + round) - round;
+        let r = (x - n * 0.693_145_75) - n * 1.428_606_8e-6;
+        let mut p = 1.0 / 5040.0;
+        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 1.0 / 2.0, 1.0, 1.0] {
+            p = p * r + c;
+        }
+        p * 2.0_f32.powi(n as i32)
+    }
+
+    pub fn tree_sum(values: &[f32]) -> f32 {
+        let mut level = values.to_vec();
+        while level.len() > 1 {
+            level.resize(level.len().next_multiple_of(256), 0.0);
+            let fold = |block: &[f32]| {
+                let mut x = block.to_vec();
+                for stride in [128, 64, 32, 16, 8, 4, 2, 1] {
+                    for i in 0..stride {
+                        x[i] += x[i + stride];
+                    }
+                }
+                x[0]
+            };
+            level = level.chunks(256).map(fold).collect();
+        }
+        level[0]
+    }
+
+    /// `None` if there is no token.
+    pub fn draw(params: &SamplingParams, row: &Row) -> Option<Drawn> {
+        let z: Vec<f32> = adjusted(params, row).into_iter().map(|z| z as f32).collect();
+        let numbers = z.iter().copied().filter(|z| !z.is_nan());
+        let m = numbers.fold(f32::NEG_INFINITY, |m, z| if z > m { z } else { m });
+        if m.is_infinite() {
+            return None;
+        }
+        let mut order: Vec<usize> = (0..z.len()).filter(|&id| z[id] > f32::NEG_INFINITY).collect();
+        order.sort_by(|&a, &b| z[b].partial_cmp(&z[a]).unwrap().then(a.cmp(&b)));
+        if params.temperature == 0.0 {
+            return Some(Drawn { token: order[0] as u32, survivors: vec![order[0]], logprob: 0.0 });
+        }
+        let exponent = |id: usize, temperature: f32| {
+            if z[id] >= m {
+                0.0
+            } else {
+                (z[id] - m) * (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX)
+            }
+        };
+        let sum_of_first = |n: usize, temperature: f32| {
+            let mut shares = vec![0.0; z.len()];
+            order[..n].iter().for_each(|&id| shares[id] = exp(exponent(id, temperature)));
+            tree_sum(&shares)
+        };
+        let (mut kept, mut temperature) = (order.len(), 1.0);
+        for stage in params.order.stages() {
+            match stage {
+                Stage::Temperature => temperature = params.temperature,
+                Stage::TopK => kept = if params.top_k == 0 { kept } else { kept.min(params.top_k) },
+                Stage::TopP if params.top_p < 1.0 => {
+                    let whole = params.order == SamplingOrder::Akunu;
+                    let s = sum_of_first(if whole { order.len() } else { kept }, temperature);
+                    let reaches = |&n: &usize| sum_of_first(n, temperature) >= params.top_p * s;
+                    kept = (1..=kept).find(reaches).unwrap_or(kept);
+                }
+                Stage::MinP if params.min_p > 0.0 => {
+                    let least = m + temperature * params.min_p.ln();
+                    kept = order[..kept].iter().filter(|&&id| z[id] >= least).count();
+                }
+                Stage::TopP | Stage::MinP => {}
+            }
+        }
+        let mut best = (f32::NEG_INFINITY, 0);
+        let mut by_id = order[..kept].to_vec();
+        by_id.sort_unstable();
+        for id in by_id {
+            let score = exponent(id, params.temperature) + gumbel(params.seed, row.position, id as u32);
+            if score > best.0 {
+                best = (score, id);
+            }
+        }
+        let logprob = exponent(best.1, params.temperature) - sum_of_first(kept, params.temperature).ln();
+        Some(Drawn { token: best.1 as u32, survivors: order[..kept].to_vec(), logprob })
+    }
+}
+
+/// Logits with ties, and now and then NaN and infinities of both signs.
+fn odd_logits(random: &mut Random, vocab: usize) -> Vec<f32> {
+    let spread = [0.01, 0.5, 3.0, 12.0, 1e30][random.below(5)];
+    let (coarse, odd) = (random.below(4) == 0, random.below(3) == 0);
+    let mut logit = || {
+        let z = random.normal() * spread;
+        match random.below(if odd { 8 } else { 1 }) {
+            1 => f32::NAN,
+            2 | 3 => f32::NEG_INFINITY,
+            4 => -0.0,
+            5 if random.below(200) == 0 => f32::INFINITY,
+            _ if coarse => z.round(),
+            _ => z,
+        }
+    };
+    (0..vocab).map(|_| logit()).collect()
+}
+
+#[test]
+fn every_bit_is_as_defined() {
+    for order in SamplingOrder::ALL {
+        let mut random = Random::new(100 + order as u64);
+        let (mut drawn, mut none, mut cut) = (0, 0, 0);
+        for trial in 0..800 {
+            let vocab = [1, 3, 50, 256, 700][trial % 5];
+            let mut params = random_params(&mut random, order, vocab);
+            let pick = |random: &mut Random, of: &[f32]| of[random.below(of.len())];
+            params.top_p = pick(&mut random, &[1.0, 0.999_999_94, 0.95, 0.5, 0.01, 1e-45]);
+            params.min_p = pick(&mut random, &[0.0, 0.0, 0.05, 1.0, 1e-45]);
+            params.temperature = pick(&mut random, &[0.0, 0.7, 1.0, 1.0, 3.0, 1e-3, 1e-45, 3e38]);
+            params.logprobs = Some(Logprobs { top: 1000, of: Distribution::Final });
+            let logits = odd_logits(&mut random, vocab);
+            let mask: Vec<u32> = (0..vocab.div_ceil(32)).map(|_| random.bits() as u32).collect();
+            let mask = (random.below(4) == 0).then_some(&mask[..]);
+            let history: Vec<u32> = (0..random.below(30)).map(|_| random.below(vocab) as u32).collect();
+            let row = Row { logits: &logits, position: random.below(5000) as u32, history: &history, mask };
+            let label = format!("{params:?}, trial {trial}");
+            let Some(expected) = by_definition::draw(&params, &row) else {
+                assert!(matches!(draw(&params, &row), Err(SamplingError::NoToken { .. })), "{label}");
+                none += 1;
+                continue;
+            };
+            let found = draw(&params, &row).unwrap_or_else(|error| panic!("{label}: {error}"));
+            let listed: Vec<usize> = found.top.iter().map(|&(id, _)| id as usize).collect();
+            assert_eq!((found.token, listed), (expected.token, expected.survivors.clone()), "{label}");
+            assert_eq!(found.logprob.unwrap().to_bits(), expected.logprob.to_bits(), "{label}");
+            drawn += 1;
+            cut += usize::from(expected.survivors.len() > 1 && expected.survivors.len() < vocab);
+        }
+        assert!(drawn > 500 && none > 50 && cut > 80, "{order:?}: {drawn} drawn, {none} not, {cut} filtered");
+    }
+}
+
+/// A sum of many equal shares stands still in f32 if it is made one by one; in a tree it does not.
+#[test]
+fn flat_distributions_keep_their_share_of_tokens() {
+    let logits = vec![0.25; 150_000];
+    for (top_p, expected) in [(0.5, 75_000), (0.95, 142_500), (0.001, 150)] {
+        let params = SamplingParams {
+            temperature: 1.0,
+            top_p,
+            logprobs: Some(Logprobs { top: usize::MAX, of: Distribution::Final }),
+            ..SamplingParams::default()
+        };
+        let draw = draw(&params, &Row::new(&logits, 3, &[])).unwrap();
+        assert!(draw.top.len().abs_diff(expected) <= 1, "{top_p}: {}", draw.top.len());
+        assert!((draw.logprob.unwrap() + (expected as f32).ln()).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn forbidden_infinities_leave_the_others_no_probability() {
+    let params = SamplingParams {
+        suppressed: vec![1, 3],
+        logprobs: Some(Logprobs { top: 3, of: Distribution::Raw }),
+        ..SamplingParams::default()
+    };
+    let draw = draw(&params, &Row::new(&[1.0, f32::INFINITY, 2.0, f32::INFINITY], 0, &[])).unwrap();
+    assert_eq!((draw.token, draw.logprob), (2, Some(f32::NEG_INFINITY)));
+    let half = 0.5_f32.ln();
+    assert_eq!(draw.top, [(1, half), (3, half), (2, f32::NEG_INFINITY)]);
+}
+
+#[test]
+fn the_parts_of_the_definition_are_public() {
+    let mut random = Random::new(8);
+    for len in [1, 256, 257, 70_000] {
+        let values: Vec<f32> = (0..len).map(|_| random.uniform()).collect();
+        assert_eq!(tree_sum(&values).to_bits(), by_definition::tree_sum(&values).to_bits());
+        let x = values.iter().map(|x| -100.0 * x);
+        assert!(x.into_iter().all(|x| exp_nonpositive(x).to_bits() == by_definition::exp(x).to_bits()));
     }
 }
 
