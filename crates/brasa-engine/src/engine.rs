@@ -10,33 +10,18 @@ use std::time::Instant;
 use brasa_graph::CacheKind;
 use brasa_graph::device::{KvPool, Program};
 
+use crate::command::{Command, Job};
+use crate::delivery::{Wake, delivery};
 use crate::executor::Executor;
 use crate::kv::KvStore;
 use crate::stream::TokenStream;
-use crate::worker::{Command, Job, worker};
-use crate::{EngineError, Request};
-
-/// Sizes that an engine is started with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EngineConfig {
-    /// Positions that one text may have.
-    pub context: usize,
-    /// Requests served at once; further ones wait, first come first served.
-    pub max_sequences: usize,
-    /// Token ids of the model.
-    pub vocab_size: usize,
-    /// Bytes of KV pages kept of texts that have ended, for later ones that begin alike; 0 for none. They give way to
-    /// running requests.
-    pub prefix_bytes: u64,
-}
-
-/// Names keys and values that outlive a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionId(pub(crate) u64);
+use crate::worker::worker;
+use crate::{EngineConfig, EngineError, Request, SessionId};
 
 /// Serves requests on a thread of its own. Dropping it cancels what is still running and waits for the thread.
 pub struct Engine {
     commands: Sender<Command>,
+    wake: Wake,
     thread: Option<JoinHandle<()>>,
     next_session: AtomicU64,
     closing: Arc<AtomicBool>,
@@ -73,7 +58,14 @@ impl Engine {
                 move || worker(executor, config, &receiver, &closing)
             })
             .map_err(|error| EngineError::Options(format!("cannot start the engine's thread: {error}")))?;
-        Ok(Self { commands, thread: Some(thread), next_session: AtomicU64::new(0), closing, config })
+        let wake: Wake = Arc::new({
+            let commands = commands.clone();
+            move || {
+                // An engine that is gone needs no waking.
+                let _ = commands.send(Command::Wake);
+            }
+        });
+        Ok(Self { commands, wake, thread: Some(thread), next_session: AtomicU64::new(0), closing, config })
     }
 
     /// The sizes it was started with.
@@ -102,11 +94,10 @@ impl Engine {
         if let Some(&id) = request.prompt.iter().find(|&&id| id as usize >= self.config.vocab_size) {
             return Err(EngineError::UnknownToken { id, vocab_size: self.config.vocab_size });
         }
-        let (events, receiver) = channel();
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job { request, events, cancelled: Arc::clone(&cancelled), submitted: Instant::now() };
+        let (delivery, inbox) = delivery(request.options.run_ahead, Arc::clone(&self.wake));
+        let job = Job { request, delivery, submitted: Instant::now() };
         self.send(Command::Generate(Box::new(job)))?;
-        Ok(TokenStream::new(receiver, cancelled))
+        Ok(TokenStream::new(inbox))
     }
 
     /// A new session, holding nothing yet.

@@ -5,13 +5,14 @@ use brasa_graph::sampling::SamplingError;
 
 /// A request that could not be served, or not to its end.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EngineError {
     /// There is nothing to continue from.
     #[error("the prompt is empty: there is no token to continue from")]
     EmptyPrompt,
     /// The prompt alone does not fit.
     #[error(
-        "the prompt has {tokens} tokens, the context holds {context}\nhint: shorten it, or ask for a larger context (-c)"
+        "the prompt has {tokens} tokens, the context holds {context}\nhint: shorten it, or ask for a larger context"
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -21,7 +22,7 @@ pub enum EngineError {
     },
     /// Generation reached the end of the context.
     #[error(
-        "the context of {context} tokens is full\nhint: ask for a larger one (-c), limit the answer (-n), or choose a context policy"
+        "the context of {context} tokens is full\nhint: ask for a larger one, limit the answer, or choose a context policy"
     )]
     ContextFull {
         /// Positions of the context.

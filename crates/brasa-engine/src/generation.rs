@@ -1,21 +1,18 @@
 //! One generation on its way from prompt to last token.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use brasa_graph::chain::Flow;
 use brasa_graph::sampling::{Draw, DrawRules, SamplingError, TokenMask};
 use brasa_graph::step::PAGE_POSITIONS;
 
-use crate::engine::SessionId;
+use crate::command::Job;
+use crate::delivery::{Delivery, Event};
 use crate::executor::{ChainPart, Executor, Text};
-use crate::request::Summary;
 use crate::stop::StopMatcher;
-use crate::stream::Event;
-use crate::worker::Job;
-use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, TextDecoder, Token};
+use crate::{
+    ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId, TextDecoder, Token,
+};
 
 /// A request being served.
 pub(crate) struct Generation {
@@ -35,8 +32,7 @@ pub(crate) struct Answer {
     options: GenerateOptions,
     decoder: Box<dyn TextDecoder>,
     stops: StopMatcher,
-    events: Sender<Event>,
-    cancelled: Arc<AtomicBool>,
+    delivery: Delivery,
     submitted: Instant,
     started: Instant,
     first_token: Option<Instant>,
@@ -64,12 +60,11 @@ impl Generation {
         mut text: Text,
         executor: &mut Executor,
     ) -> Result<Self, (Text, Option<SessionId>)> {
-        let Job { request, events, cancelled, submitted } = job;
+        let Job { request, delivery, submitted } = job;
         let rules = match DrawRules::new(request.options.sampling.clone()) {
             Ok(rules) => rules.with_ends(request.options.stop_ids.clone(), request.prompt.len() as u32),
             Err(error) => {
-                // A caller that has gone does not need to know.
-                let _ = events.send(Event::Failed(error.into(), Metrics::default()));
+                delivery.end(Event::Failed(error.into(), Metrics::default()));
                 return Err((text, request.session));
             }
         };
@@ -91,8 +86,7 @@ impl Generation {
             decoder: request.decoder,
             stops: StopMatcher::new(stop_strings),
             options: request.options,
-            events,
-            cancelled,
+            delivery,
             submitted,
             started,
             first_token: None,
@@ -137,6 +131,21 @@ impl Generation {
     /// True where nothing more is to be done.
     pub(crate) fn is_finished(&self) -> bool {
         self.answer.state == State::Finished
+    }
+
+    /// True if the reader must read before the generation goes on.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.answer.delivery.is_behind()
+    }
+
+    /// Gives back all pages; what they held is computed again when the generation goes on.
+    pub(crate) fn give_pages_back(&mut self, executor: &mut Executor) {
+        executor.truncate(&mut self.text, 0);
+    }
+
+    /// True if the generation holds pages.
+    pub(crate) fn holds_pages(&self) -> bool {
+        !self.text.tokens().is_empty()
     }
 
     /// True where the text must be shortened before it can go on.
@@ -193,7 +202,7 @@ impl Answer {
     /// Ends if cancelled or late.
     fn expire(&mut self, now: Instant) {
         if self.state == State::Finished {
-        } else if self.cancelled.load(Ordering::Relaxed) {
+        } else if self.delivery.is_cancelled() {
             self.end(FinishReason::Cancelled);
         } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
             self.fail(EngineError::DeadlineExceeded { tokens: self.metrics.generated_tokens });
@@ -214,7 +223,11 @@ impl Answer {
             Err(error) => self.fail(error.into()),
         }
         self.expire(now);
-        if self.state == State::Running { Flow::Continue } else { Flow::StopRow }
+        if self.state == State::Running && !self.delivery.is_behind() {
+            Flow::Continue
+        } else {
+            Flow::StopRow
+        }
     }
 
     fn hand_out(&mut self, draw: Draw, now: Instant) {
@@ -229,45 +242,72 @@ impl Answer {
         if !self.options.ignore_eos && self.options.stop_ids.contains(&draw.token) {
             return self.end(FinishReason::Stop);
         }
-        let (text, stopped) = self.stops.push(&self.decoder.push(draw.token));
-        let token = Token { id: draw.token, text, logprob: draw.logprob, top: draw.top };
+        let (mut text, stopped) = self.stops.push(&self.decoder.push(draw.token));
         self.metrics.generated_tokens += 1;
         self.room -= 1;
-        if self.events.send(Event::Token(token)).is_err() {
-            self.end(FinishReason::Cancelled);
-        } else if stopped {
-            self.close(FinishReason::Stop, String::new());
-        } else if Some(self.metrics.generated_tokens) == self.options.max_tokens {
-            self.end(FinishReason::Length);
-        } else if self.room == 0 {
-            match self.options.context_policy {
-                ContextPolicy::Error => self.fail(EngineError::ContextFull { context: self.context }),
-                ContextPolicy::Stop => self.end(FinishReason::ContextFull),
-                ContextPolicy::Slide { .. } => self.state = State::Full,
-            }
+        let end = self.end_after_token(stopped);
+        if end.is_some() && !stopped {
+            // The last token takes the text along that was held back.
+            text.push_str(&self.held_back());
+        }
+        let token = Token { id: draw.token, logprob: draw.logprob, top: draw.top };
+        self.delivery.send(Fragment { text, token: Some(token) });
+        match end {
+            Some(end) => self.close(end),
+            None if self.room == 0 => self.state = State::Full,
+            None => {}
         }
     }
 
-    /// Ends with an error.
+    /// How the generation ends with the token that has just been counted; `None` if it goes on.
+    fn end_after_token(&self, stopped: bool) -> Option<Result<FinishReason, EngineError>> {
+        if stopped {
+            return Some(Ok(FinishReason::Stop));
+        }
+        if Some(self.metrics.generated_tokens) == self.options.max_tokens {
+            return Some(Ok(FinishReason::Length));
+        }
+        match self.options.context_policy {
+            _ if self.room > 0 => None,
+            ContextPolicy::Error => Some(Err(EngineError::ContextFull { context: self.context })),
+            ContextPolicy::Stop => Some(Ok(FinishReason::ContextFull)),
+            ContextPolicy::Slide { .. } => None,
+        }
+    }
+
+    /// Ends with an error, after the text so far.
     fn fail(&mut self, error: EngineError) {
-        // A caller that has gone does not need to know.
-        let _ = self.events.send(Event::Failed(error, self.metrics));
-        self.state = State::Finished;
+        self.end_without_token(Err(error));
     }
 
-    /// Ends regularly; text that was held back comes out.
+    /// Ends without a further token; text that was held back comes out.
     fn end(&mut self, reason: FinishReason) {
-        let rest = self.decoder.finish();
-        let (mut tail, stopped) = self.stops.push(&rest);
-        if !stopped {
-            tail.push_str(&self.stops.finish());
-        }
-        self.close(reason, tail);
+        self.end_without_token(Ok(reason));
     }
 
-    fn close(&mut self, reason: FinishReason, tail: String) {
-        // A caller that has gone does not need to know.
-        let _ = self.events.send(Event::Done(Summary { reason, metrics: self.metrics, tail }));
+    fn end_without_token(&mut self, end: Result<FinishReason, EngineError>) {
+        let text = self.held_back();
+        if !text.is_empty() {
+            self.delivery.send(Fragment { text, token: None });
+        }
+        self.close(end);
+    }
+
+    /// Text of an incomplete character or a possible stop string, now that no more comes.
+    fn held_back(&mut self) -> String {
+        let rest = self.decoder.finish();
+        let (mut text, stopped) = self.stops.push(&rest);
+        if !stopped {
+            text.push_str(&self.stops.finish());
+        }
+        text
+    }
+
+    fn close(&mut self, end: Result<FinishReason, EngineError>) {
+        self.delivery.end(match end {
+            Ok(reason) => Event::Done(reason, self.metrics),
+            Err(error) => Event::Failed(error, self.metrics),
+        });
         self.state = State::Finished;
     }
 }

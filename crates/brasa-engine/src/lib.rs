@@ -10,6 +10,9 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
+mod config;
+mod delivery;
 mod engine;
 mod error;
 mod executor;
@@ -25,10 +28,11 @@ mod stream;
 mod worker;
 
 pub use brasa_graph::step::Outs;
-pub use engine::{Engine, EngineConfig, SessionId};
+pub use config::EngineConfig;
+pub use engine::Engine;
 pub use error::EngineError;
 pub use executor::{Executor, Part, Text};
 pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions};
-pub use request::{FinishReason, PlainIds, Request, TextDecoder, Token};
-pub use stream::TokenStream;
+pub use request::{FinishReason, Fragment, PlainIds, Request, SessionId, TextDecoder, Token};
+pub use stream::{Canceller, TokenStream};

@@ -7,7 +7,7 @@ use brasa_graph::sampling::SamplingParams;
 use crate::EngineError;
 
 /// How to generate. The default is greedy, unlimited, and stops at the model's own end tokens.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct GenerateOptions {
     /// How tokens are drawn.
     pub sampling: SamplingParams,
@@ -23,10 +23,29 @@ pub struct GenerateOptions {
     pub deadline: Option<Instant>,
     /// What to do when the context is full.
     pub context_policy: ContextPolicy,
+    /// Most fragments that wait for their reader, at least 1. A generation that has made as many pauses until half of
+    /// them have been read; others go on meanwhile.
+    pub run_ahead: usize,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> Self {
+        Self {
+            sampling: SamplingParams::default(),
+            max_tokens: None,
+            stop_ids: Vec::new(),
+            stop_strings: Vec::new(),
+            ignore_eos: false,
+            deadline: None,
+            context_policy: ContextPolicy::default(),
+            run_ahead: 1024,
+        }
+    }
 }
 
 /// What to do when generation reaches the end of the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ContextPolicy {
     /// Report [`EngineError::ContextFull`]; the tokens so far stay valid.
     #[default]
@@ -56,6 +75,9 @@ impl GenerateOptions {
             return Err(EngineError::Options(
                 "a stop string is empty: it would end every answer at once".into(),
             ));
+        }
+        if self.run_ahead == 0 {
+            return Err(EngineError::Options("run_ahead is 0: no text could ever arrive".into()));
         }
         Ok(self.sampling.validate()?)
     }

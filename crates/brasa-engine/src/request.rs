@@ -2,8 +2,11 @@
 
 use brasa_graph::sampling::TokenMask;
 
-use crate::engine::SessionId;
-use crate::{GenerateOptions, Metrics};
+use crate::GenerateOptions;
+
+/// Names keys and values that outlive a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub(crate) u64);
 
 /// One generation: a prompt and what to do with it.
 pub struct Request {
@@ -42,14 +45,22 @@ impl TextDecoder for PlainIds {
     }
 }
 
+/// A piece of the answer: a token, and the text that became complete with it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fragment {
+    /// Complete text. Empty inside a character and while a stop string is possible; the last fragment has all text that
+    /// was held back for these reasons.
+    pub text: String,
+    /// The token that was drawn; `None` if the generation ended without one and left held-back text.
+    pub token: Option<Token>,
+}
+
 /// One generated token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
     /// Its id.
     pub id: u32,
-    /// Text that became complete with it: empty inside a character, or while a stop string is possible.
-    pub text: String,
-    /// Natural logarithm of its probability, where logprobs were asked for.
+    /// Natural logarithm of its probability, if log-probabilities were asked for.
     pub logprob: Option<f32>,
     /// The most probable tokens and their log-probabilities, as many as were asked for.
     pub top: Vec<(u32, f32)>,
@@ -57,6 +68,7 @@ pub struct Token {
 
 /// Why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FinishReason {
     /// The model ended its answer, or a stop id or stop string appeared.
     Stop,
@@ -78,13 +90,4 @@ impl FinishReason {
             Self::Cancelled => "cancelled",
         }
     }
-}
-
-/// How a generation ended and what it cost.
-#[derive(Clone, Debug)]
-pub(crate) struct Summary {
-    pub(crate) reason: FinishReason,
-    pub(crate) metrics: Metrics,
-    /// Text that was held back when the generation ended.
-    pub(crate) tail: String,
 }

@@ -1,52 +1,78 @@
 //! The caller's end of a generation.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::task::{Context, Poll};
 
-use crate::request::Summary;
-use crate::{EngineError, FinishReason, Metrics, Token};
+use crate::delivery::{Event, Inbox};
+use crate::{EngineError, FinishReason, Fragment, Metrics};
 
-/// What the engine's thread sends to a stream.
-pub(crate) enum Event {
-    Token(Token),
-    Done(Summary),
-    Failed(EngineError, Metrics),
-}
-
-/// Tokens of one generation, as they appear.
+/// The text of one generation, as it appears.
 ///
-/// Each stream ends by itself and keeps its own reason and metrics. Dropping it cancels the generation and frees
-/// its pages at the next step. A failed stream yields its error once, after the tokens that were generated.
+/// As an iterator it waits for the next [`Fragment`]; [`try_next`](Self::try_next) and
+/// [`poll_next`](Self::poll_next) do not wait. The last fragment holds all text that was held back for a possible stop
+/// string or an incomplete character, so the fragments' texts joined are the whole answer. A failed stream yields its
+/// error once, after the text that was generated.
+///
+/// The engine generates whether or not the stream is read, and runs ahead of the reader by at most
+/// [`run_ahead`](crate::GenerateOptions::run_ahead) fragments. Dropping the stream cancels the generation and frees its
+/// pages at the next step.
 pub struct TokenStream {
-    events: Receiver<Event>,
-    cancelled: Arc<AtomicBool>,
+    inbox: Inbox,
     finish: Option<FinishReason>,
     metrics: Metrics,
-    tail: String,
     ended: bool,
 }
 
-impl TokenStream {
-    pub(crate) fn new(events: Receiver<Event>, cancelled: Arc<AtomicBool>) -> Self {
-        Self {
-            events,
-            cancelled,
-            finish: None,
-            metrics: Metrics::default(),
-            tail: String::new(),
-            ended: false,
-        }
-    }
+/// Cancels a generation from elsewhere, e.g. from another thread.
+#[derive(Clone)]
+pub struct Canceller(Inbox);
 
-    /// Asks the generation to end; tokens already made are still yielded.
+impl Canceller {
+    /// Asks the generation to end; fragments already made are still yielded.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.0.cancel();
+    }
+}
+
+impl TokenStream {
+    pub(crate) fn new(inbox: Inbox) -> Self {
+        Self { inbox, finish: None, metrics: Metrics::default(), ended: false }
     }
 
-    /// A handle that cancels from elsewhere, e.g. a signal handler: store `true`.
-    pub fn canceller(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.cancelled)
+    /// The whole remaining text, waited for.
+    ///
+    /// # Errors
+    ///
+    /// The stream's error; the text before it is lost.
+    pub fn into_text(self) -> Result<String, EngineError> {
+        self.map(|fragment| fragment.map(|fragment| fragment.text)).collect()
+    }
+
+    /// The next fragment if there is one; `Pending` if the engine is still at it, `Ready(None)` after the end.
+    pub fn try_next(&mut self) -> Poll<Option<Result<Fragment, EngineError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        self.inbox.poll(None).map(|event| self.take(event))
+    }
+
+    /// Like [`try_next`](Self::try_next), but `Pending` has the next fragment wake the task of `context`.
+    ///
+    /// This is the method of the same name of `futures`' `Stream`: `futures::stream::poll_fn(|cx| stream.poll_next(cx))`.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Fragment, EngineError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        self.inbox.poll(Some(context)).map(|event| self.take(event))
+    }
+
+    /// Asks the generation to end; fragments already made are still yielded.
+    pub fn cancel(&self) {
+        self.inbox.cancel();
+    }
+
+    /// A handle that cancels this generation from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.inbox.clone())
     }
 
     /// Why the generation ended; `None` while it runs and after an error.
@@ -54,40 +80,23 @@ impl TokenStream {
         self.finish
     }
 
-    /// Text that was still held back, for a possible stop string or an incomplete character, when the last token
-    /// had been yielded. Empty until the stream has ended.
-    pub fn tail(&self) -> &str {
-        &self.tail
-    }
-
-    /// What it cost; complete once the stream has ended.
+    /// The cost of the generation; complete once the stream has ended.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
-}
 
-impl Iterator for TokenStream {
-    type Item = Result<Token, EngineError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        match self.events.recv() {
-            Ok(Event::Token(token)) => Some(Ok(token)),
-            Ok(Event::Done(summary)) => {
-                self.ended = true;
-                self.finish = Some(summary.reason);
-                self.metrics = summary.metrics;
-                self.tail = summary.tail;
+    fn take(&mut self, event: Option<Event>) -> Option<Result<Fragment, EngineError>> {
+        match event {
+            Some(Event::Fragment(fragment)) => return Some(Ok(fragment)),
+            Some(Event::Done(reason, metrics)) => {
+                (self.ended, self.finish, self.metrics) = (true, Some(reason), metrics);
                 None
             }
-            Ok(Event::Failed(error, metrics)) => {
-                self.ended = true;
-                self.metrics = metrics;
+            Some(Event::Failed(error, metrics)) => {
+                (self.ended, self.metrics) = (true, metrics);
                 Some(Err(error))
             }
-            Err(_) => {
+            None => {
                 self.ended = true;
                 Some(Err(EngineError::Closed))
             }
@@ -95,8 +104,22 @@ impl Iterator for TokenStream {
     }
 }
 
+impl Iterator for TokenStream {
+    type Item = Result<Fragment, EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let event = self.inbox.receive();
+        self.take(event)
+    }
+}
+
 impl Drop for TokenStream {
     fn drop(&mut self) {
-        self.cancel();
+        if !self.ended {
+            self.cancel();
+        }
     }
 }

@@ -1,35 +1,18 @@
 //! The engine's thread: admits requests, composes steps, hands out tokens.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use brasa_graph::chain::Flow;
 
-use crate::engine::SessionId;
+use crate::command::{Command, Job};
+use crate::delivery::Event;
 use crate::executor::{ChainPart, Executor, Text};
 use crate::generation::{Answer, Generation};
-use crate::request::Summary;
-use crate::stream::Event;
-use crate::{EngineConfig, EngineError, FinishReason, Metrics, Request};
+use crate::{EngineConfig, EngineError, FinishReason, Metrics, SessionId};
 
-/// What the engine's handle asks of its thread.
-pub(crate) enum Command {
-    Generate(Box<Job>),
-    CloseSession(SessionId),
-    Work(Box<dyn FnOnce(&mut Executor) + Send>),
-    Close,
-}
-
-/// A request on its way in.
-pub(crate) struct Job {
-    pub(crate) request: Request,
-    pub(crate) events: Sender<Event>,
-    pub(crate) cancelled: Arc<AtomicBool>,
-    pub(crate) submitted: Instant,
-}
 
 /// What a session holds between requests.
 enum Held {
@@ -48,6 +31,8 @@ struct Scheduler<'a> {
     arrived: Option<Command>,
     waiting: VecDeque<Box<Job>>,
     active: Vec<Generation>,
+    /// Generations whose readers are behind, longest parked first. They take no part in steps.
+    parked: VecDeque<Generation>,
     sessions: HashMap<SessionId, Held>,
     /// The active generation that gets its prompt rows first in the next step.
     turn: usize,
@@ -70,6 +55,7 @@ pub(crate) fn worker(
         arrived: None,
         waiting: VecDeque::new(),
         active: Vec::new(),
+        parked: VecDeque::new(),
         sessions: HashMap::new(),
         turn: 0,
         finished: 0,
@@ -83,10 +69,12 @@ pub(crate) fn worker(
 }
 
 impl Scheduler<'_> {
-    /// Takes what callers have sent; waits where there is nothing else to do. False when the engine closes.
+    /// Takes the commands that callers have sent; waits for one if there is nothing else to do. False when the engine closes.
     fn take_commands(&mut self) -> bool {
         loop {
-            let idle = self.active.is_empty() && self.waiting.is_empty();
+            let idle = self.active.is_empty()
+                && self.waiting.is_empty()
+                && self.parked.iter().all(Generation::is_behind);
             let command = if let Some(command) = self.arrived.take() {
                 Ok(command)
             } else if idle {
@@ -104,15 +92,21 @@ impl Scheduler<'_> {
                     None => {}
                 },
                 Ok(Command::Work(work)) => work(&mut self.executor),
+                Ok(Command::Wake) => return true,
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
                 Err(TryRecvError::Empty) => return true,
             }
         }
     }
 
-    /// Turns waiting jobs into active generations, first come first served.
+    /// Turns generations whose readers have caught up, then waiting jobs, into active generations, first come first served.
     fn admit(&mut self) {
         let most = self.config.max_sequences.min(self.executor.max_segments()).min(self.executor.max_outs());
+        while self.active.len() < most
+            && let Some(ready) = self.parked.iter().position(|parked| !parked.is_behind())
+        {
+            self.active.extend(self.parked.remove(ready));
+        }
         while self.active.len() < most
             && let Some(job) = self.waiting.pop_front()
         {
@@ -123,8 +117,7 @@ impl Scheduler<'_> {
                     Some(Held::Text { text, .. }) => text,
                     Some(in_use @ Held::InUse { .. }) => {
                         self.sessions.insert(id, in_use);
-                        // A caller that has gone does not need to know.
-                        let _ = job.events.send(Event::Failed(EngineError::SessionBusy, Metrics::default()));
+                        job.delivery.end(Event::Failed(EngineError::SessionBusy, Metrics::default()));
                         continue;
                     }
                 },
@@ -139,21 +132,20 @@ impl Scheduler<'_> {
     /// Ends generations that were cancelled or are past their deadline, waiting ones too.
     fn retire(&mut self) {
         let now = Instant::now();
-        for generation in &mut self.active {
+        for generation in self.active.iter_mut().chain(&mut self.parked) {
             generation.expire(now);
         }
         self.waiting.retain(|job| {
-            let cancelled = job.cancelled.load(Ordering::Relaxed);
+            let cancelled = job.delivery.is_cancelled();
             let late = job.request.options.deadline.is_some_and(|deadline| deadline <= now);
             let metrics = Metrics { queue_time: now - job.submitted, ..Metrics::default() };
             let event = if cancelled {
-                Event::Done(Summary { reason: FinishReason::Cancelled, metrics, tail: String::new() })
+                Event::Done(FinishReason::Cancelled, metrics)
             } else {
                 Event::Failed(EngineError::DeadlineExceeded { tokens: 0 }, metrics)
             };
             if cancelled || late {
-                // A caller that has gone does not need to know.
-                let _ = job.events.send(event);
+                job.delivery.end(event);
             }
             !cancelled && !late
         });
@@ -201,13 +193,15 @@ impl Scheduler<'_> {
                     }
                 }
                 self.remove_finished();
+                self.parked.extend(self.active.extract_if(.., |active| active.is_behind()));
             }
             Err(error) => self.fail(error),
         }
     }
 
-    /// A step that could not run changed nothing. Where pages ran out, the session that has been idle longest gives
-    /// up its own, or the youngest generation ends, and the step is tried again; any other failure ends all.
+    /// A step that could not run changed nothing. If pages ran out, the session that has been idle longest gives up its
+    /// own, or the generation that has been parked longest, or the youngest generation ends, and the step is tried again.
+    /// Any other failure ends all.
     fn fail(&mut self, error: EngineError) {
         if let EngineError::CacheFull { .. } = error {
             let idle = |held: &Held| if let Held::Text { since, .. } = held { Some(*since) } else { None };
@@ -216,11 +210,13 @@ impl Scheduler<'_> {
                 if let Some(Held::Text { text, .. }) = self.sessions.remove(&id) {
                     self.executor.release(text);
                 }
+            } else if let Some(parked) = self.parked.iter_mut().find(|parked| parked.holds_pages()) {
+                parked.give_pages_back(&mut self.executor);
             } else if let Some(youngest) = self.active.last_mut() {
                 youngest.fail(error);
             }
         } else {
-            for generation in &mut self.active {
+            for generation in self.active.iter_mut().chain(&mut self.parked) {
                 generation.fail(error.clone());
             }
         }
@@ -228,8 +224,11 @@ impl Scheduler<'_> {
     }
 
     fn remove_finished(&mut self) {
-        let finished: Vec<Generation> =
+        let mut finished: Vec<Generation> =
             self.active.extract_if(.., |generation| generation.is_finished()).collect();
+        while let Some(place) = self.parked.iter().position(Generation::is_finished) {
+            finished.extend(self.parked.remove(place));
+        }
         for generation in finished {
             let (text, session) = generation.into_text();
             self.put_back(text, session);

@@ -3,11 +3,13 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    ContextPolicy, Engine, EngineConfig, EngineError, Executor, FinishReason, GenerateOptions, Outs, Part,
-    PlainIds, Request, SessionId, TextDecoder, TokenStream,
+    ContextPolicy, Engine, EngineConfig, EngineError, Executor, FinishReason, Fragment, GenerateOptions, Outs,
+    Part, PlainIds, Request, SessionId, TextDecoder, TokenStream,
 };
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
@@ -126,7 +128,7 @@ fn start(
 }
 
 fn ids(stream: &mut TokenStream) -> Vec<u32> {
-    stream.map(|token| token.unwrap().id).collect()
+    stream.filter_map(|fragment| fragment.unwrap().token).map(|token| token.id).collect()
 }
 
 #[test]
@@ -425,9 +427,10 @@ fn stop_ids_and_strings_end_the_text_before_them() {
         let request =
             Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
         let mut stream = engine.generate(request).unwrap();
-        let tokens: Vec<_> = (&mut stream).map(|token| token.unwrap()).collect();
-        let text: String = tokens.iter().map(|token| token.text.as_str()).chain([stream.tail()]).collect();
-        (text, tokens.len(), stream.finish_reason().unwrap())
+        let fragments: Vec<_> = (&mut stream).map(|fragment| fragment.unwrap()).collect();
+        let text: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
+        let tokens = fragments.iter().filter(|fragment| fragment.token.is_some()).count();
+        (text, tokens, stream.finish_reason().unwrap())
     };
     let (text, count, reason) = run(limit(30));
     assert_eq!((count, reason), (30, FinishReason::Length));
@@ -446,6 +449,145 @@ fn stop_ids_and_strings_end_the_text_before_them() {
     let ignoring =
         GenerateOptions { stop_ids: vec![id], stop_strings: vec![stop], ignore_eos: true, ..limit(30) };
     assert_eq!(run(ignoring).0, text);
+}
+
+#[test]
+fn the_last_fragment_holds_the_text_that_was_held_back() {
+    let engine = engine(64, 64, 2);
+    let run = |options: GenerateOptions| {
+        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
+        engine.generate(request).unwrap()
+    };
+    let whole = run(limit(10)).into_text().unwrap();
+    assert_eq!((whole.len(), &whole[10..]), (11, "~"), "the last of ten tokens takes the rest along");
+    // Without a last token the rest comes by itself: behind a stopping token, and before an error.
+    let stop = u32::from(whole.as_bytes()[9] - b'A');
+    let fragments: Vec<_> = run(GenerateOptions { stop_ids: vec![stop], ..limit(10) }).collect();
+    assert_eq!(fragments.last(), Some(&Ok(Fragment { text: "~".into(), token: None })));
+    let held = GenerateOptions { stop_strings: vec!["\0".repeat(50)], ..GenerateOptions::default() };
+    let fragments: Vec<_> = run(held).collect();
+    assert_eq!(fragments.len(), 20 + 26, "45 tokens fit behind 20, and the error: {fragments:?}");
+    assert_eq!(fragments.last(), Some(&Err(EngineError::ContextFull { context: 64 })));
+    let last = fragments[fragments.len() - 2].as_ref().unwrap();
+    assert!(last.token.is_some() && last.text.ends_with('~'), "{last:?}");
+}
+
+/// Runs `work` while the engine's thread waits for it.
+fn while_held(engine: &Engine, work: impl FnOnce()) {
+    let (held, is_held) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let wait = move |_: &mut Executor| {
+                held.send(()).unwrap();
+                // A `work` that panics has dropped the sender.
+                let _ = released.recv();
+            };
+            engine.with(wait).unwrap();
+        });
+        is_held.recv().unwrap();
+        work();
+        drop(release);
+    });
+}
+
+#[test]
+fn a_stream_can_be_polled() {
+    struct Flag(AtomicUsize);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let engine = engine(512, 64, 2);
+    let expected = ids(&mut start(&engine, prompt(20, 2), &limit(12), None));
+    let flag = Arc::new(Flag(AtomicUsize::new(0)));
+    let waker = std::task::Waker::from(Arc::clone(&flag));
+    let mut context = Context::from_waker(&waker);
+    let mut stream = None;
+    while_held(&engine, || {
+        let stream = stream.insert(start(&engine, prompt(20, 2), &limit(12), None));
+        assert!(stream.try_next().is_pending() && stream.poll_next(&mut context).is_pending());
+    });
+    let mut stream = stream.unwrap();
+    let mut found = Vec::new();
+    let mut woken = 0;
+    loop {
+        // The first poll has been made; each that finds nothing is followed by a call of the waker.
+        while flag.0.load(Ordering::SeqCst) == woken {
+            std::thread::yield_now();
+        }
+        woken = flag.0.load(Ordering::SeqCst);
+        let poll = loop {
+            match stream.poll_next(&mut context) {
+                Poll::Ready(Some(fragment)) => found.push(fragment.unwrap().token.unwrap().id),
+                poll => break poll,
+            }
+        };
+        if poll.is_ready() {
+            break;
+        }
+    }
+    assert_eq!(found, expected);
+    assert!(stream.poll_next(&mut context).is_ready() && stream.try_next() == Poll::Ready(None));
+    assert_eq!(stream.finish_reason(), Some(FinishReason::Length));
+}
+
+#[test]
+fn a_reader_who_is_behind_pauses_its_generation_alone() {
+    let expected = ids(&mut start(&engine(16_384, 64, 1), prompt(10, 0), &limit(700), None));
+    // One request at a time: a paused one must not keep the others out.
+    let engine = engine(16_384, 64, 1);
+    let ahead = |run_ahead| GenerateOptions { run_ahead, ..limit(700) };
+    for run_ahead in [1, 2, 33] {
+        let mut slow = start(&engine, prompt(10, 0), &ahead(run_ahead), None);
+        let mut first = vec![slow.next().unwrap().unwrap().token.unwrap().id];
+        for seed in 0..3 {
+            assert_eq!(start(&engine, prompt(30, seed), &limit(40), None).count(), 40);
+        }
+        // With the engine's thread held up, what is there can be counted; then the generation goes on.
+        while_held(&engine, || {
+            while let Poll::Ready(Some(fragment)) = slow.try_next() {
+                first.push(fragment.unwrap().token.unwrap().id);
+            }
+        });
+        assert!((run_ahead..=run_ahead + 1).contains(&first.len()), "{} fragments", first.len());
+        first.extend(ids(&mut slow));
+        assert_eq!(first, expected, "at most {run_ahead} ahead");
+    }
+    // One that is cancelled, or dropped, while it is paused.
+    let mut paused = start(&engine, prompt(10, 0), &ahead(4), None);
+    assert!(paused.next().unwrap().is_ok());
+    assert_eq!(start(&engine, prompt(10, 1), &limit(9), None).count(), 9);
+    paused.canceller().cancel();
+    assert!(paused.by_ref().count() <= 4);
+    assert_eq!(paused.finish_reason(), Some(FinishReason::Cancelled));
+    let session = engine.open_session();
+    drop(start(&engine, prompt(10, 0), &ahead(4), Some(session)));
+    let mut again = start(&engine, prompt(10, 0), &limit(3), Some(session));
+    while again.try_next() == Poll::Ready(Some(Err(EngineError::SessionBusy))) {
+        again = start(&engine, prompt(10, 0), &limit(3), Some(session));
+    }
+    assert_eq!(ids(&mut again), expected[..3]);
+}
+
+#[test]
+fn a_paused_generation_gives_its_pages_to_running_ones() {
+    // Pages for two texts of a context exist.
+    let small = engine(512, 512, 1);
+    let options = GenerateOptions { run_ahead: 8, ..limit(500) };
+    let expected = ids(&mut start(&small, prompt(10, 0), &limit(500), None));
+    let mut paused: Vec<_> = (0..4).map(|_| start(&small, prompt(10, 0), &options, None)).collect();
+    for stream in &mut paused {
+        // Far enough that every text has begun its second page; then its reader stops.
+        assert_eq!(stream.take(300).map(|fragment| fragment.unwrap()).count(), 300);
+    }
+    for seed in 0..3 {
+        assert_eq!(start(&small, prompt(500, seed), &limit(5), None).count(), 5);
+    }
+    for stream in &mut paused {
+        assert_eq!(ids(stream), expected[300..]);
+    }
 }
 
 #[test]
