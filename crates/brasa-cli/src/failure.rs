@@ -3,6 +3,10 @@
 use std::fmt;
 use std::io;
 
+use brasa::Error;
+use brasa::engine::EngineError;
+use brasa::tokenizer::TokenizerError;
+
 /// Why a command did not finish.
 #[derive(Debug)]
 pub enum Failure {
@@ -45,7 +49,25 @@ impl fmt::Display for Failure {
 
 impl From<brasa::Error> for Failure {
     fn from(error: brasa::Error) -> Self {
-        Self::Failed(error.to_string())
+        match flags(&error) {
+            Some(flags) => Self::Failed(format!("{error} ({flags})")),
+            None => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+/// The flags that do what the library's hint says; they follow the hint.
+fn flags(error: &brasa::Error) -> Option<&'static str> {
+    match error {
+        Error::Engine(EngineError::PromptTooLong { .. }) | Error::TextTooShort { .. } => Some("-c"),
+        Error::Engine(EngineError::ContextFull { .. }) => Some("-c, -n, --context-policy"),
+        Error::Tokenizer(TokenizerError::Unsupported { what, .. }) if what == "tokenizer.ggml.pre" => {
+            Some("--pre")
+        }
+        Error::Tokenizer(TokenizerError::NoTemplate | TokenizerError::TemplateLimit { .. }) => {
+            Some("--chat-template-file")
+        }
+        _ => None,
     }
 }
 

@@ -1,12 +1,14 @@
 //! Ctrl-C stops the answer, not the program, where an answer is being made.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
+
+use brasa::Canceller;
 
 use crate::failure::Failure;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-static STREAM: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+static STREAM: Mutex<Option<Canceller>> = Mutex::new(None);
 static INSTALL: Once = Once::new();
 
 /// From now on Ctrl-C sets a flag instead of ending the process; a second one, unheeded, ends it.
@@ -17,7 +19,7 @@ pub fn install() {
                 std::process::exit(130);
             }
             if let Some(stream) = &*STREAM.lock().unwrap_or_else(PoisonError::into_inner) {
-                stream.store(true, Ordering::Relaxed);
+                stream.cancel();
             }
         };
         // Where no handler can be had, Ctrl-C keeps its ordinary meaning.

@@ -12,20 +12,15 @@ use crate::failure::Failure;
 ///
 /// [`Failure::Usage`], naming the flag.
 pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateOptions, Failure> {
-    let recommended = |key: &str| model.generation_config().get(key).and_then(serde_json::Value::as_f64);
-    let float = |flag: Option<f32>, key, default| {
-        flag.unwrap_or(recommended(key).map_or(default, |value| value as f32))
-    };
-    // A checkpoint that says `do_sample: false` and nothing else wants the most probable token.
-    let greedy = model.generation_config().get("do_sample").and_then(serde_json::Value::as_bool)
-        == Some(false)
-        && recommended("temperature").is_none();
+    let mut defaults =
+        SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
+    model.recommended_sampling().apply(&mut defaults);
     let sampling = SamplingParams {
-        temperature: float(arguments.temperature, "temperature", if greedy { 0.0 } else { 0.8 }),
-        top_k: arguments.top_k.unwrap_or(recommended("top_k").map_or(40, |k| k as usize)),
-        top_p: float(arguments.top_p, "top_p", 0.95),
-        min_p: float(arguments.min_p, "min_p", 0.05),
-        repeat_penalty: float(arguments.repeat_penalty, "repetition_penalty", 1.0),
+        temperature: arguments.temperature.unwrap_or(defaults.temperature),
+        top_k: arguments.top_k.unwrap_or(defaults.top_k),
+        top_p: arguments.top_p.unwrap_or(defaults.top_p),
+        min_p: arguments.min_p.unwrap_or(defaults.min_p),
+        repeat_penalty: arguments.repeat_penalty.unwrap_or(defaults.repeat_penalty),
         repeat_last_n: usize::try_from(arguments.repeat_last_n).ok(),
         frequency_penalty: arguments.frequency_penalty,
         presence_penalty: arguments.presence_penalty,
@@ -37,7 +32,7 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
             OrderName::Mlx => SamplingOrder::Mlx,
             OrderName::Akunu => SamplingOrder::Akunu,
         },
-        ..SamplingParams::default()
+        ..defaults
     };
     let max_tokens = match arguments.n {
         -1 => None,

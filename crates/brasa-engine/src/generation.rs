@@ -11,7 +11,8 @@ use crate::delivery::{Delivery, Event};
 use crate::executor::{ChainPart, Executor, Text};
 use crate::stop::StopMatcher;
 use crate::{
-    ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId, TextDecoder, Token,
+    ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId, TextDecoder,
+    Token,
 };
 
 /// A request being served.

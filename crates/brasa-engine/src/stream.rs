@@ -87,7 +87,7 @@ impl TokenStream {
 
     fn take(&mut self, event: Option<Event>) -> Option<Result<Fragment, EngineError>> {
         match event {
-            Some(Event::Fragment(fragment)) => return Some(Ok(fragment)),
+            Some(Event::Fragment(fragment)) => Some(Ok(fragment)),
             Some(Event::Done(reason, metrics)) => {
                 (self.ended, self.finish, self.metrics) = (true, Some(reason), metrics);
                 None

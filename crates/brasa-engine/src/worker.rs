@@ -13,7 +13,6 @@ use crate::executor::{ChainPart, Executor, Text};
 use crate::generation::{Answer, Generation};
 use crate::{EngineConfig, EngineError, FinishReason, Metrics, SessionId};
 
-
 /// What a session holds between requests.
 enum Held {
     /// The text of its last request, and when that ended (counted in requests).
@@ -92,9 +91,8 @@ impl Scheduler<'_> {
                     None => {}
                 },
                 Ok(Command::Work(work)) => work(&mut self.executor),
-                Ok(Command::Wake) => return true,
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
-                Err(TryRecvError::Empty) => return true,
+                Ok(Command::Wake) | Err(TryRecvError::Empty) => return true,
             }
         }
     }

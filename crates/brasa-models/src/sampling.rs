@@ -158,6 +158,15 @@ impl RecommendedSampling {
         Ok(found)
     }
 
+    /// Puts the recommended settings into `params`. Settings without a recommendation stay.
+    pub fn apply(&self, params: &mut SamplingParams) {
+        params.temperature = self.temperature.unwrap_or(params.temperature);
+        params.top_k = self.top_k.unwrap_or(params.top_k);
+        params.top_p = self.top_p.unwrap_or(params.top_p);
+        params.min_p = self.min_p.unwrap_or(params.min_p);
+        params.repeat_penalty = self.repeat_penalty.unwrap_or(params.repeat_penalty);
+    }
+
     /// Writes the settings as `general.sampling.…` keys.
     pub fn write_gguf(&self, metadata: &mut gguf::Metadata) {
         let mut settings = self.clone();

@@ -57,6 +57,9 @@ pub enum TokenizerError {
         /// Number of ids, gaps included.
         size: usize,
     },
+    /// The checkpoint has no chat template, and none of the built-in forms fits its control tokens.
+    #[error("chat template: the checkpoint has none, and no control tokens of a known form\nhint: give one")]
+    NoTemplate,
     /// The chat template cannot be parsed, fails, or refuses the conversation.
     #[error("chat template: {reason}")]
     Template {
@@ -65,7 +68,7 @@ pub enum TokenizerError {
     },
     /// The chat template asked for more work or memory than any conversation needs.
     #[error(
-        "chat template: stopped because it exceeded its {limit}\nhint: the template loops or recurses without end; pass another one with `--chat-template-file`"
+        "chat template: stopped because it exceeded its {limit}\nhint: the template loops or recurses without end; give another one"
     )]
     TemplateLimit {
         /// The limit that was hit.

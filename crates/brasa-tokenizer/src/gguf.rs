@@ -79,7 +79,7 @@ impl Tokenizer {
                     TokenizerError::unsupported(
                         "tokenizer.ggml.pre",
                         name,
-                        "pass `--pre NAME` with a pre-tokenizer that cuts text in the same way, such as `llama-bpe`, `qwen2` or `gpt-2`",
+                        "name a pre-tokenizer that cuts text in the same way, such as `llama-bpe`, `qwen2` or `gpt-2`",
                     )
                 })?;
                 source.byte_pair(&pre)

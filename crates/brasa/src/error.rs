@@ -5,6 +5,7 @@ use std::path::PathBuf;
 /// Why a model could not be loaded or a request not be served. Each message says what to do about it where
 /// something can be done.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The model file.
     #[error(transparent)]
@@ -28,6 +29,18 @@ pub enum Error {
         path: PathBuf,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// A text too short for its perplexity.
+    #[error(
+        "the text has {tokens} tokens, at least {needed} are needed for windows of {window}\nhint: take a longer text, or shorter windows"
+    )]
+    TextTooShort {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Tokens that two windows have.
+        needed: usize,
+        /// Tokens of a window.
+        window: usize,
     },
     /// Options that make no sense.
     #[error("{0}")]

@@ -1,20 +1,24 @@
 //! Run language models on the machine you have.
 //!
-//! ```no_run
+//! ```
 //! use brasa::{GenerateOptions, LoadOptions, Message, Model};
 //!
-//! let model = Model::load("Qwen3-0.6B-Q4_K_M.gguf", &LoadOptions::default())?;
-//! let mut stream = model.chat(&[Message::new("user", "Why is the sky blue?")], &GenerateOptions::default())?;
-//! for token in &mut stream {
-//!     print!("{}", token?.text);
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+//! let model = Model::load(path, &LoadOptions::default())?;
+//! let mut answer = String::new();
+//! for fragment in model.chat(&[Message::new("user", "What does \"ember\" mean?")], &GenerateOptions::default())? {
+//!     answer += &fragment?.text;
 //! }
-//! println!("{}", stream.tail());
+//! assert!(answer.contains("ember"));
 //! # Ok::<(), brasa::Error>(())
 //! ```
 //!
 //! A [`Model`] is a file made ready: its tokenizer, its chat template, its graph compiled for a device, and an
-//! engine that serves any number of [token streams](TokenStream) at once. A [`Session`] keeps the keys and values of a
-//! conversation between requests.
+//! engine that serves any number of [token streams](TokenStream) at once. It is a handle: clone it, send it, share it. A
+//! [`Session`] keeps the keys and values of a conversation between requests.
+//!
+//! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
+//! instead is [`Model::recommended_sampling`].
 //!
 //! This crate fits the rooms below together. It contains no model logic and no kernels.
 
@@ -34,11 +38,13 @@ mod score;
 mod session;
 
 pub use brasa_engine as engine;
-pub use brasa_engine::{ContextPolicy, FinishReason, GenerateOptions, Metrics, Token, TokenStream};
+pub use brasa_engine::{
+    Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, Metrics, Token, TokenStream,
+};
 pub use brasa_formats as formats;
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
-pub use brasa_models::ModelInfo;
+pub use brasa_models::{ModelInfo, RecommendedSampling};
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
 #[cfg(feature = "cpu")]
 pub use ceilings::{Arithmetic, Ceilings};
@@ -52,3 +58,8 @@ pub use model::Model;
 pub use options::{LoadOptions, LoadProgress};
 pub use score::{Perplexity, Score};
 pub use session::Session;
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brasa_engine::{Engine, EngineConfig, EngineError, Request, SessionId, TextDecoder};
 use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision, ProgramLimits};
-use brasa_models::ModelInfo;
+use brasa_models::{ModelInfo, RecommendedSampling};
 use brasa_tokenizer::{
     AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, Tokenizer,
 };
@@ -21,8 +21,12 @@ const DEFAULT_CONTEXT: usize = 131_072;
 
 /// A model made ready: tokenizer, chat template, compiled program, engine.
 ///
-/// Shared between threads by reference; any number of streams may run at once. Dropping it cancels them.
-pub struct Model {
+/// A handle: clones are cheap, name one loaded model, and may be used from any thread, any number of streams at once.
+/// [Sessions](Session) hold a clone. Dropping the last handle cancels the streams that still run and frees the model.
+#[derive(Clone)]
+pub struct Model(Arc<Parts>);
+
+struct Parts {
     engine: Engine,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
@@ -30,7 +34,7 @@ pub struct Model {
     device: DeviceInfo,
     warnings: Vec<String>,
     load_times: LoadTimes,
-    sampling_defaults: serde_json::Value,
+    recommended_sampling: RecommendedSampling,
 }
 
 impl Model {
@@ -43,7 +47,7 @@ impl Model {
         Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
     }
 
-    /// As [`load`](Self::load); `progress` is told how far it has come and may cancel.
+    /// Like [`load`](Self::load), but `progress` is told how far it has come and may cancel.
     ///
     /// # Errors
     ///
@@ -100,7 +104,9 @@ impl Model {
             });
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
-            let brasa_models::Model { spec, graph, info, warnings } = brasa_models::load(checkpoint, &load)?;
+            let brasa_models::Model { spec, graph, info, mut warnings } =
+                brasa_models::load(checkpoint, &load)?;
+            let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);
             let graph_done = Instant::now();
             let weights = backend.upload(&graph, options.precision, &mut |upload| {
@@ -135,7 +141,7 @@ impl Model {
             };
             times.tokenizer = tokenizer_time;
             times.total = started.elapsed();
-            Ok(Self {
+            Ok(Self(Arc::new(Parts {
                 engine,
                 tokenizer,
                 template,
@@ -143,59 +149,62 @@ impl Model {
                 device: backend.info(),
                 warnings,
                 load_times: times,
-                sampling_defaults: generation_config(checkpoint),
-            })
+                recommended_sampling,
+            })))
         })
     }
 
     /// What the model is.
     pub fn info(&self) -> &ModelInfo {
-        &self.info
+        &self.0.info
     }
 
     /// Where it runs.
     pub fn device(&self) -> &DeviceInfo {
-        &self.device
+        &self.0.device
     }
 
     /// Its tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
+        &self.0.tokenizer
     }
 
     /// Its chat template; `None` where the checkpoint has none that works and none of the built-in forms fits.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
-        self.template.as_ref()
+        self.0.template.as_ref()
     }
 
     /// What is odd about the checkpoint, though it runs.
     pub fn warnings(&self) -> &[String] {
-        &self.warnings
+        &self.0.warnings
     }
 
     /// Positions that a text may have.
     pub fn context(&self) -> usize {
-        self.engine.config().context
+        self.0.engine.config().context
     }
 
     /// Token ids of the model: the width of its logits.
     pub fn vocab_size(&self) -> usize {
-        self.engine.config().vocab_size
+        self.0.engine.config().vocab_size
     }
 
     /// How long loading took.
     pub fn load_time(&self) -> Duration {
-        self.load_times.total
+        self.0.load_times.total
     }
 
     /// Where that time went.
     pub fn load_times(&self) -> LoadTimes {
-        self.load_times
+        self.0.load_times
     }
 
-    /// The checkpoint's `generation_config.json`; `null` where it has none.
-    pub fn generation_config(&self) -> &serde_json::Value {
-        &self.sampling_defaults
+    /// The sampling that the checkpoint recommends, from `generation_config.json` or GGUF's `general.sampling.…`.
+    ///
+    /// The library never applies it by itself: [`GenerateOptions::default`] takes the most probable token, for every model.
+    /// [`RecommendedSampling::apply`] puts it into [`SamplingParams`](crate::SamplingParams).
+    pub fn recommended_sampling(&self) -> &RecommendedSampling {
+        &self.0.recommended_sampling
     }
 
     /// Continues a raw text, with the special tokens that the model puts in front; the text itself is not searched
@@ -205,7 +214,7 @@ impl Model {
     ///
     /// [`Error::Tokenizer`], [`Error::Engine`]; what goes wrong later comes through the stream.
     pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<TokenStream, Error> {
-        let ids = self.tokenizer.encode(prompt, AddSpecial::AsModel, ParseSpecial::No)?;
+        let ids = self.0.tokenizer.encode(prompt, AddSpecial::AsModel, ParseSpecial::No)?;
         self.generate_ids(ids, options)
     }
 
@@ -228,8 +237,8 @@ impl Model {
     }
 
     /// A session: keys and values stay cached between its requests.
-    pub fn session(&self) -> Session<'_> {
-        Session::new(self)
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
     }
 
     /// The token ids of a conversation, ready for the answer.
@@ -241,7 +250,7 @@ impl Model {
         self.chat_prompt_with(messages, &ChatOptions::default())
     }
 
-    /// As [`chat_prompt`](Self::chat_prompt), with tools, thinking and other arguments of the template.
+    /// Like [`chat_prompt`](Self::chat_prompt), with tools, thinking and other arguments of the template.
     ///
     /// # Errors
     ///
@@ -252,20 +261,20 @@ impl Model {
         options: &ChatOptions<'_>,
     ) -> Result<Vec<u32>, Error> {
         let missing;
-        let template = if let Some(template) = &self.template {
+        let template = if let Some(template) = &self.0.template {
             template
         } else {
             // Asked again, it says what is wrong.
-            missing = self.tokenizer.chat_template()?;
+            missing = self.0.tokenizer.chat_template()?;
             &missing
         };
         // What a user writes is text, even where it looks like a control token.
-        Ok(self.tokenizer.encode_chat(template, messages, options, ParseSpecial::No)?)
+        Ok(self.0.tokenizer.encode_chat(template, messages, options, ParseSpecial::No)?)
     }
 
     /// The engine below, for benchmarks and tools.
     pub fn engine(&self) -> &Engine {
-        &self.engine
+        &self.0.engine
     }
 
     pub(crate) fn start(
@@ -275,13 +284,13 @@ impl Model {
         session: Option<SessionId>,
     ) -> Result<TokenStream, Error> {
         let mut options = options.clone();
-        options.stop_ids.extend(&self.tokenizer.special_tokens().end_of_generation);
-        let decoder = Box::new(Text(self.tokenizer.decode_stream(true)));
-        Ok(self.engine.generate(Request { prompt, options, decoder, session, mask: None })?)
+        options.stop_ids.extend(&self.0.tokenizer.special_tokens().end_of_generation);
+        let decoder = Box::new(Decoder(self.0.tokenizer.decode_stream(true)));
+        Ok(self.0.engine.generate(Request { prompt, options, decoder, session, mask: None })?)
     }
 
     pub(crate) fn check_ids(&self, ids: &[u32]) -> Result<(), EngineError> {
-        let EngineConfig { context, vocab_size, .. } = self.engine.config();
+        let EngineConfig { context, vocab_size, .. } = self.0.engine.config();
         if ids.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
@@ -298,16 +307,16 @@ impl Model {
 impl fmt::Debug for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Model")
-            .field("info", &self.info)
-            .field("device", &self.device)
+            .field("info", &self.0.info)
+            .field("device", &self.0.device)
             .finish_non_exhaustive()
     }
 }
 
 /// The tokenizer's decoder in the engine's terms.
-struct Text(DecodeStream);
+struct Decoder(DecodeStream);
 
-impl TextDecoder for Text {
+impl TextDecoder for Decoder {
     fn push(&mut self, token: u32) -> String {
         // An id beyond the tokenizer's table (a padded vocabulary) has no text.
         self.0.push(token).unwrap_or_default()
@@ -318,6 +327,24 @@ impl TextDecoder for Text {
     }
 }
 
+/// The sampling that `checkpoint` recommends. A recommendation that cannot be read, or cannot be followed, is a warning; the
+/// former is an error if `strict`.
+fn recommended_sampling(
+    checkpoint: &Checkpoint,
+    strict: bool,
+    warnings: &mut Vec<String>,
+) -> Result<RecommendedSampling, Error> {
+    let found = match RecommendedSampling::of(checkpoint) {
+        Err(error) if !strict => {
+            warnings.push(format!("no recommended sampling: {error}"));
+            RecommendedSampling::default()
+        }
+        found => found?,
+    };
+    warnings.extend(found.passed_over.iter().map(|setting| format!("sampling does not follow {setting}")));
+    Ok(found)
+}
+
 /// Rows of a step that may have logits when a text is scored: as many as products run well with, as long as a large
 /// vocabulary's logits take no more than 32 MiB.
 fn score_rows(vocab_size: usize) -> usize {
@@ -325,10 +352,4 @@ fn score_rows(vocab_size: usize) -> usize {
     const TILE: usize = 16;
     let rows = LOGITS_BYTES / (vocab_size.max(1) * size_of::<f32>());
     (rows / TILE * TILE).clamp(TILE, ProgramLimits::default().max_outs)
-}
-
-/// What the checkpoint recommends for sampling; a file that cannot be read recommends nothing.
-fn generation_config(checkpoint: &Checkpoint) -> serde_json::Value {
-    let text = checkpoint.sidecar_text("generation_config.json").ok().flatten();
-    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }

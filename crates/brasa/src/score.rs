@@ -97,19 +97,19 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] where the text is shorter than two windows; those of [`score`](Self::score).
+    /// [`Error::TextTooShort`] for less than two windows, [`Error::Options`] for windows of less than four tokens, the
+    /// errors of [`score`](Self::score).
     pub fn perplexity(
         &self,
         ids: &[u32],
         window: usize,
         mut progress: impl FnMut(&Perplexity, usize) -> ControlFlow<()>,
     ) -> Result<Perplexity, Error> {
-        if window < 4 || ids.len() < 2 * window {
-            return Err(Error::Options(format!(
-                "the text has {} tokens, at least {} are needed for windows of {window}\nhint: a longer text, or a smaller context (-c)",
-                ids.len(),
-                2 * window
-            )));
+        if window < 4 {
+            return Err(Error::Options(format!("windows of {window} tokens, at least 4 are needed")));
+        }
+        if ids.len() < 2 * window {
+            return Err(Error::TextTooShort { tokens: ids.len(), needed: 2 * window, window });
         }
         let windows = ids.len() / window;
         let bos = self

@@ -26,7 +26,7 @@ Ctrl-C stops the answer.";
 /// A conversation and what is needed to carry it on.
 struct Chat<'m> {
     model: &'m Model,
-    session: Session<'m>,
+    session: Session,
     messages: Vec<Message>,
     /// Messages that `/clear` keeps.
     kept: usize,

@@ -69,11 +69,6 @@ fn answer() -> Result<(String, f64), brasa::Error> {
     let model =
         Model::from_gguf_bytes(bundled::MODEL, &LoadOptions::default(), |_| ControlFlow::Continue(()))?;
     let options = GenerateOptions { max_tokens: Some(64), ..GenerateOptions::default() };
-    let mut stream = model.chat(&[Message::new("user", bundled::QUESTION)], &options)?;
-    let mut text = String::new();
-    for token in &mut stream {
-        text.push_str(&token?.text);
-    }
-    text.push_str(stream.tail());
+    let text = model.chat(&[Message::new("user", bundled::QUESTION)], &options)?.into_text()?;
     Ok((text, started.elapsed().as_secs_f64()))
 }

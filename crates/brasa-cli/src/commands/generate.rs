@@ -69,14 +69,15 @@ pub fn answer(
     let guard = interrupt::cancels(stream);
     let (mut ids, mut text, mut logprobs) = (Vec::new(), String::new(), Vec::new());
     let mut failure = None;
-    for token in &mut *stream {
-        match token {
-            Ok(token) => {
+    for fragment in &mut *stream {
+        match fragment {
+            Ok(fragment) => {
                 if !as_json {
-                    output::write(&token.text)?;
+                    output::write(&fragment.text)?;
                 }
+                text.push_str(&fragment.text);
+                let Some(token) = fragment.token else { continue };
                 ids.push(token.id);
-                text.push_str(&token.text);
                 if let Some(logprob) = token.logprob {
                     let top: Vec<Value> =
                         token.top.iter().map(|(id, logprob)| json!({"id": id, "logprob": logprob})).collect();
@@ -87,7 +88,6 @@ pub fn answer(
         }
     }
     drop(guard);
-    text.push_str(stream.tail());
     if as_json {
         if failure.is_none() {
             let mut object = json!({
@@ -102,11 +102,8 @@ pub fn answer(
             }
             output::line(&object.to_string())?;
         }
-    } else {
-        output::write(stream.tail())?;
-        if !text.ends_with('\n') {
-            output::write("\n")?;
-        }
+    } else if !text.ends_with('\n') {
+        output::write("\n")?;
     }
     if verbose {
         let metrics = stream.metrics();

@@ -6,23 +6,23 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-fn models() -> PathBuf {
+pub fn models() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models")
 }
 
-fn model(name: &str) -> String {
+pub fn model(name: &str) -> String {
     models().join(name).display().to_string()
 }
 
-fn brasa(arguments: &[&str]) -> Output {
+pub fn brasa(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_brasa")).args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn stderr(output: &Output) -> String {
+pub fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 

@@ -14,16 +14,13 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Template`] for a template that does not compile, and where there is neither.
+    /// [`TokenizerError::Template`] for a template that does not compile, [`TokenizerError::NoTemplate`] if there is neither.
     pub fn chat_template(&self) -> Result<ChatTemplate> {
         if let Some(source) = self.chat_template_source() {
             return self.chat_template_from(source);
         }
         let has = |token: &str| self.token_to_id(token).is_some();
-        let form = BuiltinTemplate::choose(has).ok_or_else(|| TokenizerError::Template {
-            reason: "the checkpoint has none, and no control tokens of a known form\nhint: pass one with `--chat-template-file`"
-                .to_owned(),
-        })?;
+        let form = BuiltinTemplate::choose(has).ok_or(TokenizerError::NoTemplate)?;
         Ok(self.builtin_chat_template(form))
     }
 

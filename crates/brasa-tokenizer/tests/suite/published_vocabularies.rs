@@ -128,7 +128,7 @@ fn every_pre_tokenizer_name() {
     assert!(
         error
             .to_string()
-            .starts_with("tokenizer.ggml.pre `no-such` is not supported\nhint: pass `--pre NAME`")
+            .starts_with("tokenizer.ggml.pre `no-such` is not supported\nhint: name a pre-tokenizer")
     );
     assert!(Tokenizer::from_gguf(&vocabulary, Some("gpt-2")).is_ok());
 }

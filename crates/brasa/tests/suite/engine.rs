@@ -61,14 +61,14 @@ struct Said {
 
 fn said(mut stream: TokenStream) -> (Said, Metrics) {
     let mut said = Said { text: String::new(), ids: Vec::new(), bits: Vec::new() };
-    for token in &mut stream {
-        let token = token.unwrap();
-        said.text.push_str(&token.text);
+    for fragment in &mut stream {
+        let fragment = fragment.unwrap();
+        said.text.push_str(&fragment.text);
+        let Some(token) = fragment.token else { continue };
         said.ids.push(token.id);
         said.bits.push(token.logprob.unwrap().to_bits());
         said.bits.extend(token.top.iter().flat_map(|&(id, logprob)| [id, logprob.to_bits()]));
     }
-    said.text.push_str(stream.tail());
     (said, *stream.metrics())
 }
 

@@ -146,8 +146,7 @@ fn stop_strings_of_every_kind_end_the_answer_before_them() {
     let model = lexicon(512);
     let all = |options: &GenerateOptions| {
         let mut stream = model.generate("A river is", options).unwrap();
-        let mut text: String = stream.by_ref().map(|token| token.unwrap().text).collect();
-        text.push_str(stream.tail());
+        let text: String = stream.by_ref().map(|fragment| fragment.unwrap().text).collect();
         (text, stream.finish_reason())
     };
     let (plain, _) = all(&limit(60));
@@ -191,4 +190,38 @@ fn templates_that_raise_or_never_end_are_errors_soon() {
         assert!(error.to_string().contains(expected), "{template}: {error}");
         assert!(started.elapsed() < Duration::from_secs(20), "{template}: {:?}", started.elapsed());
     }
+}
+
+#[test]
+fn a_model_is_a_handle_for_any_thread() {
+    fn shared<T: Clone + Send + Sync + 'static>(_: &T) {}
+    fn sent<T: Send + 'static>(_: &T) {}
+    let model = lexicon(128);
+    shared(&model);
+    let expected = model.generate_ids(prompt(5), &limit(6)).unwrap().into_text().unwrap();
+    let session = model.session();
+    sent(&session);
+    sent(&session.generate_ids(prompt(5), &limit(6)).unwrap());
+    let clone = model.clone();
+    let answers = [
+        std::thread::spawn(move || clone.generate_ids(prompt(5), &limit(6)).unwrap().into_text().unwrap()),
+        std::thread::spawn(move || {
+            // The first stream of the session was dropped, and may still be on its way out.
+            loop {
+                match session.generate_ids(prompt(5), &limit(6)).unwrap().into_text() {
+                    Err(EngineError::SessionBusy) => std::thread::yield_now(),
+                    text => return text.unwrap(),
+                }
+            }
+        }),
+    ];
+    // The threads' own handles keep the model.
+    let endless =
+        GenerateOptions { max_tokens: None, context_policy: ContextPolicy::Slide { keep: 0 }, ..limit(0) };
+    let mut last = model.generate_ids(prompt(5), &endless).unwrap();
+    drop(model);
+    for answer in answers {
+        assert_eq!(answer.join().unwrap(), expected);
+    }
+    assert_eq!(last.find_map(Result::err), Some(EngineError::Closed), "no handle is left");
 }
