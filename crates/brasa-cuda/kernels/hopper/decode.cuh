@@ -1,0 +1,169 @@
+// The interpreter: one block per multiprocessor walks the program, many steps per launch.
+//
+// ring.cuh says how weights and pages come, values.cuh how activations pass from block to block, linear.cuh and attend.cuh what the
+// operations do. Every operation is a function of its own, so that each gets the registers it needs and no more.
+#pragma once
+#include "attend.cuh"
+
+namespace brasa {
+
+// All blocks have come here; what they wrote before is visible behind it, to loads that pass by L1 (all of ours do).
+__device__ __forceinline__ void grid_barrier(uint32_t& arrivals) {
+    consumers_sync();
+    if (threadIdx.x == 0) {
+        uint32_t* barrier = the_launch().barrier;
+        arrivals += gridDim.x;
+        add_release(barrier, 1);
+        Watchdog dog;
+        while (int32_t(load_relaxed(barrier) - arrivals) < 0) dog.turn();
+    }
+    consumers_sync();
+}
+
+// The largest candidate, ties to the lowest id.
+__device__ __noinline__ uint32_t winner(uint32_t tag) {
+    float best = -INFINITY;
+    uint32_t id = ~0u;
+    const uint64_t base = reinterpret_cast<uint64_t>(the_launch().candidates);
+    for (uint32_t i = threadIdx.x; i < gridDim.x; i += CONSUMERS) {
+        const float v = load_value<Sync::Tagged>(base, 2 * i, tag);
+        const uint32_t n = __float_as_uint(load_value<Sync::Tagged>(base, 2 * i + 1, tag));
+        if (v > best || (v == best && n < id)) { best = v; id = n; }
+    }
+    return block_best(best, id).y;
+}
+
+// Cosines and sines of the row's position, for all layers of a step.
+__device__ __noinline__ void rotate(uint32_t step) {
+    const Launch& launch = the_launch();
+    const uint32_t position = launch.states[0].position + step;
+    float2* rope = reinterpret_cast<float2*>(smem + AT_ROPE);
+    for (uint32_t i = threadIdx.x; i < launch.rotary / 2; i += CONSUMERS) {
+        float sine, cosine;
+        sincosf(float(position) * __ldg(launch.frequencies + i), &sine, &cosine);
+        rope[i] = make_float2(cosine, sine);
+    }
+}
+
+template <Sync S> __device__ __noinline__ void embed(uint32_t step, uint32_t sequence) {
+    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
+    const Launch& launch = the_launch();
+    uint32_t token = launch.states[0].token;
+    if (step > 0) {
+        token = winner(sequence - 1);
+        if (blockIdx.x == 0 && threadIdx.x == 0) launch.tokens[step - 1] = token;
+    }
+    const uint32_t each = (in.outputs + gridDim.x - 1) / gridDim.x, first = blockIdx.x * each;
+    for (uint32_t i = threadIdx.x; i < each; i += CONSUMERS) {
+        const uint32_t k = first + i;
+        if (k < in.outputs) {
+            Values<S>::store(in.y, k, weight_at(in.format, reinterpret_cast<const uint8_t*>(in.weights), in.subs, token, k) * in.scale, sequence);
+        }
+    }
+    rotate(step);
+}
+
+// One instruction; true where a barrier follows it. `state`: see linear.
+template <Sync S> __device__ __forceinline__ bool execute(uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
+    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
+    switch (in.op) {
+        case LINEAR:
+            switch (in.format) {
+                case F16: state = linear<S, F16>(state, sequence, stamps); break;
+                case Q8_0: state = linear<S, Q8_0>(state, sequence, stamps); break;
+                case Q4_0: state = linear<S, Q4_0>(state, sequence, stamps); break;
+                case Q4_K: state = linear<S, Q4_K>(state, sequence, stamps); break;
+                case Q6_K: state = linear<S, Q6_K>(state, sequence, stamps); break;
+                default: __trap();
+            }
+            return S == Sync::Barrier;
+        case ATTENTION:
+            if (in.head_dim == 64) state = attention<S, 64>(state, step, sequence, stamps);
+            else if (in.head_dim == 128) state = attention<S, 128>(state, step, sequence, stamps);
+            else __trap();
+            return S == Sync::Barrier;
+        case COMBINE: return combine<S>(step, sequence) && S == Sync::Barrier;
+        default: embed<S>(step, sequence); return true;
+    }
+}
+
+// What lives across an instruction is kept small, and in shared memory where that will do: a register that a call must save
+// costs a trip to memory each time.
+template <Sync S> __device__ __forceinline__ void consume() {
+    constexpr uint32_t WORDS = sizeof(Instr) / 8;
+    uint32_t arrivals = 0, state = 0, sequence = 0;
+    uint64_t next = 0;
+    if (threadIdx.x % 32 < WORDS) next = __ldg(reinterpret_cast<const uint64_t*>(the_launch().program + the_launch().first) + threadIdx.x % 32);
+    rotate(0);
+    consumers_sync();
+#pragma unroll 1
+    for (uint32_t step = 0; step < the_launch().steps; step++) {
+#pragma unroll 1
+        for (uint32_t i = 0; i < the_launch().count; i++) {
+            const Launch& launch = the_launch();
+            __syncwarp();
+            if (threadIdx.x % 32 < WORDS) {
+                const uint32_t following = launch.first + (i + 1 < launch.count ? i + 1 : 0);
+                reinterpret_cast<uint64_t*>(smem + AT_INSTR + threadIdx.x / 32 * 256)[threadIdx.x % 32] = next;
+                next = __ldg(reinterpret_cast<const uint64_t*>(launch.program + following) + threadIdx.x % 32);
+            }
+            __syncwarp();
+            sequence++;
+            uint64_t* stamps = nullptr;
+#ifdef BRASA_STAMPS
+            if (launch.stamps && step + 1 == launch.steps) stamps = launch.stamps + (uint64_t(blockIdx.x) * launch.count + i) * 8;
+#endif
+            stamp(stamps, 0);
+            const bool barrier = execute<S>(state, step, launch.sequence + sequence, stamps);
+            stamp(stamps, 6);
+            if (barrier) {
+                if (the_launch().barriers) grid_barrier(arrivals);
+                else consumers_sync();
+            }
+            stamp(stamps, 7);
+            if (threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS) = sequence;
+        }
+    }
+    // The last token. Every block has left its candidate, so none reads the rows' states any more.
+    const Launch& launch = the_launch();
+    if (blockIdx.x == 0 && launch.draws) {
+        const uint32_t token = winner(launch.sequence + sequence);
+        if (threadIdx.x == 0) {
+            launch.tokens[launch.steps - 1] = token;
+            launch.states[0].token = token;
+            launch.states[0].index += launch.steps;
+            launch.states[0].position += launch.steps;
+        }
+    }
+}
+
+template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch) {
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < SLOTS; i++) {
+            mbarrier_init(full(i), 1);
+            mbarrier_init(empty(i), WARPS);
+        }
+        *reinterpret_cast<uint32_t*>(smem + AT_PROGRESS) = 0;
+        *reinterpret_cast<Launch*>(smem + AT_LAUNCH) = launch;
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        fence_proxy_async();
+    }
+    __syncthreads();
+    if (threadIdx.x >= CONSUMERS) {
+        // Tagged: what a step wrote to the cache is visible behind the barrier in the next step's EMBED.
+        if (threadIdx.x == CONSUMERS) Producer{launch}.run(S == Sync::Tagged ? 1 : 0);
+    } else {
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+        consume<S>();
+    }
+}
+
+}  // namespace brasa
+
+extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_barrier(const __grid_constant__ brasa::Launch launch) {
+    brasa::interpret<brasa::Sync::Barrier>(launch);
+}
+extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_tagged(const __grid_constant__ brasa::Launch launch) {
+    brasa::interpret<brasa::Sync::Tagged>(launch);
+}

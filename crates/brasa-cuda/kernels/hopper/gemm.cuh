@@ -1,0 +1,344 @@
+// Matrix products of many rows: y[M, N] = x[M, K] · W[N, K]ᵀ, f16 on the tensor cores, f32 sums.
+//
+// Weights are operand A of wgmma, from registers: a warp reads its 16 × 64 piece in fragment order (layout.cuh) from shared memory,
+// decodes it in registers whatever its format, and multiplies it with panels of x (operand B, in shared memory). So one
+// kernel serves every format, and quantised weights never exist as 16-bit values in memory.
+//
+// A block makes 64·GROUPS outputs × ROWS rows: GROUPS warpgroups multiply, another copies. Blocks in pairs (a cluster)
+// share their rows of x: each copies half of a panel stage to both. K goes by in stages of 64 through a ring; while the tensor cores
+// multiply stage k, the warps decode stage k+1.
+//
+// Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2.
+// Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store; panels zero behind M.
+#pragma once
+#include "multiply.cuh"
+#include "program.cuh"
+#include "wgmma.cuh"
+
+namespace brasa {
+
+struct Gemm {
+    const uint8_t* weights;
+    const uint8_t* panels;      // of x, f16: layout.cuh
+    const float* row_scale;     // [M] what x's rows were divided by
+    const float* residual;      // [M, outputs] or null
+    const float* bias;          // [outputs] or null
+    float* y;                   // [M, outputs]
+    uint32_t rows, tiles, subs, outputs;  // M; tiles of 16; K/64; N, or products of pairs
+    uint32_t flags;             // PAIRED, GELU_TANH
+    float raise, scale;         // scales of quantised weights are multiplied by `raise` before they are rounded to f16; products by `scale`
+};
+
+__device__ __forceinline__ uint32_t add2(uint32_t a, uint32_t b) {
+    __half2 r = __hadd2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
+    return *reinterpret_cast<uint32_t*>(&r);
+}
+__device__ __forceinline__ uint32_t mul2(uint32_t a, uint32_t b) {
+    __half2 r = __hmul2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
+    return *reinterpret_cast<uint32_t*>(&r);
+}
+__device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) {
+    __half2 r = __hfma2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b), *reinterpret_cast<__half2*>(&c));
+    return *reinterpret_cast<uint32_t*>(&r);
+}
+// A number twice; `half_bits` of exact constants.
+__device__ __forceinline__ uint32_t twice(float v) { return pack_halves(v, v); }
+
+// The four A fragments of a sub as halves. `header`: shared-memory address of the unit's header.
+template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4][4], uint32_t header, uint32_t sub, uint32_t lane, float raise) {
+    const uint32_t g = lane >> 2;
+    constexpr uint32_t SIXTEENTH = 0x2c002c00;  // 1/16 twice
+    if constexpr (F == F16) {
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const uint4 w = load_shared16(sub + s * 512 + lane * 16);
+            a[s][0] = w.x; a[s][1] = w.y; a[s][2] = w.z; a[s][3] = w.w;
+        }
+    } else if constexpr (F == Q8_0) {
+        const uint4 w0 = load_shared16(sub + lane * 16), w1 = load_shared16(sub + 512 + lane * 16);
+        const uint2 d = load_shared8(sub + 1024 + g * 8);
+        const float2 dg = unpack_halves(d.x), dh = unpack_halves(d.y);
+        const uint32_t w[8] = {w0.x, w0.y, w0.z, w0.w, w1.x, w1.y, w1.z, w1.w};
+        const uint32_t sg[2] = {twice(dg.x * raise), twice(dg.y * raise)}, sh[2] = {twice(dh.x * raise), twice(dh.y * raise)};
+        const uint32_t minus = 0xe480e480;  // −1152
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            bytes(a[s], w[2 * s], w[2 * s + 1]);
+#pragma unroll
+            for (int p = 0; p < 4; p++) a[s][p] = mul2(add2(a[s][p], minus), p % 2 ? sh[s / 2] : sg[s / 2]);
+        }
+    } else if constexpr (F == Q4_0) {
+        const uint4 v = load_shared16(sub + lane * 16);
+        const uint2 d = load_shared8(sub + 512 + g * 8);
+        const float2 dg = unpack_halves(d.x), dh = unpack_halves(d.y);
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        const uint32_t sg[2] = {twice(dg.x * raise), twice(dg.y * raise)}, sh[2] = {twice(dh.x * raise), twice(dh.y * raise)};
+        const uint32_t minus = 0xe408e408, minus_high = 0xd480d480;  // −1032, −72
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            nibbles(a[s], w[s]);
+#pragma unroll
+            for (int p = 0; p < 4; p++) {
+                const uint32_t q = p % 2 ? fma2(a[s][p], SIXTEENTH, minus_high) : add2(a[s][p], minus);
+                a[s][p] = mul2(q, p % 2 ? sh[s / 2] : sg[s / 2]);
+            }
+        }
+    } else if constexpr (F == Q4_K) {
+        const uint4 v = load_shared16(sub + lane * 16);
+        const uint2 sm = load_shared8(sub + 512 + g * 8), h = load_shared8(header + g * 8);
+        float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
+        d.x *= raise; d.y *= raise; dmin.x *= -raise; dmin.y *= -raise;
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        const uint32_t sg[2] = {twice(d.x * byte_float<0>(sm.x, 0)), twice(d.x * byte_float<1>(sm.x, 0))};
+        const uint32_t sh[2] = {twice(d.y * byte_float<2>(sm.x, 0)), twice(d.y * byte_float<3>(sm.x, 0))};
+        const uint32_t mg[2] = {twice(dmin.x * byte_float<0>(sm.y, 0)), twice(dmin.x * byte_float<1>(sm.y, 0))};
+        const uint32_t mh[2] = {twice(dmin.y * byte_float<2>(sm.y, 0)), twice(dmin.y * byte_float<3>(sm.y, 0))};
+        const uint32_t minus = 0xe400e400, minus_high = 0xd400d400;  // −1024, −64
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            nibbles(a[s], w[s]);
+#pragma unroll
+            for (int p = 0; p < 4; p++) {
+                const uint32_t q = p % 2 ? fma2(a[s][p], SIXTEENTH, minus_high) : add2(a[s][p], minus);
+                a[s][p] = p % 2 ? fma2(q, sh[s / 2], mh[s / 2]) : fma2(q, sg[s / 2], mg[s / 2]);
+            }
+        }
+    } else if constexpr (F == Q6_K) {
+        const uint4 v = load_shared16(sub + lane * 16);
+        const uint2 t = load_shared8(sub + 512 + lane * 8), sc = load_shared8(sub + 768 + g * 8);
+        float2 d = unpack_halves(load_shared4(header + g * 4));
+        d.x *= raise; d.y *= raise;
+        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+        const float fg[4] = {byte_float<0>(sc.x, 128), byte_float<1>(sc.x, 128), byte_float<2>(sc.x, 128), byte_float<3>(sc.x, 128)};
+        const float fh[4] = {byte_float<0>(sc.y, 128), byte_float<1>(sc.y, 128), byte_float<2>(sc.y, 128), byte_float<3>(sc.y, 128)};
+        const uint32_t minus = 0xe420e420, minus_high = 0xd600d600;  // −1056, −96
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            nibbles(a[s], w[s]);
+            if (s % 2 == 0) upper_bits<0>(a[s], s < 2 ? t.x : t.y); else upper_bits<1>(a[s], s < 2 ? t.x : t.y);
+            const uint32_t sg = twice(d.x * fg[s]), sh = twice(d.y * fh[s]);
+#pragma unroll
+            for (int p = 0; p < 4; p++) {
+                const uint32_t q = p % 2 ? fma2(a[s][p], SIXTEENTH, minus_high) : add2(a[s][p], minus);
+                a[s][p] = mul2(q, p % 2 ? sh : sg);
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+    uint32_t r;
+    asm volatile("mov.u32 %0, %cluster_ctarank;" : "=r"(r));
+    return r;
+}
+__device__ __forceinline__ void cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Arrives at the barrier of the same place in block `rank` of the cluster.
+__device__ __forceinline__ void mbarrier_arrive_at(uint64_t* bar, uint32_t rank) {
+    asm volatile("{\n .reg .b32 r;\n mapa.shared::cluster.u32 r, %0, %1;\n mbarrier.arrive.release.cluster.shared::cluster.b64 _, [r];\n}"
+                 ::"r"(shared_address(bar)), "r"(rank) : "memory");
+}
+__device__ __forceinline__ void bulk_load_both(void* to, const void* from, uint32_t bytes, uint64_t* bar) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;"
+                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)), "h"(uint16_t(3)) : "memory");
+}
+
+template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
+    static constexpr Geometry G = geometry(F);
+    static constexpr uint32_t OUTPUTS = 64 * GROUPS, TILES = OUTPUTS / 16;
+    static constexpr uint32_t PIECE = (G.header_bytes + G.sub_bytes + 127) / 128 * 128;  // a tile's header and sub
+    static constexpr uint32_t A_BYTES = (TILES * PIECE + 1023) / 1024 * 1024, B_BYTES = ROWS * 128;
+    static constexpr uint32_t STAGE = (A_BYTES + B_BYTES + 1023) / 1024 * 1024;
+    static constexpr uint32_t FIT = 229376 / STAGE / (GROUPS == 1 ? 2 : 1), STAGES = FIT > 8 ? 8 : FIT;
+    static constexpr uint32_t SHARED = STAGES * STAGE + 1024;
+    static constexpr uint32_t THREADS = 128 * (GROUPS + 1);
+};
+
+template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinline__ void gemm(const Gemm& p) {
+    using T = GemmShape<F, ROWS, GROUPS, CLUSTER>;
+    constexpr Geometry G = T::G;
+    constexpr uint32_t STAGES = T::STAGES;
+    extern __shared__ __align__(1024) uint8_t gemm_shared[];
+    __shared__ uint64_t full[STAGES], empty[STAGES];
+    uint8_t* stages = gemm_shared + ((1024 - (shared_address(gemm_shared) & 1023)) & 1023);
+    const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
+    if (threadIdx.x == 0) {
+        for (uint32_t i = 0; i < STAGES; i++) {
+            mbarrier_init(full + i, 1);
+            mbarrier_init(empty + i, GROUPS * CLUSTER);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    if (CLUSTER > 1) cluster_sync(); else __syncthreads();
+    const uint32_t row_blocks = (p.rows + ROWS - 1) / ROWS, output_blocks = (p.tiles + T::TILES * CLUSTER - 1) / (T::TILES * CLUSTER);
+    const uint32_t subs = p.subs, panels = (p.rows + 63) / 64;
+    const uint64_t tile = tile_bytes(F, subs);
+    const uint32_t group = threadIdx.x / 128;
+    uint32_t stage = 0, parity = 0;
+    if (group == GROUPS) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        // A stage is ROWS/64 panels and a piece of every tile, each a copy of its own. Copies of one warp are issued one after the
+        // other (UBLKCP takes its operands from uniform registers), so they are dealt to the four warps: copy i to lane i/4 of warp i%4.
+        const uint32_t copy = threadIdx.x % 32 * 4 + threadIdx.x % 128 / 32;
+        for (uint32_t at = blockIdx.x / CLUSTER; at < row_blocks * output_blocks; at += gridDim.x / CLUSTER) {
+            const uint32_t row_block = at % row_blocks, first_tile = (at / row_blocks * CLUSTER + rank) * T::TILES;
+            const uint32_t my_tiles = first_tile < p.tiles ? min(T::TILES, p.tiles - first_tile) : 0;
+            const uint32_t my_panels = min(uint32_t(ROWS / 64), panels - row_block * (ROWS / 64));
+            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + my_panels * 8192;
+            const bool panel = copy < my_panels, weight = copy >= ROWS / 64 && copy - ROWS / 64 < my_tiles;
+            const uint32_t i = copy - ROWS / 64;  // of the tiles
+            const uint8_t* from = p.panels + (uint64_t(row_block) * (ROWS / 64) + copy) * subs * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
+            if (weight) from = p.weights + (first_tile + i) * tile;
+            const uint32_t to = weight ? i * T::PIECE : T::A_BYTES + copy * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
+            for (uint32_t k = 0; k < subs; k++) {
+                mbarrier_wait(empty + stage, parity ^ 1);
+                if (copy == 0) mbarrier_expect(full + stage, bytes);
+                __syncwarp();
+                uint8_t* there = stages + stage * T::STAGE + to;
+                if (panel) {
+                    if (CLUSTER > 1) bulk_load_both(there, from, 4096, full + stage);
+                    else bulk_load(there, from, 8192, full + stage);
+                    from += 8192;
+                } else if (weight) {
+                    if (G.header_bytes) bulk_load(there, from, G.header_bytes, full + stage);
+                    bulk_load(there + G.header_bytes, from + G.header_bytes + k % G.unit_subs * G.sub_bytes, G.sub_bytes, full + stage);
+                    if (k % G.unit_subs == G.unit_subs - 1) from += unit_bytes(F);
+                }
+                if (++stage == STAGES) { stage = 0; parity ^= 1; }
+            }
+        }
+    } else {
+        if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, g = lane >> 2, t = lane & 3;
+        const uint32_t my_piece = (group * 4 + warp) * T::PIECE;
+        const uint32_t base = shared_address(stages);
+        auto release = [&](uint32_t s) {
+            if (threadIdx.x % 128 == 0) {
+                if (CLUSTER > 1) {
+                    mbarrier_arrive_at(empty + s, 0);
+                    mbarrier_arrive_at(empty + s, 1);
+                } else mbarrier_arrive(empty + s);
+            }
+        };
+        for (uint32_t at = blockIdx.x / CLUSTER; at < row_blocks * output_blocks; at += gridDim.x / CLUSTER) {
+            const uint32_t row_block = at % row_blocks, first_tile = (at / row_blocks * CLUSTER + rank) * T::TILES;
+            float d[ROWS / 2];
+            uint32_t a[2][4][4];
+            auto fetch = [&](uint32_t (&to)[4][4]) {  // decodes this stage's weights
+                mbarrier_wait(full + stage, parity);
+                const uint32_t unit = base + stage * T::STAGE + my_piece;
+                decode_sub<F>(to, unit, unit + G.header_bytes, lane, p.raise);
+            };
+            auto multiply = [&](uint32_t (&from)[4][4], uint32_t k) {
+                wgmma_fence();
+                const uint64_t b = wgmma_descriptor(base + stage * T::STAGE + T::A_BYTES);
+#pragma unroll
+                for (int s = 0; s < 4; s++) wgmma<ROWS>(d, from[s], b + 2 * s, k > 0 || s > 0);
+                wgmma_commit();
+            };
+            auto step = [&](uint32_t (&mine)[4][4], uint32_t (&next)[4][4], uint32_t k) {
+                multiply(mine, k);
+                const uint32_t done = stage;
+                if (++stage == STAGES) { stage = 0; parity ^= 1; }
+                if (k + 1 < subs) fetch(next);
+                wgmma_wait<0>();
+                release(done);
+            };
+            fetch(a[0]);
+            for (uint32_t k = 0; k < subs; k += 2) {
+                step(a[0], a[1], k);
+                if (k + 1 < subs) step(a[1], a[0], k + 1);
+            }
+            // d[4j + c]: output g + 8·(c/2) of the warp's tile, row 8j + 2t + c%2.
+            const uint32_t my_tile = first_tile + group * 4 + warp;
+            if (my_tile >= p.tiles) continue;
+#pragma unroll
+            for (int j = 0; j < ROWS / 8; j++) {
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const uint32_t row = row_block * ROWS + 8 * j + 2 * t + c;
+                    if (row >= p.rows) continue;
+                    const float scale = __ldg(p.row_scale + row) * p.scale;
+                    const float low = d[4 * j + c] * scale, high = d[4 * j + 2 + c] * scale;
+                    const uint64_t at_row = uint64_t(row) * p.outputs;
+                    if (p.flags & PAIRED) {
+                        const uint32_t n = my_tile * 8 + g;
+                        if (n < p.outputs) {
+                            const float act = p.flags & GELU_TANH ? 0.5f * low * (1.0f + tanhf(0.7978845608f * (low + 0.044715f * low * low * low))) : low / (1.0f + __expf(-low));
+                            p.y[at_row + n] = act * high;
+                        }
+                    } else {
+                        const uint32_t n = my_tile * 16 + g;
+                        if (n < p.outputs) p.y[at_row + n] = low + (p.bias ? p.bias[n] : 0.0f) + (p.residual ? p.residual[at_row + n] : 0.0f);
+                        if (n + 8 < p.outputs) p.y[at_row + n + 8] = high + (p.bias ? p.bias[n + 8] : 0.0f) + (p.residual ? p.residual[at_row + n + 8] : 0.0f);
+                    }
+                }
+            }
+        }
+    }
+    __syncwarp();
+    if (CLUSTER > 1) cluster_sync();  // no block leaves while another may still arrive at its barriers
+}
+
+// Rows of x as panels: normed (weight null: not, where eps is 0), divided by a power of two, rounded. One block a row of M rounded up to 64.
+__device__ __forceinline__ void make_panels(const float* x, const float* norm_weight, float eps, uint32_t rows, uint32_t inputs, uint32_t subs,
+                                            uint8_t* panels, float* row_scale) {
+    const uint32_t row = blockIdx.x, threads = blockDim.x;
+    __shared__ float2 reduce[32];
+    float squares = 0.0f, largest = 0.0f;
+    if (row < rows) {
+        for (uint32_t i = threadIdx.x * 4; i < inputs; i += threads * 4) {
+            const float4 v = *reinterpret_cast<const float4*>(x + uint64_t(row) * inputs + i);
+            const float4 w = norm_weight ? __ldg(reinterpret_cast<const float4*>(norm_weight) + i / 4) : make_float4(1, 1, 1, 1);
+            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+            largest = fmaxf(largest, fmaxf(fmaxf(fabsf(v.x * w.x), fabsf(v.y * w.y)), fmaxf(fabsf(v.z * w.z), fabsf(v.w * w.w))));
+        }
+    }
+    squares = warp_sum(squares);
+    largest = warp_max(largest);
+    if (threadIdx.x % 32 == 0) reduce[threadIdx.x / 32] = make_float2(squares, largest);
+    __syncthreads();
+    squares = largest = 0.0f;
+    for (uint32_t i = 0; i < threads / 32; i++) {
+        squares += reduce[i].x;
+        largest = fmaxf(largest, reduce[i].y);
+    }
+    const int e = row_exponent(largest);
+    const float down = power_of_two(-e);
+    if (threadIdx.x == 0 && row < rows) row_scale[row] = power_of_two(e) * (eps > 0.0f ? rsqrtf(squares / float(inputs) + eps) : 1.0f);
+    uint8_t* to = panels + uint64_t(row / 64) * subs * 8192 + row % 64 * 128;
+    for (uint32_t i = threadIdx.x * 8; i < subs * 64; i += threads * 8) {
+        float v[8];
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            v[j] = 0.0f;
+            if (row < rows && i + j < inputs) v[j] = x[uint64_t(row) * inputs + i + j] * (norm_weight ? __ldg(norm_weight + i + j) : 1.0f) * down;
+        }
+        const uint4 packed = make_uint4(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]), pack_halves(v[4], v[5]), pack_halves(v[6], v[7]));
+        *reinterpret_cast<uint4*>(to + uint64_t(i / 64) * 8192 + ((i % 64 / 8) ^ (row % 8)) * 16) = packed;
+    }
+}
+
+}  // namespace brasa
+
+#define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER)                                                                             \
+    extern "C" __global__ void __launch_bounds__(brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>::THREADS, GROUPS == 1 ? 2 : 1)  \
+        __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ brasa::Gemm p) {                                               \
+        brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER>(p);                                                                       \
+    }
+#define BRASA_GEMMS(NAME, FORMAT)                  \
+    BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1)   \
+    BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2) \
+    BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2)
+
+BRASA_GEMMS(f16, F16)
+BRASA_GEMMS(q8_0, Q8_0)
+BRASA_GEMMS(q4_0, Q4_0)
+BRASA_GEMMS(q4_k, Q4_K)
+BRASA_GEMMS(q6_k, Q6_K)
+
+extern "C" __global__ void __launch_bounds__(256) gemm_panels(const float* x, const float* norm_weight, float eps, uint32_t rows, uint32_t inputs,
+                                                              uint32_t subs, uint8_t* panels, float* row_scale) {
+    brasa::make_panels(x, norm_weight, eps, rows, inputs, subs, panels, row_scale);
+}

@@ -1,0 +1,326 @@
+// A linear layer of one row in the interpreter: y = act(norm(x) · Wᵀ + bias) + residual.
+//
+// K is dealt to the warps by subs of 64 inputs (sub s to warp s % WARPS), so that each warp reads, scales and rounds only its own
+// share of x and starts to multiply without waiting for the others: the only barrier of the block stands before the warps' partial
+// sums are added. The norm's factor is a number of the whole row; it multiplies the sums at the end.
+//
+// x becomes f16 with a power of two for each sub that brings its largest magnitude into [2^14, 2^15).
+//
+// Order of sums: steps of 16 inputs in a sub, subs of a warp in order, then the warps as a tree. It depends on K and the format alone.
+// Products whose sum could be contracted are written with __fmul_rn or fmaf, so that both kinds of Sync make the same bits.
+#pragma once
+#include "multiply.cuh"
+#include "ring.cuh"
+#include "stamps.cuh"
+#include "values.cuh"
+
+namespace brasa {
+
+// Warps may come here with lanes apart, behind a wait for values; bar.sync wants them together.
+__device__ __forceinline__ void consumers_sync() {
+    __syncwarp();
+    named_barrier(1, CONSUMERS);
+}
+
+__device__ __forceinline__ float gate_activation(float x, uint32_t flags) {
+    if (flags & GELU_TANH) return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+    return __fdividef(x, 1.0f + __expf(-x));
+}
+
+// The sum of the warps' numbers, `stride` apart, as a tree.
+__device__ __forceinline__ float tree(const float* p, uint32_t stride) {
+    float v[WARPS];
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) v[i] = p[i * stride];
+#pragma unroll
+    for (int n = WARPS / 2; n > 0; n /= 2) {
+#pragma unroll
+        for (int i = 0; i < n; i++) v[i] += v[i + n];
+    }
+    return v[0];
+}
+
+// Two subs of x for each c < N, sixteen lanes a sub, from sub `first` of the warp on. Returns the lane's sum of squares.
+// All loads are on their way together, and the N chains of instructions overlap.
+template <Sync S, int N> __device__ __forceinline__ float prepare(uint64_t from, const float4* norm, uint32_t K, uint32_t subs, uint32_t first, uint32_t lane, uint32_t tag) {
+    using V = Values<S>;
+    const uint32_t mine = first + lane / 16 * WARPS;  // sub of this lane
+    typename V::Raw4 raw[N] = {};
+    float4 x[N], w[N];
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const uint32_t i = (mine + c * 2 * WARPS) * 64 + lane % 16 * 4;
+        if (i < K) raw[c] = V::start4(from, i);
+        w[c] = make_float4(1, 1, 1, 1);
+        if (norm && i < K) w[c] = __ldg(norm + i / 4);
+    }
+    V::template finish4s<N>(raw, x, from, mine * 64 + lane % 16 * 4, 2 * WARPS * 64, K, tag);
+    float squares = 0.0f, largest[N];
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        squares = fmaf(x[c].x, x[c].x, fmaf(x[c].y, x[c].y, fmaf(x[c].z, x[c].z, fmaf(x[c].w, x[c].w, squares))));
+        x[c].x *= w[c].x; x[c].y *= w[c].y; x[c].z *= w[c].z; x[c].w *= w[c].w;
+        largest[c] = fmaxf(fmaxf(fabsf(x[c].x), fabsf(x[c].y)), fmaxf(fabsf(x[c].z), fabsf(x[c].w)));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int d = 8; d > 0; d /= 2) {
+#pragma unroll
+        for (int c = 0; c < N; c++) largest[c] = fmaxf(largest[c], __shfl_xor_sync(~0u, largest[c], d));
+    }
+    __half2 a[N], b[N];
+    float sum[N], up[N];
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const int e = row_exponent(largest[c]);
+        const float down = power_of_two(-e);
+        up[c] = power_of_two(e);
+        a[c] = __floats2half2_rn(x[c].x * down, x[c].y * down);
+        b[c] = __floats2half2_rn(x[c].z * down, x[c].w * down);
+        const float2 fa = __half22float2(a[c]), fb = __half22float2(b[c]);
+        sum[c] = (fa.x + fa.y) + (fb.x + fb.y);
+    }
+#pragma unroll
+    for (int d = 1; d < 4; d *= 2) {
+#pragma unroll
+        for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
+    }
+    const uint32_t q = lane % 16, step = q / 4, k = q % 4 * 4;
+    const uint32_t place = step / 2 * 64 + (k % 8 / 2) * 16 + step % 2 * 8 + k / 8 * 4;
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const uint32_t sub = mine + c * 2 * WARPS;
+        if (sub < subs) {
+            uint8_t* at = smem + AT_X + sub * 128 + place;
+            *reinterpret_cast<__half2*>(at) = a[c];
+            *reinterpret_cast<__half2*>(at + 16) = b[c];
+            if (lane % 4 == 0) reinterpret_cast<float*>(smem + AT_SUMS)[sub * 4 + step] = sum[c];
+            if (q == 0) reinterpret_cast<float*>(smem + AT_SCALES)[sub] = up[c];
+        }
+    }
+    return squares;
+}
+
+// The warp's share of x. Returns the lane's sum of squares.
+template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint32_t warp, uint32_t lane, uint32_t tag) {
+    const uint64_t from = in.x;
+    const float4* norm = in.flags & NORM ? reinterpret_cast<const float4*>(in.norm_weight) : nullptr;
+    const uint32_t subs = in.subs, K = in.inputs;
+    float squares = 0.0f;
+    uint32_t first = warp;
+    for (; first + 2 * WARPS < subs; first += 8 * WARPS) squares += prepare<S, 4>(from, norm, K, subs, first, lane, tag);
+    if (first < subs) squares += prepare<S, 1>(from, norm, K, subs, first, lane, tag);
+    __syncwarp();
+    return squares;
+}
+
+// Adds the partial sums of up to BATCH tiles and writes their outputs; DRAW keeps the best of each thread.
+template <Sync S>
+__device__ __forceinline__ void finish_tiles(const Instr& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
+                                             uint32_t sequence, float& best, uint32_t& best_id) {
+    const uint32_t thread = threadIdx.x, flags = in.flags;
+    const bool paired = flags & PAIRED;
+    if (thread >= outputs) return;
+    const uint32_t tile = paired ? thread / 8 : thread / 16, o = paired ? thread % 8 : thread % 16;
+    const float* p = partial + tile * TILE_FLOATS + o;
+    float factor = in.scale;
+    if (flags & NORM) factor *= rsqrtf(__fadd_rn(__fdividef(tree(partial + BATCH * TILE_FLOATS, 1), float(in.inputs)), in.eps));
+    float v = __fmul_rn(tree(p, 16), factor);
+    if (paired) v = gate_activation(v, flags) * (tree(p + 8, 16) * factor);
+    const uint32_t n = first_output + thread;
+    if (n >= in.outputs) return;
+    if (in.bias) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
+    if (flags & RESIDUAL) v = __fadd_rn(v, is_first ? early : load_value<S>(in.residual, n, sequence - in.residual_back));
+    if (in.softcap > 0.0f) v = in.softcap * tanhf(v / in.softcap);
+    if (flags & DRAW) {
+        if (v > best || (v == best && n < best_id)) { best = v; best_id = n; }
+        if (flags & LOGITS) __stcg(reinterpret_cast<float*>(in.y) + n, v);
+    } else {
+        Values<S>::store(in.y, n, v, sequence);
+    }
+}
+
+// The larger logit of two, ties to the lower id; all threads get the block's.
+__device__ __noinline__ uint2 block_best(float best, uint32_t id) {
+    for (int i = 16; i > 0; i /= 2) {
+        const float v = __shfl_xor_sync(~0u, best, i);
+        const uint32_t n = __shfl_xor_sync(~0u, id, i);
+        if (v > best || (v == best && n < id)) { best = v; id = n; }
+    }
+    float* values = reinterpret_cast<float*>(smem + AT_MAXIMA);
+    uint32_t* ids = reinterpret_cast<uint32_t*>(smem + AT_MASSES);
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    consumers_sync();
+    if (lane == 0) { values[warp] = best; ids[warp] = id; }
+    consumers_sync();
+    best = values[lane % WARPS]; id = ids[lane % WARPS];
+    for (int i = WARPS / 2; i > 0; i /= 2) {
+        const float v = __shfl_xor_sync(~0u, best, i);
+        const uint32_t n = __shfl_xor_sync(~0u, id, i);
+        if (v > best || (v == best && n < id)) { best = v; id = n; }
+    }
+    return make_uint2(__float_as_uint(best), id);
+}
+
+__device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_t sequence) {
+    if (threadIdx.x < 2) {
+        store_tagged(the_launch().candidates + 2 * blockIdx.x + threadIdx.x, threadIdx.x ? __uint_as_float(id) : best, sequence);
+    }
+}
+
+// x of a sub as the warp multiplies it.
+struct Operand {
+    uint32_t b[8];
+    float sum[8], scale;
+    template <uint32_t F> __device__ __forceinline__ void load(uint32_t s, uint32_t lane) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) { b[i] = 0; sum[i] = 0.0f; }
+        if (lane < 4) {
+            const uint4 b0 = peek<uint4>(AT_X + s * 128 + lane * 16), b1 = peek<uint4>(AT_X + s * 128 + 64 + lane * 16);
+            b[0] = b0.x; b[1] = b0.y; b[2] = b0.z; b[3] = b0.w;
+            b[4] = b1.x; b[5] = b1.y; b[6] = b1.z; b[7] = b1.w;
+        }
+        if (F != F16) {
+            const float4 v = peek<float4>(AT_SUMS + s * 16);
+            sum[0] = v.x; sum[2] = v.y; sum[4] = v.z; sum[6] = v.w;
+        }
+        scale = peek<float>(AT_SCALES + s * 4);
+    }
+};
+
+// The slots of a linear layer as one warp sees them: those that it has waited for and not yet let go.
+template <uint32_t F> struct Window {
+    static constexpr Geometry G = geometry(F);
+    static constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
+    Cursor oldest;             // the first slot that is held
+    Cursor next;               // the first slot that was not waited for
+    uint32_t begin = 0;        // first sub of `oldest`
+    uint32_t end = 0;          // first sub behind the held slots
+    __device__ __forceinline__ void reach(uint32_t sub) {  // holds the slot of `sub`
+        while (sub >= end) {
+            next.wait();
+            next.next();
+            end += SLOT_SUBS;
+        }
+    }
+    __device__ __forceinline__ void leave(uint32_t sub) {  // lets go what lies before `sub`
+        while (begin + SLOT_SUBS <= sub && begin < end) {
+            oldest.release();
+            begin += SLOT_SUBS;
+        }
+    }
+    // Where the unit of a held sub lies.
+    __device__ __forceinline__ uint32_t unit(uint32_t sub) const {
+        const uint32_t ahead = (sub - begin) / SLOT_SUBS, in_slot = (sub - begin) % SLOT_SUBS;
+        uint32_t slot = oldest.slot + ahead;
+        if (slot >= SLOTS) slot -= SLOTS;
+        return AT_RING + slot * SLOT_BYTES + in_slot / G.unit_subs * unit_bytes(F);
+    }
+};
+
+// total += N subs of a tile, the warp's `s`, s + WARPS, …
+template <uint32_t F, int N>
+__device__ __forceinline__ void multiply_subs(const Window<F>& window, uint32_t tile_sub, uint32_t s, const Operand* x, uint32_t lane, float (&total)[4]) {
+    float part[N][4];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t at = tile_sub + s + i * WARPS;
+        part[i][0] = part[i][1] = part[i][2] = part[i][3] = 0.0f;
+        multiply_sub<F, true>(window.unit(at), at % geometry(F).unit_subs, lane, x[i].b, x[i].sum, part[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        total[0] = fmaf(x[i].scale, part[i][0], total[0]);
+        total[2] = fmaf(x[i].scale, part[i][2], total[2]);
+    }
+}
+
+// `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
+template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t state, uint32_t sequence, uint64_t* stamps) {
+    const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + warp * 256);
+    const Range mine = my_tiles(in.tiles_each, in.tiles_odd, in.rotation);
+    const uint32_t flags = in.flags, subs = in.subs;
+    if (mine.count == 0) {
+        if (flags & DRAW) leave_candidate(-INFINITY, ~0u, sequence);
+        return state;
+    }
+    // The residual of the first outputs is on its way while x is prepared.
+    const uint32_t per_tile = flags & PAIRED ? 8 : 16, first_output = mine.first * per_tile;
+    const bool early_ones = (flags & RESIDUAL) && thread < per_tile * min(mine.count, BATCH) && first_output + thread < in.outputs;
+    typename Values<S>::Raw early_raw{};
+    if (early_ones) early_raw = Values<S>::start(in.residual, first_output + thread);
+    float squares = prepare<S>(in, warp, lane, sequence - in.x_back);
+    stamp(stamps, 1);
+    const float early = early_ones ? Values<S>::finish(early_raw, in.residual, first_output + thread, sequence - in.residual_back) : 0.0f;
+
+    Window<F> window;
+    window.oldest = window.next = Cursor::unpack(state & 0x7fffffff);
+    uint32_t half = state >> 31;
+    float best = -INFINITY;
+    uint32_t best_id = ~0u;
+    // A few subs of x stay in registers while tiles go by.
+    constexpr int KEPT = 4, ROUND = 1;  // ROUND subs are multiplied together: more cost registers and gained nothing
+    Operand kept[KEPT] = {};
+    const int keep = subs <= KEPT * WARPS && subs % (ROUND * WARPS) == 0 ? subs / WARPS : 0;
+#pragma unroll
+    for (int i = 0; i < KEPT; i++) {
+        if (i < keep) kept[i].load<F>(warp + i * WARPS, lane);
+    }
+    if (flags & NORM) squares = warp_sum(squares);
+    for (uint32_t first = 0; first < mine.count; first += BATCH) {
+        float* partial = reinterpret_cast<float*>(smem + AT_SCRATCH) + half * HALF_FLOATS;
+        half ^= 1;
+        const uint32_t batch = min(BATCH, mine.count - first);
+        for (uint32_t tile = 0; tile < batch; tile++) {
+            float total[4] = {0, 0, 0, 0};
+            const uint32_t tile_sub = (first + tile) * subs;
+            if (keep) {
+#pragma unroll
+                for (int i = 0; i < KEPT; i += ROUND) {
+                    if (i < keep) {
+                        window.reach(tile_sub + warp + (i + ROUND - 1) * WARPS);
+                        multiply_subs<F, ROUND>(window, tile_sub, warp + i * WARPS, kept + i, lane, total);
+                    }
+                }
+            } else {
+                uint32_t s = warp;
+                for (; s + (ROUND - 1) * WARPS < subs; s += ROUND * WARPS) {
+                    Operand x[ROUND];
+#pragma unroll
+                    for (int i = 0; i < ROUND; i++) x[i].load<F>(s + i * WARPS, lane);
+                    window.reach(tile_sub + s + (ROUND - 1) * WARPS);
+                    multiply_subs<F, ROUND>(window, tile_sub, s, x, lane, total);
+                    window.leave(tile_sub + s);
+                }
+                for (; s < subs; s += WARPS) {
+                    Operand x[1];
+                    x[0].load<F>(s, lane);
+                    window.reach(tile_sub + s);
+                    multiply_subs<F, 1>(window, tile_sub, s, x, lane, total);
+                }
+            }
+            window.leave(tile_sub + subs);
+            if (lane % 4 == 0) {
+                float* to = partial + tile * TILE_FLOATS + warp * 16 + lane / 4;
+                to[0] = total[0];
+                to[8] = total[2];
+            }
+        }
+        if ((flags & NORM) && lane == 0) partial[BATCH * TILE_FLOATS + warp] = squares;
+        // Pass what is left of the batch, so that no warp holds up the ring while it waits for the others.
+        window.reach((first + batch) * subs - 1);
+        window.leave(first + batch == mine.count ? window.end : (first + batch) * subs);
+        stamp(stamps, 3);
+        consumers_sync();
+        stamp(stamps, 4);
+        finish_tiles<S>(in, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence, best, best_id);
+    }
+    if (flags & DRAW) {
+        const uint2 winner = block_best(best, best_id);
+        leave_candidate(__uint_as_float(winner.x), winner.y, sequence);
+    }
+    return window.oldest.pack() | half << 31;
+}
+
+}  // namespace brasa

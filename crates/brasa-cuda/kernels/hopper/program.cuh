@@ -1,0 +1,71 @@
+// The compiled program as the device reads it: instructions, rows, launch parameters. The host writes these structs;
+// all fields are little-endian and naturally aligned, pointers are device addresses.
+//
+// A program is a list of instructions; one *step* walks the list once and makes one token of every row. Instruction i of
+// step s has the *sequence number* base + s·count + i + 1, which also tags what it writes (see `Sync`).
+#pragma once
+#include <stdint.h>
+
+namespace brasa {
+
+enum OpCode : uint32_t {
+    // h = embedding row of the token: the row's given token in the first step, then the winner of the candidates that the
+    // last step's Linear with DRAW left. Ends with a grid barrier: KV written in earlier steps is visible from here on.
+    EMBED = 0,
+    // y = act(norm(x) · Wᵀ + bias) + residual.
+    LINEAR = 1,
+    // Norms and turns queries and keys, writes keys and values to the cache, attends page by page.
+    ATTENTION = 2,
+    // Merges the pages' partial results; nothing to do where every row sees one page.
+    COMBINE = 3,
+};
+
+enum Flags : uint32_t {
+    NORM = 1,             // x is RMS-normed first (norm_weight may be null: scale one)
+    RESIDUAL = 2,         // y += residual
+    PAIRED = 4,           // tiles are paired: y = act(gate) · up, `outputs` counts products
+    DRAW = 8,             // each multiprocessor leaves its best logit and id in `candidates`
+    LOGITS = 16,          // y is written (always, but with DRAW)
+    INTERLEAVED = 32,     // rotary pairs (2i, 2i+1); otherwise (i, i + rotary/2)
+    GELU_TANH = 64,       // of PAIRED: gelu in place of silu
+};
+
+struct Instr {
+    uint32_t op, format, flags, rotation;          // rotation: first multiprocessor that gets one of the odd tiles
+    uint32_t tiles_each, tiles_odd, tile_bytes, piece_bytes;  // tiles / sms, tiles % sms; bytes of a tile, of a slot's share
+    uint64_t weights, x;
+    uint64_t y, residual;
+    uint64_t norm_weight, bias;
+    uint32_t subs, inputs, outputs, x_back;        // K/64 (padded), K, N; sequence numbers back to the writer of x
+    float scale, eps, softcap, attention_scale;    // 2^-e of the weight (of rope: its magnitude); of the norm; 0: none; of scores
+    uint32_t residual_back, heads, kv_heads, head_dim;
+    uint32_t rotary_dim, window, max_pages, kv_offset;  // window 0: all; kv_offset: elements from q's first to k's in x; v follows k
+    uint64_t q_norm, k_norm;                       // null: no norm
+    uint64_t pool, page_bytes;                     // first byte of page 0
+    uint64_t keys_offset, values_offset;           // of this cache within a page
+    uint64_t partials, reserved;                   // [rows][heads][max_pages][head_dim + 2]: o, m, l (tagged where Sync is)
+};
+static_assert(sizeof(Instr) == 208, "shared with the host; one warp loads it, eight bytes a lane");
+
+// What a row needs to go on. The kernel counts index and position on.
+struct Row { uint32_t token, index, position, table; };  // table: first entry of its block tables
+
+struct Launch {
+    const Instr* program;
+    uint32_t count, steps, rows, first;           // first, count: the range of instructions that is walked
+    uint32_t sequence;                            // base of the sequence numbers
+    uint32_t prefetch;                            // 1: weights of later instructions stream in ahead of barriers
+    uint32_t barriers;                            // 0 for a launch of one instruction
+    uint32_t in_flight;                           // slots that the producer asks for ahead of the last that came
+    uint32_t rotary;                              // elements of a head that turn: entries of `frequencies` times two
+    uint32_t draws;                               // 1: the last instruction draws, the token and the rows' states are written
+    const float* frequencies;                     // [rotary / 2]
+    uint32_t* barrier;                            // counts arrivals; zero at the launch
+    Row* states;
+    const uint32_t* tables;                       // page numbers
+    uint64_t* candidates;                         // [sms][2] tagged: logit, id
+    uint32_t* tokens;                             // [steps] drawn tokens
+    uint64_t* stamps;                             // [sms][count][8] clocks of the last step; null for none
+};
+
+}  // namespace brasa

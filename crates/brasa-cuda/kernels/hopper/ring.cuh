@@ -1,0 +1,186 @@
+// The ring: weights and KV pages on their way to the multiprocessor that multiplies them.
+//
+// One warp (the producer) walks the program ahead of the others and copies, in the order of use, everything that this
+// multiprocessor will read: its tiles of every linear layer, its pages of every attention. It waits for free slots, never for
+// the grid: when a barrier opens, the next operation's weights are already in shared memory. Eight warps (consumers) take
+// the slots in the same order. A slot is full when its bytes have come, empty when all eight have let it go.
+//
+// The ring is deep, to last over a barrier, but only a few slots are asked for at a time (`Launch::in_flight`): more bytes in
+// flight than latency × bandwidth only lengthen the queue in which the activations' loads wait, too.
+#pragma once
+#include "common.cuh"
+#include "layout.cuh"
+#include "program.cuh"
+#include "smem.cuh"
+
+namespace brasa {
+
+#ifndef BRASA_CONSUMERS
+#define BRASA_CONSUMERS 256
+#endif
+constexpr uint32_t CONSUMERS = BRASA_CONSUMERS;  // threads
+constexpr uint32_t WARPS = CONSUMERS / 32;
+constexpr uint32_t THREADS = CONSUMERS + 32;
+constexpr uint32_t SLOT_BYTES = 16384;
+constexpr uint32_t SLOTS = 10;
+
+// Where things lie in shared memory, in bytes.
+constexpr uint32_t BATCH = 8;                               // tiles whose partial sums lie in scratch together
+constexpr uint32_t TILE_FLOATS = WARPS * 16 + 16;           // padded: two tiles' sums in other banks
+constexpr uint32_t HALF_FLOATS = BATCH * TILE_FLOATS + 32;  // and a sum of squares a warp
+constexpr uint32_t AT_RING = 0;
+constexpr uint32_t AT_X = SLOTS * SLOT_BYTES;               // each warp's own share of x: fragments
+constexpr uint32_t MAX_SUBS = 235;                          // K up to 15040
+constexpr uint32_t AT_SUMS = AT_X + MAX_SUBS * 128;         // of a sub: four sums
+constexpr uint32_t AT_SCALES = AT_SUMS + MAX_SUBS * 16;     // of a sub: a power of two
+constexpr uint32_t AT_SCRATCH = (AT_SCALES + MAX_SUBS * 4 + 127) / 128 * 128;  // partial sums, twice; attention's merge
+constexpr uint32_t SCRATCH_BYTES = 2 * HALF_FLOATS * 4;
+constexpr uint32_t AT_QUERIES = AT_SCRATCH + SCRATCH_BYTES; // [E/16][8][4] 8 bytes
+constexpr uint32_t AT_MAXIMA = AT_QUERIES + 4096;           // [8][warps]
+constexpr uint32_t AT_MASSES = AT_MAXIMA + WARPS * 32;
+constexpr uint32_t AT_NEW = AT_MASSES + WARPS * 32;         // key and value of the new position, 512 bytes each
+constexpr uint32_t AT_ROPE = AT_NEW + 1024;                 // [rotary/2] cosine, sine
+constexpr uint32_t AT_INSTR = AT_ROPE + 1024;               // each warp's copy of the instruction, 256 bytes
+constexpr uint32_t AT_LAUNCH = AT_INSTR + WARPS * 256;
+constexpr uint32_t AT_FULL = AT_LAUNCH + 256;
+constexpr uint32_t AT_EMPTY = AT_FULL + 8 * SLOTS;
+constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that the consumers have finished
+constexpr uint32_t SHARED_BYTES = AT_PROGRESS + 16;
+static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
+static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
+
+__device__ __forceinline__ uint64_t* full(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_FULL) + slot; }
+__device__ __forceinline__ uint64_t* empty(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_EMPTY) + slot; }
+__device__ __forceinline__ const Launch& the_launch() { return *reinterpret_cast<const Launch*>(smem + AT_LAUNCH); }
+
+// The place of one side in the ring: a slot and the parity of its turn.
+struct Cursor {
+    uint32_t slot, parity;
+    __device__ __forceinline__ void next() {
+        if (++slot == SLOTS) { slot = 0; parity ^= 1; }
+    }
+    __device__ __forceinline__ uint32_t pack() const { return slot | parity << 16; }
+    static __device__ __forceinline__ Cursor unpack(uint32_t v) { return {v & 0xffff, v >> 16}; }
+    // Consumers: waits for the slot's bytes; lets the slot go.
+    __device__ __forceinline__ void wait() const { mbarrier_wait(full(slot), parity); }
+    __device__ __forceinline__ void release() {
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(slot));
+        next();
+    }
+};
+
+// The tiles of a linear layer that this multiprocessor makes.
+struct Range { uint32_t first, count; };
+__device__ __forceinline__ Range my_tiles(uint32_t each, uint32_t odd, uint32_t rotation) {
+    uint32_t r = blockIdx.x + rotation;
+    if (r >= gridDim.x) r -= gridDim.x;
+    return {r * each + min(r, odd), each + (r < odd)};
+}
+
+// Positions of a slot of keys and values: keys in its lower half, values in its upper.
+__host__ __device__ constexpr uint32_t slot_positions(uint32_t head_dim) { return SLOT_BYTES / 4 / head_dim / 16 * 16; }
+
+// What a row sees: indices begin .. end, in pages first .. first + pages.
+struct Sight { uint32_t begin, end, first, pages; };
+__device__ __forceinline__ Sight sight(uint32_t index, uint32_t window) {
+    Sight s;
+    s.end = index + 1;
+    s.begin = window && s.end > window ? s.end - window : 0;
+    s.first = s.begin / PAGE_POSITIONS;
+    s.pages = index / PAGE_POSITIONS - s.first + 1;
+    return s;
+}
+
+// ---- the producer: one thread ----
+
+struct Producer {
+    const Launch launch;
+    Cursor at{0, 1};          // all slots are empty at first
+    Cursor came{0, 0};        // the oldest slot that was asked for and not seen to come
+    uint32_t outstanding = 0;
+    uint64_t policy;
+
+    __device__ __forceinline__ void await(uint32_t least) {
+        volatile uint32_t* progress = reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS);
+        Watchdog dog;
+        while (*progress < least) dog.turn();
+        __threadfence_block();
+    }
+    // A free slot, with room in flight for it.
+    __device__ __forceinline__ void acquire(uint32_t bytes) {
+        if (outstanding == launch.in_flight) {
+            came.wait();
+            came.next();
+            outstanding--;
+        }
+        mbarrier_wait(empty(at.slot), at.parity);
+        mbarrier_expect(full(at.slot), bytes);
+        outstanding++;
+    }
+    __device__ __forceinline__ void tiles(uint32_t each, uint32_t odd, uint32_t rotation, uint32_t tile, uint32_t piece, uint64_t weights) {
+        const Range mine = my_tiles(each, odd, rotation);
+        const uint8_t* from = reinterpret_cast<const uint8_t*>(weights) + uint64_t(mine.first) * tile;
+        uint64_t left = uint64_t(mine.count) * tile;
+        while (left > 0) {
+            const uint32_t bytes = left < piece ? uint32_t(left) : piece;
+            acquire(bytes);
+            bulk_load_once(smem + at.slot * SLOT_BYTES, from, bytes, full(at.slot), policy);
+            from += bytes;
+            left -= bytes;
+            at.next();
+        }
+    }
+    __device__ __noinline__ void pages(const Instr& in, uint32_t step) {
+        const uint32_t E = in.head_dim, span = slot_positions(E), row_bytes = E * 2;
+        uint32_t unit = blockIdx.x, before = 0;
+        for (uint32_t r = 0; r < launch.rows; r++) {
+            const Row row = launch.states[r];
+            const Sight see = sight(row.index + step, in.window);
+            const uint32_t units = in.kv_heads * see.pages;
+            for (; unit < before + units; unit += gridDim.x) {
+                const uint32_t u = unit - before, head = u % in.kv_heads, page = see.first + u / in.kv_heads;
+                const uint32_t begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
+                const uint32_t low = see.begin > begin ? see.begin - begin : 0;
+                const uint8_t* at_page = reinterpret_cast<const uint8_t*>(in.pool) + launch.tables[row.table + page] * in.page_bytes;
+                const uint64_t head_bytes = uint64_t(PAGE_POSITIONS) * row_bytes;
+                const uint8_t* keys = at_page + in.keys_offset + head * head_bytes;
+                const uint8_t* values = at_page + in.values_offset + head * head_bytes;
+                const uint32_t rounded = (end + 15) / 16 * 16;
+                for (uint32_t p = low / span * span; p < rounded; p += span) {
+                    const uint32_t bytes = min(span, rounded - p) * row_bytes;
+                    acquire(2 * bytes);
+                    uint8_t* to = smem + at.slot * SLOT_BYTES;
+                    bulk_load(to, keys + p * row_bytes, bytes, full(at.slot));
+                    bulk_load(to + SLOT_BYTES / 2, values + p * row_bytes, bytes, full(at.slot));
+                    at.next();
+                }
+            }
+            before += units;
+        }
+    }
+    // `visible`: instructions of a step behind which the cache entries of the step before can be read.
+    __device__ void run(uint32_t visible) {
+        policy = evict_first_policy();
+        const uint32_t count = launch.count;
+        const uint4* from = reinterpret_cast<const uint4*>(launch.program + launch.first);
+        constexpr uint32_t STRIDE = sizeof(Instr) / 16;
+        // The next instruction is loaded while this one is streamed.
+        uint4 a = __ldg(from), b = __ldg(from + 1), c = __ldg(from + 2);
+        for (uint32_t step = 0; step < launch.steps; step++) {
+            for (uint32_t i = 0; i < count; i++) {
+                const uint4 n = a, m = b, w = c;
+                const uint4* next = from + (i + 1 < count ? i + 1 : 0) * STRIDE;
+                a = __ldg(next); b = __ldg(next + 1); c = __ldg(next + 2);
+                if (!launch.prefetch) await(step * count + i);
+                if (n.x == LINEAR) tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32);
+                else if (n.x == ATTENTION) {
+                    if (step > 0) { await(step * count + visible); fence_proxy_async(); }
+                    pages(launch.program[launch.first + i], step);
+                }
+            }
+        }
+    }
+};
+
+}  // namespace brasa

@@ -1,0 +1,14 @@
+// The block's dynamic shared memory, by offset.
+#pragma once
+#include <stdint.h>
+
+namespace brasa {
+
+#ifdef __CUDACC__
+extern __shared__ __align__(1024) uint8_t smem[];
+
+// An ordinary load, which the compiler may move among others but not across a wait.
+template <typename T> __device__ __forceinline__ T peek(uint32_t at) { return *reinterpret_cast<const T*>(smem + at); }
+#endif
+
+}  // namespace brasa
