@@ -37,10 +37,10 @@ pub(crate) enum PrefetchPolicy {
 
 impl PrefetchPolicy {
     /// The policy for a kernel that multiplies weights with `rows` rows. One row is bound by memory alone.
-    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn for_rows(rows: usize) -> Self {
         match rows {
+            _ if !cfg!(target_arch = "x86_64") => Self::Never,
             _ if is_intel() => Self::Both,
             ..=1 => Self::Never,
             _ => Self::Far,

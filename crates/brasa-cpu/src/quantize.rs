@@ -4,7 +4,7 @@
 //! ties to even. Beside the codes a block keeps its sums, since a weight format with an offset or a minimum
 //! needs `Σx`. One source, compiled once per instruction set, so that all of them give the same bits.
 //!
-//! Where that is too coarse, the **residual** `x − scale · q` is quantised as well: a second row, which is multiplied and added
+//! If that is too coarse, the **residual** `x − scale · q` is quantised as well: a second row, which is multiplied and added
 //! like any other. Both together are as good as codes of 15 bits.
 #![expect(unsafe_code, reason = "compiles one source for several instruction sets")]
 #![allow(
@@ -20,17 +20,17 @@ use crate::shared::SharedSlice;
 /// Elements that share a scale.
 pub const BLOCK: usize = 32;
 
-/// What a block of 32 codes carries beside its codes.
+/// Scale and sums of a block of 32 codes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct BlockMeta {
-    /// `x ≈ scale · q`.
+    /// The scale: `x ≈ scale · q`.
     pub scale: f32,
-    /// `scale · Σq`.
+    /// Scaled sum of the codes, `scale · Σq`.
     pub scaled_sum: f32,
-    /// `Σq`.
+    /// Sum of the codes, `Σq`.
     pub sum: i32,
-    /// `Σq` of the first and of the last 16 elements.
+    /// Sums of the first and of the last 16 codes.
     pub half_sums: [i16; 2],
 }
 
@@ -57,7 +57,7 @@ impl<'a> QuantizedView<'a> {
     ///
     /// # Panics
     ///
-    /// Where there is no such row.
+    /// If there is no such row.
     #[inline]
     pub fn row(&self, row: usize) -> QuantizedRow<'a> {
         let blocks = self.k / BLOCK;
@@ -67,7 +67,7 @@ impl<'a> QuantizedView<'a> {
         }
     }
 
-    /// The row that is the residual of row 0, where there are residuals; those of the others follow.
+    /// The row that is the residual of row 0; residuals of the other rows follow. `None` if there are no residuals.
     pub const fn first_residual(&self) -> Option<usize> {
         self.first_residual
     }
@@ -96,18 +96,18 @@ impl QuantizedRows {
     ///
     /// # Panics
     ///
-    /// Where `k` is no multiple of 32.
+    /// If `k` is no multiple of 32.
     pub fn new(rows: usize, k: usize) -> Self {
         let mut this = Self::default();
         this.reshape(rows, k);
         this
     }
 
-    /// Makes room for `rows` rows of `k` elements; allocates only where it never was that large.
+    /// Makes room for `rows` rows of `k` elements. Allocates only if it never was that large.
     ///
     /// # Panics
     ///
-    /// Where `k` is no multiple of 32.
+    /// If `k` is no multiple of 32.
     pub fn reshape(&mut self, rows: usize, k: usize) {
         assert!(k.is_multiple_of(BLOCK), "{k} activations, expected a multiple of {BLOCK}");
         self.k = k;
@@ -116,11 +116,11 @@ impl QuantizedRows {
         self.first_residual = None;
     }
 
-    /// The same for `rows` rows and their residuals.
+    /// Makes room for `rows` rows of `k` elements and for their residuals.
     ///
     /// # Panics
     ///
-    /// Where `k` is no multiple of 32.
+    /// If `k` is no multiple of 32.
     pub fn reshape_with_residuals(&mut self, rows: usize, k: usize) {
         self.reshape(2 * rows, k);
         self.first_residual = Some(rows);
@@ -160,7 +160,7 @@ impl<'a> SharedRows<'a> {
     ///
     /// # Panics
     ///
-    /// Where `k` is no multiple of 32.
+    /// If `k` is no multiple of 32.
     pub fn over(
         k: usize,
         codes: SharedSlice<'a, i8>,
@@ -171,7 +171,7 @@ impl<'a> SharedRows<'a> {
         Self { k, codes, blocks, first_residual }
     }
 
-    /// Quantises `x`, `[K]`, into row `row`, and what that leaves into its residual.
+    /// Quantises `x`, `[K]`, into row `row`, and the remainder into its residual if there are residuals.
     ///
     /// # Safety
     ///
@@ -179,7 +179,7 @@ impl<'a> SharedRows<'a> {
     ///
     /// # Panics
     ///
-    /// Where `x` has another length.
+    /// If `x` has another length.
     pub unsafe fn quantize_row(&self, isa: Isa, row: usize, x: &[f32]) {
         assert_eq!(x.len(), self.k, "activations of a row");
         // SAFETY: exclusive by the caller's promise; a row is not its own residual.
@@ -189,6 +189,8 @@ impl<'a> SharedRows<'a> {
         }
     }
 
+    /// Row `row`, for writing.
+    ///
     /// # Safety
     ///
     /// No one else reads or writes this row while the result lives.

@@ -1,9 +1,12 @@
-//! Products of tiles: AMX, and the same in software.
+//! Products of tiles: AMX, and its emulation in software.
 //!
 //! A tile is a register of up to 16 rows of 64 bytes. A product takes tiles `a`, 16 rows of activations, and `b`, the
-//! weights of 16 outputs four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. `Int8MatrixUnit` and `Bf16MatrixUnit`
-//! are what kernels are written for; the processor's own unit and its emulation do the same, so that layouts and edges
+//! weights of 16 outputs with four (int8) or two (bf16) inputs a lane, and makes 16 × 16 sums. Kernels are written for
+//! `Int8MatrixUnit` and `Bf16MatrixUnit`. The processor's own unit and its emulation implement both, so that layouts and edges
 //! are tested on machines without AMX.
+//!
+//! A thread has one set of tiles, whose shapes it loads before products and releases after them. [`AmxThread`] stands for that
+//! set: a thread has at most one at a time.
 //!
 //! Rust has neither intrinsics nor target features for AMX yet, only the names of its registers: products are
 //! inline assembly. The system saves 8 KiB more per thread once a process has asked for the permission to use
@@ -11,6 +14,7 @@
 #![expect(unsafe_code, reason = "instructions that the compiler has no names for")]
 
 use std::arch::asm;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
@@ -26,7 +30,7 @@ pub(crate) use crate::tile_row::{BF16_INPUTS, Bf16Rows, ROWS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amx(());
 
-/// Who multiplies tiles.
+/// The unit that multiplies tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tiles {
     /// The processor.
@@ -61,7 +65,7 @@ impl<T> Default for TileMemory<T> {
 }
 
 impl<T> TileMemory<T> {
-    /// Room for `tiles` tiles, whatever they hold; what was there before is there or zero.
+    /// Makes room for `tiles` tiles. They hold zeros or what was there before.
     pub(crate) fn reserve(&mut self, tiles: usize) {
         let lines = tiles * size_of::<T>() / size_of::<TileRow>();
         if self.lines.len() < lines {
@@ -89,39 +93,39 @@ impl<T: Pod> DerefMut for TileMemory<T> {
 /// Products of int8 that may be under way at once.
 pub(crate) const SLOTS: usize = 4;
 
-/// The tile unit of a thread, set up for products of int8 over all inputs of a block or over half of them.
+/// The matrix unit of a thread, set up for products of int8 over a block of inputs in one part or in two.
 pub(crate) trait Int8MatrixUnit {
-    /// `c = a · b` over all inputs, or over those of half `half`; calls with different slots overlap.
+    /// Computes `c = a · b` over the inputs of part `part`. Calls with different slots overlap.
     ///
     /// # Panics
     ///
-    /// Where there is no such slot or half.
-    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>);
+    /// If there is no such slot or part.
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, part: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>);
 }
 
 /// Most groups of rows, and most panels, of a product of bf16: with 2 × 2 sums a tile of either operand is loaded for
 /// every two products.
 pub(crate) const BF16_SIDE: usize = 2;
 
-/// What multiplies bf16, on a thread that is set up for it.
+/// The matrix unit of a thread, set up for products of bf16.
 pub(crate) trait Bf16MatrixUnit {
-    /// `c[p][g] = a[g] · b[p]` over all tiles, added to what is there where ADD says so; what rows beyond the first `rows` become
-    /// may be anything.
+    /// Computes `c[p][g] = a[g] · b[p]` over all tiles, or adds it to `c` with ADD. Rows of `c` beyond the first `rows` are left
+    /// undefined.
     ///
     /// # Panics
     ///
-    /// As [`Bf16Factors::check`].
+    /// If [`Bf16Factors::check`] does.
     fn sum_bf16<const ADD: bool>(&self, factors: Bf16Factors<'_>, c: &mut [&mut [Sums<f32>]]);
 }
 
-/// What products of bf16 are made of.
+/// Factors of products of bf16.
 #[derive(Clone, Copy)]
 pub(crate) struct Bf16Factors<'a> {
-    /// By group, tiles of 16 rows.
+    /// Tiles of 16 rows, by group.
     pub a: &'a [&'a [Bf16Rows]],
     /// Rows of all groups that are wanted.
     pub rows: usize,
-    /// By panel, tiles of 16 outputs.
+    /// Tiles of 16 outputs, by panel.
     pub b: &'a [&'a [Bf16Weights]],
 }
 
@@ -130,7 +134,7 @@ impl Bf16Factors<'_> {
     ///
     /// # Panics
     ///
-    /// Where operands have different numbers of tiles, there are no sums for a group and panel, or more than
+    /// If operands have different numbers of tiles, sums for a group and panel are missing, or there are more than
     /// [`BF16_SIDE`] of either.
     pub(crate) fn check(&self, c: &[&mut [Sums<f32>]]) -> usize {
         let Self { a, b, .. } = self;
@@ -149,18 +153,18 @@ impl Bf16Factors<'_> {
 }
 
 impl Amx {
-    /// The proof, where the CPU has the instructions and the system lets this process use them.
+    /// The proof; `None` if the CPU lacks the instructions or the system does not let this process use them.
     pub fn detect() -> Option<Self> {
         static FOUND: OnceLock<bool> = OnceLock::new();
         FOUND.get_or_init(|| processor_has_tiles() && permitted()).then_some(Self(()))
     }
 
-    /// Sets this thread's tiles up for products of `rows` rows of int8 over the inputs of a block, in one or two parts. What
-    /// becomes of sums beyond these rows is open.
+    /// Sets this thread's tiles up for products of `rows` rows of int8 over the inputs of a block, in one or two parts. Sums beyond
+    /// these rows are left undefined.
     ///
     /// # Panics
     ///
-    /// Where there are more parts, or more than 16 rows.
+    /// If there are more parts, more than 16 rows, or tiles that this thread has set up already.
     pub(crate) fn int8(self, parts: usize, rows: usize) -> AmxInt8 {
         assert!(
             (1..=2).contains(&parts) && (1..=ROWS).contains(&rows),
@@ -171,6 +175,10 @@ impl Amx {
     }
 
     /// Sets this thread's tiles up for bf16.
+    ///
+    /// # Panics
+    ///
+    /// If this thread has set tiles up already.
     pub(crate) fn bf16(self) -> AmxThread {
         AmxThread::new(self, [(16, 64); 8])
     }
@@ -215,17 +223,40 @@ fn permitted() -> bool {
     refused == 0
 }
 
-/// How others are asked has not been tried.
+/// How other systems are asked has not been tried.
 #[cfg(not(target_os = "linux"))]
 const fn permitted() -> bool {
     false
 }
 
-/// Proof that this thread's tiles are set up; they are released with it.
+/// Proof that this thread's tiles are set up. Dropping it releases them.
 #[derive(Debug)]
 pub(crate) struct AmxThread {
-    /// Of this thread alone.
+    _claim: TileClaim,
+}
+
+/// The only claim of this thread to its tiles: a second one would load other shapes under the first, and release them under it.
+#[derive(Debug)]
+struct TileClaim {
+    /// Keeps the claim on its thread.
     _thread: PhantomData<*const ()>,
+}
+
+thread_local! {
+    static CLAIMED: Cell<bool> = const { Cell::new(false) };
+}
+
+impl TileClaim {
+    fn new() -> Self {
+        assert!(!CLAIMED.replace(true), "this thread's tiles are set up already");
+        Self { _thread: PhantomData }
+    }
+}
+
+impl Drop for TileClaim {
+    fn drop(&mut self) {
+        CLAIMED.set(false);
+    }
 }
 
 /// Palette 1: rows and bytes of a row of each tile.
@@ -238,10 +269,10 @@ struct Configuration {
     rows: [u8; 16],
 }
 
-/// The same for products of int8.
+/// Proof that this thread's tiles are set up for products of int8.
 #[derive(Debug)]
 pub(crate) struct AmxInt8 {
-    /// Of a block.
+    /// Parts of a block.
     parts: usize,
     _thread: AmxThread,
 }
@@ -254,9 +285,10 @@ impl AmxThread {
             configuration.rows[index] = rows;
             configuration.row_bytes[index] = row_bytes;
         }
-        // SAFETY: the proof; 64 bytes are read.
+        let claim = TileClaim::new();
+        // SAFETY: the proof; no one else uses this thread's tiles; 64 bytes are read.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const configuration, options(nostack, readonly)) };
-        Self { _thread: PhantomData }
+        Self { _claim: claim }
     }
 }
 
@@ -315,12 +347,12 @@ impl Amx {
         c.iter().map(|sums| f64::from(sums.0[0][0])).sum()
     }
 
-    /// The same of bf16.
+    /// Multiplies full tiles of bf16 like [`chain_int8`](Self::chain_int8).
     pub(crate) fn chain_bf16(self, rounds: u64) -> f64 {
         let _thread = self.bf16();
         let (a, b) = (Operand([[0x3f80_u16; BF16_INPUTS]; ROWS]), Operand([[0xbf80_u16; BF16_INPUTS]; ROWS]));
         let mut c = [Sums([[0.0_f32; 16]; ROWS]); CHAINS];
-        // SAFETY: as above.
+        // SAFETY: all of this thread's tiles are full; two are read, as many as there are sums are written.
         unsafe {
             chain!(a.0.as_ptr(), b.0.as_ptr(), rounds.max(1), c.as_mut_ptr(), "tdpbf16ps");
         }
@@ -330,7 +362,7 @@ impl Amx {
 
 impl Drop for AmxThread {
     fn drop(&mut self) {
-        // SAFETY: the tiles were set up by this thread.
+        // SAFETY: this thread set its tiles up, and its claim, which is dropped after this, is the only one.
         unsafe { asm!("tilerelease", options(nostack, nomem)) };
     }
 }
@@ -401,14 +433,14 @@ macro_rules! sum_bf16 {
 
 impl Int8MatrixUnit for AmxInt8 {
     #[inline(always)]
-    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
-        assert!(slot < SLOTS && half < self.parts, "slot {slot}, half {half}");
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, part: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        assert!(slot < SLOTS && part < self.parts, "slot {slot}, part {part}");
         let c = c.0.as_mut_ptr();
         // SAFETY: this thread's tiles are set up; of rows of 32 bytes and of 512 bytes of weights all are read or the
         // half that there is, 1,024 bytes are written.
         unsafe {
-            let a = a.as_ptr().cast::<u8>().add(16 * half);
-            let b = b.as_ptr().add(256 * half);
+            let a = a.as_ptr().cast::<u8>().add(16 * part);
+            let b = b.as_ptr().add(256 * part);
             match (slot, UNSIGNED) {
                 (0, false) => dot!(a, b, c, "tdpbssd" "tmm0" "tmm4" "tmm6"),
                 (1, false) => dot!(a, b, c, "tdpbssd" "tmm1" "tmm5" "tmm7"),
@@ -488,17 +520,17 @@ impl Bf16MatrixUnit for AmxThread {
     }
 }
 
-/// Products of int8 in plain Rust, over the inputs of a block in as many parts.
+/// Products of int8 in plain Rust, over the inputs of a block in one or two parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmulatedInt8 {
-    /// Of a block.
+    /// Parts of a block.
     pub parts: usize,
 }
 
 impl Int8MatrixUnit for EmulatedInt8 {
-    fn dot<const UNSIGNED: bool>(&self, slot: usize, half: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
-        assert!(slot < SLOTS && half < self.parts, "slot {slot}, half {half}");
-        let inputs = 32 / self.parts * half..32 / self.parts * (half + 1);
+    fn dot<const UNSIGNED: bool>(&self, slot: usize, part: usize, a: &Codes, b: &Weights, c: &mut Sums<i32>) {
+        assert!(slot < SLOTS && part < self.parts, "slot {slot}, part {part}");
+        let inputs = 32 / self.parts * part..32 / self.parts * (part + 1);
         for (a, c) in a.iter().zip(&mut c.0) {
             for (output, c) in c.iter_mut().enumerate() {
                 *c = inputs.clone().fold(0, |sum, k| {
@@ -515,7 +547,7 @@ impl Int8MatrixUnit for EmulatedInt8 {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EmulatedBf16;
 
-/// A bf16 as the unit reads it: denormals are zero.
+/// Reads a bf16 like the processor's unit: denormals are zero.
 fn read_bf16(bits: u16) -> f32 {
     flush(f32::from_bits(u32::from(bits) << 16))
 }
@@ -548,5 +580,35 @@ impl Bf16MatrixUnit for EmulatedBf16 {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_claims_its_tiles_once_at_a_time() {
+        let claim = TileClaim::new();
+        let second = std::panic::catch_unwind(|| drop(TileClaim::new()));
+        assert!(second.is_err(), "a second claim");
+        std::thread::spawn(|| drop(TileClaim::new())).join().unwrap();
+        // The failed claim has not released the first.
+        assert!(CLAIMED.get());
+        drop(claim);
+        drop(TileClaim::new());
+    }
+
+    #[test]
+    fn a_second_set_of_tiles_is_refused_while_the_first_lives() {
+        let Some(amx) = Amx::detect() else {
+            eprintln!("skipped: this processor has no AMX");
+            return;
+        };
+        let first = amx.int8(1, 16);
+        assert!(std::panic::catch_unwind(|| drop(amx.bf16())).is_err());
+        let (mut c, a, b) = (Sums([[0; 16]; ROWS]), [[1; 32]; ROWS], [2; 512]);
+        first.dot::<false>(0, 0, &a, &b, &mut c);
+        assert_eq!(c.0, [[64; 16]; ROWS]);
     }
 }

@@ -18,7 +18,9 @@ use crate::step_state::StepState;
 use crate::weights::CpuWeights;
 
 use super::items::{Item, Items};
-use super::page::{MAX_QUERIES, Merge, PageKernel, Partial};
+#[cfg(target_arch = "x86_64")]
+use super::page::MAX_QUERIES;
+use super::page::{Merge, PageKernel, Partial};
 use super::plan::{CacheAttention, Class, Split};
 use super::scratch::AttentionScratch;
 use super::source::{Bf16, Cached, F16, F32, Q8, Source, Stage};

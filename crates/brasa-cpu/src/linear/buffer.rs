@@ -6,22 +6,28 @@
 #![expect(unsafe_code, reason = "disjoint parts of one region are filled and read independently")]
 
 use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::MmapMut;
 
+use super::layout::LANES;
+use crate::shared::SharedSlice;
 use crate::{Error, Team};
 
-/// What a region is at least, and how its size is rounded: a few large pages.
+/// The size of a region is a multiple of this: a few large pages.
 const REGION_BYTES: usize = 16 << 20;
 const ALIGNMENT: usize = 64;
+/// Strips that a packing thread takes at a time: a few dozen microseconds of work.
+const TAKEN_STRIPS: usize = 8;
 
 /// Packs weights, with the threads of a team, into regions that they share.
 ///
 /// A region lives as long as the last weight in it; use one packer for weights that live and die together.
 #[derive(Debug)]
 pub struct Packer<'a> {
-    pub(super) team: &'a Team,
+    team: &'a Team,
     region: Mutex<Option<Region>>,
 }
 
@@ -43,7 +49,7 @@ struct Memory {
 
 // SAFETY: the pointer is to memory that the mapping owns; access goes through disjoint buffers.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: access through a shared reference only reads.
 unsafe impl Sync for Memory {}
 
 /// Zero-initialised bytes on a 64-byte boundary, the only way to its part of a region.
@@ -59,8 +65,8 @@ impl<'a> Packer<'a> {
         Self { team, region: Mutex::new(None) }
     }
 
-    /// The next bytes of the current region, or of a fresh one where they do not fit.
-    pub(super) fn buffer(&self, len_bytes: usize) -> Result<Buffer, Error> {
+    /// The next bytes of the current region, or of a fresh one if they do not fit.
+    fn buffer(&self, len_bytes: usize) -> Result<Buffer, Error> {
         let taken = len_bytes.next_multiple_of(ALIGNMENT);
         let mut region = self.region.lock().unwrap_or_else(PoisonError::into_inner);
         let fits =
@@ -72,6 +78,41 @@ impl<'a> Packer<'a> {
         let offset_bytes = region.taken_bytes;
         region.taken_bytes += taken;
         Ok(Buffer { memory: Arc::clone(&region.memory), offset_bytes, len_bytes })
+    }
+
+    /// Packs all strips of `n` outputs with all threads. `pack` gets the rows of a strip and its bytes, which are zero.
+    pub(super) fn strips(
+        &self,
+        n: usize,
+        strip_bytes: usize,
+        pack: impl Fn(Range<usize>, &mut [u8]) + Sync,
+    ) -> Result<Buffer, Error> {
+        let strips = n.div_ceil(LANES);
+        let mut buffer = self.buffer(strips * strip_bytes)?;
+        let bytes = SharedSlice::new(buffer.bytes_mut());
+        let threads = self.team.threads();
+        let shares: Vec<Range<usize>> =
+            (0..threads).map(|thread| Team::split(strips, 1, threads, thread)).collect();
+        let taken: Vec<AtomicUsize> = shares.iter().map(|share| AtomicUsize::new(share.start)).collect();
+        self.team.run(|thread, _| {
+            // Its own share first, so that memory lies near the thread that will read it; then what others have left, since
+            // one of them may share its processor with the tokenizer, which is made meanwhile.
+            for victim in (0..threads).map(|step| (thread + step) % threads) {
+                loop {
+                    let first = taken[victim].fetch_add(TAKEN_STRIPS, Ordering::Relaxed);
+                    let end = shares[victim].end.min(first + TAKEN_STRIPS);
+                    if first >= end {
+                        break;
+                    }
+                    for strip in first..end {
+                        // SAFETY: every strip is taken once.
+                        let bytes = unsafe { bytes.get_mut(strip * strip_bytes..(strip + 1) * strip_bytes) };
+                        pack(strip * LANES..n.min((strip + 1) * LANES), bytes);
+                    }
+                }
+            }
+        })?;
+        Ok(buffer)
     }
 }
 
@@ -94,7 +135,7 @@ impl Buffer {
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and this buffer is borrowed mutably.
+        // SAFETY: this buffer's part of the region is mapped, no other buffer's, and borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.memory.start.add(self.offset_bytes), self.len_bytes) }
     }
 }

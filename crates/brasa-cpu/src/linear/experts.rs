@@ -1,11 +1,13 @@
-//! Linear layers of which every row uses only some: experts.
+//! Experts: linear layers of which every row uses a few.
 
 use std::ops::Range;
 
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
-use super::{Input, Output, PackedLinear, Packer, RowMap, RowPair};
+use super::buffer::Packer;
+use super::operands::{Input, Output, RowMap, RowPair};
+use super::packed::PackedLinear;
 use crate::{Error, Isa};
 
 /// X linear layers of equal shape.
@@ -14,7 +16,7 @@ pub struct PackedExperts {
     experts: Vec<PackedLinear>,
 }
 
-/// Rows gathered by expert; memory that is reused from step to step.
+/// Rows gathered by expert. The memory is reused from step to step.
 #[derive(Clone, Debug, Default)]
 pub struct ExpertGroups {
     /// Expert e has the pairs `starts[e]..starts[e + 1]`.
@@ -22,12 +24,12 @@ pub struct ExpertGroups {
     pairs: Vec<RowPair>,
 }
 
-/// Which row of activations a row's j-th chosen expert reads.
+/// The row of activations that the j-th chosen expert of a row reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpertInput {
-    /// `x` is `[R, K]`: all experts of a row read the same.
+    /// `x` is `[R, K]`: all experts of a row read that row.
     Shared,
-    /// `x` is `[R, chosen, K]`: each its own.
+    /// `x` is `[R, chosen, K]`: each expert reads a row of its own.
     Own,
 }
 
@@ -36,7 +38,7 @@ impl ExpertGroups {
     ///
     /// # Panics
     ///
-    /// Where an expert is not below `count`.
+    /// If an expert is not below `count`.
     pub fn gather(&mut self, experts: &[u32], chosen: usize, count: usize, input: ExpertInput) {
         self.starts.clear();
         self.starts.resize(count + 1, 0);
@@ -73,7 +75,7 @@ impl PackedExperts {
     ///
     /// # Errors
     ///
-    /// As [`PackedLinear::new`]; [`Error::BadWeight`] where the rows do not divide among the experts.
+    /// [`Error::BadWeight`] if the rows do not divide among the experts, and the errors of [`PackedLinear::new`].
     pub fn new(
         name: &str,
         parts: &[WeightPart],
@@ -101,11 +103,12 @@ impl PackedExperts {
         &self.experts
     }
 
-    /// This thread's share of all experts' outputs.
+    /// Computes this thread's share of all experts' outputs.
     ///
     /// # Safety
     ///
-    /// As [`PackedLinear::multiply`], for the rows of results of `groups`, whose shares are disjoint between threads.
+    /// No other thread reads or writes this share of the outputs of the rows of `groups` until a barrier. Shares of different
+    /// threads are disjoint.
     #[expect(unsafe_code, reason = "several threads write one output")]
     pub unsafe fn multiply_share(
         &self,
@@ -119,9 +122,9 @@ impl PackedExperts {
         for (expert, linear) in self.experts.iter().enumerate() {
             let pairs = groups.pairs(expert);
             if !pairs.is_empty() {
-                let tiles = linear.share(threads, thread);
-                // SAFETY: by the contract; shares of tiles are disjoint.
-                unsafe { linear.multiply(isa, input, RowMap::Pairs(pairs), output, tiles) };
+                let strips = linear.share(threads, thread);
+                // SAFETY: by the contract; shares of strips are disjoint.
+                unsafe { linear.multiply(isa, input, RowMap::Pairs(pairs), output, strips) };
             }
         }
     }

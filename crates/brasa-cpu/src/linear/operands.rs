@@ -1,4 +1,4 @@
-//! What a product reads and writes.
+//! Operands of products: activations, and memory for results.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use crate::shared::SharedSlice;
 pub struct Input<'a> {
     /// f32 rows.
     pub float: Option<FloatRows<'a>>,
-    /// The same rows as int8 blocks.
+    /// The rows as int8 blocks.
     pub int8: Option<QuantizedView<'a>>,
-    /// The same rows as bf16.
+    /// The rows as bf16.
     pub bf16: Option<RoundedView<'a>>,
 }
 
@@ -28,18 +28,18 @@ pub struct FloatRows<'a> {
     pub stride: usize,
 }
 
-/// Where products go: row r, output n to element `r · stride + column + n`.
+/// Memory for products: row r, output n goes to element `r · stride + column + n`.
 #[derive(Clone, Copy, Debug)]
 pub struct Output<'a> {
     /// Memory that the threads share.
     pub values: SharedSlice<'a, f32>,
     /// Elements from row to row.
     pub stride: usize,
-    /// Where output 0 goes in a row, or would go where only later ones are computed: hence it may be negative.
+    /// Column of output 0. Negative if only later outputs are computed and lie further left.
     pub column: isize,
 }
 
-/// Which row of activations makes which row of results.
+/// The row of results for each row of activations.
 #[derive(Clone, Copy, Debug)]
 pub enum RowMap<'a> {
     /// Rows `0..n`, each to its own number.
@@ -66,11 +66,12 @@ impl RowMap<'_> {
         }
     }
 
-    /// True where there are no rows.
+    /// True if there are no rows.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Row of activations number `index`.
     pub(super) fn x(&self, index: usize) -> usize {
         match self {
             Self::All(_) => index,
@@ -78,6 +79,7 @@ impl RowMap<'_> {
         }
     }
 
+    /// Row of results number `index`.
     pub(super) fn y(&self, index: usize) -> usize {
         match self {
             Self::All(_) => index,
@@ -87,22 +89,27 @@ impl RowMap<'_> {
 }
 
 impl<'a> Input<'a> {
+    /// Row `row` as f32; panics if there are no f32 activations.
     pub(super) fn float_row(&self, row: usize) -> &'a [f32] {
         let rows = self.float.expect("f32 activations for weights that want them");
         &rows.values[row * rows.stride..][..rows.k]
     }
 
+    /// All rows as bf16; panics if there are none.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn rounded(&self) -> RoundedView<'a> {
         self.bf16.expect("bf16 activations for weights that want them")
     }
 
+    /// All rows as int8; panics if there are none.
     pub(super) fn int8(&self) -> QuantizedView<'a> {
         self.int8.expect("int8 activations for weights that want them")
     }
 }
 
 impl<'a> Output<'a> {
+    /// The memory of some outputs of a row.
+    ///
     /// # Safety
     ///
     /// No one else touches these elements while the result lives.

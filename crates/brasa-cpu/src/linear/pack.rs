@@ -1,34 +1,27 @@
-//! From stored rows to tiles; see [`layout`](super::layout).
+//! From stored rows to strips in the order that [`layout`](super::layout) describes.
 
+use brasa_formats::MlxAffine;
 use brasa_formats::codec::{
     Block, BlockIQ4NL, BlockIQ4XS, BlockQ2K, BlockQ3K, BlockQ4_0, BlockQ4_1, BlockQ4K, BlockQ5_0, BlockQ5_1,
     BlockQ5K, BlockQ6K, BlockQ8_0,
 };
-use brasa_formats::{MlxAffine, StorageFormat};
 
-use super::layout::{BLOCK, LANES, Layout, SUPER_BLOCK, SUPER_BLOCKS, Scales, WIDE_BLOCK_BYTES};
+use super::formats::{Format, Scales};
+use super::layout::{BLOCK, LANES, Layout, SUPER_BLOCK, SUPER_BLOCKS, WIDE_BLOCK_BYTES};
 use super::planes;
+use super::stored::StoredRow;
 
-/// One stored row.
-#[derive(Clone, Copy)]
-pub(super) enum StoredRow<'a> {
-    /// Consecutive blocks.
-    Blocks(StorageFormat, &'a [u8]),
-    /// The three arrays of MLX.
-    Mlx { params: MlxAffine, words: &'a [u8], scales: &'a [u8], biases: &'a [u8] },
-}
-
-/// Packs up to 16 rows; `tile` is zero before, rows that are not there stay so.
-pub(super) fn pack_tile(layout: &Layout, rows: &[StoredRow<'_>], tile: &mut [u8]) {
+/// Packs up to 16 rows. `strip` must be zero before; missing rows stay zero.
+pub(super) fn pack_strip(layout: &Layout, rows: &[StoredRow<'_>], strip: &mut [u8]) {
     for unit in 0..layout.blocks.div_ceil(SUPER_BLOCKS) {
         let first = unit * SUPER_BLOCKS;
         let blocks = SUPER_BLOCKS.min(layout.blocks - first);
         let mut wide = [[0; WIDE_BLOCK_BYTES]; SUPER_BLOCKS];
         for (lane, row) in rows.iter().enumerate() {
             let mut codes = [0; SUPER_BLOCK];
-            let mut put = Put { layout, tile, unit, lane };
+            let mut put = Put { layout, strip, unit, lane };
             match *row {
-                StoredRow::Blocks(format, bytes) => put.blocks(format, bytes, blocks, &mut codes),
+                StoredRow::Blocks(bytes) => put.blocks(bytes, blocks, &mut codes),
                 StoredRow::Mlx { params, words, scales, biases } => {
                     put.mlx(params, words, [scales, biases], blocks, &mut codes);
                 }
@@ -40,48 +33,58 @@ pub(super) fn pack_tile(layout: &Layout, rows: &[StoredRow<'_>], tile: &mut [u8]
             }
         }
         for (at, wide) in wide.iter().enumerate().take(blocks) {
-            let packed = &mut tile[layout.code_offset_bytes(first + at)..][..layout.codes.block_bytes()];
+            let packed = &mut strip[layout.code_offset_bytes(first + at)..][..layout.block_bytes()];
             planes::pack(layout.codes, wide, packed);
         }
     }
 }
 
-/// Where the scales of one row go, for up to eight blocks.
+/// Memory for the scales of one row, for up to eight blocks.
 struct Put<'a> {
     layout: &'a Layout,
-    tile: &'a mut [u8],
+    strip: &'a mut [u8],
     unit: usize,
     lane: usize,
 }
 
 impl Put<'_> {
-    /// Into the vector `offset` bytes behind the start of the scales of block `at` of this unit.
+    /// Writes `bytes` to this row's lane of the vector `offset` bytes behind the start of the scales of block `at`.
     fn scale(&mut self, at: usize, offset: usize, bytes: &[u8]) {
         let start = self.layout.scale_offset_bytes(self.unit * SUPER_BLOCKS + at);
-        self.tile[start + offset + self.lane * bytes.len()..][..bytes.len()].copy_from_slice(bytes);
+        self.strip[start + offset + self.lane * bytes.len()..][..bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Writes words to this row's lanes of consecutive vectors, the first `offset` bytes behind the start of the scales.
     fn words(&mut self, offset: usize, bytes: &[u8]) {
         for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
             self.scale(0, offset + index * 4 * LANES, word);
         }
     }
 
-    fn head(&mut self, bytes: &[u8]) {
-        self.tile[2 * (self.unit * LANES + self.lane)..][..2].copy_from_slice(bytes);
+    /// Writes a super-block's scale and minimum scale, and the words of its blocks' scales.
+    fn two_scales(&mut self, [d, dmin]: [[u8; 2]; 2], words: &[u8]) {
+        self.scale(0, 0, &d);
+        self.scale(0, 2 * LANES, &dmin);
+        self.words(4 * LANES, words);
     }
 
-    fn blocks(&mut self, format: StorageFormat, row: &[u8], blocks: usize, codes: &mut [u8; SUPER_BLOCK]) {
-        use StorageFormat as F;
+    /// Writes the super-block's scale to the strip's head.
+    fn head(&mut self, bytes: &[u8]) {
+        self.strip[2 * (self.unit * LANES + self.lane)..][..2].copy_from_slice(bytes);
+    }
+
+    /// Takes blocks of the layout's format: an arm for each format.
+    fn blocks(&mut self, row: &[u8], blocks: usize, codes: &mut [u8; SUPER_BLOCK]) {
+        use Format as F;
         let bytes = |half: &_| -> [u8; 2] { bytemuck::cast(*half) };
-        match format {
+        match self.layout.format {
             F::Q4_0 => {
                 for (at, block, codes) in small::<BlockQ4_0>(row, self.unit, blocks, codes) {
                     self.scale(at, at % 2 * 2 * LANES, &bytes(&block.d));
                     nibbles(&block.qs, codes);
                 }
             }
-            F::IQ4_NL => {
+            F::Iq4Nl => {
                 for (at, block, codes) in small::<BlockIQ4NL>(row, self.unit, blocks, codes) {
                     self.scale(at, at % 2 * 2 * LANES, &bytes(&block.d));
                     nibbles(&block.qs, codes);
@@ -115,34 +118,28 @@ impl Put<'_> {
                     *codes = block.qs.map(|code| code as u8 ^ 0x80);
                 }
             }
-            F::Q2_K => {
+            F::Q2K => {
                 let block: &BlockQ2K = super_block(row, self.unit);
-                self.scale(0, 0, &bytes(&block.d));
-                self.scale(0, 2 * LANES, &bytes(&block.dmin));
-                self.words(4 * LANES, &block.scales);
+                self.two_scales([&block.d, &block.dmin].map(bytes), &block.scales);
                 *codes = block.codes();
             }
-            F::Q3_K => {
+            F::Q3K => {
                 let block: &BlockQ3K = super_block(row, self.unit);
                 self.head(&bytes(&block.d));
                 self.words(0, &block.scales);
                 *codes = block.codes().map(|code| (code + 4) as u8);
             }
-            F::Q4_K => {
+            F::Q4K => {
                 let block: &BlockQ4K = super_block(row, self.unit);
-                self.scale(0, 0, &bytes(&block.d));
-                self.scale(0, 2 * LANES, &bytes(&block.dmin));
-                self.words(4 * LANES, &block.scales);
+                self.two_scales([&block.d, &block.dmin].map(bytes), &block.scales);
                 *codes = block.codes();
             }
-            F::Q5_K => {
+            F::Q5K => {
                 let block: &BlockQ5K = super_block(row, self.unit);
-                self.scale(0, 0, &bytes(&block.d));
-                self.scale(0, 2 * LANES, &bytes(&block.dmin));
-                self.words(4 * LANES, &block.scales);
+                self.two_scales([&block.d, &block.dmin].map(bytes), &block.scales);
                 *codes = block.codes();
             }
-            F::Q6_K => {
+            F::Q6K => {
                 let block: &BlockQ6K = super_block(row, self.unit);
                 self.head(&bytes(&block.d));
                 for (sub, scale) in block.scales.iter().enumerate() {
@@ -150,7 +147,7 @@ impl Put<'_> {
                 }
                 *codes = block.codes().map(|code| (code + 32) as u8);
             }
-            F::IQ4_XS => {
+            F::Iq4Xs => {
                 let block: &BlockIQ4XS = super_block(row, self.unit);
                 self.scale(0, 0, &bytes(&block.d));
                 self.scale(0, 2 * LANES, &block.scales_h);
@@ -159,12 +156,13 @@ impl Put<'_> {
                     nibbles(qs, codes);
                 }
             }
-            F::F32 | F::F16 | F::BF16 | F::MlxAffine(_) => {
-                unreachable!("{format} rows have no block layout")
+            F::Mlx2 | F::Mlx3 | F::Mlx4 | F::Mlx5 | F::Mlx6 | F::Mlx8 => {
+                unreachable!("MLX rows are three arrays")
             }
         }
     }
 
+    /// Takes groups of MLX.
     fn mlx(
         &mut self,
         params: MlxAffine,
@@ -198,7 +196,7 @@ impl Put<'_> {
     }
 }
 
-/// The blocks of 32 of a unit, each with its number in the unit and the place of its codes.
+/// The blocks of 32 inputs of a unit, each with its number in the unit and the memory for its codes.
 fn small<'a, B: Block>(
     row: &'a [u8],
     unit: usize,
@@ -218,7 +216,7 @@ fn super_block<B: Block>(row: &[u8], unit: usize) -> &B {
     &bytemuck::cast_slice(row)[unit]
 }
 
-/// Byte j holds element j in its low nibble, element j + 16 in its high nibble.
+/// Writes codes of 4 bits: byte j holds element j in its low nibble, element j + 16 in its high nibble.
 fn nibbles(qs: &[u8; 16], codes: &mut [u8; BLOCK]) {
     for (index, byte) in qs.iter().enumerate() {
         codes[index] = byte & 15;
@@ -226,6 +224,7 @@ fn nibbles(qs: &[u8; 16], codes: &mut [u8; BLOCK]) {
     }
 }
 
+/// Adds the fifth bit to codes of 4 bits.
 fn fifth_bits(qh: [u8; 4], codes: &mut [u8; BLOCK]) {
     let bits = u32::from_le_bytes(qh);
     for (index, code) in codes.iter_mut().enumerate() {

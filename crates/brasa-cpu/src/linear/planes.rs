@@ -1,13 +1,14 @@
-//! Codes of a block to bit planes and back; see [`layout`](super::layout) for where each bit goes.
+//! Codes of a block to bit planes and back, in plain Rust. [`layout`](super::layout) says where each bit goes.
 
-use super::layout::{BLOCK, Codes, TABLE, WIDE_BLOCK_BYTES};
+use super::formats::{Codes, TABLE};
+use super::layout::{BLOCK, WIDE_BLOCK_BYTES};
 
 const VECTOR: usize = 64;
 
-/// Codes of a block, one byte each, group by group: the input of kernels that do not unpack.
+/// Codes of a block, one byte each, group by group.
 pub(super) type WideBlock = [u8; WIDE_BLOCK_BYTES];
 
-/// Packs the codes of a block into planes; `packed` is zero before.
+/// Packs the codes of a block into planes. `packed` must be zero before.
 pub(super) fn pack(codes: Codes, wide: &WideBlock, packed: &mut [u8]) {
     let groups = wide.as_chunks::<VECTOR>().0;
     let (planes, _) = packed.as_chunks_mut::<VECTOR>();
@@ -38,7 +39,7 @@ pub(super) fn pack(codes: Codes, wide: &WideBlock, packed: &mut [u8]) {
     }
 }
 
-/// The codes of a block; table codes become table values plus 128.
+/// Unpacks the codes of a block. Codes of a table become table values plus 128.
 #[inline(always)]
 pub(super) fn unpack(codes: Codes, packed: &[u8], wide: &mut WideBlock) {
     let (planes, _) = packed.as_chunks();
@@ -50,7 +51,7 @@ pub(super) fn unpack(codes: Codes, packed: &[u8], wide: &mut WideBlock) {
     }
 }
 
-/// The 32 codes of one output of a block, as [`unpack`] gives them.
+/// The 32 codes of one output of a block, unpacked like those of [`unpack`].
 pub(super) fn unpack_lane(codes: Codes, packed: &[u8], lane: usize) -> [u8; BLOCK] {
     let (planes, _) = packed.as_chunks();
     std::array::from_fn(|input| code(codes, planes, input / 4, lane * 4 + input % 4))
@@ -91,7 +92,7 @@ mod tests {
             for (index, code) in wide.iter_mut().enumerate() {
                 *code = (((index * 2_654_435_761) >> 7) & ((1 << bits) - 1)) as u8;
             }
-            let mut packed = vec![0; codes.block_bytes()];
+            let mut packed = vec![0; codes.bits() * WIDE_BLOCK_BYTES / 8];
             pack(codes, &wide, &mut packed);
             let mut back = [0; WIDE_BLOCK_BYTES];
             unpack(codes, &packed, &mut back);

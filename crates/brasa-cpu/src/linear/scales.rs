@@ -1,20 +1,21 @@
-//! From stored scales to f32: one scale (and minimum) per row for each block of 32 or half block of 16.
+//! From stored scales to f32: one scale (and minimum) per output for each block of 32 or half block of 16.
 //!
-//! `x = scale · (code − offset)` or `x = scale · code + min`. Products of a half-precision super-scale and an
+//! `x = scale · (code − offset)` or `x = scale · code + min`. Products of an f16 super-scale and an
 //! integer sub-scale are exact in f32, so nothing is lost here, on any instruction set.
+//!
+//! Loops go over 16 lanes in plain Rust, and the compiler makes vectors of them. Only the conversion of f16 needs an
+//! instruction that the compiler does not find: [`WidenF16`].
 
-use super::layout::{Float, LANES, Scales};
+use super::formats::{Float, Scales};
+use super::layout::{LANES, Lanes};
 
-/// One value per row of a tile.
-pub(super) type Lanes = [f32; LANES];
-
-/// The scales of a block: one, or one for each half.
+/// The scales of a block, or of each half of it.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub(super) struct BlockScales {
-    /// The second is untouched where the shape has one.
+    /// The second is not written if the shape has one scale.
     pub scale: [Lanes; 2],
-    /// As `scale`; untouched where the shape has no minimum.
+    /// The second is not written if the shape has one minimum; neither is written if it has none.
     pub min: [Lanes; 2],
 }
 
@@ -22,18 +23,33 @@ impl BlockScales {
     pub const ZERO: Self = Self { scale: [[0.0; LANES]; 2], min: [[0.0; LANES]; 2] };
 }
 
-/// How an instruction set turns halves into floats.
-pub(super) trait Halves {
-    /// 16 halves, little-endian.
-    fn widen(bytes: &[u8; 2 * LANES]) -> Lanes;
+/// A proof of instructions that convert f16 to f32, and those instructions.
+pub(super) trait WidenF16: Copy {
+    /// Converts 16 little-endian f16.
+    fn widen(self, bytes: &[u8; 2 * LANES]) -> Lanes;
 }
 
-/// The scales of block `at` of a span: `head` is the tile's head from the super-block of the block on, `stored`
-/// the span.
+/// Conversion of f16 in plain Rust.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+impl WidenF16 for Portable {
+    #[inline(always)]
+    fn widen(self, bytes: &[u8; 2 * LANES]) -> Lanes {
+        let mut lanes = [0.0; LANES];
+        for (lane, bytes) in lanes.iter_mut().zip(bytes.as_chunks::<2>().0) {
+            *lane = half::f16::from_le_bytes(*bytes).to_f32();
+        }
+        lanes
+    }
+}
+
+/// Writes the scales of block `at` of a span to `out`.
 ///
-/// Plain loops over lanes, which the compiler makes vectors of, whatever the instruction set.
+/// `head` is the strip's head from the block's super-block on, `stored` the span.
 #[inline(always)]
-pub(super) fn of_block<H: Halves>(
+pub(super) fn of_block(
+    widen: impl WidenF16,
     scales: Scales,
     head: &[u8],
     stored: &[u8],
@@ -41,14 +57,14 @@ pub(super) fn of_block<H: Halves>(
     out: &mut BlockScales,
 ) {
     match scales {
-        Scales::Half => out.scale[0] = H::widen(first(&stored[2 * LANES * at..])),
-        Scales::HalfMin => {
+        Scales::F16 => out.scale[0] = widen.widen(first(&stored[2 * LANES * at..])),
+        Scales::F16Min => {
             let pair: &[u8; 4 * LANES] = first(stored);
-            out.scale[0] = H::widen(first(pair));
-            out.min[0] = H::widen(first(&pair[2 * LANES..]));
+            out.scale[0] = widen.widen(first(pair));
+            out.min[0] = widen.widen(first(&pair[2 * LANES..]));
         }
         Scales::Q2K => {
-            let (d, dmin) = super_scales::<H>(stored);
+            let (d, dmin) = super_scales(widen, stored);
             let words = words(&stored[4 * LANES * (1 + at / 2)..]);
             for half in 0..2 {
                 let shift = 16 * (at % 2) + 8 * half;
@@ -57,7 +73,7 @@ pub(super) fn of_block<H: Halves>(
             }
         }
         Scales::Q3K => {
-            let d = H::widen(first(head));
+            let d = widen.widen(first(head));
             let low = words(&stored[4 * LANES * (at / 2 % 2)..]);
             let high = words(&stored[8 * LANES..]);
             for half in 0..2 {
@@ -68,7 +84,7 @@ pub(super) fn of_block<H: Halves>(
             }
         }
         Scales::Q4K => {
-            let (d, dmin) = super_scales::<H>(stored);
+            let (d, dmin) = super_scales(widen, stored);
             let shift = 8 * (at % 4);
             let scales = words(&stored[4 * LANES..]);
             let mins = words(&stored[8 * LANES..]);
@@ -89,7 +105,7 @@ pub(super) fn of_block<H: Halves>(
             }
         }
         Scales::Q6K => {
-            let d = H::widen(first(head));
+            let d = widen.widen(first(head));
             let pair: &[u8; 2 * LANES] = first(&stored[2 * LANES * at..]);
             for half in 0..2 {
                 let bytes: &[u8; LANES] = first(&pair[half * LANES..]);
@@ -99,14 +115,14 @@ pub(super) fn of_block<H: Halves>(
             }
         }
         Scales::Iq4Xs => {
-            let d = H::widen(first(stored));
+            let d = widen.widen(first(stored));
             let high = shorts(first(&stored[2 * LANES..]));
             let low = words(&stored[4 * LANES..]);
             out.scale[0] = times(&d, &six_bits(&field(&low, 4 * at, 15), &field(&high, 2 * at, 3)));
         }
         Scales::Affine { float, .. } => {
-            out.scale[0] = floats::<H>(float, stored);
-            out.min[0] = floats::<H>(float, &stored[LANES * float.bytes()..]);
+            out.scale[0] = floats(widen, float, stored);
+            out.min[0] = floats(widen, float, &stored[LANES * float.bytes()..]);
         }
     }
 }
@@ -116,7 +132,7 @@ fn first<const N: usize>(bytes: &[u8]) -> &[u8; N] {
     bytes.first_chunk().expect("a whole unit")
 }
 
-/// The bits `mask` from place `shift` of every word.
+/// The bits `mask` of every word, shifted right by `shift`.
 #[inline(always)]
 fn field(words: &[u32; LANES], shift: usize, mask: u32) -> [i32; LANES] {
     let mut fields = [0; LANES];
@@ -155,8 +171,8 @@ fn negative_times(d: &Lanes, codes: &[i32; LANES]) -> Lanes {
 }
 
 #[inline(always)]
-fn super_scales<H: Halves>(stored: &[u8]) -> (Lanes, Lanes) {
-    (H::widen(first(stored)), H::widen(first(&stored[2 * LANES..])))
+fn super_scales(widen: impl WidenF16, stored: &[u8]) -> (Lanes, Lanes) {
+    (widen.widen(first(stored)), widen.widen(first(&stored[2 * LANES..])))
 }
 
 #[inline(always)]
@@ -179,10 +195,10 @@ fn shorts(bytes: &[u8; 2 * LANES]) -> [u32; LANES] {
 }
 
 #[inline(always)]
-fn floats<H: Halves>(float: Float, bytes: &[u8]) -> Lanes {
+fn floats(widen: impl WidenF16, float: Float, bytes: &[u8]) -> Lanes {
     let mut lanes = [0.0; LANES];
     match float {
-        Float::F16 => return H::widen(first(bytes)),
+        Float::F16 => return widen.widen(first(bytes)),
         Float::F32 => {
             for (lane, bits) in lanes.iter_mut().zip(words(bytes)) {
                 *lane = f32::from_bits(bits);
@@ -195,18 +211,4 @@ fn floats<H: Halves>(float: Float, bytes: &[u8]) -> Lanes {
         }
     }
     lanes
-}
-
-/// Conversion in plain Rust.
-pub(super) struct Portable;
-
-impl Halves for Portable {
-    #[inline(always)]
-    fn widen(bytes: &[u8; 2 * LANES]) -> Lanes {
-        let mut lanes = [0.0; LANES];
-        for (lane, bytes) in lanes.iter_mut().zip(bytes.as_chunks::<2>().0) {
-            *lane = half::f16::from_le_bytes(*bytes).to_f32();
-        }
-        lanes
-    }
 }

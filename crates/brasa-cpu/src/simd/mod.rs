@@ -19,7 +19,9 @@ use crate::Isa;
 use crate::isa::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx2, Avx512};
-pub(crate) use lanes::{LANES, Simd, f16_to_f32};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use lanes::f16_to_f32;
+pub(crate) use lanes::{LANES, Simd};
 use portable::Portable;
 
 /// Code that runs on any instruction set. [`run`](Self::run) must be `#[inline(always)]`.

@@ -1,30 +1,23 @@
 //! Many rows times weights, both rounded to bf16.
 //!
 //! The rounded weights of a **chunk** of a few panels, 16 outputs each, lie in the second cache while all rows go by, 32 at a
-//! time. A tile unit keeps the sums of 32 rows and 32 outputs in its registers; a product, 16 cycles long, takes a
+//! time. A matrix unit keeps the sums of 32 rows and 32 outputs in its registers; a product, 16 cycles long, takes a
 //! kilobyte of operands. Results are written when the rows have met the whole chunk, up to a kilobyte in a piece: written
-//! panel by panel, rows being pages apart, they took as long as the products. Of a gate and what it lets through only their
-//! product is written, where a chunk is half of either. `vdpbf16ps` keeps the sums of 16 rows and 16 outputs,
+//! panel by panel, rows being pages apart, they took as long as the products. A gate and its factor make up half a chunk each,
+//! and only their product is written. `vdpbf16ps` keeps the sums of 16 rows and 16 outputs,
 //! in one chain of additions for each, pairs in the order of k: the order of every sum depends on K alone.
 
-use super::float::{self, FloatLayout};
-use super::int8;
-use super::layout::{LANES, Layout};
-use super::operands::Output;
-use super::products::Products;
-use super::rows::{parts, tile_bytes};
-use super::scales::Lanes;
+use super::super::float_layout::FloatLayout;
+use super::super::kernels::to_bf16;
+use super::super::layout::{LANES, Lanes, Layout};
+use super::super::operands::Output;
+use super::super::ranges::parts;
+use super::{Products, strip_run};
 use crate::bf16::Bf16Multiplier;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::rounded::{ROWS, RoundedRows, RoundedView};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Weights, Sums, TileMemory};
 
-/// Rows from which on F16 and BF16 weights are multiplied so: steps that decode a few sequences together compute each
-/// as if it were alone.
-pub(super) const HALF_ROWS: usize = 9;
-/// The same for quantised weights: rounding them takes as long as four groups of 16 rows do, int8 tiles half as long again
-/// for a group.
-pub(super) const QUANTISED_ROWS: usize = 48;
 /// Panels of a chunk at most.
 const PANELS: usize = 16;
 
@@ -37,76 +30,83 @@ fn panels_at_once(proof: Avx512, steps: usize, panels: usize) -> usize {
 }
 
 /// Proofs that there are instructions for it.
-pub(super) type Proofs = (Avx512, Avx512Bf16);
+pub(in super::super) type Proofs = (Avx512, Avx512Bf16);
 
 /// Memory of one thread, reused from call to call.
 #[derive(Default)]
-pub(super) struct Scratch {
+pub(in super::super) struct Scratch {
     rows: RoundedRows,
     pub chunk: Chunk,
 }
 
 /// Memory for a chunk: its weights, and the products of some rows with them by panel and group of rows.
 #[derive(Default)]
-pub(super) struct Chunk {
+pub(in super::super) struct Chunk {
     panels: [TileMemory<Bf16Weights>; PANELS],
     sums: Vec<[Sums<f32>; BF16_SIDE]>,
 }
 
 /// Packed weights that can be rounded.
 #[derive(Clone, Copy)]
-pub(super) enum Weights<'a> {
+pub(in super::super) enum Weights<'a> {
     Floats(&'a FloatLayout, &'a [u8]),
     Codes(&'a Layout, &'a [u8]),
 }
 
 impl<'a> Weights<'a> {
-    /// Tiles of 32 inputs of the 16 outputs of `tile`.
+    /// The tiles of 32 inputs of a strip's 16 outputs.
     fn panel(
         self,
         (proof, bf16): Proofs,
-        tile: usize,
+        strip: usize,
         memory: &'a mut TileMemory<Bf16Weights>,
     ) -> &'a [Bf16Weights] {
+        let strip = strip..strip + 1;
         match self {
             Self::Floats(layout, weights) => {
-                float::bf16_tiles(bf16, layout, tile_bytes(weights, layout.tile_bytes(), tile), memory)
+                let packed = strip_run(weights, layout.strip_bytes(), &strip);
+                to_bf16::of_floats(proof, bf16, layout, packed, memory)
             }
             Self::Codes(layout, weights) => {
-                let packed = tile_bytes(weights, layout.tile_bytes(), tile);
-                int8::bf16_tiles(proof, bf16, layout, packed, memory)
+                let packed = strip_run(weights, layout.strip_bytes(), &strip);
+                to_bf16::of_codes(proof, bf16, layout, packed, memory)
             }
         }
     }
 }
 
-/// Writes the products of all rows with the tiles that are asked for.
-pub(super) fn multiply(proofs: Proofs, weights: Weights<'_>, products: &Products<'_>, scratch: &mut Scratch) {
-    let x = products.rounded(&mut scratch.rows);
-    let rounding = Rounding::new(proofs, x, products.rows());
-    for chunk in parts(products.tiles.len(), panels_at_once(proofs.0, x.steps(), products.tiles.len())) {
-        let tiles = products.tiles.start + chunk.start..products.tiles.start + chunk.end;
-        let chosen = tiles.clone().map(|tile| (weights, tile));
+/// Writes the wanted products.
+pub(in super::super) fn multiply(
+    proofs: Proofs,
+    weights: Weights<'_>,
+    wanted: &Products<'_>,
+    scratch: &mut Scratch,
+) {
+    let x = wanted.rounded(&mut scratch.rows);
+    let rounding = Rounding::new(proofs, x, wanted.rows());
+    for strips in parts(wanted.strips.clone(), panels_at_once(proofs.0, x.steps(), wanted.strips.len())) {
+        let chosen = strips.clone().map(|strip| (weights, strip));
         rounding.multiply(chosen, &mut scratch.chunk, |row, sums| {
-            products.store_run(row, &tiles, (0..tiles.len()).map(|panel| sums.of_panel(panel)));
+            wanted.store_run(row, &strips, (0..strips.len()).map(|panel| sums.of_panel(panel)));
         });
     }
 }
 
 /// Two weights whose products with a row belong together.
-pub(super) struct Gated<'a> {
+pub(in super::super) struct Gated<'a> {
     pub gate: Weights<'a>,
     pub up: Weights<'a>,
-    /// The first tile of either.
-    pub first_tiles: [usize; 2],
-    /// Outputs of either.
+    /// The first strip of gate and of up.
+    pub first_strips: [usize; 2],
+    /// Outputs of each.
     pub outputs: usize,
 }
 
-/// Gives `finish` the products of each row with consecutive outputs of `gate`, in `output`, where only they stay, and with
-/// those of `up`.
+/// Gives `finish` the products of each row with consecutive outputs of the gate and of `up`.
+///
+/// `output` holds the products of the gate until `finish` replaces them.
 #[expect(unsafe_code, reason = "several threads write one output")]
-pub(super) fn multiply_gated(
+pub(in super::super) fn multiply_gated(
     proofs: Proofs,
     weights: &Gated<'_>,
     (x, rows): (RoundedView<'_>, usize),
@@ -116,10 +116,10 @@ pub(super) fn multiply_gated(
 ) {
     let rounding = Rounding::new(proofs, x, rows);
     let pairs = weights.outputs.div_ceil(LANES);
-    for pairs in parts(pairs, panels_at_once(proofs.0, x.steps(), 2 * pairs) / 2) {
+    for pairs in parts(0..pairs, panels_at_once(proofs.0, x.steps(), 2 * pairs) / 2) {
         let columns = pairs.start * LANES..weights.outputs.min(pairs.end * LANES);
-        let of = |weights, first: usize| pairs.clone().map(move |tile| (weights, first + tile));
-        let [gate, up] = weights.first_tiles;
+        let of = |weights, first: usize| pairs.clone().map(move |strip| (weights, first + strip));
+        let [gate, up] = weights.first_strips;
         let chosen = of(weights.gate, gate).chain(of(weights.up, up));
         rounding.multiply(chosen, memory, |row, sums| {
             let mut ups = [0.0; PANELS / 2 * LANES];
@@ -160,7 +160,7 @@ impl<'a> Rounding<'a> {
         Self { proofs, unit: Bf16Multiplier::new(proofs.0, proofs.1), x, rows }
     }
 
-    /// Gives the products of every row, in order, with at most [`PANELS`] tiles of weights.
+    /// Gives the products of every row, in order, with at most [`PANELS`] strips of weights.
     fn multiply<'w>(
         &self,
         chosen: impl Iterator<Item = (Weights<'w>, usize)>,
@@ -169,13 +169,13 @@ impl<'a> Rounding<'a> {
     ) {
         let mut panels: [&[_]; PANELS] = [&[]; PANELS];
         let mut count = 0;
-        for ((panel, memory), (weights, tile)) in panels.iter_mut().zip(&mut memory.panels).zip(chosen) {
-            *panel = weights.panel(self.proofs, tile, memory);
+        for ((panel, memory), (weights, strip)) in panels.iter_mut().zip(&mut memory.panels).zip(chosen) {
+            *panel = weights.panel(self.proofs, strip, memory);
             count += 1;
         }
         let sums = &mut memory.sums;
         sums.resize(PANELS, [Sums([[0.0; LANES]; ROWS]); BF16_SIDE]);
-        for rows in parts(self.rows, BF16_SIDE * ROWS) {
+        for rows in parts(0..self.rows, BF16_SIDE * ROWS) {
             let groups = rows.start / ROWS..rows.end.div_ceil(ROWS);
             let a: [_; BF16_SIDE] =
                 std::array::from_fn(|side| self.x.tiles((groups.start + side).min(groups.end - 1)));

@@ -1,0 +1,196 @@
+//! Reading a packed strip block by block, strictly forward.
+
+use std::ops::Range;
+use std::slice::ChunksExact;
+
+use super::formats::{Scales, Shape};
+use super::layout::{LANES, Lanes, Layout, SUPER_BLOCKS, WIDE_BLOCK_BYTES};
+use super::planes::{self, WideBlock};
+use super::scales::{self, BlockScales, Portable, WidenF16};
+use crate::prefetch::PrefetchPolicy;
+
+/// The spans of a strip, from the one of a given block on. Prefetches what it hands out.
+pub(super) struct Spans<'a> {
+    policy: PrefetchPolicy,
+    heads: &'a [u8],
+    /// Spans that are still to come.
+    left: &'a [u8],
+    /// Number of the next block.
+    block: usize,
+    /// Number of the first block that is not wanted.
+    end: usize,
+    /// Sizes that the layout gives.
+    span: usize,
+    span_bytes: usize,
+    scale_bytes: usize,
+    block_bytes: usize,
+}
+
+/// Blocks of a span that are still to come, with their numbers.
+pub(super) struct Span<'a> {
+    policy: PrefetchPolicy,
+    head: &'a [u8],
+    stored: &'a [u8],
+    planes: ChunksExact<'a, u8>,
+    first: usize,
+    at: usize,
+}
+
+/// A block in its packed form.
+#[derive(Clone, Copy)]
+pub(super) struct PackedBlock<'a> {
+    head: &'a [u8],
+    span: &'a [u8],
+    at: usize,
+    /// The codes.
+    pub planes: &'a [u8],
+}
+
+impl<'a> Spans<'a> {
+    /// Spans that hold `blocks` of a strip of `layout`; the first block begins a span.
+    #[inline(always)]
+    pub fn new(layout: &Layout, strip: &'a [u8], blocks: Range<usize>, policy: PrefetchPolicy) -> Self {
+        let (span, span_bytes) = (layout.span(), layout.span_bytes());
+        debug_assert!(blocks.start.is_multiple_of(span), "block {} within a span", blocks.start);
+        let (heads, spans) = strip.split_at(layout.head_bytes());
+        Self {
+            policy,
+            heads,
+            left: &spans[(blocks.start / span * span_bytes).min(spans.len())..],
+            block: blocks.start,
+            end: blocks.end,
+            span,
+            span_bytes,
+            scale_bytes: layout.scale_bytes(),
+            block_bytes: layout.block_bytes(),
+        }
+    }
+}
+
+impl<'a> Iterator for Spans<'a> {
+    type Item = Span<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Span<'a>> {
+        if self.block >= self.end || self.left.is_empty() {
+            return None;
+        }
+        let (stored, left) = self.left.split_at(self.span_bytes.min(self.left.len()));
+        self.policy.prefetch(stored.as_ptr(), self.scale_bytes);
+        let span = Span {
+            policy: self.policy,
+            head: self.heads.get(self.block / SUPER_BLOCKS * 2 * LANES..).unwrap_or_default(),
+            stored,
+            planes: stored[self.scale_bytes..].chunks_exact(self.block_bytes),
+            first: self.block,
+            at: 0,
+        };
+        (self.left, self.block) = (left, self.block + self.span);
+        Some(span)
+    }
+}
+
+impl<'a> Iterator for Span<'a> {
+    type Item = (usize, PackedBlock<'a>);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let planes = self.planes.next()?;
+        self.policy.prefetch(planes.as_ptr(), planes.len());
+        let Self { head, stored: span, at, .. } = *self;
+        self.at = at + 1;
+        Some((self.first + at, PackedBlock { head, span, at, planes }))
+    }
+}
+
+impl PackedBlock<'_> {
+    /// Writes the scales of the block, stored as `kind`, to `out`, with the processor's instruction for f16.
+    #[inline(always)]
+    pub fn scales(&self, widen: impl WidenF16, kind: Scales, out: &mut BlockScales) {
+        scales::of_block(widen, kind, self.head, self.span, self.at, out);
+    }
+}
+
+/// Consecutive blocks of a strip, unpacked to bytes and f32 scales.
+///
+/// Scratch memory of one thread, reused from strip to strip.
+#[derive(Default)]
+pub(super) struct Panel {
+    /// Number of the first block.
+    pub first: usize,
+    /// Codes by block, in the order of the kernels that filled the panel.
+    pub codes: Vec<PanelBlock>,
+    /// Scales by block, or by half block.
+    pub scales: Vec<PanelLanes>,
+    /// Minima by block, or by half block; empty if the shape has none.
+    pub mins: Vec<PanelLanes>,
+    /// True if the codes' offset was subtracted from them, which makes them signed.
+    pub centred: bool,
+}
+
+/// Codes of a block, on cache lines of their own.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct PanelBlock(pub WideBlock);
+
+/// Scales or minima of a block, on a cache line of their own.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct PanelLanes(pub Lanes);
+
+impl PanelBlock {
+    pub const ZERO: Self = Self([0; WIDE_BLOCK_BYTES]);
+}
+
+impl Panel {
+    /// Makes room for `blocks` of a strip of `layout`.
+    pub fn reserve(&mut self, layout: &Layout, blocks: &Range<usize>, centred: bool) {
+        (self.first, self.centred) = (blocks.start, centred);
+        self.codes.resize(blocks.len(), PanelBlock::ZERO);
+        let zero = PanelLanes([0.0; LANES]);
+        self.scales.resize(blocks.len() * layout.shape.scales_per_block(), zero);
+        self.mins.resize(blocks.len() * layout.shape.mins_per_block(), zero);
+    }
+
+    /// Checks what kernels rely on: blocks within a strip of `layout`, and scales and minima for each.
+    ///
+    /// # Panics
+    ///
+    /// If they do not fit.
+    pub fn check(&self, layout: &Layout) {
+        let (scales, mins) = (layout.shape.scales_per_block(), layout.shape.mins_per_block());
+        let expected = (self.codes.len() * scales, self.codes.len() * mins);
+        assert_eq!((self.scales.len(), self.mins.len()), expected, "scales and minima of a panel");
+        assert!(self.blocks().end <= layout.blocks, "blocks of a panel");
+    }
+
+    /// Numbers of the blocks in the strip.
+    pub fn blocks(&self) -> Range<usize> {
+        self.first..self.first + self.codes.len()
+    }
+
+    /// Unpacks the reserved blocks in plain Rust.
+    pub fn fill(&mut self, layout: &Layout, strip: &[u8]) {
+        let mut unpacked = BlockScales::ZERO;
+        for (block, packed) in Spans::new(layout, strip, self.blocks(), PrefetchPolicy::Never).flatten() {
+            let at = block - self.first;
+            planes::unpack(layout.codes, packed.planes, &mut self.codes[at].0);
+            packed.scales(Portable, layout.scales, &mut unpacked);
+            self.put_scales(layout.shape, at, &unpacked);
+        }
+    }
+
+    /// Keeps the scales of block `block` of the panel.
+    #[inline(always)]
+    pub fn put_scales(&mut self, shape: Shape, block: usize, unpacked: &BlockScales) {
+        let count = shape.scales_per_block();
+        for (out, scale) in self.scales[block * count..][..count].iter_mut().zip(&unpacked.scale) {
+            out.0 = *scale;
+        }
+        if shape.has_min() {
+            for (out, min) in self.mins[block * count..][..count].iter_mut().zip(&unpacked.min) {
+                out.0 = *min;
+            }
+        }
+    }
+}

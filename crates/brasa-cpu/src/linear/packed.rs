@@ -1,0 +1,305 @@
+//! A weight of several segments, ready to be multiplied.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use brasa_graph::WeightPart;
+use brasa_graph::device::Precision;
+
+use super::buffer::Packer;
+use super::layout::LANES;
+#[cfg(target_arch = "x86_64")]
+use super::loops::bf16;
+use super::operands::{FloatRows, Input, Output, RowMap};
+use super::route::WeightClasses;
+use super::rows::{PackedRows, Scratch};
+use crate::quantize::QuantizedRows;
+use crate::rounded::RoundedRows;
+use crate::shared::SharedSlice;
+use crate::{Error, Isa, Team};
+
+/// Outputs of a strip.
+pub const STRIP: usize = LANES;
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Bytes that are prefetched before an operation begins: enough to set the processor's prefetcher going.
+const WARM_BYTES: usize = 4 << 10;
+
+/// A weight `[N, K]`, ready to be multiplied.
+#[derive(Debug)]
+pub struct PackedLinear {
+    n: usize,
+    k: usize,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    rows: PackedRows,
+    first_row: usize,
+    first_strip: usize,
+}
+
+impl PackedLinear {
+    /// Packs stacked `parts`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadWeight`]: parts of different row lengths, or bytes that do not fit their description;
+    /// [`Error::OutOfMemory`].
+    pub fn new(
+        name: &str,
+        parts: &[WeightPart],
+        precision: Precision,
+        packer: &Packer<'_>,
+    ) -> Result<Self, Error> {
+        Self::of(name, parts, |part| PackedRows::new(&part.tensor, part.rows.clone(), precision, packer))
+    }
+
+    /// Packs stacked `parts` for f32 activations. Like [`new`](Self::new), but rows that it would multiply with int8
+    /// or bf16 activations are decoded to f32 once. For small weights whose products decide something.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadWeight`] and [`Error::OutOfMemory`], like [`new`](Self::new).
+    pub fn in_f32(
+        name: &str,
+        parts: &[WeightPart],
+        precision: Precision,
+        packer: &Packer<'_>,
+    ) -> Result<Self, Error> {
+        Self::of(name, parts, |part| PackedRows::in_f32(&part.tensor, part.rows.clone(), precision, packer))
+    }
+
+    fn of(
+        name: &str,
+        parts: &[WeightPart],
+        pack: impl Fn(&WeightPart) -> Result<PackedRows, Error>,
+    ) -> Result<Self, Error> {
+        let k = parts.first().map_or(0, |part| part.tensor.row_len());
+        let mut this = Self { n: 0, k, segments: Vec::with_capacity(parts.len()) };
+        for part in parts.iter().filter(|part| !part.rows.is_empty()) {
+            if part.tensor.row_len() != k {
+                return Err(Error::BadWeight {
+                    name: name.into(),
+                    found: format!("{} with rows of {}", part.tensor.name, part.tensor.row_len()),
+                    expected: format!("rows of {k}"),
+                });
+            }
+            let rows = pack(part)?;
+            let segment = Segment { first_row: this.n, first_strip: this.strips(), rows };
+            this.n += segment.rows.n;
+            this.segments.push(segment);
+        }
+        Ok(this)
+    }
+
+    /// Outputs.
+    pub const fn n(&self) -> usize {
+        self.n
+    }
+
+    /// Inputs.
+    pub const fn k(&self) -> usize {
+        self.k
+    }
+
+    /// Number of strips. Each segment begins with a fresh strip.
+    pub fn strips(&self) -> usize {
+        self.segments.last().map_or(0, |last| last.first_strip + last.rows.strips())
+    }
+
+    /// The outputs of a strip, at most [`STRIP`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such strip.
+    pub fn strip_outputs(&self, strip: usize) -> Range<usize> {
+        let segment = self.segment(|segment| segment.first_strip <= strip);
+        let first = (strip - segment.first_strip) * STRIP;
+        assert!(first < segment.rows.n, "strip {strip} of {}", self.strips());
+        segment.first_row + first..segment.first_row + segment.rows.n.min(first + STRIP)
+    }
+
+    /// Bytes that one pass over the weight reads.
+    pub fn size_bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.rows.size_bytes()).sum()
+    }
+
+    /// Bytes of the same rows in the checkpoint.
+    pub fn stored_bytes(&self) -> usize {
+        self.segments.iter().map(|segment| segment.rows.stored_bytes).sum()
+    }
+
+    /// The classes of its segments, which decide about the arithmetic of products.
+    pub fn weight_classes(&self) -> WeightClasses {
+        self.segments.iter().map(|segment| segment.rows.weight_class()).collect()
+    }
+
+    /// The strips of one of `threads` threads: contiguous, in thread order, of about equally many bytes.
+    pub fn share(&self, threads: usize, thread: usize) -> Range<usize> {
+        let total = self.size_bytes();
+        let bound = |thread: usize| {
+            let mut left = total * thread / threads;
+            for segment in &self.segments {
+                let (strips, bytes) = (segment.rows.strips(), segment.rows.size_bytes());
+                if left < bytes {
+                    return segment.first_strip + (left * strips + bytes / 2) / bytes;
+                }
+                left -= bytes;
+            }
+            self.strips()
+        };
+        bound(thread)..bound(thread + 1)
+    }
+
+    /// Prefetches the first bytes of `strip`.
+    pub fn warm(&self, strip: usize) {
+        let segment = self.segment(|segment| segment.first_strip <= strip);
+        let bytes = segment.rows.strip(strip - segment.first_strip);
+        crate::prefetch::lines(bytes.as_ptr(), bytes.len().min(WARM_BYTES));
+    }
+
+    /// Writes row `row` to `out`, `[K]`, exactly as its codec decodes it: an embedding lookup.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row or `out` has another length.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert!(row < self.n, "row {row} of {}", self.n);
+        let segment = self.segment(|segment| segment.first_row <= row);
+        segment.rows.decode_row(row - segment.first_row, out);
+    }
+
+    /// Computes the outputs of `strips` for all rows of `map`.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes these outputs of these rows until a barrier.
+    ///
+    /// # Panics
+    ///
+    /// If `input` lacks a form that the weights read or has another K, or if `output` is too small.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    pub unsafe fn multiply(
+        &self,
+        isa: Isa,
+        input: &Input<'_>,
+        map: RowMap<'_>,
+        output: &Output<'_>,
+        strips: Range<usize>,
+    ) {
+        SCRATCH.with_borrow_mut(|scratch| {
+            for segment in &self.segments {
+                let local =
+                    |strip: usize| strip.saturating_sub(segment.first_strip).min(segment.rows.strips());
+                let output = Output { column: output.column + segment.first_row.cast_signed(), ..*output };
+                // SAFETY: by the contract.
+                unsafe {
+                    let strips = local(strips.start)..local(strips.end);
+                    segment.rows.multiply(isa, input, map, &output, strips, scratch);
+                }
+            }
+        });
+    }
+
+    /// Computes some outputs of `self`, the gate, and as many of `up`, for `rows` rows. `finish` gets both for a piece of a row, and
+    /// replaces the gate's by the result; the outputs of `up` are not stored.
+    ///
+    /// `first_strips` are the first strips of gate and up. Returns false, and computes nothing, if the two cannot be computed
+    /// together.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes these outputs of these rows until a barrier.
+    ///
+    /// # Panics
+    ///
+    /// If `input` lacks a form that the weights read or has another K, or if `output` is too small.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "rounding is of x86-64"))]
+    pub unsafe fn multiply_gated(
+        &self,
+        up: &Self,
+        isa: Isa,
+        (input, rows): (&Input<'_>, usize),
+        output: &Output<'_>,
+        (first_strips, outputs): ([usize; 2], usize),
+        finish: impl Fn(&mut [f32], &[f32]),
+    ) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if let Some((gate_rows, gate_strip)) = self.in_one_segment(first_strips[0], outputs)
+            && let Some((up_rows, up_strip)) = up.in_one_segment(first_strips[1], outputs)
+            && let Some((proofs, gate)) = gate_rows.rounded(isa, rows)
+            && let Some((_, up)) = up_rows.rounded(isa, rows)
+        {
+            let weights = bf16::Gated { gate, up, first_strips: [gate_strip, up_strip], outputs };
+            SCRATCH.with_borrow_mut(|scratch| {
+                let chunk = &mut scratch.rounded.chunk;
+                bf16::multiply_gated(proofs, &weights, (input.rounded(), rows), output, chunk, finish);
+            });
+            return true;
+        }
+        false
+    }
+
+    /// The rows that make `outputs` outputs from strip `strip` on, and the strip's number among theirs. `None` if the outputs are of
+    /// several segments.
+    #[cfg(target_arch = "x86_64")]
+    fn in_one_segment(&self, strip: usize, outputs: usize) -> Option<(&PackedRows, usize)> {
+        let segment = self.segment(|segment| segment.first_strip <= strip);
+        let strip = strip - segment.first_strip;
+        (strip * STRIP + outputs <= segment.rows.n).then_some((&segment.rows, strip))
+    }
+
+    /// Computes `y = x · Wᵀ` with all threads of `team`. Quantises or rounds `x` as the weights need it.
+    ///
+    /// `x` is `[R, K]`, `y` `[R, N]`. Allocates; programs prepare their memory and call
+    /// [`multiply`](Self::multiply).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WorkerPanicked`].
+    ///
+    /// # Panics
+    ///
+    /// If `x` and `y` have different numbers of rows.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    pub fn apply(&self, isa: Isa, team: &Team, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
+        let rows = x.len().checked_div(self.k).unwrap_or(0);
+        assert_eq!(
+            (x.len(), y.len()),
+            (rows * self.k, rows * self.n),
+            "activations and results of {rows} rows"
+        );
+        let forms = self.weight_classes().forms(isa, rows);
+        let (mut quantized, mut rounded) = (QuantizedRows::default(), RoundedRows::default());
+        if forms.int8 {
+            quantized.reshape(rows, self.k);
+            quantized.quantize(isa, x, 0..rows);
+        }
+        if forms.bf16 {
+            rounded.reshape(rows, self.k);
+            rounded.round(isa, x, self.k, 0..rows);
+        }
+        let input = Input {
+            float: Some(FloatRows { values: x, k: self.k, stride: self.k }),
+            int8: forms.int8.then(|| quantized.view()),
+            bf16: forms.bf16.then(|| rounded.view()),
+        };
+        let output = Output { values: SharedSlice::new(y), stride: self.n, column: 0 };
+        team.run(|thread, barrier| {
+            let strips = self.share(barrier.threads(), thread);
+            // SAFETY: shares are disjoint.
+            unsafe { self.multiply(isa, &input, RowMap::All(rows), &output, strips) };
+        })
+    }
+
+    fn segment(&self, starts_before: impl Fn(&Segment) -> bool) -> &Segment {
+        let after = self.segments.partition_point(starts_before);
+        &self.segments[after.saturating_sub(1)]
+    }
+}
