@@ -114,9 +114,16 @@ template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint
     return squares;
 }
 
+// What the end of a linear layer needs of its instruction, read while x is on its way.
+struct Ending {
+    uint64_t y, bias, residual;
+    uint32_t outputs, flags, residual_tag;
+    float scale, eps, inverse_inputs, softcap;
+};
+
 // Adds the partial sums of up to BATCH tiles and writes their outputs; DRAW keeps the best of each thread.
 template <Sync S>
-__device__ __forceinline__ void finish_tiles(const Instr& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
+__device__ __forceinline__ void finish_tiles(const Ending& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
                                              uint32_t sequence, float& best, uint32_t& best_id) {
     const uint32_t thread = threadIdx.x, flags = in.flags;
     const bool paired = flags & PAIRED;
@@ -124,13 +131,13 @@ __device__ __forceinline__ void finish_tiles(const Instr& in, const float* parti
     const uint32_t tile = paired ? thread / 8 : thread / 16, o = paired ? thread % 8 : thread % 16;
     const float* p = partial + tile * TILE_FLOATS + o;
     float factor = in.scale;
-    if (flags & NORM) factor *= rsqrtf(__fadd_rn(__fdividef(tree(partial + BATCH * TILE_FLOATS, 1), float(in.inputs)), in.eps));
+    if (flags & NORM) factor *= rsqrtf(fmaf(tree(partial + BATCH * TILE_FLOATS, 1), in.inverse_inputs, in.eps));
     float v = __fmul_rn(tree(p, 16), factor);
     if (paired) v = gate_activation(v, flags) * (tree(p + 8, 16) * factor);
     const uint32_t n = first_output + thread;
     if (n >= in.outputs) return;
     if (in.bias) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
-    if (flags & RESIDUAL) v = __fadd_rn(v, is_first ? early : load_value<S>(in.residual, n, sequence - in.residual_back));
+    if (flags & RESIDUAL) v = __fadd_rn(v, is_first ? early : load_value<S>(in.residual, n, in.residual_tag));
     if (in.softcap > 0.0f) v = in.softcap * tanhf(v / in.softcap);
     if (flags & DRAW) {
         if (v > best || (v == best && n < best_id)) { best = v; best_id = n; }
@@ -248,6 +255,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     // The residual of the first outputs is on its way while x is prepared.
     const uint32_t per_tile = flags & PAIRED ? 8 : 16, first_output = mine.first * per_tile;
     const bool early_ones = (flags & RESIDUAL) && thread < per_tile * min(mine.count, BATCH) && first_output + thread < in.outputs;
+    const Ending ending{in.y, in.bias, in.residual, in.outputs, flags, sequence - in.residual_back, in.scale, in.eps, 1.0f / float(in.inputs), in.softcap};
     typename Values<S>::Raw early_raw{};
     if (early_ones) early_raw = Values<S>::start(in.residual, first_output + thread);
     float squares = prepare<S>(in, warp, lane, sequence - in.x_back);
@@ -314,7 +322,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
         stamp(stamps, 3);
         consumers_sync();
         stamp(stamps, 4);
-        finish_tiles<S>(in, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence, best, best_id);
+        finish_tiles<S>(ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence, best, best_id);
     }
     if (flags & DRAW) {
         const uint2 winner = block_best(best, best_id);

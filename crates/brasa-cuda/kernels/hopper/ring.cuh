@@ -131,7 +131,7 @@ struct Producer {
             at.next();
         }
     }
-    __device__ __noinline__ void pages(const Instr& in, uint32_t step) {
+    __device__ __forceinline__ void pages(const Instr& in, uint32_t step) {
         const uint32_t E = in.head_dim, span = slot_positions(E), row_bytes = E * 2;
         uint32_t unit = blockIdx.x, before = 0;
         for (uint32_t r = 0; r < launch.rows; r++) {
