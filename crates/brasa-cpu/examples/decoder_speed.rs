@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         .graph(1),
     );
-    let stored_bytes: u64 = graph.weights().iter().map(brasa_graph::Weight::stored_bytes).sum();
+    let stored_bytes: u64 = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
     let start = Instant::now();
     let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let load = start.elapsed();

@@ -1,12 +1,10 @@
 //! The CPU as a device.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, UploadProgress,
-    WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, WeightSet,
 };
 use brasa_graph::fuse::Pattern;
 
@@ -14,7 +12,7 @@ use crate::compile::PATTERNS;
 use crate::error::DEVICE;
 use crate::kv::CpuKvPool;
 use crate::program::CpuProgram;
-use crate::weights::{CpuWeightSet, CpuWeights};
+use crate::weights::CpuWeightSet;
 use crate::{Isa, Team};
 
 /// The processor that this program runs on.
@@ -92,14 +90,8 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn upload(
-        &self,
-        graph: &Graph,
-        precision: Precision,
-        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
-    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
-        let weights = CpuWeights::upload(graph, precision, &self.team, progress)?;
-        Ok(Arc::new(CpuWeightSet(Arc::new(weights))))
+    fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
+        Arc::new(CpuWeightSet::new(precision, Arc::clone(&self.team)))
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
@@ -113,19 +105,15 @@ impl Backend for CpuBackend {
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError> {
         let unsupported = |what: &str| DeviceError::Unsupported { device: DEVICE.into(), what: what.into() };
-        let CpuWeightSet(weights) = weights
-            .as_any()
-            .downcast_ref()
-            .ok_or_else(|| unsupported("weights that another device uploaded"))?;
-        if !weights.fit(&graph) {
-            return Err(unsupported("weights of another graph"));
-        }
+        let weights: Arc<CpuWeightSet> =
+            weights.into_any().downcast().map_err(|_| unsupported("weights that another device uploaded"))?;
+        let weights = weights.weights_of(&graph)?;
         let isa = match weights.precision() {
             Precision::Reference => self.isa.without_bf16(),
             Precision::Fast => self.isa,
         };
         let team = Arc::clone(&self.team);
-        let program = CpuProgram::new(&graph, Arc::clone(weights), limits, self.patterns, isa, team)?;
+        let program = CpuProgram::new(&graph, weights, limits, self.patterns, isa, team)?;
         Ok(Box::new(program))
     }
 }

@@ -30,7 +30,7 @@ use crate::{Isa, Team};
 pub(crate) struct CpuProgram {
     isa: Isa,
     team: Arc<Team>,
-    weights: Arc<CpuWeights>,
+    weights: CpuWeights,
     limits: ProgramLimits,
     rules: StepRules,
     /// How the keys of each cache were turned, and its group and place; or why keys cannot move.
@@ -55,7 +55,7 @@ impl CpuProgram {
     /// Compiles `graph`, fused by `patterns`.
     pub(crate) fn new(
         graph: &Graph,
-        weights: Arc<CpuWeights>,
+        weights: CpuWeights,
         limits: ProgramLimits,
         patterns: &[Pattern],
         isa: Isa,
@@ -108,6 +108,7 @@ impl CpuProgram {
         let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
             return Err(DeviceError::BadStep { what: "its KV pool belongs to another device".into() });
         };
+        self.weights.refresh();
         self.load(step)?;
         if step.rows() == 0 {
             return Ok(());
@@ -244,6 +245,7 @@ impl Program for CpuProgram {
         let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
             return Err(DeviceError::BadStep { what: "its KV pool belongs to another device".into() });
         };
+        self.weights.refresh();
         for &(rotation, group, place) in self.rotations.iter().flatten() {
             let angles = rotation.angles(self.weights.floats(rotation.frequencies.0 as usize), by);
             for &page in &pages[group] {
@@ -306,8 +308,9 @@ mod tests {
         let y = b.linear(x, w);
         let graph = b.finish(&[y]).unwrap();
         let team = Arc::new(Team::new(threads).unwrap());
-        let upload = CpuWeights::upload(&graph, Precision::Fast, &team, &mut |_| ControlFlow::Continue(()));
-        let weights = Arc::new(upload.unwrap());
+        let set = Arc::new(CpuWeightSet::new(Precision::Fast, Arc::clone(&team)));
+        set.add(&graph, &mut |_| ControlFlow::Continue(())).unwrap();
+        let weights = set.weights_of(&graph).unwrap();
         let limits = ProgramLimits { max_rows: 4, max_outs: 4, max_segments: 2 };
         CpuProgram::new(&graph, weights, limits, PATTERNS, Isa::detect().unwrap(), team).unwrap()
     }

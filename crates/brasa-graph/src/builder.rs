@@ -1,6 +1,7 @@
 //! Builds graphs in the notation of a paper's figure.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::op::{
     Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, Linear, MemoryWrite, Reduce,
@@ -65,10 +66,11 @@ impl Builder {
         self.value(DType::U32, Shape(vec![rows]), ValueKind::Input(input))
     }
 
-    /// A weight, or the mistake that kept it from being one.
-    pub fn weight(&mut self, weight: Result<Weight, GraphError>) -> ValueId {
+    /// A weight, or the mistake that kept it from being one. A weight of another graph is shared by giving its [`Arc`].
+    pub fn weight(&mut self, weight: Result<impl Into<Arc<Weight>>, GraphError>) -> ValueId {
         match weight {
             Ok(weight) => {
+                let weight: Arc<Weight> = weight.into();
                 let shape = Shape::new(weight.shape.iter().copied());
                 let id = WeightId(self.graph.weights.len() as u32);
                 self.graph.weights.push(weight);

@@ -9,26 +9,31 @@ use std::time::Duration;
 
 use crate::chain::{self, Chain, Finish};
 use crate::step::{PageId, Step};
-use crate::{CacheGroup, Graph, GroupId};
+use crate::{CacheGroup, Graph, GroupId, Weight};
 
 /// A device that runs graphs.
 pub trait Backend: Send + Sync {
     /// The device and what it can do, for people.
     fn info(&self) -> DeviceInfo;
 
-    /// Uploads and repacks every weight of `graph`, once; programs share the result.
-    ///
-    /// `progress` is called as weights become ready, and may cancel.
+    /// An empty set of weights that are multiplied with `precision`.
+    fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet>;
+
+    /// A set of the weights of `graph`: [`weight_set`](Self::weight_set), then [`WeightSet::add`].
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`], [`DeviceError::Cancelled`], [`DeviceError::Unsupported`].
+    /// Those of [`WeightSet::add`].
     fn upload(
         &self,
         graph: &Graph,
         precision: Precision,
         progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
-    ) -> Result<Arc<dyn WeightSet>, DeviceError>;
+    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
+        let weights = self.weight_set(precision);
+        weights.add(graph, progress)?;
+        Ok(weights)
+    }
 
     /// Makes an empty pool of KV pages.
     ///
@@ -37,7 +42,7 @@ pub trait Backend: Send + Sync {
     /// [`DeviceError::Unsupported`] where the device has no such element type.
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError>;
 
-    /// Compiles `graph` over `weights`, which must be its own upload.
+    /// Compiles `graph` over `weights`, to which its weights have been added.
     ///
     /// # Errors
     ///
@@ -82,13 +87,44 @@ pub struct UploadProgress {
     pub total_bytes: u64,
 }
 
-/// Weights of one graph on one device.
+/// Weights on one device, uploaded and repacked once and shared by programs.
+///
+/// Weights are told apart by identity: graphs that share a weight by [`Arc`] share its upload.
 pub trait WeightSet: Send + Sync {
+    /// Uploads and repacks the weights of `graph` that are not there yet.
+    ///
+    /// `progress` is called as weights become ready, and may cancel. It counts bytes of this call alone.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::Cancelled`], [`DeviceError::Unsupported`]; weights that were ready stay.
+    fn add(
+        &self,
+        graph: &Graph,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<(), DeviceError>;
+
+    /// The elements of a weight, `[rows, row_len]`, decoded exactly.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] for a weight that was not added, [`DeviceError::OutOfMemory`].
+    fn read(&self, weight: &Arc<Weight>) -> Result<Vec<f32>, DeviceError>;
+
+    /// Gives a weight other elements, `[rows, row_len]`, rounded to the formats in which it is stored. Programs see them from
+    /// their next step on.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] for a weight that was not added or is quantised, and for another number of elements;
+    /// [`DeviceError::OutOfMemory`]. The weight is then what it was.
+    fn write(&self, weight: &Arc<Weight>, values: &[f32]) -> Result<(), DeviceError>;
+
     /// Bytes held on the device.
     fn size_bytes(&self) -> u64;
 
-    /// For the device that made it.
-    fn as_any(&self) -> &dyn Any;
+    /// The set as its own type, for the device that made it.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// Element type of cached keys and values.
@@ -321,4 +357,14 @@ pub enum DeviceError {
         /// What happened.
         reason: String,
     },
+}
+
+impl DeviceError {
+    /// The refusal of a weight that was not added to the set.
+    pub fn not_added(device: &str, weight: &Weight) -> Self {
+        Self::Unsupported {
+            device: device.into(),
+            what: format!("{}, a weight that was not added to this set", weight.name),
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A graph: weights, caches, and nodes in the order they run.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::weight::cache_groups;
 use crate::{
@@ -31,7 +32,7 @@ pub struct Node {
 pub struct Graph {
     pub(crate) values: Vec<Value>,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) weights: Vec<Weight>,
+    pub(crate) weights: Vec<Arc<Weight>>,
     pub(crate) caches: Vec<CacheSpec>,
     /// The caches that are memories.
     pub(crate) memories: Vec<MemoryId>,
@@ -65,13 +66,13 @@ impl Graph {
         &self.values
     }
 
-    /// The weight that `id` names.
-    pub fn weight(&self, id: WeightId) -> &Weight {
+    /// The weight that `id` names. Graphs that share it share one upload.
+    pub fn weight(&self, id: WeightId) -> &Arc<Weight> {
         &self.weights[id.0 as usize]
     }
 
     /// All weights, in order of their ids.
-    pub fn weights(&self) -> &[Weight] {
+    pub fn weights(&self) -> &[Arc<Weight>] {
         &self.weights
     }
 

@@ -46,6 +46,7 @@ pub mod pass;
 pub mod rewrite;
 mod value;
 mod weight;
+mod weight_map;
 
 pub mod chain;
 pub mod device;
@@ -71,3 +72,4 @@ pub use value::{DType, Dim, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKi
 pub use weight::{
     CacheGroup, CacheId, CacheKind, CacheSpec, GroupId, MemoryId, Weight, WeightId, WeightPart,
 };
+pub use weight_map::WeightMap;

@@ -180,6 +180,10 @@ fn lay_out(demands: &[Demand]) -> (Vec<usize>, usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use crate::Weight;
+
     use super::*;
     use crate::device::{KvPoolSpec, KvType};
     use crate::fuse::Pattern;
@@ -212,11 +216,11 @@ mod tests {
             Some((0..shape[0]).flat_map(row).collect())
         }
 
-        fn load(&self, value: ValueId, inputs: &[Option<Array>], weights: &[Array]) -> Array {
+        fn load(&self, value: ValueId, inputs: &[Option<Array>], weights: &[Arc<Array>]) -> Array {
             let Some(indices) = self.indices(value) else {
                 let array = inputs[value.0 as usize].clone();
                 return array.unwrap_or_else(|| match self.graph.value(value).kind {
-                    ValueKind::Weight(weight) => weights[weight.0 as usize].clone(),
+                    ValueKind::Weight(weight) => Array::clone(&weights[weight.0 as usize]),
                     _ => panic!("{value} has no array"),
                 });
             };
@@ -243,7 +247,7 @@ mod tests {
             &mut self,
             step: &Step,
             inputs: &[Option<Array>],
-            weights: &[Array],
+            weights: &[Arc<Array>],
             pool: &mut ReferencePool,
         ) -> Vec<Array> {
             let segments = SegmentRows::of(step);
@@ -292,7 +296,8 @@ mod tests {
         let graph = &case.graph;
         let schedule = Schedule::new(graph, patterns);
         let plan = Plan::with_scratch(graph, &schedule, &limits, |_| scratch_bytes);
-        let weights: Vec<Array> = graph.weights().iter().map(|w| decode_weight(w).unwrap()).collect();
+        let decoded = |weight: &Arc<Weight>| Arc::new(decode_weight(weight).unwrap());
+        let weights: Vec<Arc<Array>> = graph.weights().iter().map(decoded).collect();
         let spec = || KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
         let (mut pool, mut plain_pool) = (ReferencePool::new(spec()), ReferencePool::new(spec()));
         let (mut sequences, mut plain) = (Sequences::new(&pool), Sequences::new(&plain_pool));

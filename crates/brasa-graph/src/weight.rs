@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use brasa_formats::{StorageFormat, Tensor};
+use brasa_formats::codec::encode_row;
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 
 use crate::GraphError;
 
@@ -84,6 +85,37 @@ impl Weight {
         } else {
             refuse(format!("{rows} stored rows, expected {} for shape {shape:?}", weight.rows()))
         }
+    }
+
+    /// A weight of the same name, shape and formats that holds `values`, `[rows, row_len]`. F16 and BF16 rows round to the
+    /// nearest, ties to even.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::Weight`] for another number of values, and where a part is quantised: its scales were chosen for other
+    /// values.
+    pub fn with_values(&self, values: &[f32]) -> Result<Self, GraphError> {
+        let refuse = |what: String| Err(GraphError::Weight { weight: self.name.clone(), what });
+        if Some(values.len()) != self.rows().checked_mul(self.row_len()) {
+            return refuse(format!("{} values for shape {:?}", values.len(), self.shape));
+        }
+        let (mut parts, mut rest) = (Vec::with_capacity(self.parts.len()), values);
+        for part in &self.parts {
+            let format = part.format();
+            if !format.is_float() {
+                return refuse(format!("values for rows stored as {format}, expected F32, F16 or BF16"));
+            }
+            let (own, after) = rest.split_at(part.rows.len() * self.row_len());
+            let mut bytes = vec![0; own.len() * format.block_bytes()];
+            if let Err(error) = encode_row(format, own, None, &mut bytes) {
+                return refuse(error.to_string());
+            }
+            let shape = vec![part.rows.len(), self.row_len()];
+            let payload = Payload::Blocks(Bytes::from(bytes));
+            parts.push(WeightPart::whole(Tensor { name: part.tensor.name.clone(), shape, format, payload }));
+            rest = after;
+        }
+        Ok(Self { parts, ..self.clone() })
     }
 
     /// Stored bytes of its rows.

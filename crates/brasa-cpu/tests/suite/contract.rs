@@ -12,7 +12,7 @@ use brasa_graph::device::{
 use brasa_graph::op::{Cast, Embed};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, PageId, Step};
-use brasa_graph::testing::{Sequences, weight};
+use brasa_graph::testing::{Sequences, check_shared_weights, weight};
 use brasa_graph::{Builder, DType, Graph, GroupId, Input};
 
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
@@ -105,7 +105,12 @@ fn foreign_weights_and_graphs_are_refused() {
     let own = device.upload(&graph, Precision::Fast, &mut go_on).unwrap();
     let other = Arc::new(Decoder::small(StorageFormat::Q8_0).graph(1));
     let message = refusal(device.compile(other, own, LIMITS));
-    assert_eq!(message, "cpu does not support weights of another graph");
+    assert_eq!(message, "cpu does not support embedding, a weight that was not added to this set");
+}
+
+#[test]
+fn graphs_share_the_upload_of_shared_weights() {
+    check_shared_weights(&cpu());
 }
 
 #[test]
@@ -119,7 +124,7 @@ fn an_upload_tells_its_progress_and_can_be_cancelled() {
         })
         .unwrap();
     assert!(seen.is_sorted() && seen.last().is_some_and(|&(done, total)| done == total));
-    let stored: u64 = graph.weights().iter().map(brasa_graph::Weight::stored_bytes).sum();
+    let stored: u64 = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
     assert!(weights.size_bytes() * 10 <= stored * 11, "{} of {stored}", weights.size_bytes());
     let mut calls = 0;
     let cancelled = device.upload(&graph, Precision::Fast, &mut |_| {

@@ -1,13 +1,11 @@
 //! The reference interpreter as a device.
 
-use std::any::Any;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Output, Precision, Program, ProgramLimits,
-    UploadProgress, WeightSet,
+    WeightSet,
 };
 use crate::shift::{KeyRotation, check_pages, check_type, key_rotations};
 use crate::step::{PageId, Step};
@@ -15,7 +13,8 @@ use crate::step_rules::StepRules;
 use crate::{CacheId, Graph, Node, NodeId, ValueKind};
 
 use super::interpreter::Run;
-use super::{Array, ReferencePool, decode_weight};
+use super::weights::{ReferenceWeights, Slot, elements};
+use super::{Array, ReferencePool};
 
 /// The reference device: exact weights, f32 arithmetic, one thread. See the [module](super).
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,23 +30,8 @@ impl Backend for ReferenceBackend {
         }
     }
 
-    fn upload(
-        &self,
-        graph: &Graph,
-        _: Precision,
-        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
-    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
-        let stored_bytes: Vec<u64> = graph.weights().iter().map(crate::Weight::stored_bytes).collect();
-        let total_bytes = stored_bytes.iter().sum();
-        let (mut arrays, mut done_bytes) = (Vec::new(), 0);
-        for (weight, bytes) in graph.weights().iter().zip(stored_bytes) {
-            arrays.push(decode_weight(weight)?);
-            done_bytes += bytes;
-            if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
-                return Err(DeviceError::Cancelled);
-            }
-        }
-        Ok(Arc::new(ReferenceWeights { arrays }))
+    fn weight_set(&self, _: Precision) -> Arc<dyn WeightSet> {
+        Arc::new(ReferenceWeights::default())
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
@@ -62,46 +46,25 @@ impl Backend for ReferenceBackend {
     ) -> Result<Box<dyn Program>, DeviceError> {
         let unsupported =
             |what: &str| DeviceError::Unsupported { device: self.info().name, what: what.into() };
-        let set = weights
-            .as_any()
-            .downcast_ref::<ReferenceWeights>()
-            .ok_or_else(|| unsupported("weights that another device uploaded"))?;
-        let fits = set.arrays.len() == graph.weights().len()
-            && set.arrays.iter().zip(graph.weights()).all(|(array, weight)| array.shape == weight.shape);
-        if !fits {
-            return Err(unsupported("weights of another graph"));
-        }
+        let set: Arc<ReferenceWeights> =
+            weights.into_any().downcast().map_err(|_| unsupported("weights that another device uploaded"))?;
         if graph.outputs().len() != 1 {
             return Err(unsupported(&format!("a program with {} outputs", graph.outputs().len())));
         }
         Ok(Box::new(ReferenceProgram {
             rules: StepRules::new(&graph),
             rotations: key_rotations(&graph),
+            weights: set.slots(&graph)?,
             graph,
-            weights,
             limits,
             output: Vec::new(),
         }))
     }
 }
 
-struct ReferenceWeights {
-    arrays: Vec<Array>,
-}
-
-impl WeightSet for ReferenceWeights {
-    fn size_bytes(&self) -> u64 {
-        self.arrays.iter().map(|array| array.data.len() as u64 * 4).sum()
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
-
 struct ReferenceProgram {
     graph: Arc<Graph>,
-    weights: Arc<dyn WeightSet>,
+    weights: Vec<Arc<Slot>>,
     limits: ProgramLimits,
     rules: StepRules,
     /// How the keys of each cache were turned, or why they cannot move.
@@ -118,16 +81,15 @@ impl ReferenceProgram {
         mut done: impl FnMut(NodeId, Instant),
     ) -> Result<usize, DeviceError> {
         self.rules.check(step, &self.limits, pool)?;
-        let weights = self.weights.as_any().downcast_ref::<ReferenceWeights>();
-        let weights = weights.expect("checked when the program was compiled");
         let pool = pool
             .as_any_mut()
             .downcast_mut::<ReferencePool>()
             .ok_or_else(|| DeviceError::BadStep { what: "its KV pool belongs to another device".into() })?;
+        let weights: Vec<Arc<Array>> = self.weights.iter().map(|slot| elements(slot)).collect();
         let result = self.graph.outputs()[0];
         self.output.clear();
         if step.rows() > 0 {
-            let mut run = Run::new(&self.graph, &weights.arrays, step);
+            let mut run = Run::new(&self.graph, &weights, step);
             let mut kv = pool.bind(&self.graph, step);
             for node in 0..self.graph.nodes().len() {
                 let (id, began) = (NodeId(node as u32), Instant::now());
@@ -166,15 +128,14 @@ impl Program for ReferenceProgram {
         self.check_shift(pool)?;
         self.rules.check_pool(pool)?;
         check_pages(pool, pages)?;
-        let weights = self.weights.as_any().downcast_ref::<ReferenceWeights>();
-        let weights = weights.expect("checked when the program was compiled");
         let pool = pool
             .as_any_mut()
             .downcast_mut::<ReferencePool>()
             .ok_or_else(|| DeviceError::BadStep { what: "its KV pool belongs to another device".into() })?;
         for (cache, rotation) in self.rotations.iter().flatten().enumerate() {
             let Some(rotation) = rotation else { continue };
-            let angles = rotation.angles(weights.arrays[rotation.frequencies.0 as usize].floats(), by);
+            let angles =
+                rotation.angles(elements(&self.weights[rotation.frequencies.0 as usize]).floats(), by);
             let (group, place) = self.graph.cache_place(CacheId(cache as u32));
             for &page in &pages[group.0 as usize] {
                 pool.turn(group, place, page, rotation, &angles);
@@ -202,7 +163,7 @@ impl Program for ReferenceProgram {
     }
 }
 
-fn weight_of<'a>(graph: &'a Graph, node: &Node) -> Option<&'a crate::Weight> {
+fn weight_of<'a>(graph: &'a Graph, node: &Node) -> Option<&'a Arc<crate::Weight>> {
     node.inputs.iter().find_map(|&id| match graph.value(id).kind {
         ValueKind::Weight(weight) => Some(graph.weight(weight)),
         _ => None,

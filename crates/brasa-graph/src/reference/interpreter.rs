@@ -1,5 +1,7 @@
 //! Runs a graph node by node.
 
+use std::sync::Arc;
+
 use crate::device::DeviceError;
 use crate::step::Step;
 use crate::{Graph, Input, NodeId, Sizes, ValueKind, Weight};
@@ -41,7 +43,7 @@ pub fn decode_weight(weight: &Weight) -> Result<Array, DeviceError> {
 /// [`DeviceError::BadStep`] where an operation finds a number outside its table.
 pub fn evaluate(
     graph: &Graph,
-    weights: &[Array],
+    weights: &[Arc<Array>],
     step: &Step,
     pool: &mut ReferencePool,
 ) -> Result<Vec<Array>, DeviceError> {
@@ -56,7 +58,7 @@ pub fn evaluate(
 /// The values of one step, as far as they have been computed.
 pub(super) struct Run<'a> {
     graph: &'a Graph,
-    weights: &'a [Array],
+    weights: &'a [Arc<Array>],
     step: &'a Step,
     segments: Vec<SegmentRows>,
     sizes: Sizes,
@@ -65,7 +67,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(graph: &'a Graph, weights: &'a [Array], step: &'a Step) -> Self {
+    pub(super) fn new(graph: &'a Graph, weights: &'a [Arc<Array>], step: &'a Step) -> Self {
         Self {
             graph,
             weights,

@@ -16,6 +16,7 @@ pub(crate) mod erf;
 mod interpreter;
 mod kv;
 pub(crate) mod sums;
+mod weights;
 
 pub use apply::apply;
 pub use array::{Array, Data};

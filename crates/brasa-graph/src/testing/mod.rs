@@ -10,6 +10,7 @@
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
 //! - [`Decoder`] describes a small decoder with random weights, [`Running`] runs it step by step;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
+//! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`skipped`] reports a test that this machine cannot run.
 
 mod case;
@@ -23,6 +24,7 @@ mod random;
 mod random_graph;
 mod running;
 mod sequences;
+mod shared_weights;
 mod skipped;
 mod tensors;
 
@@ -37,6 +39,7 @@ pub use random::Random;
 pub use random_graph::{random_case, rewritten};
 pub use running::{Running, assert_same_bits, tokens};
 pub use sequences::Sequences;
+pub use shared_weights::check_shared_weights;
 pub use skipped::skipped;
 pub use tensors::{Noise, formats, tensor as random_tensor};
 

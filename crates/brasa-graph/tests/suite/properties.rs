@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brasa_graph::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, OpTime, Output, Precision, Program,
-    ProgramLimits, UploadProgress, WeightSet,
+    ProgramLimits, WeightSet,
 };
 use brasa_graph::fuse::Pattern;
 use brasa_graph::op::{Attention, Concat, KvSource, Mask, Matmul, Rope, RopeLayout, Transpose};
@@ -141,13 +141,8 @@ impl Backend for Faulty {
         DeviceInfo { name: "faulty".into(), ..ReferenceBackend.info() }
     }
 
-    fn upload(
-        &self,
-        graph: &Graph,
-        precision: Precision,
-        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
-    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
-        ReferenceBackend.upload(graph, precision, progress)
+    fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
+        ReferenceBackend.weight_set(precision)
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {

@@ -191,3 +191,8 @@ fn profile_names_operations_and_weights() {
     assert_eq!(times.len(), small_model().nodes().len());
     assert!(times.iter().any(|time| time.label == "linear qkv" && time.flops == 2 * 2 * 40 * 24));
 }
+
+#[test]
+fn graphs_share_the_upload_of_shared_weights() {
+    brasa_graph::testing::check_shared_weights(&ReferenceBackend);
+}
