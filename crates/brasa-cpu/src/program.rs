@@ -1,15 +1,15 @@
 //! A compiled graph: a table of operations over one arena, replayed step by step.
 #![expect(unsafe_code, reason = "lets the threads of a team share an arena")]
 
-use std::ops::Range;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use brasa_graph::device::{DeviceError, KvPool, OpTime, Output, Program, ProgramLimits};
+use brasa_graph::device::{DeviceError, KvPool, OpTime, Program, ProgramLimits};
 use brasa_graph::fuse::Pattern;
+use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
-use brasa_graph::step::{PageId, Step};
+use brasa_graph::step::{GivenValues, PageId, Step};
 use brasa_graph::{CacheId, Graph, Input, Sizes, StepRules};
 
 use crate::arena::Arena;
@@ -36,6 +36,7 @@ pub(crate) struct CpuProgram {
     /// How the keys of each cache were turned, and its group and place; or why keys cannot move.
     rotations: Result<Vec<(KeyRotation, usize, usize)>, String>,
     table: Table,
+    outputs: Vec<OutputPlace>,
     arena: Arena,
     /// Partial results of attention; grows with the longest sequence.
     partials: Arena,
@@ -82,6 +83,7 @@ impl CpuProgram {
             rotations: placed_rotations(graph),
             counters: table.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
             table,
+            outputs: OutputPlace::of(graph),
             arena,
             partials,
             prepared: Prepared::new(prepared_size),
@@ -160,8 +162,8 @@ impl CpuProgram {
         }
         for (input, slot) in &self.table.inputs {
             let region = slot.region(&self.state.sizes);
-            let numbers = self.arena.elements_mut::<u32>(region.offset..region.offset + region.rows);
-            let mut numbers = numbers.iter_mut();
+            let elements = region.offset..region.offset + region.rows * region.width;
+            let mut numbers = self.arena.elements_mut::<u32>(elements).iter_mut();
             let mut put = |number: u32| {
                 if let Some(to) = numbers.next() {
                     *to = number;
@@ -172,13 +174,17 @@ impl CpuProgram {
                 match input {
                     Input::TokenIds => segment.tokens.iter().copied().for_each(&mut put),
                     Input::Positions => {
-                        (0..segment.rows()).map(|row| segment.position(row)).for_each(&mut put);
+                        (0..segment.rows).map(|row| segment.position(row)).for_each(&mut put);
                     }
                     Input::OutRows => {
                         segment.out_rows().map(|row| (first + row) as u32).for_each(&mut put);
                     }
+                    Input::Given(given) => match &segment.given[given.0 as usize] {
+                        GivenValues::F32(values) => values.iter().map(|x| x.to_bits()).for_each(&mut put),
+                        GivenValues::U32(values) => values.iter().copied().for_each(&mut put),
+                    },
                 }
-                first += segment.rows();
+                first += segment.rows;
             }
         }
         let threads = self.team.threads();
@@ -193,12 +199,6 @@ impl CpuProgram {
             })?;
         }
         Ok(())
-    }
-
-    /// Where the result is, and elements of a row.
-    fn output(&self) -> (Range<usize>, usize) {
-        let region = self.table.output.region(&self.state.sizes);
-        (region.offset..region.offset + region.rows * region.width, region.width)
     }
 }
 
@@ -225,10 +225,12 @@ impl Program for CpuProgram {
         describe(&self.table, &self.limits, self.isa)
     }
 
-    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
         self.execute(step, pool, &|_| {})?;
-        let (range, width) = self.output();
-        Ok(Output { width, values: self.arena.elements_mut(range) })
+        for (place, slot) in self.outputs.iter_mut().zip(&self.table.outputs) {
+            place.resolve(&self.state.sizes, slot.offset);
+        }
+        Ok(Outputs::new(&self.outputs, self.arena.elements_mut(0..self.table.arena_elements)))
     }
 
     fn check_shift(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
@@ -328,7 +330,7 @@ mod tests {
         for threads in [1, 2] {
             let mut program = program(threads);
             let (step, mut pool) = step(3);
-            assert_eq!(program.run(&step, &mut *pool).unwrap().values.len(), 9);
+            assert_eq!(program.run(&step, &mut *pool).unwrap().only().floats().len(), 9);
             // A table that points outside the arena: a bug of this crate.
             let CompiledOp::Linear(op) = &mut program.table.ops[1].op else { panic!("{:?}", program.table) };
             op.layers[0].out.offset = 1 << 40;
@@ -379,14 +381,14 @@ program: 512 bytes for steps of at most 4 rows
     fn an_empty_step_has_no_results() {
         let mut program = program(1);
         let (_, mut pool) = step(1);
-        let output = program.run(&Step::default(), &mut *pool).unwrap();
-        assert_eq!((output.rows(), output.width), (0, 3));
+        let output = program.run(&Step::default(), &mut *pool).unwrap().only();
+        assert_eq!((output.rows(), output.width()), (0, 3));
     }
 
     #[test]
     fn the_output_is_where_the_table_says() {
         let program = program(1);
-        let region = program.table.output.region(&Sizes { rows: 4, ..Sizes::default() });
+        let region = program.table.outputs[0].region(&Sizes { rows: 4, ..Sizes::default() });
         assert_eq!(Region { offset: 0, ..region }, Region { offset: 0, stride: 3, width: 3, rows: 4 });
     }
 }

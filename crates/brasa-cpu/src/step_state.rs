@@ -57,7 +57,7 @@ impl StepState {
         self.groups = step.segments.first().map_or(0, |segment| segment.pages.len());
         let mut row = 0;
         for (number, segment) in step.segments.iter().enumerate() {
-            let rows = row..row + segment.rows();
+            let rows = row..row + segment.rows;
             row = rows.end;
             self.row_segments.extend(rows.clone().map(|_| number as u32));
             self.segments.push(SegmentState {

@@ -1,12 +1,11 @@
 //! An NVIDIA GPU as a device.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, UploadProgress,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits,
     WeightSet,
 };
 
@@ -14,7 +13,7 @@ use crate::driver::{Device, Driver};
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
 use crate::program::CudaProgram;
-use crate::weights::{CudaWeightSet, CudaWeights};
+use crate::weights::CudaWeightSet;
 
 /// One GPU of this machine.
 #[derive(Clone, Debug)]
@@ -80,15 +79,9 @@ impl Backend for CudaBackend {
         }
     }
 
-    /// Uploads weights as they are stored. Every precision computes in f32.
-    fn upload(
-        &self,
-        graph: &Graph,
-        _: Precision,
-        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
-    ) -> Result<Arc<dyn WeightSet>, DeviceError> {
-        let weights = CudaWeights::upload(&self.gpu, graph, progress)?;
-        Ok(Arc::new(CudaWeightSet(Arc::new(weights))))
+    /// A set of weights as they are stored. Every precision computes in f32.
+    fn weight_set(&self, _: Precision) -> Arc<dyn WeightSet> {
+        Arc::new(CudaWeightSet::new(&self.gpu))
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
@@ -101,16 +94,14 @@ impl Backend for CudaBackend {
         weights: Arc<dyn WeightSet>,
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError> {
-        let CudaWeightSet(weights) = weights
-            .as_any()
-            .downcast_ref()
-            .ok_or_else(|| self.gpu.unsupported("weights that another device uploaded"))?;
+        let weights: Arc<CudaWeightSet> = weights
+            .into_any()
+            .downcast()
+            .map_err(|_| self.gpu.unsupported("weights that another device uploaded"))?;
         if !Arc::ptr_eq(&weights.gpu.context, &self.gpu.context) {
             return Err(self.gpu.unsupported("weights that another device uploaded"));
         }
-        if !weights.fit(&graph) {
-            return Err(self.gpu.unsupported("weights of another graph"));
-        }
+        let weights = weights.weights_of(&graph)?;
         Ok(Box::new(CudaProgram::new(&self.gpu, &graph, weights, limits)?))
     }
 }

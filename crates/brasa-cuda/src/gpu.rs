@@ -56,6 +56,18 @@ impl Gpu {
         copied.and_then(|()| self.stream.synchronize()).map_err(|error| self.error(error))
     }
 
+    /// Copies the first bytes of `memory` into `bytes`, and waits.
+    ///
+    /// # Panics
+    ///
+    /// If the memory is smaller: a bug of this crate.
+    pub(crate) fn read(&self, memory: &DeviceMemory, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let size_bytes = memory.size_bytes();
+        assert!(bytes.len() <= size_bytes, "{} bytes of {size_bytes}", bytes.len());
+        // SAFETY: within the allocation, as asserted.
+        unsafe { self.stream.download(bytes, memory.address()) }.map_err(|error| self.error(error))
+    }
+
     /// A driver's error as one of the device contract.
     pub(crate) fn error(&self, error: DriverError) -> DeviceError {
         error.of_device(&self.name)

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use brasa_graph::device::{DeviceError, KvPool, KvType, OpTime, Output, Program, ProgramLimits};
+use brasa_graph::device::{DeviceError, KvPool, KvType, OpTime, Program, ProgramLimits};
 use brasa_graph::op::RopeLayout;
+use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
 use brasa_graph::step::{PageId, Step};
-use brasa_graph::{CacheId, Graph, StepRules};
+use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 
 use crate::compile::{Table, compile};
 use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
@@ -22,7 +23,7 @@ use crate::weights::CudaWeights;
 #[derive(Debug)]
 pub(crate) struct CudaProgram {
     gpu: Arc<Gpu>,
-    weights: Arc<CudaWeights>,
+    weights: CudaWeights,
     limits: ProgramLimits,
     rules: StepRules,
     rotations: Result<Vec<TurnedKeys>, String>,
@@ -30,7 +31,9 @@ pub(crate) struct CudaProgram {
     arena: DeviceMemory,
     fault: DeviceMemory,
     step: StepState,
-    output: PinnedMemory,
+    /// Where each output lies in `outputs`.
+    places: Vec<OutputPlace>,
+    outputs: PinnedMemory,
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,
 }
@@ -48,10 +51,10 @@ impl CudaProgram {
     pub(crate) fn new(
         gpu: &Arc<Gpu>,
         graph: &Graph,
-        weights: &Arc<CudaWeights>,
+        weights: CudaWeights,
         limits: ProgramLimits,
     ) -> Result<Self, DeviceError> {
-        let table = compile(gpu, graph, weights, &limits)?;
+        let table = compile(gpu, graph, &weights, &limits)?;
         let what = format!("an arena for steps of {} rows", limits.max_rows);
         if isize::try_from(table.arena_bytes).is_err() {
             return Err(DeviceError::OutOfMemory { bytes: table.arena_bytes as u64, what });
@@ -60,9 +63,10 @@ impl CudaProgram {
             arena: gpu.allocate(table.arena_bytes, &what)?,
             fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
             step: StepState::new(gpu)?,
-            output: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
+            places: OutputPlace::of(graph),
+            outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
             gpu: Arc::clone(gpu),
-            weights: Arc::clone(weights),
+            weights,
             limits,
             rules: StepRules::new(graph),
             rotations: rotations(graph)?,
@@ -71,40 +75,44 @@ impl CudaProgram {
         })
     }
 
-    /// Runs a step; `between` is called when each operation has been queued. Returns bytes of the output.
+    /// Runs a step; `between` is called when each operation has been queued.
     fn execute(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
         between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
-    ) -> Result<usize, DeviceError> {
+    ) -> Result<(), DeviceError> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
         self.rules.check(step, &self.limits, pool)?;
         let pool = own(&self.gpu, pool)?;
-        if step.rows() == 0 {
-            return Ok(0);
+        let sizes = Sizes::of(step);
+        let mut words = 0;
+        for place in &mut self.places {
+            words += place.resolve(&sizes, words);
         }
-        let result = self.queue(step, pool, between).and_then(|bytes| {
-            self.check_fault()?;
-            Ok(bytes)
-        });
+        if step.rows() == 0 {
+            return Ok(());
+        }
+        let result = self.queue(step, pool, words * 4, between).and_then(|()| self.check_fault());
         if let Err(error @ DeviceError::Lost { .. }) = &result {
             self.lost = Some(error.clone());
         }
         result
     }
 
-    /// Queues a step and waits for its output.
+    /// Queues a step and waits for its outputs, which take `bytes`.
     fn queue(
         &mut self,
         step: &Step,
         pool: &CudaKvPool,
+        bytes: usize,
         between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
-    ) -> Result<usize, DeviceError> {
+    ) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let failed = |error| gpu.error(error);
+        let _steady = self.weights.hold_steady();
         self.step.load(&gpu, step, pool)?;
         if self.table.computes_numbers {
             // SAFETY: the allocation is that large.
@@ -123,15 +131,21 @@ impl CudaProgram {
             entry.op.launch(&run).map_err(failed)?;
             between(&run, number).map_err(failed)?;
         }
-        let output = run.tensor(&self.table.output);
-        let bytes = output.count() as usize * 4;
-        if bytes > self.output.bytes().len() {
-            self.output = PinnedMemory::new(&gpu.context, bytes.next_power_of_two()).map_err(failed)?;
+        if bytes > self.outputs.bytes().len() {
+            self.outputs = PinnedMemory::new(&gpu.context, bytes.next_power_of_two()).map_err(failed)?;
         }
-        // SAFETY: the output is dense and lies in the arena, the step's numbers or a weight, all of which are alive.
-        unsafe { gpu.stream.download(&mut self.output.bytes_mut()[..bytes], output.address) }
-            .map_err(failed)?;
-        Ok(bytes)
+        let mut rest = &mut self.outputs.bytes_mut()[..bytes];
+        for slot in &self.table.outputs {
+            let output = run.tensor(slot);
+            let (to, after) = rest.split_at_mut(output.count() as usize * 4);
+            // SAFETY: the output is dense and lies in the arena, the step's numbers or a weight, all of which are alive.
+            unsafe { gpu.stream.download(to, output.address) }.map_err(failed)?;
+            rest = after;
+        }
+        if self.table.outputs.is_empty() {
+            gpu.stream.synchronize().map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// Reports a number that was computed and looked up beyond its table.
@@ -210,10 +224,9 @@ impl Program for CudaProgram {
         self.arena.size_bytes() as u64
     }
 
-    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
-        let bytes = self.execute(step, pool, &mut |_, _| Ok(()))?;
-        let width = self.table.output.shape.row_elements().unwrap_or(1);
-        Ok(Output { width, values: bytemuck::cast_slice(&self.output.bytes()[..bytes]) })
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
+        self.execute(step, pool, &mut |_, _| Ok(()))?;
+        Ok(Outputs::new(&self.places, bytemuck::cast_slice(self.outputs.bytes())))
     }
 
     fn check_shift(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::step::{Segment, Step};
-use brasa_graph::{DraftTree, Input, Sizes};
+use brasa_graph::step::{GivenValues, Segment, Step};
+use brasa_graph::{DraftTree, GivenId, Input, Sizes};
 
 use crate::driver::{DeviceMemory, PinnedMemory};
 use crate::gpu::Gpu;
@@ -31,7 +31,7 @@ pub(crate) struct StepState {
 /// Bytes before each part of the copy.
 #[derive(Debug, Default)]
 struct Places {
-    inputs: [usize; 3],
+    inputs: Vec<usize>,
     row_segments: usize,
     segments: usize,
     tree_rows: usize,
@@ -39,7 +39,7 @@ struct Places {
     tables: Vec<(usize, usize)>,
 }
 
-/// The inputs in the order of [`Places::inputs`].
+/// The first of [`Places::inputs`], in order. The inputs that a graph declares follow.
 const INPUTS: [Input; 3] = [Input::TokenIds, Input::Positions, Input::OutRows];
 
 impl StepState {
@@ -61,13 +61,14 @@ impl StepState {
         self.embeddings.clear();
         self.segments.clear();
         let mut bytes = Layout::default();
-        for (place, input) in self.places.inputs.iter_mut().zip(INPUTS) {
-            *place = bytes.part(numbers(step, input));
-        }
+        let givens = step.segments.first().map_or(0, |segment| segment.given.len() as u32);
+        let inputs = INPUTS.into_iter().chain((0..givens).map(|id| Input::Given(GivenId(id))));
+        self.places.inputs.clear();
+        self.places.inputs.extend(inputs.map(|input| bytes.part(numbers(step, input))));
         let (mut row_segments, mut segments, mut tree_rows) = (Vec::new(), Vec::new(), Vec::new());
         for (number, segment) in step.segments.iter().enumerate() {
             let first_row = row_segments.len();
-            row_segments.extend((0..segment.rows()).map(|_| number as u32));
+            row_segments.extend((0..segment.rows).map(|_| number as u32));
             let described = segment_rows(segment, first_row, tree_rows.len());
             segments.push(described);
             if let Some(tree) = &segment.tree {
@@ -76,7 +77,7 @@ impl StepState {
             if let Some(given) = &segment.embeddings {
                 self.embeddings.push((first_row, Arc::clone(given)));
             }
-            self.segments.push((segment.first_index, segment.rows(), segment.memory_rows));
+            self.segments.push((segment.first_index, segment.rows, segment.memory_rows));
         }
         self.places.row_segments = bytes.part(row_segments);
         self.places.segments = bytes.part(segments.iter().flat_map(|segment| {
@@ -118,7 +119,12 @@ impl StepState {
 
     /// Where the numbers of `input` are.
     pub(crate) fn input(&self, input: Input) -> u64 {
-        let number = INPUTS.iter().position(|&known| known == input).unwrap_or(0);
+        let number = match input {
+            Input::TokenIds => 0,
+            Input::Positions => 1,
+            Input::OutRows => 2,
+            Input::Given(id) => INPUTS.len() + id.0 as usize,
+        };
         self.device.address() + self.places.inputs[number] as u64
     }
 
@@ -170,16 +176,20 @@ impl Layout {
     }
 }
 
-/// The numbers that a step supplies.
+/// The words of an input of a step: integers, or the bits of floats.
 fn numbers(step: &Step, input: Input) -> Vec<u32> {
     let (mut first, mut numbers) = (0, Vec::with_capacity(step.rows()));
     for segment in &step.segments {
         match input {
             Input::TokenIds => numbers.extend(&segment.tokens),
-            Input::Positions => numbers.extend((0..segment.rows()).map(|row| segment.position(row))),
+            Input::Positions => numbers.extend((0..segment.rows).map(|row| segment.position(row))),
             Input::OutRows => numbers.extend(segment.out_rows().map(|row| (first + row) as u32)),
+            Input::Given(given) => match &segment.given[given.0 as usize] {
+                GivenValues::F32(values) => numbers.extend(values.iter().map(|x| x.to_bits())),
+                GivenValues::U32(values) => numbers.extend_from_slice(values),
+            },
         }
-        first += segment.rows();
+        first += segment.rows;
     }
     numbers
 }
@@ -187,7 +197,7 @@ fn numbers(step: &Step, input: Input) -> Vec<u32> {
 fn segment_rows(segment: &Segment, first_row: usize, first_tree_row: usize) -> SegmentRows {
     SegmentRows {
         first_row: first_row as u32,
-        rows: segment.rows() as u32,
+        rows: segment.rows as u32,
         first_index: segment.first_index as u32,
         memory_rows: segment.memory_rows as u32,
         has_tree: u32::from(segment.tree.is_some()),

@@ -5,11 +5,11 @@
 
 use std::any::Any;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use brasa_formats::{Payload, StorageFormat};
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::{DeviceError, UploadProgress, WeightSet};
-use brasa_graph::{Graph, Op, ValueId, ValueKind, Weight, WeightPart};
+use brasa_graph::{Graph, Op, ValueId, ValueKind, Weight, WeightMap, WeightPart};
 
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
@@ -18,25 +18,37 @@ use crate::params::{Part, Ptr, StoredWeight, part_bytes};
 /// Alignment of every array of stored bytes.
 const ALIGNMENT_BYTES: usize = 256;
 
-/// The weights of one graph on one GPU.
+/// Weights on one GPU, found by their identity.
+#[derive(Debug)]
+pub(crate) struct CudaWeightSet {
+    pub gpu: Arc<Gpu>,
+    held: WeightMap<Held>,
+    /// Held for writing while elements change, and for reading while a step runs.
+    steady: RwLock<()>,
+}
+
+/// The forms of one weight, each uploaded when a graph first needs it.
+#[derive(Debug, Default)]
+struct Held {
+    stored: OnceLock<Arc<Stored>>,
+    /// f32, dense.
+    decoded: OnceLock<Arc<DeviceMemory>>,
+}
+
+/// The weights of one program, in order of the graph's ids.
 #[derive(Debug)]
 pub(crate) struct CudaWeights {
-    pub gpu: Arc<Gpu>,
+    set: Arc<CudaWeightSet>,
     weights: Vec<Uploaded>,
 }
 
-/// [`CudaWeights`], as the device contract hands them around.
-#[derive(Debug)]
-pub(crate) struct CudaWeightSet(pub Arc<CudaWeights>);
-
 #[derive(Debug)]
 struct Uploaded {
-    shape: Vec<usize>,
+    elements: u64,
     /// Bytes in the checkpoint.
     stored_bytes: u64,
-    stored: Option<Stored>,
-    /// f32, dense.
-    decoded: Option<DeviceMemory>,
+    stored: Option<Arc<Stored>>,
+    decoded: Option<Arc<DeviceMemory>>,
 }
 
 /// Rows as they are stored.
@@ -55,38 +67,78 @@ struct Uses {
     decoded: bool,
 }
 
-impl CudaWeights {
-    /// Uploads every weight of `graph` that the graph uses.
-    pub(crate) fn upload(
-        gpu: &Arc<Gpu>,
-        graph: &Graph,
-        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
-    ) -> Result<Self, DeviceError> {
-        let total_bytes = graph.weights().iter().map(Weight::stored_bytes).sum();
-        let (mut weights, mut done_bytes) = (Vec::new(), 0);
-        for (weight, uses) in graph.weights().iter().zip(uses(graph)) {
-            let stored = uses.stored.then(|| Stored::new(gpu, weight)).transpose()?;
-            let decoded = uses.decoded.then(|| decode(gpu, weight)).transpose()?;
-            let (shape, stored_bytes) = (weight.shape.clone(), weight.stored_bytes());
-            weights.push(Uploaded { shape, stored_bytes, stored, decoded });
-            done_bytes += stored_bytes;
-            if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
-                return Err(DeviceError::Cancelled);
-            }
-        }
-        Ok(Self { gpu: Arc::clone(gpu), weights })
+impl CudaWeightSet {
+    /// An empty set. Every precision computes in f32.
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Self {
+        Self { gpu: Arc::clone(gpu), held: WeightMap::default(), steady: RwLock::new(()) }
     }
 
-    /// True where these are the weights of `graph`, in every form that it needs.
-    pub(crate) fn fit(&self, graph: &Graph) -> bool {
-        let fits = |((uploaded, weight), uses): ((&Uploaded, &Weight), Uses)| {
-            uploaded.shape == weight.shape
-                && uploaded.stored_bytes == weight.stored_bytes()
-                && (uploaded.stored.is_some() || !uses.stored)
-                && (uploaded.decoded.is_some() || !uses.decoded)
-        };
-        self.weights.len() == graph.weights().len()
-            && self.weights.iter().zip(graph.weights()).zip(uses(graph)).all(fits)
+    /// The weights of `graph`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`], naming a weight that was not added, or not for such a graph.
+    pub(crate) fn weights_of(self: Arc<Self>, graph: &Graph) -> Result<CudaWeights, DeviceError> {
+        let mut weights = Vec::with_capacity(graph.weights().len());
+        for (weight, uses) in graph.weights().iter().zip(uses(graph)) {
+            let held = self.held(weight)?;
+            if !held.serves(uses) {
+                return Err(self.not_added(weight));
+            }
+            weights.push(Uploaded {
+                elements: weight.shape.iter().product::<usize>() as u64,
+                stored_bytes: weight.stored_bytes(),
+                stored: held.stored.get().cloned(),
+                decoded: held.decoded.get().cloned(),
+            });
+        }
+        Ok(CudaWeights { set: self, weights })
+    }
+
+    fn held(&self, weight: &Arc<Weight>) -> Result<Arc<Held>, DeviceError> {
+        self.held.get(weight).ok_or_else(|| self.not_added(weight))
+    }
+
+    fn not_added(&self, weight: &Weight) -> DeviceError {
+        DeviceError::not_added(&self.gpu.name, weight)
+    }
+
+    /// `weight` with the floats that the GPU holds now. Quantised rows cannot have changed.
+    fn downloaded(&self, weight: &Weight, stored: &Stored) -> Result<Weight, DeviceError> {
+        let mut parts = Vec::with_capacity(stored.memory.len());
+        let filled = weight.parts.iter().filter(|part| !part.rows.is_empty());
+        for (part, memory) in filled.zip(&stored.memory) {
+            let format = part.format();
+            if !format.is_float() {
+                parts.push(part.clone());
+                continue;
+            }
+            let shape = vec![part.rows.len(), weight.row_len()];
+            let mut bytes = vec![0; shape[0] * shape[1] * format.block_bytes()];
+            self.gpu.read(memory, &mut bytes)?;
+            let payload = Payload::Blocks(Bytes::from(bytes));
+            parts.push(WeightPart::whole(Tensor { name: part.tensor.name.clone(), shape, format, payload }));
+        }
+        Ok(Weight { parts, ..weight.clone() })
+    }
+}
+
+impl Held {
+    fn serves(&self, uses: Uses) -> bool {
+        (self.stored.get().is_some() || !uses.stored) && (self.decoded.get().is_some() || !uses.decoded)
+    }
+
+    fn size_bytes(&self) -> usize {
+        let arrays = self.stored.get().into_iter().flat_map(|stored| &stored.memory);
+        let decoded = self.decoded.get().map(|memory| &**memory);
+        arrays.chain(decoded).map(DeviceMemory::size_bytes).sum()
+    }
+}
+
+impl CudaWeights {
+    /// Keeps every weight as it is until the result is dropped.
+    pub(crate) fn hold_steady(&self) -> RwLockReadGuard<'_, ()> {
+        self.set.steady.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Weight `number` as it is stored, and the formats of its rows.
@@ -96,7 +148,7 @@ impl CudaWeights {
 
     /// The address of weight `number` as dense f32.
     pub(crate) fn decoded(&self, number: usize) -> Option<u64> {
-        self.weights[number].decoded.as_ref().map(DeviceMemory::address)
+        self.weights[number].decoded.as_ref().map(|memory| memory.address())
     }
 
     /// Bytes of weight `number` in the checkpoint.
@@ -106,19 +158,78 @@ impl CudaWeights {
 
     /// Elements of weight `number`.
     pub(crate) fn elements(&self, number: usize) -> u64 {
-        self.weights[number].shape.iter().product::<usize>() as u64
+        self.weights[number].elements
     }
 }
 
 impl WeightSet for CudaWeightSet {
-    fn size_bytes(&self) -> u64 {
-        let stored = self.0.weights.iter().filter_map(|weight| weight.stored.as_ref());
-        let arrays = stored.flat_map(|stored| &stored.memory);
-        let decoded = self.0.weights.iter().filter_map(|weight| weight.decoded.as_ref());
-        arrays.chain(decoded).map(|memory| memory.size_bytes() as u64).sum()
+    fn add(
+        &self,
+        graph: &Graph,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<(), DeviceError> {
+        let _changing = self.steady.write().unwrap_or_else(PoisonError::into_inner);
+        let all = graph.weights().iter().zip(uses(graph));
+        let missing: Vec<(&Arc<Weight>, Uses)> = all
+            .filter(|(weight, uses)| self.held.get(weight).is_none_or(|held| !held.serves(*uses)))
+            .collect();
+        let total_bytes = missing.iter().map(|(weight, _)| weight.stored_bytes()).sum();
+        let mut done_bytes = 0;
+        for (weight, uses) in missing {
+            let held = self.held.entry(weight, || Ok(Held::default()))?;
+            if uses.stored && held.stored.get().is_none() {
+                let stored = Arc::new(Stored::new(&self.gpu, weight)?);
+                held.stored.get_or_init(|| stored);
+            }
+            if uses.decoded && held.decoded.get().is_none() {
+                let decoded = Arc::new(decode(&self.gpu, weight)?);
+                held.decoded.get_or_init(|| decoded);
+            }
+            done_bytes += weight.stored_bytes();
+            if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
+                return Err(DeviceError::Cancelled);
+            }
+        }
+        Ok(())
     }
 
-    fn as_any(&self) -> &dyn Any {
+    fn read(&self, weight: &Arc<Weight>) -> Result<Vec<f32>, DeviceError> {
+        let _steady = self.steady.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held(weight)?;
+        if let Some(decoded) = held.decoded.get() {
+            let mut values = vec![0.0_f32; weight.rows() * weight.row_len()];
+            self.gpu.read(decoded, bytemuck::cast_slice_mut(&mut values))?;
+            return Ok(values);
+        }
+        let stored = held.stored.get().ok_or_else(|| self.not_added(weight))?;
+        let array = brasa_graph::reference::decode_weight(&self.downloaded(weight, stored)?)?;
+        Ok(array.floats().to_vec())
+    }
+
+    fn write(&self, weight: &Arc<Weight>, values: &[f32]) -> Result<(), DeviceError> {
+        let _changing = self.steady.write().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held(weight)?;
+        let written = weight.with_values(values).map_err(|error| self.gpu.unsupported(error.to_string()))?;
+        if let Some(stored) = held.stored.get() {
+            let filled = written.parts.iter().filter(|part| !part.rows.is_empty());
+            for (part, memory) in filled.zip(&stored.memory) {
+                if let Payload::Blocks(bytes) = &part.tensor.payload {
+                    self.gpu.write(memory, 0, bytes)?;
+                }
+            }
+        }
+        if let Some(decoded) = held.decoded.get() {
+            let array = brasa_graph::reference::decode_weight(&written)?;
+            self.gpu.write(decoded, 0, bytemuck::cast_slice(array.floats()))?;
+        }
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.held.values().iter().map(|held| held.size_bytes() as u64).sum()
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
 }
@@ -209,7 +320,7 @@ fn upload_part(
     if u32::try_from(first_row + part.rows.len()).is_err() || u32::try_from(row_bytes).is_err() {
         return Err(refuse("more rows than can be numbered"));
     }
-    let rows_of = |bytes: &brasa_formats::Bytes, row_bytes: usize| {
+    let rows_of = |bytes: &Bytes, row_bytes: usize| {
         bytes
             .slice(part.rows.start * row_bytes..part.rows.end * row_bytes)
             .ok_or_else(|| refuse("stored bytes that do not belong to its format"))

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use brasa_graph::chain::{Chain, ChainSink, RowDraw};
-use brasa_graph::device::{OpTime, Output, Program};
+use brasa_graph::device::{OpTime, Program};
+use brasa_graph::output::Output;
 use brasa_graph::sampling::{DrawRules, Sampler, TokenMask};
 use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, SequenceId, Step};
 
@@ -157,7 +158,7 @@ impl Executor {
     /// no text changed. [`EngineError::Device`].
     pub fn run(&mut self, parts: &mut [Part<'_>]) -> Result<Output<'_>, EngineError> {
         self.compose(parts)?;
-        let output = self.program.run(&self.step, self.store.pool())?;
+        let output = self.program.run(&self.step, self.store.pool())?.only();
         for part in parts {
             self.store.commit(&mut part.text.0, part.tokens);
         }
@@ -293,8 +294,7 @@ impl Executor {
             // Buffers of the last step are reused: between two tokens nothing is allocated.
             let segment = &mut self.step.segments[index];
             segment.first_index = part.text.0.tokens.len();
-            segment.tokens.clear();
-            segment.tokens.extend_from_slice(part.tokens);
+            segment.set_tokens(part.tokens);
             segment.outs = part.outs.clone();
             copy_tables(part.text, segment);
         }

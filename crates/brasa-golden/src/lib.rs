@@ -104,8 +104,11 @@ impl Runner {
 
     fn step(&mut self, sequences: &mut Sequences, ids: &[u32], outs: Outs) -> Vec<Vec<f32>> {
         let segment = sequences.extend(&mut *self.pool, 1, ids, outs).expect("pages");
-        let output =
-            self.program.run(&Step { segments: vec![segment] }, &mut *self.pool).expect("a valid step");
+        let output = self
+            .program
+            .run(&Step { segments: vec![segment] }, &mut *self.pool)
+            .expect("a valid step")
+            .only();
         (0..output.rows()).map(|row| output.row(row).to_vec()).collect()
     }
 }

@@ -8,8 +8,8 @@ use crate::op::{
     ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, Slice, Softmax, Unary,
 };
 use crate::{
-    CacheId, CacheSpec, DType, Dim, Graph, GraphError, Input, MemoryId, Node, NodeId, Op, Shape, Value,
-    ValueId, ValueKind, Weight, WeightId,
+    CacheId, CacheSpec, DType, Dim, Given, GivenId, Graph, GraphError, Input, MemoryId, Node, NodeId, Op,
+    Shape, Value, ValueId, ValueKind, Weight, WeightId,
 };
 
 /// Builds a [`Graph`], checking every operation's operands.
@@ -60,10 +60,32 @@ impl Builder {
         &mut self.graph
     }
 
-    /// What the step supplies.
+    /// Numbers that every step supplies.
+    ///
+    /// # Panics
+    ///
+    /// For [`Input::Given`], which [`given`](Self::given) declares.
     pub fn input(&mut self, input: Input) -> ValueId {
+        assert!(!matches!(input, Input::Given(_)), "{input:?} is declared by `given`");
         let rows = if input == Input::OutRows { Dim::OUTS } else { Dim::ROWS };
         self.value(DType::U32, Shape(vec![rows]), ValueKind::Input(input))
+    }
+
+    /// Declares an input of its own, `[rows, inner…]` of `F32` or `U32`, that every step must bring.
+    pub fn given(&mut self, name: impl Into<String>, dtype: DType, rows: Dim, inner: &[usize]) -> ValueId {
+        let given = Given { name: name.into(), dtype, rows, inner: inner.to_vec() };
+        let wrong = match (dtype, rows.symbol) {
+            (DType::F16 | DType::BF16, _) => Some(format!("elements of {dtype}, expected f32 or u32")),
+            (_, None) => Some(format!("{rows} rows, expected a multiple of a step's")),
+            _ => None,
+        };
+        if let Some(what) = wrong {
+            return self.fail(GraphError::Given { name: given.name, what });
+        }
+        let id = GivenId(self.graph.givens.len() as u32);
+        let shape = Shape::rows(rows, inner);
+        self.graph.givens.push(given);
+        self.value(dtype, shape, ValueKind::Input(Input::Given(id)))
     }
 
     /// A weight, or the mistake that kept it from being one. A weight of another graph is shared by giving its [`Arc`].

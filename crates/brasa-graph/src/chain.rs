@@ -71,10 +71,10 @@ pub(crate) fn stepwise<P: Program + ?Sized>(
     let Chain { rows, sampler, sink } = chain;
     check(step, pool, rows)?;
     let mut lengths: Vec<usize> =
-        step.segments.iter().map(|segment| segment.first_index + segment.rows()).collect();
+        step.segments.iter().map(|segment| segment.first_index + segment.rows).collect();
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
     loop {
-        let output = program.run(step, pool)?;
+        let output = program.run(step, pool)?.only();
         let (mut place, mut out, mut last) = (0, 0, false);
         while let Some(segment) = step.segments.get_mut(place) {
             let number = numbers[place];
@@ -130,15 +130,14 @@ impl RowDraw<'_> {
 
 /// Makes a segment the single row that follows it.
 fn go_on(segment: &mut Segment, token: u32) {
-    let rows = segment.rows();
+    let rows = segment.rows;
     if let Some(positions) = &mut segment.positions {
         let last = positions.last().copied().unwrap_or(0);
         positions.clear();
         positions.push(last.saturating_add(1));
     }
     segment.first_index += rows;
-    segment.tokens.clear();
-    segment.tokens.push(token);
+    segment.set_tokens(&[token]);
     segment.embeddings = None;
 }
 
@@ -156,7 +155,7 @@ pub(crate) fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Res
         if segment.outs == Outs::None {
             continue;
         }
-        if segment.outs != Outs::Last || segment.tree.is_some() {
+        if segment.outs != Outs::Last || segment.tree.is_some() || !segment.given.is_empty() {
             return bad(format!(
                 "segment {number} of a chain, expected plain text with logits of the last row"
             ));
@@ -164,7 +163,7 @@ pub(crate) fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Res
         if row.limit == 0 {
             return bad(format!("segment {number} of a chain draws no tokens"));
         }
-        let begin = segment.first_index.saturating_add(segment.rows());
+        let begin = segment.first_index.saturating_add(segment.rows);
         let end = begin.saturating_add(row.limit - 1);
         let kinds = pool.spec().groups.iter().map(|group| group.kind);
         for (group, (table, kind)) in segment.pages.iter().zip(kinds).enumerate() {

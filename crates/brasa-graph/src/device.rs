@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chain::{self, Chain, Finish};
+use crate::output::Outputs;
 use crate::step::{PageId, Step};
 use crate::{CacheGroup, Graph, GroupId, Weight};
 
@@ -205,15 +206,15 @@ pub trait Program: Send {
         String::new()
     }
 
-    /// Runs one step; returns the graph's output for the rows that asked, in order.
+    /// Runs one step; returns the graph's outputs. Those with a row for each row that asked are in the order of asking.
     ///
-    /// Blocks until the device is done. The output stays valid until the next call.
+    /// Blocks until the device is done. The outputs stay valid until the next call.
     ///
     /// # Errors
     ///
     /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written.
     /// [`DeviceError::Lost`]: this program is finished; compile another.
-    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError>;
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
     /// Most tokens of a row in one chain. `masked` says that a row of the chain has a mask, which a device that cannot ask the
     /// host in the middle of a chain answers with 1.
@@ -267,27 +268,6 @@ pub trait Program: Send {
     ///
     /// Those of [`run`](Self::run).
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError>;
-}
-
-/// What a step produced: `[rows, width]`, f32.
-#[derive(Clone, Copy, Debug)]
-pub struct Output<'a> {
-    /// Elements of a row: the vocabulary size for logits.
-    pub width: usize,
-    /// Row-major values.
-    pub values: &'a [f32],
-}
-
-impl<'a> Output<'a> {
-    /// Row `index`.
-    pub fn row(&self, index: usize) -> &'a [f32] {
-        &self.values[index * self.width..(index + 1) * self.width]
-    }
-
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.values.len().checked_div(self.width).unwrap_or(0)
-    }
 }
 
 /// Time of one operation of a step.

@@ -13,6 +13,14 @@ pub enum GraphError {
         /// The operands' types, as printed in a graph.
         operands: String,
     },
+    /// An input that no step can bring.
+    #[error("input {name}: {what}")]
+    Given {
+        /// The input's name.
+        name: String,
+        /// What is wrong.
+        what: String,
+    },
     /// A weight's parts do not make up its shape.
     #[error("{weight}: {what}")]
     Weight {

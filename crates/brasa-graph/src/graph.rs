@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::weight::cache_groups;
 use crate::{
-    CacheGroup, CacheId, CacheSpec, GraphError, GroupId, Input, MemoryId, Op, Value, ValueId, ValueKind,
-    Weight, WeightId,
+    CacheGroup, CacheId, CacheSpec, Given, GraphError, GroupId, Input, MemoryId, Op, Value, ValueId,
+    ValueKind, Weight, WeightId,
 };
 
 /// Names a node of one graph.
@@ -36,6 +36,8 @@ pub struct Graph {
     pub(crate) caches: Vec<CacheSpec>,
     /// The caches that are memories.
     pub(crate) memories: Vec<MemoryId>,
+    /// The inputs that the graph declares.
+    pub(crate) givens: Vec<Given>,
     pub(crate) outputs: Vec<ValueId>,
 }
 
@@ -74,6 +76,11 @@ impl Graph {
     /// All weights, in order of their ids.
     pub fn weights(&self) -> &[Arc<Weight>] {
         &self.weights
+    }
+
+    /// The inputs that the graph declares, in order of their ids. A step brings them all.
+    pub fn givens(&self) -> &[Given] {
+        &self.givens
     }
 
     /// The geometry of cache `id`.

@@ -17,7 +17,7 @@
 //! | [`plan`] | one arena for all values |
 //! | [`mod@print`] | listings of the three |
 //! | [`mod@reference`] | the interpreter, and the device made of it |
-//! | [`device`], [`step`], [`chain`], [`StepRules`] | what devices implement and are given |
+//! | [`device`], [`step`], [`output`], [`chain`], [`StepRules`] | what devices implement and are given |
 //! | [`shift`] | moving cached keys to other positions |
 //! | [`sampling`] | from logits to a token |
 //! | [`testing`] | a device against the reference |
@@ -42,6 +42,7 @@ mod error;
 pub mod fuse;
 mod graph;
 pub mod op;
+pub mod output;
 pub mod pass;
 pub mod rewrite;
 mod value;
@@ -68,7 +69,7 @@ pub use op::Op;
 pub use rewrite::{Change, rewrite};
 pub use schedule::{Fused, Item, Schedule};
 pub use step_rules::StepRules;
-pub use value::{DType, Dim, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
+pub use value::{DType, Dim, Given, GivenId, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
 pub use weight::{
     CacheGroup, CacheId, CacheKind, CacheSpec, GroupId, MemoryId, Weight, WeightId, WeightPart,
 };

@@ -321,7 +321,7 @@ mod tests {
         plan
     }
 
-    const LIMITS: Sizes = Sizes { rows: 7, outs: 7, segments: 2, memory_rows: 0 };
+    const LIMITS: Sizes = Sizes { rows: 7, outs: 7, segments: 2 };
 
     #[test]
     fn random_graphs_compute_the_same_in_an_arena() {
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn absurd_limits_do_not_overflow() {
         let case = random_case(3, 20, &f32_weight);
-        let limits = Sizes { rows: usize::MAX / 2, outs: 1, segments: 1, memory_rows: 0 };
+        let limits = Sizes { rows: usize::MAX / 2, outs: 1, segments: 1 };
         let plan = Plan::new(&case.graph, &Schedule::new(&case.graph, &[]), &limits);
         assert_eq!(plan.arena_bytes(), usize::MAX);
     }

@@ -156,6 +156,7 @@ fn name(graph: &Graph, id: ValueId) -> String {
         ValueKind::Input(Input::TokenIds) => "token_ids".into(),
         ValueKind::Input(Input::Positions) => "positions".into(),
         ValueKind::Input(Input::OutRows) => "out_rows".into(),
+        ValueKind::Input(Input::Given(given)) => graph.givens()[given.0 as usize].name.clone(),
         ValueKind::Weight(weight) => graph.weight(weight).name.clone(),
         ValueKind::Temporary(_) => id.to_string(),
         ValueKind::Removed => format!("{id} (removed)"),

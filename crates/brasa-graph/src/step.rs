@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::DraftTree;
+use crate::{DType, DraftTree};
 
 /// Positions per KV page.
 pub const PAGE_POSITIONS: usize = 256;
@@ -49,7 +49,9 @@ pub struct Segment {
     /// Cache slot of the first row; row *i* is written at `first_index + i` and sees all indices up to its own, or
     /// what `tree` leaves of them.
     pub first_index: usize,
-    /// Token id of each row.
+    /// Rows of the segment.
+    pub rows: usize,
+    /// Token id of each row; may be empty for a graph that reads no token ids.
     pub tokens: Vec<u32>,
     /// `[rows, hidden_size]`, dense and finite: what the rows begin as, in place of what their token ids would be looked up
     /// as. It stands for the result of the graph's [token embedding](crate::Graph::token_embedding), so whatever follows
@@ -60,6 +62,8 @@ pub struct Segment {
     pub positions: Option<Vec<u32>>,
     /// Which rows follow which, where they do not simply follow each other.
     pub tree: Option<Arc<DraftTree>>,
+    /// The segment's part of each input that the graph declares, in order of their ids.
+    pub given: Vec<GivenValues>,
     /// Rows whose logits are wanted.
     pub outs: Outs,
     /// Rows of the sequence's memories that these rows see, all of them alike; 0 where the graph reads none.
@@ -77,6 +81,35 @@ pub enum Outs {
     Last,
     /// Every row.
     All,
+    /// These rows, counted from the segment's first, in this order.
+    Rows(Arc<[u32]>),
+}
+
+/// The numbers of one segment for an input that the graph declares: dense rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GivenValues {
+    /// Finite floats.
+    F32(Arc<[f32]>),
+    /// Unsigned integers.
+    U32(Arc<[u32]>),
+}
+
+impl GivenValues {
+    /// Their element type.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::F32(_) => DType::F32,
+            Self::U32(_) => DType::U32,
+        }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::U32(values) => values.len(),
+        }
+    }
 }
 
 impl Segment {
@@ -91,28 +124,42 @@ impl Segment {
         Self {
             sequence,
             first_index,
+            rows: tokens.len(),
             tokens,
             embeddings: None,
             positions: None,
             tree: None,
+            given: Vec::new(),
             outs,
             memory_rows: 0,
             pages,
         }
     }
 
-    /// Rows of the segment.
-    pub fn rows(&self) -> usize {
-        self.tokens.len()
+    /// Makes `tokens` the rows of the segment.
+    pub fn set_tokens(&mut self, tokens: &[u32]) {
+        self.rows = tokens.len();
+        self.tokens.clear();
+        self.tokens.extend_from_slice(tokens);
     }
 
-    /// Rows whose logits are wanted, relative to the segment.
-    pub fn out_rows(&self) -> std::ops::Range<usize> {
-        match self.outs {
-            Outs::None => 0..0,
-            Outs::Last => self.rows().saturating_sub(1)..self.rows(),
-            Outs::All => 0..self.rows(),
+    /// Number of rows whose logits are wanted.
+    pub fn outs(&self) -> usize {
+        match &self.outs {
+            Outs::None => 0,
+            Outs::Last => self.rows.min(1),
+            Outs::All => self.rows,
+            Outs::Rows(rows) => rows.len(),
         }
+    }
+
+    /// Rows whose logits are wanted, counted from the segment's first.
+    pub fn out_rows(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        (0..self.outs()).map(|out| match &self.outs {
+            Outs::Rows(rows) => rows[out] as usize,
+            Outs::Last => self.rows - 1,
+            Outs::None | Outs::All => out,
+        })
     }
 
     /// Position of row `row`.
@@ -128,11 +175,11 @@ impl Segment {
 impl Step {
     /// Rows of all segments.
     pub fn rows(&self) -> usize {
-        self.segments.iter().map(Segment::rows).sum()
+        self.segments.iter().map(|segment| segment.rows).sum()
     }
 
     /// Rows whose logits are wanted.
     pub fn outs(&self) -> usize {
-        self.segments.iter().map(|segment| segment.out_rows().len()).sum()
+        self.segments.iter().map(Segment::outs).sum()
     }
 }

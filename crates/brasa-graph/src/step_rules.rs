@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use crate::device::{DeviceError, KvPool, ProgramLimits};
 use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
-use crate::step::{PAGE_POSITIONS, PageId, Segment, Step};
-use crate::{CacheGroup, CacheKind, Graph, GroupId, Input, Op, Value, ValueKind};
+use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
+use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Op, Value, ValueKind};
 
 /// The rules of one graph. Checking a step allocates nothing unless it is refused.
 #[derive(Clone, Debug)]
@@ -16,10 +16,12 @@ pub struct StepRules {
     groups: Vec<CacheGroup>,
     /// What the graph does with each group.
     uses: Vec<GroupUse>,
-    /// Token ids must be below this.
-    tokens: Option<usize>,
-    /// Positions must be below this.
-    positions: Option<usize>,
+    /// Inputs whose numbers index a table, and the rows of the table.
+    limits: Vec<(Input, usize)>,
+    /// True if the graph looks at token ids.
+    reads_tokens: bool,
+    /// The inputs that the graph declares.
+    givens: Vec<Given>,
     /// Elements of a row's embedding.
     embedding: Option<usize>,
 }
@@ -57,7 +59,7 @@ impl GroupUse {
 impl StepRules {
     /// The rules that follow from what `graph` looks up and caches.
     pub fn new(graph: &Graph) -> Self {
-        let (mut tokens, mut positions) = (None::<usize>, None::<usize>);
+        let mut limits = Vec::new();
         for node in graph.nodes() {
             let (table, numbers) = match (&node.op, &node.inputs[..]) {
                 (Op::Embed(_), &[ids, table]) => (table, ids),
@@ -65,17 +67,25 @@ impl StepRules {
                 (Op::CrossEntropy(_), &[logits, targets]) => {
                     // Classes are the innermost axis.
                     let classes = graph.value(logits).shape.width().unwrap_or(0);
-                    limit(graph.value(targets), classes, &mut tokens, &mut positions);
+                    limit(graph.value(targets), classes, &mut limits);
                     continue;
                 }
                 _ => continue,
             };
             let rows = graph.value(table).shape.outer().constant().unwrap_or(0);
-            limit(graph.value(numbers), rows, &mut tokens, &mut positions);
+            limit(graph.value(numbers), rows, &mut limits);
         }
         let embedding = graph.token_embedding().map(|node| graph.node(node).outputs[0]);
         let embedding = embedding.and_then(|value| graph.value(value).shape.row_elements());
-        Self { groups: graph.cache_groups(), uses: GroupUse::of(graph), tokens, positions, embedding }
+        let is_tokens = |value: &Value| value.kind == ValueKind::Input(Input::TokenIds);
+        Self {
+            groups: graph.cache_groups(),
+            uses: GroupUse::of(graph),
+            limits,
+            reads_tokens: graph.values().iter().any(is_tokens),
+            givens: graph.givens().to_vec(),
+            embedding,
+        }
     }
 
     /// Checks `step` against the program's limits and the pool's pages.
@@ -120,7 +130,7 @@ impl StepRules {
     }
 
     fn check_segment(&self, number: usize, segment: &Segment, pool: &dyn KvPool) -> Result<(), DeviceError> {
-        let rows = segment.rows();
+        let rows = segment.rows;
         if rows == 0 {
             return bad(format!("segment {number} has no rows"));
         }
@@ -140,21 +150,17 @@ impl StepRules {
         if segment.first_index.checked_add(rows).is_none_or(|end| end > u32::MAX as usize) {
             return bad(format!("segment {number} begins at index {}", segment.first_index));
         }
-        for row in 0..rows {
-            let numbers = [
-                ("token", segment.tokens[row], self.tokens),
-                ("position", segment.position(row), self.positions),
-            ];
-            for (what, found, limit) in numbers {
-                if let Some(limit) = limit
-                    && found as usize >= limit
-                {
-                    return bad(format!(
-                        "segment {number}, row {row}: {what} {found}, expected below {limit}"
-                    ));
-                }
-            }
+        let tokens = segment.tokens.len();
+        if tokens != rows && (self.reads_tokens || tokens > 0) {
+            return bad(format!("segment {number} has {tokens} tokens for {rows} rows"));
         }
+        if let Outs::Rows(outs) = &segment.outs
+            && let Some(out) = outs.iter().find(|&&out| out as usize >= rows)
+        {
+            return bad(format!("segment {number} asks for the logits of row {out} of {rows}"));
+        }
+        self.check_givens(number, segment)?;
+        self.check_numbers(number, segment)?;
         if segment.pages.len() != self.groups.len() {
             return bad(format!(
                 "segment {number} has {} block tables, expected one for each of {} cache groups",
@@ -204,6 +210,58 @@ impl StepRules {
             None => Ok(()),
         }
     }
+
+    fn check_givens(&self, number: usize, segment: &Segment) -> Result<(), DeviceError> {
+        if segment.given.len() != self.givens.len() {
+            return bad(format!(
+                "segment {number} brings {} inputs, expected {}",
+                segment.given.len(),
+                self.givens.len()
+            ));
+        }
+        for (given, values) in self.givens.iter().zip(&segment.given) {
+            let (found, expected) = (values.elements(), given.elements(segment));
+            if values.dtype() != given.dtype || found != expected {
+                return bad(format!(
+                    "segment {number} brings {found} elements {} of {}, expected {expected} {}",
+                    values.dtype(),
+                    given.name,
+                    given.dtype
+                ));
+            }
+            if let GivenValues::F32(values) = values
+                && let Some(at) = values.iter().position(|x| !x.is_finite())
+            {
+                return bad(format!("segment {number}: element {at} of {} is {}", given.name, values[at]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers that index a table must be rows of it.
+    fn check_numbers(&self, number: usize, segment: &Segment) -> Result<(), DeviceError> {
+        for &(input, limit) in &self.limits {
+            let too_large = |&(_, found): &(usize, u32)| found as usize >= limit;
+            let (what, wrong) = match input {
+                Input::TokenIds => ("token", segment.tokens.iter().copied().enumerate().find(too_large)),
+                Input::Positions => {
+                    ("position", (0..segment.rows).map(|row| (row, segment.position(row))).find(too_large))
+                }
+                Input::OutRows => continue,
+                Input::Given(id) => match &segment.given[id.0 as usize] {
+                    GivenValues::U32(values) => (
+                        &self.givens[id.0 as usize].name[..],
+                        values.iter().copied().enumerate().find(too_large),
+                    ),
+                    GivenValues::F32(_) => continue,
+                },
+            };
+            if let Some((row, found)) = wrong {
+                return bad(format!("segment {number}, row {row}: {what} {found}, expected below {limit}"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl StepRules {
@@ -238,7 +296,7 @@ fn used_pages(group: &CacheGroup, uses: GroupUse, segment: &Segment) -> [Range<u
     let window_start = |window| (segment.first_index + 1).saturating_sub(window);
     let first = group.spec.window.map_or(0, window_start);
     let end = match group.kind {
-        CacheKind::Text => segment.first_index + segment.rows(),
+        CacheKind::Text => segment.first_index + segment.rows,
         CacheKind::Memory => segment.memory_rows,
     };
     [first.min(end) / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS), written]
@@ -246,13 +304,13 @@ fn used_pages(group: &CacheGroup, uses: GroupUse, segment: &Segment) -> [Range<u
 
 /// Entries of the block table that the segment's rows are written to.
 fn written_pages(segment: &Segment) -> Range<usize> {
-    segment.first_index / PAGE_POSITIONS..(segment.first_index + segment.rows()).div_ceil(PAGE_POSITIONS)
+    segment.first_index / PAGE_POSITIONS..(segment.first_index + segment.rows).div_ceil(PAGE_POSITIONS)
 }
 
 /// Slots of page `entry` that the segment's rows are written to.
 fn slots(segment: &Segment, entry: usize) -> Slots {
     let base = entry * PAGE_POSITIONS;
-    let end = segment.first_index + segment.rows();
+    let end = segment.first_index + segment.rows;
     Slots { first: segment.first_index.saturating_sub(base), end: (end - base).min(PAGE_POSITIONS) }
 }
 
@@ -268,13 +326,13 @@ impl Slots {
     }
 }
 
-fn limit(numbers: &Value, below: usize, tokens: &mut Option<usize>, positions: &mut Option<usize>) {
-    let limit = match numbers.kind {
-        ValueKind::Input(Input::TokenIds) => tokens,
-        ValueKind::Input(Input::Positions) => positions,
-        _ => return,
-    };
-    *limit = Some(limit.map_or(below, |known| known.min(below)));
+/// Notes that the numbers of an input must be below `below`.
+fn limit(numbers: &Value, below: usize, limits: &mut Vec<(Input, usize)>) {
+    let ValueKind::Input(input) = numbers.kind else { return };
+    match limits.iter_mut().find(|(known, _)| *known == input) {
+        Some((_, limit)) => *limit = below.min(*limit),
+        None => limits.push((input, below)),
+    }
 }
 
 fn bad(what: String) -> Result<(), DeviceError> {

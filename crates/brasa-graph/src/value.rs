@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::device::ProgramLimits;
 use crate::graph::NodeId;
-use crate::step::Step;
+use crate::step::{Segment, Step};
 use crate::weight::WeightId;
 
 /// Element type of a value. How a *weight* is stored is its own affair; as a value it is `F32`.
@@ -39,8 +39,6 @@ pub enum Symbol {
     Outs,
     /// Sequences that take part in this step.
     Segments,
-    /// Rows of a per-sequence memory (an encoder's output).
-    MemoryRows,
 }
 
 /// A dimension: a constant, or a constant times a symbol.
@@ -75,19 +73,17 @@ pub struct Sizes {
     pub outs: usize,
     /// [`Symbol::Segments`].
     pub segments: usize,
-    /// [`Symbol::MemoryRows`].
-    pub memory_rows: usize,
 }
 
 impl Sizes {
     /// Those of `step`.
     pub fn of(step: &Step) -> Self {
-        Self { rows: step.rows(), outs: step.outs(), segments: step.segments.len(), memory_rows: 0 }
+        Self { rows: step.rows(), outs: step.outs(), segments: step.segments.len() }
     }
 
     /// The largest that a program must run.
     pub fn at_most(limits: &ProgramLimits) -> Self {
-        Self { rows: limits.max_rows, outs: limits.max_outs, segments: limits.max_segments, memory_rows: 0 }
+        Self { rows: limits.max_rows, outs: limits.max_outs, segments: limits.max_segments }
     }
 }
 
@@ -99,7 +95,6 @@ impl Dim {
             Some(Symbol::Rows) => sizes.rows,
             Some(Symbol::Outs) => sizes.outs,
             Some(Symbol::Segments) => sizes.segments,
-            Some(Symbol::MemoryRows) => sizes.memory_rows,
         })
     }
 }
@@ -165,6 +160,38 @@ pub enum Input {
     Positions,
     /// Row numbers whose logits are wanted, `[Outs]`, `U32`.
     OutRows,
+    /// Numbers of a type and shape that the graph declares: mel frames, targets, weights of a loss.
+    Given(GivenId),
+}
+
+/// Names an input that a graph declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GivenId(pub u32);
+
+/// An input that a graph declares, made by [`Builder::given`](crate::Builder::given).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// A readable name, e.g. `mel`.
+    pub name: String,
+    /// `F32` or `U32`.
+    pub dtype: DType,
+    /// Rows of the whole step: a constant times a symbol. Each segment brings its part of them.
+    pub rows: Dim,
+    /// Dimensions of one row.
+    pub inner: Vec<usize>,
+}
+
+impl Given {
+    /// Elements of one row.
+    pub fn row_elements(&self) -> usize {
+        self.inner.iter().fold(1, |product, &dim| product.saturating_mul(dim))
+    }
+
+    /// Elements that `segment` must bring.
+    pub fn elements(&self, segment: &Segment) -> usize {
+        let sizes = Sizes { rows: segment.rows, outs: segment.outs(), segments: 1 };
+        self.rows.resolve(&sizes).saturating_mul(self.row_elements())
+    }
 }
 
 /// Where a value comes from.
@@ -214,7 +241,6 @@ impl fmt::Display for Dim {
             Some(Symbol::Rows) => "rows",
             Some(Symbol::Outs) => "outs",
             Some(Symbol::Segments) => "segments",
-            Some(Symbol::MemoryRows) => "memory_rows",
         };
         if self.factor == 1 { f.write_str(symbol) } else { write!(f, "{}·{symbol}", self.factor) }
     }

@@ -53,7 +53,7 @@ fn describe(checkpoint: &Checkpoint) -> Result<String, Error> {
     let model = brasa_models::load(checkpoint, &brasa_models::LoadOptions::default())?;
     let graph = model.graph;
     let schedule = Schedule::new(&graph, Pattern::ALL);
-    let sizes = Sizes { rows: 512, outs: 256, segments: 16, memory_rows: 0 };
+    let sizes = Sizes { rows: 512, outs: 256, segments: 16 };
     let plan = Plan::new(&graph, &schedule, &sizes);
     Ok(format!("{}\n{}", print::graph(&graph), print::plan(&graph, &schedule, &plan, &sizes)))
 }

@@ -50,7 +50,9 @@ pub(crate) fn describe(table: &Table, limits: &ProgramLimits, isa: Isa) -> Strin
             let _ = writeln!(out, "    {operand:<10} {arrow} {place}");
         }
     }
-    let _ = writeln!(out, "  returns {}", arena(&table.output, &sizes));
+    for output in &table.outputs {
+        let _ = writeln!(out, "  returns {}", arena(output, &sizes));
+    }
     out
 }
 

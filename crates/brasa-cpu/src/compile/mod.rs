@@ -18,9 +18,7 @@ use std::ops::Range;
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::{Fusion, Pattern};
-use brasa_graph::{
-    DType, Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Sizes, ValueId, ValueKind,
-};
+use brasa_graph::{Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::arena::ELEMENT_BYTES;
 use crate::error::DEVICE;
@@ -49,8 +47,8 @@ pub(crate) struct Table {
     pub arena_elements: usize,
     /// The places of the step's numbers.
     pub inputs: Vec<(Input, Slot)>,
-    /// The place of the result: dense f32 rows.
-    pub output: Slot,
+    /// The places of the results: dense rows.
+    pub outputs: Vec<Slot>,
     /// Names of the weights.
     pub weights: Vec<String>,
 }
@@ -92,12 +90,9 @@ pub(crate) fn compile(
         let collision = collision(&entry.operands, &second.sizes);
         assert!(collision.is_none(), "{}: {collision:?}", entry.label);
     }
-    let inputs = second.inputs.clone();
-    let Some(output) = second.output else {
-        return Err(unsupported(format!("a program with {} outputs", graph.outputs().len())));
-    };
     let weights = graph.weights().iter().map(|weight| weight.name.clone()).collect();
-    Ok(Table { ops: second.ops, arena_elements, inputs, output, weights })
+    let Lowering { ops, inputs, outputs, .. } = second;
+    Ok(Table { ops, arena_elements, inputs, outputs, weights })
 }
 
 pub(super) fn unsupported(what: impl Into<String>) -> DeviceError {
@@ -124,7 +119,7 @@ pub(super) struct Lowering<'g> {
     /// The items that read each value itself, not a view of it.
     readers: Vec<Vec<usize>>,
     inputs: Vec<(Input, Slot)>,
-    output: Option<Slot>,
+    outputs: Vec<Slot>,
     ops: Vec<Entry>,
 }
 
@@ -160,7 +155,7 @@ impl<'g> Lowering<'g> {
             with_residuals: residuals::weights_with_residuals(graph),
             readers,
             inputs: Vec::new(),
-            output: None,
+            outputs: Vec::new(),
             ops: Vec::new(),
         }
     }
@@ -186,10 +181,12 @@ impl<'g> Lowering<'g> {
                 }
             }
         }
-        let &[output] = self.graph.outputs() else {
-            return Err(unsupported(format!("a program with {} outputs", self.graph.outputs().len())));
-        };
-        self.lower_output(output)?;
+        let outputs = self.graph.outputs().iter().map(|&output| self.lower_output(output));
+        for (buffer, slot) in outputs.collect::<Result<Vec<_>, _>>()? {
+            // Needed to the end, behind the copies of other outputs too.
+            self.need(buffer);
+            self.outputs.push(slot);
+        }
         Ok(self)
     }
 
@@ -351,28 +348,22 @@ impl<'g> Lowering<'g> {
         format!("{operation} {}", self.graph.weights()[weight].name)
     }
 
-    /// Appends what turns the program's result into dense f32 rows, and keeps them to the end.
-    fn lower_output(&mut self, value: ValueId) -> Result<(), DeviceError> {
-        let is_float = self.graph.value(value).dtype != DType::U32;
-        let source = if is_float { self.dense(value)? } else { self.source(value)? };
-        let slot = match source {
-            Source::Arena(slot) if is_float => slot,
-            x => {
-                let outer = self.shape(value).outer();
-                let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
-                let elements =
-                    self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
-                let buffer = self.buffer(elements);
-                let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
-                let from = self.graph.value(value).dtype;
-                let cast = CastOp { from, to: DType::F32, x, out: Out::by_rows(out) };
-                self.push(CompiledOp::Cast(cast), "cast");
-                self.need(buffer);
-                out
-            }
-        };
-        self.output = Some(slot);
-        Ok(())
+    /// A result of the program as dense rows: the value itself or a copy.
+    fn lower_output(&mut self, value: ValueId) -> Result<(BufferId, Slot), DeviceError> {
+        let x = self.source(value)?;
+        if let Source::Arena(slot) = x
+            && slot.stride == slot.width
+            && let Some(buffer) = self.values[self.graph.view(value).root.0 as usize]
+        {
+            return Ok((buffer, slot));
+        }
+        let outer = self.shape(value).outer();
+        let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
+        let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
+        let buffer = self.buffer(elements);
+        let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
+        self.push(CompiledOp::Copy(CopyOp { x, out: Out::by_rows(out) }), "copy");
+        Ok((buffer, out))
     }
 }
 

@@ -12,7 +12,7 @@ use brasa_graph::device::{
 use brasa_graph::op::{Cast, Embed};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, PageId, Step};
-use brasa_graph::testing::{Sequences, check_shared_weights, weight};
+use brasa_graph::testing::{Sequences, check_inputs_and_outputs, check_shared_weights, weight};
 use brasa_graph::{Builder, DType, Graph, GroupId, Input};
 
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
@@ -65,7 +65,7 @@ fn bad_steps_are_refused_and_the_program_goes_on() {
     let mut foreign = self::pool(&ReferenceBackend, &graph);
     foreign.reserve(GroupId(0), 1).unwrap();
     refused(&mut *program, &good, &mut *foreign, "its KV pool belongs to another device");
-    assert_eq!(program.run(&good, &mut *pool).unwrap().rows(), 1);
+    assert_eq!(program.run(&good, &mut *pool).unwrap().only().rows(), 1);
 }
 
 #[test]
@@ -84,7 +84,9 @@ fn computed_numbers_outside_their_table_are_errors() {
     let mut sequences = Sequences::new(&*pool);
     let mut run = |token: u32| {
         let segment = sequences.extend(&mut *pool, u64::from(token), &[token], Outs::All).unwrap();
-        program.run(&Step { segments: vec![segment] }, &mut *pool).map(|output| output.values.to_vec())
+        program
+            .run(&Step { segments: vec![segment] }, &mut *pool)
+            .map(|output| output.only().floats().to_vec())
     };
     assert_eq!(run(1).unwrap(), [1.0; 4]);
     let error = run(2).unwrap_err();
@@ -111,6 +113,11 @@ fn foreign_weights_and_graphs_are_refused() {
 #[test]
 fn graphs_share_the_upload_of_shared_weights() {
     check_shared_weights(&cpu());
+}
+
+#[test]
+fn graphs_take_inputs_of_their_own_and_return_several_values() {
+    check_inputs_and_outputs(&cpu());
 }
 
 #[test]
@@ -158,9 +165,10 @@ fn a_copied_page_continues_as_the_original_would() {
         pool.copy_page(group, PageId::from_index(31), PageId::from_index(31));
         let mut copied = next.clone();
         copied.pages[0][0] = Some(PageId::from_index(31));
-        let expected = program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().values.to_vec();
+        let expected =
+            program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().only().floats().to_vec();
         let found = program.run(&Step { segments: vec![copied] }, &mut *pool).unwrap();
-        assert_eq!(found.values, expected, "{dtype:?}");
+        assert_eq!(found.only().floats(), expected, "{dtype:?}");
     }
 }
 

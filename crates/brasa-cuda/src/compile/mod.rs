@@ -7,12 +7,11 @@ mod layout;
 mod nodes;
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
-use brasa_graph::{DType, Graph, Input, NodeId, Shape, Sizes, ValueId, ValueKind};
+use brasa_graph::{Graph, Input, NodeId, Shape, Sizes, ValueId, ValueKind};
 
 use crate::driver::Kernel;
 use crate::gpu::Gpu;
-use crate::ops::{CastOp, CopyOp, Launch};
-use crate::params::CAST_F32;
+use crate::ops::{CopyOp, Launch};
 use crate::run::{AXES, Base, Slot};
 use crate::weights::{CudaWeights, kernel_suffix};
 use layout::{Lifetime, lay_out};
@@ -24,8 +23,8 @@ pub(crate) struct Table {
     /// Of each buffer, bytes after the start of the arena.
     pub offsets: Vec<usize>,
     pub arena_bytes: usize,
-    /// The program's result: dense f32 rows.
-    pub output: Slot,
+    /// The program's results: dense rows.
+    pub outputs: Vec<Slot>,
     /// True where an operation looks up numbers that the step did not bring, so that only the device can check them.
     pub computes_numbers: bool,
 }
@@ -64,13 +63,17 @@ pub(crate) fn compile(
     for node in 0..graph.nodes().len() {
         lowering.lower_node(NodeId(node as u32))?;
     }
-    let &[output] = graph.outputs() else {
-        return Err(gpu.unsupported(format!("a program with {} outputs", graph.outputs().len())));
-    };
-    let output = lowering.lower_output(output)?;
+    let outputs = graph.outputs().iter().map(|&output| lowering.dense(output));
+    let outputs = outputs.collect::<Result<Vec<Slot>, _>>()?;
+    for slot in &outputs {
+        // Needed to the end, behind the copies of other outputs too.
+        if let Base::Buffer(buffer) = slot.base {
+            lowering.need(buffer);
+        }
+    }
     let (offsets, arena_bytes) = lay_out(&lowering.buffers);
     let Lowering { ops, computes_numbers, .. } = lowering;
-    Ok(Table { ops, offsets, arena_bytes, output, computes_numbers })
+    Ok(Table { ops, offsets, arena_bytes, outputs, computes_numbers })
 }
 
 /// A graph on its way.
@@ -215,25 +218,6 @@ impl<'g> Lowering<'g> {
         let formats = self.weights.stored(number).map_or(&[][..], |(_, formats)| formats);
         let name = |&format| format!("{prefix}_{}{suffix}", kernel_suffix(format));
         formats.iter().map(|format| self.kernel(&name(format))).collect()
-    }
-
-    /// The program's result as dense f32 rows, needed to the end.
-    fn lower_output(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
-        let from_integers = self.graph.value(value).dtype == DType::U32;
-        let slot = self.dense(value)?;
-        let out = if from_integers {
-            let buffer = self.buffer(&slot.shape);
-            let out = Slot { base: Base::Buffer(buffer), row_stride: None, start: 0, ..slot.clone() };
-            let kernel = self.kernel("cast")?;
-            self.push(CastOp { kernel, from_integers, to: CAST_F32, x: slot, out: out.clone() }, "cast");
-            out
-        } else {
-            slot
-        };
-        if let Base::Buffer(buffer) = out.base {
-            self.need(buffer);
-        }
-        Ok(out)
     }
 
     /// True for the step's own numbers.

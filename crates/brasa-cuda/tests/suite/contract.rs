@@ -12,7 +12,9 @@ use brasa_graph::device::{
 use brasa_graph::op::{Cast, Embed, Reduce, ReduceFn};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, PageId, Step};
-use brasa_graph::testing::{Decoder, Sequences, weight};
+use brasa_graph::testing::{
+    Decoder, Sequences, check_inputs_and_outputs, check_shared_weights, weight,
+};
 use brasa_graph::{Builder, DType, Graph, GroupId, Input};
 
 use crate::device::{device, emulated_driver};
@@ -77,8 +79,8 @@ fn bad_steps_are_refused_and_the_program_goes_on() {
     let mut foreign = self::pool(&ReferenceBackend, &graph);
     foreign.reserve(GroupId(0), 1).unwrap();
     refused(&mut *program, &good, &mut *foreign, "its KV pool belongs to another device");
-    assert_eq!(program.run(&good, &mut *pool).unwrap().rows(), 1);
-    assert_eq!(program.run(&Step::default(), &mut *pool).unwrap().rows(), 0);
+    assert_eq!(program.run(&good, &mut *pool).unwrap().only().rows(), 1);
+    assert_eq!(program.run(&Step::default(), &mut *pool).unwrap().only().rows(), 0);
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn computed_numbers_outside_their_table_are_errors() {
     let mut sequences = Sequences::new(&*pool);
     let mut run = |token: u32| {
         let segment = sequences.extend(&mut *pool, u64::from(token), &[token], Outs::All).unwrap();
-        program.run(&Step { segments: vec![segment] }, &mut *pool).map(|output| output.values.to_vec())
+        program.run(&Step { segments: vec![segment] }, &mut *pool).map(|output| output.only().floats().to_vec())
     };
     assert_eq!(run(1).unwrap(), [1.0; 4]);
     let error = run(2).unwrap_err();
@@ -119,7 +121,19 @@ fn foreign_weights_and_graphs_are_refused() {
     let own = device.upload(&graph, Precision::Fast, &mut go_on).unwrap();
     let other = Arc::new(Decoder::small(StorageFormat::Q8_0).graph(1));
     let message = refusal(device.compile(other, own, LIMITS));
-    assert_eq!(message, "cuda:0 does not support weights of another graph");
+    assert_eq!(message, "cuda:0 does not support embedding, a weight that was not added to this set");
+}
+
+#[test]
+fn graphs_share_the_upload_of_shared_weights() {
+    let Some(device) = device() else { return };
+    check_shared_weights(&device);
+}
+
+#[test]
+fn graphs_take_inputs_of_their_own_and_return_several_values() {
+    let Some(device) = device() else { return };
+    check_inputs_and_outputs(&device);
 }
 
 #[test]
@@ -134,7 +148,7 @@ fn an_upload_tells_its_progress_and_can_be_cancelled() {
         })
         .unwrap();
     assert!(seen.is_sorted() && seen.last().is_some_and(|&(done, total)| done == total));
-    let stored: u64 = graph.weights().iter().map(brasa_graph::Weight::stored_bytes).sum();
+    let stored: u64 = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
     assert!(weights.size_bytes() * 10 <= stored * 11, "{} of {stored}", weights.size_bytes());
     let cancelled = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(DeviceError::Cancelled)));
@@ -163,9 +177,9 @@ fn a_copied_page_continues_as_the_original_would() {
         pool.copy_page(group, PageId::from_index(31), PageId::from_index(31));
         let mut copied = next.clone();
         copied.pages[0][0] = Some(PageId::from_index(31));
-        let expected = program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().values.to_vec();
+        let expected = program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().only().floats().to_vec();
         let found = program.run(&Step { segments: vec![copied] }, &mut *pool).unwrap();
-        assert_eq!(found.values, expected, "{dtype:?}");
+        assert_eq!(found.only().floats(), expected, "{dtype:?}");
     }
 }
 

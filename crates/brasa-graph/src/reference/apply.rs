@@ -19,7 +19,7 @@ pub fn apply(op: &Op, operands: &[&Array], segments: &[SegmentRows]) -> Result<V
         return Err(format!("{} of a cache needs a pool: run a graph", op.name()));
     }
     let rows = segments.last().map_or(0, |segment| segment.rows.end);
-    let sizes = Sizes { rows, outs: rows, segments: segments.len(), memory_rows: 0 };
+    let sizes = Sizes { rows, outs: rows, segments: segments.len() };
     op.reference(operands, &mut Env { sizes, segments, kv: &mut NoCaches })
 }
 

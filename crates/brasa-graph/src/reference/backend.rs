@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Output, Precision, Program, ProgramLimits,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
     WeightSet,
 };
+use crate::output::{OutputPlace, Outputs};
 use crate::shift::{KeyRotation, check_pages, check_type, key_rotations};
 use crate::step::{PageId, Step};
 use crate::step_rules::StepRules;
-use crate::{CacheId, Graph, Node, NodeId, ValueKind};
+use crate::{CacheId, Graph, Node, NodeId, Sizes, ValueKind};
 
 use super::interpreter::Run;
 use super::weights::{ReferenceWeights, Slot, elements};
-use super::{Array, ReferencePool};
+use super::{Array, Data, ReferencePool};
 
 /// The reference device: exact weights, f32 arithmetic, one thread. See the [module](super).
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,16 +49,14 @@ impl Backend for ReferenceBackend {
             |what: &str| DeviceError::Unsupported { device: self.info().name, what: what.into() };
         let set: Arc<ReferenceWeights> =
             weights.into_any().downcast().map_err(|_| unsupported("weights that another device uploaded"))?;
-        if graph.outputs().len() != 1 {
-            return Err(unsupported(&format!("a program with {} outputs", graph.outputs().len())));
-        }
         Ok(Box::new(ReferenceProgram {
             rules: StepRules::new(&graph),
             rotations: key_rotations(&graph),
             weights: set.slots(&graph)?,
+            places: OutputPlace::of(&graph),
             graph,
             limits,
-            output: Vec::new(),
+            words: Vec::new(),
         }))
     }
 }
@@ -69,7 +68,9 @@ struct ReferenceProgram {
     rules: StepRules,
     /// How the keys of each cache were turned, or why they cannot move.
     rotations: Result<Vec<Option<KeyRotation>>, String>,
-    output: Vec<f32>,
+    places: Vec<OutputPlace>,
+    /// The outputs, one after the other.
+    words: Vec<u32>,
 }
 
 impl ReferenceProgram {
@@ -79,26 +80,37 @@ impl ReferenceProgram {
         step: &Step,
         pool: &mut dyn KvPool,
         mut done: impl FnMut(NodeId, Instant),
-    ) -> Result<usize, DeviceError> {
+    ) -> Result<(), DeviceError> {
         self.rules.check(step, &self.limits, pool)?;
         let pool = pool
             .as_any_mut()
             .downcast_mut::<ReferencePool>()
             .ok_or_else(|| DeviceError::BadStep { what: "its KV pool belongs to another device".into() })?;
         let weights: Vec<Arc<Array>> = self.weights.iter().map(|slot| elements(slot)).collect();
-        let result = self.graph.outputs()[0];
-        self.output.clear();
-        if step.rows() > 0 {
-            let mut run = Run::new(&self.graph, &weights, step);
-            let mut kv = pool.bind(&self.graph, step);
-            for node in 0..self.graph.nodes().len() {
-                let (id, began) = (NodeId(node as u32), Instant::now());
-                run.node(id, &mut kv)?;
-                done(id, began);
-            }
-            self.output = run.array(result).to_floats();
+        let sizes = Sizes::of(step);
+        self.words.clear();
+        for place in &mut self.places {
+            let elements = place.resolve(&sizes, self.words.len());
+            self.words.resize(self.words.len() + elements, 0);
         }
-        Ok(self.graph.value(result).shape.row_elements().unwrap_or(1))
+        if step.rows() == 0 {
+            return Ok(());
+        }
+        let mut run = Run::new(&self.graph, &weights, step);
+        let mut kv = pool.bind(&self.graph, step);
+        for node in 0..self.graph.nodes().len() {
+            let (id, began) = (NodeId(node as u32), Instant::now());
+            run.node(id, &mut kv)?;
+            done(id, began);
+        }
+        self.words.clear();
+        for &output in self.graph.outputs() {
+            match run.array(output).data {
+                Data::U32(ref numbers) => self.words.extend_from_slice(numbers),
+                _ => self.words.extend(run.array(output).to_floats().into_iter().map(f32::to_bits)),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -112,9 +124,9 @@ impl Program for ReferenceProgram {
         0
     }
 
-    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
-        let width = self.execute(step, pool, |_, _| {})?;
-        Ok(Output { width, values: &self.output })
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
+        self.execute(step, pool, |_, _| {})?;
+        Ok(Outputs::new(&self.places, &self.words))
     }
 
     fn check_shift(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {

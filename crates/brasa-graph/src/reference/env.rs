@@ -29,7 +29,7 @@ impl SegmentRows {
     pub fn of(step: &Step) -> Vec<Self> {
         let mut start = 0;
         let place = |segment: &crate::step::Segment| {
-            let rows = start..start + segment.rows();
+            let rows = start..start + segment.rows;
             start = rows.end;
             let tree = segment.tree.clone();
             Self { rows, first_index: segment.first_index, tree, memory_rows: segment.memory_rows }

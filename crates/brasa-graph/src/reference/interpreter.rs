@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::device::DeviceError;
-use crate::step::Step;
-use crate::{Graph, Input, NodeId, Sizes, ValueKind, Weight};
+use crate::step::{GivenValues, Step};
+use crate::{GivenId, Graph, Input, NodeId, Sizes, ValueKind, Weight};
 
 use super::{Array, Env, Kv, ReferencePool, SegmentRows};
 
@@ -121,6 +121,9 @@ impl<'a> Run<'a> {
 /// By value: what the step supplies.
 pub(crate) fn input_arrays(graph: &Graph, step: &Step) -> Vec<Option<Array>> {
     let supplied = |value: &crate::Value| match value.kind {
+        ValueKind::Input(Input::Given(given)) => {
+            Some(given_array(given, value.shape.resolve(&Sizes::of(step)), step))
+        }
         ValueKind::Input(input) => Some(input_array(input, step)),
         _ => None,
     };
@@ -133,12 +136,24 @@ fn input_array(input: Input, step: &Step) -> Array {
     for segment in &step.segments {
         match input {
             Input::TokenIds => data.extend(&segment.tokens),
-            Input::Positions => data.extend((0..segment.rows()).map(|row| segment.position(row))),
+            Input::Positions => data.extend((0..segment.rows).map(|row| segment.position(row))),
             Input::OutRows => data.extend(segment.out_rows().map(|row| (start + row) as u32)),
+            Input::Given(_) => unreachable!("has an array of its own"),
         }
-        start += segment.rows();
+        start += segment.rows;
     }
     Array::u32(vec![data.len()], data)
+}
+
+fn given_array(given: GivenId, shape: Vec<usize>, step: &Step) -> Array {
+    let (mut floats, mut numbers) = (Vec::new(), Vec::new());
+    for segment in &step.segments {
+        match &segment.given[given.0 as usize] {
+            GivenValues::F32(values) => floats.extend_from_slice(values),
+            GivenValues::U32(values) => numbers.extend_from_slice(values),
+        }
+    }
+    if numbers.is_empty() { Array::f32(shape, floats) } else { Array::u32(shape, numbers) }
 }
 
 /// The last node that reads each value; none for outputs, which outlive the run.

@@ -151,7 +151,7 @@ pub fn run_case(device: &dyn Backend, case: &Case) -> Result<Vec<Vec<Vec<f32>>>,
                     let tokens: Vec<u32> = (0..rows).map(|_| random.below(TOKENS) as u32).collect();
                     step.segments.push(sequences.extend(&mut *pool, id, &tokens, Outs::All)?);
                 }
-                results.push(program.run(&step, &mut *pool)?.values.to_vec());
+                results.push(program.run(&step, &mut *pool)?.only().to_floats());
             }
             Ok(results)
         })

@@ -100,12 +100,12 @@ impl EncoderDecoder {
             }
             first.segments.push(text);
         }
-        let mut found = decoder.run(&first, &mut *pool)?.values.to_vec();
+        let mut found = decoder.run(&first, &mut *pool)?.only().floats().to_vec();
         let mut second = Step::default();
         for id in 0..lengths.len() as u64 {
             second.segments.push(sequences.extend(&mut *pool, id, &text(id, 3..4), Outs::All)?);
         }
-        found.extend(decoder.run(&second, &mut *pool)?.values);
+        found.extend(decoder.run(&second, &mut *pool)?.only().floats());
         Ok(found)
     }
 

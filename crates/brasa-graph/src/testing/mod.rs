@@ -11,10 +11,12 @@
 //! - [`Decoder`] describes a small decoder with random weights, [`Running`] runs it step by step;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
+//! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
 //! - [`skipped`] reports a test that this machine cannot run.
 
 mod case;
 mod compare;
+mod inputs_outputs;
 mod decoder;
 mod low_rank;
 mod memory;
@@ -30,6 +32,7 @@ mod tensors;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use compare::{Comparison, Tolerance, compare};
+pub use inputs_outputs::check_inputs_and_outputs;
 pub use decoder::Decoder;
 pub use low_rank::{merged, random_adapter};
 pub use memory::EncoderDecoder;

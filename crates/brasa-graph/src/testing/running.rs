@@ -38,7 +38,7 @@ impl Running {
 
     /// Runs segments in one step; logits of every row, one after the other.
     pub fn run(&mut self, segments: Vec<Segment>) -> Vec<f32> {
-        self.program.run(&Step { segments }, &mut *self.pool).expect("a valid step").values.to_vec()
+        self.program.run(&Step { segments }, &mut *self.pool).expect("a valid step").only().floats().to_vec()
     }
 
     /// Runs parts of sequences in one step.

@@ -55,7 +55,7 @@ fn prompts(device: &mut Device, tokens_ahead: usize) -> Vec<Segment> {
         let prompt = tokens(length, id as u64);
         let long = [&prompt[..], &vec![0; tokens_ahead - 1]].concat();
         let mut segment = device.sequences.extend(&mut *device.pool, id as u64, &long, Outs::Last).unwrap();
-        segment.tokens = prompt;
+        segment.set_tokens(&prompt);
         segment
     };
     PROMPTS.iter().enumerate().map(segment).collect()
@@ -157,9 +157,9 @@ fn rows_stop_by_themselves_and_together() {
     // What the chain left in the cache is what steps would have: the texts go on alike.
     let [_, mut second, _]: [Segment; 3] = prompts(&mut Device::three(KvType::F16), 20).try_into().unwrap();
     second.first_index = finish.lengths[1];
-    second.tokens = vec![seen[1][8]];
+    second.set_tokens(&[seen[1][8]]);
     let step = Step { segments: vec![second] };
-    let logits = device.program.run(&step, &mut *device.pool).unwrap().values.to_vec();
+    let logits = device.program.run(&step, &mut *device.pool).unwrap().only().floats().to_vec();
     let text = [&tokens(250, 1)[..], &seen[1]].concat();
     let fresh = Device::new(KvType::F16).run(&[(1, &text)]);
     assert_eq!(logits, fresh[fresh.len() - VOCAB..]);

@@ -54,7 +54,7 @@ fn steps_beyond_a_memory_are_refused() {
     };
     let mut refuse = |of_encoder: bool, segments: Vec<Segment>| {
         let program = if of_encoder { &mut encoder } else { &mut decoder };
-        let result = program.run(&Step { segments }, &mut *pool).map(|output| output.rows());
+        let result = program.run(&Step { segments }, &mut *pool).map(|output| output.only().rows());
         result.unwrap_err().to_string()
     };
     let with = |rows: usize| vec![Segment { memory_rows: rows, ..good.clone() }];
@@ -82,7 +82,7 @@ fn steps_beyond_a_memory_are_refused() {
     other.pages[1].clone_from(&good.pages[1]);
     other.memory_rows = 200;
     let step = Step { segments: vec![good.clone(), other] };
-    let output = decoder.run(&step, &mut *pool).unwrap();
+    let output = decoder.run(&step, &mut *pool).unwrap().only();
     assert_eq!((output.row(0), output.row(1)), (output.row(2), output.row(3)));
 }
 

@@ -98,7 +98,7 @@ fn schedule_listing() {
 fn plan_listing() {
     let graph = layer();
     let schedule = Schedule::new(&graph, Pattern::ALL);
-    let sizes = Sizes { rows: 8, outs: 2, segments: 2, memory_rows: 0 };
+    let sizes = Sizes { rows: 8, outs: 2, segments: 2 };
     let plan = Plan::with_scratch(&graph, &schedule, &sizes, |item| 100 * (item.nodes().len() - 1));
     insta::assert_snapshot!(print::plan(&graph, &schedule, &plan, &sizes));
 }

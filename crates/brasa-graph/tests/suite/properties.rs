@@ -1,20 +1,20 @@
 //! What must hold for any shape: identities between operations, and of the harness that checks devices.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, OpTime, Output, Precision, Program,
-    ProgramLimits, WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, OpTime, Precision, Program, ProgramLimits,
+    WeightSet,
 };
 use brasa_graph::fuse::Pattern;
 use brasa_graph::op::{Attention, Concat, KvSource, Mask, Matmul, Rope, RopeLayout, Transpose};
+use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::reference::{Array, ReferenceBackend, SegmentRows, apply};
 use brasa_graph::step::Step;
 use brasa_graph::testing::{
     Case, Random, Tolerance, check, check_pattern, compare, f32_weight, random_case, run_case,
 };
-use brasa_graph::{CacheSpec, Graph, Op};
+use brasa_graph::{CacheSpec, Graph, Op, Sizes};
 
 /// A cache that holds the whole prompt gives what the step's own keys and values give, bit for bit.
 #[test]
@@ -134,7 +134,12 @@ fn the_reference_agrees_with_itself() {
 /// The reference with one element of every result changed.
 struct Faulty(fn(&mut f32));
 
-struct FaultyProgram(Box<dyn Program>, fn(&mut f32), Vec<f32>);
+struct FaultyProgram {
+    program: Box<dyn Program>,
+    fault: fn(&mut f32),
+    places: Vec<OutputPlace>,
+    words: Vec<u32>,
+}
 
 impl Backend for Faulty {
     fn info(&self) -> DeviceInfo {
@@ -155,30 +160,31 @@ impl Backend for Faulty {
         weights: Arc<dyn WeightSet>,
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError> {
+        let places = OutputPlace::of(&graph);
         let program = ReferenceBackend.compile(graph, weights, limits)?;
-        Ok(Box::new(FaultyProgram(program, self.0, Vec::new())))
+        Ok(Box::new(FaultyProgram { program, fault: self.0, places, words: Vec::new() }))
     }
 }
 
 impl Program for FaultyProgram {
     fn limits(&self) -> ProgramLimits {
-        self.0.limits()
+        self.program.limits()
     }
 
     fn arena_bytes(&self) -> u64 {
-        self.0.arena_bytes()
+        self.program.arena_bytes()
     }
 
-    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Output<'_>, DeviceError> {
-        let output = self.0.run(step, pool)?;
-        let width = output.width;
-        self.2 = output.values.to_vec();
-        self.1(&mut self.2[3]);
-        Ok(Output { width, values: &self.2 })
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
+        let mut values = self.program.run(step, pool)?.only().floats().to_vec();
+        (self.fault)(&mut values[3]);
+        self.words = values.into_iter().map(f32::to_bits).collect();
+        self.places[0].resolve(&Sizes::of(step), 0);
+        Ok(Outputs::new(&self.places, &self.words))
     }
 
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
-        self.0.profile(step, pool)
+        self.program.profile(step, pool)
     }
 }
 

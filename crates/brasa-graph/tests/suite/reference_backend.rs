@@ -52,7 +52,7 @@ fn copied_page_continues_like_its_source() {
         table[0] = Some(brasa_graph::step::PageId::from_index(1));
     }
     let step = Step { segments: vec![more, copy] };
-    let output = device.program.run(&step, &mut *device.pool).unwrap();
+    let output = device.program.run(&step, &mut *device.pool).unwrap().only();
     assert_eq!(output.rows(), 4);
     assert_eq!((output.row(0), output.row(1)), (output.row(2), output.row(3)));
 }
@@ -73,7 +73,7 @@ fn rows_of_a_draft_tree_equal_their_branch_as_plain_text() {
     let mut segment = device.sequences.extend(&mut *device.pool, 1, &drafts, Outs::All).unwrap();
     segment.tree = Some(tree(&parents));
     assert_eq!((segment.position(3), segment.position(9)), (20, 26));
-    let found = device.program.run(&Step { segments: vec![segment] }, &mut *device.pool).unwrap();
+    let found = device.program.run(&Step { segments: vec![segment] }, &mut *device.pool).unwrap().only();
     let found: Vec<Vec<f32>> = (0..parents.len()).map(|row| found.row(row).to_vec()).collect();
     for (row, found) in found.iter().enumerate() {
         let path = std::iter::successors(Some(row), |&row| parents[row].map(|row: u32| row as usize));
@@ -101,7 +101,7 @@ fn embeddings_stand_for_looked_up_rows() {
         segment.embeddings = Some(given.into());
         let beside = device.sequences.extend(&mut *device.pool, 2, &prompt[..2], Outs::All).unwrap();
         let step = Step { segments: vec![segment, beside] };
-        device.program.run(&step, &mut *device.pool).unwrap().values.to_vec()
+        device.program.run(&step, &mut *device.pool).unwrap().only().floats().to_vec()
     };
     assert_eq!(run(given.clone()), expected);
     let mut changed = given;
@@ -121,8 +121,8 @@ fn outs_select_rows() {
     for (id, outs) in [(2, Outs::Last), (3, Outs::None)] {
         step.segments.push(device.sequences.extend(&mut *device.pool, id, &prompt, outs).unwrap());
     }
-    let output = device.program.run(&step, &mut *device.pool).unwrap();
-    assert_eq!((output.width, output.values), (VOCAB, &all[5 * VOCAB..]));
+    let output = device.program.run(&step, &mut *device.pool).unwrap().only();
+    assert_eq!((output.width(), output.floats()), (VOCAB, &all[5 * VOCAB..]));
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn bad_steps_are_refused() {
     };
     for (segments, expected) in [
         (with(&|s| s.tokens[1] = 31), "segment 0, row 1: token 31, expected below 31"),
-        (with(&|s| s.tokens.clear()), "segment 0 has no rows"),
+        (with(&|s| s.set_tokens(&[])), "segment 0 has no rows"),
         (
             with(&|s| s.embeddings = Some(vec![0.5; 71].into())),
             "71 elements of embeddings, expected 3 rows of 24",
@@ -156,14 +156,14 @@ fn bad_steps_are_refused() {
         ),
         (with(&|s| s.pages[1][0] = None), "segment 0, cache group 1: no page for indices 0..256"),
         (with(&|s| s.first_index = 255), "segment 0, cache group 0: no page for indices 256..512"),
-        (with(&|s| s.tokens = vec![0; 601]), "step has 601 rows, at most 600 fit"),
+        (with(&|s| s.set_tokens(&[0; 601])), "step has 601 rows, at most 600 fit"),
         (vec![good.clone(); 3], "step has 3 sequences, at most 2 fit"),
         (vec![good.clone(); 2], "segments 0 and 1 write the same slots of page 0, cache group 0"),
     ] {
         let message = refuse(segments);
         assert!(message.ends_with(expected), "{message:?}, expected {expected:?}");
     }
-    assert_eq!(device.program.run(&Step::default(), &mut *device.pool).unwrap().rows(), 0);
+    assert_eq!(device.program.run(&Step::default(), &mut *device.pool).unwrap().only().rows(), 0);
 }
 
 #[test]
@@ -195,4 +195,9 @@ fn profile_names_operations_and_weights() {
 #[test]
 fn graphs_share_the_upload_of_shared_weights() {
     brasa_graph::testing::check_shared_weights(&ReferenceBackend);
+}
+
+#[test]
+fn graphs_take_inputs_of_their_own_and_return_several_values() {
+    brasa_graph::testing::check_inputs_and_outputs(&ReferenceBackend);
 }

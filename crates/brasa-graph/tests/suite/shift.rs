@@ -110,7 +110,7 @@ fn moved_keys_meet_queries_as_before() {
                 segment.positions = Some((600..605).collect());
             }
             let step = Step { segments: vec![segment] };
-            device.program.run(&step, &mut *device.pool).unwrap().values.to_vec()
+            device.program.run(&step, &mut *device.pool).unwrap().only().floats().to_vec()
         };
         let (moved, expected) = (go_on(true), go_on(false));
         let comparison = compare(&moved, &expected);

@@ -94,7 +94,7 @@ impl Device {
             .iter()
             .map(|&(id, tokens)| self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).unwrap());
         let step = Step { segments: segments.collect() };
-        self.program.run(&step, &mut *self.pool).unwrap().values.to_vec()
+        self.program.run(&step, &mut *self.pool).unwrap().only().floats().to_vec()
     }
 }
 
