@@ -284,7 +284,7 @@ impl Program for CpuProgram {
 mod tests {
     use std::ops::ControlFlow;
 
-    use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision};
+    use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, WeightSet};
     use brasa_graph::testing::{Sequences, f32_weight};
     use brasa_graph::{Builder, ValueId, Weight};
 
@@ -292,6 +292,7 @@ mod tests {
     use crate::arena::Region;
     use crate::compile::PATTERNS;
     use crate::ops::CompiledOp;
+    use crate::weights::CpuWeightSet;
     use crate::{CpuBackend, CpuOptions};
     use brasa_graph::step::Outs;
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits,
-    WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, WeightSet,
 };
 
 use crate::driver::{Device, Driver};

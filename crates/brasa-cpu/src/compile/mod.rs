@@ -23,7 +23,7 @@ use brasa_graph::{Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Si
 use crate::arena::ELEMENT_BYTES;
 use crate::error::DEVICE;
 use crate::ops::CompiledOp;
-use crate::ops::arrange::{CastOp, CopyOp};
+use crate::ops::arrange::CopyOp;
 use crate::slot::{Operand, Operands, Out, Slot, Source, WeightView, collision};
 use crate::weights::CpuWeights;
 pub(crate) use describe::describe;

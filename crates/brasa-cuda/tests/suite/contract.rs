@@ -12,9 +12,7 @@ use brasa_graph::device::{
 use brasa_graph::op::{Cast, Embed, Reduce, ReduceFn};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, PageId, Step};
-use brasa_graph::testing::{
-    Decoder, Sequences, check_inputs_and_outputs, check_shared_weights, weight,
-};
+use brasa_graph::testing::{Decoder, Sequences, check_inputs_and_outputs, check_shared_weights, weight};
 use brasa_graph::{Builder, DType, Graph, GroupId, Input};
 
 use crate::device::{device, emulated_driver};
@@ -99,7 +97,9 @@ fn computed_numbers_outside_their_table_are_errors() {
     let mut sequences = Sequences::new(&*pool);
     let mut run = |token: u32| {
         let segment = sequences.extend(&mut *pool, u64::from(token), &[token], Outs::All).unwrap();
-        program.run(&Step { segments: vec![segment] }, &mut *pool).map(|output| output.only().floats().to_vec())
+        program
+            .run(&Step { segments: vec![segment] }, &mut *pool)
+            .map(|output| output.only().floats().to_vec())
     };
     assert_eq!(run(1).unwrap(), [1.0; 4]);
     let error = run(2).unwrap_err();
@@ -127,13 +127,13 @@ fn foreign_weights_and_graphs_are_refused() {
 #[test]
 fn graphs_share_the_upload_of_shared_weights() {
     let Some(device) = device() else { return };
-    check_shared_weights(&device);
+    check_shared_weights(device);
 }
 
 #[test]
 fn graphs_take_inputs_of_their_own_and_return_several_values() {
     let Some(device) = device() else { return };
-    check_inputs_and_outputs(&device);
+    check_inputs_and_outputs(device);
 }
 
 #[test]
@@ -177,7 +177,8 @@ fn a_copied_page_continues_as_the_original_would() {
         pool.copy_page(group, PageId::from_index(31), PageId::from_index(31));
         let mut copied = next.clone();
         copied.pages[0][0] = Some(PageId::from_index(31));
-        let expected = program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().only().floats().to_vec();
+        let expected =
+            program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().only().floats().to_vec();
         let found = program.run(&Step { segments: vec![copied] }, &mut *pool).unwrap();
         assert_eq!(found.only().floats(), expected, "{dtype:?}");
     }

@@ -16,8 +16,8 @@
 
 mod case;
 mod compare;
-mod inputs_outputs;
 mod decoder;
+mod inputs_outputs;
 mod low_rank;
 mod memory;
 mod operations;
@@ -32,8 +32,8 @@ mod tensors;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use compare::{Comparison, Tolerance, compare};
-pub use inputs_outputs::check_inputs_and_outputs;
 pub use decoder::Decoder;
+pub use inputs_outputs::check_inputs_and_outputs;
 pub use low_rank::{merged, random_adapter};
 pub use memory::EncoderDecoder;
 pub use operations::{OPERATIONS, OperationCase};
