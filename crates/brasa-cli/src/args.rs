@@ -62,7 +62,7 @@ pub struct LoadArguments {
     /// Threads [default: as many as this process may use]
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
-    /// Device: auto or cpu [default: auto]
+    /// Device: auto, cpu, cuda, or cuda:N for one of several GPUs [default: auto]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// How exactly to compute

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cpu")]
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
+#[cfg(feature = "cuda")]
+use brasa_cuda::{CudaBackend, CudaOptions, Driver};
 use brasa_graph::device::{Backend, DeviceError, DeviceInfo};
 
 use crate::{LoadOptions, Precision};
@@ -9,13 +11,28 @@ use crate::{LoadOptions, Precision};
 /// Every device of this build, best first: its description, or why it is unavailable.
 pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
     let options = LoadOptions::default();
-    NAMES.iter().map(|name| open(Some(name), &options).map(|backend| backend.info())).collect()
+    let each = NAMES.iter().flat_map(|name| numbered(name));
+    each.map(|name| open(Some(&name), &options).map(|backend| backend.info())).collect()
 }
 
+/// Kinds of devices, best first.
 const NAMES: &[&str] = &[
+    #[cfg(feature = "cuda")]
+    "cuda",
     #[cfg(feature = "cpu")]
     "cpu",
 ];
+
+/// The devices of a kind: `cuda:0`, `cuda:1`; the kind itself where there is one device or none.
+fn numbered(name: &str) -> Vec<String> {
+    #[cfg(feature = "cuda")]
+    if name == "cuda"
+        && let Ok(devices) = Driver::load(None).and_then(|driver| driver.devices())
+    {
+        return devices.iter().map(|device| format!("cuda:{}", device.ordinal)).collect();
+    }
+    vec![name.to_owned()]
+}
 
 /// Opens a device by name, or the first that is available.
 pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn Backend>, DeviceError> {
@@ -41,6 +58,14 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
                 ..CpuOptions::default()
             };
             Ok(Box::new(CpuBackend::new(options)?))
+        }
+        #[cfg(feature = "cuda")]
+        Some(name) if name == "cuda" || name.starts_with("cuda:") => {
+            let number = name.strip_prefix("cuda:").unwrap_or("0");
+            let ordinal = number.parse().map_err(|_| {
+                unavailable(name, &format!("expected cuda:N, N the number of a GPU, found `{number}`"))
+            })?;
+            Ok(Box::new(CudaBackend::new(&CudaOptions { ordinal, ..CudaOptions::default() })?))
         }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),
     }

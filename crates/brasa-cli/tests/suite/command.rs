@@ -265,6 +265,11 @@ fn wrong_input_is_named() {
     fails(&["generate", "-p", "x", "--no-such-flag"], 2);
     let device = fails(&["generate", "-p", "x", "--device", "abacus"], 1);
     assert!(device.contains("abacus") && device.contains("cpu"), "{device}");
+    // Whatever this machine has, it has no such GPU, and the reason is said.
+    let gpu = fails(&["generate", "-p", "x", "--device", "cuda:4000"], 1);
+    assert!(gpu.contains("device cuda:4000 is unavailable: ") && gpu.contains("NVIDIA"), "{gpu}");
+    let number = fails(&["generate", "-p", "x", "--device", "cuda:one"], 1);
+    assert!(number.contains("expected cuda:N"), "{number}");
 }
 
 #[test]

@@ -86,7 +86,9 @@ fn kv_types(arguments: &BenchArguments) -> Result<Vec<CacheType>, Failure> {
 impl Run {
     fn new(arguments: &BenchArguments, model: &Model, options: &LoadOptions) -> Result<Self, Failure> {
         let buffer_bytes = arguments.probe_mib << 20;
-        let ceilings = (buffer_bytes > 0).then(|| Ceilings::new(options, buffer_bytes)).transpose()?;
+        // The probes are of the processor: they say nothing of another device.
+        let probed = buffer_bytes > 0 && model.device().name == "cpu";
+        let ceilings = probed.then(|| Ceilings::new(options, buffer_bytes)).transpose()?;
         let info = model.info();
         let exact = options.precision == Precision::Reference;
         Ok(Self {
