@@ -32,6 +32,11 @@ pub fn is_emulated(device: &CudaBackend) -> bool {
     device.device().name == "emulated GPU"
 }
 
+/// What a test does on a GPU, or the less that it does on an emulated one.
+pub fn full_or_few<T>(device: &CudaBackend, full: T, few: T) -> T {
+    if is_emulated(device) { few } else { full }
+}
+
 /// The driver library that runs kernels on the CPU, compiled once for each state of its sources.
 pub fn emulated_driver() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

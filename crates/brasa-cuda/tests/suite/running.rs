@@ -8,7 +8,7 @@ use brasa_graph::device::{KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Decoder, Running, Tolerance, assert_same_bits, compare, tokens};
 
-use crate::device::{device, is_emulated};
+use crate::device::{device, full_or_few};
 
 fn decoders() -> Vec<Decoder> {
     vec![
@@ -21,8 +21,8 @@ fn decoders() -> Vec<Decoder> {
 #[test]
 fn a_decoder_agrees_with_the_reference_in_every_kv_type() {
     let Some(device) = device() else { return };
-    let (rows, decoders) = if is_emulated(device) { (40, &decoders()[..1]) } else { (400, &decoders()[..]) };
-    for decoder in decoders {
+    let (rows, count) = full_or_few(device, (400, 3), (16, 1));
+    for decoder in &decoders()[..count] {
         let graph = Arc::new(decoder.graph(7));
         let (tokens, more) = (tokens(rows, 1), tokens(10, 2));
         for (kv, bound) in
@@ -40,15 +40,15 @@ fn a_decoder_agrees_with_the_reference_in_every_kv_type() {
 #[test]
 fn chunks_and_company_change_no_bit() {
     let Some(device) = device() else { return };
-    let (rows, decoders) = if is_emulated(device) { (30, &decoders()[..1]) } else { (600, &decoders()[..]) };
-    for decoder in decoders {
+    let (rows, count) = full_or_few(device, (600, 3), (20, 1));
+    for decoder in &decoders()[..count] {
         let graph = Arc::new(decoder.graph(9));
-        for kv in [KvType::F32, KvType::F16, KvType::Q8] {
+        for kv in [KvType::F32, KvType::F16, KvType::Q8].into_iter().take(full_or_few(device, 3, 1)) {
             let text = tokens(rows, 3);
             let mut running = Running::new(device, &graph, Precision::Fast, kv);
             let whole = running.step(&[(1, &text)]);
             let label = format!("{} {kv:?}", decoder.format);
-            assert_same_bits(&running.chunked(2, &text, &[1, 17, 64]), &whole, &format!("{label}, chunks"));
+            assert_same_bits(&running.chunked(2, &text, &[1, 7, 64]), &whole, &format!("{label}, chunks"));
             let beside = tokens(20, 4);
             let with_company = running.step(&[(3, &beside), (4, &text)]);
             assert_same_bits(&with_company[20 * 150..], &whole, &format!("{label}, company"));
