@@ -129,7 +129,7 @@ impl RowDraw<'_> {
 }
 
 /// Makes a segment the single row that follows it.
-fn go_on(segment: &mut Segment, token: u32) {
+pub(crate) fn go_on(segment: &mut Segment, token: u32) {
     let rows = segment.rows;
     if let Some(positions) = &mut segment.positions {
         let last = positions.last().copied().unwrap_or(0);

@@ -1,6 +1,9 @@
 //! The engine against itself: batched = alone, chunked = whole, resumed = fresh, on a small random model run by the
 //! reference interpreter; and what happens when things end early.
 
+mod on_the_mock;
+
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,6 +82,11 @@ fn graph(windows: &[Option<usize>]) -> Graph {
     g.finish(&[logits]).unwrap()
 }
 
+thread_local! {
+    /// The device of the engines that the current test starts.
+    static DEVICE: RefCell<Box<dyn Backend>> = RefCell::new(Box::new(ReferenceBackend));
+}
+
 fn engine(context: usize, chunk: usize, max_sequences: usize) -> Engine {
     engine_of(LAYERS, KvType::F32, context, chunk, max_sequences, 0)
 }
@@ -92,12 +100,13 @@ fn engine_of(
     prefix_bytes: u64,
 ) -> Engine {
     let graph = Arc::new(graph(windows));
-    let backend = ReferenceBackend;
-    let weights =
-        backend.upload(&graph, Precision::Reference, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
-    let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
-    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
+    let (program, pool) = DEVICE.with_borrow(|backend| {
+        let ignore = &mut |_| std::ops::ControlFlow::Continue(());
+        let weights = backend.upload(&graph, Precision::Reference, ignore).unwrap();
+        let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
+        (program, backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap())
+    });
     Engine::start(program, pool, EngineConfig { context, max_sequences, vocab_size: VOCAB, prefix_bytes })
         .unwrap()
 }

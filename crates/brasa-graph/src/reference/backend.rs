@@ -107,7 +107,7 @@ impl ReferenceProgram {
         for &output in self.graph.outputs() {
             match run.array(output).data {
                 Data::U32(ref numbers) => self.words.extend_from_slice(numbers),
-                _ => self.words.extend(run.array(output).to_floats().into_iter().map(f32::to_bits)),
+                Data::F32(ref floats) => self.words.extend(floats.iter().map(|x| x.to_bits())),
             }
         }
         Ok(())

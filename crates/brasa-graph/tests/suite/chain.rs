@@ -6,26 +6,26 @@ use brasa_graph::device::{DeviceError, KvType};
 use brasa_graph::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
 use brasa_graph::step::{Outs, Segment, Step};
 
-const PROMPTS: [usize; 3] = [4, 250, 1];
+pub(crate) const PROMPTS: [usize; 3] = [4, 250, 1];
 
-fn rules(seed: u64) -> DrawRules {
+pub(crate) fn rules(seed: u64) -> DrawRules {
     let params = SamplingParams { temperature: 0.9, seed, repeat_penalty: 1.3, ..SamplingParams::default() };
     DrawRules::new(params).unwrap()
 }
 
 /// How the rows of a chain end, and what they may draw.
 #[derive(Default)]
-struct Ask {
-    rules: Vec<DrawRules>,
-    limits: Vec<usize>,
-    stops: Vec<Vec<u32>>,
+pub(crate) struct Ask {
+    pub(crate) rules: Vec<DrawRules>,
+    pub(crate) limits: Vec<usize>,
+    pub(crate) stops: Vec<Vec<u32>>,
     /// A mask for the first row.
-    mask: Option<Evens>,
+    pub(crate) mask: Option<Evens>,
 }
 
 impl Ask {
     /// The same number of tokens for every row, without stops and masks.
-    fn tokens(limit: usize) -> Self {
+    pub(crate) fn tokens(limit: usize) -> Self {
         let rules = (0..PROMPTS.len() as u64).map(rules).collect();
         Self { rules, limits: vec![limit; PROMPTS.len()], stops: vec![Vec::new(); PROMPTS.len()], mask: None }
     }
@@ -33,8 +33,8 @@ impl Ask {
 
 /// Allows even ids and odd ids in turn.
 #[derive(Default)]
-struct Evens {
-    accepted: Vec<u32>,
+pub(crate) struct Evens {
+    pub(crate) accepted: Vec<u32>,
 }
 
 impl TokenMask for Evens {
@@ -50,7 +50,7 @@ impl TokenMask for Evens {
 }
 
 /// Segments of three prompts, their pages reserved for `tokens` tokens.
-fn prompts(device: &mut Device, tokens_ahead: usize) -> Vec<Segment> {
+pub(crate) fn prompts(device: &mut Device, tokens_ahead: usize) -> Vec<Segment> {
     let segment = |(id, &length): (usize, &usize)| {
         let prompt = tokens(length, id as u64);
         let long = [&prompt[..], &vec![0; tokens_ahead - 1]].concat();
@@ -62,14 +62,14 @@ fn prompts(device: &mut Device, tokens_ahead: usize) -> Vec<Segment> {
 }
 
 /// What a chain showed: by row, its draws and failed draws, and how the chain ended.
-struct Shown {
-    tokens: Vec<Vec<u32>>,
-    failures: Vec<usize>,
-    finish: Finish,
+pub(crate) struct Shown {
+    pub(crate) tokens: Vec<Vec<u32>>,
+    pub(crate) failures: Vec<usize>,
+    pub(crate) finish: Finish,
 }
 
 /// Runs a chain whose sink answers by row and number of the token.
-fn chain(
+pub(crate) fn chain(
     segments: Vec<Segment>,
     device: &mut Device,
     ask: &mut Ask,
@@ -105,12 +105,12 @@ fn chain(
     Ok(Shown { tokens, failures, finish })
 }
 
-fn lengths(tokens: &[Vec<u32>]) -> Vec<usize> {
+pub(crate) fn lengths(tokens: &[Vec<u32>]) -> Vec<usize> {
     tokens.iter().map(Vec::len).collect()
 }
 
 /// What single steps and draws give.
-fn stepwise(row: usize, count: usize) -> Vec<u32> {
+pub(crate) fn stepwise(row: usize, count: usize) -> Vec<u32> {
     let mut device = Device::new(KvType::F16);
     let (rules, mut sampler, mut text) =
         (rules(row as u64), Sampler::default(), tokens(PROMPTS[row], row as u64));

@@ -6,6 +6,7 @@ mod chain;
 mod inference;
 mod low_rank;
 mod memory;
+mod mock;
 mod operations;
 mod operations_golden;
 mod print;

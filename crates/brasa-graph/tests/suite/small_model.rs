@@ -71,15 +71,16 @@ impl Device {
 
     /// A model of the same vocabulary.
     pub fn of(graph: Graph, dtype: KvType) -> Self {
-        Self::new_of(graph, dtype, 2)
+        Self::on(&ReferenceBackend, graph, dtype, 2)
     }
 
     fn with_segments(dtype: KvType, max_segments: usize) -> Self {
-        Self::new_of(small_model(), dtype, max_segments)
+        Self::on(&ReferenceBackend, small_model(), dtype, max_segments)
     }
 
-    fn new_of(graph: Graph, dtype: KvType, max_segments: usize) -> Self {
-        let (graph, backend) = (Arc::new(graph), ReferenceBackend);
+    /// A model on any device, for steps of `max_segments` sequences.
+    pub fn on(backend: &dyn Backend, graph: Graph, dtype: KvType, max_segments: usize) -> Self {
+        let graph = Arc::new(graph);
         let weights =
             backend.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
         let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();

@@ -1,0 +1,89 @@
+//! Every test of the engine again, on a device that draws on a thread of its own and hears answers late; and devices that
+//! fail.
+
+use brasa_engine::{EngineError, TokenStream};
+use brasa_graph::device::DeviceError;
+use brasa_graph::testing::MockBackend;
+
+use super::{DEVICE, engine, ids, limit, prompt, start};
+
+macro_rules! again {
+    ($($test:ident),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            DEVICE.set(Box::new(MockBackend::new(3)));
+            super::$test();
+        })+
+
+        const AGAIN: usize = [$(stringify!($test)),+].len();
+    };
+}
+
+again! {
+    chunked_prefill_equals_whole,
+    sequences_together_equal_each_alone,
+    chained_equals_stepwise,
+    a_continued_session_equals_a_fresh_run,
+    one_seed_gives_one_text,
+    a_full_context_is_an_error_or_the_chosen_policy,
+    a_sliding_context_moves_its_keys_where_it_can,
+    a_session_that_slid_is_resumed_as_fresh,
+    a_cached_prefix_equals_a_fresh_run,
+    prefixes_fit_their_budget_and_give_way,
+    a_mask_decides_which_tokens_come,
+    stop_ids_and_strings_end_the_text_before_them,
+    the_last_fragment_holds_the_text_that_was_held_back,
+    a_stream_can_be_polled,
+    a_reader_who_is_behind_pauses_its_generation_alone,
+    a_paused_generation_gives_its_pages_to_running_ones,
+    dropping_or_cancelling_a_stream_frees_its_place,
+    a_deadline_ends_a_stream_with_an_error,
+    a_busy_session_refuses_a_second_request,
+    idle_sessions_give_way_to_running_requests,
+    bad_requests_are_refused_at_once,
+}
+
+#[test]
+fn every_test_is_run_again() {
+    let tests = include_str!("../engine.rs").lines().filter(|&line| line == "#[test]").count();
+    assert_eq!(AGAIN, tests);
+}
+
+/// The tokens of a stream, and the error that ended it.
+fn read(stream: TokenStream) -> (Vec<u32>, Option<EngineError>) {
+    let mut tokens = Vec::new();
+    for fragment in stream {
+        match fragment {
+            Ok(fragment) => tokens.extend(fragment.token.map(|token| token.id)),
+            Err(error) => return (tokens, Some(error)),
+        }
+    }
+    (tokens, None)
+}
+
+/// Two requests run and one waits when a step fails: all three hear of it, after tokens that were right.
+#[test]
+fn a_device_that_fails_ends_every_stream() {
+    let expected: Vec<Vec<u32>> = (0..3)
+        .map(|seed| ids(&mut start(&engine(1024, 64, 2), prompt(20 + 50 * seed, seed), &limit(40), None)))
+        .collect();
+    for late in [0, 2, 100] {
+        for steps in [0, 1, 2, 3, 7, 12, 30] {
+            let device = MockBackend::new(late);
+            DEVICE.set(Box::new(device.clone()));
+            let engine = engine(1024, 64, 2);
+            device.fail_after(steps);
+            let streams: Vec<TokenStream> =
+                (0..3).map(|seed| start(&engine, prompt(20 + 50 * seed, seed), &limit(40), None)).collect();
+            for (stream, expected) in streams.into_iter().zip(&expected) {
+                let (tokens, error) = read(stream);
+                let lost = matches!(error, Some(EngineError::Device(DeviceError::Lost { .. })));
+                assert!(lost, "{late} late, {steps} steps: {error:?} after {} tokens", tokens.len());
+                assert_eq!(tokens, expected[..tokens.len()], "{late} late, {steps} steps");
+            }
+            // The engine goes on to answer, with the same reason.
+            let (tokens, error) = read(start(&engine, prompt(9, 1), &limit(3), None));
+            assert!(tokens.is_empty() && matches!(error, Some(EngineError::Device(_))), "{error:?}");
+        }
+    }
+}

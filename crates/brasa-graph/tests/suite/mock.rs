@@ -1,0 +1,187 @@
+//! Chains on a device that answers late and fails: tokens are those of single steps, and what was drawn in vain leaves no
+//! trace.
+
+use std::cell::Cell;
+
+use crate::chain::{Ask, Evens, PROMPTS, chain, lengths, prompts, stepwise};
+use crate::small_model::{Device, VOCAB, small_model, tokens};
+use brasa_graph::chain::Flow;
+use brasa_graph::device::{DeviceError, KvType};
+use brasa_graph::sampling::{DrawRules, SamplingParams};
+use brasa_graph::step::{Outs, Segment, Step};
+use brasa_graph::testing::{
+    EncoderDecoder, MockBackend, Tolerance, check, check_inputs_and_outputs, check_shared_weights, compare,
+    f32_weight, random_case, rewritten,
+};
+
+/// From a device that waits for every answer to one that hears none before its end.
+const LATE: [usize; 4] = [0, 1, 3, 100];
+
+fn device(late: usize) -> (MockBackend, Device) {
+    let backend = MockBackend::new(late);
+    let device = Device::on(&backend, small_model(), KvType::F16, 3);
+    (backend, device)
+}
+
+/// What the cache holds of the second text is what steps would have left: the text goes on alike.
+fn assert_goes_on(device: &mut Device, length: usize, history: &[u32]) {
+    let [_, mut second, _]: [Segment; 3] = prompts(&mut Device::three(KvType::F16), 20).try_into().unwrap();
+    second.first_index = length;
+    second.set_tokens(&history[length..]);
+    let step = Step { segments: vec![second] };
+    let logits = device.program.run(&step, &mut *device.pool).unwrap().only().floats().to_vec();
+    let fresh = Device::new(KvType::F16).run(&[(1, history)]);
+    assert_eq!(logits, fresh[fresh.len() - VOCAB..]);
+}
+
+#[test]
+fn late_or_not_a_chain_gives_the_tokens_of_its_steps() {
+    let plain: Vec<Vec<u32>> = (0..3).map(|row| stepwise(row, 20)).collect();
+    for late in LATE {
+        let (_, mut device) = device(late);
+        let segments = prompts(&mut device, 20);
+        let stop = plain[2][6];
+        let mut ask =
+            Ask { limits: vec![20, 7, 20], stops: vec![vec![], vec![], vec![stop]], ..Ask::tokens(20) };
+        let shown = chain(segments, &mut device, &mut ask, |_, _| Flow::Continue).unwrap();
+        let end = plain[2].iter().position(|&id| id == stop).unwrap() + 1;
+        assert_eq!(shown.tokens, [&plain[0][..], &plain[1][..7], &plain[2][..end]], "{late} late");
+        assert_eq!(shown.finish.lengths, [4 + 19, 250 + 6, 1 + end - 1], "{late} late");
+        let history = [&tokens(PROMPTS[1], 1)[..], &plain[1][..7]].concat();
+        assert_goes_on(&mut device, 256, &history);
+    }
+}
+
+#[test]
+fn tokens_behind_a_late_answer_are_thrown_away() {
+    let plain: Vec<Vec<u32>> = (0..3).map(|row| stepwise(row, 20)).collect();
+    for late in LATE {
+        let (_, mut device) = device(late);
+        let segments = prompts(&mut device, 20);
+        let stopped = Cell::new(false);
+        let answer = |row, count| {
+            assert!(!(row == 0 && count > 1 || row == 2 && count > 5), "row {row} has ended");
+            match (row, count) {
+                (0, 1) | (2, 5) => Flow::StopRow,
+                (1, 9) => {
+                    assert!(!stopped.replace(true), "row 1 has ended");
+                    Flow::StopAll
+                }
+                _ => Flow::Continue,
+            }
+        };
+        let shown = chain(segments, &mut device, &mut Ask::tokens(20), answer).unwrap();
+        assert_eq!(lengths(&shown.tokens), [1, 9, 5], "{late} late");
+        assert_eq!(shown.finish.lengths, [4, 250 + 8, 1 + 4], "{late} late");
+        for (row, tokens) in shown.tokens.iter().enumerate() {
+            assert_eq!(tokens, &plain[row][..tokens.len()], "row {row}, {late} late");
+        }
+        let history = [&tokens(PROMPTS[1], 1)[..], &shown.tokens[1]].concat();
+        assert_goes_on(&mut device, 258, &history);
+    }
+}
+
+/// The others have the token of the step that ends the chain, and as many more as the device drew before it knew.
+#[test]
+fn a_late_end_shows_the_others_what_was_drawn() {
+    for late in LATE {
+        let (_, mut device) = device(late);
+        let segments = prompts(&mut device, 20);
+        let answer = |row, count| if row == 0 && count == 4 { Flow::StopAll } else { Flow::Continue };
+        let shown = chain(segments, &mut device, &mut Ask::tokens(20), answer).unwrap();
+        let others = (4 + late).min(20);
+        assert_eq!(lengths(&shown.tokens), [4, others, others], "{late} late");
+        assert_eq!(shown.finish.lengths, [4 + 3, 250 + others - 1, others], "{late} late");
+        for (row, tokens) in shown.tokens.iter().enumerate() {
+            assert_eq!(tokens, &stepwise(row, tokens.len()), "row {row}, {late} late");
+        }
+    }
+}
+
+#[test]
+fn a_step_that_fails_ends_the_chain_and_the_program() {
+    for late in LATE {
+        for successes in 0..5 {
+            let (backend, mut device) = device(late);
+            let segments = prompts(&mut device, 20);
+            // What the chain begins from: the second prompt is cached already.
+            let mut cached = segments[1].clone();
+            cached.outs = Outs::None;
+            device.program.run(&Step { segments: vec![cached] }, &mut *device.pool).unwrap();
+            let seen = Cell::new([0; 3]);
+            let answer = |row: usize, count| {
+                let mut all = seen.get();
+                all[row] = count;
+                seen.set(all);
+                Flow::Continue
+            };
+            backend.fail_after(successes);
+            let error = chain(segments, &mut device, &mut Ask::tokens(20), answer).err().unwrap();
+            assert!(matches!(error, DeviceError::Lost { .. }), "{error}");
+            assert_eq!(seen.get(), [successes; 3], "{late} late: every token of a step that ran is seen");
+            let again = prompts(&mut Device::three(KvType::F16), 20);
+            let again = device.program.run(&Step { segments: again }, &mut *device.pool).map(|_| ());
+            assert!(matches!(again, Err(DeviceError::Lost { .. })), "a lost program stays lost");
+            // Another program finds the cache as it was.
+            let other = Device::on(&backend, small_model(), KvType::F16, 3);
+            let mut device = Device { program: other.program, ..device };
+            let history = [&tokens(PROMPTS[1], 1)[..], &stepwise(1, 3)].concat();
+            assert_goes_on(&mut device, 250, &history);
+        }
+    }
+}
+
+#[test]
+fn a_mask_is_asked_for_one_token() {
+    let (_, mut device) = device(2);
+    assert_eq!((device.program.max_chain(true), device.program.max_chain(false)), (1, 11));
+    let segments = prompts(&mut device, 20);
+    let mut ask = Ask { mask: Some(Evens::default()), ..Ask::tokens(1) };
+    let shown = chain(segments.clone(), &mut device, &mut ask, |_, _| Flow::Continue).unwrap();
+    assert_eq!(lengths(&shown.tokens), [1, 1, 1]);
+    assert_eq!(ask.mask.unwrap().accepted, shown.tokens[0]);
+    let mut ask = Ask { mask: Some(Evens::default()), ..Ask::tokens(2) };
+    let refused = chain(segments, &mut device, &mut ask, |_, _| unreachable!("nothing runs"));
+    assert_eq!(
+        refused.err().unwrap().to_string(),
+        "mock does not support a chain of 2 tokens with a mask in row 0"
+    );
+}
+
+#[test]
+fn failed_draws_and_rows_without_logits_end_alone() {
+    for late in LATE {
+        let (_, mut device) = device(late);
+        let nothing = SamplingParams { suppressed: (0..VOCAB as u32).collect(), ..SamplingParams::default() };
+        let mut ask = Ask::tokens(4);
+        ask.rules[1] = DrawRules::new(nothing).unwrap();
+        let mut segments = prompts(&mut device, 4);
+        segments[2].outs = Outs::None;
+        let shown = chain(segments, &mut device, &mut ask, |_, _| Flow::Continue).unwrap();
+        assert_eq!((lengths(&shown.tokens), shown.failures), (vec![4, 0, 0], vec![0, 1, 0]), "{late} late");
+        assert_eq!(shown.finish.lengths, [7, 250, 1]);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the sink panics")]
+fn a_sink_that_panics_does_not_leave_the_device_waiting() {
+    let (_, mut device) = device(0);
+    let segments = prompts(&mut device, 20);
+    let _ = chain(segments, &mut device, &mut Ask::tokens(20), |_, _| panic!("the sink panics"));
+}
+
+#[test]
+fn steps_are_those_of_the_reference() {
+    let backend = MockBackend::new(3);
+    for seed in 0..6 {
+        let case = random_case(seed, 12, &f32_weight);
+        check(&backend, &case, Tolerance::EXACT);
+        check(&backend, &rewritten(&case, seed), Tolerance::EXACT);
+    }
+    check_shared_weights(&backend);
+    check_inputs_and_outputs(&backend);
+    let (pair, lengths) = (EncoderDecoder::new(1), [3, 5]);
+    let found = pair.run(&backend, KvType::F32, &lengths).unwrap();
+    assert!(compare(&found, &pair.expected(&lengths)).within(Tolerance::F32));
+}
