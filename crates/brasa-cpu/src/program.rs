@@ -363,10 +363,10 @@ mod tests {
     fn a_description_names_every_operand_and_its_place() {
         let program = program(2);
         let expected = "\
-program: 512 bytes for steps of at most 4 rows
-  TokenIds @ 256, 4 × 1
+program: 192 bytes for steps of at most 4 rows
+  TokenIds @ 128, 4 × 1
   embed
-    ids          @ 256, 4 × 1
+    ids          @ 128, 4 × 1
     table        w
     out        ← @ 0, 4 × 8
   linear w   f32
