@@ -12,7 +12,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use crate::memory::{ALIGNMENT_BYTES, Memory};
+use crate::memory::Memory;
 use crate::shared::SharedSlice;
 
 #[cfg(debug_assertions)]
@@ -20,8 +20,6 @@ use claims::Claims;
 
 /// Bytes of every element of the arena; 16-bit values are kept as the f32 that they round to.
 pub(crate) const ELEMENT_BYTES: usize = 4;
-/// Values begin on cache lines.
-pub(crate) const ALIGNMENT: usize = ALIGNMENT_BYTES / ELEMENT_BYTES;
 
 /// A box of an arena: `width` elements of each of `rows` rows. All fields count elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +82,9 @@ impl Region {
         })
     }
 }
+
+// The offsets that the layout gives are aligned in the arena's memory too.
+const _: () = assert!(crate::memory::ALIGNMENT_BYTES.is_multiple_of(brasa_graph::plan::ALIGNMENT_BYTES));
 
 /// One allocation that holds every temporary value of a program.
 #[derive(Debug)]

@@ -44,11 +44,13 @@ pub enum Buffer {
     Weight(WeightId),
 }
 
-/// Bytes that are needed for some time.
-struct Demand {
+/// Bytes of an arena that are needed for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demand {
     /// First and last item that need them.
-    items: (usize, usize),
-    size_bytes: usize,
+    pub items: (usize, usize),
+    /// Number of bytes.
+    pub size_bytes: usize,
 }
 
 impl Plan {
@@ -144,11 +146,11 @@ fn lifetimes(graph: &Graph, schedule: &Schedule) -> Vec<Option<(usize, usize)>> 
     lifetimes
 }
 
-/// An offset for each demand, and the size of the whole.
+/// Lays demands out in one arena: returns the offset of each, a multiple of [`ALIGNMENT_BYTES`], and the size of the arena.
 ///
-/// Largest first; each goes into the tightest gap between those placed before that are needed at the same time, or
-/// else behind them.
-fn lay_out(demands: &[Demand]) -> (Vec<usize>, usize) {
+/// Demands that are needed at the same time do not overlap. The largest is placed first; each goes into the tightest gap
+/// between those placed before that are needed at the same time, or else behind them. Sizes saturate at `usize::MAX`.
+pub fn lay_out(demands: &[Demand]) -> (Vec<usize>, usize) {
     let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(usize::MAX);
     let mut order: Vec<usize> = (0..demands.len()).filter(|&i| demands[i].size_bytes > 0).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(demands[i].size_bytes), i));
@@ -176,6 +178,47 @@ fn lay_out(demands: &[Demand]) -> (Vec<usize>, usize) {
         placed.insert(at, i);
     }
     (offsets, total)
+}
+
+#[cfg(test)]
+mod layout_tests {
+    use super::*;
+    use crate::testing::Random;
+
+    #[test]
+    fn demands_of_one_time_lie_apart() {
+        let mut random = Random::new(1);
+        for _ in 0..50 {
+            let demands: Vec<Demand> = (0..60)
+                .map(|_| {
+                    let first = random.below(40);
+                    Demand { items: (first, first + random.below(6)), size_bytes: random.below(1200) }
+                })
+                .collect();
+            let (offsets, total) = lay_out(&demands);
+            for (i, a) in demands.iter().enumerate() {
+                assert!(offsets[i] + a.size_bytes <= total && offsets[i].is_multiple_of(ALIGNMENT_BYTES));
+                for (j, b) in demands.iter().enumerate().take(i) {
+                    let apart =
+                        offsets[i] + a.size_bytes <= offsets[j] || offsets[j] + b.size_bytes <= offsets[i];
+                    let meet = a.items.0 <= b.items.1 && b.items.0 <= a.items.1;
+                    assert!(apart || !meet || a.size_bytes == 0 || b.size_bytes == 0);
+                }
+            }
+            let at_once = |item: usize| -> usize {
+                let needed = demands.iter().filter(|it| it.items.0 <= item && item <= it.items.1);
+                needed.map(|it| it.size_bytes).sum()
+            };
+            let least = (0..50).map(at_once).max().unwrap_or(0);
+            assert!(total <= least * 2, "{total} for {least}");
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_do_not_overflow() {
+        let huge = Demand { items: (0, 1), size_bytes: usize::MAX / 2 };
+        assert_eq!(lay_out(&[huge; 4]).1, usize::MAX);
+    }
 }
 
 #[cfg(test)]

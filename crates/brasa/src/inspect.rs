@@ -1,14 +1,18 @@
 //! Looking into a checkpoint without running it.
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use brasa_formats::{Bytes, Checkpoint, Inspection};
-use brasa_graph::fuse::Pattern;
-use brasa_graph::plan::Plan;
-use brasa_graph::{Schedule, Sizes, print};
+use brasa_graph::device::{Precision, ProgramLimits};
+use brasa_graph::print;
 use brasa_tokenizer::Tokenizer;
 
-use crate::Error;
+use crate::{Error, LoadOptions, device};
+
+/// The largest step of the program that is described.
+const LIMITS: ProgramLimits = ProgramLimits { max_rows: 512, max_outs: 256, max_segments: 16 };
 
 /// The tokenizer of a checkpoint; needs neither tensors nor a supported architecture.
 ///
@@ -31,16 +35,19 @@ pub fn open_tokenizer_bytes(
     Ok(Tokenizer::from_inspection(&Inspection::of_gguf_bytes(&Bytes::new(bytes))?, pre_tokenizer)?)
 }
 
-/// The graph of a checkpoint as text: operations, what is fused, where values lie.
+/// The graph of a checkpoint as text, and the program that the best device of this machine makes of it: its operations in
+/// order, the place of every operand, and the arithmetic of every product.
+///
+/// Packs the weights, so it takes as much time and memory as loading the model.
 ///
 /// # Errors
 ///
-/// [`Error::Format`], [`Error::Model`].
+/// [`Error::Format`], [`Error::Model`], [`Error::Device`].
 pub fn describe_graph(path: impl AsRef<Path>) -> Result<String, Error> {
     describe(&Checkpoint::open(path)?)
 }
 
-/// As [`describe_graph`], of a GGUF file in memory.
+/// Describes a GGUF file in memory, like [`describe_graph`].
 ///
 /// # Errors
 ///
@@ -50,10 +57,10 @@ pub fn describe_graph_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> 
 }
 
 fn describe(checkpoint: &Checkpoint) -> Result<String, Error> {
-    let model = brasa_models::load(checkpoint, &brasa_models::LoadOptions::default())?;
-    let graph = model.graph;
-    let schedule = Schedule::new(&graph, Pattern::ALL);
-    let sizes = Sizes { rows: 512, outs: 256, segments: 16 };
-    let plan = Plan::new(&graph, &schedule, &sizes);
-    Ok(format!("{}\n{}", print::graph(&graph), print::plan(&graph, &schedule, &plan, &sizes)))
+    let options = LoadOptions::default();
+    let graph = Arc::new(brasa_models::load(checkpoint, &brasa_models::LoadOptions::default())?.graph);
+    let device = device::open(options.device.as_deref(), &options)?;
+    let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
+    let program = device.compile(Arc::clone(&graph), weights, LIMITS)?;
+    Ok(format!("{}\n{}", print::graph(&graph), program.describe()))
 }

@@ -9,7 +9,6 @@
 
 mod describe;
 mod fused;
-mod layout;
 mod nodes;
 mod residuals;
 
@@ -18,6 +17,7 @@ use std::ops::Range;
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::{Fusion, Pattern};
+use brasa_graph::plan::{Demand, lay_out};
 use brasa_graph::{Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::arena::ELEMENT_BYTES;
@@ -27,7 +27,6 @@ use crate::ops::arrange::CopyOp;
 use crate::slot::{Operand, Operands, Out, Slot, Source, WeightView, collision};
 use crate::weights::CpuWeights;
 pub(crate) use describe::describe;
-use layout::{Lifetime, lay_out};
 
 /// Fusions that pay on a CPU, in order of preference.
 pub(crate) const PATTERNS: &[Pattern] = &[
@@ -81,8 +80,9 @@ pub(crate) fn compile(
 ) -> Result<Table, DeviceError> {
     let schedule = Schedule::new(graph, patterns);
     let first = Lowering::new(graph, weights, &schedule, limits, Vec::new()).lower()?;
-    let (offsets, arena_elements) = lay_out(&first.buffers);
-    if arena_elements > isize::MAX as usize / ELEMENT_BYTES {
+    let (offsets, arena_bytes) = lay_out(&first.buffers);
+    let arena_elements = arena_bytes / ELEMENT_BYTES;
+    if arena_bytes > isize::MAX as usize {
         return Err(out_of_memory(arena_elements, limits));
     }
     let second = Lowering::new(graph, weights, &schedule, limits, offsets).lower()?;
@@ -105,9 +105,10 @@ pub(super) struct Lowering<'g> {
     weights: &'g CpuWeights,
     schedule: &'g Schedule,
     sizes: Sizes,
-    /// The offset of each buffer; empty in the first pass.
+    /// The offset of each buffer in bytes; empty in the first pass.
     offsets: Vec<usize>,
-    buffers: Vec<Lifetime>,
+    /// The size of each buffer, and the operations that need it.
+    buffers: Vec<Demand>,
     /// The buffer of each value that has one.
     values: Vec<Option<BufferId>>,
     /// Norms that their only reader computes, by their results.
@@ -216,17 +217,19 @@ impl<'g> Lowering<'g> {
     /// A new buffer of `elements`, which the next operation is the first to need.
     fn buffer(&mut self, elements: usize) -> BufferId {
         let now = self.ops.len();
-        self.buffers.push(Lifetime { first: now, last: now, elements });
+        let size_bytes = elements.saturating_mul(ELEMENT_BYTES);
+        self.buffers.push(Demand { items: (now, now), size_bytes });
         BufferId(self.buffers.len() - 1)
     }
 
+    /// The first element of a buffer.
     fn offset(&self, buffer: BufferId) -> usize {
-        self.offsets.get(buffer.0).copied().unwrap_or(0)
+        self.offsets.get(buffer.0).map_or(0, |offset_bytes| offset_bytes / ELEMENT_BYTES)
     }
 
     /// Notes that the next operation needs a buffer.
     fn need(&mut self, buffer: BufferId) {
-        self.buffers[buffer.0].last = self.ops.len();
+        self.buffers[buffer.0].items.1 = self.ops.len();
     }
 
     /// A dense temporary `[outer, width]`, written by the next operation.
