@@ -1,4 +1,4 @@
-//! What an operation sees while it runs: its thread, the step, and views of its operands and results.
+//! The view that an operation has while it runs: its thread, the step, its operands and results.
 //!
 //! A run is divided into phases by barriers. In a phase, threads may write different parts of a result, and nothing reads
 //! what another thread writes. Three rules make the safe functions of [`Context`] sound:
@@ -65,7 +65,7 @@ pub(crate) struct Context<'a> {
     pub kv: SharedKv<'a>,
     /// The weights of the program.
     pub weights: &'a CpuWeights,
-    /// Where an operation reports a number that is out of range.
+    /// Takes reports of numbers that are out of range.
     pub fault: &'a Fault,
     arena: ArenaAccess<'a>,
     partials: ArenaAccess<'a>,
@@ -84,7 +84,7 @@ pub(crate) struct Context<'a> {
     operands: &'a [Operand],
 }
 
-/// What all threads of a run share.
+/// The data that all threads of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct Run<'a> {
     /// The instructions that kernels use.
@@ -95,7 +95,7 @@ pub(crate) struct Run<'a> {
     pub kv: SharedKv<'a>,
     /// The weights of the program.
     pub weights: &'a CpuWeights,
-    /// Where an operation reports a number that is out of range.
+    /// Takes reports of numbers that are out of range.
     pub fault: &'a Fault,
     /// The program's values, and the partial results of attention.
     pub arenas: [Shared<'a>; 2],

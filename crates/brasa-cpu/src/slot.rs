@@ -1,4 +1,4 @@
-//! Where the operands and results of operations lie.
+//! The places of the operands and results of operations.
 //!
 //! The compiler gives every value a [`Slot`] in the arena, large enough for the largest step. A step resolves the slot to
 //! a [`Region`]. An operation names its operands as [`Source`]s or slots and its results as [`Out`]s, which also say how
@@ -67,7 +67,7 @@ pub(crate) struct WeightView {
 /// threads never overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Out {
-    /// Where the result lies.
+    /// The place of the result.
     pub slot: Slot,
     split: Split,
 }
@@ -134,7 +134,7 @@ pub(crate) struct Operand {
     pub name: &'static str,
     /// Whether the operation reads or writes it.
     pub access: Access,
-    /// Where it lies.
+    /// The place of the operand.
     pub place: Place,
 }
 
@@ -145,7 +145,7 @@ impl Operand {
     }
 }
 
-/// What an operation does with an operand.
+/// The access of an operation to an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Reads it only.
@@ -154,7 +154,7 @@ pub(crate) enum Access {
     Write,
 }
 
-/// Where an operand lies.
+/// The place of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In the arena.

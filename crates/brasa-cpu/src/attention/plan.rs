@@ -49,7 +49,7 @@ pub(crate) struct CacheAttention {
 pub(super) enum Class {
     /// In f32, each query as if it were alone.
     Vectors,
-    /// As products of bf16.
+    /// In products of bf16.
     #[cfg(target_arch = "x86_64")]
     Tiled(Tiled),
 }

@@ -22,11 +22,11 @@ pub(crate) struct AttentionScratch {
     pub(super) scaled: Vec<Scores>,
     /// Merged values, `[queries][value_width]`.
     pub(super) o: Vec<f32>,
-    /// What each query has seen.
+    /// The softmax of each query so far.
     pub(super) seen: Vec<Partial>,
     /// Values of one page, of one tile of queries.
     pub(super) next_o: Vec<f32>,
-    /// What each query of a tile saw of one page.
+    /// The softmax of each query of a tile over one page.
     pub(super) next: [Partial; MAX_QUERIES],
     /// Slots that each query of a tile sees of a page.
     pub(super) visible: Vec<Visible>,

@@ -1,35 +1,36 @@
-//! Where keys and values lie within a page.
+//! The layout of keys and values within a page.
 //!
 //! A page of a group holds, for each of its caches and KV heads, a **key tile** and a **value tile** of 256
-//! positions. Both are laid out for how attention reads them, once per step and in order:
+//! positions. Both have the order in which attention reads them, once per step:
 //!
-//! - keys in blocks of 16 positions; a block is `[E][16]`: a vector holds one element of 16 positions, so that
-//!   scores of 16 positions grow without horizontal sums;
+//! - keys in blocks of 16 positions; a block is `[E][16]`: a vector holds one element of 16 positions, so scores of 16
+//!   positions grow without horizontal sums;
 //! - values `[256][E]`, E rounded up to 16: a vector holds 16 elements of one position.
 //!
-//! Q8 keeps a scale (f16) per 32 elements: key blocks end with `[⌈E/32⌉][16]` scales, value tiles with
-//! `[⌈E/32⌉][256]`, so that either are read as vectors of 16 positions.
+//! Q8 keeps a scale (f16) per 32 elements. Key blocks end with `[⌈E/32⌉][16]` scales and value tiles with `[⌈E/32⌉][256]`,
+//! so both are read as vectors of 16 positions.
 
 use brasa_graph::device::KvType;
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::simd::LANES;
 
-/// Elements that share a scale.
+/// Number of elements that share a scale.
 pub(crate) const SCALE_ELEMENTS: usize = 32;
-/// Key blocks of a page.
+/// Number of key blocks in a page.
 pub(crate) const BLOCKS: usize = PAGE_POSITIONS / LANES;
 
 /// The layout of the tiles of one cache group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TileLayout {
+    /// The element type.
     pub dtype: KvType,
-    /// E.
+    /// Elements of a head, E.
     pub head_dim: usize,
 }
 
 impl TileLayout {
-    /// Bytes of an element, scales aside.
+    /// Bytes of an element, without scales.
     pub(crate) const fn element_bytes(self) -> usize {
         match self.dtype {
             KvType::F32 => 4,
@@ -38,7 +39,7 @@ impl TileLayout {
         }
     }
 
-    /// Scales of a position.
+    /// Number of scales of a position.
     pub(crate) const fn scales(self) -> usize {
         match self.dtype {
             KvType::Q8 => self.head_dim.div_ceil(SCALE_ELEMENTS),
@@ -46,7 +47,7 @@ impl TileLayout {
         }
     }
 
-    /// E rounded up to whole vectors: the stride of values.
+    /// The stride of values: E rounded up to whole vectors.
     pub(crate) const fn value_width(self) -> usize {
         self.head_dim.next_multiple_of(LANES)
     }

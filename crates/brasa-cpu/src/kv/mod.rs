@@ -1,8 +1,8 @@
 //! Pages of keys and values.
 //!
-//! Every page is one allocation, so that growing moves nothing and an untouched page costs nothing. Who owns which
-//! page is the engine's business; within a step, rows write disjoint slots (checked before the step begins)
-//! and attention reads after a barrier.
+//! Every page is one allocation, so a growing pool moves nothing and an untouched page costs nothing. The engine knows the
+//! owners of pages. Within a step, rows write disjoint slots, which is checked before the step begins, and attention reads
+//! after a barrier.
 #![expect(unsafe_code, reason = "hands pages to threads that write disjoint slots")]
 
 pub(crate) mod layout;
@@ -22,7 +22,7 @@ use crate::memory::{Element, Memory};
 use crate::simd::LANES;
 use layout::TileLayout;
 
-/// Pages of keys and values in this machine's memory.
+/// A pool of pages of keys and values in this machine's memory.
 #[derive(Debug)]
 pub struct CpuKvPool {
     spec: KvPoolSpec,
@@ -115,13 +115,13 @@ impl KvPool for CpuKvPool {
     }
 }
 
-/// A pool during a run; nobody else holds it.
+/// A pool while the threads of one run share it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedKv<'a> {
     groups: &'a [Group],
 }
 
-/// Where the pages of one cache are, and how they are laid out.
+/// The pages of one cache, and their layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheView<'a> {
     pub layout: TileLayout,
@@ -168,11 +168,11 @@ impl<'a> CacheView<'a> {
         unsafe { self.pages[page as usize].get(start..start + len) }
     }
 
-    /// As [`get`](Self::get), for writing.
+    /// `len` elements of the tiles of `head` in `page` for writing, beginning `offset_bytes` after their start.
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes them while the result lives.
+    /// Nothing else reads or writes them while the result lives.
     unsafe fn get_mut<T: Element>(
         &self,
         page: u32,
@@ -185,11 +185,11 @@ impl<'a> CacheView<'a> {
         unsafe { self.pages[page as usize].get_mut(start..start + len) }
     }
 
-    /// Writes `elements` 16 places apart: one position of a key block.
+    /// Writes `elements` 16 places apart, which is one position of a key block.
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes those places meanwhile.
+    /// Nothing else reads or writes these places meanwhile.
     unsafe fn scatter<T: Element>(&self, page: u32, head: usize, offset_bytes: usize, elements: &[T]) {
         let start = self.start::<T>(head, offset_bytes, (elements.len() - 1) * LANES + 1);
         // SAFETY: exclusive by the caller's promise.

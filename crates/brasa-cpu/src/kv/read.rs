@@ -1,4 +1,4 @@
-//! Reading the tiles of a cache, during an operation that writes none.
+//! Reads the tiles of a cache, during an operation that writes no cache.
 
 use brasa_graph::step::PAGE_POSITIONS;
 
@@ -7,16 +7,16 @@ use super::layout::TileLayout;
 use crate::memory::Element;
 use crate::simd::LANES;
 
-/// A cache that nobody writes meanwhile.
+/// A cache that is not written meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheReader<'a>(CacheView<'a>);
 
 impl<'a> CacheView<'a> {
-    /// The cache for reading.
+    /// Opens the cache for reading.
     ///
     /// # Safety
     ///
-    /// No thread writes it until the last use of the result, and of what it gives out.
+    /// No thread writes the cache before the last use of the result and of slices from it.
     pub(crate) unsafe fn reader(self) -> CacheReader<'a> {
         CacheReader(self)
     }
@@ -28,21 +28,21 @@ impl<'a> CacheReader<'a> {
         self.0.layout
     }
 
-    /// Keys of 16 positions: for each of E elements, that of 16 positions.
+    /// Keys of 16 positions: for each of E elements, a vector of 16 positions.
     #[inline(always)]
     pub(crate) fn key_block<T: Element>(&self, page: u32, head: usize, block: usize) -> &'a [[T; LANES]] {
         let layout = self.0.layout;
         let offset = block * layout.key_block_bytes();
-        // SAFETY: not written meanwhile, as `reader` was promised.
+        // SAFETY: not written meanwhile, by the contract of `reader`.
         unsafe { self.0.get(page, head, offset, layout.head_dim * LANES) }.as_chunks().0
     }
 
-    /// Scales of the keys of 16 positions: for each 32 elements, that of 16 positions.
+    /// Scales of the keys of 16 positions: for each 32 elements, a vector of 16 positions.
     #[inline(always)]
     pub(crate) fn key_scales(&self, page: u32, head: usize, block: usize) -> &'a [[u16; LANES]] {
         let layout = self.0.layout;
         let offset = block * layout.key_block_bytes() + LANES * layout.head_dim * layout.element_bytes();
-        // SAFETY: not written meanwhile, as `reader` was promised.
+        // SAFETY: not written meanwhile, by the contract of `reader`.
         unsafe { self.0.get(page, head, offset, layout.scales() * LANES) }.as_chunks().0
     }
 
@@ -51,7 +51,7 @@ impl<'a> CacheReader<'a> {
     pub(crate) fn values<T: Element>(&self, page: u32, head: usize) -> &'a [[T; LANES]] {
         let layout = self.0.layout;
         let len = PAGE_POSITIONS * layout.value_width();
-        // SAFETY: not written meanwhile, as `reader` was promised.
+        // SAFETY: not written meanwhile, by the contract of `reader`.
         unsafe { self.0.get(page, head, layout.key_tile_bytes(), len) }.as_chunks().0
     }
 
@@ -60,7 +60,7 @@ impl<'a> CacheReader<'a> {
     pub(crate) fn value_scales(&self, page: u32, head: usize) -> &'a [[u16; LANES]] {
         let layout = self.0.layout;
         let offset = layout.key_tile_bytes() + layout.value_scales_bytes();
-        // SAFETY: not written meanwhile, as `reader` was promised.
+        // SAFETY: not written meanwhile, by the contract of `reader`.
         unsafe { self.0.get(page, head, offset, PAGE_POSITIONS * layout.scales()) }.as_chunks().0
     }
 }

@@ -17,7 +17,7 @@ impl CpuKvPool {
     ///
     /// # Panics
     ///
-    /// Where the pool holds other elements: refused before.
+    /// If the pool holds other elements, which callers refuse before.
     pub(crate) fn rotate_keys(
         &mut self,
         group: usize,
@@ -48,7 +48,7 @@ impl CpuKvPool {
         }
     }
 
-    /// `each` hands a pair's elements of 16 positions as floats to the closure that rotates them.
+    /// Rotates elements of type T: `each` hands a pair's elements of 16 positions, as floats, to the closure that rotates them.
     fn rotate_elements<T: Element + Default>(
         &mut self,
         group: usize,

@@ -1,4 +1,4 @@
-//! Writing one position of a cache.
+//! Writes one position of a cache.
 
 use brasa_graph::device::KvType;
 use brasa_graph::step::PAGE_POSITIONS;
@@ -10,7 +10,7 @@ use super::layout::SCALE_ELEMENTS;
 use crate::memory::Element;
 use crate::simd::LANES;
 
-/// Elements rounded at a time.
+/// Number of elements that are rounded at a time.
 const CHUNK: usize = 64;
 
 impl CacheView<'_> {
@@ -18,8 +18,8 @@ impl CacheView<'_> {
     ///
     /// # Safety
     ///
-    /// No other thread reads or writes this slot of this head meanwhile. Threads that write other slots of the
-    /// same key block touch other elements.
+    /// No other thread reads or writes this slot of this head meanwhile. Other slots of the same key block may be written, since
+    /// they are other elements.
     pub(crate) unsafe fn write(&self, page: u32, head: usize, slot: usize, key: &[f32], value: &[f32]) {
         let e = self.layout.head_dim;
         assert_eq!((key.len(), value.len()), (e, e), "elements of a head");
@@ -40,7 +40,9 @@ impl CacheView<'_> {
         }
     }
 
-    /// Neighbours of a key's elements belong to other positions, perhaps other threads: they are scattered.
+    /// Writes elements without scales.
+    ///
+    /// The elements of a key are scattered: their neighbours belong to other positions, perhaps of other threads.
     unsafe fn write_plain<T: Element + Default>(
         &self,
         page: u32,
@@ -64,6 +66,7 @@ impl CacheView<'_> {
         round(value, unsafe { self.get_mut(page, head, offset, value.len()) });
     }
 
+    /// Writes int8 codes and their scales.
     unsafe fn write_q8(&self, page: u32, head: usize, slot: usize, key: &[f32], value: &[f32]) {
         let layout = self.layout;
         let e = layout.head_dim;
@@ -98,7 +101,7 @@ impl CacheView<'_> {
     }
 }
 
-/// The scale of a group, as stored, and the inverse of the exact one. NaN and infinities reach the scale.
+/// Returns the scale of a group, as it is stored, and the inverse of the exact scale. NaN and infinities reach the scale.
 fn scale(x: &[f32]) -> (f16, f32) {
     let largest = x.iter().fold(0.0_f32, |largest, x| if x.abs() <= largest { largest } else { x.abs() });
     (f16::from_f32(largest / 127.0), if largest > 0.0 { 127.0 / largest } else { 0.0 })

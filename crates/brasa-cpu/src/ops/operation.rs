@@ -1,4 +1,4 @@
-//! What every operation of a program can do.
+//! The trait of all operations of a program.
 
 use std::fmt::Debug;
 use std::ops::Add;

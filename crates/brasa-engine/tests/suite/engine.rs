@@ -1,6 +1,7 @@
 //! The engine against itself: batched = alone, chunked = whole, resumed = fresh, on a small random model run by the
 //! reference interpreter; and what happens when things end early.
 
+mod on_the_cpu;
 mod on_the_mock;
 
 use std::cell::RefCell;

@@ -1,0 +1,27 @@
+//! Tests about pages that outlive a request again, on the CPU device: contexts that slide, prefixes that are shared, sessions
+//! that give way.
+
+use brasa_cpu::{CpuBackend, CpuOptions};
+
+use super::DEVICE;
+
+macro_rules! again {
+    ($($test:ident),+ $(,)?) => {
+        $(#[test]
+        fn $test() {
+            for threads in [1, 2] {
+                let options = CpuOptions { threads: Some(threads), deterministic: true, ..CpuOptions::default() };
+                DEVICE.set(Box::new(CpuBackend::new(options).unwrap()));
+                super::$test();
+            }
+        })+
+    };
+}
+
+again! {
+    a_sliding_context_moves_its_keys_where_it_can,
+    a_session_that_slid_is_resumed_as_fresh,
+    a_cached_prefix_equals_a_fresh_run,
+    prefixes_fit_their_budget_and_give_way,
+    idle_sessions_give_way_to_running_requests,
+}
