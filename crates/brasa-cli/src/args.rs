@@ -306,7 +306,7 @@ pub struct InspectArguments {
     /// Model, as other commands name it
     #[arg(short, long, value_name = "PATH", conflicts_with = "path")]
     pub model: Option<PathBuf>,
-    /// Print the graph that runs: operations, what is fused, where values lie
+    /// Print the graph, and the program that this machine makes of it
     #[arg(long)]
     pub graph: bool,
     /// List every tensor
