@@ -1,4 +1,4 @@
-//! Flags, with llama.cpp's names where it has them.
+//! Flags. A flag that llama.cpp has too has its name.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Runs language models on the machine you have.
 ///
-/// Without a command, chats; without a model, with the small dictionary assistant that is built in.
+/// Without a command, chats. Without a model, uses the small dictionary assistant that is built in.
 #[derive(Debug, Parser)]
 #[command(name = "brasa", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do; `run` where nothing is named.
+    /// The command; `run` if none is named.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Flags of `run`.
@@ -20,7 +20,7 @@ pub struct Arguments {
     pub run: RunArguments,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Chat, or answer one question (-p)
@@ -41,7 +41,7 @@ pub enum Command {
     Quantize(QuantizeArguments),
     /// Measure prompt and generation speed
     Bench(BenchArguments),
-    /// Check what this machine offers and that the built-in model answers
+    /// Check this machine, and that the built-in model answers
     Doctor(DoctorArguments),
     /// Print a completion script for a shell
     Completions {
@@ -65,16 +65,16 @@ pub struct LoadArguments {
     /// Device: auto, cpu, cuda, or cuda:N for one of several GPUs [default: auto]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// How exactly to compute
+    /// Precision of the arithmetic
     #[arg(long, value_enum, default_value_t = PrecisionName::Fast)]
     pub precision: PrecisionName,
-    /// Same bits for a request in any company and a prompt in any chunks: no prompts in bf16
+    /// Give the same bits in any company of requests and for any chunks of a prompt: no prompts in bf16
     #[arg(long)]
     pub deterministic: bool,
     /// Element type of cached keys (-ctk) [default: f16; f32 in reference precision]
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
     pub cache_type_k: Vec<CacheType>,
-    /// Element type of cached values (-ctv); the same as that of the keys
+    /// Element type of cached values (-ctv); must be that of the keys
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
     pub cache_type_v: Vec<CacheType>,
     /// Prompt tokens computed at once (-ub)
@@ -89,7 +89,7 @@ pub struct LoadArguments {
     /// Jinja chat template to use in place of the model's
     #[arg(long, value_name = "FILE")]
     pub chat_template_file: Option<PathBuf>,
-    /// Say more about what happens, on standard error
+    /// Report more on standard error
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -101,7 +101,7 @@ impl LoadArguments {
     }
 }
 
-/// How exactly to compute.
+/// Precision of the arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PrecisionName {
     /// The device's fastest arithmetic within its error bounds
@@ -174,7 +174,7 @@ pub struct SamplingArguments {
     /// End the answer before this text (may be repeated)
     #[arg(long, value_name = "TEXT")]
     pub stop: Vec<String>,
-    /// Go on where the model ends its answer
+    /// Go on when the model ends its answer
     #[arg(long)]
     pub ignore_eos: bool,
     /// What to do when the context is full: fail, stop, or slide (drop older text and go on)
@@ -209,7 +209,7 @@ pub enum OrderName {
     Akunu,
 }
 
-/// What to say.
+/// The prompt, and where it comes from.
 #[derive(Debug, Clone, Args)]
 pub struct PromptArguments {
     /// The prompt
@@ -229,7 +229,7 @@ pub struct RunArguments {
     /// System prompt (-sys)
     #[arg(long, value_name = "TEXT")]
     pub system_prompt: Option<String>,
-    /// Let the model think first, where its template can tell it [default: the template's]
+    /// Let the model think first, if its template has a switch for that [default: the template's]
     #[arg(long, value_enum, value_name = "on|off")]
     pub reasoning: Option<Switch>,
     /// Print one JSON object
@@ -303,7 +303,7 @@ pub struct InspectArguments {
     /// Model [default: the built-in one]
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// Model, as other commands name it
+    /// Model, by the flag of the other commands
     #[arg(short, long, value_name = "PATH", conflicts_with = "path")]
     pub model: Option<PathBuf>,
     /// Print the graph, and the program that this machine makes of it
@@ -321,7 +321,7 @@ pub struct InspectArguments {
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
 pub struct DiscoverArguments {
-    /// Where to look
+    /// Folder to search
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
     /// Print one JSON array
@@ -381,7 +381,7 @@ pub struct QuantizeArguments {
     /// List the types
     #[arg(long)]
     pub list: bool,
-    /// Replace OUT where it exists
+    /// Replace OUT if it exists
     #[arg(long)]
     pub force: bool,
     /// Pre-tokenizer by its GGUF name, for tokenizers that are not recognised
@@ -390,7 +390,7 @@ pub struct QuantizeArguments {
     /// Threads [default: as many as this process may use]
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub threads: Option<usize>,
-    /// Say what becomes of every tensor, on standard error
+    /// Report every tensor on standard error
     #[arg(short, long)]
     pub verbose: bool,
 }

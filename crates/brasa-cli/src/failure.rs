@@ -1,4 +1,4 @@
-//! Why a command ended, and the exit code that says so.
+//! Failures of a command, and their exit codes.
 
 use std::fmt;
 use std::io;
@@ -7,16 +7,16 @@ use brasa::Error;
 use brasa::engine::EngineError;
 use brasa::tokenizer::TokenizerError;
 
-/// Why a command did not finish.
+/// The reason why a command did not finish.
 #[derive(Debug)]
 pub enum Failure {
-    /// It could not be done.
+    /// The work failed.
     Failed(String),
-    /// It was asked for in a way that makes no sense.
+    /// The arguments make no sense.
     Usage(String),
     /// The user stopped it.
     Interrupted,
-    /// Nobody reads the output any more.
+    /// The reader of the output has gone.
     OutputClosed,
 }
 
@@ -56,7 +56,7 @@ impl From<brasa::Error> for Failure {
     }
 }
 
-/// The flags that do what the library's hint says; they follow the hint.
+/// The flags for the remedy that the library's hint names; printed behind the hint.
 fn flags(error: &brasa::Error) -> Option<&'static str> {
     match error {
         Error::Engine(EngineError::PromptTooLong { .. }) | Error::TextTooShort { .. } => Some("-c"),

@@ -1,4 +1,4 @@
-//! Ctrl-C stops the answer, not the program, where an answer is being made.
+//! Ctrl-C stops the answer; it stops the program only if no answer is being made.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -22,7 +22,7 @@ pub fn install() {
                 stream.cancel();
             }
         };
-        // Where no handler can be had, Ctrl-C keeps its ordinary meaning.
+        // Without a handler, Ctrl-C keeps its ordinary meaning.
         let _ = ctrlc::set_handler(handler);
     });
 }
@@ -33,7 +33,7 @@ pub fn cancels(stream: &brasa::TokenStream) -> Guard {
     Guard(())
 }
 
-/// Ends what [`cancels`] began.
+/// Ends the effect of [`cancels`] when dropped.
 pub struct Guard(());
 
 impl Drop for Guard {
@@ -47,7 +47,7 @@ pub fn take() -> bool {
     INTERRUPTED.swap(false, Ordering::Relaxed)
 }
 
-/// Fails where Ctrl-C was pressed.
+/// Fails if Ctrl-C was pressed.
 pub fn check() -> Result<(), Failure> {
     if INTERRUPTED.load(Ordering::Relaxed) { Err(Failure::Interrupted) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! A model from the command line's flags, with a progress bar where somebody watches.
+//! A model from the command line's flags, with a progress bar at a terminal.
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use crate::args::{LoadArguments, PrecisionName};
 use crate::failure::Failure;
 use crate::{bundled, interrupt};
 
-/// What begins the line on standard error that says where the time of loading went.
+/// Beginning of the line on standard error that lists the times of loading.
 pub const PARTS: &str = "loading: ";
 
 /// Loads the model that `arguments` name, or the bundled one.
@@ -22,11 +22,11 @@ pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
     model_with(arguments, &options(arguments)?)
 }
 
-/// As [`model`], with options that are not the command line's.
+/// Like [`model`], with other options than the command line's.
 ///
 /// # Errors
 ///
-/// Those of [`model`].
+/// The errors of [`model`].
 pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Model, Failure> {
     interrupt::install();
     let bar = bytes_bar("loading");
@@ -78,7 +78,7 @@ pub fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
     Ok(LoadOptions { kv_type, ..options_without_kv_type(arguments)? })
 }
 
-/// All options but the type of cached keys and values, of which `brasa bench` may be given several.
+/// All options but the type of cached keys and values, which `brasa bench` takes several of.
 pub fn options_without_kv_type(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
     let chat_template = match &arguments.chat_template_file {
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?),
@@ -102,7 +102,7 @@ pub fn options_without_kv_type(arguments: &LoadArguments) -> Result<LoadOptions,
     })
 }
 
-/// A progress bar over bytes on standard error; invisible where that is no terminal.
+/// A progress bar over bytes on standard error; invisible if that is no terminal.
 pub fn bytes_bar(what: &'static str) -> ProgressBar {
     bar(what, "{msg} {bar:40} {bytes}/{total_bytes} {eta}")
 }

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 fn main() -> ExitCode {
     let arguments = Arguments::parse_from(args::expand_short_words(std::env::args_os()));
     match commands::dispatch(arguments) {
-        // A closed output: whoever read it has seen enough.
+        // A closed output is no failure: its reader has seen enough.
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::Interrupted) {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 ///
-/// [`Failure::OutputClosed`] where nobody reads it any more.
+/// [`Failure::OutputClosed`] if the reader has gone.
 pub fn write(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())?;
@@ -23,7 +23,7 @@ pub fn write(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::OutputClosed`] where nobody reads it any more.
+/// [`Failure::OutputClosed`] if the reader has gone.
 pub fn line(text: &str) -> Result<(), Failure> {
     write(&format!("{text}\n"))
 }

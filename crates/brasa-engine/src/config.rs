@@ -9,7 +9,12 @@ pub struct EngineConfig {
     pub max_sequences: usize,
     /// Token ids of the model.
     pub vocab_size: usize,
-    /// Bytes of KV pages kept of texts that have ended, for later ones that begin alike; 0 for none. They give way to
-    /// running requests.
+    /// Most bytes of KV pages, of running requests, sessions and kept prefixes together.
+    ///
+    /// When they are used up, kept prefixes give way first, then idle sessions, then paused requests; if nothing is left to
+    /// give way, the youngest request fails with [`EngineError::CacheFull`](crate::EngineError::CacheFull).
+    /// [`pages_bytes`](crate::pages_bytes) says what a text costs.
+    pub cache_bytes: u64,
+    /// Bytes of KV pages, among `cache_bytes`, that stay when a text ends, for later texts that begin alike; 0 for none.
     pub prefix_bytes: u64,
 }

@@ -18,7 +18,7 @@ use crate::stream::TokenStream;
 use crate::worker::worker;
 use crate::{EngineConfig, EngineError, Request, SessionId};
 
-/// Serves requests on a thread of its own. Dropping it cancels what is still running and waits for the thread.
+/// Serves requests on a thread of its own. Dropping it cancels the running requests and waits for the thread.
 pub struct Engine {
     commands: Sender<Command>,
     wake: Wake,
@@ -33,7 +33,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] where the thread cannot be started, or the program reads memories: texts have none.
+    /// [`EngineError::Options`] if the thread cannot be started, or the program reads memories: texts have none.
     pub fn start(
         program: Box<dyn Program>,
         pool: Box<dyn KvPool>,
@@ -44,10 +44,7 @@ impl Engine {
                 "the model reads an encoder's memory, and the engine serves texts alone".into(),
             ));
         }
-        let limits = program.limits();
-        // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
-        let sequences = config.max_sequences.saturating_mul(2);
-        let store = KvStore::new(pool, sequences, config.context, limits.max_rows, config.prefix_bytes);
+        let store = KvStore::new(pool, config.cache_bytes, config.prefix_bytes);
         let executor = Executor::new(program, store, config.context, config.vocab_size);
         let closing = Arc::new(AtomicBool::new(false));
         let (commands, receiver) = channel();
@@ -68,7 +65,7 @@ impl Engine {
         Ok(Self { commands, wake, thread: Some(thread), next_session: AtomicU64::new(0), closing, config })
     }
 
-    /// The sizes it was started with.
+    /// The sizes that the engine was started with.
     pub fn config(&self) -> EngineConfig {
         self.config
     }
@@ -105,13 +102,13 @@ impl Engine {
         SessionId(self.next_session.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Forgets what a session holds.
+    /// Frees the keys and values of a session.
     pub fn close_session(&self, session: SessionId) {
         // An engine that is gone has forgotten it already.
         let _ = self.commands.send(Command::CloseSession(session));
     }
 
-    /// Runs `work` on the engine's thread between two steps, with all of its machinery; waits for the result.
+    /// Runs `work` on the engine's thread between two steps, and waits for its result.
     ///
     /// # Errors
     ///

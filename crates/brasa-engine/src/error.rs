@@ -1,4 +1,4 @@
-//! What can go wrong between a prompt and its tokens.
+//! Errors between a prompt and its tokens.
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::sampling::SamplingError;
@@ -38,11 +38,13 @@ pub enum EngineError {
     },
     /// KV pages ran out.
     #[error(
-        "the KV cache is full: {pages} pages in use\nhint: fewer sequences at once, or a smaller context"
+        "the KV cache is full: {pages} pages in use, a budget of {budget_bytes} bytes\nhint: fewer sequences at once, a smaller context, or a larger budget"
     )]
     CacheFull {
-        /// Pages that exist.
+        /// Pages that exist of the cache group that wanted another one.
         pages: usize,
+        /// Most bytes of pages of all groups.
+        budget_bytes: u64,
     },
     /// The request's deadline passed.
     #[error("the deadline passed after {tokens} tokens")]

@@ -6,10 +6,11 @@ use brasa_graph::chain::{Chain, ChainSink, RowDraw};
 use brasa_graph::device::{OpTime, Program};
 use brasa_graph::output::Output;
 use brasa_graph::sampling::{DrawRules, Sampler, TokenMask};
-use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, SequenceId, Step};
+use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, Step};
 
-use crate::EngineError;
-use crate::kv::{KvStore, Sequence};
+use crate::kv::KvStore;
+use crate::sequence::Sequence;
+use crate::{CacheScope, EngineError};
 
 /// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
 pub struct Executor {
@@ -21,50 +22,43 @@ pub struct Executor {
     sampler: Sampler,
 }
 
-/// A text whose keys and values are cached. Give it back with [`Executor::release`].
-#[derive(Debug, Default)]
-pub struct Text(pub(crate) Sequence);
-
-impl Text {
-    /// The cached tokens.
-    pub fn tokens(&self) -> &[u32] {
-        &self.0.tokens
-    }
-}
-
-/// Rows of one text in a step.
-pub struct Part<'a> {
-    /// Whose rows.
-    pub text: &'a mut Text,
-    /// The tokens that follow what is cached.
+/// The next rows of one sequence in a step. On the device they are a [`Segment`].
+pub struct SequenceRows<'a> {
+    /// The sequence.
+    pub sequence: &'a mut Sequence,
+    /// The tokens that follow the cached ones.
     pub tokens: &'a [u32],
-    /// Which of them have their logits computed.
+    /// The rows whose logits are computed.
     pub outs: Outs,
 }
 
-/// A text that is to be continued by a chain.
-pub(crate) struct ChainPart<'a> {
-    pub(crate) text: &'a mut Text,
-    /// Tokens of the text and those that follow it, of which the next `rows` are computed first. Drawn tokens are
-    /// appended.
-    pub(crate) tokens: &'a mut Vec<u32>,
-    pub(crate) rows: usize,
-    pub(crate) rules: &'a DrawRules,
+/// A sequence that takes part in a chain. On the device it is a [`Segment`] and a [`RowDraw`].
+pub struct SequenceChain<'a> {
+    /// The sequence.
+    pub sequence: &'a mut Sequence,
+    /// The cached tokens and the tokens that follow them. The chain begins with a step of the next `rows` tokens; if they
+    /// are the last ones, tokens are drawn, and appended here.
+    pub tokens: &'a mut Vec<u32>,
+    /// Rows of the first step.
+    pub rows: usize,
+    /// How tokens are drawn.
+    pub rules: &'a DrawRules,
     /// Position of the next token, which names its noise.
-    pub(crate) position: u32,
-    /// Most tokens that are drawn, at least 1. Lowered where positions or pages for so many are wanting.
-    pub(crate) limit: usize,
-    /// Ids that end the chain of this text.
-    pub(crate) stops: &'a [u32],
-    pub(crate) mask: Option<&'a mut dyn TokenMask>,
+    pub position: u32,
+    /// Most tokens to draw, at least 1. The executor lowers it if positions or pages for so many are wanting.
+    pub limit: usize,
+    /// Ids that end the chain of this sequence.
+    pub stops: &'a [u32],
+    /// The ids that a grammar allows; `None` for all.
+    pub mask: Option<&'a mut dyn TokenMask>,
 }
 
-impl ChainPart<'_> {
-    fn part(&mut self) -> Part<'_> {
-        let start = self.text.0.tokens.len();
+impl SequenceChain<'_> {
+    fn first_rows(&mut self) -> SequenceRows<'_> {
+        let start = self.sequence.tokens.len();
         let tokens = &self.tokens[start..start + self.rows];
         let last = start + self.rows == self.tokens.len();
-        Part { text: self.text, tokens, outs: if last { Outs::Last } else { Outs::None } }
+        SequenceRows { sequence: self.sequence, tokens, outs: if last { Outs::Last } else { Outs::None } }
     }
 }
 
@@ -73,7 +67,7 @@ impl Executor {
         Self { program, store, context, vocab_size, step: Step::default(), sampler: Sampler::default() }
     }
 
-    /// Positions that a text may have.
+    /// Positions that a sequence may have.
     pub fn context(&self) -> usize {
         self.context
     }
@@ -93,56 +87,56 @@ impl Executor {
         self.program.limits().max_outs
     }
 
-    /// Most texts in a step.
+    /// Most sequences in a step.
     pub fn max_segments(&self) -> usize {
         self.program.limits().max_segments
     }
 
-    /// A text of nothing.
-    pub fn text(&self) -> Text {
-        Text(self.store.empty())
+    /// A sequence of nothing, in the default scope.
+    pub fn sequence(&mut self) -> Sequence {
+        self.store.empty(CacheScope::default())
     }
 
-    /// Gives back the pages of `text`.
-    pub fn release(&mut self, text: Text) {
-        self.store.release(text.0);
+    /// Gives back the pages of `sequence`.
+    pub fn release(&mut self, sequence: Sequence) {
+        self.store.release(sequence);
     }
 
-    /// Forgets everything from index `length` on; returns the length kept, which is less (namely 0) where a
-    /// sliding window no longer holds what the next row would see.
-    pub fn truncate(&mut self, text: &mut Text, length: usize) -> usize {
-        self.store.truncate(&mut text.0, length)
+    /// Forgets everything from index `length` on; returns the length kept. It is 0 if a sliding window no longer holds the
+    /// rows that the next row would see.
+    pub fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
+        self.store.truncate(sequence, length)
     }
 
-    /// Drops the tokens of `pages` (of 256 tokens each) and moves what follows to their place, without computing anything
-    /// anew; false where that is impossible, and nothing changed.
+    /// Drops the tokens of `pages` (of 256 tokens each) and moves the tokens behind them to their place, without computing
+    /// anything anew. False if that is impossible; nothing changed then.
     ///
-    /// What follows still remembers what was dropped: its values, and its keys of all layers but the first, were computed
-    /// with it in sight.
-    pub(crate) fn shift(&mut self, text: &mut Text, pages: Range<usize>) -> bool {
+    /// The moved tokens still remember the dropped ones: their values, and their keys of all layers but the first, were
+    /// computed with them in sight.
+    pub(crate) fn shift(&mut self, sequence: &mut Sequence, pages: Range<usize>) -> bool {
         let by = -((pages.len() * PAGE_POSITIONS) as i32);
         let program = &mut self.program;
         program.check_shift(self.store.pool()).is_ok()
             && self
                 .store
-                .shift(&mut text.0, pages, |pool, pages| program.shift(pool, pages, by))
+                .shift(sequence, pages, |pool, pages| program.shift(pool, pages, by))
                 .unwrap_or(false)
     }
 
-    /// Takes `text` back to what it has in common with `tokens`, or makes it a longer beginning of them that an earlier text
-    /// left behind; returns its length.
-    pub(crate) fn resume(&mut self, text: &mut Text, tokens: &[u32]) -> usize {
-        self.store.resume(&mut text.0, tokens)
+    /// Takes `sequence` back to the beginning that it shares with `tokens`, or makes it a longer beginning of them that an
+    /// earlier text of `scope` left behind; returns its length.
+    pub(crate) fn resume(&mut self, sequence: &mut Sequence, scope: CacheScope, tokens: &[u32]) -> usize {
+        self.store.resume(sequence, scope, tokens)
     }
 
-    /// Keeps the whole pages of `text` for later texts that begin alike, as far as the budget for prefixes goes.
-    pub(crate) fn keep(&mut self, text: &Text) {
-        self.store.keep(&text.0);
+    /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes.
+    pub(crate) fn keep(&mut self, sequence: &Sequence) {
+        self.store.keep(sequence);
     }
 
-    /// Another text with the same content; pages are shared until one of the two writes.
-    pub fn fork(&mut self, text: &Text) -> Text {
-        Text(self.store.fork(&text.0))
+    /// Another sequence with the same content; pages are shared until one of the two writes.
+    pub fn fork(&mut self, sequence: &Sequence) -> Sequence {
+        self.store.fork(sequence)
     }
 
     /// Bytes of KV pages and of the program's arena.
@@ -150,55 +144,56 @@ impl Executor {
         self.store.size_bytes() + self.program.arena_bytes()
     }
 
-    /// Runs one step; returns the logits of the rows that asked, in order. All rows are then part of their texts.
+    /// Runs one step; returns the logits of the rows that asked, in order. All rows are then part of their sequences.
     ///
     /// # Errors
     ///
     /// [`EngineError::UnknownToken`], [`EngineError::ContextFull`], [`EngineError::CacheFull`]: nothing was computed, and
-    /// no text changed. [`EngineError::Device`].
-    pub fn run(&mut self, parts: &mut [Part<'_>]) -> Result<Output<'_>, EngineError> {
+    /// no sequence changed. [`EngineError::Device`].
+    pub fn run(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<Output<'_>, EngineError> {
         self.compose(parts)?;
         let output = self.program.run(&self.step, self.store.pool())?.only();
         for part in parts {
-            self.store.commit(&mut part.text.0, part.tokens);
+            self.store.commit(part.sequence, part.tokens);
         }
         Ok(output)
     }
 
-    /// Most tokens of a text in one chain; `masked` where a text of the chain has a mask.
-    pub(crate) fn max_chain(&self, masked: bool) -> usize {
+    /// Most tokens of a sequence in one chain; `masked` if a sequence of the chain has a mask.
+    pub fn max_chain(&self, masked: bool) -> usize {
         self.program.max_chain(masked)
     }
 
-    /// Runs one step; texts whose tokens are thereby all computed go on, each up to its limit, and `sink` sees every token.
-    /// Computed tokens are then part of their texts. A text for which pages or positions are wanting has a lower limit; the
-    /// others keep theirs.
+    /// Runs one step, then draws and computes further tokens of the sequences whose last token was in it, each up to its
+    /// limit. `sink` sees every token. Computed tokens are then part of their sequences. A sequence for which pages or
+    /// positions are wanting has a lower limit; the others keep theirs.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run); no text changed, but tokens that `sink` has seen are among the parts' tokens.
-    pub(crate) fn run_chain(
+    /// The errors of [`run`](Self::run). No sequence changed then, but tokens that `sink` has seen are among the tokens of
+    /// `parts`.
+    pub fn run_chain(
         &mut self,
-        parts: &mut [ChainPart<'_>],
+        parts: &mut [SequenceChain<'_>],
         sink: &mut ChainSink<'_>,
     ) -> Result<(), EngineError> {
-        let mut first: Vec<Part<'_>> = parts.iter_mut().map(ChainPart::part).collect();
+        let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
         self.compose(&mut first)?;
         for (part, segment) in parts.iter_mut().zip(&mut self.step.segments) {
             if segment.outs != Outs::Last || part.limit <= 1 {
                 continue;
             }
-            let room = self.context.saturating_sub(part.text.0.tokens.len() + part.rows) + 1;
+            let room = self.context.saturating_sub(part.sequence.tokens.len() + part.rows) + 1;
             part.limit = part.limit.min(room);
-            match self.store.prepare(&mut part.text.0, part.rows + part.limit - 1) {
+            match self.store.prepare(part.sequence, part.rows + part.limit - 1) {
                 Ok(()) => {}
                 Err(EngineError::CacheFull { .. }) => {
                     part.limit = 1;
-                    self.store.prepare(&mut part.text.0, part.rows)?;
+                    self.store.prepare(part.sequence, part.rows)?;
                 }
                 Err(error) => return Err(error),
             }
-            copy_tables(part.text, segment);
+            copy_tables(part.sequence, segment);
         }
         let mut rows: Vec<RowDraw<'_>> = parts
             .iter_mut()
@@ -214,57 +209,58 @@ impl Executor {
         let chain = Chain { rows: &mut rows, sampler: &mut self.sampler, sink };
         let finish = self.program.run_chain(&mut self.step, self.store.pool(), chain)?;
         for (part, length) in parts.iter_mut().zip(finish.lengths) {
-            let computed = part.text.0.tokens.len()..length;
-            self.store.commit(&mut part.text.0, &part.tokens[computed]);
+            let computed = part.sequence.tokens.len()..length;
+            self.store.commit(part.sequence, &part.tokens[computed]);
         }
         Ok(())
     }
 
-    /// Runs `tokens` through `text` in as many steps as it takes, computing the logits of the last.
+    /// Appends `tokens` to `sequence` in as many steps as it takes, and computes the logits of the last.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run); `text` then holds the chunks that ran.
-    pub fn prefill(&mut self, text: &mut Text, tokens: &[u32]) -> Result<(), EngineError> {
+    /// The errors of [`run`](Self::run); `sequence` then holds the chunks that ran.
+    pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<(), EngineError> {
         let chunk = self.max_rows();
         let mut rest = tokens;
         while !rest.is_empty() {
             let (tokens, after) = rest.split_at(chunk.min(rest.len()));
             let outs = if after.is_empty() { Outs::Last } else { Outs::None };
-            self.run(&mut [Part { text: &mut *text, tokens, outs }])?;
+            self.run(&mut [SequenceRows { sequence: &mut *sequence, tokens, outs }])?;
             rest = after;
         }
         Ok(())
     }
 
-    /// Runs one step as [`run`](Self::run) does; returns the time of each operation.
+    /// Runs one step like [`run`](Self::run), but returns the time of each operation.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
-    pub fn profile(&mut self, parts: &mut [Part<'_>]) -> Result<Vec<OpTime>, EngineError> {
+    /// The errors of [`run`](Self::run).
+    pub fn profile(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<Vec<OpTime>, EngineError> {
         self.compose(parts)?;
         let times = self.program.profile(&self.step, self.store.pool())?;
         for part in parts {
-            self.store.commit(&mut part.text.0, part.tokens);
+            self.store.commit(part.sequence, part.tokens);
         }
         Ok(times)
     }
 
-    /// Runs `tokens` through `text` in as many steps as it takes; `sink` receives the logits of every row.
+    /// Appends `tokens` to `sequence` in as many steps as it takes; `sink` receives the logits of every row, and may stop.
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     pub fn score(
         &mut self,
-        text: &mut Text,
+        sequence: &mut Sequence,
         tokens: &[u32],
         sink: &mut dyn FnMut(usize, &[f32]) -> std::ops::ControlFlow<()>,
     ) -> Result<(), EngineError> {
         let chunk = self.max_rows().min(self.max_outs());
         for (index, tokens) in tokens.chunks(chunk).enumerate() {
-            let output = self.run(&mut [Part { text: &mut *text, tokens, outs: Outs::All }])?;
+            let output =
+                self.run(&mut [SequenceRows { sequence: &mut *sequence, tokens, outs: Outs::All }])?;
             for row in 0..output.rows() {
                 if sink(index * chunk + row, output.row(row)).is_break() {
                     return Ok(());
@@ -275,37 +271,38 @@ impl Executor {
     }
 
     /// Makes the step of `parts`, with pages for their tokens.
-    fn compose(&mut self, parts: &mut [Part<'_>]) -> Result<(), EngineError> {
+    fn compose(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<(), EngineError> {
         for part in &*parts {
             if let Some(&id) = part.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
                 return Err(EngineError::UnknownToken { id, vocab_size: self.vocab_size });
             }
-            if part.text.0.tokens.len() + part.tokens.len() > self.context {
+            if part.sequence.tokens.len() + part.tokens.len() > self.context {
                 return Err(EngineError::ContextFull { context: self.context });
             }
         }
         self.step.segments.truncate(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
-            self.store.prepare(&mut part.text.0, part.tokens.len())?;
+            self.store.prepare(part.sequence, part.tokens.len())?;
             if self.step.segments.len() == index {
-                let id = SequenceId(index as u64);
+                let id = part.sequence.id;
                 self.step.segments.push(Segment::text(id, 0, Vec::new(), Outs::None, Vec::new()));
             }
             // Buffers of the last step are reused: between two tokens nothing is allocated.
             let segment = &mut self.step.segments[index];
-            segment.first_index = part.text.0.tokens.len();
+            segment.sequence = part.sequence.id;
+            segment.first_index = part.sequence.tokens.len();
             segment.set_tokens(part.tokens);
             segment.outs = part.outs.clone();
-            copy_tables(part.text, segment);
+            copy_tables(part.sequence, segment);
         }
         Ok(())
     }
 }
 
-/// Gives `segment` the block tables of `text`.
-fn copy_tables(text: &Text, segment: &mut Segment) {
-    segment.pages.resize(text.0.tables.len(), Vec::new());
-    for (pages, table) in segment.pages.iter_mut().zip(&text.0.tables) {
+/// Gives `segment` the block tables of `sequence`.
+fn copy_tables(sequence: &Sequence, segment: &mut Segment) {
+    segment.pages.resize(sequence.tables.len(), Vec::new());
+    for (pages, table) in segment.pages.iter_mut().zip(&sequence.tables) {
         pages.clone_from(table);
     }
 }

@@ -8,7 +8,8 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::command::Job;
 use crate::delivery::{Delivery, Event};
-use crate::executor::{ChainPart, Executor, Text};
+use crate::executor::{Executor, SequenceChain};
+use crate::sequence::Sequence;
 use crate::stop::StopMatcher;
 use crate::{
     ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId, TextDecoder,
@@ -17,9 +18,9 @@ use crate::{
 
 /// A request being served.
 pub(crate) struct Generation {
-    text: Text,
+    sequence: Sequence,
     session: Option<SessionId>,
-    /// Prompt and generated tokens; those beyond what `text` holds are still to be computed.
+    /// Prompt and generated tokens; the tokens that `sequence` does not hold are still to be computed.
     tokens: Vec<u32>,
     rules: DrawRules,
     mask: Option<Box<dyn TokenMask>>,
@@ -28,7 +29,7 @@ pub(crate) struct Generation {
     kept: bool,
 }
 
-/// What becomes of the tokens that are drawn.
+/// The way of drawn tokens to the reader.
 pub(crate) struct Answer {
     options: GenerateOptions,
     decoder: Box<dyn TextDecoder>,
@@ -53,25 +54,25 @@ enum State {
 }
 
 impl Generation {
-    /// Takes `text` back to what it has in common with the prompt and begins from there.
+    /// Takes `sequence` back to the beginning that it shares with the prompt, and begins from there.
     ///
-    /// Where that is impossible the caller's stream is told, and the text comes back.
+    /// If that is impossible, the reader gets the error, and the sequence comes back.
     pub(crate) fn start(
         job: Job,
-        mut text: Text,
+        mut sequence: Sequence,
         executor: &mut Executor,
-    ) -> Result<Self, (Text, Option<SessionId>)> {
+    ) -> Result<Self, (Sequence, Option<SessionId>)> {
         let Job { request, delivery, submitted } = job;
         let rules = match DrawRules::new(request.options.sampling.clone()) {
             Ok(rules) => rules.with_ends(request.options.stop_ids.clone(), request.prompt.len() as u32),
             Err(error) => {
                 delivery.end(Event::Failed(error.into(), Metrics::default()));
-                return Err((text, request.session));
+                return Err((sequence, request.session));
             }
         };
-        // The last token is always computed: its logits are what comes next.
+        // The last token is always computed: its logits decide the next one.
         let reusable = &request.prompt[..request.prompt.len() - 1];
-        let cached_tokens = executor.resume(&mut text, reusable);
+        let cached_tokens = executor.resume(&mut sequence, request.options.cache_scope, reusable);
         let started = Instant::now();
         let metrics = Metrics {
             prompt_tokens: request.prompt.len(),
@@ -98,7 +99,7 @@ impl Generation {
             answer.end(FinishReason::Length);
         }
         Ok(Self {
-            text,
+            sequence,
             session: request.session,
             tokens: request.prompt,
             rules,
@@ -110,7 +111,7 @@ impl Generation {
 
     /// Tokens that are still to be computed.
     pub(crate) fn pending(&self) -> &[u32] {
-        &self.tokens[self.text.tokens().len()..]
+        &self.tokens[self.sequence.tokens().len()..]
     }
 
     /// True if a grammar decides which tokens may come.
@@ -119,17 +120,17 @@ impl Generation {
     }
 
     /// The part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its tokens.
-    pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (ChainPart<'_>, &mut Answer) {
-        let Self { text, tokens, rules, mask, answer, .. } = self;
-        // Counted from the first prompt token even where the context has slid since: noise must not repeat.
+    pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (SequenceChain<'_>, &mut Answer) {
+        let Self { sequence, tokens, rules, mask, answer, .. } = self;
+        // Counted from the first prompt token even if the context has slid since: noise must not repeat.
         let position = (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32;
         let mask = mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
         let stops = if answer.options.ignore_eos { &[] } else { rules.end_ids() };
         let limit = limit.min(answer.left());
-        (ChainPart { text, tokens, rows, rules, position, limit, stops, mask }, answer)
+        (SequenceChain { sequence, tokens, rows, rules, position, limit, stops, mask }, answer)
     }
 
-    /// True where nothing more is to be done.
+    /// True if nothing more is to be done.
     pub(crate) fn is_finished(&self) -> bool {
         self.answer.state == State::Finished
     }
@@ -139,25 +140,25 @@ impl Generation {
         self.answer.delivery.is_behind()
     }
 
-    /// Gives back all pages; what they held is computed again when the generation goes on.
+    /// Gives back all pages; their keys and values are computed again when the generation goes on.
     pub(crate) fn give_pages_back(&mut self, executor: &mut Executor) {
-        executor.truncate(&mut self.text, 0);
+        executor.truncate(&mut self.sequence, 0);
     }
 
     /// True if the generation holds pages.
     pub(crate) fn holds_pages(&self) -> bool {
-        !self.text.tokens().is_empty()
+        !self.sequence.tokens().is_empty()
     }
 
-    /// True where the text must be shortened before it can go on.
+    /// True if the text must be shortened before it can go on.
     pub(crate) fn is_full(&self) -> bool {
         self.answer.state == State::Full
     }
 
-    /// Offers the prompt's pages to later texts, once it has been computed.
+    /// Offers the pages of the prompt to later texts, once it has been computed.
     pub(crate) fn keep_prompt(&mut self, executor: &mut Executor) {
         if !self.kept && self.answer.first_token.is_some() {
-            executor.keep(&self.text);
+            executor.keep(&self.sequence);
             self.kept = true;
         }
     }
@@ -172,8 +173,8 @@ impl Generation {
         self.answer.fail(error);
     }
 
-    /// Drops the older half of what may be dropped: whole pages where the device can move the rest, otherwise exactly
-    /// half, and has the rest computed afresh.
+    /// Drops the older half of the droppable tokens: whole pages if the device can move the others; exactly half if it
+    /// cannot, and the others are computed afresh.
     pub(crate) fn slide(&mut self, executor: &mut Executor) {
         let context = self.answer.context;
         let ContextPolicy::Slide { keep } = self.answer.options.context_policy else { return };
@@ -182,20 +183,20 @@ impl Generation {
             return self.answer.fail(EngineError::ContextFull { context });
         }
         let first = keep.div_ceil(PAGE_POSITIONS);
-        let pages = (self.text.tokens().len() / PAGE_POSITIONS).saturating_sub(first).div_ceil(2);
-        if pages > 0 && executor.shift(&mut self.text, first..first + pages) {
+        let pages = (self.sequence.tokens().len() / PAGE_POSITIONS).saturating_sub(first).div_ceil(2);
+        if pages > 0 && executor.shift(&mut self.sequence, first..first + pages) {
             self.tokens.drain(first * PAGE_POSITIONS..(first + pages) * PAGE_POSITIONS);
         } else {
-            executor.truncate(&mut self.text, keep);
+            executor.truncate(&mut self.sequence, keep);
             self.tokens.drain(keep..keep + droppable.div_ceil(2));
         }
         self.answer.room = context + 1 - self.tokens.len();
         self.answer.state = State::Running;
     }
 
-    /// The text, for its session or for release.
-    pub(crate) fn into_text(self) -> (Text, Option<SessionId>) {
-        (self.text, self.session)
+    /// The sequence, for its session or for release.
+    pub(crate) fn into_sequence(self) -> (Sequence, Option<SessionId>) {
+        (self.sequence, self.session)
     }
 }
 

@@ -1,64 +1,38 @@
-//! Sequences and the pages that hold their keys and values.
+//! The pages that hold the keys and values of sequences, within a budget of bytes.
 
 use std::ops::Range;
 
-use brasa_graph::device::{DeviceError, KvPool, KvType};
-use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
+use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec, KvType};
+use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 use brasa_graph::{CacheGroup, GroupId};
 
-use crate::EngineError;
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
+use crate::sequence::Sequence;
+use crate::{CacheScope, EngineError};
 
-/// Tokens whose keys and values are cached, and where.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sequence {
-    /// Cached tokens, in order: index *i* holds the keys and values of `tokens[i]`.
-    pub(crate) tokens: Vec<u32>,
-    /// Block table of each cache group.
-    pub(crate) tables: Vec<BlockTable>,
-    /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
-    pub(crate) shifted_from: Option<usize>,
-}
-
-/// The pool of pages and who holds them.
+/// The pool of pages and their holders.
 pub(crate) struct KvStore {
     pool: Box<dyn KvPool>,
     groups: Vec<Pages>,
-    /// Most pages of each group.
-    limits: Vec<usize>,
-    /// What texts that have ended began with.
+    /// Bytes of a page of each group.
+    page_bytes: Vec<u64>,
+    /// Most bytes of pages of all groups.
+    budget_bytes: u64,
+    /// The beginnings of texts that have ended.
     prefixes: Prefixes,
+    next_id: u64,
 }
 
 impl KvStore {
-    /// A store over an empty pool, sized for `sequences` sequences of `context` positions that grow by steps of
-    /// `max_rows`, and that keeps `prefix_bytes` of pages of what texts began with.
-    pub(crate) fn new(
-        pool: Box<dyn KvPool>,
-        sequences: usize,
-        context: usize,
-        max_rows: usize,
-        prefix_bytes: u64,
-    ) -> Self {
-        let full = context.div_ceil(PAGE_POSITIONS);
-        let limits = pool
-            .spec()
-            .groups
-            .iter()
-            .map(|group| {
-                let seen = group.spec.window.map_or(full, |window| {
-                    // The window before a chunk, the chunk, and a partial page at either end.
-                    (window.saturating_add(max_rows)).div_ceil(PAGE_POSITIONS) + 2
-                });
-                sequences.saturating_mul(seen.min(full))
-            })
-            .collect();
-        let groups = pool.spec().groups.iter().map(|_| Pages::default()).collect();
-        let page_bytes =
-            pool.spec().groups.iter().map(|group| page_bytes(group, pool.spec().dtype)).sum::<u64>();
-        let prefixes = Prefixes::new((prefix_bytes / page_bytes.max(1)) as usize);
-        Self { pool, groups, limits, prefixes }
+    /// A store over an empty pool that grows to `budget_bytes` of pages, and keeps `prefix_bytes` of them for texts that
+    /// begin alike.
+    pub(crate) fn new(pool: Box<dyn KvPool>, budget_bytes: u64, prefix_bytes: u64) -> Self {
+        let spec = pool.spec();
+        let page_bytes: Vec<u64> = spec.groups.iter().map(|group| page_bytes(group, spec.dtype)).collect();
+        let groups = spec.groups.iter().map(|_| Pages::default()).collect();
+        let prefixes = Prefixes::new((prefix_bytes / page_bytes.iter().sum::<u64>().max(1)) as usize);
+        Self { pool, groups, page_bytes, budget_bytes, prefixes, next_id: 0 }
     }
 
     /// The pool, for a program to run on.
@@ -67,12 +41,18 @@ impl KvStore {
     }
 
     /// A sequence of nothing.
-    pub(crate) fn empty(&self) -> Sequence {
-        Sequence { tables: vec![BlockTable::new(); self.groups.len()], ..Sequence::default() }
+    pub(crate) fn empty(&mut self, scope: CacheScope) -> Sequence {
+        let tables = vec![BlockTable::new(); self.groups.len()];
+        Sequence { id: self.new_id(), scope, tokens: Vec::new(), tables, shifted_from: None }
     }
 
-    /// Sees to it that the next `rows` positions of `sequence` can be written: pages exist and are its own. Pages
-    /// beyond them, which an earlier call saw to, are given back.
+    fn new_id(&mut self) -> SequenceId {
+        self.next_id += 1;
+        SequenceId(self.next_id)
+    }
+
+    /// Makes the next `rows` positions of `sequence` writable: their pages exist and belong to it alone. Gives back pages
+    /// beyond them.
     pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
         let length = sequence.tokens.len();
         let pages = (length + rows).div_ceil(PAGE_POSITIONS);
@@ -104,10 +84,8 @@ impl KvStore {
         }
     }
 
-    /// Forgets everything from index `length` on; returns the length kept.
-    ///
-    /// That is less than asked, namely 0, where a window group no longer holds the tail that the next row would
-    /// see.
+    /// Forgets everything from index `length` on; returns the length kept. It is 0 if a window group no longer holds the
+    /// positions that the next row would see.
     pub(crate) fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
         let resumable = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
             let oldest = group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS;
@@ -124,16 +102,23 @@ impl KvStore {
         kept
     }
 
-    /// Takes `sequence` back to what it has in common with `tokens`, or to what an earlier text had where that is longer;
-    /// returns the length. What was computed with dropped text in sight is not taken.
-    pub(crate) fn resume(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> usize {
-        let fresh = sequence.shifted_from.unwrap_or(usize::MAX);
-        let own = sequence.tokens.iter().zip(tokens).take_while(|(held, wanted)| held == wanted).count();
-        let kept = self.truncate(sequence, own.min(fresh));
-        let path = self.prefixes.find(tokens, &self.pool.spec().groups);
+    /// Takes `sequence` back to the beginning that it shares with `tokens`, or to the beginning that an earlier text left if
+    /// that is longer; returns its length. Nothing of another `scope` is taken, and nothing that was computed with dropped
+    /// text in sight.
+    pub(crate) fn resume(&mut self, sequence: &mut Sequence, scope: CacheScope, tokens: &[u32]) -> usize {
+        let own = if sequence.scope == scope {
+            let fresh = sequence.shifted_from.unwrap_or(usize::MAX);
+            let shared = sequence.tokens.iter().zip(tokens).take_while(|(held, wanted)| held == wanted);
+            shared.count().min(fresh)
+        } else {
+            0
+        };
+        let kept = self.truncate(sequence, own);
+        sequence.scope = scope;
+        let path = self.prefixes.find(scope, tokens, &self.pool.spec().groups);
         if path.len() * PAGE_POSITIONS > kept {
             self.truncate(sequence, 0);
-            *sequence = self.prefixes.share(&path, &self.pool.spec().groups, &mut self.groups);
+            self.prefixes.share(&path, &self.pool.spec().groups, &mut self.groups, sequence);
         }
         sequence.tokens.len()
     }
@@ -144,12 +129,13 @@ impl KvStore {
         self.prefixes.keep(sequence, fresh, &mut self.groups);
     }
 
-    /// Drops the tokens of `pages` of `sequence` and has `turn` move the keys behind them, whose pages become the
-    /// sequence's own. False, and nothing dropped, where a window group no longer holds what the next row would see.
+    /// Drops the tokens of `pages` of `sequence` and lets `turn` move the keys behind them. The moved pages become the
+    /// sequence's own. False if a window group no longer holds the positions that the next row would see; nothing changed
+    /// then.
     ///
     /// # Errors
     ///
-    /// [`EngineError::CacheFull`], those of `turn`; nothing dropped.
+    /// [`EngineError::CacheFull`], the errors of `turn`; nothing changed then.
     pub(crate) fn shift(
         &mut self,
         sequence: &mut Sequence,
@@ -187,7 +173,7 @@ impl KvStore {
         Ok(true)
     }
 
-    /// Sees to it that nobody else holds the page of an entry of `sequence`.
+    /// Makes `sequence` the only holder of the page of an entry, by a copy if there are others.
     fn own(&mut self, sequence: &mut Sequence, group: usize, entry: usize) -> Result<(), EngineError> {
         if let Some(&Some(page)) = sequence.tables[group].get(entry)
             && self.groups[group].is_shared(page)
@@ -212,7 +198,13 @@ impl KvStore {
                 pages.share(page);
             }
         }
-        sequence.clone()
+        Sequence {
+            id: self.new_id(),
+            scope: sequence.scope,
+            tokens: sequence.tokens.clone(),
+            tables: sequence.tables.clone(),
+            shifted_from: sequence.shifted_from,
+        }
     }
 
     /// Bytes of all pages.
@@ -220,60 +212,72 @@ impl KvStore {
         self.pool.size_bytes()
     }
 
+    /// A free page of `group`. The pool grows within the budget, then kept prefixes give way.
     fn take(&mut self, group: usize) -> Result<PageId, EngineError> {
-        if let Some(page) = self.groups[group].take() {
-            return Ok(page);
-        }
-        let limit = self.limits[group];
-        while self.groups[group].used() >= limit && self.prefixes.give_up(&mut self.groups) {
+        loop {
             if let Some(page) = self.groups[group].take() {
                 return Ok(page);
             }
-        }
-        let used = self.groups[group].used();
-        if used >= limit {
-            return Err(EngineError::CacheFull { pages: used });
-        }
-        // Grown by a quarter, so that a long text does not copy or fault page by page.
-        let wanted = (used + used / 4 + 1).min(limit);
-        match self.pool.reserve(GroupId(group as u32), wanted) {
-            Ok(()) => {}
-            Err(DeviceError::OutOfMemory { .. }) if used > 0 => {
-                while self.prefixes.give_up(&mut self.groups) {
-                    if let Some(page) = self.groups[group].take() {
-                        return Ok(page);
+            let exist = self.groups[group].total();
+            // Grown by a quarter, so that a long text does not copy or fault page by page.
+            let more = self.affordable(group).min(exist / 4 + 1);
+            let full = || EngineError::CacheFull { pages: exist, budget_bytes: self.budget_bytes };
+            if more > 0 {
+                match self.pool.reserve(GroupId(group as u32), exist + more) {
+                    Ok(()) => {
+                        self.groups[group].grow(exist + more);
+                        continue;
                     }
+                    Err(DeviceError::OutOfMemory { .. }) if exist > 0 => {}
+                    Err(error) => return Err(error.into()),
                 }
-                return Err(EngineError::CacheFull { pages: used });
             }
-            Err(error) => return Err(error.into()),
+            if !self.prefixes.give_up(&mut self.groups) {
+                return Err(full());
+            }
         }
-        self.groups[group].grow(wanted);
-        self.groups[group].take().ok_or(EngineError::CacheFull { pages: used })
     }
+
+    /// Pages of `group` that the budget still has room for.
+    fn affordable(&self, group: usize) -> usize {
+        let exist: u64 =
+            self.groups.iter().zip(&self.page_bytes).map(|(pages, bytes)| pages.total() as u64 * bytes).sum();
+        let left = self.budget_bytes.saturating_sub(exist);
+        usize::try_from(left / self.page_bytes[group].max(1)).unwrap_or(usize::MAX)
+    }
+}
+
+/// Bytes of the KV pages of a text of `positions` positions in the caches of `spec`, all of which see the whole text.
+/// Roundings of a device's own layout are not counted.
+pub fn pages_bytes(spec: &KvPoolSpec, positions: usize) -> u64 {
+    let pages = positions.div_ceil(PAGE_POSITIONS) as u64;
+    spec.groups
+        .iter()
+        .map(|group| pages.saturating_mul(page_bytes(group, spec.dtype)))
+        .fold(0, u64::saturating_add)
 }
 
 /// Bytes of a page, roundings of a device's layout aside.
 fn page_bytes(group: &CacheGroup, dtype: KvType) -> u64 {
-    let elements = group.caches.len() * group.spec.kv_heads * group.spec.head_dim * 2 * PAGE_POSITIONS;
-    elements as u64
-        * match dtype {
-            KvType::F32 => 4,
-            KvType::F16 | KvType::BF16 => 2,
-            KvType::Q8 => 1,
-        }
+    let elements =
+        (group.caches.len() * group.spec.kv_heads * group.spec.head_dim * 2 * PAGE_POSITIONS) as u64;
+    match dtype {
+        KvType::F32 => elements * 4,
+        KvType::F16 | KvType::BF16 => elements * 2,
+        // A code each, and an f16 scale for 32 of them.
+        KvType::Q8 => elements + elements.div_ceil(32) * 2,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::any::Any;
 
-    use brasa_graph::device::KvPoolSpec;
     use brasa_graph::{CacheId, CacheKind, CacheSpec};
 
     use super::*;
 
-    /// A pool that only remembers what it was asked.
+    /// A pool without memory; it counts pages alone.
     struct Ledger {
         spec: KvPoolSpec,
         capacity: Vec<usize>,
@@ -309,9 +313,10 @@ mod tests {
                 caches: vec![CacheId(index as u32)],
             })
             .collect();
-        let pool =
-            Ledger { spec: KvPoolSpec { groups, dtype: KvType::F32 }, capacity: vec![0; windows.len()] };
-        KvStore::new(Box::new(pool), 2, context, 128, 0)
+        let spec = KvPoolSpec { groups, dtype: KvType::F32 };
+        // Room for two texts.
+        let budget_bytes = 2 * pages_bytes(&spec, context);
+        KvStore::new(Box::new(Ledger { spec, capacity: vec![0; windows.len()] }), budget_bytes, 0)
     }
 
     fn extend(store: &mut KvStore, sequence: &mut Sequence, rows: usize) {
@@ -322,7 +327,7 @@ mod tests {
     #[test]
     fn a_window_group_holds_only_its_window() {
         let mut store = store(&[None, Some(300)], 4096);
-        let mut sequence = store.empty();
+        let mut sequence = store.empty(CacheScope::default());
         for _ in 0..20 {
             extend(&mut store, &mut sequence, 100);
         }
@@ -337,7 +342,7 @@ mod tests {
     #[test]
     fn a_fork_writes_to_pages_of_its_own() {
         let mut store = store(&[None], 4096);
-        let mut first = store.empty();
+        let mut first = store.empty(CacheScope::default());
         extend(&mut store, &mut first, 300);
         let mut second = store.fork(&first);
         extend(&mut store, &mut second, 1);
@@ -351,13 +356,48 @@ mod tests {
     #[test]
     fn a_full_pool_is_an_error_that_changes_nothing_else() {
         let mut store = store(&[None], 512);
-        let mut first = store.empty();
-        let mut second = store.empty();
+        let mut first = store.empty(CacheScope::default());
+        let mut second = store.empty(CacheScope::default());
         extend(&mut store, &mut first, 512);
         extend(&mut store, &mut second, 512);
-        let mut third = store.empty();
-        assert_eq!(store.prepare(&mut third, 1), Err(EngineError::CacheFull { pages: 4 }));
+        let mut third = store.empty(CacheScope::default());
+        assert_eq!(
+            store.prepare(&mut third, 1),
+            Err(EngineError::CacheFull { pages: 4, budget_bytes: 4 * 256 * 8 * 2 * 4 })
+        );
         store.release(first);
         store.prepare(&mut third, 1).unwrap();
+    }
+
+    #[test]
+    fn groups_share_one_budget() {
+        let mut store = store(&[None, Some(256)], 1024);
+        let mut sequence = store.empty(CacheScope::default());
+        // 16 pages in all: a window holds three at most, and leaves the others to the group that sees everything.
+        let mut rows = 0;
+        while store.prepare(&mut sequence, 64).is_ok() {
+            store.commit(&mut sequence, &[7; 64]);
+            rows += 64;
+        }
+        let exist = [store.groups[0].total(), store.groups[1].total()];
+        assert_eq!(exist.iter().sum::<usize>(), 16, "{exist:?}");
+        assert!(exist[1] <= 4 && rows == exist[0] * PAGE_POSITIONS, "{exist:?} for {rows} rows");
+    }
+
+    #[test]
+    fn a_sequence_keeps_its_name_and_gives_nothing_to_another_scope() {
+        let mut store = store(&[None], 4096);
+        let scope = |salt| CacheScope { salt, ..CacheScope::default() };
+        let mut first = store.empty(scope(1));
+        let id = first.id();
+        extend(&mut store, &mut first, 300);
+        let other = store.fork(&first);
+        assert_ne!(other.id(), id);
+        assert_eq!(store.resume(&mut first, scope(1), &[7; 290]), 290);
+        assert_eq!(store.resume(&mut first, scope(2), &[7; 290]), 0, "the same tokens, another scope");
+        assert_eq!(first.id(), id);
+        store.release(first);
+        store.release(other);
+        assert_eq!(store.groups[0].used(), 0);
     }
 }

@@ -7,6 +7,25 @@
 //!
 //! This crate knows token ids, steps and pages. It sees devices through [`brasa_graph::device`], text through
 //! [`TextDecoder`], and knows nothing of model families or files.
+//!
+//! # Words
+//!
+//! - A [`Sequence`] is a text whose keys and values are cached: its tokens and its pages. It has one
+//!   [id](Sequence::id) for life, and a [`CacheScope`] that says with whom it may share.
+//! - A *step* computes rows of several sequences. [`SequenceRows`] are the rows of one of them, which the device sees as a
+//!   `Segment`.
+//! - A *chain* is a step and the steps of the tokens that are drawn after it. [`SequenceChain`] is one sequence's part in it,
+//!   which the device sees as a `Segment` and a `RowDraw`.
+//! - A *generation* is a [`Request`] being served: a sequence, the tokens still to be computed, and the way of drawn tokens to
+//!   the reader. It is *active*, or *parked* while its reader is behind.
+//! - A *session* holds a sequence between requests. The *prefixes* are whole pages of texts that have ended, for any request
+//!   that begins alike.
+//!
+//! # Layers
+//!
+//! Files import downwards only: `engine` (the handle), `worker` (the thread), `generation`, `command`, `executor` (steps and
+//! chains over sequences), `kv` (pages within a budget), `prefix`, `sequence` and `pages`; beside them `stream`,
+//! `delivery` (the queue to a reader) and `stop`; below all the plain types of requests, options, errors and metrics.
 
 #![forbid(unsafe_code)]
 
@@ -23,16 +42,22 @@ mod options;
 mod pages;
 mod prefix;
 mod request;
+mod scope;
+mod sequence;
 mod stop;
 mod stream;
 mod worker;
 
-pub use brasa_graph::step::Outs;
+pub use brasa_graph::chain::Flow;
+pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
 pub use engine::Engine;
 pub use error::EngineError;
-pub use executor::{Executor, Part, Text};
+pub use executor::{Executor, SequenceChain, SequenceRows};
+pub use kv::pages_bytes;
 pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions};
 pub use request::{FinishReason, Fragment, PlainIds, Request, SessionId, TextDecoder, Token};
+pub use scope::CacheScope;
+pub use sequence::Sequence;
 pub use stream::{Canceller, TokenStream};

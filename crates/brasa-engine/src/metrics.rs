@@ -1,4 +1,4 @@
-//! What a request cost.
+//! The cost of a request.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Metrics {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of those, tokens whose keys and values were already cached.
+    /// Prompt tokens whose keys and values were already cached.
     pub cached_tokens: usize,
     /// Tokens generated, the stopping token not counted.
     pub generated_tokens: usize,
@@ -15,7 +15,7 @@ pub struct Metrics {
     pub queue_time: Duration,
     /// Time from the first prompt row to the first sampled token.
     pub prefill_time: Duration,
-    /// Time from the first sampled token to the last.
+    /// Time from the first sampled token to the last, pauses for a slow reader included.
     pub decode_time: Duration,
     /// Time from submission to the first sampled token.
     pub first_token_time: Duration,
@@ -27,7 +27,7 @@ impl Metrics {
         rate(self.prompt_tokens - self.cached_tokens, self.prefill_time)
     }
 
-    /// Tokens decoded per second, the first (which prefill pays for) not counted.
+    /// Tokens decoded per second. The first token is not counted: prefill pays for it.
     pub fn decode_tokens_per_second(&self) -> f64 {
         rate(self.generated_tokens.saturating_sub(1), self.decode_time)
     }

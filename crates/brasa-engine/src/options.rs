@@ -1,12 +1,12 @@
-//! What a caller may ask of a generation.
+//! Options of a generation.
 
 use std::time::Instant;
 
 use brasa_graph::sampling::SamplingParams;
 
-use crate::EngineError;
+use crate::{CacheScope, EngineError};
 
-/// How to generate. The default is greedy, unlimited, and stops at the model's own end tokens.
+/// How to generate. The default takes the most probable token, is unlimited, and stops at the model's own end tokens.
 #[derive(Clone, Debug)]
 pub struct GenerateOptions {
     /// How tokens are drawn.
@@ -26,6 +26,8 @@ pub struct GenerateOptions {
     /// Most fragments that wait for their reader, at least 1. A generation that has made as many pauses until half of
     /// them have been read; others go on meanwhile.
     pub run_ahead: usize,
+    /// Keys and values are reused only among requests of an equal scope.
+    pub cache_scope: CacheScope,
 }
 
 impl Default for GenerateOptions {
@@ -39,6 +41,7 @@ impl Default for GenerateOptions {
             deadline: None,
             context_policy: ContextPolicy::default(),
             run_ahead: 1024,
+            cache_scope: CacheScope::default(),
         }
     }
 }
@@ -54,10 +57,10 @@ pub enum ContextPolicy {
     Stop,
     /// Keep the first `keep` tokens and the more recent half of the others, and go on.
     ///
-    /// Where the device can move cached keys (rotary positions alone, keys of f32 or f16; a context of more than a page
-    /// beyond `keep`), whole pages of 256 tokens are dropped, `keep` being rounded up to pages: costs next to nothing, and
-    /// what stays still remembers what was dropped. Otherwise what stays is computed afresh: exact for the shortened
-    /// text, at the cost of a prefill each time.
+    /// If the device can move cached keys (rotary positions alone, keys of f32 or f16, a context of more than a page beyond
+    /// `keep`), whole pages of 256 tokens are dropped, and `keep` is rounded up to pages. That costs next to nothing, and
+    /// the rest still remembers the dropped text. Otherwise the rest is computed afresh: exact for the shortened text, at
+    /// the cost of a prefill each time.
     Slide {
         /// Leading tokens that always stay, e.g. the system prompt.
         keep: usize,
@@ -65,7 +68,7 @@ pub enum ContextPolicy {
 }
 
 impl GenerateOptions {
-    /// Checks what can be checked without a model.
+    /// Checks the options as far as possible without a model.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! Who owns which KV page of one cache group.
+//! The holders of the KV pages of one cache group.
 
 use brasa_graph::step::PageId;
 
-/// Reference counts of a group's pages, and those that nobody holds.
+/// Numbers of holders of a group's pages, and the pages without one.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     holders: Vec<u32>,
@@ -35,7 +35,7 @@ impl Pages {
         self.holders[page.index()] += 1;
     }
 
-    /// True where someone else holds `page` too.
+    /// True if `page` has more than one holder.
     pub(crate) fn is_shared(&self, page: PageId) -> bool {
         self.holders[page.index()] > 1
     }
@@ -50,7 +50,8 @@ impl Pages {
         }
     }
 
-    /// Pages that somebody holds.
+    /// Pages with a holder.
+    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.total() - self.free.len()
     }

@@ -1,21 +1,24 @@
-//! Prefixes that texts have in common: a tree of pages, by the tokens whose keys and values they hold.
+//! Prefixes that texts have in common: a tree of pages for each scope, by the tokens whose keys and values they hold.
 //!
 //! A node is one whole page of tokens that follow its parent's. Whole pages are never written again, so texts share them
-//! without a copy; what a text has beyond its last whole page is its own. The tree holds the newest prefixes that fit its
+//! without a copy; positions beyond its last whole page are a text's own. The tree holds the newest prefixes that fit its
 //! budget and gives up leaves, longest unused first.
+
+use std::collections::HashMap;
 
 use brasa_graph::CacheGroup;
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
 
-use crate::kv::Sequence;
+use crate::CacheScope;
 use crate::pages::Pages;
+use crate::sequence::Sequence;
 
-/// The tree.
+/// The trees.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
     /// Freed places are reused.
     nodes: Vec<Option<Node>>,
-    roots: Vec<usize>,
+    roots: HashMap<CacheScope, Vec<usize>>,
     most_nodes: usize,
     /// Counts uses.
     clock: u64,
@@ -23,10 +26,11 @@ pub(crate) struct Prefixes {
 
 #[derive(Debug)]
 struct Node {
+    scope: CacheScope,
     tokens: Box<[u32]>,
     parent: Option<usize>,
     children: Vec<usize>,
-    /// The page of each cache group; `None` where the text it came from had released it.
+    /// The page of each cache group; `None` if the text it came from had released it.
     pages: Vec<Option<PageId>>,
     used: u64,
 }
@@ -37,9 +41,9 @@ impl Prefixes {
         Self { most_nodes, ..Self::default() }
     }
 
-    /// Nodes from the root on that hold the beginning of `tokens`, as many as a text can be resumed behind.
-    pub(crate) fn find(&mut self, tokens: &[u32], groups: &[CacheGroup]) -> Vec<usize> {
-        let mut path = self.walk(tokens);
+    /// Nodes of `scope`, from the root on, that hold the beginning of `tokens`, as many as a text can be resumed behind.
+    pub(crate) fn find(&mut self, scope: CacheScope, tokens: &[u32], groups: &[CacheGroup]) -> Vec<usize> {
+        let mut path = self.walk(scope, tokens);
         while !self.resumable(&path, groups) {
             path.pop();
         }
@@ -47,10 +51,15 @@ impl Prefixes {
         path
     }
 
-    /// The beginning of a text that `path` holds, every page of it held once more.
-    pub(crate) fn share(&self, path: &[usize], groups: &[CacheGroup], pages: &mut [Pages]) -> Sequence {
+    /// Gives `sequence`, which is empty, the beginning of a text that `path` holds. Every page of it has one more holder.
+    pub(crate) fn share(
+        &self,
+        path: &[usize],
+        groups: &[CacheGroup],
+        pages: &mut [Pages],
+        sequence: &mut Sequence,
+    ) {
         let nodes: Vec<&Node> = path.iter().filter_map(|&node| self.nodes[node].as_ref()).collect();
-        let mut tables: Vec<BlockTable> = Vec::with_capacity(groups.len());
         for (group, pages) in pages.iter_mut().enumerate() {
             let oldest = oldest_page(&groups[group], path.len());
             let table: BlockTable = nodes
@@ -61,21 +70,20 @@ impl Prefixes {
             for &page in table.iter().flatten() {
                 pages.share(page);
             }
-            tables.push(table);
+            sequence.tables[group] = table;
         }
-        let tokens = nodes.iter().flat_map(|node| node.tokens.iter().copied()).collect();
-        Sequence { tokens, tables, shifted_from: None }
+        sequence.tokens = nodes.iter().flat_map(|node| node.tokens.iter().copied()).collect();
     }
 
-    /// Keeps the whole pages of a text, of which the first `fresh` tokens are what a fresh run would compute.
+    /// Keeps the whole pages among the first `fresh` tokens of a text, which a fresh run would compute alike.
     pub(crate) fn keep(&mut self, sequence: &Sequence, fresh: usize, pages: &mut [Pages]) {
         let whole = (fresh / PAGE_POSITIONS).min(self.most_nodes);
         let tokens = &sequence.tokens[..whole * PAGE_POSITIONS];
-        let mut path = self.walk(tokens);
+        let mut path = self.walk(sequence.scope, tokens);
         for place in 0..whole {
             let of_group = |group: usize| sequence.tables[group][place];
             if let Some(&node) = path.get(place) {
-                // Another text may have kept what this one's window had left behind, or the reverse.
+                // This text may still hold pages that the text before had released from its window.
                 let Some(node) = &mut self.nodes[node] else { continue };
                 for (group, held) in node.pages.iter_mut().enumerate() {
                     if held.is_none()
@@ -94,14 +102,22 @@ impl Prefixes {
                 }
                 let tokens = tokens[place * PAGE_POSITIONS..][..PAGE_POSITIONS].into();
                 let parent = place.checked_sub(1).map(|above| path[above]);
-                path.push(self.add(Node { tokens, parent, children: Vec::new(), pages: held, used: 0 }));
+                let scope = sequence.scope;
+                path.push(self.add(Node {
+                    scope,
+                    tokens,
+                    parent,
+                    children: Vec::new(),
+                    pages: held,
+                    used: 0,
+                }));
             }
         }
         self.touch(&path);
         while self.len() > self.most_nodes && self.give_up(pages) {}
     }
 
-    /// Gives up the leaf that has been unused longest; false where there is none.
+    /// Gives up the leaf that has been unused longest; false if there is none.
     pub(crate) fn give_up(&mut self, pages: &mut [Pages]) -> bool {
         let leaves = self.nodes.iter().enumerate().filter_map(|(place, node)| {
             node.as_ref().filter(|node| node.children.is_empty()).map(|node| (node.used, place))
@@ -113,11 +129,14 @@ impl Prefixes {
                 pages.release(page);
             }
         }
-        let siblings = match node.parent.and_then(|parent| self.nodes[parent].as_mut()) {
-            Some(parent) => &mut parent.children,
-            None => &mut self.roots,
-        };
-        siblings.retain(|&child| child != place);
+        if let Some(parent) = node.parent.and_then(|parent| self.nodes[parent].as_mut()) {
+            parent.children.retain(|&child| child != place);
+        } else if let Some(roots) = self.roots.get_mut(&node.scope) {
+            roots.retain(|&root| root != place);
+            if roots.is_empty() {
+                self.roots.remove(&node.scope);
+            }
+        }
         true
     }
 
@@ -125,9 +144,10 @@ impl Prefixes {
         self.nodes.iter().flatten().count()
     }
 
-    /// The nodes that hold whole pages of `tokens`, from the root on.
-    fn walk(&self, tokens: &[u32]) -> Vec<usize> {
-        let (mut path, mut among) = (Vec::new(), &self.roots);
+    /// The nodes of `scope` that hold whole pages of `tokens`, from the root on.
+    fn walk(&self, scope: CacheScope, tokens: &[u32]) -> Vec<usize> {
+        let mut path = Vec::new();
+        let Some(mut among) = self.roots.get(&scope) else { return path };
         for page in tokens.chunks_exact(PAGE_POSITIONS) {
             let found = among.iter().find_map(|&place| {
                 let node = self.nodes[place].as_ref()?;
@@ -140,7 +160,7 @@ impl Prefixes {
         path
     }
 
-    /// True where every group still holds what the row behind `path` would see.
+    /// True if every group still holds the pages that the row behind `path` would see.
     fn resumable(&self, path: &[usize], groups: &[CacheGroup]) -> bool {
         groups.iter().enumerate().all(|(group, spec)| {
             path[oldest_page(spec, path.len())..]
@@ -159,7 +179,7 @@ impl Prefixes {
     }
 
     fn add(&mut self, node: Node) -> usize {
-        let parent = node.parent;
+        let (parent, scope) = (node.parent, node.scope);
         let place = self.nodes.iter().position(Option::is_none).unwrap_or(self.nodes.len());
         if place == self.nodes.len() {
             self.nodes.push(None);
@@ -167,7 +187,7 @@ impl Prefixes {
         self.nodes[place] = Some(node);
         match parent.and_then(|parent| self.nodes[parent].as_mut()) {
             Some(parent) => parent.children.push(place),
-            None => self.roots.push(place),
+            None => self.roots.entry(scope).or_default().push(place),
         }
         place
     }

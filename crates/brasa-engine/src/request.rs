@@ -1,4 +1,4 @@
-//! What callers hand to the engine, and what they get back.
+//! Requests of callers, and the answers that they get.
 
 use brasa_graph::sampling::TokenMask;
 
@@ -8,15 +8,15 @@ use crate::GenerateOptions;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub(crate) u64);
 
-/// One generation: a prompt and what to do with it.
+/// A request for one generation.
 pub struct Request {
-    /// The whole prompt, special tokens included. What its session already holds is not computed again.
+    /// The whole prompt, special tokens included. The beginning that its session already holds is not computed again.
     pub prompt: Vec<u32>,
     /// How to generate.
     pub options: GenerateOptions,
     /// Turns tokens into text.
     pub decoder: Box<dyn TextDecoder>,
-    /// Where to leave the keys and values for a later request, and to look for those of an earlier one.
+    /// The session that keeps keys and values from one request to the next; `None` for none.
     pub session: Option<SessionId>,
     /// The ids that a grammar allows at each token; `None` for all.
     pub mask: Option<Box<dyn TokenMask>>,
@@ -27,7 +27,7 @@ pub trait TextDecoder: Send {
     /// Takes a token; returns the text that is complete with it.
     fn push(&mut self, token: u32) -> String;
 
-    /// The text of what is still incomplete when no more tokens come.
+    /// The text of an incomplete character, when no more tokens come.
     fn finish(&mut self) -> String;
 }
 
@@ -66,7 +66,7 @@ pub struct Token {
     pub top: Vec<(u32, f32)>,
 }
 
-/// Why a generation ended.
+/// The reason why a generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {

@@ -12,7 +12,7 @@ impl StopMatcher {
         Self { stops, held: String::new() }
     }
 
-    /// Takes more text; returns what is certain not to belong to a stop string, and whether one was found.
+    /// Takes more text; returns the text that certainly belongs to no stop string, and true if a stop string was found.
     pub(crate) fn push(&mut self, text: &str) -> (String, bool) {
         self.held.push_str(text);
         // The stop that is complete first wins, so that the answer does not depend on how the text was cut.
@@ -29,12 +29,12 @@ impl StopMatcher {
         (std::mem::replace(&mut self.held, rest), false)
     }
 
-    /// What was held back, when no more text comes.
+    /// The text that was held back, when no more comes.
     pub(crate) fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
 
-    /// Where the longest end of the held text begins that is the beginning of a stop string.
+    /// Start of the longest end of the held text that may become a stop string.
     fn possible_start(&self) -> usize {
         let longest = self.stops.iter().map(String::len).max().unwrap_or(0);
         let earliest = self.held.len().saturating_sub(longest.saturating_sub(1));
@@ -51,7 +51,7 @@ impl StopMatcher {
 mod tests {
     use super::*;
 
-    /// Whatever way the text arrives, what comes out is the text before the first stop string.
+    /// Text in pieces of any size comes out up to the first stop string.
     #[test]
     fn any_split_gives_the_same_text() {
         let cases: &[(&str, &[&str], &str, bool)] = &[

@@ -9,15 +9,16 @@ use brasa_graph::chain::Flow;
 
 use crate::command::{Command, Job};
 use crate::delivery::Event;
-use crate::executor::{ChainPart, Executor, Text};
+use crate::executor::{Executor, SequenceChain};
 use crate::generation::{Answer, Generation};
+use crate::sequence::Sequence;
 use crate::{EngineConfig, EngineError, FinishReason, Metrics, SessionId};
 
-/// What a session holds between requests.
+/// The state of a session.
 enum Held {
-    /// The text of its last request, and when that ended (counted in requests).
-    Text { text: Text, since: u64 },
-    /// Nothing: a request is using it. True where the session was closed meanwhile.
+    /// No request uses the session. It holds the sequence of its last one, which was the `since`-th to end.
+    Idle { sequence: Sequence, since: u64 },
+    /// A request uses the sequence. `closed` if the session was closed meanwhile.
     InUse { closed: bool },
 }
 
@@ -33,9 +34,9 @@ struct Scheduler<'a> {
     /// Generations whose readers are behind, longest parked first. They take no part in steps.
     parked: VecDeque<Generation>,
     sessions: HashMap<SessionId, Held>,
-    /// The active generation that gets its prompt rows first in the next step.
+    /// The active generation that gets its rows first in the next step.
     turn: usize,
-    /// Requests that have left their text in a session.
+    /// Requests that have left their sequence in a session.
     finished: u64,
 }
 
@@ -84,7 +85,7 @@ impl Scheduler<'_> {
             match command {
                 Ok(Command::Generate(job)) => self.waiting.push_back(job),
                 Ok(Command::CloseSession(id)) => match self.sessions.remove(&id) {
-                    Some(Held::Text { text, .. }) => self.executor.release(text),
+                    Some(Held::Idle { sequence, .. }) => self.executor.release(sequence),
                     Some(Held::InUse { .. }) => {
                         self.sessions.insert(id, Held::InUse { closed: true });
                     }
@@ -108,11 +109,11 @@ impl Scheduler<'_> {
         while self.active.len() < most
             && let Some(job) = self.waiting.pop_front()
         {
-            let text = match job.request.session {
-                None => self.executor.text(),
+            let sequence = match job.request.session {
+                None => self.executor.sequence(),
                 Some(id) => match self.sessions.insert(id, Held::InUse { closed: false }) {
-                    None => self.executor.text(),
-                    Some(Held::Text { text, .. }) => text,
+                    None => self.executor.sequence(),
+                    Some(Held::Idle { sequence, .. }) => sequence,
                     Some(in_use @ Held::InUse { .. }) => {
                         self.sessions.insert(id, in_use);
                         job.delivery.end(Event::Failed(EngineError::SessionBusy, Metrics::default()));
@@ -120,9 +121,9 @@ impl Scheduler<'_> {
                     }
                 },
             };
-            match Generation::start(*job, text, &mut self.executor) {
+            match Generation::start(*job, sequence, &mut self.executor) {
                 Ok(generation) => self.active.push(generation),
-                Err((text, session)) => self.put_back(text, session),
+                Err((sequence, session)) => self.put_back(sequence, session),
             }
         }
     }
@@ -150,30 +151,34 @@ impl Scheduler<'_> {
         self.remove_finished();
     }
 
-    /// Runs a step with rows of every active generation: the next token of those that decode, and as much of the
-    /// others' prompts as fits. Where all decode and nobody waits, a chain of such steps.
+    /// Runs a step with rows of the active generations: the next token of those that decode, and as much of the others'
+    /// prompts as fits. If a step has fewer rows than there are generations, they take turns. If all decode and nobody
+    /// waits, runs a chain of such steps.
     fn step(&mut self) {
         let count = self.active.len();
         if count == 0 {
             return;
         }
         self.turn %= count;
-        let mut room = self.executor.max_rows() - count.min(self.executor.max_rows());
+        let taking_part = count.min(self.executor.max_rows());
+        let mut room = self.executor.max_rows() - taking_part;
         let mut rows = vec![0; count];
-        for offset in 0..count {
+        for offset in 0..taking_part {
             let index = (self.turn + offset) % count;
             let wanted = self.active[index].pending().len();
             rows[index] = wanted.min(1 + room);
             room -= rows[index] - 1;
         }
-        self.turn += 1;
+        self.turn += if taking_part < count { taking_part } else { 1 };
 
-        // A prompt ends in a step of its own: what its windows hold then is what later texts can begin with.
+        // A prompt ends in a step of its own: later texts can begin with the pages that its windows hold then.
         let decoding = self.active.iter().all(|active| active.pending().len() == 1);
         let masked = self.active.iter().any(Generation::is_masked);
-        let limit = if decoding && self.waiting.is_empty() { self.executor.max_chain(masked) } else { 1 };
-        let chains = self.active.iter_mut().zip(&rows).map(|(active, &rows)| active.chain(rows, limit));
-        let (mut parts, mut answers): (Vec<ChainPart<'_>>, Vec<&mut Answer>) = chains.unzip();
+        let alone = self.waiting.is_empty() && taking_part == count;
+        let limit = if decoding && alone { self.executor.max_chain(masked) } else { 1 };
+        let active = self.active.iter_mut().zip(&rows).filter(|&(_, &rows)| rows > 0);
+        let chains = active.map(|(active, &rows)| active.chain(rows, limit));
+        let (mut parts, mut answers): (Vec<SequenceChain<'_>>, Vec<&mut Answer>) = chains.unzip();
         let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
             let flow = answers[number].take(drawn);
             if self.arrived.is_none() {
@@ -202,11 +207,11 @@ impl Scheduler<'_> {
     /// Any other failure ends all.
     fn fail(&mut self, error: EngineError) {
         if let EngineError::CacheFull { .. } = error {
-            let idle = |held: &Held| if let Held::Text { since, .. } = held { Some(*since) } else { None };
+            let idle = |held: &Held| if let Held::Idle { since, .. } = held { Some(*since) } else { None };
             let oldest = self.sessions.iter().filter_map(|(&id, held)| Some((idle(held)?, id))).min();
             if let Some((_, id)) = oldest {
-                if let Some(Held::Text { text, .. }) = self.sessions.remove(&id) {
-                    self.executor.release(text);
+                if let Some(Held::Idle { sequence, .. }) = self.sessions.remove(&id) {
+                    self.executor.release(sequence);
                 }
             } else if let Some(parked) = self.parked.iter_mut().find(|parked| parked.holds_pages()) {
                 parked.give_pages_back(&mut self.executor);
@@ -228,24 +233,24 @@ impl Scheduler<'_> {
             finished.extend(self.parked.remove(place));
         }
         for generation in finished {
-            let (text, session) = generation.into_text();
-            self.put_back(text, session);
+            let (sequence, session) = generation.into_sequence();
+            self.put_back(sequence, session);
         }
     }
 
-    /// Leaves a text in its session, or gives its pages back.
-    fn put_back(&mut self, text: Text, session: Option<SessionId>) {
-        self.executor.keep(&text);
+    /// Leaves a sequence in its session, or gives its pages back.
+    fn put_back(&mut self, sequence: Sequence, session: Option<SessionId>) {
+        self.executor.keep(&sequence);
         match session {
             Some(id) if !matches!(self.sessions.get(&id), Some(Held::InUse { closed: true })) => {
                 self.finished += 1;
-                self.sessions.insert(id, Held::Text { text, since: self.finished });
+                self.sessions.insert(id, Held::Idle { sequence, since: self.finished });
             }
             session => {
                 if let Some(id) = session {
                     self.sessions.remove(&id);
                 }
-                self.executor.release(text);
+                self.executor.release(sequence);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What this machine can do at most, as measured figures to judge speeds by.
+//! The machine's measured limits, to judge speeds by.
 
 use brasa_cpu::probe::{BarrierProbe, MatrixProbe, ReadProbe};
 use brasa_cpu::{Isa, Team};
@@ -13,8 +13,7 @@ use crate::{Error, LoadOptions, Precision};
 
 /// The CPU's ceilings for the threads and the instruction set of some [`LoadOptions`].
 ///
-/// Each figure is measured anew when it is asked for, in some hundredths of a second, so that it can be taken between two
-/// samples of what it is the ceiling of.
+/// Each call measures anew, in some hundredths of a second, so a limit can be measured between two samples of a speed.
 #[derive(Debug)]
 pub struct Ceilings {
     isa: Isa,
@@ -59,21 +58,21 @@ impl Ceilings {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where a thread failed.
+    /// [`Error::Device`] if a thread failed.
     pub fn read_bytes_per_second(&self) -> Result<f64, Error> {
         self.read.bytes_per_second().map_err(|error| unavailable(&error))
     }
 
-    /// Seconds that all threads take to meet: what every operation costs besides its work.
+    /// Seconds that all threads take to meet at a barrier. Every operation costs as much besides its work.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where a thread failed.
+    /// [`Error::Device`] if a thread failed.
     pub fn seconds_per_barrier(&self) -> Result<f64, Error> {
         self.barrier.seconds_per_barrier().map_err(|error| unavailable(&error))
     }
 
-    /// What the products of `rows` rows with most of a model's weights are made of.
+    /// The arithmetic that multiplies `rows` rows with most of a model's weights.
     pub fn arithmetic(&self, info: &ModelInfo, rows: usize) -> Arithmetic {
         let class = match (self.precision, info.main_format()) {
             (Precision::Reference, _) | (_, Some("F32")) => WeightClass::Full,
@@ -83,12 +82,12 @@ impl Ceilings {
         Arithmetic::of(self.isa, class, rows)
     }
 
-    /// Multiplications and additions a second of all threads together, on operands that stay in registers; `None` where
+    /// Multiplications and additions a second of all threads together, on operands that stay in registers; `None` if
     /// the instruction set has no such unit, or an emulated one.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where a thread failed.
+    /// [`Error::Device`] if a thread failed.
     pub fn operations_per_second(&self, arithmetic: Arithmetic) -> Result<Option<f64>, Error> {
         self.matrix.operations_per_second(arithmetic).map_err(|error| unavailable(&error))
     }

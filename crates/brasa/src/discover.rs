@@ -13,7 +13,7 @@ const MAX_DEPTH: usize = 12;
 /// A model found on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredModel {
-    /// What [`Model::load`](crate::Model::load) takes.
+    /// The path for [`Model::load`](crate::Model::load).
     pub path: PathBuf,
     /// `gguf`, `safetensors` or `mlx`.
     pub container: &'static str,
@@ -27,7 +27,7 @@ pub struct DiscoveredModel {
     pub size_bytes: u64,
     /// Number of its files.
     pub files: usize,
-    /// Why it cannot be used, where that shows without loading it.
+    /// The reason why the model cannot be used, if it shows without loading the model.
     pub problem: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct DiscoveredModel {
 ///
 /// # Errors
 ///
-/// [`Error::File`] where `directory` itself cannot be read; what lies below and cannot be read is passed over.
+/// [`Error::File`] if `directory` itself cannot be read. Entries below it that cannot be read are passed over.
 pub fn discover(directory: impl AsRef<Path>) -> Result<Vec<DiscoveredModel>, Error> {
     let directory = directory.as_ref();
     let entries = |error| Error::File { path: directory.to_owned(), error };

@@ -1,9 +1,9 @@
-//! Everything that can go wrong, by the room it went wrong in.
+//! Errors of the library, by the crate that they come from.
 
 use std::path::PathBuf;
 
-/// Why a model could not be loaded or a request not be served. Each message says what to do about it where
-/// something can be done.
+/// The reason why a model could not be loaded or a request not be served. A message with a known remedy names it in a
+/// line that begins with `hint:`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -27,7 +27,7 @@ pub enum Error {
     File {
         /// Which file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: std::io::Error,
     },
     /// A text too short for its perplexity.

@@ -5,14 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brasa_formats::{Bytes, Checkpoint, Inspection};
-use brasa_graph::device::{Precision, ProgramLimits};
 use brasa_graph::print;
 use brasa_tokenizer::Tokenizer;
 
 use crate::{Error, LoadOptions, device};
-
-/// The largest step of the program that is described.
-const LIMITS: ProgramLimits = ProgramLimits { max_rows: 512, max_outs: 256, max_segments: 16 };
 
 /// The tokenizer of a checkpoint; needs neither tensors nor a supported architecture.
 ///
@@ -27,7 +23,7 @@ pub fn open_tokenizer(path: impl AsRef<Path>, pre_tokenizer: Option<&str>) -> Re
 ///
 /// # Errors
 ///
-/// Those of [`open_tokenizer`].
+/// The errors of [`open_tokenizer`].
 pub fn open_tokenizer_bytes(
     bytes: impl AsRef<[u8]> + Send + Sync + 'static,
     pre_tokenizer: Option<&str>,
@@ -35,32 +31,34 @@ pub fn open_tokenizer_bytes(
     Ok(Tokenizer::from_inspection(&Inspection::of_gguf_bytes(&Bytes::new(bytes))?, pre_tokenizer)?)
 }
 
-/// The graph of a checkpoint as text, and the program that the best device of this machine makes of it: its operations in
-/// order, the place of every operand, and the arithmetic of every product.
-///
-/// Packs the weights, so it takes as much time and memory as loading the model.
+/// The graph of a checkpoint and the program that the device makes of it, as text: operations, fusions, the places of
+/// values. Loads the weights, since their formats decide how they are multiplied.
 ///
 /// # Errors
 ///
 /// [`Error::Format`], [`Error::Model`], [`Error::Device`].
-pub fn describe_graph(path: impl AsRef<Path>) -> Result<String, Error> {
-    describe(&Checkpoint::open(path)?)
+pub fn describe_graph(path: impl AsRef<Path>, options: &LoadOptions) -> Result<String, Error> {
+    describe(&Checkpoint::open(path)?, options)
 }
 
-/// Describes a GGUF file in memory, like [`describe_graph`].
+/// Like [`describe_graph`], for a GGUF file in memory.
 ///
 /// # Errors
 ///
-/// Those of [`describe_graph`].
-pub fn describe_graph_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<String, Error> {
-    describe(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?)
+/// The errors of [`describe_graph`].
+pub fn describe_graph_bytes(
+    bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+    options: &LoadOptions,
+) -> Result<String, Error> {
+    describe(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options)
 }
 
-fn describe(checkpoint: &Checkpoint) -> Result<String, Error> {
-    let options = LoadOptions::default();
-    let graph = Arc::new(brasa_models::load(checkpoint, &brasa_models::LoadOptions::default())?.graph);
-    let device = device::open(options.device.as_deref(), &options)?;
-    let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
-    let program = device.compile(Arc::clone(&graph), weights, LIMITS)?;
+fn describe(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Error> {
+    let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
+    let brasa_models::Model { spec, graph, .. } = brasa_models::load(checkpoint, &load)?;
+    let backend = device::open(options.device.as_deref(), options)?;
+    let graph = Arc::new(graph);
+    let weights = backend.upload(&graph, options.precision, &mut |_| ControlFlow::Continue(()))?;
+    let program = backend.compile(Arc::clone(&graph), weights, options.program_limits(spec.vocab_size))?;
     Ok(format!("{}\n{}", print::graph(&graph), program.describe()))
 }

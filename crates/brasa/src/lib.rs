@@ -39,7 +39,8 @@ mod session;
 
 pub use brasa_engine as engine;
 pub use brasa_engine::{
-    Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, Metrics, Token, TokenStream,
+    CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, Metrics, Token,
+    TokenStream,
 };
 pub use brasa_formats as formats;
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};

@@ -1,8 +1,8 @@
-//! Where the time of loading went.
+//! The time that the parts of loading took.
 
 use std::time::Duration;
 
-/// How long the parts of loading took. The tokenizer is made while graph and weights are.
+/// Times of the parts of loading. The tokenizer is made while graph and weights are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadTimes {
     /// Mapping the files and reading their headers.
@@ -15,6 +15,6 @@ pub struct LoadTimes {
     pub weights: Duration,
     /// Fusing the graph, laying out memory, starting the engine.
     pub compile: Duration,
-    /// All of it, from first to last.
+    /// Everything, from first to last.
     pub total: Duration,
 }

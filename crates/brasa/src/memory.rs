@@ -1,6 +1,6 @@
 //! How much memory this process has used.
 
-/// The largest resident set of this process so far; `None` where the system does not tell.
+/// The largest resident set of this process so far; `None` if the system does not tell.
 pub fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brasa_engine::{Engine, EngineConfig, EngineError, Request, SessionId, TextDecoder};
+use brasa_engine::{Engine, EngineConfig, EngineError, Request, SessionId, TextDecoder, pages_bytes};
 use brasa_formats::{Bytes, Checkpoint};
-use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision};
 use brasa_models::{ModelInfo, RecommendedSampling};
 use brasa_tokenizer::{
     AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, Tokenizer,
@@ -16,7 +16,7 @@ use brasa_tokenizer::{
 
 use crate::{Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device};
 
-/// Positions of a context that nobody asked for, at most.
+/// Most positions of a context if the options name none.
 const DEFAULT_CONTEXT: usize = 131_072;
 
 /// A model made ready: tokenizer, chat template, compiled program, engine.
@@ -51,7 +51,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of [`load`](Self::load), and [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled).
+    /// The errors of [`load`](Self::load), and [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled).
     pub fn load_with_progress(
         path: impl AsRef<Path>,
         options: &LoadOptions,
@@ -65,7 +65,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of [`load_with_progress`](Self::load_with_progress).
+    /// The errors of [`load_with_progress`](Self::load_with_progress).
     pub fn from_gguf_bytes(
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         options: &LoadOptions,
@@ -113,23 +113,29 @@ impl Model {
                 progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
             })?;
             let weights_done = Instant::now();
-            let limits = ProgramLimits {
-                max_rows: options.chunk.max(options.max_sequences),
-                max_outs: options.max_sequences.max(score_rows(spec.vocab_size).min(options.chunk)),
-                max_segments: options.max_sequences,
-            };
+            let limits = options.program_limits(spec.vocab_size);
+            let weight_bytes = weights.size_bytes();
             let program = backend.compile(Arc::clone(&graph), weights, limits)?;
             let reference = options.precision == Precision::Reference;
             let dtype = options.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 });
-            let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype })?;
+            let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
+            let context = options
+                .context
+                .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)));
+            let cache_bytes = options.cache_bytes.unwrap_or_else(|| {
+                // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
+                let texts = options.max_sequences.saturating_mul(2) as u64;
+                let wanted = pages_bytes(&pool_spec, context).saturating_mul(texts);
+                let free = backend.info().memory_bytes.map(|bytes| bytes.saturating_sub(weight_bytes));
+                free.map_or(wanted, |free| wanted.min(free / 4 * 3))
+            });
+            let pool = backend.kv_pool(pool_spec)?;
             let config = EngineConfig {
-                context: options
-                    .context
-                    .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT))),
+                context,
                 max_sequences: options.max_sequences,
                 vocab_size: spec.vocab_size,
-                // Every request pays for its own prompt, so that timings mean what they say.
-                prefix_bytes: 0,
+                cache_bytes,
+                prefix_bytes: options.prefix_bytes,
             };
             let engine = Engine::start(program, pool, config)?;
             times.graph = graph_done - graph_started;
@@ -154,27 +160,27 @@ impl Model {
         })
     }
 
-    /// What the model is.
+    /// Architecture, sizes and storage of the model.
     pub fn info(&self) -> &ModelInfo {
         &self.0.info
     }
 
-    /// Where it runs.
+    /// The device that the model runs on.
     pub fn device(&self) -> &DeviceInfo {
         &self.0.device
     }
 
-    /// Its tokenizer.
+    /// The tokenizer of the model.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.0.tokenizer
     }
 
-    /// Its chat template; `None` where the checkpoint has none that works and none of the built-in forms fits.
+    /// The chat template; `None` if the checkpoint has none that works and none of the built-in forms fits.
     pub fn chat_template(&self) -> Option<&ChatTemplate> {
         self.0.template.as_ref()
     }
 
-    /// What is odd about the checkpoint, though it runs.
+    /// Oddities of the checkpoint that do not keep it from running.
     pub fn warnings(&self) -> &[String] {
         &self.0.warnings
     }
@@ -194,7 +200,7 @@ impl Model {
         self.0.load_times.total
     }
 
-    /// Where that time went.
+    /// Times of the parts of loading.
     pub fn load_times(&self) -> LoadTimes {
         self.0.load_times
     }
@@ -212,7 +218,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Tokenizer`], [`Error::Engine`]; what goes wrong later comes through the stream.
+    /// [`Error::Tokenizer`], [`Error::Engine`]; later errors come through the stream.
     pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<TokenStream, Error> {
         let ids = self.0.tokenizer.encode(prompt, AddSpecial::AsModel, ParseSpecial::No)?;
         self.generate_ids(ids, options)
@@ -222,7 +228,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Engine`]; what goes wrong later comes through the stream.
+    /// [`Error::Engine`]; later errors come through the stream.
     pub fn generate_ids(&self, prompt: Vec<u32>, options: &GenerateOptions) -> Result<TokenStream, Error> {
         self.start(prompt, options, None)
     }
@@ -231,7 +237,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Tokenizer`] where the model has no chat template, or it refuses the messages; [`Error::Engine`]. What goes wrong later comes through the stream.
+    /// [`Error::Tokenizer`] if the model has no chat template, or the template refuses the messages; [`Error::Engine`]. Later
+    /// errors come through the stream.
     pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<TokenStream, Error> {
         self.generate_ids(self.chat_prompt(messages)?, options)
     }
@@ -245,7 +252,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of [`chat`](Self::chat).
+    /// The errors of [`chat`](Self::chat).
     pub fn chat_prompt(&self, messages: &[Message]) -> Result<Vec<u32>, Error> {
         self.chat_prompt_with(messages, &ChatOptions::default())
     }
@@ -254,7 +261,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of [`chat`](Self::chat).
+    /// The errors of [`chat`](Self::chat).
     pub fn chat_prompt_with(
         &self,
         messages: &[Message],
@@ -264,11 +271,11 @@ impl Model {
         let template = if let Some(template) = &self.0.template {
             template
         } else {
-            // Asked again, it says what is wrong.
+            // Asked again, the tokenizer says why there is none.
             missing = self.0.tokenizer.chat_template()?;
             &missing
         };
-        // What a user writes is text, even where it looks like a control token.
+        // A user's words are text, even if they look like a control token.
         Ok(self.0.tokenizer.encode_chat(template, messages, options, ParseSpecial::No)?)
     }
 
@@ -343,13 +350,4 @@ fn recommended_sampling(
     };
     warnings.extend(found.passed_over.iter().map(|setting| format!("sampling does not follow {setting}")));
     Ok(found)
-}
-
-/// Rows of a step that may have logits when a text is scored: as many as products run well with, as long as a large
-/// vocabulary's logits take no more than 32 MiB.
-fn score_rows(vocab_size: usize) -> usize {
-    const LOGITS_BYTES: usize = 32 << 20;
-    const TILE: usize = 16;
-    let rows = LOGITS_BYTES / (vocab_size.max(1) * size_of::<f32>());
-    (rows / TILE * TILE).clamp(TILE, ProgramLimits::default().max_outs)
 }

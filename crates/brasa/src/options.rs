@@ -1,6 +1,6 @@
 //! How to load a model.
 
-use brasa_graph::device::{KvType, Precision};
+use brasa_graph::device::{KvType, Precision, ProgramLimits};
 
 /// How to load a model. The default suits the machine.
 #[derive(Clone, Debug)]
@@ -13,11 +13,11 @@ pub struct LoadOptions {
     pub threads: Option<usize>,
     /// Instruction set of the CPU device by name; `None` for the best, or the one that `BRASA_ISA` names.
     pub isa: Option<String>,
-    /// How exactly to compute.
+    /// The precision of the arithmetic.
     pub precision: Precision,
-    /// Forbids what makes a row's result depend on how many others are computed with it: prompts in bf16.
-    /// Then answers are the same, bit for bit, whatever else is served meanwhile and however a prompt is cut into
-    /// chunks. Reference precision always is.
+    /// Forbids prompts in bf16, whose results depend on the number of rows that are computed together. Answers are then the
+    /// same, bit for bit, in any company of other requests and for any chunks of the prompt. Reference precision is always
+    /// deterministic.
     pub deterministic: bool,
     /// Element type of cached keys and values; `None` for f16, or f32 in reference precision.
     pub kv_type: Option<KvType>,
@@ -25,6 +25,12 @@ pub struct LoadOptions {
     pub chunk: usize,
     /// Requests served at once; further ones wait.
     pub max_sequences: usize,
+    /// Most bytes of cached keys and values, of running requests and sessions together; `None` for twice `max_sequences`
+    /// full contexts, but at most three quarters of the device's memory beside the weights.
+    pub cache_bytes: Option<u64>,
+    /// Bytes of keys and values, among `cache_bytes`, that stay when a text ends, for later texts that begin alike. The
+    /// default is 0: every request pays for its own prompt.
+    pub prefix_bytes: u64,
     /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
@@ -45,11 +51,33 @@ impl Default for LoadOptions {
             kv_type: None,
             chunk: 512,
             max_sequences: 16,
+            cache_bytes: None,
+            prefix_bytes: 0,
             strict: false,
             pre_tokenizer: None,
             chat_template: None,
         }
     }
+}
+
+impl LoadOptions {
+    /// The largest step of a program for these options.
+    pub(crate) fn program_limits(&self, vocab_size: usize) -> ProgramLimits {
+        ProgramLimits {
+            max_rows: self.chunk.max(self.max_sequences),
+            max_outs: self.max_sequences.max(score_rows(vocab_size).min(self.chunk)),
+            max_segments: self.max_sequences,
+        }
+    }
+}
+
+/// Rows of a step that may have logits when a text is scored: as many as products run well with, as long as a large
+/// vocabulary's logits take no more than 32 MiB.
+fn score_rows(vocab_size: usize) -> usize {
+    const LOGITS_BYTES: usize = 32 << 20;
+    const TILE: usize = 16;
+    let rows = LOGITS_BYTES / (vocab_size.max(1) * size_of::<f32>());
+    (rows / TILE * TILE).clamp(TILE, ProgramLimits::default().max_outs)
 }
 
 /// How far loading has come.

@@ -1,10 +1,10 @@
-//! How probable a model finds a text.
+//! Probabilities that a model gives to a text.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-use brasa_engine::{Executor, Part};
+use brasa_engine::{Executor, SequenceRows};
 use brasa_graph::step::Outs;
 
 use crate::{Error, Model};
@@ -47,7 +47,7 @@ impl Perplexity {
 }
 
 impl Model {
-    /// Scores `ids`; `rows` receives the logits after every token, in order.
+    /// Computes the probabilities of `ids`; `rows` receives the logits after every token, in order.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Model {
         std::thread::scope(|scope| {
             let work = scope.spawn(move || {
                 self.engine().with(move |executor| {
-                    let mut text = executor.text();
-                    let result = executor.score(&mut text, &tokens, &mut |_, logits| {
+                    let mut sequence = executor.sequence();
+                    let result = executor.score(&mut sequence, &tokens, &mut |_, logits| {
                         // A failed send means that the reader is gone; nothing is left to do.
                         if sender.send(logits.to_vec()).is_ok() {
                             ControlFlow::Continue(())
@@ -71,7 +71,7 @@ impl Model {
                             ControlFlow::Break(())
                         }
                     });
-                    executor.release(text);
+                    executor.release(sequence);
                     result
                 })
             });
@@ -91,9 +91,9 @@ impl Model {
         Ok(Score { mean_nll: (predictions > 0).then(|| nll / predictions as f64), last_logits })
     }
 
-    /// Perplexity of `ids`: windows of `window` tokens, each computed afresh with the model's BOS (if it has one) in
-    /// place of its first token; the second half of each is scored. `progress` sees the sum after every window and
-    /// may stop.
+    /// Perplexity of `ids`: windows of `window` tokens are computed afresh, each with the model's BOS (if it has
+    /// one) in place of its first token, and the second half of each is scored. `progress` sees the sum after every window
+    /// and may stop.
     ///
     /// # Errors
     ///
@@ -143,12 +143,13 @@ impl Model {
 fn window_losses(executor: &mut Executor, tokens: &[u32]) -> Result<Vec<f64>, brasa_engine::EngineError> {
     let first = tokens.len() / 2;
     let mut losses = Vec::with_capacity(tokens.len() - first - 1);
-    let mut text = executor.text();
+    let mut sequence = executor.sequence();
     let result = (|| {
         for chunk in tokens[..first].chunks(executor.max_rows()) {
-            executor.run(&mut [Part { text: &mut text, tokens: chunk, outs: Outs::None }])?;
+            let outs = Outs::None;
+            executor.run(&mut [SequenceRows { sequence: &mut sequence, tokens: chunk, outs }])?;
         }
-        executor.score(&mut text, &tokens[first..], &mut |row, logits| {
+        executor.score(&mut sequence, &tokens[first..], &mut |row, logits| {
             match tokens.get(first + row + 1) {
                 Some(&next) => losses.push(negative_log_likelihood(logits, next)),
                 None => return ControlFlow::Break(()),
@@ -156,7 +157,7 @@ fn window_losses(executor: &mut Executor, tokens: &[u32]) -> Result<Vec<f64>, br
             ControlFlow::Continue(())
         })
     })();
-    executor.release(text);
+    executor.release(sequence);
     result.map(|()| losses)
 }
 

@@ -23,7 +23,7 @@ const HELP: &str = "\
 Several lines: end a line with \\, or put \"\"\" before and after the text.
 Ctrl-C stops the answer.";
 
-/// A conversation and what is needed to carry it on.
+/// A conversation, with the model, the session and the options that carry it on.
 struct Chat<'m> {
     model: &'m Model,
     session: Session,
@@ -99,7 +99,7 @@ fn read(editor: &mut DefaultEditor) -> Result<String, ReadlineError> {
 }
 
 impl Chat<'_> {
-    /// Takes a message or a command; false where the user leaves.
+    /// Takes a message or a command; false if the user leaves.
     fn take(&mut self, line: String) -> Result<bool, Failure> {
         let Some(command) = line.trim().strip_prefix('/') else {
             self.messages.push(Message::new("user", line));
@@ -151,7 +151,7 @@ impl Chat<'_> {
     }
 
     fn stream(&mut self) -> Result<(), Failure> {
-        // Ctrl-C pressed while nothing was being said concerns nobody.
+        // A Ctrl-C from before the answer does not count.
         interrupt::take();
         let ids = self.model.chat_prompt_with(&self.messages, self.template)?;
         let mut stream = self.session.generate_ids(ids.clone(), &self.options)?;

@@ -1,4 +1,4 @@
-//! `brasa doctor`: what this machine offers, and whether the built-in model answers as it should.
+//! `brasa doctor`: a report on this machine, and a check that the built-in model answers as it should.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -10,10 +10,10 @@ use crate::args::DoctorArguments;
 use crate::failure::Failure;
 use crate::{bundled, output};
 
-/// What the built-in model must say to its question, at temperature 0.
+/// A word that the built-in model's answer to its question must contain, at temperature 0.
 const EXPECTED_START: &str = "ember";
 
-/// Prints the report; fails where the built-in model does not answer.
+/// Prints the report; fails if the built-in model does not answer.
 pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
     let devices = brasa::devices();
     let answer = answer();

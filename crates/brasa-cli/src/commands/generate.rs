@@ -38,22 +38,22 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// What a stream has said.
+/// The answer of a stream.
 pub struct Answer {
-    /// The text, up to where it was interrupted.
+    /// The text, up to the interruption if there was one.
     pub text: String,
-    /// True where Ctrl-C ended it.
+    /// True if Ctrl-C ended the answer.
     pub interrupted: bool,
 }
 
 impl Answer {
-    /// Fails where Ctrl-C ended it.
+    /// Fails if Ctrl-C ended the answer.
     pub fn complete(self) -> Result<(), Failure> {
         if self.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Prints what a stream says, as text while it appears or as one JSON object at the end.
+/// Prints the answer of a stream: its text while it appears, or one JSON object at the end.
 ///
 /// # Errors
 ///

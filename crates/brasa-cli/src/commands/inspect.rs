@@ -1,7 +1,8 @@
-//! `brasa inspect`: what is in a model's files. Needs neither readable tensors nor a supported architecture.
+//! `brasa inspect`: the contents of a model's files. Needs neither readable tensors nor a supported architecture.
 
 use std::collections::BTreeMap;
 
+use brasa::LoadOptions;
 use brasa::formats::{Bytes, Container, Inspection, Metadata, TensorInfo, gguf};
 use serde_json::{Map, Value, json};
 
@@ -12,13 +13,13 @@ use crate::{bundled, output};
 /// Elements of a metadata array that are shown.
 const SHOWN_ELEMENTS: usize = 8;
 
-/// Prints what is in a model's files.
+/// Prints the contents of a model's files.
 pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     let path = arguments.path.as_ref().or(arguments.model.as_ref());
     if arguments.graph {
         let text = match path {
-            Some(path) => brasa::describe_graph(path)?,
-            None => brasa::describe_graph_bytes(bundled::MODEL)?,
+            Some(path) => brasa::describe_graph(path, &LoadOptions::default())?,
+            None => brasa::describe_graph_bytes(bundled::MODEL, &LoadOptions::default())?,
         };
         return output::write(&text);
     }

@@ -1,4 +1,4 @@
-//! `brasa logits`: what the model expects after given tokens.
+//! `brasa logits`: the most probable tokens after given ones.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::args::LogitsArguments;
 use crate::failure::Failure;
 use crate::{load, output};
 
-/// Prints the most probable next tokens; saves all logits where asked to.
+/// Prints the most probable next tokens; saves all logits if asked to.
 pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
     let text = if arguments.ids.is_some() { None } else { prompt_text(&arguments.prompt)? };
     let model = load::model(&arguments.load)?;

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 ///
-/// Why it ended before it was done.
+/// The reason why the command did not finish.
 pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         None => run::run(&arguments.run),
@@ -45,7 +45,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The prompt's bytes: from the flag, the file, or standard input; `None` where none of them gives one.
+/// The prompt's bytes: from the flag, the file, or standard input; `None` if none of them gives one.
 fn prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
     match (&arguments.prompt, &arguments.file) {
         (Some(text), _) => Ok(Some(text.clone().into_bytes())),

@@ -9,7 +9,7 @@ use crate::args::PerplexityArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
-/// Windows of 512 tokens where no context length is given, as llama-perplexity has them.
+/// Tokens of a window if no context length is given, llama-perplexity's default.
 const DEFAULT_WINDOW: usize = 512;
 
 /// Prints the perplexity of a text.

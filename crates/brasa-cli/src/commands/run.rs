@@ -30,7 +30,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         None if at_terminal && !arguments.json => {
             return chat::chat(&model, messages, &template, &options, arguments);
         }
-        // Nobody to talk to and nothing to answer: the built-in model shows what it can do.
+        // Without a terminal and a prompt, the built-in model answers a question of its own.
         None if arguments.load.model.is_none() => {
             if !arguments.json {
                 output::line(&format!("> {}", bundled::QUESTION))?;

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    ContextPolicy, Engine, EngineConfig, EngineError, Executor, FinishReason, Fragment, GenerateOptions,
-    Outs, Part, PlainIds, Request, SessionId, TextDecoder, TokenStream,
+    CacheScope, ContextPolicy, Engine, EngineConfig, EngineError, Executor, FinishReason, Fragment,
+    GenerateOptions, Outs, PlainIds, Request, SequenceRows, SessionId, TextDecoder, TokenStream, pages_bytes,
 };
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
@@ -100,16 +100,36 @@ fn engine_of(
     max_sequences: usize,
     prefix_bytes: u64,
 ) -> Engine {
+    engine_for(windows, dtype, context, chunk, max_sequences, prefix_bytes, 2 * max_sequences)
+}
+
+/// An engine with pages for `texts` texts.
+fn engine_for(
+    windows: &[Option<usize>],
+    dtype: KvType,
+    context: usize,
+    chunk: usize,
+    max_sequences: usize,
+    prefix_bytes: u64,
+    texts: usize,
+) -> Engine {
     let graph = Arc::new(graph(windows));
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
+    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
+    let cache_bytes = pages_bytes(&spec, context) * texts as u64;
+    let config = EngineConfig { context, max_sequences, vocab_size: VOCAB, cache_bytes, prefix_bytes };
+    start_engine(&graph, limits, spec, config)
+}
+
+/// An engine on the device of this thread.
+fn start_engine(graph: &Arc<Graph>, limits: ProgramLimits, spec: KvPoolSpec, config: EngineConfig) -> Engine {
     let (program, pool) = DEVICE.with_borrow(|backend| {
         let ignore = &mut |_| std::ops::ControlFlow::Continue(());
-        let weights = backend.upload(&graph, Precision::Reference, ignore).unwrap();
-        let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
-        (program, backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap())
+        let weights = backend.upload(graph, Precision::Reference, ignore).unwrap();
+        let program = backend.compile(Arc::clone(graph), weights, limits).unwrap();
+        (program, backend.kv_pool(spec).unwrap())
     });
-    Engine::start(program, pool, EngineConfig { context, max_sequences, vocab_size: VOCAB, prefix_bytes })
-        .unwrap()
+    Engine::start(program, pool, config).unwrap()
 }
 
 fn prompt(length: usize, seed: usize) -> Vec<u32> {
@@ -172,15 +192,15 @@ fn sequences_together_equal_each_alone() {
 fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: usize) -> Vec<u32> {
     let draw_all = move |executor: &mut Executor| {
         let (rules, mut sampler) = (DrawRules::new(sampling).unwrap(), Sampler::default());
-        let (mut text, mut tokens, start) = (executor.text(), prompt.clone(), prompt.len());
+        let (mut sequence, mut tokens, start) = (executor.sequence(), prompt.clone(), prompt.len());
         for _ in 0..count {
-            let next = tokens[text.tokens().len()..].to_vec();
-            let parts = &mut [Part { text: &mut text, tokens: &next, outs: Outs::Last }];
-            let output = executor.run(parts).unwrap();
+            let next = tokens[sequence.tokens().len()..].to_vec();
+            let rows = SequenceRows { sequence: &mut sequence, tokens: &next, outs: Outs::Last };
+            let output = executor.run(&mut [rows]).unwrap();
             let draw = sampler.draw(&rules, &Row::new(output.row(0), tokens.len() as u32, &tokens));
             tokens.push(draw.unwrap().token);
         }
-        executor.release(text);
+        executor.release(sequence);
         tokens.split_off(start)
     };
     engine.with(draw_all).unwrap()
@@ -315,7 +335,8 @@ fn a_sliding_context_moves_its_keys_where_it_can() {
 
 #[test]
 fn a_session_that_slid_is_resumed_as_fresh() {
-    let (engine, fresh) = (engine(1024, 512, 1), engine(1024, 512, 1));
+    let engine = || engine_of(LAYERS, KvType::F32, 1024, 512, 1, 0);
+    let (engine, fresh) = (engine(), engine());
     let session = engine.open_session();
     let slide = GenerateOptions { context_policy: ContextPolicy::Slide { keep: 300 }, ..limit(100) };
     let answer = ids(&mut start(&engine, prompt(1000, 0), &slide, Some(session)));
@@ -585,7 +606,7 @@ fn a_reader_who_is_behind_pauses_its_generation_alone() {
 #[test]
 fn a_paused_generation_gives_its_pages_to_running_ones() {
     // Pages for two texts of a context exist.
-    let small = engine(512, 512, 1);
+    let small = engine_of(LAYERS, KvType::F32, 512, 512, 1, 0);
     let options = GenerateOptions { run_ahead: 8, ..limit(500) };
     let expected = ids(&mut start(&small, prompt(10, 0), &limit(500), None));
     let mut paused: Vec<_> = (0..4).map(|_| start(&small, prompt(10, 0), &options, None)).collect();
@@ -645,11 +666,100 @@ fn a_busy_session_refuses_a_second_request() {
 
 #[test]
 fn idle_sessions_give_way_to_running_requests() {
-    let engine = engine(512, 64, 1);
+    let engine = engine_of(LAYERS, KvType::F32, 512, 64, 1, 0);
     for seed in 0..6 {
         let session = engine.open_session();
         assert_eq!(start(&engine, prompt(500, seed), &limit(5), Some(session)).count(), 5);
     }
+}
+
+#[test]
+fn the_youngest_request_fails_when_pages_run_out() {
+    // Pages for one text of two pages, and two texts that want both.
+    let engine = engine_for(&[None], KvType::F32, 512, 512, 2, 0, 1);
+    let expected = ids(&mut start(&engine, prompt(200, 1), &limit(200), None));
+    let mut first = None;
+    let mut second = None;
+    while_held(&engine, || {
+        first = Some(start(&engine, prompt(200, 1), &limit(200), None));
+        second = Some(start(&engine, prompt(250, 2), &limit(200), None));
+    });
+    let mut said = Vec::new();
+    let error = second.unwrap().find_map(|fragment| match fragment {
+        Ok(fragment) => {
+            said.push(fragment.token.unwrap().id);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    assert_eq!(error, Some(EngineError::CacheFull { pages: 2, budget_bytes: 2 * PAGE_BYTES }));
+    assert_eq!(ids(&mut first.unwrap()), expected, "the older request has all it needs");
+    // The tokens that were handed out before are those of a request with enough pages.
+    let whole = ids(&mut start(&engine, prompt(250, 2), &limit(200), None));
+    assert!(!said.is_empty() && said[..] == whole[..said.len()], "{said:?}");
+    assert!(said.len() < 200);
+}
+
+#[test]
+fn more_sequences_than_rows_take_turns() {
+    let alone = engine_of(LAYERS, KvType::F32, 1024, 64, 1, 0);
+    let expected: Vec<_> =
+        (0..5).map(|seed| ids(&mut start(&alone, prompt(3 + seed, seed), &limit(20), None))).collect();
+    // Five sequences at once, and steps of two rows.
+    let graph = Arc::new(graph(LAYERS));
+    let limits = ProgramLimits { max_rows: 2, max_outs: 8, max_segments: 8 };
+    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let config = EngineConfig {
+        context: 1024,
+        max_sequences: 5,
+        vocab_size: VOCAB,
+        cache_bytes: u64::MAX,
+        prefix_bytes: 0,
+    };
+    let engine = start_engine(&graph, limits, spec, config);
+    let mut streams: Vec<_> =
+        (0..5).map(|seed| start(&engine, prompt(3 + seed, seed), &limit(20), None)).collect();
+    let together: Vec<_> = streams.iter_mut().map(ids).collect();
+    assert_eq!(together, expected);
+}
+
+#[test]
+fn scopes_share_nothing() {
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 2, 1 << 20);
+    let session = engine.open_session();
+    let run = |salt, session| {
+        let cache_scope = CacheScope { salt, ..CacheScope::default() };
+        let mut stream =
+            start(&engine, prompt(600, 1), &GenerateOptions { cache_scope, ..limit(3) }, session);
+        (ids(&mut stream), stream.metrics().cached_tokens)
+    };
+    let (expected, cached) = run(1, None);
+    assert_eq!(cached, 0);
+    assert_eq!(run(1, None), (expected.clone(), 512), "a prefix of its own scope");
+    assert_eq!(run(2, Some(session)), (expected.clone(), 0), "another scope");
+    assert_eq!(run(2, Some(session)), (expected.clone(), 599), "a session in its own scope");
+    assert_eq!(run(1, Some(session)), (expected.clone(), 512), "a session that changes its scope");
+    assert_eq!(run(3, None), (expected, 0));
+}
+
+#[test]
+fn a_sequence_keeps_its_id() {
+    let engine = engine(1024, 64, 2);
+    let ids = |executor: &mut Executor| {
+        let (mut first, second) = (executor.sequence(), executor.sequence());
+        let before = first.id();
+        executor.prefill(&mut first, &prompt(100, 0)).unwrap();
+        let fork = executor.fork(&first);
+        executor.truncate(&mut first, 0);
+        let found = [before, first.id(), second.id(), fork.id()];
+        for sequence in [first, second, fork] {
+            executor.release(sequence);
+        }
+        found
+    };
+    let [before, after, second, fork] = engine.with(ids).unwrap();
+    assert_eq!(before, after);
+    assert_eq!(HashSet::from([before, second, fork]).len(), 3);
 }
 
 #[test]

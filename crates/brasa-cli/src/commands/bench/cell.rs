@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use brasa::engine::{EngineError, Executor, Outs, Part, Text};
+use brasa::SamplingParams;
+use brasa::engine::{EngineError, Executor, Flow, Outs, Sequence, SequenceChain, SequenceRows};
+use brasa::sampling::DrawRules;
 use brasa::{Arithmetic, Model, ModelInfo};
 
 use super::Run;
@@ -10,7 +12,7 @@ use crate::args::BenchArguments;
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// What is run.
+/// The work of a cell.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
     /// Prompt tokens; 0 in a generation.
@@ -23,7 +25,7 @@ pub struct Cell {
     pub parallel: usize,
 }
 
-/// What was found.
+/// The result of a cell.
 pub struct Measurement {
     pub cell: Cell,
     /// Time of each repetition.
@@ -39,9 +41,9 @@ pub struct Measurement {
 /// The machine's ceilings at one moment.
 pub struct Probe {
     pub read_bytes_per_second: f64,
-    /// What most of the cell's products are made of.
+    /// The arithmetic of most of the cell's products.
     pub arithmetic: Arithmetic,
-    /// The same on operands in registers; `None` where nothing measures it.
+    /// Operations a second of this arithmetic on operands in registers; `None` if no probe measures it.
     pub operations_per_second: Option<f64>,
 }
 
@@ -76,7 +78,7 @@ impl Cell {
         self.depth + self.prompt + self.generate
     }
 
-    /// Rows of its longest step, where a step has at most `max_rows`.
+    /// Rows of the longest step, at most `max_rows`.
     fn rows(&self, max_rows: usize) -> usize {
         if self.prompt > 0 { self.prompt.min(max_rows) } else { self.parallel }
     }
@@ -88,7 +90,7 @@ impl Cell {
 }
 
 impl Measurement {
-    /// What most of the cell's products are made of; `None` without probes.
+    /// The arithmetic of most of the cell's products; `None` without probes.
     pub fn arithmetic(&self) -> Option<Arithmetic> {
         self.probes.first().map(|probe| probe.arithmetic)
     }
@@ -99,15 +101,15 @@ impl Measurement {
     }
 }
 
-/// Runs a cell: a warm-up, whose operations are counted, then the repetitions, between probes.
+/// Runs a cell: first a warm-up that counts operations, then the repetitions, with a probe before and after each.
 pub fn measure(model: &Model, cell: Cell, repetitions: usize, run: &Run) -> Result<Measurement, Failure> {
     let mut measurement =
         Measurement { cell, samples: Vec::new(), probes: Vec::new(), read_bytes: 0, operations: 0 };
-    let mut texts = with(model, move |executor| prepare(executor, cell))?;
+    let mut sequences = with(model, move |executor| prepare(executor, cell))?;
     // The first run pays for page faults and cold caches; it is spent on counting.
     let (counted, read_bytes, operations);
-    (counted, read_bytes, operations) = with(model, move |executor| count(executor, texts, cell))?;
-    texts = counted;
+    (counted, read_bytes, operations) = with(model, move |executor| count(executor, sequences, cell))?;
+    sequences = counted;
     (measurement.read_bytes, measurement.operations) = (read_bytes, operations);
     let max_rows = with(model, |executor| Ok(executor.max_rows()))?;
     let probe = || probe(run, model.info(), cell.rows(max_rows));
@@ -115,13 +117,13 @@ pub fn measure(model: &Model, cell: Cell, repetitions: usize, run: &Run) -> Resu
     for _ in 0..repetitions {
         interrupt::check()?;
         let time;
-        (texts, time) = with(model, move |executor| sample(executor, texts, cell))?;
+        (sequences, time) = with(model, move |executor| sample(executor, sequences, cell))?;
         measurement.samples.push(time);
         measurement.probes.extend(probe()?);
     }
     with(model, move |executor| {
-        for text in texts {
-            executor.release(text);
+        for sequence in sequences {
+            executor.release(sequence);
         }
         Ok(())
     })?;
@@ -152,55 +154,118 @@ fn probe(run: &Run, info: &ModelInfo, rows: usize) -> Result<Option<Probe>, Fail
 }
 
 /// The sequences, filled up to their depth.
-fn prepare(executor: &mut Executor, cell: Cell) -> Result<Vec<Text>, EngineError> {
+fn prepare(executor: &mut Executor, cell: Cell) -> Result<Vec<Sequence>, EngineError> {
     (0..cell.parallel)
-        .map(|sequence| {
-            let mut text = executor.text();
-            fill(executor, &mut text, sequence, cell.depth)?;
-            Ok(text)
+        .map(|number| {
+            let mut sequence = executor.sequence();
+            fill(executor, &mut sequence, number, cell.depth)?;
+            Ok(sequence)
         })
         .collect()
 }
 
-fn fill(executor: &mut Executor, text: &mut Text, sequence: usize, depth: usize) -> Result<(), EngineError> {
-    let missing = text.tokens().len()..depth;
-    let tokens: Vec<u32> = missing.map(|index| token(executor, sequence, index)).collect();
-    executor.prefill(text, &tokens)
+fn fill(
+    executor: &mut Executor,
+    sequence: &mut Sequence,
+    number: usize,
+    depth: usize,
+) -> Result<(), EngineError> {
+    let missing = sequence.tokens().len()..depth;
+    let tokens: Vec<u32> = missing.map(|index| token(executor, number, index)).collect();
+    executor.prefill(sequence, &tokens)
 }
 
 /// Brings the sequences back to their depth, runs the cell once more.
 fn sample(
     executor: &mut Executor,
-    mut texts: Vec<Text>,
+    mut sequences: Vec<Sequence>,
     cell: Cell,
-) -> Result<(Vec<Text>, Duration), EngineError> {
-    for (sequence, text) in texts.iter_mut().enumerate() {
-        // Where a sliding window has forgotten what the depth needs, all of it is computed again.
-        executor.truncate(text, cell.depth);
-        fill(executor, text, sequence, cell.depth)?;
+) -> Result<(Vec<Sequence>, Duration), EngineError> {
+    for (number, sequence) in sequences.iter_mut().enumerate() {
+        // If a sliding window has forgotten what the depth needs, all of it is computed again.
+        executor.truncate(sequence, cell.depth);
+        fill(executor, sequence, number, cell.depth)?;
     }
+    let time = if cell.prompt > 0 {
+        prompt(executor, &mut sequences, cell)?
+    } else {
+        generate(executor, &mut sequences, cell)?
+    };
+    Ok((sequences, time))
+}
+
+/// Time of a prompt.
+fn prompt(executor: &mut Executor, sequences: &mut [Sequence], cell: Cell) -> Result<Duration, EngineError> {
     let steps = steps(executor, cell);
     let started = Instant::now();
     for step in &steps {
-        executor.run(&mut step.parts(&mut texts))?;
+        executor.run(&mut step.rows(sequences))?;
     }
-    Ok((texts, started.elapsed()))
+    Ok(started.elapsed())
+}
+
+/// Time of a generation, in chains as the engine runs them: each token is drawn, and is the next step's row.
+fn generate(
+    executor: &mut Executor,
+    sequences: &mut [Sequence],
+    cell: Cell,
+) -> Result<Duration, EngineError> {
+    let rules = DrawRules::new(SamplingParams::default())?;
+    let mut texts: Vec<Vec<u32>> = sequences
+        .iter()
+        .enumerate()
+        .map(|(number, sequence)| [sequence.tokens(), &[token(executor, number, cell.depth)]].concat())
+        .collect();
+    let started = Instant::now();
+    let mut left = cell.generate;
+    while left > 0 {
+        let limit = left.min(executor.max_chain(false).max(1));
+        let mut chains: Vec<SequenceChain<'_>> = sequences
+            .iter_mut()
+            .zip(&mut texts)
+            .map(|(sequence, tokens)| SequenceChain {
+                sequence,
+                position: tokens.len() as u32,
+                tokens,
+                rows: 1,
+                rules: &rules,
+                limit,
+                stops: &[],
+                mask: None,
+            })
+            .collect();
+        let mut failure = None;
+        executor.run_chain(&mut chains, &mut |_, drawn| match drawn {
+            Ok(_) => Flow::Continue,
+            Err(error) => {
+                failure = Some(error);
+                Flow::StopAll
+            }
+        })?;
+        if let Some(error) = failure {
+            return Err(error.into());
+        }
+        // Where pages or positions are wanting, a chain is shorter.
+        let done = chains.iter().map(|chain| chain.limit).min().unwrap_or(left);
+        left -= done.min(left);
+    }
+    Ok(started.elapsed())
 }
 
 /// Runs the cell with every operation's cost summed.
 fn count(
     executor: &mut Executor,
-    mut texts: Vec<Text>,
+    mut sequences: Vec<Sequence>,
     cell: Cell,
-) -> Result<(Vec<Text>, u64, u64), EngineError> {
+) -> Result<(Vec<Sequence>, u64, u64), EngineError> {
     let (mut bytes, mut operations) = (0, 0);
     for step in steps(executor, cell) {
-        for time in executor.profile(&mut step.parts(&mut texts))? {
+        for time in executor.profile(&mut step.rows(&mut sequences))? {
             bytes += time.bytes;
             operations += time.flops;
         }
     }
-    Ok((texts, bytes, operations))
+    Ok((sequences, bytes, operations))
 }
 
 /// Tokens of every sequence in one step.
@@ -210,9 +275,9 @@ struct StepTokens {
 }
 
 impl StepTokens {
-    fn parts<'a>(&'a self, texts: &'a mut [Text]) -> Vec<Part<'a>> {
-        let parts = texts.iter_mut().zip(&self.tokens);
-        parts.map(|(text, tokens)| Part { text, tokens, outs: self.outs.clone() }).collect()
+    fn rows<'a>(&'a self, sequences: &'a mut [Sequence]) -> Vec<SequenceRows<'a>> {
+        let pairs = sequences.iter_mut().zip(&self.tokens);
+        pairs.map(|(sequence, tokens)| SequenceRows { sequence, tokens, outs: self.outs.clone() }).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! `brasa bench`: prompt and generation speed in llama-bench's table, beside what the machine can do at most.
+//! `brasa bench`: prompt and generation speed in llama-bench's table, beside the machine's measured limits.
 
 mod cell;
 mod profile;
@@ -14,18 +14,18 @@ use crate::failure::Failure;
 use crate::load;
 use cell::{Cell, Measurement};
 
-/// A model loaded one way, and what was measured on it.
+/// A model loaded in one way, and its measurements.
 struct Run {
     model: Facts,
     isa: Option<&'static str>,
     kv_type: KvType,
     ceilings: Option<Ceilings>,
-    /// What it costs that all threads meet.
+    /// Time in which all threads meet at a barrier.
     seconds_per_barrier: Option<f64>,
     measurements: Vec<Measurement>,
 }
 
-/// What rows of the table repeat about the model.
+/// Facts about the model that every row of the table repeats.
 struct Facts {
     name: String,
     /// Architecture and main storage format, e.g. `qwen3 Q6_K`.
@@ -70,7 +70,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     profile::print(&charts, arguments.output, arguments.svg.as_deref(), &runs)
 }
 
-/// What was asked for, or the default alone.
+/// The named choices, or the default alone.
 fn choices<T: Clone>(named: &[T]) -> Vec<Option<T>> {
     if named.is_empty() { vec![None] } else { named.iter().cloned().map(Some).collect() }
 }

@@ -1,9 +1,9 @@
-//! Where the time of a step goes: by kind of operation, and by operation.
+//! The time of a step, by kind of operation and by operation.
 
 use std::path::Path;
 use std::time::Duration;
 
-use brasa::engine::{EngineError, Executor, Outs, Part};
+use brasa::engine::{EngineError, Executor, Outs, SequenceRows};
 use brasa::{Model, OpTime};
 
 use super::cell::{token, with};
@@ -14,10 +14,10 @@ use crate::args::{BenchArguments, TableFormat};
 use crate::failure::Failure;
 use crate::output;
 
-/// Rows that a step runs with most of the machine's speed, where no prompt length was asked for.
+/// Prompt length if none is named: a step of as many rows runs near the machine's full speed.
 const PROMPT: usize = 512;
-/// Times that a step is repeated; of every operation the median counts. The fastest would not do: where a thread comes late
-/// to its clock, one operation's time is counted as its neighbour's.
+/// Repetitions of a step; the median time of every operation counts. The least would not do: if a thread comes late to its
+/// clock, one operation's time is counted as its neighbour's.
 const REPEATS: usize = 5;
 
 /// One step's operations.
@@ -100,17 +100,17 @@ fn medians(
     repeats: usize,
 ) -> Result<Vec<Cost>, EngineError> {
     let tokens: Vec<u32> = (0..depth + rows).map(|index| token(executor, 0, index)).collect();
-    let mut text = executor.text();
+    let mut sequence = executor.sequence();
     let mut times: Vec<Vec<OpTime>> = Vec::new();
     let mut repeat = || -> Result<(), EngineError> {
-        let kept = executor.truncate(&mut text, depth);
-        executor.prefill(&mut text, &tokens[kept..depth])?;
-        let part = Part { text: &mut text, tokens: &tokens[depth..], outs: Outs::Last };
-        times.push(executor.profile(&mut [part])?);
+        let kept = executor.truncate(&mut sequence, depth);
+        executor.prefill(&mut sequence, &tokens[kept..depth])?;
+        let rows = SequenceRows { sequence: &mut sequence, tokens: &tokens[depth..], outs: Outs::Last };
+        times.push(executor.profile(&mut [rows])?);
         Ok(())
     };
     let result = (0..=repeats).try_for_each(|_| repeat());
-    executor.release(text);
+    executor.release(sequence);
     result?;
     // The first run pays for cold caches.
     let warm = &times[1..];
@@ -127,7 +127,7 @@ fn medians(
     Ok(warm[0].iter().enumerate().map(cost).collect())
 }
 
-/// Prints the profiles as tables, to standard error where standard output is for machines, and as a chart to `chart`.
+/// Prints the profiles as tables, to standard error if standard output is for machines, and as a chart to `chart`.
 pub fn print(
     profiles: &[Profile],
     format: TableFormat,

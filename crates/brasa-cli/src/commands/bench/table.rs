@@ -144,7 +144,7 @@ fn markdown(runs: &[Run]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One line under the table: what the shares are shares of.
+/// Prints one line under the table: the limits that the shares are relative to.
 fn ceilings(run: &Run) -> Result<(), Failure> {
     let (Some(read), Some(ceilings)) = (run.read_ceiling(), &run.ceilings) else { return Ok(()) };
     let multiplies: String = Arithmetic::ALL

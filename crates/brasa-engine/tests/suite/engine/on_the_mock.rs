@@ -40,6 +40,10 @@ again! {
     a_deadline_ends_a_stream_with_an_error,
     a_busy_session_refuses_a_second_request,
     idle_sessions_give_way_to_running_requests,
+    the_youngest_request_fails_when_pages_run_out,
+    more_sequences_than_rows_take_turns,
+    scopes_share_nothing,
+    a_sequence_keeps_its_id,
     bad_requests_are_refused_at_once,
 }
 

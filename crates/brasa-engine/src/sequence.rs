@@ -1,0 +1,33 @@
+//! A sequence: a text whose keys and values are cached.
+
+use brasa_graph::step::{BlockTable, SequenceId};
+
+use crate::CacheScope;
+
+/// Tokens whose keys and values are cached, and the pages that hold them. Give it back with
+/// [`Executor::release`](crate::Executor::release).
+#[derive(Debug)]
+pub struct Sequence {
+    /// Stays the same for the life of the sequence.
+    pub(crate) id: SequenceId,
+    /// The scope of the cached keys and values.
+    pub(crate) scope: CacheScope,
+    /// Cached tokens, in order: index *i* holds the keys and values of `tokens[i]`.
+    pub(crate) tokens: Vec<u32>,
+    /// Block table of each cache group.
+    pub(crate) tables: Vec<BlockTable>,
+    /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
+    pub(crate) shifted_from: Option<usize>,
+}
+
+impl Sequence {
+    /// The name of the sequence on devices. No other sequence of its engine has it, before or after.
+    pub fn id(&self) -> SequenceId {
+        self.id
+    }
+
+    /// The cached tokens.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+}
