@@ -171,6 +171,8 @@ def main():
                     # leaves turn markers as ordinary text.
                     keys = ["model", "pre", "scores", "token_type", "add_space_prefix", "merges"]
                     accepted = {f"tokenizer.ggml.{key}" for key in keys} if pre == "gemma4" else set()
+                    # `do_sample: false` and `repetition_penalty`, which the script passes over.
+                    accepted |= {"general.sampling.temp", "general.sampling.penalty_repeat"}
                     wrong += compare_files(ours, theirs, accepted)
             if args.mixes:
                 convert(model, ours, "BF16")

@@ -2,6 +2,7 @@
 
 use brasa_formats::FormatError;
 use brasa_formats::codec::CodecError;
+use brasa_models::ModelError;
 
 /// The result of a conversion.
 pub type Result<T, E = ConvertError> = std::result::Result<T, E>;
@@ -19,28 +20,15 @@ pub enum ConvertError {
         /// The name given.
         name: String,
     },
-    /// An architecture that has no conversion.
-    #[error("config.json: architecture {name} cannot be converted to GGUF\nhint: {known} can be")]
-    UnsupportedArchitecture {
-        /// What `architectures` or `model_type` says.
-        name: String,
-        /// Those that can.
-        known: &'static str,
-    },
-    /// A key of `config.json` that is missing or unusable.
-    #[error("config.json: {key}: {problem}")]
-    Config {
-        /// The key.
-        key: String,
-        /// What was found, and what was expected.
-        problem: String,
-    },
+    /// A model that cannot be read, or whose configuration GGUF cannot say.
+    #[error(transparent)]
+    Model(#[from] ModelError),
     /// A tensor that is missing, unknown, or of an unexpected shape.
     #[error("{name}: {problem}")]
     Tensor {
         /// The tensor.
         name: String,
-        /// What was found, and what was expected.
+        /// A sentence that says what was found and what was expected.
         problem: String,
     },
     /// Elements that cannot be decoded or encoded.
@@ -50,7 +38,7 @@ pub enum ConvertError {
         name: String,
         /// The row.
         row: usize,
-        /// What is wrong with it.
+        /// The codec's reason.
         source: CodecError,
     },
     /// A tokenizer that cannot be carried over.
@@ -58,10 +46,18 @@ pub enum ConvertError {
     Tokenizer {
         /// The file.
         file: &'static str,
-        /// What was found, and what was expected.
+        /// A sentence that says what was found and what was expected.
         problem: String,
-        /// What to do about it.
+        /// A remedy.
         hint: String,
+    },
+    /// A `tokenizer.json` whose cuts have no name in GGUF.
+    #[error(
+        "tokenizer.json: pre-tokenizer not recognised: {found}\nhint: name one of llama.cpp's that cuts text in the same way, such as llama-bpe, qwen2 or gpt-2"
+    )]
+    UnknownPreTokenizer {
+        /// The steps of the pre-tokenizer.
+        found: String,
     },
     /// The observer asked to stop.
     #[error("cancelled")]
@@ -69,10 +65,6 @@ pub enum ConvertError {
 }
 
 impl ConvertError {
-    pub(crate) fn config(key: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Config { key: key.into(), problem: problem.into() }
-    }
-
     pub(crate) fn tensor(name: impl Into<String>, problem: impl Into<String>) -> Self {
         Self::Tensor { name: name.into(), problem: problem.into() }
     }

@@ -4,7 +4,7 @@
 //! defined, chooses a storage format per tensor as llama.cpp's quantiser does, and writes one GGUF file, whole or not
 //! at all. Memory stays at a few rows per thread.
 //!
-//! What this crate does not know: devices, graphs, how a model computes.
+//! What this crate does not know: devices, and the keys and tensor names of any family, which are `brasa-models`'s.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -40,7 +40,7 @@ use brasa_formats::{Checkpoint, Metadata, StorageFormat};
 pub use error::{ConvertError, Result};
 pub use recipe::Recipe;
 
-/// What to make, and how.
+/// Options of a conversion.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The mix of storage formats to write.
@@ -61,7 +61,7 @@ impl Options {
     }
 }
 
-/// Something that the caller may show.
+/// A step of a conversion, for the caller to show.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -80,22 +80,23 @@ pub enum Event<'a> {
         tensor: &'a str,
         /// Elements of a row.
         row_len: usize,
-        /// What the recipe wanted.
+        /// The format that the recipe wanted.
         wanted: StorageFormat,
-        /// What is used instead.
+        /// The format that is used instead.
         used: StorageFormat,
     },
-    /// Something in the input that may not be meant so.
+    /// A fact about the input that people should know: a setting that may not be meant so, or that llama.cpp will not
+    /// read from the output.
     Warning(String),
     /// A tensor begins.
     Tensor {
-        /// Its name.
+        /// The tensor's name.
         name: &'a str,
-        /// Its shape, outermost first.
+        /// The tensor's dimensions, outermost first.
         shape: &'a [usize],
-        /// How it was stored.
+        /// The storage format in the input.
         from: StorageFormat,
-        /// How it will be stored.
+        /// The storage format in the output.
         to: StorageFormat,
     },
     /// Part of a tensor is written.
@@ -107,7 +108,7 @@ pub enum Event<'a> {
     },
 }
 
-/// What was written.
+/// Figures of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// Tensors.
@@ -135,18 +136,31 @@ pub type Observer<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 ///
 /// # Errors
 ///
-/// Where the input cannot be read or is of an architecture without a conversion, where the output cannot be
-/// written, and [`ConvertError::Cancelled`]. `output` is then as it was before.
+/// [`ConvertError`] if the input cannot be read, has no GGUF form or would compute something else in GGUF, if the output
+/// cannot be written, or if the observer cancels. `output` is then as it was before.
 pub fn convert(
     input: &Path,
     output: &Path,
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<Summary> {
-    let checkpoint = Checkpoint::open(input)?;
+    convert_checkpoint(&Checkpoint::open(input)?, output, options, observer)
+}
+
+/// Converts an opened checkpoint to the GGUF file `output`.
+///
+/// # Errors
+///
+/// Errors of [`convert`], but those of opening the input.
+pub fn convert_checkpoint(
+    checkpoint: &Checkpoint,
+    output: &Path,
+    options: &Options,
+    observer: &mut Observer<'_>,
+) -> Result<Summary> {
     let model = match checkpoint.metadata() {
-        Metadata::Gguf(metadata) => from_gguf::model(&checkpoint, metadata),
-        Metadata::Config(config) => hugging_face::model(&checkpoint, config, options, observer)?,
+        Metadata::Gguf(metadata) => from_gguf::model(checkpoint, metadata),
+        Metadata::Config(_) => hugging_face::model(checkpoint, options, observer)?,
     };
     write::write(model, output, options, observer)
 }

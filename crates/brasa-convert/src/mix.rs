@@ -14,7 +14,7 @@ use crate::model::{Model, OutTensor, layer, order};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub format: StorageFormat,
-    /// What the recipe wanted, where rows are no whole number of its blocks.
+    /// The format that the recipe wanted, if rows are no whole number of its blocks.
     pub instead_of: Option<StorageFormat>,
 }
 
@@ -218,7 +218,7 @@ fn more_bits(at: usize, layers: usize) -> bool {
     at < layers / 8 || at >= 7 * layers / 8 || (at - layers / 8) % 3 == 2
 }
 
-/// `wanted`, or what llama.cpp uses instead where a row is no whole number of its blocks.
+/// `wanted`, or what llama.cpp uses instead if a row is no whole number of its blocks.
 fn fitting(wanted: StorageFormat, row_len: usize) -> StorageFormat {
     let fits = |format: StorageFormat| row_len.is_multiple_of(format.block_len());
     if fits(wanted) {

@@ -17,13 +17,13 @@ pub struct Model {
 /// A tensor of the output.
 #[derive(Debug)]
 pub struct OutTensor {
-    /// Its GGUF name.
+    /// The name in GGUF.
     pub name: String,
-    /// Its shape, outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// Where its rows come from.
+    /// The source of its rows.
     pub source: Source,
-    /// How it is stored where no recipe asks for less.
+    /// The storage format if no recipe asks for fewer bits.
     pub base: StorageFormat,
 }
 

@@ -6,10 +6,11 @@ use brasa_formats::StorageFormat;
 
 use crate::ConvertError;
 
-/// What to quantise to. Names and mixes are llama.cpp's.
+/// A type of quantised file: a storage format, or a mix of several. Names and mixes are llama.cpp's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types)]
 #[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum Recipe {
     F32,
     F16,
@@ -34,7 +35,7 @@ pub enum Recipe {
 }
 
 impl Recipe {
-    /// All recipes, largest files first.
+    /// Every recipe, largest files first.
     pub const ALL: [Self; 20] = [
         Self::F32,
         Self::F16,
@@ -73,12 +74,12 @@ impl Recipe {
         found.ok_or_else(|| ConvertError::UnknownRecipe { name: name.to_owned() })
     }
 
-    /// All names, separated by commas.
+    /// The names of all recipes, separated by commas.
     pub fn names() -> String {
         Self::ALL.map(|recipe| recipe.to_string()).join(", ")
     }
 
-    /// What most tensors are stored as.
+    /// The storage format of most tensors.
     pub const fn main_format(self) -> StorageFormat {
         match self {
             Self::F32 => StorageFormat::F32,

@@ -8,9 +8,16 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 pub struct Source {
     parts: Vec<Part>,
     /// Heads whose rows are reordered, see [`Source::interleaved`].
-    heads: Option<usize>,
+    heads: Option<Heads>,
     /// Added to every element.
     shift: f32,
+}
+
+/// Rows of a head, and those that are reordered.
+#[derive(Clone, Copy, Debug)]
+struct Heads {
+    head_dim: usize,
+    rotary_dim: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -21,24 +28,24 @@ struct Part {
 }
 
 impl Source {
-    /// All rows of one tensor, as they are.
+    /// Takes all rows of one tensor, unchanged.
     pub fn of(tensor: &Tensor) -> Self {
         Self::stacked([tensor])
     }
 
-    /// All rows of several tensors.
+    /// Takes all rows of several tensors, one tensor after the other.
     pub fn stacked<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
         Self::windows(tensors.into_iter().map(|tensor| (tensor, 0, tensor.rows())))
     }
 
-    /// Windows `(tensor, first row, rows)`.
+    /// Takes windows `(tensor, first row, rows)`, one after the other.
     pub fn windows<'a>(windows: impl IntoIterator<Item = (&'a Tensor, usize, usize)>) -> Self {
         let part =
             |(tensor, first, rows): (&Tensor, usize, usize)| Part { tensor: tensor.clone(), first, rows };
         Self { parts: windows.into_iter().map(part).collect(), heads: None, shift: 0.0 }
     }
 
-    /// Computed values, one row.
+    /// Takes computed values as one row.
     pub fn values(values: &[f32]) -> Self {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self::of(&Tensor {
@@ -49,26 +56,27 @@ impl Source {
         })
     }
 
-    /// The same rows in the order of interleaved RoPE: the two halves of every head alternate.
+    /// Puts the rows in the order of interleaved RoPE: the two halves of the first `rotary_dim` rows of every head of
+    /// `head_dim` rows alternate.
     ///
     /// Llama checkpoints rotate element j with j + half; llama.cpp rotates neighbours for this family.
-    pub fn interleaved(mut self, heads: usize) -> Self {
-        self.heads = Some(heads);
+    pub fn interleaved(mut self, head_dim: usize, rotary_dim: usize) -> Self {
+        self.heads = Some(Heads { head_dim, rotary_dim });
         self
     }
 
-    /// The same rows with `shift` added to every element.
+    /// Adds `shift` to every element.
     pub fn shifted(mut self, shift: f32) -> Self {
         self.shift += shift;
         self
     }
 
-    /// How the (first) input is stored.
+    /// The storage format of the first input.
     pub fn format(&self) -> StorageFormat {
         self.parts.first().map_or(StorageFormat::F32, |part| part.tensor.format)
     }
 
-    /// The stored bytes of rows `rows`, where every element goes out as it came in.
+    /// The stored bytes of rows `rows`, if every element goes out as it came in.
     pub fn stored(&self, rows: std::ops::Range<usize>) -> Option<&[u8]> {
         let [part] = &self.parts[..] else { return None };
         let Payload::Blocks(bytes) = &part.tensor.payload else { return None };
@@ -82,7 +90,7 @@ impl Source {
     /// Decodes row `row` of `rows`.
     pub fn decode_row(&self, row: usize, rows: usize, out: &mut [f32]) -> Result<(), CodecError> {
         // A vector is one row: there it is the elements that are reordered.
-        let from = self.heads.map_or(row, |heads| if rows > 1 { split_half(row, rows, heads) } else { row });
+        let from = self.heads.map_or(row, |heads| if rows > 1 { heads.split_half(row) } else { row });
         let mut at = from;
         for part in &self.parts {
             if at < part.rows {
@@ -93,9 +101,8 @@ impl Source {
         }
         if let (Some(heads), 1) = (self.heads, rows) {
             let elements = out.to_vec();
-            let len = elements.len();
             for (to, value) in out.iter_mut().enumerate() {
-                *value = elements[split_half(to, len, heads)];
+                *value = elements[heads.split_half(to)];
             }
         }
         if self.shift != 0.0 {
@@ -107,11 +114,15 @@ impl Source {
     }
 }
 
-/// The place in the split-half layout of place `to` in the interleaved layout.
-fn split_half(to: usize, len: usize, heads: usize) -> usize {
-    let head_dim = len / heads;
-    let (head, within) = (to / head_dim, to % head_dim);
-    head * head_dim + within % 2 * (head_dim / 2) + within / 2
+impl Heads {
+    /// The place in the split-half layout of place `to` in the interleaved layout.
+    fn split_half(self, to: usize) -> usize {
+        let within = to % self.head_dim;
+        if within >= self.rotary_dim {
+            return to;
+        }
+        to - within + within % 2 * (self.rotary_dim / 2) + within / 2
+    }
 }
 
 #[cfg(test)]
@@ -120,12 +131,15 @@ mod tests {
 
     #[test]
     fn halves_of_a_head_alternate() {
-        let order: Vec<_> = (0..8).map(|to| split_half(to, 8, 2)).collect();
-        assert_eq!(order, [0, 2, 1, 3, 4, 6, 5, 7]);
+        let order = |head_dim, rotary_dim| {
+            (0..8).map(|to| Heads { head_dim, rotary_dim }.split_half(to)).collect::<Vec<_>>()
+        };
+        assert_eq!(order(4, 4), [0, 2, 1, 3, 4, 6, 5, 7]);
+        assert_eq!(order(8, 4), [0, 2, 1, 3, 4, 5, 6, 7], "what does not turn stays");
 
         let values: Vec<f32> = (0..8_u8).map(f32::from).collect();
         let mut out = [0.0; 8];
-        Source::values(&values).interleaved(2).shifted(1.0).decode_row(0, 1, &mut out).unwrap();
+        Source::values(&values).interleaved(4, 4).shifted(1.0).decode_row(0, 1, &mut out).unwrap();
         assert_eq!(out.map(|x| x as u8), [1, 3, 2, 4, 5, 7, 6, 8]);
     }
 }

@@ -22,7 +22,7 @@ impl AtomicFile {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Io`] where the directory does not exist or cannot be written.
+    /// [`FormatError::Io`] if the directory does not exist or cannot be written.
     pub fn create(path: impl Into<PathBuf>) -> Result<Self> {
         let path = path.into();
         let fail = |source| FormatError::io(&path, source);
@@ -47,7 +47,7 @@ impl AtomicFile {
         unreachable!("the loop above returns");
     }
 
-    /// Where the file will be.
+    /// The path at which the file will appear.
     pub fn path(&self) -> &Path {
         &self.path
     }

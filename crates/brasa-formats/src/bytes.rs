@@ -14,11 +14,11 @@ pub struct Bytes {
     range: Range<usize>,
 }
 
-/// What keeps the bytes alive.
+/// The owner of bytes, which lives as long as its last window.
 pub(crate) trait Owner: Send + Sync {
     fn bytes(&self) -> &[u8];
 
-    /// Lets the system drop its cached copy of `range`, where the bytes can be had again.
+    /// Lets the system drop its cached copy of `range`, if the bytes can be had again.
     fn release_pages(&self, _range: Range<usize>) {}
 }
 
@@ -41,7 +41,7 @@ impl Bytes {
         Self { owner, range }
     }
 
-    /// The bytes of `range`, relative to this window; `None` where it reaches outside.
+    /// The bytes of `range`, relative to this window; `None` if it reaches outside.
     pub fn slice(&self, range: Range<usize>) -> Option<Self> {
         let start = self.range.start.checked_add(range.start)?;
         let end = self.range.start.checked_add(range.end)?;

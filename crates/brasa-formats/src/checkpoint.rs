@@ -37,12 +37,12 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a GGUF file (with its siblings, where it is split), a `.safetensors` file, or a directory that
+    /// Opens a GGUF file (with its siblings, if it is split), a `.safetensors` file, or a directory that
     /// holds either safetensors or exactly one GGUF file.
     ///
     /// # Errors
     ///
-    /// [`FormatError`](crate::FormatError), naming file, tensor or key, found and expected, where the path is no
+    /// [`FormatError`](crate::FormatError), naming file, tensor or key, found and expected, if the path is no
     /// model, a file is damaged or incomplete, or a tensor is stored in a way that is not read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::try_from(Inspection::open(path)?)
@@ -52,7 +52,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn from_gguf_bytes(bytes: impl Into<Bytes>) -> Result<Self> {
         Self::try_from(Inspection::of_gguf_bytes(&bytes.into())?)
     }
@@ -61,7 +61,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn from_files(files: BTreeMap<String, Bytes>) -> Result<Self> {
         Self::try_from(Inspection::of_files(files)?)
     }
@@ -71,18 +71,18 @@ impl Checkpoint {
         &self.path
     }
 
-    /// Which kind of checkpoint it is.
+    /// The kind of checkpoint.
     pub fn container(&self) -> Container {
         self.container
     }
 
-    /// What describes the model.
+    /// The model's description: GGUF's key-value pairs, or `config.json`.
     pub fn metadata(&self) -> Metadata<'_> {
         self.metadata.view()
     }
 
-    /// All tensors, in the order of the files. Integer arrays that are no weights (position numbers, masks) are
-    /// not among them.
+    /// The tensors, in the order of the files. Integer arrays that are no weights (position numbers, masks) are left
+    /// out.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
@@ -92,21 +92,21 @@ impl Checkpoint {
         self.index.get(name).map(|&at| &self.tensors[at])
     }
 
-    /// A file beside the weights, such as `tokenizer.json`; `None` where there is none, and always for GGUF.
+    /// A file beside the weights, such as `tokenizer.json`; `None` if there is none, and always for GGUF.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Io`](crate::FormatError::Io) where it exists but cannot be read,
+    /// [`FormatError::Io`](crate::FormatError::Io) if it exists but cannot be read,
     /// [`FormatError::Unsupported`](crate::FormatError::Unsupported) above 256 MiB.
     pub fn sidecar(&self, name: &str) -> Result<Option<Vec<u8>>> {
         self.sidecars.read(name)
     }
 
-    /// As [`sidecar`](Self::sidecar), for text.
+    /// Reads a file beside the weights as text; `None` if there is none, and always for GGUF.
     ///
     /// # Errors
     ///
-    /// Also [`FormatError::Malformed`](crate::FormatError::Malformed) where it is not UTF-8.
+    /// Also [`FormatError::Malformed`](crate::FormatError::Malformed) if it is not UTF-8.
     pub fn sidecar_text(&self, name: &str) -> Result<Option<String>> {
         self.sidecars.read_text(name)
     }
@@ -120,7 +120,7 @@ impl Checkpoint {
 impl TryFrom<Inspection> for Checkpoint {
     type Error = crate::FormatError;
 
-    /// A checkpoint, where the inspection found no problem; otherwise the first problem.
+    /// A checkpoint, if the inspection found no problem; otherwise the first problem.
     fn try_from(inspection: Inspection) -> Result<Self> {
         let path = inspection.path().to_owned();
         let container = inspection.container();

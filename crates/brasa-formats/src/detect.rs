@@ -98,7 +98,7 @@ fn is_shard(name: &str) -> bool {
     count.is_some() && parts.next() == Some("of") && parts.next().is_some_and(is_number)
 }
 
-/// What a file that is no model for us is, and what to do about it.
+/// Names the kind of a file that is no model for Brasa, and a remedy.
 fn foreign_kind(start: &[u8]) -> (&'static str, &'static str) {
     let convert = "convert the model to safetensors or GGUF, or download it in one of these";
     match start {

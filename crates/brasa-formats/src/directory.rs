@@ -36,7 +36,7 @@ impl Directory {
         }
     }
 
-    /// All names, sorted; those that are not UTF-8 are left out.
+    /// The names of all files, sorted. Names that are not UTF-8 are left out.
     pub fn names(&self) -> Result<Vec<String>> {
         let path = match self {
             Self::Disk(path) => path,
@@ -71,7 +71,7 @@ impl Directory {
         }
     }
 
-    /// Reads a small file whole; `None` where it does not exist, an error where it is larger than `cap_bytes`.
+    /// Reads a small file whole; `None` if it does not exist, an error if it is larger than `cap_bytes`.
     pub fn read(&self, name: &str, cap_bytes: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path_of(name);
         let bytes = match self {

@@ -31,23 +31,23 @@ pub enum FormatError {
     /// A file, key or tensor that has to be there is not, or a key has the wrong type or range.
     #[error("{0}")]
     Missing(Box<Fault>),
-    /// What was to be written is contradictory or incomplete.
+    /// Data to be written that are contradictory or incomplete.
     #[error("{0}")]
     Unwritable(Box<Fault>),
 }
 
-/// Where something is wrong, and what.
+/// A fault: its place in a file, what was found there, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The file; empty for data that came from memory.
     pub path: PathBuf,
-    /// Where in the file, as far as that is known.
+    /// Position in the file, if it is known.
     pub offset_bytes: Option<u64>,
     /// The key or tensor concerned.
     pub name: Option<String>,
-    /// What was found, and what was expected.
+    /// A sentence that says what was found and what was expected.
     pub problem: String,
-    /// What to do about it.
+    /// A remedy, if one is known.
     pub hint: Option<String>,
 }
 
@@ -148,7 +148,7 @@ impl fmt::Display for ShownPath<'_> {
     }
 }
 
-/// Writes text with its control characters escaped, and cut where it grows longer than `longest` characters.
+/// Writes text with its control characters escaped, and cut if it grows longer than `longest` characters.
 fn write_visible(text: &str, longest: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (at, c) in text.chars().enumerate() {
         if at == longest {

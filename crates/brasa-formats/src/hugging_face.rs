@@ -21,7 +21,7 @@ const LARGEST_CONFIG: u64 = 16 << 20;
 const LARGEST_INDEX: u64 = 64 << 20;
 const MOST_SHARDS: usize = 10_000;
 
-/// What a directory (or one file with its directory) holds.
+/// The contents of a directory, or of one file with the small files beside it.
 pub(crate) struct Store {
     pub config: Option<serde_json::Value>,
     pub raws: Vec<RawTensor>,

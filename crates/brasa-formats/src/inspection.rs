@@ -22,7 +22,7 @@ pub enum Container {
     HuggingFace,
 }
 
-/// What describes the model.
+/// The description of a model, by container.
 #[derive(Clone, Copy, Debug)]
 pub enum Metadata<'a> {
     /// The key-value pairs of a GGUF file.
@@ -44,9 +44,9 @@ pub struct TensorInfo {
     pub format: Option<StorageFormat>,
     /// The file it is in.
     pub file: PathBuf,
-    /// Where its bytes start in that file.
+    /// Position of the tensor's first byte in its file.
     pub offset_bytes: u64,
-    /// How many bytes it has; `None` where type or shape do not say.
+    /// Stored bytes; `None` if type or shape do not say.
     pub size_bytes: Option<u64>,
 }
 
@@ -86,8 +86,8 @@ impl Inspection {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unrecognised`] where the path is no model of a known kind, [`FormatError::Io`] where it cannot
-    /// be read, and others where not even the metadata of a GGUF file is readable.
+    /// [`FormatError::Unrecognised`] if the path is no model of a known kind, [`FormatError::Io`] if it cannot
+    /// be read, and others if not even the metadata of a GGUF file is readable.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::of_found(path.to_owned(), find(path)?)
@@ -97,7 +97,7 @@ impl Inspection {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn of_files(files: BTreeMap<String, Bytes>) -> Result<Self> {
         Self::of_found(PathBuf::new(), find_in_directory(Directory::Memory(Arc::new(files)))?)
     }
@@ -106,7 +106,7 @@ impl Inspection {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// Errors of [`open`](Self::open).
     pub fn of_gguf_bytes(bytes: &Bytes) -> Result<Self> {
         let mut problems = Problems::default();
         let part = gguf::read_single(Path::new(""), bytes, &mut problems)?;
@@ -171,7 +171,7 @@ impl Inspection {
         &self.path
     }
 
-    /// Which kind of checkpoint it is.
+    /// The kind of checkpoint.
     pub fn container(&self) -> Container {
         self.container
     }
@@ -181,7 +181,7 @@ impl Inspection {
         self.gguf_version
     }
 
-    /// What describes the model; `None` for a directory without a readable `config.json`.
+    /// The model's description; `None` for a directory without a readable `config.json`.
     pub fn metadata(&self) -> Option<Metadata<'_>> {
         self.metadata.as_ref().map(Description::view)
     }
@@ -201,25 +201,25 @@ impl Inspection {
         &self.files
     }
 
-    /// Why this could not be opened as a checkpoint; empty where it can. At most 20 are kept.
+    /// Why this could not be opened as a checkpoint; empty if it can. At most 20 are kept.
     pub fn problems(&self) -> &[FormatError] {
         self.problems.kept()
     }
 
-    /// A file beside the weights, such as `tokenizer.json`; `None` where there is none, and always for GGUF.
+    /// A file beside the weights, such as `tokenizer.json`; `None` if there is none, and always for GGUF.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Io`] where it exists but cannot be read, [`FormatError::Unsupported`] above 256 MiB.
+    /// [`FormatError::Io`] if it exists but cannot be read, [`FormatError::Unsupported`] above 256 MiB.
     pub fn sidecar(&self, name: &str) -> Result<Option<Vec<u8>>> {
         self.sidecars.read(name)
     }
 
-    /// As [`sidecar`](Self::sidecar), for text.
+    /// Reads a file beside the weights as text; `None` if there is none, and always for GGUF.
     ///
     /// # Errors
     ///
-    /// Also [`FormatError::Malformed`] where it is not UTF-8.
+    /// Also [`FormatError::Malformed`] if it is not UTF-8.
     pub fn sidecar_text(&self, name: &str) -> Result<Option<String>> {
         self.sidecars.read_text(name)
     }

@@ -41,7 +41,7 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
     }
 }
 
-/// Where in `text` an error is, counted from its start.
+/// Position of an error in `text`, in bytes from its start.
 pub(crate) fn error_offset(text: &[u8], error: &serde_json::Error) -> usize {
     let lines = error.line().saturating_sub(1);
     let line_start = match lines {

@@ -20,7 +20,7 @@ use crate::{Bytes, FormatError, Result};
 ///
 /// # Errors
 ///
-/// [`FormatError::Io`] where there is no such regular file or the system refuses to map it.
+/// [`FormatError::Io`] if there is no such regular file or the system refuses to map it.
 pub fn map_file(path: &Path) -> Result<Bytes> {
     let map = || -> io::Result<Bytes> {
         let file = File::open(path)?;

@@ -17,17 +17,17 @@ use crate::{FormatError, MlxAffine, Payload, Result, StorageFormat, Tensor};
 const DEFAULT_BITS: u64 = 4;
 const DEFAULT_GROUP_SIZE: u64 = 64;
 
-/// How the modules of a checkpoint are quantised.
+/// The quantisation of a checkpoint's modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantization {
-    /// What holds for every module without an override.
+    /// Parameters of every module without an override.
     pub default: MlxAffine,
     /// By module path; `None` for a module that is not quantised.
     pub overrides: HashMap<String, Option<MlxAffine>>,
 }
 
 impl Quantization {
-    /// Reads the quantisation block of `config.json`; `None` where there is none.
+    /// Reads the quantisation block of `config.json`; `None` if there is none.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl Quantization {
         Ok(Self { default, overrides })
     }
 
-    /// How `module` is quantised; `None` where it is not.
+    /// The parameters of `module`; `None` if it is not quantised.
     pub fn of_module(&self, module: &str) -> Option<MlxAffine> {
         self.overrides.get(module).copied().unwrap_or(Some(self.default))
     }
@@ -204,7 +204,7 @@ struct Triple<'a> {
 }
 
 impl Triple<'_> {
-    /// The one tensor; `None` where the arrays' own faults have been reported already.
+    /// The one tensor; `None` if the arrays' own faults have been reported already.
     fn tensor(&self, quantization: Option<&Quantization>) -> Result<Option<Tensor>> {
         let (words, scales) = (self.words, self.scales);
         let fault = |problem: String| Fault::new(&words.file, problem).of(words.name.as_str());

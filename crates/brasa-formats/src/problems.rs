@@ -2,7 +2,7 @@
 
 use crate::{FormatError, Result};
 
-/// What was found wrong, in order; only so much of it is kept.
+/// Faults in the order in which they were found. Only the first few are kept.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     kept: Vec<FormatError>,
@@ -32,7 +32,7 @@ impl Problems {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// How many there were, kept or not.
+    /// The number of faults, kept or not.
     pub fn total(&self) -> usize {
         self.total
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How the elements of one tensor row are stored.
+/// The storage format of a tensor's rows.
 ///
 /// Names are spelled as GGUF spells them. Every format but the MLX one is a sequence of fixed-size blocks of
 /// consecutive elements of a row; MLX keeps packed words, scales and biases in three separate arrays.
@@ -89,14 +89,14 @@ impl StorageFormat {
 
     /// Bytes of a row of `row_len` elements (for MLX: of its packed words).
     ///
-    /// `None` where `row_len` is no multiple of the block length, or the size overflows.
+    /// `None` if `row_len` is no multiple of the block length, or the size overflows.
     pub fn row_bytes(self, row_len: usize) -> Option<usize> {
         let blocks = row_len / self.block_len();
         row_len.is_multiple_of(self.block_len()).then_some(())?;
         blocks.checked_mul(self.block_bytes())
     }
 
-    /// True where elements are plain floats.
+    /// True if elements are plain floats.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)
     }

@@ -9,7 +9,7 @@ pub struct Tensor {
     pub name: String,
     /// Dimensions, outermost first: a linear layer is `[N outputs, K inputs]`, whatever the container's order.
     pub shape: Vec<usize>,
-    /// How rows (the innermost dimension) are stored.
+    /// The storage format of rows, which are the innermost dimension.
     pub format: StorageFormat,
     /// The stored elements, validated against `shape` and `format` when the file was opened.
     pub payload: Payload,
@@ -28,7 +28,7 @@ pub enum Payload {
         scales: Bytes,
         /// One bias per group.
         biases: Bytes,
-        /// How scales and biases are stored: F32, F16 or BF16.
+        /// The storage format of scales and biases: F32, F16 or BF16.
         scale_format: StorageFormat,
     },
 }

@@ -57,8 +57,7 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<Graph> {
     Ok(g.finish(&[logits_ov])?)
 }
 
-/// What every layer's input gate lets through, `[R, layers · P]`: the token's own vectors, and a normed projection of
-/// its embedding.
+/// The per-layer inputs `[R, layers · P]`: each token's own vectors, mixed with a normed projection of its embedding.
 fn per_layer_inputs(
     g: &mut Builder,
     spec: &ModelSpec,
@@ -87,14 +86,14 @@ fn per_layer_inputs(
     Ok(g.scale(sum, 0.5_f32.sqrt()))
 }
 
-/// What the layers have in common while they are built.
+/// State that the layers share while they are built.
 struct Block<'a, 'w> {
     g: &'a mut Builder,
     spec: &'a ModelSpec,
     weights: &'a Weights<'w>,
     positions: ValueId,
     out_rows: ValueId,
-    /// What every layer's input gate lets through, where the model has such.
+    /// The per-layer inputs `[R, layers · P]`; `None` in models without.
     inputs: Option<ValueId>,
     /// The cache that each layer so far reads.
     caches: Vec<CacheId>,
@@ -133,7 +132,7 @@ impl Block<'_, '_> {
         Ok(h_rd)
     }
 
-    /// What the heads have gathered, side by side.
+    /// The outputs of all heads, side by side: `[R, H · E]`.
     fn attention(&mut self, x_rd: ValueId, at: Place, spec: &AttentionSpec) -> Result<ValueId> {
         let (q_dim, kv_dim) = (spec.q_dim(), spec.kv_dim());
         let q = ("attn_q.weight", q_dim, format!("{} heads × {}", spec.num_heads, spec.head_dim));

@@ -7,11 +7,12 @@ pub type Result<T> = std::result::Result<T, ModelError>;
 
 /// A checkpoint that does not make a model. Messages name the key or tensor, what was found and what was expected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ModelError {
     /// No family is known by this name.
     #[error("architecture {architecture} is not supported\nhint: supported are {supported}")]
     UnknownArchitecture {
-        /// As the file names it.
+        /// The architecture, in the file's spelling.
         architecture: String,
         /// The names that would have been understood in this container.
         supported: String,
@@ -19,40 +20,54 @@ pub enum ModelError {
     /// The configuration is no configuration at all.
     #[error("configuration: {what}")]
     Config {
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// A key without which the model cannot be built.
     #[error("configuration key {key} is missing")]
     MissingKey {
-        /// As this container spells it.
+        /// The key, in this container's spelling.
         key: String,
     },
     /// A key with a value of the wrong kind or out of bounds.
     #[error("configuration key {key}: found {found}, expected {expected}")]
     BadValue {
-        /// As this container spells it.
+        /// The key, in this container's spelling.
         key: String,
         /// The value.
         found: String,
-        /// What would do.
+        /// A phrase for the values that are accepted.
         expected: String,
     },
     /// Dimensions that do not fit together.
     #[error("configuration: {what}, expected {expected}")]
     Dimensions {
-        /// What was found.
+        /// The dimensions that were found.
         what: String,
-        /// What would do.
+        /// A phrase for the values that are accepted.
         expected: String,
     },
-    /// A key that nobody read, where the caller asked for strictness.
+    /// A key that nobody read, if the caller asked for strictness.
     #[error("configuration key {key} = {value} is not known, and may change what the model computes")]
     UnknownKey {
-        /// As this container spells it.
+        /// The key, in this container's spelling.
         key: String,
-        /// Its value.
+        /// The value.
         value: String,
+    },
+    /// A setting that GGUF cannot say.
+    #[error("configuration key {key}: {why}")]
+    NoGgufForm {
+        /// The key in the checkpoint's spelling, without its path.
+        key: String,
+        /// The obstacle.
+        why: String,
+    },
+    /// A GGUF file that would not compute what the checkpoint computes.
+    #[error("in GGUF this model would compute something else: {difference}")]
+    OtherInGguf {
+        /// The setting, its value in the checkpoint, and its value in GGUF.
+        difference: String,
     },
     /// A tensor without which the model cannot be built.
     #[error("tensor {tensor} is missing")]
@@ -65,27 +80,27 @@ pub enum ModelError {
         "{tensor}: shape {found:?}, expected {expected:?} ({why})\nhint: configuration and tensors are of different models"
     )]
     TensorShape {
-        /// Its name.
+        /// The tensor's name.
         tensor: String,
-        /// Its shape.
+        /// The tensor's shape.
         found: Vec<usize>,
         /// The shape that the configuration asks for.
         expected: Vec<usize>,
-        /// How that shape comes about.
+        /// The product that the shape comes from.
         why: String,
     },
     /// A small tensor (a norm, a bias, a table of factors) that is not stored as plain numbers.
     #[error("{tensor}: stored as {format}, expected plain floats")]
     TensorFormat {
-        /// Its name.
+        /// The tensor's name.
         tensor: String,
-        /// Its storage format.
+        /// The tensor's storage format.
         format: String,
     },
-    /// A tensor that nothing uses, where the caller asked for strictness.
+    /// A tensor that nothing uses, if the caller asked for strictness.
     #[error("tensor {tensor} has no place in a {family} model")]
     UnusedTensor {
-        /// Its name.
+        /// The tensor's name.
         tensor: String,
         /// The family.
         family: &'static str,

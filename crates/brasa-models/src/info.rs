@@ -14,11 +14,11 @@ use brasa_formats::Container;
 /// Facts about a checkpoint, as far as they can be read. Needs no supported architecture.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
-    /// As the checkpoint names it.
+    /// The architecture, in the checkpoint's spelling.
     pub architecture: String,
-    /// Whether a graph can be built.
+    /// True if a graph can be built.
     pub is_supported: bool,
-    /// How configuration and tensors are spelled.
+    /// The container, which decides how configuration and tensors are spelled.
     pub container: Container,
     /// Elements of all tensors.
     pub parameters: u64,
@@ -34,7 +34,7 @@ pub struct ModelInfo {
     pub intermediate_size: Option<usize>,
     /// Query heads.
     pub num_heads: Option<usize>,
-    /// Key and value heads, where all layers have the same.
+    /// Key and value heads, if all layers have the same.
     pub num_kv_heads: Option<usize>,
     /// Elements of a head.
     pub head_dim: Option<usize>,

@@ -1,280 +1,85 @@
-//! Configuration keys: what each is called in either container, and which of the rest do no harm.
-//!
-//! A key is *handled* where the family that was loaded read it, *harmless* where it is listed in [`HARMLESS`], or
-//! *neutral* where it is listed in [`NEUTRAL`] and has a listed value. A neutral key with another value is an error: it
-//! changes the mathematics in a way that is not built. A key in none of the three is reported by name.
+//! Configuration keys: the one table of what each quantity is called in either container, for reading and for writing.
 
-use serde_json::{Value, json};
-
-use brasa_formats::Container;
-
-/// One quantity and its spellings. The first spelling present counts.
+/// One quantity and its spellings. The first spelling that is present counts, and the first is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     /// In `config.json`.
     pub hf: &'static [&'static str],
-    /// In GGUF, without the architecture's prefix; empty where GGUF has no such key.
+    /// In GGUF, without the architecture's prefix; empty if GGUF has no such key.
     pub gguf: &'static [&'static str],
 }
 
-const fn key(hf: &'static [&'static str], gguf: &'static [&'static str]) -> Key {
-    Key { hf, gguf }
-}
+macro_rules! keys {
+    ($($(#[$doc:meta])* $name:ident: [$($hf:literal),*], [$($gguf:literal),*];)*) => {
+        $($(#[$doc])* pub(crate) const $name: Key = Key { hf: &[$($hf),*], gguf: &[$($gguf),*] };)*
 
-pub(crate) const VOCAB_SIZE: Key = key(&["vocab_size"], &["vocab_size", "tokenizer.ggml.tokens.length"]);
-pub(crate) const HIDDEN_SIZE: Key = key(&["hidden_size"], &["embedding_length"]);
-pub(crate) const NUM_LAYERS: Key = key(&["num_hidden_layers"], &["block_count"]);
-pub(crate) const CONTEXT_LENGTH: Key = key(&["max_position_embeddings"], &["context_length"]);
-pub(crate) const NORM_EPS: Key = key(&["rms_norm_eps"], &["attention.layer_norm_rms_epsilon"]);
-pub(crate) const TIED: Key = key(&["tie_word_embeddings"], &[]);
-pub(crate) const ACTIVATION: Key = key(&["hidden_activation", "hidden_act"], &["hidden_activation"]);
-
-pub(crate) const NUM_HEADS: Key = key(&["num_attention_heads"], &["attention.head_count"]);
-pub(crate) const NUM_KV_HEADS: Key = key(&["num_key_value_heads"], &["attention.head_count_kv"]);
-pub(crate) const HEAD_DIM: Key = key(&["head_dim"], &["attention.key_length"]);
-pub(crate) const VALUE_DIM: Key = key(&[], &["attention.value_length"]);
-pub(crate) const WINDOW: Key = key(&["sliding_window", "sliding_window_size"], &["attention.sliding_window"]);
-pub(crate) const LAYER_TYPES: Key = key(&["layer_types"], &["attention.sliding_window_pattern"]);
-pub(crate) const WINDOW_PATTERN: Key =
-    key(&["sliding_window_pattern", "_sliding_window_pattern"], &["attention.sliding_window_pattern"]);
-pub(crate) const ATTENTION_SOFTCAP: Key = key(&["attn_logit_softcapping"], &["attn_logit_softcapping"]);
-pub(crate) const FINAL_SOFTCAP: Key = key(&["final_logit_softcapping"], &["final_logit_softcapping"]);
-pub(crate) const QUERY_SCALAR: Key = key(&["query_pre_attn_scalar"], &[]);
-pub(crate) const ATTENTION_SCALE: Key = key(&[], &["attention.scale"]);
-
-pub(crate) const ROPE_THETA: Key = key(&["rope_theta"], &["rope.freq_base"]);
-pub(crate) const ROPE_LOCAL_THETA: Key = key(&["rope_local_base_freq"], &["rope.freq_base_swa"]);
-pub(crate) const ROPE_DIM: Key = key(&[], &["rope.dimension_count"]);
-pub(crate) const ROPE_LOCAL_DIM: Key = key(&[], &["rope.dimension_count_swa"]);
-
-pub(crate) const FFN_WIDTH: Key = key(&["intermediate_size"], &["feed_forward_length"]);
-pub(crate) const NUM_EXPERTS: Key = key(&["num_local_experts", "num_experts"], &["expert_count"]);
-pub(crate) const EXPERTS_PER_TOKEN: Key =
-    key(&["num_experts_per_tok", "top_k_experts"], &["expert_used_count"]);
-pub(crate) const EXPERT_WIDTH: Key =
-    key(&["moe_intermediate_size", "expert_intermediate_size"], &["expert_feed_forward_length"]);
-pub(crate) const NORM_TOPK: Key = key(&["norm_topk_prob"], &["expert_weights_norm"]);
-
-/// Keys of `config.json` that say nothing about what a decoder computes: bookkeeping, training, generation defaults,
-/// other modalities, how weights are stored (the tensors say that themselves), and what tensor presence decides.
-const HARMLESS: &[&str] = &[
-    // bookkeeping
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "architectures",
-    "attn_implementation",
-    "auto_map",
-    "cache_implementation",
-    "dtype",
-    "file_name",
-    "flash_attn",
-    "is_llama_config",
-    "keys_to_ignore_at_inference",
-    "model_type",
-    "name_or_path",
-    "quantization",
-    "quantization_config",
-    "return_dict",
-    "torch_dtype",
-    "torchscript",
-    "transformers.js_config",
-    "transformers_version",
-    "unsloth_fixed",
-    "unsloth_version",
-    "use_cache",
-    "use_bfloat16",
-    "use_flash_attn",
-    // training
-    "attention_dropout",
-    "classifier_dropout",
-    "embd_pdrop",
-    "hidden_dropout",
-    "initializer_range",
-    "neftune_noise_alpha",
-    "output_router_logits",
-    "pretraining_tp",
-    "resid_pdrop",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    // tokens, texts and what to return of them
-    "bad_words_ids",
-    "begin_suppress_tokens",
-    "bos_token_id",
-    "chunk_size_feed_forward",
-    "diversity_penalty",
-    "do_sample",
-    "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "eos_token_id",
-    "exponential_decay_length_penalty",
-    "finetuning_task",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "id2label",
-    "label2id",
-    "length_penalty",
-    "max_length",
-    "max_sequence_length",
-    "min_length",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "num_beams",
-    "num_return_sequences",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",
-    "pad_token_id",
-    "prefix",
-    "problem_type",
-    "remove_invalid_values",
-    "repetition_penalty",
-    "return_dict_in_generate",
-    "sep_token_id",
-    "decoder_start_token_id",
-    "suppress_tokens",
-    "task_specific_params",
-    "temperature",
-    "tf_legacy_loss",
-    "tokenizer_class",
-    "top_k",
-    "top_p",
-    "typical_p",
-    // decided by the presence of tensors
-    "attention_bias",
-    "mlp_bias",
-    "qkv_bias",
-    // other modalities
-    "audio_config",
-    "audio_token_id",
-    "boa_token_id",
-    "boi_token_id",
-    "boi_token_index",
-    "eoa_token_id",
-    "eoa_token_index",
-    "eoi_token_id",
-    "eoi_token_index",
-    "image_token_id",
-    "image_token_index",
-    "mm_tokens_per_image",
-    "video_token_id",
-    "vision_config",
-    "vision_soft_tokens_per_image",
-];
-
-/// The same for GGUF, without the architecture's prefix.
-const HARMLESS_GGUF: &[&str] =
-    &["pooling_type", "rope.scaling.finetuned", "tensor_data_layout", "vocab_size"];
-
-/// Whether a key that no family read may be passed over.
-pub(crate) enum Verdict {
-    /// It says nothing, or what it says changes nothing.
-    Fine,
-    /// Its value would change the mathematics; what would be neutral.
-    Refused(String),
-    /// Nobody knows it.
-    Unknown,
-}
-
-/// Judges an unread key.
-pub(crate) fn judge(container: Container, key: &str, value: &Value) -> Verdict {
-    let (harmless, neutral) = match container {
-        Container::HuggingFace => (HARMLESS, neutral_hf(key)),
-        Container::Gguf => (HARMLESS_GGUF, neutral_gguf(key)),
+        /// Every key that some family reads.
+        pub(crate) const ALL: &[Key] = &[$($name),*];
     };
-    if harmless.contains(&key) {
-        return Verdict::Fine;
-    }
-    let Some(neutral) = neutral else { return Verdict::Unknown };
-    let equal = |a: &Value, b: &Value| a == b || a.as_f64().is_some_and(|a| Some(a) == b.as_f64());
-    if neutral.iter().any(|neutral| equal(neutral, value)) {
-        Verdict::Fine
-    } else {
-        let expected: Vec<String> = neutral.iter().map(ToString::to_string).collect();
-        Verdict::Refused(expected.join(" or "))
-    }
 }
 
-/// Keys of `config.json` that change the mathematics unless they have one of these values.
-fn neutral_hf(key: &str) -> Option<Vec<Value>> {
-    Some(match key {
-        "add_cross_attention"
-        | "alibi"
-        | "attention_sink"
-        | "attn_temperature_tuning"
-        | "cross_attention_hidden_size"
-        | "is_encoder_decoder"
-        | "lm_head_bias"
-        | "parallel_attn"
-        | "qk_layernorm"
-        | "rope_interleaved"
-        | "tie_encoder_decoder"
-        | "use_mrope"
-        | "use_parallel_residual"
-        | "use_qk_norm" => vec![json!(false), json!(null)],
-        "is_causal" | "use_rms_norm" => vec![json!(true), json!(null)],
-        // Text alone is causal in models that let image patches see each other.
-        "use_bidirectional_attention" => vec![json!(null), json!(false), json!("vision")],
-        "is_decoder" => vec![json!(false), json!(true), json!(null)],
-        "attn_logit_softcapping"
-        | "attention_chunk_size"
-        | "clip_qkv"
-        | "final_logit_softcapping"
-        | "no_rope_layers"
-        | "per_layer_config"
-        | "rope_scaling"
-        | "shared_expert_intermediate_size"
-        | "sliding_window"
-        | "sparse_attention_config" => vec![json!(null)],
-        "attention_multiplier"
-        | "embedding_multiplier"
-        | "full_attn_mod"
-        | "interpolate_factor"
-        | "layer_norm_scale"
-        | "logit_scale"
-        | "logits_scaling"
-        | "partial_rotary_factor"
-        | "residual_multiplier"
-        | "routed_scaling_factor"
-        | "scale_emb" => vec![json!(1.0), json!(null)],
-        "n_group" | "topk_group" => vec![json!(1), json!(0), json!(null)],
-        "n_shared_experts" | "num_nextn_predict_layers" | "num_shared_experts" => {
-            vec![json!(0), json!(null)]
-        }
-        "pruned_heads" => vec![json!({}), json!(null)],
-        "mlp_only_layers" => vec![json!([]), json!(null)],
-        _ => return None,
-    })
-}
+keys! {
+    VOCAB_SIZE: ["vocab_size"], ["vocab_size", "tokenizer.ggml.tokens.length"];
+    HIDDEN_SIZE: ["hidden_size"], ["embedding_length"];
+    NUM_LAYERS: ["num_hidden_layers"], ["block_count"];
+    CONTEXT_LENGTH: ["max_position_embeddings"], ["context_length"];
+    NORM_EPS: ["rms_norm_eps"], ["attention.layer_norm_rms_epsilon"];
+    TIED: ["tie_word_embeddings"], [];
+    ACTIVATION: ["hidden_activation", "hidden_act"], ["hidden_activation"];
+    /// The older of the two spellings, by which the first Gemma releases say `gelu` and mean its tanh form.
+    LEGACY_ACTIVATION: ["hidden_act"], [];
 
-/// The same for GGUF, without the architecture's prefix.
-fn neutral_gguf(key: &str) -> Option<Vec<Value>> {
-    Some(match key {
-        "attention.causal" => vec![json!(true)],
-        "use_parallel_residual" => vec![json!(false)],
-        "attention.max_alibi_bias"
-        | "attention.clamp_kqv"
-        | "attn_logit_softcapping"
-        | "final_logit_softcapping"
-        | "attention.sliding_window"
-        | "attention.shared_kv_layers"
-        | "attention.temperature_scale"
-        | "attention.temperature_length"
-        | "embedding_length_per_layer_input"
-        | "expert_shared_count"
-        | "expert_shared_feed_forward_length"
-        | "leading_dense_block_count"
-        | "nextn_predict_layers"
-        | "expert_count"
-        | "expert_used_count"
-        | "rope.scaling.yarn_log_multiplier" => vec![json!(0)],
-        "expert_group_count" | "expert_group_used_count" => vec![json!(0), json!(1)],
-        // The softmax of llama.cpp's gating functions.
-        "expert_gating_func" => vec![json!(1)],
-        // Here zero means unset.
-        "attention.scale" | "expert_weights_scale" | "logit_scale" | "residual_scale" | "embedding_scale" => {
-            vec![json!(0), json!(1)]
-        }
-        _ => return None,
-    })
+    NUM_HEADS: ["num_attention_heads"], ["attention.head_count"];
+    NUM_KV_HEADS: ["num_key_value_heads"], ["attention.head_count_kv"];
+    HEAD_DIM: ["head_dim"], ["attention.key_length"];
+    VALUE_DIM: [], ["attention.value_length"];
+    WINDOW: ["sliding_window", "sliding_window_size"], ["attention.sliding_window"];
+    USE_WINDOW: ["use_sliding_window"], [];
+    /// Layers that see everything before windows begin (Qwen).
+    FULL_LAYERS: ["max_window_layers"], [];
+    LAYER_TYPES: ["layer_types"], ["attention.sliding_window_pattern"];
+    WINDOW_PATTERN: ["sliding_window_pattern"], ["attention.sliding_window_pattern"];
+    ATTENTION_SOFTCAP: ["attn_logit_softcapping"], ["attn_logit_softcapping"];
+    FINAL_SOFTCAP: ["final_logit_softcapping"], ["final_logit_softcapping"];
+    QUERY_SCALAR: ["query_pre_attn_scalar"], [];
+    ATTENTION_SCALE: [], ["attention.scale"];
+
+    // Gemma 4: sliding layers have a geometry of their own, and `key_length` is the full layers'.
+    LOCAL_HEAD_DIM: ["head_dim"], ["attention.key_length_swa"];
+    LOCAL_VALUE_DIM: [], ["attention.value_length_swa"];
+    GLOBAL_HEAD_DIM: ["global_head_dim"], ["attention.key_length"];
+    GLOBAL_KV_HEADS: ["num_global_key_value_heads"], [];
+    PER_LAYER_CONFIG: ["per_layer_config"], [];
+    KEY_IS_VALUE: ["attention_k_eq_v"], [];
+    SHARED_KV: ["num_kv_shared_layers"], ["attention.shared_kv_layers"];
+    DOUBLE_WIDE: ["use_double_wide_mlp"], [];
+    HAS_EXPERTS: ["enable_moe_block"], [];
+    PER_LAYER_WIDTH: ["hidden_size_per_layer_input"], ["embedding_length_per_layer_input"];
+    PER_LAYER_VOCAB: ["vocab_size_per_layer_input"], [];
+
+    /// transformers takes the first of the two that is not empty.
+    ROPE_PARAMETERS: ["rope_scaling", "rope_parameters"], [];
+    ROPE_THETA: ["rope_theta"], ["rope.freq_base"];
+    ROPE_LOCAL_THETA: ["rope_local_base_freq"], ["rope.freq_base_swa"];
+    ROPE_PARTIAL: ["partial_rotary_factor"], [];
+    ROPE_DIM: [], ["rope.dimension_count"];
+    ROPE_LOCAL_DIM: [], ["rope.dimension_count_swa"];
+    ROPE_ORIGINAL: ["original_max_position_embeddings"], ["rope.scaling.original_context_length"];
+    ROPE_SCALING_TYPE: [], ["rope.scaling.type"];
+    ROPE_SCALING_FACTOR: [], ["rope.scaling.factor", "rope.scale_linear"];
+    ROPE_ATTENTION_FACTOR: [], ["rope.scaling.attn_factor"];
+    YARN_ATTENTION_FACTOR: [], ["rope.scaling.yarn_attn_factor"];
+    YARN_EXTRAPOLATION: [], ["rope.scaling.yarn_ext_factor"];
+    YARN_BETA_FAST: [], ["rope.scaling.yarn_beta_fast"];
+    YARN_BETA_SLOW: [], ["rope.scaling.yarn_beta_slow"];
+
+    FFN_WIDTH: ["intermediate_size"], ["feed_forward_length"];
+    NUM_EXPERTS: ["num_local_experts", "num_experts"], ["expert_count"];
+    EXPERTS_PER_TOKEN: ["num_experts_per_tok", "top_k_experts"], ["expert_used_count"];
+    /// transformers reads the first spelling; early exports of Gemma 4 have the second.
+    EXPERT_WIDTH: ["moe_intermediate_size", "expert_intermediate_size"], ["expert_feed_forward_length"];
+    NORM_TOPK: ["norm_topk_prob"], ["expert_weights_norm"];
+    /// Layers of a mixture that keep a dense network.
+    DENSE_LAYERS: ["mlp_only_layers"], [];
+    SPARSE_STEP: ["decoder_sparse_step"], [];
 }

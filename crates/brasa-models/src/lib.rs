@@ -23,7 +23,9 @@
 mod decoder;
 mod error;
 mod family;
+mod gguf_form;
 mod info;
+mod judge;
 mod keys;
 mod metadata;
 mod names;
@@ -32,11 +34,14 @@ mod rope_config;
 mod sampling;
 mod source;
 mod spec;
+mod spec_difference;
 mod weights;
 
 pub use error::{ModelError, Result};
-pub use family::supported;
+pub use family::{supported, to_gguf};
+pub use gguf_form::GgufForm;
 pub use info::ModelInfo;
+pub use names::{Change, GgufPlace};
 pub use rope::{RopeScaling, RopeSpec};
 pub use sampling::RecommendedSampling;
 pub use source::{Source, gguf_pairs};
@@ -51,34 +56,45 @@ use brasa_graph::Graph;
 use crate::metadata::Metadata;
 use crate::weights::Weights;
 
-/// How to load.
+/// Names of all keys of `config.json` that some family reads, or that are refused unless they change nothing.
+pub fn configuration_keys() -> Vec<&'static str> {
+    let handled = keys::ALL.iter().flat_map(|key| key.hf).copied();
+    let mut names: Vec<_> = handled.chain(judge::neutral_keys()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Options of loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Positions that will be used; the model's own where `None`. Chooses between the two sets of frequencies that
-    /// LongRoPE models have.
+    /// Positions that will be used; `None` for the model's own number. Chooses between the two sets of frequencies of
+    /// LongRoPE models.
     pub context_length: Option<usize>,
-    /// True where keys and tensors that nobody understands are errors instead of warnings.
+    /// True if keys and tensors that nobody understands are errors instead of warnings.
     pub strict: bool,
 }
 
 /// A model ready for a device.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// What it is.
+    /// The specification that its configuration came to.
     pub spec: ModelSpec,
-    /// What it computes: logits `[Outs, vocab_size]`, after any soft-cap.
+    /// The graph, which computes logits `[Outs, vocab_size]`, after any soft-cap.
     pub graph: Graph,
-    /// What to tell people about it.
+    /// Facts for people.
     pub info: ModelInfo,
-    /// What was passed over, for people.
+    /// Messages about keys and tensors that were passed over.
     pub warnings: Vec<String>,
+    /// Names of the tensors that were passed over.
+    pub unused_tensors: Vec<String>,
 }
 
 /// Loads a checkpoint as a model: [`build`] from its [`Source`].
 ///
 /// # Errors
 ///
-/// Those of [`Source::of`] and [`build`].
+/// Errors of [`Source::of`] and [`build`].
 pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Model> {
     build(&Source::of(checkpoint)?, options)
 }
@@ -97,21 +113,22 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let (mut warnings, used) = meta.finish()?;
     let weights = Weights::new(source, names, &spec, used);
     let graph = decoder::decoder(&spec, &weights)?;
-    for tensor in weights.unused() {
-        let unused = ModelError::UnusedTensor { tensor: tensor.into(), family: spec.family };
+    let unused_tensors: Vec<String> = weights.unused().into_iter().map(String::from).collect();
+    for tensor in &unused_tensors {
+        let unused = ModelError::UnusedTensor { tensor: tensor.clone(), family: spec.family };
         if options.strict {
             return Err(unused);
         }
         warnings.push(unused.to_string());
     }
-    Ok(Model { spec, graph, info: ModelInfo::of(source), warnings })
+    Ok(Model { spec, graph, info: ModelInfo::of(source), warnings, unused_tensors })
 }
 
 /// Reads the configuration alone; also returns warnings.
 ///
 /// # Errors
 ///
-/// Those of [`build`] that concern configuration.
+/// Errors of [`build`] that concern configuration.
 pub fn read_spec(source: &Source, options: &LoadOptions) -> Result<(ModelSpec, Vec<String>)> {
     let meta = Metadata::new(source, options);
     let spec = family::spec(source, &meta)?;

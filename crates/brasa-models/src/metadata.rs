@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use brasa_formats::Tensor;
 use serde_json::{Map, Value};
 
-use crate::keys::{Key, Verdict, judge};
+use crate::judge::{Verdict, judge};
+use crate::keys::Key;
 use crate::names::Names;
 use crate::source::Source;
 use crate::{LoadOptions, ModelError, Result};
@@ -65,18 +66,18 @@ impl<'a> Metadata<'a> {
         self.container() == Container::Gguf
     }
 
-    /// Positions that the caller wants to use, where it said so.
+    /// Positions that the caller wants to use, if it said so.
     pub fn wanted_context(&self) -> Option<usize> {
         self.options.context_length
     }
 
-    /// True where the checkpoint has a tensor of this very name; it then counts as used.
+    /// True if the checkpoint has a tensor of this very name; it then counts as used.
     pub fn uses_tensor(&self, name: &str) -> bool {
         let found = self.source.tensors.get_key_value(name);
         found.inspect(|(name, _)| _ = self.tensors.borrow_mut().insert(name)).is_some()
     }
 
-    /// All elements of a small tensor, e.g. factors of frequencies.
+    /// Decodes a small vector, e.g. factors of frequencies; `None` if the checkpoint has no such tensor.
     pub fn vector(&self, name: &str, len: usize) -> Result<Option<Vec<f32>>> {
         if !self.uses_tensor(name) {
             return Ok(None);
@@ -90,14 +91,18 @@ impl<'a> Metadata<'a> {
 
     /// The value of `key`, with its spelling. A null is no value.
     pub fn value(&self, key: Key) -> Option<(&'a str, &'a Value)> {
-        let spellings = if self.is_gguf() { key.gguf } else { key.hf };
-        let mut found = None;
-        for &spelling in spellings {
+        self.all_values(key).into_iter().next()
+    }
+
+    /// The values under all spellings of `key`, without nulls.
+    fn all_values(&self, key: Key) -> Vec<(&'a str, &'a Value)> {
+        let mut found = Vec::new();
+        for &spelling in self.spellings(key) {
             for map in [&self.source.values, &self.source.outer] {
                 if let Some((name, value)) = map.get_key_value(spelling) {
                     self.read.borrow_mut().insert(name);
-                    if found.is_none() && !value.is_null() {
-                        found = Some((name.as_str(), value));
+                    if !value.is_null() {
+                        found.push((name.as_str(), value));
                     }
                 }
             }
@@ -105,10 +110,13 @@ impl<'a> Metadata<'a> {
         found
     }
 
-    /// True where the key is there, be it null.
+    fn spellings(&self, key: Key) -> &'static [&'static str] {
+        if self.is_gguf() { key.gguf } else { key.hf }
+    }
+
+    /// True if the key is there, be it null.
     pub fn mentions(&self, key: Key) -> bool {
-        let spellings = if self.is_gguf() { key.gguf } else { key.hf };
-        spellings.iter().any(|&name| self.source.values.contains_key(name))
+        self.spellings(key).iter().any(|&name| self.source.values.contains_key(name))
     }
 
     fn convert<T>(
@@ -134,11 +142,10 @@ impl<'a> Metadata<'a> {
     }
 
     pub fn missing(&self, key: Key) -> ModelError {
-        let spellings = if self.is_gguf() { key.gguf } else { key.hf };
-        ModelError::MissingKey { key: self.source.spelled(spellings.first().unwrap_or(&"?")) }
+        ModelError::MissingKey { key: self.source.spelled(self.spellings(key).first().unwrap_or(&"?")) }
     }
 
-    /// A count from 1 to `most`. An array, as GGUF has them per layer, counts where all its elements are equal.
+    /// A count from 1 to `most`. An array, as GGUF has them per layer, counts if all its elements are equal.
     pub fn count(&self, key: Key, most: usize) -> Result<Option<usize>> {
         self.convert(key, &format!("a whole number from 1 to {most}"), |value| match value {
             Value::Array(all) => {
@@ -212,7 +219,19 @@ impl<'a> Metadata<'a> {
         self.convert(key, "an object", Value::as_object)
     }
 
-    /// Reports a key within a value that nobody read: an error where the caller is strict, else a warning.
+    /// The objects under all spellings of `key`, with their names; empty objects are left out.
+    pub fn objects(&self, key: Key) -> Result<Vec<(&'a str, &'a Map<String, Value>)>> {
+        let mut found = Vec::new();
+        for (name, value) in self.all_values(key) {
+            let map = value.as_object().ok_or_else(|| self.bad_value(name, value, "an object"))?;
+            if !map.is_empty() {
+                found.push((name, map));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reports a key within a value that nobody read: an error if the caller is strict, else a warning.
     pub fn unknown(&self, key: &str, value: &Value) -> Result<()> {
         let unknown = ModelError::UnknownKey { key: key.into(), value: shortened(value) };
         if self.options.strict {
@@ -274,7 +293,7 @@ pub(crate) fn shortened(value: &Value) -> String {
     }
 }
 
-/// All elements of a small tensor of plain floats.
+/// Decodes a small tensor of plain floats.
 pub(crate) fn floats(tensor: &Tensor, shape: &[usize], why: &str) -> Result<Vec<f32>> {
     // A scalar may have no axis or one.
     let scalar = shape == [1] && tensor.shape.is_empty();

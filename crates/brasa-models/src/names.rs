@@ -1,4 +1,4 @@
-//! What each tensor is called in either container: the one place that knows.
+//! Tensor names: the one table of each tensor's name in either container, for reading and for writing.
 //!
 //! Inside this crate a tensor goes by its GGUF name without layer prefix, e.g. `attn_q.weight`. A bias has the name of
 //! its weight with the other ending.
@@ -7,6 +7,7 @@ use brasa_formats::Tensor;
 
 use crate::metadata::Metadata;
 use crate::source::Source;
+use crate::spec::{ModelSpec, Norms};
 use brasa_formats::Container;
 
 /// Tensors of the whole model: our name and its Hugging Face spelling, without the model's prefix.
@@ -72,7 +73,7 @@ const GLU_GATE: &str = "experts.switch_glu.gate_proj.weight";
 const GLU_UP: &str = "experts.switch_glu.up_proj.weight";
 const GLU_DOWN: &str = "experts.switch_glu.down_proj.weight";
 
-/// What stands before and after the number of an expert.
+/// The texts before and after the number of an expert.
 type Around = (&'static str, &'static str);
 
 /// Experts kept one by one: our name of the stack, its Hugging Face spellings, that of old GGUF files.
@@ -94,7 +95,7 @@ const EXPERT: &[(&str, [Around; 2], Around)] = &[
     ),
 ];
 
-/// What may stand before the tensors of a language model: nothing in bare exports, more in multimodal ones.
+/// Prefixes of a language model's tensors: none in bare exports, long ones in multimodal checkpoints.
 const PREFIXES: &[&str] =
     &["model.", "language_model.model.", "model.language_model.", "language_model.", ""];
 
@@ -108,6 +109,52 @@ const FOREIGN: &[&str] = &[
     "embed_vision.",
     "embed_audio.",
 ];
+
+/// A tensor of GGUF's own name if it is not ours: gate and up in one matrix go under the name of up alone (Phi-3).
+const GGUF_FFN_GATE_UP: &str = "ffn_up.weight";
+
+/// The place of a checkpoint's tensor in a GGUF file.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum GgufPlace {
+    /// The tensor becomes one tensor.
+    Tensor {
+        /// The layer; `None` for a tensor of the whole model.
+        layer: Option<usize>,
+        /// The name in GGUF.
+        name: String,
+        /// The change of its values.
+        change: Change,
+    },
+    /// The tensor becomes one expert of a stack.
+    Expert {
+        /// The name of the stack in GGUF.
+        name: String,
+        /// The expert's number.
+        expert: usize,
+    },
+    /// The tensor is left out: it belongs to another modality, or is computed.
+    Foreign,
+}
+
+/// A change of a tensor's values on the way to GGUF.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Change {
+    /// Values are kept.
+    None,
+    /// Adds a number to each, e.g. the 1 of norms that are stored as `w − 1`.
+    Shift(f32),
+    /// Moves the two halves of the rotated part of every head so that they alternate, row by row.
+    Interleave {
+        /// Heads of the tensor.
+        heads: usize,
+        /// Rows of a head.
+        head_dim: usize,
+        /// Leading rows of a head that RoPE turns.
+        rotary_dim: usize,
+    },
+}
 
 /// Spells tensor names as one checkpoint does.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +213,45 @@ impl Names {
         }
     }
 
-    /// True where a tensor that nothing used may be passed over.
+    /// The place of the Hugging Face tensor `name` in GGUF; `None` for a name that no table has.
+    pub fn gguf_place(&self, name: &str, spec: &ModelSpec) -> Option<GgufPlace> {
+        if self.is_foreign(name) {
+            return Some(GgufPlace::Foreign);
+        }
+        let tensor = |layer, name| GgufPlace::Tensor { layer, name, change: Change::None };
+        if self.global("output.weight").iter().any(|spelled| spelled == name) {
+            return Some(tensor(None, "output.weight".into()));
+        }
+        let inner = name.strip_prefix(self.prefix)?;
+        if let Some((ours, _)) = GLOBAL.iter().find(|(_, theirs)| *theirs == inner) {
+            return Some(tensor(None, (*ours).into()));
+        }
+        let (number, inner) = inner.strip_prefix("layers.")?.split_once('.')?;
+        let layer: usize = number.parse().ok()?;
+        let norms = spec.layers.get(layer)?.norms;
+        for (ours, theirs) in LAYER {
+            if norms == Norms::Pre && ours.starts_with("post_") {
+                continue;
+            }
+            let ours = if *ours == "ffn_gate_up.weight" { GGUF_FFN_GATE_UP } else { ours };
+            if theirs.contains(&inner) {
+                return Some(tensor(Some(layer), format!("blk.{layer}.{ours}")));
+            }
+            let stem = inner.strip_suffix(".bias");
+            if stem.is_some_and(|stem| theirs.iter().any(|x| x.strip_suffix(".weight") == Some(stem))) {
+                let ours = ours.strip_suffix(".weight").unwrap_or(ours);
+                return Some(tensor(Some(layer), format!("blk.{layer}.{ours}.bias")));
+            }
+        }
+        EXPERT.iter().find_map(|(stack, spellings, _)| {
+            let expert = spellings
+                .iter()
+                .find_map(|(before, after)| inner.strip_prefix(before)?.strip_suffix(after)?.parse().ok())?;
+            Some(GgufPlace::Expert { name: format!("blk.{layer}.{stack}"), expert })
+        })
+    }
+
+    /// True if a tensor that nothing used may be passed over.
     pub fn is_foreign(&self, name: &str) -> bool {
         match self.container {
             Container::Gguf => name.starts_with("v.") || name.starts_with("mm.") || name.starts_with("a."),
@@ -184,17 +269,17 @@ pub(crate) fn first<'a>(source: &'a Source, spellings: &[String]) -> Option<&'a 
     spellings.iter().find_map(|name| source.tensors.get(name))
 }
 
-/// The embedding table, where there is one.
+/// The embedding table, if there is one.
 pub(crate) fn embedding<'a>(meta: &Metadata<'a>) -> Option<&'a Tensor> {
     first(meta.source(), &meta.names().global("token_embd.weight"))
 }
 
-/// The output matrix, where there is one of its own.
+/// The output matrix, if there is one of its own.
 pub(crate) fn head<'a>(meta: &Metadata<'a>) -> Option<&'a Tensor> {
     first(meta.source(), &meta.names().global("output.weight"))
 }
 
-/// A tensor of a layer, where it is there.
+/// A tensor of a layer, if it is there.
 pub(crate) fn in_layer<'a>(meta: &Metadata<'a>, layer: usize, name: &str) -> Option<&'a Tensor> {
     first(meta.source(), &meta.names().layer(layer, name))
 }

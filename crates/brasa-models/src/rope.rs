@@ -1,7 +1,7 @@
 //! The frequencies of rotary position embedding, and every published way to stretch them.
 //!
 //! Computed in f32 with the formulas of transformers (`modeling_rope_utils`), whose values are the oracle. llama.cpp
-//! multiplies powers up from pair to pair and so differs in the last bits; where it differs in more than that, the
+//! multiplies powers up from pair to pair and so differs in the last bits; if it differs in more than that, the
 //! place says so.
 
 use std::f32::consts::PI;
@@ -12,7 +12,7 @@ use brasa_graph::op::RopeLayout;
 /// Rotary position embedding. Su et al. 2021, arXiv:2104.09864.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RopeSpec {
-    /// Which elements of a head form pairs: a fact of family *and* container, since GGUF permutes Llama's rows.
+    /// The pairs that a head's elements form: a fact of family *and* container, since GGUF permutes Llama's rows.
     pub layout: RopeLayout,
     /// Leading elements of a head that turn.
     pub rotary_dim: usize,
@@ -20,25 +20,26 @@ pub struct RopeSpec {
     pub theta: f32,
     /// Divides each pair's frequency: LongRoPE's factors, or those that a GGUF file keeps in `rope_freqs`.
     pub divisors: Option<Arc<[f32]>>,
-    /// How the frequencies are stretched for long contexts.
+    /// The way in which frequencies are stretched for long contexts.
     pub scaling: RopeScaling,
     /// Multiplies cosine and sine.
     pub magnitude: f32,
 }
 
-/// How frequencies are stretched.
+/// The way in which frequencies are stretched for long contexts.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum RopeScaling {
-    /// Not at all.
+    /// Frequencies are kept.
     None,
-    /// All by `1 / factor`. Chen et al. 2023, arXiv:2306.15595.
+    /// Every frequency is divided by `factor`. Chen et al. 2023, arXiv:2306.15595.
     Linear {
-        /// How much longer the context is.
+        /// The factor by which the context is longer.
         factor: f32,
     },
     /// Long wavelengths by `1 / factor`, short ones not at all, those between interpolated (Llama 3.1).
     Llama3 {
-        /// How much longer the context is.
+        /// The factor by which the context is longer.
         factor: f32,
         /// Wavelengths beyond `original / low_freq_factor` are stretched.
         low_freq_factor: f32,
@@ -47,9 +48,10 @@ pub enum RopeScaling {
         /// Context length before stretching.
         original: f32,
     },
-    /// As Llama 3, along a linear ramp over the pairs. Peng et al. 2023, arXiv:2309.00071.
+    /// Slow pairs are divided by `factor`, fast ones kept, along a linear ramp over the pairs (YaRN). Peng et al. 2023,
+    /// arXiv:2309.00071.
     Yarn {
-        /// How much longer the context is.
+        /// The factor by which the context is longer.
         factor: f32,
         /// Rotations over the original context above which a pair is kept.
         beta_fast: f32,
@@ -57,14 +59,14 @@ pub enum RopeScaling {
         beta_slow: f32,
         /// Context length before stretching.
         original: f32,
-        /// True where the ramp's ends are rounded outwards to whole pairs.
+        /// True if the ramp's ends are rounded outwards to whole pairs.
         truncate: bool,
     },
     /// The first `rotated` pairs turn, with exponents over the whole head; the rest stand still (Gemma 4).
     Proportional {
         /// Pairs that turn.
         rotated: usize,
-        /// How much longer the context is.
+        /// The factor by which the context is longer.
         factor: f32,
     },
 }
@@ -110,7 +112,28 @@ impl RopeSpec {
         }
     }
 
-    /// How much of the stretched frequency each pair takes: 0 for fast pairs, 1 for slow ones.
+    /// The divisor of each pair's frequency under [`RopeScaling::Llama3`], computed like `rope_freqs` in llama.cpp's
+    /// converter. The steps are not those of [`frequencies`](Self::frequencies), so the last bits may differ.
+    pub(crate) fn llama3_divisors(&self) -> Vec<f32> {
+        let RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original } = self.scaling else {
+            return Vec::new();
+        };
+        let divisor = |pair: usize| {
+            let frequency = 1.0 / self.theta.powf((2 * pair) as f32 / self.rotary_dim as f32);
+            let wavelength = 2.0 * PI / frequency;
+            if wavelength < original / high_freq_factor {
+                1.0
+            } else if wavelength > original / low_freq_factor {
+                factor
+            } else {
+                let smooth = (original / wavelength - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                1.0 / ((1.0 - smooth) / factor + smooth)
+            }
+        };
+        (0..self.rotary_dim / 2).map(divisor).collect()
+    }
+
+    /// The share of the stretched frequency in each pair: 0 for fast pairs, 1 for slow ones.
     fn yarn_ramp(&self, beta_fast: f32, beta_slow: f32, original: f32, truncate: bool) -> Vec<f32> {
         let dim = self.rotary_dim as f64;
         let pair_of = |rotations: f32| {

@@ -6,42 +6,36 @@ use std::cell::RefCell;
 use brasa_graph::op::RopeLayout;
 use serde_json::{Map, Value};
 
-use crate::keys::{Key, ROPE_DIM, ROPE_LOCAL_DIM, ROPE_LOCAL_THETA, ROPE_THETA};
+use crate::keys::{
+    ROPE_ATTENTION_FACTOR, ROPE_DIM, ROPE_LOCAL_DIM, ROPE_LOCAL_THETA, ROPE_ORIGINAL, ROPE_PARAMETERS,
+    ROPE_PARTIAL, ROPE_SCALING_FACTOR, ROPE_SCALING_TYPE, ROPE_THETA, YARN_ATTENTION_FACTOR, YARN_BETA_FAST,
+    YARN_BETA_SLOW, YARN_EXTRAPOLATION,
+};
 use crate::metadata::{Metadata, finite, limits};
 use crate::rope::{RopeScaling, RopeSpec, longrope_magnitude, yarn_magnitude};
 use crate::{ModelError, Result};
 
-/// Whether a layer sees everything or a window. Some families rotate differently in each.
+/// The kind of a layer: it sees everything, or a window. Some families rotate differently in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerKind {
     Full,
     Sliding,
 }
 
-/// What a family knows of its RoPE before reading.
+/// The facts that a family knows of its RoPE before the configuration is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RopeQuery {
     pub layout: RopeLayout,
     pub head_dim: usize,
     /// Positions the model was made for.
     pub context_length: usize,
-    /// Base where the file names none.
+    /// Base if the file names none.
     pub default_theta: f32,
-    /// Which layers are asked about, where the family tells them apart.
+    /// Context length before stretching if the file names none; the model's own otherwise.
+    pub default_original: Option<usize>,
+    /// The layers that are asked about, if the family tells them apart.
     pub kind: Option<LayerKind>,
 }
-
-const PARAMETERS: Key = Key { hf: &["rope_scaling", "rope_parameters"], gguf: &[] };
-const PARTIAL: Key = Key { hf: &["partial_rotary_factor"], gguf: &[] };
-const ORIGINAL: Key =
-    Key { hf: &["original_max_position_embeddings"], gguf: &["rope.scaling.original_context_length"] };
-const SCALING_TYPE: Key = Key { hf: &[], gguf: &["rope.scaling.type"] };
-const SCALING_FACTOR: Key = Key { hf: &[], gguf: &["rope.scaling.factor", "rope.scale_linear"] };
-const ATTENTION_FACTOR: Key = Key { hf: &[], gguf: &["rope.scaling.attn_factor"] };
-const YARN_ATTENTION_FACTOR: Key = Key { hf: &[], gguf: &["rope.scaling.yarn_attn_factor"] };
-const YARN_EXTRAPOLATION: Key = Key { hf: &[], gguf: &["rope.scaling.yarn_ext_factor"] };
-const YARN_BETA_FAST: Key = Key { hf: &[], gguf: &["rope.scaling.yarn_beta_fast"] };
-const YARN_BETA_SLOW: Key = Key { hf: &[], gguf: &["rope.scaling.yarn_beta_slow"] };
 
 /// Reads the RoPE of the layers that `query` asks about.
 pub(crate) fn rope(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
@@ -59,7 +53,7 @@ pub(crate) fn rope(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
 fn from_hf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     let top_theta = meta.positive(ROPE_THETA)?;
     let local_theta = meta.positive(ROPE_LOCAL_THETA)?;
-    let partial = meta.number(PARTIAL)?;
+    let partial = meta.number(ROPE_PARTIAL)?;
     let fields = Fields::find(meta, query.kind)?;
     let theta = fields.number("rope_theta")?.or(match query.kind {
         Some(LayerKind::Sliding) => local_theta,
@@ -84,8 +78,8 @@ fn from_hf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
 
     let context = query.context_length as f32;
     // Phi-3 keeps it beside the parameters, and there it counts first.
-    let original = meta.positive(ORIGINAL)?.or(fields.number("original_max_position_embeddings")?);
-    let original = original.unwrap_or(context);
+    let original = meta.positive(ROPE_ORIGINAL)?.or(fields.number("original_max_position_embeddings")?);
+    let original = original.unwrap_or(query.default_original.map_or(context, |original| original as f32));
     let long_factors = fields.numbers("long_factor")?;
     let short_factors = fields.numbers("short_factor")?;
     let kind = fields.text("rope_type")?.or(fields.text("type")?).unwrap_or("default");
@@ -153,13 +147,13 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     let (dim, local_dim) =
         (meta.count(ROPE_DIM, limits::HEAD_DIM)?, meta.count(ROPE_LOCAL_DIM, limits::HEAD_DIM)?);
     let context = query.context_length as f32;
-    let original = meta.positive(ORIGINAL)?.unwrap_or(context);
-    let factor = meta.cap(SCALING_FACTOR)?.filter(|factor| factor - 1.0 != 0.0);
-    let attention_factor = meta.positive(ATTENTION_FACTOR)?;
+    let original = meta.positive(ROPE_ORIGINAL)?.unwrap_or(context);
+    let factor = meta.cap(ROPE_SCALING_FACTOR)?.filter(|factor| factor - 1.0 != 0.0);
+    let attention_factor = meta.positive(ROPE_ATTENTION_FACTOR)?;
     let yarn_attention_factor = meta.positive(YARN_ATTENTION_FACTOR)?;
     let (beta_fast, beta_slow) = (meta.positive(YARN_BETA_FAST)?, meta.positive(YARN_BETA_SLOW)?);
     let extrapolated = meta.number(YARN_EXTRAPOLATION)?.is_none_or(|factor| factor - 1.0 == 0.0);
-    let kind = meta.text(SCALING_TYPE)?.unwrap_or("linear");
+    let kind = meta.text(ROPE_SCALING_TYPE)?.unwrap_or("linear");
 
     let mut spec = RopeSpec {
         layout: query.layout,
@@ -214,7 +208,7 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
 }
 
 /// LongRoPE has one set of factors for texts within the original context and one for longer ones. A graph has one
-/// set: the long one where the context asked for (or else the model's own) exceeds the original. transformers changes
+/// set: the long one if the context asked for (or else the model's own) exceeds the original. transformers changes
 /// sets when a text passes the mark, with keys of both kinds in its cache.
 fn is_long(meta: &Metadata, query: RopeQuery, original: f32) -> bool {
     meta.wanted_context().unwrap_or(query.context_length) as f32 > original
@@ -222,33 +216,38 @@ fn is_long(meta: &Metadata, query: RopeQuery, original: f32) -> bool {
 
 /// The RoPE parameters of some layers, remembering which were read.
 struct Fields<'a> {
-    map: Option<&'a Map<String, Value>>,
-    prefix: String,
+    /// Objects and their names; the first that has a parameter counts.
+    maps: Vec<(String, &'a Map<String, Value>)>,
     read: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Fields<'a> {
+    /// transformers takes `rope_parameters` unless there is a `rope_scaling`; in families whose layers rotate
+    /// differently, a flat `rope_scaling` is laid over the parameters of the layers that see everything.
     fn find(meta: &Metadata<'a>, kind: Option<LayerKind>) -> Result<Self> {
-        let (Some((name, _)), Some(map)) = (meta.value(PARAMETERS), meta.object(PARAMETERS)?) else {
-            return Ok(Self { map: None, prefix: String::new(), read: RefCell::default() });
-        };
-        let nested = ["full_attention", "sliding_attention"].iter().any(|kind| map.contains_key(*kind));
-        let (map, prefix) = match (nested, kind) {
-            (false, Some(LayerKind::Sliding)) => (None, String::new()),
-            (false, _) => (Some(map), format!("{name}.")),
-            (true, kind) => {
+        let mut maps = Vec::new();
+        for (name, map) in meta.objects(ROPE_PARAMETERS)? {
+            if ["full_attention", "sliding_attention"].iter().any(|kind| map.contains_key(*kind)) {
                 let kind = match kind {
                     Some(LayerKind::Sliding) => "sliding_attention",
                     _ => "full_attention",
                 };
-                (map.get(kind).and_then(Value::as_object), format!("{name}.{kind}."))
+                let own = map.get(kind).and_then(Value::as_object);
+                maps.extend(own.map(|own| (format!("{name}.{kind}."), own)));
+            } else if kind != Some(LayerKind::Sliding) {
+                maps.push((format!("{name}."), map));
             }
-        };
-        Ok(Self { map, prefix, read: RefCell::default() })
+            if kind.is_none() {
+                break;
+            }
+        }
+        Ok(Self { maps, read: RefCell::default() })
     }
 
+    /// The name of a parameter, where it is or would be.
     fn path(&self, key: &str) -> String {
-        format!("{}{key}", self.prefix)
+        let holder = self.maps.iter().find(|(_, map)| map.contains_key(key)).or(self.maps.first());
+        holder.map_or_else(|| key.into(), |(prefix, _)| format!("{prefix}{key}"))
     }
 
     fn get<T>(
@@ -258,9 +257,8 @@ impl<'a> Fields<'a> {
         convert: impl Fn(&'a Value) -> Option<T>,
     ) -> Result<Option<T>> {
         self.read.borrow_mut().push(key);
-        let Some(value) = self.map.and_then(|map| map.get(key)).filter(|value| !value.is_null()) else {
-            return Ok(None);
-        };
+        let value = self.maps.iter().find_map(|(_, map)| map.get(key).filter(|value| !value.is_null()));
+        let Some(value) = value else { return Ok(None) };
         convert(value).map(Some).ok_or_else(|| ModelError::BadValue {
             key: self.path(key),
             found: crate::metadata::shortened(value),
@@ -306,9 +304,11 @@ impl<'a> Fields<'a> {
     /// Reports parameters that nobody read.
     fn finish(self, meta: &Metadata) -> Result<()> {
         let read = self.read.borrow();
-        for (key, value) in self.map.into_iter().flatten() {
-            if !read.contains(&key.as_str()) && key != "finetuned" {
-                meta.unknown(&self.path(key), value)?;
+        for (prefix, map) in &self.maps {
+            for (key, value) in *map {
+                if !read.contains(&key.as_str()) && key != "finetuned" {
+                    meta.unknown(&format!("{prefix}{key}"), value)?;
+                }
             }
         }
         Ok(())

@@ -50,7 +50,7 @@ enum Kind {
     },
 }
 
-/// All settings, in the order in which llama.cpp's converter writes them.
+/// The settings, in the order in which llama.cpp's converter writes them.
 const SETTINGS: [Setting; 5] = [
     Setting { hf: "top_k", gguf: "top_k", kind: Kind::Count { slot: |s| &mut s.top_k } },
     Setting {

@@ -17,26 +17,26 @@ pub struct Source {
     /// Configuration of the language model: without the architecture's prefix in GGUF, `text_config` in nested
     /// configurations.
     pub(crate) values: Map<String, Value>,
-    /// What stands around a nested `text_config`.
+    /// Keys around a nested `text_config`.
     pub(crate) outer: Map<String, Value>,
     pub(crate) tensors: BTreeMap<String, Tensor>,
 }
 
 impl Source {
-    /// From an opened checkpoint.
+    /// Takes configuration and tensors of an opened checkpoint.
     ///
     /// # Errors
     ///
-    /// Those of [`hugging_face`](Self::hugging_face) and [`gguf`](Self::gguf).
+    /// Errors of [`hugging_face`](Self::hugging_face) and [`gguf`](Self::gguf).
     pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
         Self::from_parts(checkpoint.metadata(), checkpoint.tensors())
     }
 
-    /// From an inspection, with whatever tensors it could read.
+    /// Takes configuration and readable tensors of an inspection.
     ///
     /// # Errors
     ///
-    /// As [`of`](Self::of); also [`ModelError::Config`] where nothing describes the model.
+    /// Errors of [`of`](Self::of); [`ModelError::Config`] if nothing describes the model.
     pub fn inspected(inspection: &Inspection) -> Result<Self> {
         let none = || ModelError::Config { what: "nothing describes the model: no config.json".into() };
         Self::from_parts(inspection.metadata().ok_or_else(none)?, inspection.readable_tensors())
@@ -49,11 +49,11 @@ impl Source {
         }
     }
 
-    /// From the text of a `config.json` and the tensors beside it.
+    /// Takes the text of a `config.json` and the tensors beside it.
     ///
     /// # Errors
     ///
-    /// [`ModelError::Config`] where `config` is no JSON object or names no architecture.
+    /// [`ModelError::Config`] if `config` is no JSON object; [`ModelError::MissingKey`] if it names no architecture.
     pub fn hugging_face(config: &[u8], tensors: impl IntoIterator<Item = Tensor>) -> Result<Self> {
         let refuse = |what: String| ModelError::Config { what };
         let config: Value =
@@ -88,12 +88,12 @@ impl Source {
         Ok(Self { container: Container::HuggingFace, architecture, values, outer, tensors })
     }
 
-    /// From the metadata and tensors of a GGUF file. Of `metadata` only `general.architecture`, the keys under that
+    /// Takes metadata and tensors of a GGUF file. Of `metadata` only `general.architecture`, the keys under that
     /// architecture's prefix and the length of `tokenizer.ggml.tokens` (as [`VOCABULARY`](Self::VOCABULARY)) matter.
     ///
     /// # Errors
     ///
-    /// [`ModelError::MissingKey`] where the file names no architecture.
+    /// [`ModelError::MissingKey`] if the file names no architecture.
     pub fn gguf(
         metadata: impl IntoIterator<Item = (String, Value)>,
         tensors: impl IntoIterator<Item = Tensor>,
@@ -122,7 +122,7 @@ impl Source {
     /// The name under which [`gguf`](Self::gguf) takes the number of tokens in a file's vocabulary.
     pub const VOCABULARY: &str = "tokenizer.ggml.tokens.length";
 
-    /// The container.
+    /// The container that configuration and tensors come from.
     pub fn container(&self) -> Container {
         self.container
     }
@@ -130,6 +130,17 @@ impl Source {
     /// The architecture, as the checkpoint names it.
     pub fn architecture(&self) -> &str {
         &self.architecture
+    }
+
+    /// The value of a configuration key as the checkpoint spells it: the language model's own, else that of the whole
+    /// checkpoint around it. GGUF keys are without the architecture's prefix.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.values.get(key).or_else(|| self.outer.get(key))
+    }
+
+    /// The class of transformers that the language model's own configuration names.
+    pub(crate) fn class(&self) -> Option<&str> {
+        self.values.get("architectures")?.get(0)?.as_str()
     }
 
     /// The key as the checkpoint spells it.

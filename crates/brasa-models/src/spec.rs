@@ -17,18 +17,18 @@ pub struct ModelSpec {
     pub context_length: usize,
     /// Added to the mean square in every RMS norm.
     pub norm_eps: f32,
-    /// Added to every stored norm weight: 1 where the file keeps `w − 1` (Gemma 1 to 3 outside GGUF), else 0.
+    /// Added to every stored norm weight: 1 if the file keeps `w − 1` (Gemma 1 to 3 outside GGUF), else 0.
     pub norm_offset: f32,
     /// Multiplies the token embeddings: √width in Gemma.
     ///
     /// Kept in f32. Checkpoints run in bfloat16 see it rounded (√3072 = 55.43 becomes 55.5); run in f32, as every
     /// oracle of ours is, they do not.
     pub embedding_scale: Option<f32>,
-    /// What the layers are.
+    /// The transformer blocks, first to last.
     pub layers: Vec<LayerSpec>,
     /// A second embedding that feeds every layer (Gemma 4, small models).
     pub per_layer_inputs: Option<PerLayerInputs>,
-    /// Where the output projection comes from.
+    /// The source of the output projection.
     pub head: Head,
     /// Soft-cap of the logits.
     pub final_softcap: Option<f32>,
@@ -41,14 +41,15 @@ pub struct LayerSpec {
     pub attention: AttentionSpec,
     /// Feed-forward network.
     pub ffn: FfnSpec,
-    /// Which sublayers are normed where.
+    /// The places of the RMS norms.
     pub norms: Norms,
-    /// True where a learned scalar multiplies the layer's output (Gemma 4).
+    /// True if a learned scalar multiplies the layer's output (Gemma 4).
     pub output_scalar: bool,
 }
 
-/// Where a block's RMS norms stand.
+/// The places of a block's RMS norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Norms {
     /// Before attention and before the feed-forward network. Xiong et al. 2020, arXiv:2002.04745.
     Pre,
@@ -65,13 +66,13 @@ pub struct AttentionSpec {
     pub num_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// True where every query and key head is RMS-normed before RoPE.
+    /// True if every query and key head is RMS-normed before RoPE.
     pub qk_norm: bool,
-    /// Where keys and values come from.
+    /// The source of keys and values.
     pub kv: KvSpec,
     /// Multiplies the scores.
     pub scale: f32,
-    /// Positions seen, the row's own included; `None` for all.
+    /// Positions that a row sees, its own included; `None` for all.
     pub window: Option<usize>,
     /// Soft-cap of the scores.
     pub softcap: Option<f32>,
@@ -79,25 +80,27 @@ pub struct AttentionSpec {
     pub rope: RopeSpec,
 }
 
-/// Where a layer's keys and values come from.
+/// The source of a layer's keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KvSpec {
-    /// Its own projections.
+    /// The layer has projections and a cache of its own.
     Own {
-        /// Where values come from.
+        /// The source of values.
         value: ValueSource,
-        /// True where values pass an RMS norm without weights before they are cached (Gemma 4).
+        /// True if values pass an RMS norm without weights before they are cached (Gemma 4).
         value_norm: bool,
     },
     /// The cache of an earlier layer (Gemma 4's trailing layers).
     Shared {
-        /// Which layer.
+        /// The layer that owns the cache.
         layer: usize,
     },
 }
 
-/// Where values come from.
+/// The source of a layer's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ValueSource {
     /// A projection of their own.
     Projection,
@@ -107,6 +110,7 @@ pub enum ValueSource {
 
 /// The feed-forward network of a block.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum FfnSpec {
     /// `down(act(gate(x)) · up(x))`. Shazeer 2020, arXiv:2002.05202.
     Dense(DenseSpec),
@@ -121,7 +125,7 @@ pub enum FfnSpec {
 pub struct DenseSpec {
     /// Elements between the projections.
     pub width: usize,
-    /// What is applied to the gate.
+    /// The function that is applied to the gate.
     pub activation: Activation,
 }
 
@@ -134,24 +138,26 @@ pub struct ExpertsSpec {
     pub experts_per_token: usize,
     /// Each expert's network.
     pub expert: DenseSpec,
-    /// How router logits become weights.
+    /// The function from router logits to the shares of experts.
     pub gating: Gating,
-    /// What the router reads.
+    /// The input of the router.
     pub router: Router,
 }
 
-/// What the router of a mixture reads.
+/// The input of a mixture's router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Router {
-    /// What the experts read.
+    /// The input of the experts.
     Plain,
     /// The residual stream, RMS-normed, times a learned vector, times width^−½; the chosen experts' weights are
     /// multiplied by a learned factor each (Gemma 4).
     Normed,
 }
 
-/// What a gated network applies to its gate.
+/// The function that a gated network applies to its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Activation {
     /// `x · sigmoid(x)`.
     Silu,
@@ -166,12 +172,13 @@ pub enum Activation {
 pub struct PerLayerInputs {
     /// Elements for each layer.
     pub width: usize,
-    /// What is applied to the gate of each layer.
+    /// The function that is applied to the gate of each layer.
     pub activation: Activation,
 }
 
-/// Where the output projection comes from.
+/// The source of the output projection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Head {
     /// The embedding table. Press & Wolf 2016, arXiv:1608.05859.
     Tied,

@@ -24,7 +24,7 @@ pub(crate) struct Weights<'a> {
     ropes: RefCell<Vec<(RopeSpec, ValueId)>>,
 }
 
-/// Which tensor: of the whole model, or of one layer.
+/// The place of a tensor: the whole model, or one layer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     layer: Option<usize>,
@@ -65,7 +65,7 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// The tensor `name`, where it is there.
+    /// The tensor `name`, if it is there.
     fn find(&self, spellings: &[String]) -> Option<&'a Tensor> {
         let tensor = first(self.source, spellings)?;
         self.used.borrow_mut().insert(tensor.name.as_str());
@@ -99,7 +99,7 @@ impl<'a> Weights<'a> {
         Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart::whole(tensor.clone())])))
     }
 
-    /// A matrix of stacked rows: from the one tensor `fused` where the checkpoint has it, else from `parts`, each a
+    /// A matrix of stacked rows: from the one tensor `fused` if the checkpoint has it, else from `parts`, each a
     /// name, its rows and how they come about.
     pub fn stacked(
         &self,
@@ -125,7 +125,7 @@ impl<'a> Weights<'a> {
         Ok(g.weight(Weight::new(place.label(label), &[rows, width], stored)))
     }
 
-    /// Stacked biases in the order of [`stacked`](Self::stacked), zero where a part has none; nothing where none has.
+    /// Stacked biases in the order of [`stacked`](Self::stacked), zero if a part has none; nothing if none has.
     pub fn stacked_bias(
         &self,
         g: &mut Builder,

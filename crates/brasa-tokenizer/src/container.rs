@@ -61,7 +61,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`from_gguf`](Self::from_gguf) and [`from_json`](Self::from_json); [`TokenizerError::Missing`] where there
+    /// Errors of [`from_gguf`](Self::from_gguf) and [`from_json`](Self::from_json); [`TokenizerError::Missing`] if there
     /// is no tokenizer.
     pub fn from_checkpoint(checkpoint: &Checkpoint, pre: Option<&str>) -> Result<Self> {
         if let Metadata::Gguf(metadata) = checkpoint.metadata() {
@@ -76,7 +76,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`from_checkpoint`](Self::from_checkpoint).
+    /// Errors of [`from_checkpoint`](Self::from_checkpoint).
     pub fn from_inspection(inspection: &Inspection, pre: Option<&str>) -> Result<Self> {
         if let Some(Metadata::Gguf(metadata)) = inspection.metadata() {
             return Self::from_gguf(&GgufVocabulary::from_metadata(metadata)?, pre);

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::vocabulary::{TokenKind, Vocabulary};
 use crate::{Result, TokenizerError};
 
-/// How the text of a token is spelt in the vocabulary.
+/// The spelling of tokens in a vocabulary.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoder {
     /// Each character stands for a byte (GPT-2's table).
@@ -21,25 +21,25 @@ pub enum Decoder {
     Text {
         /// `(from, to)`, in this order; `▁` to a space.
         replacements: Vec<(String, String)>,
-        /// Whether `<0xHH>` is a byte.
+        /// True if `<0xHH>` is a byte.
         byte_fallback: bool,
-        /// How often this character is dropped at the start of the text.
+        /// A character, and how often it is dropped at the start of the text.
         strip_start: Option<(char, usize)>,
-        /// How often this character is dropped at the start of every token.
+        /// A character, and how often it is dropped at the start of every token.
         strip_each: Option<(char, usize)>,
     },
     /// `▁` is a space, but nothing in the first token.
     Metaspace {
         /// The character that stands for a space.
         replacement: char,
-        /// Whether it stands for nothing in the first token.
+        /// True if it stands for nothing in the first token.
         drop_first: bool,
     },
     /// Words, and continuations marked by a prefix.
     WordPiece {
         /// The mark, `##`.
         prefix: String,
-        /// Whether the space before punctuation is dropped.
+        /// True if the space before punctuation is dropped.
         cleanup: bool,
     },
     /// Tokens joined by spaces: what a tokenizer without a decoder does.

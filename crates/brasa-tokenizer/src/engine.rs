@@ -130,7 +130,7 @@ pub struct Words {
 const SPACE_BEFORE_WORD: &str = r"|\s+(?!\S)|\s+";
 
 impl Words {
-    /// `None` where the pattern does not end so, or its rest needs backtracking.
+    /// `None` if the pattern does not end so, or its rest needs backtracking.
     fn new(pattern: &str) -> Option<Self> {
         let words = pattern.strip_suffix(SPACE_BEFORE_WORD)?;
         let compiled = regex_automata::meta::Regex::new_many(&[words, r"\s+"]).ok()?;
@@ -168,7 +168,7 @@ impl Pattern for &Words {
 
 /// Groups of three digits counted from the right: 1234567 is cut into 1, 234 and 567.
 ///
-/// As a pattern this needs a look-ahead to the end of the run from each of its groups, which is quadratic.
+/// A pattern would need a look-ahead to the end of the run from each group, which is quadratic.
 #[derive(Clone)]
 pub struct DigitGroups {
     run: Regex,
@@ -176,7 +176,7 @@ pub struct DigitGroups {
 }
 
 impl DigitGroups {
-    /// Runs of `class`, such as `\p{N}`; where `needs_word_end`, only runs that a word boundary follows.
+    /// Runs of `class`, such as `\p{N}`; if `needs_word_end`, only runs that a word boundary follows.
     pub fn new(class: &str, needs_word_end: bool) -> Result<Self> {
         let tail = if needs_word_end { r"(\b)?" } else { "" };
         let run = Regex::new(&format!("{class}+{tail}"))

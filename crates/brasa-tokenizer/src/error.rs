@@ -1,6 +1,6 @@
 use std::fmt::Display;
 
-/// What can be wrong with a tokenizer, its input or its chat template.
+/// Faults of a tokenizer, its input or its chat template.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
@@ -9,7 +9,7 @@ pub enum TokenizerError {
     Malformed {
         /// The file or the metadata key.
         source_name: String,
-        /// What was found and what was expected.
+        /// A sentence that says what was found and what was expected.
         reason: String,
     },
     /// The description is understood, but nothing here implements it.
@@ -17,17 +17,17 @@ pub enum TokenizerError {
     Unsupported {
         /// The thing that was named, such as `tokenizer.ggml.pre`.
         what: String,
-        /// Its value.
+        /// The value that was found.
         found: String,
-        /// What the user can do.
+        /// A remedy.
         hint: String,
     },
     /// A directory without a tokenizer that can be read.
     #[error("{directory}: no tokenizer.json\nhint: {hint}")]
     Missing {
-        /// Where it was looked for.
+        /// The directory that was searched.
         directory: String,
-        /// What the user can do.
+        /// A remedy.
         hint: String,
     },
     /// A file could not be read.

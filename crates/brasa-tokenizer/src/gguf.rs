@@ -23,7 +23,7 @@ use crate::{Result, TokenizerError};
 pub struct GgufVocabulary {
     /// `gpt2`, `llama`, `bert` or `gemma4`.
     pub model: String,
-    /// How text is cut before merging, for `gpt2`.
+    /// For `gpt2`: the name of the cuts that are made before merging.
     pub pre: Option<String>,
     /// The text of every token, as it is in the file.
     pub tokens: Vec<String>,
@@ -49,15 +49,15 @@ pub struct GgufVocabulary {
     pub padding: Option<u32>,
     /// `cls_token_id`.
     pub cls: Option<u32>,
-    /// Whether BOS goes in front of a text.
+    /// True if BOS goes in front of a text.
     pub add_bos: Option<bool>,
-    /// Whether EOS goes behind a text.
+    /// True if EOS goes behind a text.
     pub add_eos: Option<bool>,
-    /// For `llama`: whether a text is given a space in front.
+    /// For `llama`: true if a text is given a space in front.
     pub add_space_prefix: Option<bool>,
     /// For `bert`.
     pub lowercase: Option<bool>,
-    /// For `bert`; as `lowercase` where absent.
+    /// For `bert`; as `lowercase` if absent.
     pub strip_accents: Option<bool>,
     /// `tokenizer.chat_template`.
     pub chat_template: Option<String>,

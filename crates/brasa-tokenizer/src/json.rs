@@ -11,11 +11,12 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, Model, NormalizerWrapper, SplitDelimiterBehavior};
+use tokenizers::{AddedToken, Model, NormalizerWrapper};
 
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine, Splitter, Splitters};
 use crate::special::{SpecialTokens, end_of_generation};
+use crate::steps::{Step, steps};
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
 use crate::{Result, TokenizerError, pattern};
@@ -27,7 +28,7 @@ pub struct HfFiles<'a> {
     pub tokenizer: &'a str,
     /// `tokenizer_config.json`: the roles of special tokens, the chat template.
     pub tokenizer_config: Option<&'a str>,
-    /// `special_tokens_map.json`: the roles of special tokens where the configuration lacks them.
+    /// `special_tokens_map.json`: the roles of special tokens if the configuration lacks them.
     pub special_tokens_map: Option<&'a str>,
     /// `generation_config.json`: the ids that end generation.
     pub generation_config: Option<&'a str>,
@@ -55,8 +56,8 @@ impl Tokenizer {
         }
         let config = object("tokenizer_config.json", files.tokenizer_config)?;
         let map = object("special_tokens_map.json", files.special_tokens_map)?;
-        let parts = [&parsed.normalizer, &parsed.pre_tokenizer, &parsed.decoder];
-        parts.into_iter().flatten().try_for_each(pattern::check_all)?;
+        // The patterns of the pre-tokenizer are checked where they are compiled.
+        [&parsed.normalizer, &parsed.decoder].into_iter().flatten().try_for_each(pattern::check_all)?;
         let added = added_tokens(&parsed.added_tokens, &config)?;
         let (model, entries, unknown) = model(parsed.model)?;
         let kinds: AHashMap<&str, TokenKind> = added
@@ -152,7 +153,7 @@ impl Tokenizer {
         Self::from_files(&directory.display().to_string(), read, |name| directory.join(name).exists())
     }
 
-    /// A tokenizer from the files of `place`, which `read` reads where they exist.
+    /// A tokenizer from the files of `place`, which `read` reads if they exist.
     pub(crate) fn from_files(
         place: &str,
         read: impl Fn(&str) -> Result<Option<String>>,
@@ -304,22 +305,16 @@ fn model(json: &RawValue) -> Result<ModelParts> {
         }
     }
     let json: BpeJson = serde_json::from_str(json.get()).map_err(|error| fail(&error))?;
-    // The builder below trusts all of this.
+    // The builder looks up all three tokens of a merge, but trusts the prefix, and that the longest token holds the result.
     let prefix = json.continuing_subword_prefix.as_deref().unwrap_or_default();
-    let mut joined = String::new();
+    let longest = json.vocab.keys().map(String::len).max().unwrap_or(0);
     for Merge(left, right) in &json.merges {
         let rest = right.strip_prefix(prefix).ok_or_else(|| {
             fail(&format!("merge of {left:?} and {right:?}, expected the second to begin with {prefix:?}"))
         })?;
-        joined.clear();
-        joined.push_str(left);
-        joined.push_str(rest);
-        for token in [left, right, &joined] {
-            if !json.vocab.contains_key(token) {
-                return Err(fail(&format!(
-                    "merge of {left:?} and {right:?} needs {token:?} in the vocabulary"
-                )));
-            }
+        if left.len() + rest.len() > longest {
+            let joined = format!("{left}{rest}");
+            return Err(fail(&format!("merge of {left:?} and {right:?} needs {joined:?} in the vocabulary")));
         }
     }
     if let Some((token, id)) = json.vocab.iter().find(|(_, id)| **id >= MAX_IDS) {
@@ -344,7 +339,7 @@ fn model(json: &RawValue) -> Result<ModelParts> {
     Ok((ModelWrapper::BPE(bpe), json.vocab, json.unk_token))
 }
 
-/// The added tokens of both files; those of the configuration only where the first lacks them.
+/// The added tokens of both files; those of the configuration only if the first lacks them.
 fn added_tokens(listed: &[AddedJson], config: &Value) -> Result<Vec<(u32, AddedToken)>> {
     let mut added: Vec<(u32, AddedToken)> = listed.iter().map(|token| (token.id, token.token())).collect();
     let mut ids: AHashSet<u32> = listed.iter().map(|token| token.id).collect();
@@ -383,41 +378,19 @@ fn added_tokens(listed: &[AddedJson], config: &Value) -> Result<Vec<(u32, AddedT
 }
 
 fn splitters(value: Option<&Value>) -> Result<Option<Splitters>> {
-    fn flatten(value: &Value, output: &mut Vec<Splitter>) -> Result<()> {
-        match value["type"].as_str() {
-            Some("Sequence") => {
-                for inner in value["pretokenizers"].as_array().into_iter().flatten() {
-                    flatten(inner, output)?;
-                }
-            }
-            Some("Split") if value["pattern"]["Regex"].is_string() => {
-                let pattern = value["pattern"]["Regex"].as_str().unwrap_or_default();
-                let behavior: SplitDelimiterBehavior = serde_json::from_value(value["behavior"].clone())
-                    .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
-                let invert = value["invert"].as_bool().unwrap_or(false);
-                output.push(Splitter::regex(pattern, behavior, invert)?);
-            }
-            Some("ByteLevel") => {
-                if value["add_prefix_space"].as_bool().unwrap_or(true) {
-                    output.push(Splitter::SpacePrefix);
-                }
-                if value["use_regex"].as_bool().unwrap_or(true) {
-                    output.push(Splitter::isolated(crate::pre::GPT2)?);
-                }
-                output.push(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into())));
-            }
-            _ => {
-                let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())
-                    .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
-                output.push(Splitter::Hf(Box::new(inner)));
-            }
-        }
-        Ok(())
-    }
     let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
-    let mut output = Vec::new();
-    flatten(value, &mut output)?;
-    Ok(Some(Splitters(output)))
+    let splitter = |step: Step<'_>| match step {
+        Step::Split { pattern, behavior, invert } => Splitter::regex(pattern, behavior, invert),
+        Step::SpacePrefix => Ok(Splitter::SpacePrefix),
+        Step::Gpt2 => Splitter::isolated(crate::pre::GPT2),
+        Step::Bytes => Ok(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into()))),
+        Step::Other(value) => {
+            let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())
+                .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
+            Ok(Splitter::Hf(Box::new(inner)))
+        }
+    };
+    Ok(Some(Splitters(steps(value)?.into_iter().map(splitter).collect::<Result<_>>()?)))
 }
 
 fn part<T: serde::de::DeserializeOwned>(name: &str, value: Option<Value>) -> Result<Option<T>> {

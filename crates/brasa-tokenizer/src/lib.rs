@@ -32,6 +32,7 @@ mod post;
 mod pre;
 mod special;
 mod spm;
+mod steps;
 mod tokenizer;
 mod vocabulary;
 
@@ -41,5 +42,6 @@ pub use error::{Result, TokenizerError};
 pub use gguf::GgufVocabulary;
 pub use json::HfFiles;
 pub use special::{END_OF_GENERATION, SpecialTokens};
+pub use steps::pre_tokenizer_name;
 pub use tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 pub use vocabulary::{TokenKind, Vocabulary};

@@ -14,7 +14,7 @@ const LONGEST_MATCH: usize = 1 << 20;
 ///
 /// # Errors
 ///
-/// [`TokenizerError::Malformed`] where it is none, or asks for matches of more than [`LONGEST_MATCH`] characters.
+/// [`TokenizerError::Malformed`] if it is none, or asks for matches of more than [`LONGEST_MATCH`] characters.
 pub fn compile(pattern: &str) -> Result<Regex> {
     check(pattern)?;
     Regex::new(pattern).map_err(|error| malformed(pattern, error))
@@ -36,7 +36,7 @@ fn malformed(pattern: &str, reason: impl Display) -> TokenizerError {
 ///
 /// # Errors
 ///
-/// As [`compile`].
+/// Errors of [`compile`].
 pub fn check_all(part: &Value) -> Result<()> {
     match part {
         Value::Object(fields) => {

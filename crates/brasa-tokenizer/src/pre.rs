@@ -5,7 +5,7 @@
 use crate::Result;
 use crate::engine::{DigitGroups, Splitter};
 
-/// How byte-level pieces are cut, and what else a name implies.
+/// A pre-tokenizer: its cuts, and the other properties that its name implies.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties, set by name in one table")]
 pub struct Pre {
@@ -37,6 +37,8 @@ use Cut::Pattern;
 
 /// GPT-2's words.
 pub const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// Every digit by itself.
+pub const DIGIT: &str = r"\p{N}";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN35: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -52,14 +54,14 @@ const PLAIN: Pre =
     Pre { cuts: &[Pattern(GPT2)], byte_level: true, ignore_merges: false, add_bos: false, compose: false };
 const LIKE_LLAMA3: Pre = Pre { cuts: &[Pattern(LLAMA3)], ..PLAIN };
 const LIKE_QWEN2: Pre = Pre { cuts: &[Pattern(QWEN2)], ..PLAIN };
-const SINGLE_DIGITS: Pre = Pre { cuts: &[Pattern(r"\p{N}"), Pattern(GPT2)], ..PLAIN };
+const SINGLE_DIGITS: Pre = Pre { cuts: &[Pattern(DIGIT), Pattern(GPT2)], ..PLAIN };
 const NOT_POROS_MARKS: Pre = Pre { cuts: &[Pattern(r" ?[^(\s|.,!?…。，、।۔،)]+")], ..PLAIN };
 const LIKE_DEEPSEEK3: Pre = Pre {
     cuts: &[Pattern(r"\p{N}{1,3}"), Pattern(r"[一-龥぀-ゟ゠-ヿ]+"), Pattern(WORDS_OF_DEEPSEEK3)],
     ..PLAIN
 };
 const LINES_OF_SENTENCEPIECE: Pre = Pre { cuts: &[Pattern(r"[^\n]+|[\n]+")], byte_level: false, ..PLAIN };
-/// What `tokenizer.ggml.model` = `gemma4` implies.
+/// The pre-tokenizer that `tokenizer.ggml.model` = `gemma4` implies.
 pub const GEMMA4: Pre = Pre { add_bos: true, ..LINES_OF_SENTENCEPIECE };
 
 /// The pre-tokenizer of a name; `None` for an unknown name.
@@ -229,5 +231,75 @@ impl Pre {
                 }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+    use super::*;
+    use crate::engine::Splitters;
+
+    fn golden() -> Value {
+        serde_json::from_str(include_str!("../tests/pre/golden.json")).expect("golden")
+    }
+
+    fn names(group: &Value) -> impl Iterator<Item = &str> {
+        group["names"].as_array().expect("names").iter().filter_map(Value::as_str)
+    }
+
+    fn pieces(pre: &Pre, text: &str) -> Vec<String> {
+        let mut text = PreTokenizedString::from(text);
+        Splitters(pre.splitters().expect("patterns")).pre_tokenize(&mut text).expect("cuts");
+        let pieces = text.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        pieces.into_iter().map(|(piece, ..)| piece.to_owned()).filter(|piece| !piece.is_empty()).collect()
+    }
+
+    /// Cuts of llama.cpp's own patterns (`tools/golden/pre_tokenizers.py`), in an engine that is not ours.
+    #[test]
+    fn every_name_cuts_as_in_llama_cpp() {
+        let golden = golden();
+        let texts: Vec<&str> =
+            golden["texts"].as_array().expect("texts").iter().filter_map(Value::as_str).collect();
+        let mut wrong = Vec::new();
+        let mut seen = 0;
+        for group in golden["groups"].as_array().expect("groups") {
+            for name in names(group) {
+                let pre = by_name(name).unwrap_or_else(|| panic!("{name} is not known"));
+                for (text, expected) in texts.iter().zip(group["cuts"].as_array().expect("cuts")) {
+                    let (found, expected) = (pieces(&pre, text), expected.as_array().expect("pieces"));
+                    if !found.iter().eq(expected) {
+                        wrong
+                            .push(format!("{name}: {text:?}\n  found    {found:?}\n  expected {expected:?}"));
+                    }
+                }
+                seen += 1;
+            }
+        }
+        assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong.join("\n"));
+        assert_eq!(seen, 91);
+    }
+
+    /// Patterns that never part: their alternatives differ, and what they match does not.
+    const ALIKE: [[&str; 2]; 2] = [["bailingmoe", "qwen2"], ["minicpm5", "llama-bpe"]];
+
+    /// If one name took another's pattern, a text would be cut otherwise.
+    #[test]
+    fn a_swapped_pattern_shows() {
+        let golden = golden();
+        let groups = golden["groups"].as_array().expect("groups");
+        let patterns = |name: &str| by_name(name).map(|pre| format!("{:?}", pre.cuts));
+        for group in groups {
+            let first = names(group).next().expect("a name");
+            for other in names(group) {
+                let alike = ALIKE.iter().any(|[a, b]| {
+                    [first, other].iter().any(|x| patterns(x) == patterns(a))
+                        && [first, other].iter().any(|x| patterns(x) == patterns(b))
+                });
+                assert!(alike || patterns(first) == patterns(other), "no text parts {first} and {other}");
+            }
+        }
     }
 }

@@ -9,11 +9,11 @@ pub struct SpecialTokens {
     pub bos: Option<u32>,
     /// End of a text, as the tokenizer declares it.
     pub eos: Option<u32>,
-    /// What fills unused places of a batch.
+    /// The token that fills unused places of a batch.
     pub pad: Option<u32>,
-    /// What stands for text that the vocabulary cannot express.
+    /// The token of text that the vocabulary cannot express.
     pub unknown: Option<u32>,
-    /// All tokens after which nothing more is to be generated, ascending.
+    /// Every token that ends generation, ascending.
     ///
     /// The union of EOS, of every `eos_token_id` of the model's configuration and generation configuration (or of
     /// GGUF's eos, eot and eom ids), and of the tokens whose text is known to end a turn in some family: the list
@@ -23,8 +23,8 @@ pub struct SpecialTokens {
 
 /// Texts of tokens that end a turn or a text, in any family.
 ///
-/// Two exceptions: where `<|return|>` and `<|call|>` exist (or `<|calls|>` and `<|flush|>`), `<|end|>` only ends a
-/// message and the turn goes on; where `<|tool_response>` or `<|plamo:eos|>` exists, `</s>` is plain text.
+/// Two exceptions: if `<|return|>` and `<|call|>` exist (or `<|calls|>` and `<|flush|>`), `<|end|>` only ends a
+/// message and the turn goes on; if `<|tool_response>` or `<|plamo:eos|>` exists, `</s>` is plain text.
 pub const END_OF_GENERATION: [&str; 23] = [
     "<|eot_id|>",
     "<|im_end|>",

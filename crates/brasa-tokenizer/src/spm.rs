@@ -3,7 +3,7 @@
 //! A text starts as its characters. The adjacent pair whose concatenation is the token with the highest score is
 //! merged, the leftmost of equals first, until no pair makes a token. Pairs wait in a heap and symbols in a linked
 //! list, so a text of n characters costs O(n log n). Where no token has a `▁` behind another character, as in most
-//! vocabularies, no merge crosses the beginning of a word and each word is merged by itself. A character without a token becomes its bytes `<0xHH>`; where
+//! vocabularies, no merge crosses the beginning of a word and each word is merged by itself. A character without a token becomes its bytes `<0xHH>`; if
 //! those tokens are absent, the unknown token, so that nothing is dropped.
 
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ pub struct Spm {
     words_apart: bool,
 }
 
-/// What a space has become.
+/// The character that stands for a space.
 const SPACE: char = '▁';
 
 struct Symbol {

@@ -9,17 +9,17 @@ use crate::special::SpecialTokens;
 use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
 
-/// Whether the model's own specials go around a text.
+/// A choice: do the model's own special tokens go around a text?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddSpecial {
     /// BOS in front, EOS behind, or whatever else the model was trained with. A text that already begins with BOS
     /// (see [`ParseSpecial`]) gets no second one.
     AsModel,
-    /// Nothing is added.
+    /// No ids are added.
     No,
 }
 
-/// Whether the text may name control tokens.
+/// A choice: may the text name control tokens?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseSpecial {
     /// `<|im_end|>` in the text is the control token: right for a rendered chat template.
@@ -42,7 +42,7 @@ pub struct Tokenizer {
     template_tokens: Vec<(String, String)>,
 }
 
-/// What the readers of the containers hand over.
+/// The parts of a tokenizer, from the reader of either container.
 pub(crate) struct Parts {
     pub engine: Engine,
     pub vocabulary: Vocabulary,
@@ -90,7 +90,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`encode`](Self::encode).
+    /// Errors of [`encode`](Self::encode).
     pub fn encode_bytes(&self, text: &[u8], add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>> {
         self.encode(&String::from_utf8_lossy(text), add, parse)
     }
@@ -140,7 +140,7 @@ impl Tokenizer {
         self.engine.read().unwrap_or_else(PoisonError::into_inner).token_to_id(token)
     }
 
-    /// All tokens.
+    /// The table of all tokens.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
     }
@@ -150,12 +150,12 @@ impl Tokenizer {
         &self.special
     }
 
-    /// Whether generation ends at this token.
+    /// True if generation ends at this token.
     pub fn is_end_of_generation(&self, id: u32) -> bool {
         self.special.end_of_generation.binary_search(&id).is_ok()
     }
 
-    /// What [`AddSpecial::AsModel`] puts before and after a text.
+    /// The ids that [`AddSpecial::AsModel`] puts before and after a text.
     pub fn added_around(&self) -> (&[u32], &[u32]) {
         (&self.prefix, &self.suffix)
     }

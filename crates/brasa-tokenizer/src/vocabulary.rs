@@ -3,9 +3,10 @@ use crate::{Result, TokenizerError};
 /// More ids than any published vocabulary has; a larger id is a hostile or broken file.
 pub(crate) const MAX_IDS: u32 = 1 << 22;
 
-/// What a token stands for. The discriminants are those of `tokenizer.ggml.token_type`.
+/// The role of a token. The discriminants are those of `tokenizer.ggml.token_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum TokenKind {
     /// A hole in the numbering: no token has this id.
     Missing = 0,
@@ -36,12 +37,12 @@ impl TokenKind {
         }
     }
 
-    /// Whether the token is left out of plain text.
+    /// True if the token is left out of plain text.
     pub fn is_special(self) -> bool {
         matches!(self, Self::Control | Self::Unknown)
     }
 
-    /// Whether the token is looked for in the text before the model splits it.
+    /// True if the token is looked for in the text before the model splits it.
     pub(crate) fn is_added(self) -> bool {
         matches!(self, Self::Control | Self::Unknown | Self::UserDefined)
     }
@@ -95,7 +96,7 @@ impl Vocabulary {
         self.kinds.len()
     }
 
-    /// Whether there is no token at all.
+    /// True if there is no token at all.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }
@@ -108,12 +109,12 @@ impl Vocabulary {
             .then(|| &self.text[self.starts[id] as usize..self.starts[id + 1] as usize])
     }
 
-    /// What the token stands for.
+    /// The role of a token; [`TokenKind::Missing`] for an id beyond the vocabulary.
     pub fn kind(&self, id: u32) -> TokenKind {
         self.kinds.get(id as usize).copied().unwrap_or(TokenKind::Missing)
     }
 
-    /// All tokens in the order of their ids, gaps left out.
+    /// Iterates over the tokens in the order of their ids, gaps left out.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &str, TokenKind)> {
         (0..self.len() as u32).filter_map(|id| Some((id, self.text(id)?, self.kind(id))))
     }

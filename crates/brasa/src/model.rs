@@ -104,7 +104,7 @@ impl Model {
             });
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
-            let brasa_models::Model { spec, graph, info, mut warnings } =
+            let brasa_models::Model { spec, graph, info, mut warnings, .. } =
                 brasa_models::load(checkpoint, &load)?;
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);

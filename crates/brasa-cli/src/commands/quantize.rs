@@ -48,6 +48,9 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
     let summary = match summary {
         Ok(summary) => summary,
         Err(ConvertError::Cancelled) => return Err(Failure::Interrupted),
+        Err(error @ ConvertError::UnknownPreTokenizer { .. }) => {
+            return Err(Failure::Failed(format!("{error} (--pre)")));
+        }
         Err(error) => return Err(Failure::Failed(error.to_string())),
     };
     output::line(&format!(

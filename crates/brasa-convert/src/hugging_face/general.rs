@@ -2,21 +2,23 @@
 
 use brasa_formats::Checkpoint;
 use brasa_formats::gguf::Metadata;
-use serde_json::Value;
+use brasa_models::RecommendedSampling;
 
 use crate::model::OutTensor;
-use crate::{Options, Result};
+use crate::write::tell;
+use crate::{Event, Observer, Options, Result};
 
 pub fn describe(
     metadata: &mut Metadata,
     checkpoint: &Checkpoint,
     options: &Options,
     tensors: &[OutTensor],
+    observer: &mut Observer<'_>,
 ) -> Result<()> {
-    if let Some(text) = checkpoint.sidecar_text("generation_config.json")?
-        && let Ok(config) = serde_json::from_str::<Value>(&text)
-    {
-        sampling(metadata, &config);
+    let sampling = RecommendedSampling::of(checkpoint)?;
+    sampling.write_gguf(metadata);
+    for setting in &sampling.passed_over {
+        tell(observer, Event::Warning(format!("{setting}: GGUF cannot recommend this")))?;
     }
     let given = options.name.clone();
     metadata.insert("general.name", given.unwrap_or_else(|| title(checkpoint)));
@@ -25,23 +27,6 @@ pub fn describe(
         licence(metadata, &card);
     }
     Ok(())
-}
-
-/// The sampling that the model's makers recommend.
-fn sampling(metadata: &mut Metadata, config: &Value) {
-    if let Some(top_k) = config["top_k"].as_i64().and_then(|top_k| i32::try_from(top_k).ok()) {
-        metadata.insert("general.sampling.top_k", top_k);
-    }
-    for (key, from) in [
-        ("top_p", "top_p"),
-        ("min_p", "min_p"),
-        ("temp", "temperature"),
-        ("penalty_repeat", "repetition_penalty"),
-    ] {
-        if let Some(value) = config[from].as_f64() {
-            metadata.insert(format!("general.sampling.{key}"), value as f32);
-        }
-    }
 }
 
 /// The directory's name as a title: `tiny-qwen3moe` becomes `Tiny Qwen3Moe`.

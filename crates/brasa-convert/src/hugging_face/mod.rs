@@ -1,44 +1,77 @@
-//! Hugging Face and MLX directories in: `config.json`, names and tokenizer brought into GGUF's terms.
+//! Hugging Face and MLX directories in: configuration, names and tokenizer brought into GGUF's terms.
 //!
 //! What comes out is what llama.cpp's own converter writes, key by key and element by element;
-//! `tools/verify_convert.py` compares the two.
+//! `tools/verify_convert.py` compares the two. `brasa-models` reads the configuration and says it in GGUF's terms; read
+//! back, the result has to compute what the checkpoint computes.
 
-mod config;
-mod family;
 mod general;
-mod names;
-mod parameters;
-mod rope;
 mod tensors;
 mod tokenizer;
 
-use brasa_formats::Checkpoint;
 use brasa_formats::gguf::Metadata;
-use serde_json::Value;
+use brasa_formats::{Bytes, Checkpoint, Payload, StorageFormat, Tensor};
+use brasa_models::{GgufForm, LoadOptions, Source, gguf_pairs};
 
 use crate::model::{Model, OutTensor};
 use crate::write::tell;
-use crate::{Event, Observer, Options, Result};
-use config::Config;
+use crate::{ConvertError, Event, Observer, Options, Result};
+
+/// The checkpoint, as the parts of a conversion read it.
+pub struct Input<'a> {
+    /// The files.
+    pub checkpoint: &'a Checkpoint,
+    /// The configuration.
+    pub source: &'a Source,
+    /// The configuration in GGUF's terms.
+    pub form: &'a GgufForm,
+}
+
+impl Input<'_> {
+    /// True for a family of Gemma's.
+    pub fn is_gemma(&self) -> bool {
+        self.form.architecture.starts_with("gemma")
+    }
+}
 
 /// A checkpoint directory as a GGUF model.
-pub fn model(
-    checkpoint: &Checkpoint,
-    config: &Value,
-    options: &Options,
-    observer: &mut Observer<'_>,
-) -> Result<Model> {
-    let config = Config::new(config)?;
-    let tensors = tensors::collect(checkpoint, &config, options.recipe)?;
+pub fn model(checkpoint: &Checkpoint, options: &Options, observer: &mut Observer<'_>) -> Result<Model> {
+    let source = Source::of(checkpoint)?;
+    // Whatever cannot be loaded is not converted.
+    let read = brasa_models::build(&source, &LoadOptions::default())?;
+    if let Some(name) = read.unused_tensors.first() {
+        return Err(ConvertError::tensor(name, format!("no such tensor in {}", read.spec.family)));
+    }
+    let form = brasa_models::to_gguf(&source)?;
+    for warning in read.warnings.iter().chain(&form.notes) {
+        tell(observer, Event::Warning(warning.clone()))?;
+    }
+    let input = Input { checkpoint, source: &source, form: &form };
+    let tensors = tensors::collect(&input, &read.spec, options.recipe)?;
     let mut metadata = Metadata::new();
-    metadata.insert("general.architecture", config.family.architecture());
+    metadata.insert("general.architecture", form.architecture);
     metadata.insert("general.type", "model");
-    general::describe(&mut metadata, checkpoint, options, &tensors)?;
-    for note in parameters::describe(&mut metadata, &config, options.recipe)? {
-        tell(observer, Event::Warning(note))?;
+    general::describe(&mut metadata, checkpoint, options, &tensors, observer)?;
+    for (key, value) in &form.pairs {
+        metadata.insert(key.clone(), value.clone());
     }
     let vocab_rows = tensors.iter().find(|tensor| tensor.name == "token_embd.weight");
-    let vocab_len = vocab_rows.map(OutTensor::rows);
-    tokenizer::describe(&mut metadata, checkpoint, &config, vocab_len, options, observer)?;
+    let vocab_len = vocab_rows.map_or(0, OutTensor::rows);
+    tokenizer::describe(&mut metadata, &input, vocab_len, options, observer)?;
+    form.verify(&source, &as_written(&form, &metadata, &tensors)?)?;
     Ok(Model { metadata, tensors })
+}
+
+/// The model as it will be read from the file. Weights are left out: only tables of factors are part of a configuration.
+fn as_written(form: &GgufForm, metadata: &Metadata, tensors: &[OutTensor]) -> Result<Source> {
+    let tensors = tensors.iter().map(|tensor| {
+        let values = form.factors.iter().find(|(name, _)| *name == tensor.name).map(|(_, values)| values);
+        let bytes = values.into_iter().flatten().flat_map(|value| value.to_le_bytes());
+        Tensor {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            format: StorageFormat::F32,
+            payload: Payload::Blocks(Bytes::from(bytes.collect::<Vec<u8>>())),
+        }
+    });
+    Ok(Source::gguf(gguf_pairs(metadata), tensors)?)
 }

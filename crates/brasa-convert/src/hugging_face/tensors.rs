@@ -2,107 +2,89 @@
 
 use std::collections::BTreeMap;
 
-use brasa_formats::{Checkpoint, StorageFormat, Tensor};
+use brasa_formats::{StorageFormat, Tensor};
+use brasa_models::{Change, FfnSpec, GgufPlace, Head, ModelSpec};
 
-use super::config::Config;
-use super::family::Family;
-use super::names::{Place, place};
-use super::rope::Rope;
+use super::Input;
 use crate::model::OutTensor;
 use crate::source::Source;
 use crate::{ConvertError, Recipe, Result};
 
+/// Every expert's gate, up, and both in one tensor.
+const GATE: &str = "ffn_gate_exps.weight";
+const UP: &str = "ffn_up_exps.weight";
+const GATE_AND_UP: &str = "ffn_gate_up_exps.weight";
+
 /// Every tensor of the output.
-pub fn collect(checkpoint: &Checkpoint, config: &Config, recipe: Recipe) -> Result<Vec<OutTensor>> {
+pub fn collect(input: &Input<'_>, spec: &ModelSpec, recipe: Recipe) -> Result<Vec<OutTensor>> {
+    let form = input.form;
     let mut out = Vec::new();
-    for (name, values) in Rope::of(config).factors(config)? {
+    for (name, values) in &form.factors {
         out.push(OutTensor {
-            name: name.to_owned(),
+            name: (*name).to_owned(),
             shape: vec![values.len()],
-            source: Source::values(&values),
+            source: Source::values(values),
             base: StorageFormat::F32,
         });
     }
     let mut pieces: BTreeMap<String, BTreeMap<usize, &Tensor>> = BTreeMap::new();
     let mut halves: BTreeMap<String, BTreeMap<usize, &Tensor>> = BTreeMap::new();
-    for tensor in checkpoint.tensors() {
-        match place(config.family, &tensor.name) {
-            Place::Skipped => {}
-            Place::Unknown => {
-                let family = config.family.architecture();
-                return Err(ConvertError::tensor(&tensor.name, format!("no such tensor in {family}")));
+    for tensor in input.checkpoint.tensors() {
+        let no_place = || {
+            let problem = format!("no such tensor in {}", form.architecture);
+            ConvertError::tensor(&tensor.name, problem)
+        };
+        match form.place(&tensor.name).ok_or_else(no_place)? {
+            GgufPlace::Tensor { name, .. } if name == "output.weight" && spec.head == Head::Tied => {}
+            GgufPlace::Tensor { name, .. } if name.ends_with(GATE_AND_UP) && !form.joined_experts => {
+                for (half, kind) in [GATE, UP].into_iter().enumerate() {
+                    let (shape, source) = half_of(tensor, half)?;
+                    out.push(finish(name.replace(GATE_AND_UP, kind), shape, source, recipe));
+                }
             }
-            Place::Whole(name) if name == "output.weight" && config.is_tied() => {}
-            Place::Whole(name) => {
-                let source = oriented(tensor, &name, config)?;
+            GgufPlace::Tensor { name, .. } if name.ends_with(GATE) && form.joined_experts => {
+                halves.entry(name.replace(GATE, GATE_AND_UP)).or_default().insert(0, tensor);
+            }
+            GgufPlace::Tensor { name, .. } if name.ends_with(UP) && form.joined_experts => {
+                halves.entry(name.replace(UP, GATE_AND_UP)).or_default().insert(1, tensor);
+            }
+            GgufPlace::Tensor { name, change, .. } => {
+                let source = changed(Source::of(tensor), change);
                 out.push(finish(name, tensor.shape.clone(), source, recipe));
             }
-            Place::Expert { name, expert } => {
+            GgufPlace::Expert { name, expert } if !form.joined_experts => {
                 if pieces.entry(name).or_default().insert(expert, tensor).is_some() {
                     return Err(ConvertError::tensor(&tensor.name, "this expert is given twice"));
                 }
             }
-            Place::GateAndUp { gate, up } => {
-                for (half, name) in [gate, up].into_iter().enumerate() {
-                    let (shape, source) = half_of(tensor, half)?;
-                    out.push(finish(name, shape, source, recipe));
-                }
-            }
-            Place::HalfOf { name, half } => {
-                halves.entry(name).or_default().insert(half, tensor);
-            }
+            GgufPlace::Foreign => {}
+            _ => return Err(no_place()),
         }
     }
-    for (name, experts) in pieces {
-        let (shape, source) = stack(&name, &experts, config)?;
+    let experts = spec.layers.iter().find_map(|layer| match layer.ffn {
+        FfnSpec::Experts(experts) | FfnSpec::DenseAndExperts(_, experts) => Some(experts.num_experts),
+        _ => None,
+    });
+    for (name, pieces) in pieces {
+        let (shape, source) = stack(&name, &pieces, experts.unwrap_or(0))?;
         out.push(finish(name, shape, source, recipe));
     }
     for (name, halves) in halves {
         let (shape, source) = join(&name, &halves)?;
         out.push(finish(name, shape, source, recipe));
     }
-    for required in ["token_embd.weight", "output_norm.weight"] {
-        if !out.iter().any(|tensor| tensor.name == required) {
-            return Err(ConvertError::tensor(required, "nothing in the checkpoint becomes this tensor"));
-        }
-    }
-    if !config.is_tied()
-        && !out.iter().any(|tensor| tensor.name == "output.weight")
-        && !config.family.is_gemma()
-    {
-        let problem = "lm_head.weight is missing, and config.json does not say tie_word_embeddings";
-        return Err(ConvertError::tensor("output.weight", problem));
-    }
     Ok(out)
 }
 
-/// What a family's GGUF form does to a tensor's values.
-fn oriented(tensor: &Tensor, name: &str, config: &Config) -> Result<Source> {
-    let source = Source::of(tensor);
-    if config.family.norms_are_offsets() && name.ends_with("norm.weight") {
-        return Ok(source.shifted(1.0));
+fn changed(source: Source, change: Change) -> Source {
+    match change {
+        Change::Shift(by) => source.shifted(by),
+        Change::Interleave { head_dim, rotary_dim, .. } => source.interleaved(head_dim, rotary_dim),
+        _ => source,
     }
-    if config.family != Family::Llama {
-        return Ok(source);
-    }
-    let is =
-        |part: &str| name.ends_with(&format!("{part}.weight")) || name.ends_with(&format!("{part}.bias"));
-    let heads = if is("attn_q") {
-        config.require("num_attention_heads")?
-    } else if is("attn_k") {
-        config.kv_heads()?
-    } else {
-        return Ok(source);
-    };
-    let (heads, outputs) = (heads as usize, tensor.shape.first().copied().unwrap_or(0));
-    if heads == 0 || outputs == 0 || outputs % (2 * heads) != 0 {
-        let problem = format!("shape {:?}, expected a multiple of 2 × {heads} heads", tensor.shape);
-        return Err(ConvertError::tensor(&tensor.name, problem));
-    }
-    Ok(source.interleaved(heads))
 }
 
-/// A tensor with the format it has where nothing is quantised.
+/// A tensor with the format it has if nothing is quantised.
 fn finish(name: String, shape: Vec<usize>, source: Source, recipe: Recipe) -> OutTensor {
     let main = recipe.main_format();
     let own = if source.format().is_float() { source.format() } else { StorageFormat::F32 };
@@ -135,20 +117,19 @@ fn half_of(tensor: &Tensor, half: usize) -> Result<(Vec<usize>, Source)> {
 }
 
 /// One tensor `[E, N, K]` of E tensors `[N, K]`.
-fn stack(name: &str, experts: &BTreeMap<usize, &Tensor>, config: &Config) -> Result<(Vec<usize>, Source)> {
-    let expected = config.experts()?.ok_or_else(|| ConvertError::config("num_experts", "missing"))? as usize;
-    if experts.len() != expected || experts.keys().next_back() != Some(&(expected - 1)) {
-        let problem = format!("{} experts, expected {expected}", experts.len());
-        return Err(ConvertError::tensor(name, problem));
+fn stack(name: &str, pieces: &BTreeMap<usize, &Tensor>, experts: usize) -> Result<(Vec<usize>, Source)> {
+    let last = pieces.keys().next_back().map_or(0, |last| last + 1);
+    if pieces.len() != experts || last != experts {
+        return Err(ConvertError::tensor(name, format!("{} experts, expected {experts}", pieces.len())));
     }
-    let first = experts.values().next().map(|tensor| tensor.shape.clone()).unwrap_or_default();
-    if let Some(odd) = experts.values().find(|tensor| tensor.shape != first) {
+    let first = pieces.values().next().map(|tensor| tensor.shape.clone()).unwrap_or_default();
+    if let Some(odd) = pieces.values().find(|tensor| tensor.shape != first) {
         let problem = format!("shape {:?}, the other experts have {first:?}", odd.shape);
         return Err(ConvertError::tensor(&odd.name, problem));
     }
-    let mut shape = vec![expected];
+    let mut shape = vec![experts];
     shape.extend(first);
-    Ok((shape, Source::stacked(experts.values().copied())))
+    Ok((shape, Source::stacked(pieces.values().copied())))
 }
 
 /// One tensor `[E, 2F, D]` of two tensors `[E, F, D]`.

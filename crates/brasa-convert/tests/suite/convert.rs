@@ -256,10 +256,20 @@ fn what_cannot_be_converted_is_named() {
     for (file, from, to, expected) in [
         ("config.json", "LlamaForCausalLM", "MambaForCausalLM", "architecture MambaForCausalLM"),
         ("config.json", "\"llama3\"", "\"dynamic\"", "rope_scaling.rope_type: found dynamic"),
-        ("config.json", "\"num_attention_heads\": 4", "\"num_attention_heads\": 3", "2 × 3 heads"),
+        (
+            "config.json",
+            "\"num_attention_heads\": 4",
+            "\"num_attention_heads\": 3",
+            "3 query heads share 2 key heads",
+        ),
         ("config.json", "\"hidden_size\": 128", "\"hidden_size\": \"wide\"", "hidden_size: found \"wide\""),
         ("config.json", "\"head_dim\": 32", "\"head_dim\": 4000000000", "head_dim: found 4000000000"),
-        ("config.json", "\"num_hidden_layers\": 6", "\"num_hidden_layers\": 99999", "expected at most 4096"),
+        (
+            "config.json",
+            "\"num_hidden_layers\": 6",
+            "\"num_hidden_layers\": 99999",
+            "num_hidden_layers: found 99999",
+        ),
         ("tokenizer.json", "{1,3}", "{1,5}", "pre-tokenizer not recognised"),
         ("tokenizer.json", "\"type\": \"BPE\"", "\"type\": \"Unigram\"", "a Unigram tokenizer"),
     ] {

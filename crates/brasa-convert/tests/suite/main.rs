@@ -3,3 +3,4 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod convert;
+mod same_specification;

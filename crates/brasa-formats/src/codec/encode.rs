@@ -17,7 +17,7 @@ use crate::StorageFormat;
 ///
 /// # Errors
 ///
-/// [`CodecError::RowLen`] where `x` is no whole number of blocks, [`CodecError::StoredLen`] where `out` has another
+/// [`CodecError::RowLen`] if `x` is no whole number of blocks, [`CodecError::StoredLen`] if `out` has another
 /// size than they need, [`CodecError::NotFinite`] for an infinity or NaN in a quantised row,
 /// [`CodecError::Importance`] for importances that are no weights of this row, [`CodecError::ThreeArrays`] for MLX,
 /// which [`mlx::encode_row`](super::mlx::encode_row) encodes. Nothing was written.
@@ -90,7 +90,7 @@ fn check_importance(format: StorageFormat, importance: &[f32], row_len: usize) -
 /// The elements and weights of a block in a range where no square overflows or vanishes.
 ///
 /// Elements so small that no half could scale them become zeros; importances are relative to their largest, and
-/// all 1 where every one is 0.
+/// all 1 if every one is 0.
 pub(super) fn prepare<const N: usize>(x: &[f32], importance: Option<&[f32]>) -> ([f32; N], [f32; N]) {
     const SMALLEST: f32 = 1e-12;
     const LARGEST: f32 = 1e12;

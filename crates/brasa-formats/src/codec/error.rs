@@ -29,7 +29,7 @@ pub enum CodecError {
     NotFinite {
         /// The storage format.
         format: StorageFormat,
-        /// Where in the row.
+        /// Position of the element in the row.
         index: usize,
         /// The value.
         value: f32,
@@ -39,7 +39,7 @@ pub enum CodecError {
     Importance {
         /// The storage format.
         format: StorageFormat,
-        /// What is wrong.
+        /// The fault of the importances.
         found: String,
         /// Elements of the row.
         row_len: usize,

@@ -12,7 +12,7 @@ pub(super) trait Levels: Copy {
     /// Replaces each value by the nearest level.
     fn nearest<const N: usize>(self, values: [f32; N]) -> [f32; N];
 
-    /// Where to map the extreme element: positions around the ends of the range of levels.
+    /// Levels to try for the extreme element, around the ends of the range of levels.
     fn reaches(self) -> impl Iterator<Item = f32>;
 }
 
@@ -145,7 +145,7 @@ impl Line {
     }
 }
 
-/// What offsets a format can store.
+/// The offsets that a format can store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offsets {
     /// Any.

@@ -8,7 +8,7 @@
 use super::Half;
 use super::fit::{Levels, Line, Offsets, extreme, fit_line, fit_scale, inverse, quantise, sum};
 
-/// How often the three steps alternate at most.
+/// The most rounds of the three steps.
 const ROUNDS: usize = 3;
 
 /// `x ≈ d · scale · level`.

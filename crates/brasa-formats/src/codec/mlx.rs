@@ -19,7 +19,7 @@ pub struct Row<'a> {
     pub scales: &'a [u8],
     /// One bias per group.
     pub biases: &'a [u8],
-    /// How scales and biases are stored: F32, F16 or BF16.
+    /// The storage format of scales and biases: F32, F16 or BF16.
     pub scale_format: StorageFormat,
 }
 
@@ -27,8 +27,8 @@ pub struct Row<'a> {
 ///
 /// # Errors
 ///
-/// [`CodecError::MlxParameters`] for parameters that the format does not have; [`CodecError::RowLen`] where `out`
-/// is no whole number of groups or its codes no whole number of bytes; [`CodecError::StoredLen`] where one of the
+/// [`CodecError::MlxParameters`] for parameters that the format does not have; [`CodecError::RowLen`] if `out`
+/// is no whole number of groups or its codes no whole number of bytes; [`CodecError::StoredLen`] if one of the
 /// three arrays has another size than `out` asks for. `out` then holds nothing useful.
 pub fn decode_row(mlx: MlxAffine, row: Row<'_>, out: &mut [f32]) -> Result<()> {
     check(mlx, row.scale_format, out.len(), [row.words.len(), row.scales.len(), row.biases.len()])?;
@@ -54,7 +54,7 @@ pub struct RowMut<'a> {
     pub scales: &'a mut [u8],
     /// One bias per group.
     pub biases: &'a mut [u8],
-    /// How scales and biases are stored: F32, F16 or BF16.
+    /// The storage format of scales and biases: F32, F16 or BF16.
     pub scale_format: StorageFormat,
 }
 
@@ -65,7 +65,7 @@ pub struct RowMut<'a> {
 ///
 /// # Errors
 ///
-/// As [`decode_row`], and [`CodecError::NotFinite`] for infinities and NaN. Nothing was written.
+/// Errors of [`decode_row`], and [`CodecError::NotFinite`] for infinities and NaN. Nothing was written.
 pub fn encode_row(mlx: MlxAffine, x: &[f32], row: &mut RowMut<'_>) -> Result<()> {
     let format = StorageFormat::MlxAffine(mlx);
     check(mlx, row.scale_format, x.len(), [row.words.len(), row.scales.len(), row.biases.len()])?;

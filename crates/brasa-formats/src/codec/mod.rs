@@ -77,16 +77,16 @@ pub trait Block: Pod {
     ///
     /// # Panics
     ///
-    /// Where `out` is not exactly `LEN` long.
+    /// If `out` is not exactly `LEN` long.
     fn decode(&self, out: &mut [f32]);
 
     /// The block that differs least from the [`LEN`](Self::LEN) elements of `x`, weighted by `importance`.
     ///
-    /// All values are finite; [`encode_row`] sees to that.
+    /// Values are finite, because [`encode_row`] checks them.
     ///
     /// # Panics
     ///
-    /// Where `x` or `importance` is not exactly `LEN` long.
+    /// If `x` or `importance` is not exactly `LEN` long.
     fn encode(x: &[f32], importance: Option<&[f32]>) -> Self;
 }
 
@@ -94,7 +94,7 @@ pub trait Block: Pod {
 ///
 /// # Errors
 ///
-/// [`CodecError::StoredLen`] where `bytes` is no whole number of blocks.
+/// [`CodecError::StoredLen`] if `bytes` is no whole number of blocks.
 pub fn blocks<B: Block>(bytes: &[u8]) -> Result<&[B]> {
     if !bytes.len().is_multiple_of(size_of::<B>()) {
         return Err(CodecError::StoredLen {
@@ -110,7 +110,7 @@ pub fn blocks<B: Block>(bytes: &[u8]) -> Result<&[B]> {
 ///
 /// # Errors
 ///
-/// [`CodecError::RowLen`] where `out` is no whole number of blocks, [`CodecError::StoredLen`] where `bytes` has
+/// [`CodecError::RowLen`] if `out` is no whole number of blocks, [`CodecError::StoredLen`] if `bytes` has
 /// another size than `out` asks for, [`CodecError::ThreeArrays`] for MLX, which [`mlx::decode_row`] decodes.
 /// `out` is then untouched.
 pub fn decode_row(format: StorageFormat, bytes: &[u8], out: &mut [f32]) -> Result<()> {

@@ -10,7 +10,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// As [`decode_rows`](Self::decode_rows).
+    /// Errors of [`decode_rows`](Self::decode_rows).
     pub fn decode_row(&self, row: usize, out: &mut [f32]) -> Result<()> {
         self.decode_rows(row..row.saturating_add(1), out)
     }
@@ -19,7 +19,7 @@ impl Tensor {
     ///
     /// # Errors
     ///
-    /// [`CodecError::Rows`] where a row does not exist or `out` has another length; [`CodecError::Payload`] where
+    /// [`CodecError::Rows`] if a row does not exist or `out` has another length; [`CodecError::Payload`] if
     /// the payload does not belong to the declared format; what the codec finds wrong with the row.
     pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) -> Result<()> {
         let row_len = self.row_len();

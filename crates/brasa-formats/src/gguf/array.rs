@@ -17,7 +17,7 @@ pub struct Array {
 
 /// A number or bool that an [`Array`] can be packed from.
 pub trait Scalar: Into<Value> {
-    /// Its type in the file.
+    /// The type that the file gives to such elements.
     const TYPE: ValueType;
 }
 
@@ -65,7 +65,7 @@ impl Array {
         self.element
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.len

@@ -8,10 +8,10 @@ use super::value::{Value, ValueType};
 /// Integers of any width and sign are read as any integer type that holds the number; floats and integers are
 /// read as either float type.
 pub trait FromValue<'a>: Sized {
-    /// What the value should have been, for messages.
+    /// A phrase for the values that fit, for messages.
     const EXPECTED: &'static str;
 
-    /// The value, or `None` where type or range do not fit.
+    /// The value, or `None` if type or range do not fit.
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 

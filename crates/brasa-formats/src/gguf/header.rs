@@ -18,11 +18,11 @@ pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 pub(super) const LARGEST_ALIGNMENT: u64 = 1 << 30;
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
-/// Where the tensor count is.
+/// Position of the tensor count in the file.
 const TENSOR_COUNT_AT: usize = 8;
 pub(super) const LONGEST_KEY: u64 = 65_535;
 const LONGEST_STRING: u64 = 1 << 30;
-/// Of elements, pairs, tensors.
+/// The largest count of elements, pairs or tensors that is believed.
 const MOST_ITEMS: u64 = 1 << 30;
 const DEEPEST_ARRAY: u32 = 8;
 const MOST_DIMS: u32 = 4;
@@ -50,7 +50,7 @@ pub(super) struct Entry {
     pub offset: u64,
 }
 
-/// All tensor descriptions and where the data starts.
+/// The descriptions of all tensors, and the position of the data.
 #[derive(Debug)]
 pub(super) struct Entries {
     pub list: Vec<Entry>,

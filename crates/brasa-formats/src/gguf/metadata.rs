@@ -41,11 +41,11 @@ impl Metadata {
         Self { path: path.to_owned(), ..Self::default() }
     }
 
-    /// The value of `key` as `T`, or `None` where the key is absent.
+    /// The value of `key` as `T`, or `None` if the key is absent.
     ///
     /// # Errors
     ///
-    /// [`FormatError::Missing`] naming the key, where its value does not fit `T`.
+    /// [`FormatError::Missing`] naming the key, if its value does not fit `T`.
     pub fn get<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         T::from_value(value).map(Some).ok_or_else(|| {
@@ -58,7 +58,7 @@ impl Metadata {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Missing`] naming the key, where it is absent or its value does not fit `T`.
+    /// [`FormatError::Missing`] naming the key, if it is absent or its value does not fit `T`.
     pub fn require<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T> {
         self.get(key)?.ok_or_else(|| self.absent(key))
     }
@@ -72,27 +72,27 @@ impl Metadata {
         self.index.get(key).map(|&at| &self.entries[at].1)
     }
 
-    /// True where the key is present.
+    /// True if the key is present.
     pub fn contains(&self, key: &str) -> bool {
         self.index.contains_key(key)
     }
 
-    /// All pairs, in the order of the file.
+    /// Iterates over all pairs, in the order of the file.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True where there is no key.
+    /// True if there is no key.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Sets `key`: in its place where it exists, at the end where it does not.
+    /// Sets `key`: in its place if it exists, at the end if it does not.
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         let (key, value) = (key.into(), value.into());
         if let Some(&at) = self.index.get(&key) {
@@ -113,7 +113,7 @@ impl Metadata {
     }
 }
 
-/// Equal where keys, order and values are; the file they came from does not matter.
+/// Equal if keys, order and values are; the file they came from does not matter.
 impl PartialEq for Metadata {
     fn eq(&self, other: &Self) -> bool {
         self.entries == other.entries

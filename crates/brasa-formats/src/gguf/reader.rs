@@ -10,19 +10,19 @@ use crate::inspection::TensorInfo;
 use crate::problems::Problems;
 use crate::{Bytes, FormatError, Payload, Result, StorageFormat, Tensor};
 
-/// What one file holds.
+/// The contents of one GGUF file.
 pub(crate) struct Part {
     pub version: u32,
     pub metadata: Metadata,
     /// Every tensor described, readable or not.
     pub infos: Vec<TensorInfo>,
-    /// Those that can be used.
+    /// Tensors that can be used.
     pub tensors: Vec<Tensor>,
 }
 
 /// Reads one file.
 ///
-/// Fails only where header or metadata are unreadable; whatever is wrong with the tensors goes to `problems`.
+/// Fails only if header or metadata are unreadable; whatever is wrong with the tensors goes to `problems`.
 pub(crate) fn read_part(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Part> {
     let header = Header::read(path, bytes)?;
     let (mut infos, mut tensors) = (Vec::new(), Vec::new());

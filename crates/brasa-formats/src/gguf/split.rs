@@ -27,7 +27,7 @@ pub(crate) struct PartName {
 }
 
 impl PartName {
-    /// Takes a file name apart; `None` where it is not named like a part.
+    /// Takes a file name apart; `None` if it is not named like a part.
     pub fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_suffix(".gguf")?;
         let (rest, count) = rest.rsplit_once("-of-")?;
@@ -50,7 +50,7 @@ impl PartName {
     }
 }
 
-/// Reads a file, and its siblings where it is a part; gives the files' paths and sizes too.
+/// Reads a file, and its siblings if it is a part; gives the files' paths and sizes too.
 pub(crate) fn read_file(
     directory: &Directory,
     file: &str,

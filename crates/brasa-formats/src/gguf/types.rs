@@ -14,12 +14,12 @@ pub struct TensorType {
 }
 
 impl TensorType {
-    /// The type of a code, where the public format defines or once defined it.
+    /// The type of a code, if the public format defines or once defined it.
     pub fn from_code(code: u32) -> Option<Self> {
         TYPES.iter().copied().find(|known| known.code == code)
     }
 
-    /// Bytes of a tensor of these dimensions (fastest first); `None` where a row is no whole number of blocks,
+    /// Bytes of a tensor of these dimensions (fastest first); `None` if a row is no whole number of blocks,
     /// or size or dimensions overflow 64 bits.
     pub fn size_bytes(self, dims: &[u64]) -> Option<u64> {
         let row_len = dims.first().copied().unwrap_or(1);

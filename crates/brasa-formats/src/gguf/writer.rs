@@ -20,7 +20,7 @@ pub struct TensorPlan {
     pub name: String,
     /// Dimensions, outermost first, at most four.
     pub shape: Vec<usize>,
-    /// How rows are stored.
+    /// The storage format of rows.
     pub format: StorageFormat,
 }
 
@@ -52,7 +52,7 @@ pub struct Writer {
 }
 
 impl TensorPlan {
-    /// Bytes of the tensor; `None` where rows are no whole number of blocks, or for MLX formats.
+    /// Bytes of the tensor; `None` if rows are no whole number of blocks, or for MLX formats.
     pub fn size_bytes(&self) -> Option<usize> {
         self.format.gguf_code()?;
         let row_bytes = self.format.row_bytes(self.shape.last().copied().unwrap_or(1))?;
@@ -67,8 +67,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unwritable`] where a tensor has no place in a GGUF file (its format, its shape, a name
-    /// given twice), [`FormatError::Io`] where the file cannot be created.
+    /// [`FormatError::Unwritable`] if a tensor has no place in a GGUF file (its format, its shape, a name
+    /// given twice), [`FormatError::Io`] if the file cannot be created.
     pub fn create(path: impl AsRef<Path>, metadata: &Metadata, tensors: Vec<TensorPlan>) -> Result<Self> {
         let path = path.as_ref();
         let names =
@@ -105,8 +105,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unwritable`] where another tensor is due, or this one would grow beyond its size; nothing is
-    /// written then. [`FormatError::Io`] where the disk is full or fails.
+    /// [`FormatError::Unwritable`] if another tensor is due, or this one would grow beyond its size; nothing is
+    /// written then. [`FormatError::Io`] if the disk is full or fails.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             // Nothing is due of an empty tensor, and it is right to write that.
@@ -133,7 +133,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unwritable`] where a tensor is not complete, [`FormatError::Io`] where the system refuses.
+    /// [`FormatError::Unwritable`] if a tensor is not complete, [`FormatError::Io`] if the system refuses.
     /// No file is left then, and one that was there before stays.
     pub fn finish(self) -> Result<()> {
         if let Some(due) = self.next_tensor() {

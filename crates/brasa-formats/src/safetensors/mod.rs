@@ -26,20 +26,20 @@ const METADATA: &str = "__metadata__";
 pub(crate) struct RawTensor {
     pub name: String,
     pub dtype_name: String,
-    /// `None` where the name is unknown.
+    /// `None` if the name is unknown.
     pub dtype: Option<Dtype>,
     pub shape: Vec<usize>,
     pub file: PathBuf,
     /// From the start of the file.
     pub offset_bytes: u64,
     pub size_bytes: u64,
-    /// The elements; `None` where something about them is wrong, which has been reported.
+    /// The elements; `None` if something about them is wrong, which has been reported.
     pub bytes: Option<Bytes>,
 }
 
 /// Reads the header of the file at `path`, and binds each tensor to its bytes.
 ///
-/// Fails where the header is unreadable; what is wrong with single tensors goes to `problems`.
+/// Fails if the header is unreadable; what is wrong with single tensors goes to `problems`.
 pub(crate) fn read(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Vec<RawTensor>> {
     let (header, data_start) = header_json(path, bytes)?;
     let header = parse_header(path, header)?;

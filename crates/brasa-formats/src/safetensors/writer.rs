@@ -32,7 +32,7 @@ pub struct Writer {
 }
 
 impl TensorPlan {
-    /// Bytes of the tensor; `None` where that is no whole number, or overflows.
+    /// Bytes of the tensor; `None` if that is no whole number, or overflows.
     pub fn size_bytes(&self) -> Option<u64> {
         let elements = self.shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim as u64))?;
         let bits = elements.checked_mul(self.dtype.bits())?;
@@ -47,7 +47,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unwritable`] where a name is given twice or a shape has no size, [`FormatError::Io`] where the
+    /// [`FormatError::Unwritable`] if a name is given twice or a shape has no size, [`FormatError::Io`] if the
     /// file cannot be created.
     pub fn create(path: impl AsRef<Path>, metadata: &[(&str, &str)], tensors: &[TensorPlan]) -> Result<Self> {
         let path = path.as_ref();
@@ -101,8 +101,8 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unwritable`] where another tensor is due, or this one would grow beyond its size; nothing is
-    /// written then. [`FormatError::Io`] where the disk is full or fails.
+    /// [`FormatError::Unwritable`] if another tensor is due, or this one would grow beyond its size; nothing is
+    /// written then. [`FormatError::Io`] if the disk is full or fails.
     pub fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             // Nothing is due of an empty tensor, and it is right to write that.
@@ -129,7 +129,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Unwritable`] where a tensor is not complete, [`FormatError::Io`] where the system refuses.
+    /// [`FormatError::Unwritable`] if a tensor is not complete, [`FormatError::Io`] if the system refuses.
     /// No file is left then, and one that was there before stays.
     pub fn finish(self) -> Result<()> {
         if let Some((name, size)) = self.tensors.get(self.current) {

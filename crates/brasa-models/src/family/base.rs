@@ -3,7 +3,7 @@
 use brasa_graph::op::RopeLayout;
 
 use crate::keys::{
-    ACTIVATION, CONTEXT_LENGTH, FFN_WIDTH, HEAD_DIM, HIDDEN_SIZE, Key, NORM_EPS, NUM_HEADS, NUM_KV_HEADS,
+    ACTIVATION, CONTEXT_LENGTH, FFN_WIDTH, HEAD_DIM, HIDDEN_SIZE, NORM_EPS, NUM_HEADS, NUM_KV_HEADS,
     NUM_LAYERS, TIED, VALUE_DIM, VOCAB_SIZE,
 };
 use crate::metadata::{Metadata, limits};
@@ -13,7 +13,7 @@ use crate::spec::{
 };
 use crate::{ModelError, Result};
 
-/// What a family takes for granted where the configuration is silent, as its class in transformers does.
+/// Values that a family assumes if the configuration is silent. They are those of its class in transformers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults {
     pub family: &'static str,
@@ -24,7 +24,10 @@ pub(super) struct Defaults {
     pub activation: Activation,
     pub head_dim: Option<usize>,
     pub num_heads: Option<usize>,
+    /// Key heads of a `config.json` that is silent about them; as many as query heads if this is `None`.
     pub num_kv_heads: Option<usize>,
+    /// Context length before LongRoPE or YaRN stretched it.
+    pub original_context: Option<usize>,
 }
 
 impl Defaults {
@@ -39,6 +42,7 @@ impl Defaults {
             head_dim: None,
             num_heads: None,
             num_kv_heads: None,
+            original_context: None,
         }
     }
 }
@@ -90,6 +94,7 @@ pub(super) fn decoder(meta: &Metadata, defaults: Defaults) -> Result<ModelSpec> 
                 head_dim: heads.dim,
                 context_length,
                 default_theta: defaults.theta,
+                default_original: defaults.original_context,
                 kind: None,
             },
         )?,
@@ -121,7 +126,9 @@ pub(super) fn decoder(meta: &Metadata, defaults: Defaults) -> Result<ModelSpec> 
 fn heads(meta: &Metadata, defaults: &Defaults, hidden_size: usize) -> Result<Heads> {
     let query = meta.count(NUM_HEADS, limits::HEADS)?.or(defaults.num_heads);
     let query = query.ok_or_else(|| meta.missing(NUM_HEADS))?;
-    let kv = meta.count(NUM_KV_HEADS, limits::HEADS)?.or(defaults.num_kv_heads).unwrap_or(query);
+    let silent = !meta.is_gguf() && !meta.mentions(NUM_KV_HEADS);
+    let kv = meta.count(NUM_KV_HEADS, limits::HEADS)?.or(defaults.num_kv_heads.filter(|_| silent));
+    let kv = kv.unwrap_or(query);
     let dim = match meta.count(HEAD_DIM, limits::HEAD_DIM)?.or(defaults.head_dim) {
         Some(dim) => dim,
         None if hidden_size.is_multiple_of(query) => hidden_size / query,
@@ -152,7 +159,7 @@ pub(super) fn vocab_size(meta: &Metadata) -> Result<usize> {
     size.ok_or_else(|| meta.missing(VOCAB_SIZE))
 }
 
-/// Tied where the configuration says so or there is no matrix of its own.
+/// Tied if the configuration says so or there is no matrix of its own.
 pub(super) fn head(meta: &Metadata) -> Result<Head> {
     let present = crate::names::head(meta).is_some();
     let declared = meta.bool(TIED)?;
@@ -162,17 +169,27 @@ pub(super) fn head(meta: &Metadata) -> Result<Head> {
     Ok(if declared == Some(true) || !present { Head::Tied } else { Head::Untied })
 }
 
+/// Names of activations. The first name of each is the one that is written.
+const ACTIVATIONS: [(&str, Activation); 6] = [
+    ("silu", Activation::Silu),
+    ("swish", Activation::Silu),
+    ("gelu_pytorch_tanh", Activation::GeluTanh),
+    ("gelu_new", Activation::GeluTanh),
+    ("gelu_tanh", Activation::GeluTanh),
+    ("gelu", Activation::GeluErf),
+];
+
 /// The activation that the configuration names.
 pub(super) fn activation(meta: &Metadata, default: Activation) -> Result<Activation> {
-    Ok(match meta.text(ACTIVATION)? {
-        None => default,
-        Some("silu" | "swish") => Activation::Silu,
-        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_tanh") => Activation::GeluTanh,
-        Some("gelu") => Activation::GeluErf,
-        Some(other) => {
-            let key: Key = ACTIVATION;
-            let (name, _) = meta.value(key).unwrap_or(("hidden_act", &serde_json::Value::Null));
-            return Err(meta.bad_value(name, &other.into(), "silu, gelu or gelu_pytorch_tanh"));
-        }
-    })
+    let Some(given) = meta.text(ACTIVATION)? else { return Ok(default) };
+    if let Some((_, activation)) = ACTIVATIONS.iter().find(|(name, _)| *name == given) {
+        return Ok(*activation);
+    }
+    let (key, _) = meta.value(ACTIVATION).unwrap_or(("hidden_act", &serde_json::Value::Null));
+    Err(meta.bad_value(key, &given.into(), "silu, gelu or gelu_pytorch_tanh"))
+}
+
+/// The name that is written for an activation.
+pub(super) fn activation_name(activation: Activation) -> &'static str {
+    ACTIVATIONS.iter().find(|(_, other)| *other == activation).map_or("silu", |(name, _)| name)
 }

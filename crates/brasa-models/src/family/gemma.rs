@@ -2,17 +2,16 @@
 
 use super::base::{Defaults, decoder};
 use crate::Result;
-use crate::keys::Key;
+use crate::keys::LEGACY_ACTIVATION;
 use crate::metadata::Metadata;
 use crate::spec::{Activation, ModelSpec};
-
-const LEGACY_ACTIVATION: Key = Key { hf: &["hidden_act"], gguf: &[] };
 
 /// Llama with a tanh-GELU gate, embeddings times √width, wide heads, and norms stored as `w − 1`.
 pub(super) fn gemma(meta: &Metadata) -> Result<ModelSpec> {
     let defaults = Defaults {
         context_length: 8192,
         head_dim: Some(256),
+        num_kv_heads: Some(16),
         activation: Activation::GeluTanh,
         ..Defaults::new("gemma")
     };

@@ -14,6 +14,7 @@ pub(super) fn gemma2(meta: &Metadata) -> Result<ModelSpec> {
     let defaults = Defaults {
         context_length: 8192,
         head_dim: Some(256),
+        num_kv_heads: Some(4),
         activation: Activation::GeluTanh,
         ..Defaults::new("gemma2")
     };
@@ -33,7 +34,7 @@ pub(super) fn gemma2(meta: &Metadata) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// A soft-cap: as configured (null is none), or the family's where the configuration is silent.
+/// A soft-cap: as configured (null is none), or the family's if the configuration is silent.
 fn cap(meta: &Metadata, key: Key, default: f32) -> Result<Option<f32>> {
     if meta.mentions(key) { meta.cap(key) } else { Ok(Some(default)) }
 }

@@ -42,6 +42,7 @@ pub(super) fn gemma3(meta: &Metadata) -> Result<ModelSpec> {
                 head_dim: layer.attention.head_dim,
                 context_length: spec.context_length,
                 default_theta: if kind == LayerKind::Full { 1e6 } else { 1e4 },
+                default_original: None,
                 kind: Some(kind),
             },
         )?;

@@ -9,8 +9,10 @@ use super::base::{Defaults, Heads, activation, head, vocab_size};
 use super::layers::{every, kinds, window};
 use super::mixtral::expert_counts;
 use crate::keys::{
-    CONTEXT_LENGTH, EXPERT_WIDTH, FFN_WIDTH, FINAL_SOFTCAP, HIDDEN_SIZE, Key, NORM_EPS, NUM_EXPERTS,
-    NUM_HEADS, NUM_KV_HEADS, NUM_LAYERS, VALUE_DIM,
+    CONTEXT_LENGTH, DOUBLE_WIDE, EXPERT_WIDTH, FFN_WIDTH, FINAL_SOFTCAP, GLOBAL_HEAD_DIM, GLOBAL_KV_HEADS,
+    HAS_EXPERTS, HIDDEN_SIZE, KEY_IS_VALUE, LOCAL_HEAD_DIM, LOCAL_VALUE_DIM, NORM_EPS, NUM_EXPERTS,
+    NUM_HEADS, NUM_KV_HEADS, NUM_LAYERS, PER_LAYER_CONFIG, PER_LAYER_VOCAB, PER_LAYER_WIDTH, ROPE_PARAMETERS,
+    SHARED_KV, VALUE_DIM,
 };
 use crate::metadata::{Metadata, limits};
 use crate::names::in_layer;
@@ -21,20 +23,6 @@ use crate::spec::{
     PerLayerInputs, Router, ValueSource,
 };
 use crate::{ModelError, Result};
-
-const LOCAL_HEAD_DIM: Key = Key { hf: &["head_dim"], gguf: &["attention.key_length_swa"] };
-const LOCAL_VALUE_DIM: Key = Key { hf: &[], gguf: &["attention.value_length_swa"] };
-const GLOBAL_HEAD_DIM: Key = Key { hf: &["global_head_dim"], gguf: &["attention.key_length"] };
-const GLOBAL_KV_HEADS: Key = Key { hf: &["num_global_key_value_heads"], gguf: &[] };
-const PER_LAYER_CONFIG: Key = Key { hf: &["per_layer_config"], gguf: &[] };
-const KEY_IS_VALUE: Key = Key { hf: &["attention_k_eq_v"], gguf: &[] };
-const SHARED_KV: Key = Key { hf: &["num_kv_shared_layers"], gguf: &["attention.shared_kv_layers"] };
-const DOUBLE_WIDE: Key = Key { hf: &["use_double_wide_mlp"], gguf: &[] };
-const MOE: Key = Key { hf: &["enable_moe_block"], gguf: &[] };
-const PER_LAYER_WIDTH: Key =
-    Key { hf: &["hidden_size_per_layer_input"], gguf: &["embedding_length_per_layer_input"] };
-const PER_LAYER_VOCAB: Key = Key { hf: &["vocab_size_per_layer_input"], gguf: &[] };
-const ROPE_PARAMETERS: Key = Key { hf: &["rope_parameters"], gguf: &[] };
 
 /// Gemma 3 with norms stored as they are, scores unscaled, normed values, full layers of other geometry (wider heads,
 /// fewer of them, values equal to keys, most of the head unrotated), and, by size, shared caches, per-layer inputs or
@@ -107,7 +95,7 @@ pub(super) fn gemma4(meta: &Metadata) -> Result<ModelSpec> {
 }
 
 /// Five windows, then one layer that sees everything; outside GGUF the last always does.
-fn layer_kinds(meta: &Metadata, num_layers: usize) -> Result<Vec<LayerKind>> {
+pub(super) fn layer_kinds(meta: &Metadata, num_layers: usize) -> Result<Vec<LayerKind>> {
     let mut kinds = kinds(meta, num_layers, every(6))?;
     if !meta.is_gguf()
         && let Some(last) = kinds.last_mut()
@@ -117,14 +105,27 @@ fn layer_kinds(meta: &Metadata, num_layers: usize) -> Result<Vec<LayerKind>> {
     Ok(kinds)
 }
 
+/// Elements of a head, in layers without overrides.
+pub(super) struct HeadDims {
+    pub local: usize,
+    pub global: usize,
+}
+
+/// Elements of a head in layers with a window and in those that see everything.
+pub(super) fn head_dims(meta: &Metadata) -> Result<HeadDims> {
+    Ok(HeadDims {
+        local: meta.count(LOCAL_HEAD_DIM, limits::HEAD_DIM)?.unwrap_or(256),
+        global: meta.count(GLOBAL_HEAD_DIM, limits::HEAD_DIM)?.unwrap_or(512),
+    })
+}
+
 /// Head counts and widths of each layer.
 fn heads(meta: &Metadata, kinds: &[LayerKind]) -> Result<Vec<Heads>> {
     let layers = kinds.len();
     let query = meta.count_per_layer(NUM_HEADS, layers, limits::HEADS)?.unwrap_or_else(|| vec![8; layers]);
     let local_kv = meta.count_per_layer(NUM_KV_HEADS, layers, limits::HEADS)?;
     let local_kv = local_kv.unwrap_or_else(|| vec![4; layers]);
-    let local_dim = meta.count(LOCAL_HEAD_DIM, limits::HEAD_DIM)?.unwrap_or(256);
-    let global_dim = meta.count(GLOBAL_HEAD_DIM, limits::HEAD_DIM)?.unwrap_or(512);
+    let HeadDims { local: local_dim, global: global_dim } = head_dims(meta)?;
     for (key, dim) in [(VALUE_DIM, global_dim), (LOCAL_VALUE_DIM, local_dim)] {
         if let Some(value) = meta.count(key, limits::HEAD_DIM)?.filter(|&value| value != dim) {
             return Err(ModelError::Dimensions {
@@ -169,7 +170,7 @@ fn heads(meta: &Metadata, kinds: &[LayerKind]) -> Result<Vec<Heads>> {
     Ok(heads)
 }
 
-/// Widths of the dense networks; twice as wide where a layer saves its keys and values.
+/// Widths of the dense networks; twice as wide if a layer saves its keys and values.
 fn widths(meta: &Metadata, layers: usize, shared_from: usize) -> Result<Vec<usize>> {
     let mut widths =
         meta.count_per_layer(FFN_WIDTH, layers, limits::FFN_WIDTH)?.ok_or_else(|| meta.missing(FFN_WIDTH))?;
@@ -183,7 +184,7 @@ fn experts(meta: &Metadata, activation: Activation) -> Result<Option<ExpertsSpec
     let wanted = if meta.is_gguf() {
         meta.count_or_zero(NUM_EXPERTS, limits::EXPERTS)? > 0
     } else {
-        meta.bool(MOE)? == Some(true)
+        meta.bool(HAS_EXPERTS)? == Some(true)
     };
     let width = meta.count(EXPERT_WIDTH, limits::FFN_WIDTH)?;
     if !wanted {
@@ -214,10 +215,22 @@ fn last_of_kind(owners: &[LayerKind], kind: LayerKind) -> Result<usize> {
     })
 }
 
-fn layer_rope(meta: &Metadata, kind: LayerKind, head_dim: usize, context_length: usize) -> Result<RopeSpec> {
+pub(super) fn layer_rope(
+    meta: &Metadata,
+    kind: LayerKind,
+    head_dim: usize,
+    context_length: usize,
+) -> Result<RopeSpec> {
     let default_theta = if kind == LayerKind::Full { 1e6 } else { 1e4 };
     let layout: RopeLayout = Defaults::new("gemma4").layout;
-    let query = RopeQuery { layout, head_dim, context_length, default_theta, kind: Some(kind) };
+    let query = RopeQuery {
+        layout,
+        head_dim,
+        context_length,
+        default_theta,
+        default_original: None,
+        kind: Some(kind),
+    };
     let mut spec = rope(meta, query)?;
     if !meta.is_gguf() && kind == LayerKind::Full && meta.value(ROPE_PARAMETERS).is_none() {
         spec.scaling = RopeScaling::Proportional { rotated: head_dim / 8, factor: 1.0 };

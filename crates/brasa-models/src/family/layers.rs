@@ -7,7 +7,7 @@ use crate::keys::{Key, LAYER_TYPES, WINDOW, WINDOW_PATTERN};
 use crate::metadata::{Metadata, limits};
 use crate::rope_config::LayerKind;
 
-/// The window in which a key applies, where there is one. Zero, which GGUF files write, is none.
+/// The window in which a key applies, if there is one. Zero, which GGUF files write, is none.
 pub(super) fn window(meta: &Metadata, default: Option<usize>) -> Result<Option<usize>> {
     if !meta.mentions(WINDOW) {
         return Ok(default);

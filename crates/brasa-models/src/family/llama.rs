@@ -28,7 +28,7 @@ pub(super) fn llama(meta: &Metadata) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// How Llama and its descendants pair the elements of a head.
+/// The pairs of elements that Llama and its descendants turn.
 pub(super) fn layout(meta: &Metadata) -> RopeLayout {
     if meta.is_gguf() { RopeLayout::Interleaved } else { RopeLayout::SplitHalf }
 }

@@ -17,6 +17,7 @@ pub(super) fn mixtral(meta: &Metadata) -> Result<ModelSpec> {
         theta: 1e6,
         norm_eps: 1e-5,
         context_length: 4096 * 32,
+        num_kv_heads: Some(8),
         ..Defaults::new("mixtral")
     };
     let mut spec = decoder(meta, defaults)?;

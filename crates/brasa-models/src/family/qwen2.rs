@@ -3,22 +3,20 @@
 use super::base::{Defaults, decoder};
 use super::layers::{kinds, window};
 use crate::Result;
-use crate::keys::Key;
+use crate::keys::{FULL_LAYERS, USE_WINDOW};
 use crate::metadata::{Metadata, limits};
 use crate::rope_config::LayerKind;
 use crate::spec::ModelSpec;
 
-const USE_WINDOW: Key = Key { hf: &["use_sliding_window"], gguf: &[] };
-const FULL_LAYERS: Key = Key { hf: &["max_window_layers"], gguf: &[] };
-
 /// Llama with biases on Q, K and V, which the tensors themselves show.
 pub(super) fn qwen2(meta: &Metadata) -> Result<ModelSpec> {
-    let mut spec = decoder(meta, Defaults { context_length: 32_768, ..Defaults::new("qwen2") })?;
+    let mut spec =
+        decoder(meta, Defaults { context_length: 32_768, num_kv_heads: Some(32), ..Defaults::new("qwen2") })?;
     windows(meta, &mut spec)?;
     Ok(spec)
 }
 
-/// Where a window is switched on, the first layers keep seeing everything.
+/// If a window is switched on, the first layers keep seeing everything.
 ///
 /// llama.cpp has no windows in this family; a GGUF file that carries window and layer kinds means them.
 pub(super) fn windows(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {

@@ -8,7 +8,12 @@ use crate::spec::ModelSpec;
 
 /// Llama, plus an RMS norm on every query and key head before RoPE.
 pub(super) fn qwen3(meta: &Metadata) -> Result<ModelSpec> {
-    let defaults = Defaults { context_length: 32_768, head_dim: Some(128), ..Defaults::new("qwen3") };
+    let defaults = Defaults {
+        context_length: 32_768,
+        head_dim: Some(128),
+        num_kv_heads: Some(32),
+        ..Defaults::new("qwen3")
+    };
     let mut spec = decoder(meta, defaults)?;
     windows(meta, &mut spec)?;
     spec.attentions().for_each(|attention| attention.qk_norm = true);

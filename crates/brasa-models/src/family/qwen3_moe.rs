@@ -5,27 +5,22 @@ use brasa_graph::op::Gating;
 use super::base::{Defaults, decoder};
 use super::layers::window;
 use super::mixtral::expert_counts;
-use crate::keys::{EXPERT_WIDTH, Key, NORM_TOPK, WINDOW};
+use crate::keys::{DENSE_LAYERS, EXPERT_WIDTH, FULL_LAYERS, NORM_TOPK, SPARSE_STEP, USE_WINDOW};
 use crate::metadata::{Metadata, limits};
 use crate::spec::{DenseSpec, ExpertsSpec, FfnSpec, ModelSpec, Router};
 use crate::{ModelError, Result};
 
-const DENSE_LAYERS: Key = Key { hf: &["mlp_only_layers"], gguf: &[] };
-const SPARSE_STEP: Key = Key { hf: &["decoder_sparse_step"], gguf: &[] };
-const USE_WINDOW: Key = Key { hf: &["use_sliding_window"], gguf: &[] };
-const FULL_LAYERS: Key = Key { hf: &["max_window_layers"], gguf: &[] };
-
 /// Qwen3 with experts in all layers but those listed.
 pub(super) fn qwen3_moe(meta: &Metadata) -> Result<ModelSpec> {
-    let mut spec = decoder(meta, Defaults { context_length: 32_768, ..Defaults::new("qwen3_moe") })?;
+    let defaults = Defaults { context_length: 32_768, num_kv_heads: Some(4), ..Defaults::new("qwen3_moe") };
+    let mut spec = decoder(meta, defaults)?;
     spec.attentions().for_each(|attention| attention.qk_norm = true);
-    if meta.bool(USE_WINDOW)? == Some(true) {
-        // Unlike in the dense model, all layers have it.
-        let window = window(meta, Some(4096))?;
-        spec.attentions().for_each(|attention| attention.window = window);
-    } else if !meta.is_gguf() {
-        meta.count_or_zero(WINDOW, limits::POSITIONS)?;
-    }
+    // Unlike in the dense model, all layers have it. llama.cpp has no windows in this family; a GGUF file that carries
+    // one means it.
+    let class = (!meta.is_gguf()).then_some(4096);
+    let used = meta.bool(USE_WINDOW)?.unwrap_or(meta.is_gguf());
+    let window = window(meta, class)?.filter(|_| used);
+    spec.attentions().for_each(|attention| attention.window = window);
     meta.count_or_zero(FULL_LAYERS, limits::LAYERS)?;
 
     let (num_experts, experts_per_token) = expert_counts(meta)?;

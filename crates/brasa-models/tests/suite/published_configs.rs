@@ -24,7 +24,7 @@ fn windows(spec: &ModelSpec) -> Vec<Option<usize>> {
 fn dense_width(layer: &LayerSpec) -> usize {
     match &layer.ffn {
         FfnSpec::Dense(dense) | FfnSpec::DenseAndExperts(dense, _) => dense.width,
-        FfnSpec::Experts(experts) => panic!("{experts:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

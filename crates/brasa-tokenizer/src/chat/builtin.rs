@@ -4,8 +4,9 @@ use super::message::Message;
 
 /// Forms for checkpoints without a template, chosen by the control tokens that the vocabulary has.
 ///
-/// Each begins with BOS only where its family does; the text is to be encoded with nothing added.
+/// Each begins with BOS only if its family does; the text is to be encoded with nothing added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BuiltinTemplate {
     /// `<|start_header_id|>role<|end_header_id|>`, as Llama 3.
     Llama3,

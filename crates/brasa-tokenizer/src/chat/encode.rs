@@ -10,7 +10,7 @@ const OPEN: char = '\u{F0A1E}';
 const CLOSE: char = '\u{F0A1F}';
 
 impl Tokenizer {
-    /// The checkpoint's chat template; where it has none, the built-in form whose control tokens it has.
+    /// The checkpoint's chat template; if it has none, the built-in form whose control tokens it has.
     ///
     /// # Errors
     ///
@@ -50,7 +50,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// As [`ChatTemplate::render`] and [`encode`](Self::encode).
+    /// Errors of [`ChatTemplate::render`] and [`encode`](Self::encode).
     pub fn encode_chat(
         &self,
         template: &ChatTemplate,

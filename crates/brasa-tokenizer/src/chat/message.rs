@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
-    /// What was said.
+    /// The text or the parts of the message.
     #[serde(default, skip_serializing_if = "Content::is_missing")]
     pub content: Content,
-    /// What an assistant thought before it said that. Templates see it as `thinking` too.
+    /// The reasoning that an assistant wrote before its answer. Templates see it as `thinking` too.
     #[serde(default, skip_serializing_if = "Option::is_none", alias = "thinking", alias = "reasoning")]
     pub reasoning_content: Option<String>,
-    /// What an assistant asks to be called: `{"type": "function", "function": {"name": …, "arguments": {…}}}`.
+    /// Calls that an assistant asks for: `{"type": "function", "function": {"name": …, "arguments": {…}}}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
-    /// Which call a `tool` message answers.
+    /// The id of the call that a `tool` message answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
     /// The name of the speaker, or of the tool that answers.
@@ -26,9 +26,10 @@ pub struct Message {
     pub other: Map<String, Value>,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum Content {
     /// A text.
     Text(String),
@@ -44,7 +45,7 @@ impl Content {
         *self == Self::Missing
     }
 
-    /// The text: that of all text parts together where there are parts.
+    /// The text: that of all text parts together if there are parts.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),

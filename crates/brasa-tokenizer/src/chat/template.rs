@@ -31,7 +31,7 @@ enum Form {
     Builtin(BuiltinTemplate),
 }
 
-/// What is rendered besides the messages.
+/// Arguments of a rendering besides the messages.
 #[derive(Clone, Debug)]
 pub struct ChatOptions<'a> {
     /// Open the assistant's turn at the end.
@@ -40,7 +40,7 @@ pub struct ChatOptions<'a> {
     pub tools: Option<&'a [serde_json::Value]>,
     /// Documents to answer from, for templates that know them.
     pub documents: Option<&'a [serde_json::Value]>,
-    /// Whether the model may think first, as `enable_thinking`; `None` leaves it to the template.
+    /// The template's `enable_thinking`: may the model think first? `None` leaves it to the template.
     pub thinking: Option<bool>,
     /// Any other variable.
     pub variables: Map<String, serde_json::Value>,
@@ -112,7 +112,7 @@ impl ChatTemplate {
         self.tokens.shift_remove("bos_token");
     }
 
-    /// Which built-in form this is, if it is one.
+    /// The built-in form, if the template is one.
     pub fn as_builtin(&self) -> Option<BuiltinTemplate> {
         match self.form {
             Form::Jinja(_) => None,

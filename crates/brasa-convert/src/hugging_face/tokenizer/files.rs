@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{ConvertError, Result};
 
-/// `tokenizer.json`, `tokenizer_config.json` and their older companions; `null` where they are absent.
+/// `tokenizer.json`, `tokenizer_config.json` and their older companions; `null` if they are absent.
 #[derive(Debug)]
 pub struct Files {
     pub tokenizer: Value,
@@ -28,7 +28,7 @@ pub struct Added {
 }
 
 impl Files {
-    /// `None` where there is no tokenizer at all.
+    /// `None` if there is no tokenizer at all.
     pub fn read(checkpoint: &Checkpoint) -> Result<Option<Self>> {
         let tokenizer = json(checkpoint, "tokenizer.json")?;
         let files = Self {
@@ -99,8 +99,8 @@ impl Files {
     }
 }
 
-/// Of a merge that is listed twice, its own tokenizer ranks it by the last place and llama.cpp by the first: with only
-/// the last left, both agree.
+/// Drops all but the last of equal merges. The checkpoint's tokenizer ranks a merge by its last place, llama.cpp by its
+/// first.
 fn last_of_each(merges: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::with_capacity(merges.len());
     let last: Vec<bool> = merges.iter().rev().map(|merge| seen.insert(merge.as_str())).collect();

@@ -1,16 +1,13 @@
 //! The tokenizer as GGUF metadata: `tokenizer.…`.
 
 mod files;
-mod pre;
 mod sentencepiece;
 mod special;
 mod vocabulary;
 
-use brasa_formats::Checkpoint;
 use brasa_formats::gguf::{Array, Metadata};
 
-use super::config::Config;
-use super::family::Family;
+use super::Input;
 use crate::write::tell;
 use crate::{ConvertError, Event, Observer, Options, Result};
 use files::Files;
@@ -19,24 +16,23 @@ use vocabulary::{Kind, Vocabulary};
 /// Writes vocabulary, merges, special tokens and chat template. `vocab_len` is the number of rows of the embedding.
 pub fn describe(
     metadata: &mut Metadata,
-    checkpoint: &Checkpoint,
-    config: &Config,
-    vocab_len: Option<usize>,
+    input: &Input<'_>,
+    vocab_len: usize,
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<()> {
-    let vocab_len = vocab_len.unwrap_or(0);
-    let Some(files) = Files::read(checkpoint)? else {
+    let architecture = input.form.architecture;
+    let Some(files) = Files::read(input.checkpoint)? else {
         metadata.insert("tokenizer.ggml.model", "none");
-        metadata.insert(format!("{}.vocab_size", config.family.architecture()), vocab_len as u32);
+        metadata.insert(format!("{architecture}.vocab_size"), vocab_len as u32);
         let warning = "no tokenizer.json and no tokenizer.model: the output can only be run on token ids";
         return tell(observer, Event::Warning(warning.into()));
     };
-    let vocabulary = Vocabulary::of(&files, config, vocab_len)?;
+    let vocabulary = Vocabulary::of(&files, input, vocab_len)?;
     let (kind, added) = (vocabulary.kind, files.added_tokens());
 
     let says_prefix = files.config["add_prefix_space"].as_bool();
-    if config.family == Family::Llama
+    if architecture == "llama"
         && let Some(prefix) = says_prefix
     {
         metadata.insert("tokenizer.ggml.add_space_prefix", prefix);
@@ -46,7 +42,9 @@ pub fn describe(
         Kind::Bytes => {
             let pre = match &options.pre_tokenizer {
                 Some(name) => name.clone(),
-                None => pre::name_of(&files)?.to_owned(),
+                None => brasa_tokenizer::pre_tokenizer_name(&files.tokenizer)
+                    .map_err(|found| ConvertError::UnknownPreTokenizer { found })?
+                    .to_owned(),
             };
             metadata.insert("tokenizer.ggml.pre", pre);
         }
@@ -69,15 +67,15 @@ pub fn describe(
         }
         metadata.insert("tokenizer.ggml.merges", Array::of_strings(merges));
     }
-    special::describe(metadata, &files, &added, config, vocab_len, observer)?;
-    special::chat_template(metadata, &files, checkpoint)?;
+    special::describe(metadata, &files, &added, input, vocab_len, observer)?;
+    special::chat_template(metadata, &files, input.checkpoint)?;
 
     if let Some(prefix) = vocabulary.space_prefix
-        && !(config.family == Family::Llama && says_prefix.is_some())
+        && !(architecture == "llama" && says_prefix.is_some())
     {
         metadata.insert("tokenizer.ggml.add_space_prefix", prefix);
     }
-    if config.family == Family::Gemma4 {
+    if architecture == "gemma4" {
         metadata.insert("tokenizer.ggml.add_bos_token", true);
     }
     Ok(())

@@ -1,10 +1,10 @@
 //! `tokenizer.model`: the pieces of a SentencePiece model, out of its protocol buffer.
 
-/// What a conversion needs of it.
+/// The parts of a SentencePiece model that a conversion needs.
 #[derive(Debug, PartialEq)]
 pub struct Model {
     pub pieces: Vec<Piece>,
-    /// Whether a space goes before the text.
+    /// True if a space goes before the text.
     pub adds_prefix: bool,
 }
 

@@ -6,8 +6,7 @@ use brasa_formats::Checkpoint;
 use brasa_formats::gguf::{Array, Metadata};
 use serde_json::Value;
 
-use super::super::config::Config;
-use super::super::family::Family;
+use super::super::Input;
 use super::files::{Added, Files};
 use crate::write::tell;
 use crate::{Event, Observer, Result};
@@ -23,7 +22,7 @@ const ROLES: [(&str, &str); 7] = [
     ("mask", "mask_token_id"),
 ];
 
-/// Roles that are only given where a template replaces the end token.
+/// Roles that are only given if a template replaces the end token.
 const END_OF_TURN: (&str, &str) = ("eot", "eot_token_id");
 
 /// Writes ids and `add_…` switches.
@@ -31,7 +30,7 @@ pub fn describe(
     metadata: &mut Metadata,
     files: &Files,
     added: &BTreeMap<usize, Added>,
-    config: &Config,
+    input: &Input<'_>,
     vocab_len: usize,
     observer: &mut Observer<'_>,
 ) -> Result<()> {
@@ -52,9 +51,9 @@ pub fn describe(
         give(key, id);
     }
     for (role, key) in ROLES {
-        give(key, config.get(&format!("{role}_token_id")).and_then(|id| id.as_u64()));
+        give(key, input.source.value(&format!("{role}_token_id")).and_then(Value::as_u64));
     }
-    if config.family == Family::Gemma {
+    if input.form.architecture == "gemma" {
         code_gemma(added, &mut give);
     }
     for (key, id) in ids {
@@ -102,7 +101,7 @@ fn names(files: &Files) -> BTreeMap<&'static str, String> {
     names
 }
 
-/// Which roles the post-processor adds; a template may also name tokens that the configuration does not.
+/// The roles that the post-processor adds. A template may also name tokens that the configuration does not.
 fn adds(files: &Files, names: &mut BTreeMap<&'static str, String>) -> Vec<(&'static str, bool)> {
     let mut adds: Vec<(&'static str, bool)> = Vec::new();
     let mut set = |role, add, replace| match adds.iter_mut().find(|(known, _)| *known == role) {
@@ -152,7 +151,7 @@ fn adds(files: &Files, names: &mut BTreeMap<&'static str, String>) -> Vec<(&'sta
     adds
 }
 
-/// Whether a separator stands between the texts of a pair; `None` where nothing does.
+/// True if a separator stands between the texts of a pair; `None` if nothing does.
 fn adds_separator(
     pair: &Value,
     first: Option<&String>,
@@ -185,7 +184,7 @@ fn adds_separator(
     Some(by_first || (between.len() == 2 && is_separator(&between[1])))
 }
 
-/// CodeGemma's tokens for filling in the middle, where the vocabulary has them.
+/// CodeGemma's tokens for filling in the middle, if the vocabulary has them.
 fn code_gemma(added: &BTreeMap<usize, Added>, give: &mut impl FnMut(&'static str, Option<u64>)) {
     for (key, id, content) in [
         ("fim_pre_token_id", 67, "<|fim_prefix|>"),

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::config::Config;
-use super::super::family::Family;
+use super::super::Input;
 use super::files::{Added, Files};
 use super::sentencepiece;
 use crate::{ConvertError, Result};
@@ -19,7 +18,7 @@ const BYTE: i32 = 6;
 /// The score of tokens that are no result of a merge.
 const NO_SCORE: f32 = -1000.0;
 
-/// How a vocabulary is applied.
+/// The algorithm that applies a vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Byte-level BPE, GGUF's `gpt2`.
@@ -47,23 +46,22 @@ pub struct Vocabulary {
     pub tokens: Vec<Vec<u8>>,
     pub scores: Option<Vec<f32>>,
     pub types: Vec<i32>,
-    /// Whether a space goes before the text, where that has to be said.
+    /// True if a space goes before the text; `None` if that need not be said.
     pub space_prefix: Option<bool>,
 }
 
 impl Vocabulary {
-    pub fn of(files: &Files, config: &Config, vocab_len: usize) -> Result<Self> {
+    pub fn of(files: &Files, input: &Input<'_>, vocab_len: usize) -> Result<Self> {
         let added = files.added_tokens();
         if let Some((last, token)) = added.last_key_value().filter(|(last, _)| **last >= vocab_len) {
             let problem = format!("token {last} ({}), the embedding has {vocab_len} rows", token.content);
             return Err(too_many(problem));
         }
         let byte_fallback = files.tokenizer["model"]["byte_fallback"] == true;
-        let family = config.family;
         // A file of this name may hold another kind of tokenizer: then tokenizer.json is there too.
-        let pieces = files.sentencepiece.as_deref().filter(|_| family != Family::Gemma4);
+        let pieces = files.sentencepiece.as_deref().filter(|_| input.form.architecture != "gemma4");
         match pieces.map(sentencepiece::parse) {
-            Some(Ok(model)) => return Self::of_pieces(&model, &added, config, vocab_len),
+            Some(Ok(model)) => return Self::of_pieces(&model, &added, input.is_gemma(), vocab_len),
             Some(Err(problem)) if files.tokenizer.is_null() => {
                 let hint = "put the model's tokenizer.json beside it";
                 return Err(ConvertError::tokenizer("tokenizer.model", problem, hint));
@@ -181,7 +179,7 @@ impl Vocabulary {
     fn of_pieces(
         model: &sentencepiece::Model,
         added: &BTreeMap<usize, Added>,
-        config: &Config,
+        is_gemma: bool,
         vocab_len: usize,
     ) -> Result<Self> {
         if model.pieces.len() > vocab_len {
@@ -193,8 +191,8 @@ impl Vocabulary {
             vocabulary.set(id, &piece.text, piece.token_type, piece.score);
         }
         vocabulary.add(added);
-        if config.family.is_gemma() || !model.adds_prefix {
-            vocabulary.space_prefix = Some(model.adds_prefix && !config.family.is_gemma());
+        if is_gemma || !model.adds_prefix {
+            vocabulary.space_prefix = Some(model.adds_prefix && !is_gemma);
         }
         Ok(vocabulary)
     }
@@ -223,7 +221,7 @@ fn base_tokens(files: &Files, vocab_len: usize) -> Result<Vec<(usize, String)>> 
     Ok(tokens)
 }
 
-/// True where the tokenizer puts a space before the text, as SentencePiece does.
+/// True if the tokenizer puts a space before the text, as SentencePiece does.
 fn adds_prefix(tokenizer: &serde_json::Value) -> bool {
     fn any(value: &serde_json::Value) -> bool {
         let nested = ["normalizers", "pretokenizers"].into_iter().filter_map(|key| value[key].as_array());
