@@ -10,7 +10,7 @@ come from tools/golden/models/lexicon_types.json, which that script wrote too. O
 Compared with the oracle are the logits after the last token of every reference prompt, by relative L2: fast (int8 activations
 where weights are quantised, bf16 where they are floats and the processor multiplies bf16 fast, float16 KV), in reference precision, and llama.cpp's with float16 KV, its default. Perplexity is llama-perplexity's: models/lexicon-qwen3/perplexity.txt in windows of 512.
 
-Prints the table of docs/verification.md. Says beside a row, and exits with 1, where
+Prints the table of docs/dev/verification.md. Says beside a row, and exits with 1, where
     reference precision is off by more than 1e-4 on any prompt,
     the fast way by more than the bound of its path (3e-2 quantised, 1e-2 float) on any prompt,
     the same, where weights are quantised, by more than 1.2 times llama.cpp's mean in the mean,

@@ -2,13 +2,17 @@
 
 mod aarch64;
 mod cuda;
+#[cfg(test)]
+mod links;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aarch64::Outcome;
 
-/// How long each fuzz target runs; 2 seconds where nobody asks for more.
-const FUZZ_SECONDS: &str = "60";
+/// How many times more inputs each fuzz target gets than in `cargo test`.
+const FUZZ_TIMES: &str = "30";
 
 /// Each step of CI: its name and the cargo arguments that run it.
 const STEPS: &[(&str, &[&str])] = &[
@@ -21,42 +25,93 @@ const STEPS: &[(&str, &[&str])] = &[
 fn main() -> ExitCode {
     let task = std::env::args().nth(1);
     let argument = std::env::args().nth(2);
-    match (task.as_deref(), argument.as_deref()) {
-        (Some("ci"), None) => ci(),
-        (Some("aarch64"), None) => other_architecture(),
-        (Some("cuda"), None) => outcome(cuda::embed()),
-        (Some("cuda"), Some("--check")) => outcome(cuda::check()),
+    let run = Run::new();
+    let done = match (task.as_deref(), argument.as_deref()) {
+        (Some("ci"), None) => run.ci(),
+        (Some("aarch64"), None) => run.other_architecture(),
+        (Some("cuda"), None) => cuda::embed(),
+        (Some("cuda"), Some("--check")) => cuda::check(),
         (other, _) => {
             eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check]");
-            ExitCode::from(2)
+            return ExitCode::from(2);
         }
-    }
-}
-
-fn ci() -> ExitCode {
-    for (name, arguments) in STEPS {
-        eprintln!("== {name}: cargo {}", arguments.join(" "));
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(*arguments).env("RUSTDOCFLAGS", "-D warnings").env("BRASA_FUZZ_SECONDS", FUZZ_SECONDS);
-        if let Err(failure) = succeed(&mut cargo, name) {
-            eprintln!("{failure}");
-            return ExitCode::FAILURE;
-        }
-    }
-    if let Err(failure) = cuda::check() {
-        eprintln!("{failure}");
-        return ExitCode::FAILURE;
-    }
-    other_architecture()
-}
-
-/// The exit code of a task, its failure printed.
-fn outcome(result: Result<(), String>) -> ExitCode {
-    match result {
+    };
+    run.tell_skipped();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// What every step of one run is given.
+struct Run {
+    /// Seed of all fuzz targets.
+    seed: String,
+    /// Where tests write what they skip.
+    skipped: PathBuf,
+}
+
+impl Run {
+    /// Takes the seed from `BRASA_FUZZ_SEED`, or else from the clock, so that each run mutates differently.
+    fn new() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seed = std::env::var("BRASA_FUZZ_SEED").unwrap_or_else(|_| now.as_secs().to_string());
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+        let skipped = folder.join(format!("skipped-{}.txt", std::process::id()));
+        // Without the folder, or with a file of an earlier run, only the report at the end would suffer.
+        let _ = std::fs::create_dir_all(&folder);
+        let _ = std::fs::remove_file(&skipped);
+        Self { seed, skipped }
+    }
+
+    fn ci(&self) -> Result<(), String> {
+        let seed = &self.seed;
+        eprintln!(
+            "== fuzzing {FUZZ_TIMES} times as long as `cargo test`; repeat it with BRASA_FUZZ_SEED={seed}"
+        );
+        for (name, arguments) in STEPS {
+            eprintln!("== {name}: cargo {}", arguments.join(" "));
+            let mut cargo = self.cargo();
+            cargo.args(*arguments).env("RUSTDOCFLAGS", "-D warnings");
+            cargo.env("BRASA_FUZZ_TIMES", FUZZ_TIMES).env("BRASA_SWEEPS", "1");
+            succeed(&mut cargo, name).map_err(|failure| format!("{failure} (BRASA_FUZZ_SEED={seed})"))?;
+        }
+        cuda::check()?;
+        self.other_architecture()
+    }
+
+    fn other_architecture(&self) -> Result<(), String> {
+        match aarch64::run(&|| self.cargo()) {
+            Outcome::Passed => Ok(()),
+            Outcome::Failed(what) => Err(format!("aarch64 failed: {what}")),
+            Outcome::Skipped(missing) => {
+                let line = format!("skipped: kernels for aarch64, neither compiled nor run: {missing}\n");
+                let mut lines = std::fs::read_to_string(&self.skipped).unwrap_or_default();
+                lines.push_str(&line);
+                std::fs::write(&self.skipped, lines).map_err(|error| format!("{line}{error}"))
+            }
+        }
+    }
+
+    /// Cargo, with the environment that all steps share.
+    fn cargo(&self) -> Command {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.env("BRASA_FUZZ_SEED", &self.seed).env("BRASA_SKIPPED", &self.skipped);
+        cargo
+    }
+
+    /// Repeats at the end what was skipped on the way, each line once.
+    fn tell_skipped(&self) {
+        let lines = std::fs::read_to_string(&self.skipped).unwrap_or_default();
+        let mut lines: Vec<&str> = lines.lines().collect();
+        lines.sort_unstable();
+        lines.dedup();
+        eprintln!("== skipped: {}", if lines.is_empty() { "nothing" } else { "" });
+        for line in lines {
+            eprintln!("{line}");
         }
     }
 }
@@ -67,19 +122,5 @@ fn succeed(cargo: &mut Command, what: &str) -> Result<(), String> {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{what} failed: {status}")),
         Err(error) => Err(format!("{what}: cannot start cargo: {error}")),
-    }
-}
-
-fn other_architecture() -> ExitCode {
-    match aarch64::run() {
-        Outcome::Passed => ExitCode::SUCCESS,
-        Outcome::Skipped(missing) => {
-            eprintln!("== aarch64: skipped, kernels for it were neither compiled nor run: {missing}");
-            ExitCode::SUCCESS
-        }
-        Outcome::Failed(what) => {
-            eprintln!("aarch64 failed: {what}");
-            ExitCode::FAILURE
-        }
     }
 }

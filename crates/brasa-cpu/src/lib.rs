@@ -43,6 +43,8 @@ mod simd;
 mod slot;
 mod step_state;
 pub mod team;
+#[doc(hidden)]
+pub mod testing;
 mod tile_row;
 #[cfg(target_arch = "x86_64")]
 pub mod tiles;

@@ -1,4 +1,6 @@
 //! A compiled graph: a table of operations over one arena, replayed step by step.
+//!
+//! Its tests are in `tests/suite/program.rs`; [`testing`](crate::testing) says why.
 #![expect(unsafe_code, reason = "lets the threads of a team share an arena")]
 
 use std::sync::atomic::AtomicUsize;
@@ -200,6 +202,11 @@ impl CpuProgram {
         }
         Ok(())
     }
+
+    /// The table, for `testing`.
+    pub(crate) fn table_mut(&mut self) -> &mut Table {
+        &mut self.table
+    }
 }
 
 /// The caches whose keys turn with their positions.
@@ -277,119 +284,5 @@ impl Program for CpuProgram {
             times.push(OpTime { label: entry.label.clone(), time, bytes, flops });
         }
         Ok(times)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::ops::ControlFlow;
-
-    use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, WeightSet};
-    use brasa_graph::testing::{Sequences, f32_weight};
-    use brasa_graph::{Builder, ValueId, Weight};
-
-    use super::*;
-    use crate::arena::Region;
-    use crate::compile::PATTERNS;
-    use crate::ops::CompiledOp;
-    use crate::weights::CpuWeightSet;
-    use crate::{CpuBackend, CpuOptions};
-    use brasa_graph::step::Outs;
-
-    /// `linear(embed(ids))`, three columns.
-    fn program(threads: usize) -> CpuProgram {
-        let mut b = Builder::new();
-        let mut random = brasa_graph::testing::Random::new(1);
-        let mut weight = |b: &mut Builder, shape: &[usize]| -> ValueId {
-            let weight: Weight = f32_weight(&mut random, "w", shape);
-            b.weight(Ok(weight))
-        };
-        let ids = b.input(Input::TokenIds);
-        let table = weight(&mut b, &[10, 8]);
-        let w = weight(&mut b, &[3, 8]);
-        let x = b.embed(ids, table);
-        let y = b.linear(x, w);
-        let graph = b.finish(&[y]).unwrap();
-        let team = Arc::new(Team::new(threads).unwrap());
-        let set = Arc::new(CpuWeightSet::new(Precision::Fast, Arc::clone(&team)));
-        set.add(&graph, &mut |_| ControlFlow::Continue(())).unwrap();
-        let weights = set.weights_of(&graph).unwrap();
-        let limits = ProgramLimits { max_rows: 4, max_outs: 4, max_segments: 2 };
-        CpuProgram::new(&graph, weights, limits, PATTERNS, Isa::detect().unwrap(), team).unwrap()
-    }
-
-    fn step(rows: usize) -> (Step, Box<dyn KvPool>) {
-        let device = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
-        let mut pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F16 }).unwrap();
-        let tokens = vec![1; rows];
-        let segment = Sequences::new(&*pool).extend(&mut *pool, 1, &tokens, Outs::All).unwrap();
-        (Step { segments: vec![segment] }, pool)
-    }
-
-    #[test]
-    fn a_panicking_thread_ends_the_program_not_the_process() {
-        for threads in [1, 2] {
-            let mut program = program(threads);
-            let (step, mut pool) = step(3);
-            assert_eq!(program.run(&step, &mut *pool).unwrap().only().floats().len(), 9);
-            // A table that points outside the arena: a bug of this crate.
-            let CompiledOp::Linear(op) = &mut program.table.ops[1].op else { panic!("{:?}", program.table) };
-            op.layers[0].out.offset = 1 << 40;
-            let lost = |error: DeviceError| matches!(error, DeviceError::Lost { .. });
-            assert!(lost(program.run(&step, &mut *pool).unwrap_err()));
-            op_is_still_lost(&mut program, &step, &mut *pool);
-        }
-    }
-
-    fn op_is_still_lost(program: &mut CpuProgram, step: &Step, pool: &mut dyn KvPool) {
-        let error = program.run(step, pool).unwrap_err();
-        assert!(error.to_string().starts_with("device cpu failed: thread "), "{error}");
-        let error = program.profile(step, pool).unwrap_err();
-        assert!(matches!(error, DeviceError::Lost { .. }));
-    }
-
-    #[test]
-    fn a_profile_names_every_operation() {
-        let mut program = program(2);
-        let (step, mut pool) = step(3);
-        let times = program.profile(&step, &mut *pool).unwrap();
-        let labels: Vec<&str> = times.iter().map(|time| time.label.as_str()).collect();
-        assert_eq!(labels, ["embed", "linear w"]);
-        assert_eq!(times[1].flops, 3 * 3 * 8 * 2);
-        assert_eq!(times[1].bytes, 3 * 8 * 4, "stored bytes, though a strip has sixteen rows");
-    }
-
-    #[test]
-    fn a_description_names_every_operand_and_its_place() {
-        let program = program(2);
-        let expected = "\
-program: 192 bytes for steps of at most 4 rows
-  TokenIds @ 128, 4 × 1
-  embed
-    ids          @ 128, 4 × 1
-    table        w
-    out        ← @ 0, 4 × 8
-  linear w   f32
-    x            @ 0, 4 × 8
-    w            w
-    out        ← @ 128, 4 × 3
-  returns @ 128, 4 × 3
-";
-        assert_eq!(program.describe(), expected);
-    }
-
-    #[test]
-    fn an_empty_step_has_no_results() {
-        let mut program = program(1);
-        let (_, mut pool) = step(1);
-        let output = program.run(&Step::default(), &mut *pool).unwrap().only();
-        assert_eq!((output.rows(), output.width()), (0, 3));
-    }
-
-    #[test]
-    fn the_output_is_where_the_table_says() {
-        let program = program(1);
-        let region = program.table.outputs[0].region(&Sizes { rows: 4, ..Sizes::default() });
-        assert_eq!(Region { offset: 0, ..region }, Region { offset: 0, stride: 3, width: 3, rows: 4 });
     }
 }

@@ -129,15 +129,20 @@ pub fn mean_nll(logits: &[Vec<f32>], ids: &[u32]) -> f64 {
     logits.iter().zip(&ids[1..]).map(nll).sum::<f64>() / (ids.len() - 1) as f64
 }
 
-/// Asserts that greedy ids agree up to the first step whose margin the measured error could bridge.
-pub fn check_greedy(name: &str, found: &[u32], expected: &[u32], margins: &[f32], worst_error: f32) {
+/// Asserts that greedy ids agree up to the first step whose margin the measured error could bridge; returns how many steps were
+/// compared. The caller asserts that these are enough.
+#[must_use]
+pub fn check_greedy(name: &str, found: &[u32], expected: &[u32], margins: &[f32], worst_error: f32) -> usize {
+    assert_eq!((found.len(), margins.len()), (expected.len(), expected.len()), "{name}: steps");
+    assert!(worst_error.is_finite(), "{name}: error {worst_error}");
     for (step, (found, expected)) in found.iter().zip(expected).enumerate() {
         if margins[step] < 2.0 * worst_error {
             println!("{name}: step {step} has margin {} below error {worst_error}; stopped", margins[step]);
-            return;
+            return step;
         }
         assert_eq!(found, expected, "{name}: greedy step {step}, margin {}", margins[step]);
     }
+    expected.len()
 }
 
 /// Arrays of a safetensors file of golden values.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the table of lexicon-qwen3's types for docs/verification.md from lexicon_types.json."""
+"""Prints the table of lexicon-qwen3's types for docs/dev/verification.md from lexicon_types.json."""
 
 import json
 import pathlib

@@ -382,19 +382,6 @@ fn perplexity_scores_the_second_half_of_every_window() {
 }
 
 #[test]
-fn bench_prints_its_table_in_three_formats() {
-    let flags = ["bench", "-p", "8", "-n", "4", "-d", "0,16", "-r", "2", "--probe-mib", "1"];
-    let text = stdout(&brasa(&flags));
-    assert!(text.starts_with("| model") && text.contains("pp8 @ d16") && text.contains("tg4"), "{text}");
-    let rows = json(&[&flags[..], &["-o", "json"]].concat());
-    assert_eq!(rows.as_array().unwrap().len(), 4);
-    assert!(rows[0]["avg_ts"].as_f64().unwrap() > 0.0);
-    assert_eq!(rows[0]["samples_ts"].as_array().unwrap().len(), 2);
-    let csv = stdout(&brasa(&[&flags[..], &["-o", "csv"]].concat()));
-    assert_eq!(csv.lines().count(), 5);
-}
-
-#[test]
 fn bench_measures_sequences_instruction_sets_and_cache_types() {
     let flags = ["-p", "0", "-n", "3", "-npl", "1,3", "-d", "5", "-r", "2", "--probe-mib", "1", "-t", "1"];
     let kv = ["-ctk", "f16,q8_0", "-ctv", "f16,q8_0", "--isa", "scalar", "-o", "json"];

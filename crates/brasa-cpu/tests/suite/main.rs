@@ -14,6 +14,7 @@ mod linear_bits;
 mod low_rank;
 mod memory;
 mod ops;
+mod program;
 mod scaling;
 mod sets;
 mod shift;

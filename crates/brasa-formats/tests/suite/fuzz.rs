@@ -14,19 +14,23 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
+/// Parsers of headers take microseconds.
+fn fuzzer(name: &str) -> Fuzzer {
+    Fuzzer::new(name).runs(60_000).memory_factor(MEMORY_FACTOR)
+}
+
 #[test]
 fn fuzz_gguf() {
-    Fuzzer::new("gguf")
+    fuzzer("gguf")
         .seed_directory(folder("hostile/gguf"), ".gguf")
         .seed_directory(folder("golden/containers"), ".gguf")
         .words(["general.alignment", "split.count", "split.no", "GGUF"])
-        .memory_factor(MEMORY_FACTOR)
         .run(gguf);
 }
 
 #[test]
 fn fuzz_safetensors_header() {
-    Fuzzer::new("safetensors")
+    fuzzer("safetensors")
         .seed_directory(folder("hostile/safetensors"), ".safetensors")
         .seed_directory(folder("golden/containers/plain"), ".safetensors")
         .words([
@@ -40,7 +44,6 @@ fn fuzz_safetensors_header() {
             "}",
             "]",
         ])
-        .memory_factor(MEMORY_FACTOR)
         .run(safetensors);
 }
 
@@ -51,7 +54,7 @@ fn fuzz_mlx_header_and_config() {
     let mut seed = std::fs::read(path.join("config.json")).unwrap();
     seed.push(0);
     seed.extend(std::fs::read(path.join("model.safetensors")).unwrap());
-    Fuzzer::new("mlx")
+    fuzzer("mlx")
         .seed(seed)
         .words([
             "\"quantization\":{",
@@ -63,16 +66,14 @@ fn fuzz_mlx_header_and_config() {
             ".biases",
             "\"U32\"",
         ])
-        .memory_factor(MEMORY_FACTOR)
         .run(mlx);
 }
 
 #[test]
 fn fuzz_shard_index() {
-    Fuzzer::new("index")
+    fuzzer("index")
         .seed(std::fs::read(folder("golden/containers/sharded/model.safetensors.index.json")).unwrap())
         .words(["\"weight_map\":{", "../", "/", "\\", "model-00001-of-00002.safetensors", "config.json"])
-        .memory_factor(MEMORY_FACTOR)
         .run(shard_index);
 }
 

@@ -5,6 +5,8 @@ use brasa_graph::testing::{Tolerance, compare};
 
 /// The bound of reference precision.
 const REFERENCE: Tolerance = Tolerance(1e-4);
+/// The error is far below all margins of the prompts but for a few, which come after this many steps.
+const LEAST_GREEDY_STEPS: usize = 15;
 
 fn check(name: &str) {
     let path = folder(name);
@@ -23,7 +25,8 @@ fn check(name: &str) {
         assert!((nll - prompt.mean_nll).abs() < 1e-3, "{label}: nll {nll}, expected {}", prompt.mean_nll);
         assert_eq!(argmax(&logits[logits.len() - 1]), prompt.best, "{label}");
         let worst = (last.found - last.expected).abs();
-        check_greedy(&label, &found, &prompt.greedy_ids, &prompt.greedy_margins, worst);
+        let compared = check_greedy(&label, &found, &prompt.greedy_ids, &prompt.greedy_margins, worst);
+        assert!(compared >= LEAST_GREEDY_STEPS, "{label}: only {compared} greedy steps were compared");
     }
 }
 

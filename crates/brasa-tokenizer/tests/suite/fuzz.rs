@@ -12,6 +12,11 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
 
+/// Reading a small tokenizer and encoding a few texts takes some tens of microseconds.
+fn fuzzer(name: &str) -> Fuzzer {
+    Fuzzer::new(name).runs(20_000)
+}
+
 const TEXTS: [&str; 4] = ["", "ab hello <s>▁ 12", "né🙂\u{301}\u{0}\n\n  x'll", "[CLS]hello##ab"];
 
 /// Encodes and decodes a few texts; the outcome is their ids or the error.
@@ -32,7 +37,7 @@ fn exercise(tokenizer: &Tokenizer) -> String {
 
 #[test]
 fn fuzz_tokenizer_json() {
-    Fuzzer::new("tokenizer-json")
+    fuzzer("tokenizer-json")
         .seed_directory(folder("hostile"), ".json")
         .words([
             "\"type\":",
@@ -75,7 +80,7 @@ fn fuzz_tokenizer_config() {
     let tokenizer = std::fs::read_to_string(folder("hostile/byte_level.json")).expect("seed");
     let seed = r#"{"bos_token": "<s>", "eos_token": {"content": "</s>"}, "chat_template": [{"name": "default", "template": "x"}],
         "eos_token_id": [1, 2], "added_tokens_decoder": {"7": {"content": "<x>", "special": true, "lstrip": true}}}"#;
-    Fuzzer::new("tokenizer-config").seed(seed).longest_input(4096).run(|data| {
+    fuzzer("tokenizer-config").seed(seed).longest_input(4096).run(|data| {
         let text = String::from_utf8_lossy(data);
         let files = HfFiles {
             tokenizer: &tokenizer,
@@ -94,7 +99,7 @@ fn fuzz_tokenizer_config() {
 fn fuzz_gguf_vocabulary() {
     // Each line: a token, its score's sign and its type; a line with a space in it is a merge.
     let seed = "gpt2\nllama-bpe\na\t1\nb\t1\nab\t1\n<s>\t3\n<0x41>\t6\n▁\t1\n▁a\t4\na b\n";
-    Fuzzer::new("gguf-vocabulary")
+    fuzzer("gguf-vocabulary")
         .seed(seed)
         .seed(seed.replacen("gpt2", "llama", 1))
         .seed(seed.replacen("gpt2", "gemma4", 1))
@@ -135,7 +140,7 @@ fn fuzz_chat_template() {
         Message::new("user", "a\nb"),
         Message::new("assistant", "<think>c</think>d"),
     ];
-    Fuzzer::new("chat-template")
+    fuzzer("chat-template")
         .seed_directory(folder("chat/templates"), "Qwen3-0.6B.jinja")
         .seed_directory(folder("chat/templates"), "gemma-2-2b-it.jinja")
         .seed_directory(folder("chat/templates"), "Llama-3.2-3B-Instruct.jinja")

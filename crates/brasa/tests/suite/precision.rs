@@ -26,6 +26,9 @@ const BF16: Tolerance = Tolerance::BITS_16;
 const NLL: f64 = 1e-3;
 /// The same with products of bf16.
 const BF16_NLL: f64 = 1e-2;
+/// Greedy steps of a prompt that reference precision must at least decide, and fast precision in all eight prompts together.
+const LEAST_GREEDY_STEPS: usize = 15;
+const LEAST_GREEDY_STEPS_OF_ALL: usize = 40;
 /// Rows of a mixture of experts that may have chosen other experts than the oracle's.
 const OTHER_EXPERTS: f64 = 0.02;
 
@@ -46,8 +49,8 @@ fn worst(comparison: &Comparison) -> f32 {
     (comparison.found - comparison.expected).abs()
 }
 
-/// Last row, all rows, likelihood and greedy text of one prompt.
-fn check_prompt(label: &str, runner: &mut Runner, prompt: &Prompt, bound: Tolerance) {
+/// Last row, all rows, likelihood and greedy text of one prompt; returns how many greedy steps were compared.
+fn check_prompt(label: &str, runner: &mut Runner, prompt: &Prompt, bound: Tolerance) -> usize {
     let logits = runner.logits(&prompt.ids);
     let last = compare(&logits[logits.len() - 1], &prompt.last);
     println!("{label}: {last}");
@@ -61,14 +64,18 @@ fn check_prompt(label: &str, runner: &mut Runner, prompt: &Prompt, bound: Tolera
         error = error.max(worst(&all));
     }
     let nll = mean_nll(&logits, &prompt.ids);
-    let bound = match bound {
+    let nll_bound = match bound {
         REFERENCE => NLL,
         BF16 => BF16_NLL * prompt.mean_nll,
         _ => NLL * prompt.mean_nll,
     };
-    assert!((nll - prompt.mean_nll).abs() < bound, "{label}: nll {nll}, expected {}", prompt.mean_nll);
+    assert!((nll - prompt.mean_nll).abs() < nll_bound, "{label}: nll {nll}, expected {}", prompt.mean_nll);
     let (_, found) = runner.greedy(&prompt.ids, prompt.greedy_ids.len());
-    check_greedy(label, &found, &prompt.greedy_ids, &prompt.greedy_margins, error);
+    let compared = check_greedy(label, &found, &prompt.greedy_ids, &prompt.greedy_margins, error);
+    if bound == REFERENCE {
+        assert!(compared >= LEAST_GREEDY_STEPS, "{label}: only {compared} greedy steps were compared");
+    }
+    compared
 }
 
 fn reference(name: &str) {
@@ -112,9 +119,11 @@ fn fast(name: &str) {
     }
     let path = folder(name);
     let mut runner = Runner::on(&cpu(), load_strictly(&path, None), Precision::Fast, KvType::F16);
+    let mut compared = 0;
     for prompt in Reference::read(&path).prompts {
-        check_prompt(&format!("{name} {} fast", prompt.name), &mut runner, &prompt, F16_KV);
+        compared += check_prompt(&format!("{name} {} fast", prompt.name), &mut runner, &prompt, F16_KV);
     }
+    assert!(compared >= LEAST_GREEDY_STEPS_OF_ALL, "{name}: only {compared} greedy steps were compared");
 }
 
 /// Prompts as products of bf16 against transformers and against f32. Fewer than nine rows are computed as ever.
@@ -126,10 +135,10 @@ fn bf16(name: &str) {
     let runner =
         |device: &CpuBackend| Runner::on(device, load_strictly(&path, None), Precision::Fast, KvType::F16);
     let (mut rounding, mut exact) = (runner(&rounding), runner(&exact));
-    let (mut found_last, mut expected_last) = (Vec::new(), Vec::new());
+    let (mut found_last, mut expected_last, mut compared) = (Vec::new(), Vec::new(), 0);
     for prompt in Reference::read(&path).prompts {
         let label = format!("{name} {} bf16", prompt.name);
-        check_prompt(&label, &mut rounding, &prompt, BF16);
+        compared += check_prompt(&label, &mut rounding, &prompt, BF16);
         let found = rounding.logits(&prompt.ids);
         found_last.extend_from_slice(&found[found.len() - 1]);
         expected_last.extend_from_slice(&prompt.last);
@@ -139,6 +148,7 @@ fn bf16(name: &str) {
         assert!(comparison.within(BF16), "{label} against f32: {comparison}");
         assert_eq!(found != expected, differs && prompt.ids.len() > 8, "{label}: rounded");
     }
+    assert!(compared >= LEAST_GREEDY_STEPS_OF_ALL, "{name}: only {compared} greedy steps were compared");
     let together = compare(&found_last, &expected_last);
     println!("{name}, last rows of all prompts: {together}");
     assert!(together.within(BF16), "{name}, last rows of all prompts: {together}");
@@ -233,6 +243,7 @@ fn check_random(path: &Path) {
         assert!(comparison.within(REFERENCE), "{label}: {comparison}");
         let (_, found) = runner.greedy(&ids, expected_ids.len());
         let margins = golden.floats(&format!("{text}.greedy_margins"));
-        check_greedy(&label, &found, &expected_ids, &margins, worst(&comparison));
+        let compared = check_greedy(&label, &found, &expected_ids, &margins, worst(&comparison));
+        assert_eq!(compared, expected_ids.len(), "{label}: greedy steps that were compared");
     }
 }

@@ -57,8 +57,10 @@ impl Way {
     }
 }
 
+/// One thread: the harness runs as many tests at once as there are processors, and more threads would wait for each other.
+/// `precision.rs` uses two.
 fn device() -> CpuBackend {
-    cpu(CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() })
+    cpu(CpuOptions { threads: Some(1), deterministic: true, ..CpuOptions::default() })
 }
 
 fn cpu(options: CpuOptions) -> CpuBackend {
@@ -262,7 +264,7 @@ fn mixture_on(
 #[test]
 fn experts_of_prompts_as_bf16() {
     let isa = Isa::detect().expect("an instruction set").with_bf16();
-    let device = cpu(CpuOptions { threads: Some(2), isa, ..CpuOptions::default() });
+    let device = cpu(CpuOptions { threads: Some(1), isa, ..CpuOptions::default() });
     for name in ["tiny-qwen3moe", "tiny-gemma4moe"] {
         let label = format!("{name} on {}", device.isa().name());
         mixture_on(&device, BF16, OTHER_EXPERTS_BF16, &label, &folder(name), &all_texts(name));
@@ -392,9 +394,13 @@ fn the_bundled_model() {
         println!("{label}: mean −ln p off by {difference:.1e}");
         assert!(difference < way.nll, "{label}: mean −ln p off by {difference}");
         // No step is relied on whose margin the worst error of any prompt could bridge.
+        let (mut compared, mut steps) = (0, 0);
         for (label, found, expected, margins) in texts {
-            check_greedy(&label, &found, &expected, &margins, worst);
+            compared += check_greedy(&label, &found, &expected, &margins, worst);
+            steps += expected.len();
         }
+        let least = if way.bound == REFERENCE.bound { steps / 2 } else { steps / 8 };
+        assert!(compared >= least, "{label}: only {compared} of {steps} greedy steps were compared");
     }
 }
 

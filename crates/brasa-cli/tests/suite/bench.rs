@@ -1,0 +1,158 @@
+//! The figures of `brasa bench` follow from its samples and probes, in every format.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
+    let output = command.arg("bench").args(arguments).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let rows = bench(&[arguments, &["-o", "json"]].concat());
+    serde_json::from_str(&rows).unwrap()
+}
+
+fn figure(row: &Value, name: &str) -> f64 {
+    row[name].as_f64().unwrap_or_else(|| panic!("{name} in {row}"))
+}
+
+fn figures(row: &Value, name: &str) -> Vec<f64> {
+    row[name].as_array().unwrap().iter().map(|figure| figure.as_f64().unwrap()).collect()
+}
+
+fn assert_near(found: f64, expected: f64, part: f64, what: &str) {
+    assert!((found - expected).abs() <= part * expected.abs(), "{what}: {found}, expected {expected}");
+}
+
+/// Tokens of one sample of a cell.
+fn tokens(row: &Value) -> f64 {
+    figure(row, "n_prompt") + figure(row, "n_gen") * figure(row, "n_pl")
+}
+
+/// Everything that can be computed again from the samples of a cell with two samples, and from all probes of its run.
+fn check_rates(row: &Value, rows: &[Value]) {
+    let (samples, times) = (figures(row, "samples_ts"), figures(row, "samples_ns"));
+    assert_eq!((samples.len(), times.len()), (2, 2), "{row}");
+    for (rate, time) in samples.iter().zip(&times) {
+        assert_near(*rate, tokens(row) * 1e9 / time, 1e-6, "tokens a second of a sample");
+    }
+    let (least, most) = (samples[0].min(samples[1]), samples[0].max(samples[1]));
+    let middle = f64::midpoint(least, most);
+    assert_near(figure(row, "avg_ts"), middle, 1e-9, "mean");
+    assert_near(figure(row, "median_ts"), middle, 1e-9, "median");
+    assert_near(figure(row, "stddev_ts"), (most - least) / 2.0_f64.sqrt(), 1e-6, "standard deviation");
+    assert_near(figure(row, "spread"), (most - least) / middle, 1e-6, "spread");
+
+    let repetitions_per_second = middle / tokens(row);
+    for (total, rate, share, ceiling) in [
+        ("read_bytes", "bytes_per_second", "read_share", "read_ceiling"),
+        ("operations", "operations_per_second", "matrix_share", "matrix_ceiling"),
+    ] {
+        assert_near(figure(row, rate), figure(row, total) * repetitions_per_second, 1e-9, rate);
+        assert_near(figure(row, share), figure(row, rate) / figure(row, ceiling), 1e-9, share);
+    }
+    let best = rows.iter().flat_map(|row| figures(row, "probes_read")).fold(0.0, f64::max);
+    assert_near(figure(row, "read_ceiling"), best, 1e-9, "the best read probe of the run");
+    let same_arithmetic = rows.iter().filter(|other| other["arithmetic"] == row["arithmetic"]);
+    let best = same_arithmetic.flat_map(|row| figures(row, "probes_matrix")).fold(0.0, f64::max);
+    assert_near(figure(row, "matrix_ceiling"), best, 1e-9, "the best matrix probe of the arithmetic");
+}
+
+/// A token multiplies with every weight once, and attends to every position up to its own. Of a prompt, only the last token goes
+/// through what follows the last layer's attention.
+fn check_operations(row: &Value) {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/lexicon-qwen3/config.json");
+    let config: Value = serde_json::from_str(&std::fs::read_to_string(config).unwrap()).unwrap();
+    let of = |name: &str| config[name].as_u64().unwrap();
+    let (hidden, heads_width) = (of("hidden_size"), of("num_attention_heads") * of("head_dim"));
+    let qkv = hidden * (heads_width + 2 * of("num_key_value_heads") * of("head_dim"));
+    let behind_attention = heads_width * hidden + 3 * hidden * of("intermediate_size");
+    let layers = of("num_hidden_layers") * (qkv + behind_attention);
+    let head = of("vocab_size") * hidden;
+    let [prompt, generated, depth] = ["n_prompt", "n_gen", "n_depth"].map(|name| row[name].as_u64().unwrap());
+    let weights = match prompt {
+        0 => generated * (layers + head),
+        _ => prompt * (layers - behind_attention) + behind_attention + head,
+    };
+    let positions: u64 = (depth..depth + prompt + generated).map(|position| position + 1).sum();
+    let attention = 2 * heads_width * positions * of("num_hidden_layers");
+    assert_eq!(row["operations"], 2 * (weights + attention), "multiplications and additions of {row}");
+}
+
+#[test]
+fn bench_prints_its_table_in_three_formats() {
+    let flags = ["-p", "8", "-n", "4", "-d", "0,16", "-r", "2", "--probe-mib", "1"];
+    let rows = rows(&flags);
+    let cells = rows.iter().map(|row| ["n_prompt", "n_gen", "n_depth"].map(|name| figure(row, name)));
+    assert_eq!(
+        cells.collect::<Vec<_>>(),
+        [[8.0, 0.0, 0.0], [0.0, 4.0, 0.0], [8.0, 0.0, 16.0], [0.0, 4.0, 16.0]]
+    );
+    for row in &rows {
+        check_rates(row, &rows);
+        check_operations(row);
+    }
+    // A deeper context is read and multiplied too, and that is all that differs.
+    for (shallow, deep) in [(0, 2), (1, 3)] {
+        for total in ["read_bytes", "operations"] {
+            assert!(figure(&rows[deep], total) > figure(&rows[shallow], total), "{total}: {rows:#?}");
+        }
+    }
+
+    let text = bench(&flags);
+    let table: Vec<Vec<&str>> = text
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(
+        table[0],
+        [
+            "model", "size", "params", "backend", "threads", "test", "t/s", "median", "spread", "isa", "kv",
+            "GB/s", "of read", "GFLOP/s", "of peak"
+        ]
+    );
+    let tests: Vec<&str> = table[2..].iter().map(|row| row[5]).collect();
+    assert_eq!(tests, ["pp8", "tg4", "pp8 @ d16", "tg4 @ d16"]);
+    for row in &table[2..] {
+        let (mean, deviation) = row[6].split_once(" ± ").unwrap();
+        let [mean, deviation, median, gigabytes, gigaflops]: [f64; 5] =
+            [mean, deviation, row[7], row[11], row[13]].map(|figure| figure.parse().unwrap());
+        // Of two samples the mean is the median, up to the two decimals that are shown.
+        assert!(mean > 0.0 && (mean - median).abs() < 0.011 && deviation >= 0.0, "{row:?}");
+        let tokens = if row[5].starts_with("pp8") { 8.0 } else { 4.0 };
+        let same_test = rows.iter().find(|json| {
+            (figure(json, "n_prompt") > 0.0) == row[5].starts_with("pp8")
+                && (figure(json, "n_depth") > 0.0) == row[5].ends_with("d16")
+        });
+        let json = same_test.unwrap();
+        // As far as the decimals go that are shown.
+        let shown = |total: &str| figure(json, total) * median / tokens / 1e9;
+        let (bytes, operations) = (shown("read_bytes"), shown("operations"));
+        assert!((gigabytes - bytes).abs() <= 0.0051 + 0.01 * bytes, "{row:?}: {bytes} GB/s");
+        assert!((gigaflops - operations).abs() <= 0.051 + 0.01 * operations, "{row:?}: {operations} GFLOP/s");
+    }
+
+    let csv = bench(&[&flags[..], &["-o", "csv"]].concat());
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 5, "{csv}");
+    let names: Vec<&str> = lines[0].split(',').collect();
+    let column = |name: &str| names.iter().position(|other| other.trim_matches('"') == name);
+    // Fields before the numbers may contain commas, so columns are counted from the end.
+    for name in ["n_prompt", "n_gen", "n_depth", "n_pl", "avg_ts", "median_ts", "read_bytes", "operations"] {
+        let from_end = names.len() - column(name).unwrap_or_else(|| panic!("{name} in {}", lines[0]));
+        for (line, json) in lines[1..].iter().zip(&rows) {
+            let value: f64 = line.rsplit(',').nth(from_end - 1).unwrap().trim_matches('"').parse().unwrap();
+            if name.ends_with("_ts") {
+                assert!(value > 0.0, "{name}: {line}");
+            } else {
+                assert_near(value, figure(json, name), 0.0, name);
+            }
+        }
+    }
+}
