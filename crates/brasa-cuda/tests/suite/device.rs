@@ -54,6 +54,7 @@ pub fn emulated_driver() -> Option<PathBuf> {
     if library.exists() {
         return Some(library);
     }
+    std::fs::create_dir_all(folder).expect("a folder for the library");
     // Another process may compile as well: whoever is last replaces an equal file.
     let unfinished = folder.join(format!("libemulated-{}.so", std::process::id()));
     let compiled = Command::new("g++")
