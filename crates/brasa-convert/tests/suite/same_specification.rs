@@ -123,7 +123,11 @@ impl Base {
         let base = spec(&self.checkpoint(&[]));
         for key in configuration_keys() {
             let mut run = true;
-            for value in values(self.config.get(key), self.config["num_hidden_layers"].as_u64().unwrap()) {
+            let mut values = values(self.config.get(key), self.config["num_hidden_layers"].as_u64().unwrap());
+            if key.starts_with("rope") {
+                values.extend(ropes());
+            }
+            for value in values {
                 let changes = [(key, value)];
                 // Logits of one mutation of each key that changes something.
                 let changed = run && spec(&self.checkpoint(&changes)) != base;
@@ -210,7 +214,6 @@ fn values(present: Option<&Value>, layers: u64) -> Vec<Value> {
     let kind = |full: bool| if full { "full_attention" } else { "sliding_attention" };
     let kinds = |full: fn(u64) -> bool| json!((0..layers).map(|at| kind(full(at))).collect::<Vec<_>>());
     values.extend([kinds(|_| true), kinds(|_| false), kinds(|at| at == 0), kinds(|at| at % 2 == 1)]);
-    values.extend(ropes());
     values
 }
 
