@@ -131,7 +131,7 @@ impl Writer<'_> {
         }
         let whole = |rope: &RopeSpec| rope.rotary_dim == attention.head_dim;
         let said = matches!(spec.family, "llama" | "mistral" | "mixtral" | "phi3" | "gemma4");
-        if !said && !(whole(&ropes.full) && ropes.sliding.as_ref().is_none_or(whole)) {
+        if !(said || whole(&ropes.full) && ropes.sliding.as_ref().is_none_or(whole)) {
             self.put(ROPE_DIM, ropes.full.rotary_dim as u32);
             self.put_some(ROPE_LOCAL_DIM, ropes.sliding.as_ref().map(|rope| rope.rotary_dim as u32));
         }
