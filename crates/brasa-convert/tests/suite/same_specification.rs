@@ -86,32 +86,12 @@ impl Base {
             (Ok(_), Err(other)) => panic!("{label}: loaded, but not converted: {other}"),
             (Ok(_), Ok(_)) => {
                 let written = Checkpoint::open(&self.output).unwrap();
-                self.same(&checkpoint, &written, &label);
+                same(&checkpoint, &written, &label);
                 if run {
                     same_logits(&checkpoint, &written, &label);
                 }
                 Outcome::Same
             }
-        }
-    }
-
-    fn same(&self, checkpoint: &Checkpoint, written: &Checkpoint, label: &str) {
-        for context_length in CONTEXTS {
-            let of = |checkpoint: &Checkpoint| -> ModelSpec {
-                let source = Source::of(checkpoint).unwrap();
-                let spec = read_spec(&source, &LoadOptions { context_length, strict: false });
-                spec.unwrap_or_else(|error| panic!("{label}: {error}")).0
-            };
-            let (mut expected, found) = (of(checkpoint), of(written));
-            // By intent: GGUF stores norms whole, and pairs neighbours in Llama's heads.
-            expected.norm_offset = 0.0;
-            if matches!(expected.family, "llama" | "mistral" | "mixtral") {
-                for layer in &mut expected.layers {
-                    assert_eq!(layer.attention.rope.layout, RopeLayout::SplitHalf);
-                    layer.attention.rope.layout = RopeLayout::Interleaved;
-                }
-            }
-            assert_eq!(expected.difference(&found), None, "{label}");
         }
     }
 
@@ -171,6 +151,26 @@ impl Drop for Base {
 fn spec(checkpoint: &Checkpoint) -> Option<ModelSpec> {
     let source = Source::of(checkpoint).ok()?;
     Some(read_spec(&source, &LoadOptions::default()).ok()?.0)
+}
+
+fn same(checkpoint: &Checkpoint, written: &Checkpoint, label: &str) {
+    for context_length in CONTEXTS {
+        let of = |checkpoint: &Checkpoint| -> ModelSpec {
+            let source = Source::of(checkpoint).unwrap();
+            let spec = read_spec(&source, &LoadOptions { context_length, strict: false });
+            spec.unwrap_or_else(|error| panic!("{label}: {error}")).0
+        };
+        let (mut expected, found) = (of(checkpoint), of(written));
+        // By intent: GGUF stores norms whole, and pairs neighbours in Llama's heads.
+        expected.norm_offset = 0.0;
+        if matches!(expected.family, "llama" | "mistral" | "mixtral") {
+            for layer in &mut expected.layers {
+                assert_eq!(layer.attention.rope.layout, RopeLayout::SplitHalf);
+                layer.attention.rope.layout = RopeLayout::Interleaved;
+            }
+        }
+        assert_eq!(expected.difference(&found), None, "{label}");
+    }
 }
 
 fn same_logits(checkpoint: &Checkpoint, written: &Checkpoint, label: &str) {
