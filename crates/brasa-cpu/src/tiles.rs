@@ -5,7 +5,7 @@
 //! `Int8MatrixUnit` and `Bf16MatrixUnit`. The processor's own unit and its emulation implement both, so that layouts and edges
 //! are tested on machines without AMX.
 //!
-//! A thread has one set of tiles, whose shapes it loads before products and releases after them. [`AmxThread`] stands for that
+//! A thread has one set of tiles, whose shapes it loads before products and releases after them. `AmxThread` stands for that
 //! set: a thread has at most one at a time.
 //!
 //! Rust has neither intrinsics nor target features for AMX yet, only the names of its registers: products are
