@@ -19,7 +19,7 @@ use crate::Isa;
 use crate::isa::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx2, Avx512};
-#[cfg(any(test, target_arch = "x86_64"))]
+#[cfg(target_arch = "x86_64")]
 pub(crate) use lanes::f16_to_f32;
 pub(crate) use lanes::{LANES, Simd};
 use portable::Portable;
