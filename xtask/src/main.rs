@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aarch64::Outcome;
 
 /// How many times more inputs each fuzz target gets than in `cargo test`.
-const FUZZ_TIMES: &str = "30";
+const FUZZ_TIMES: &str = "10";
 
 /// Each step of CI: its name and the cargo arguments that run it.
 const STEPS: &[(&str, &[&str])] = &[

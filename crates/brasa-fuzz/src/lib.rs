@@ -145,7 +145,7 @@ impl Fuzzer {
         let mut rng = Rng::new(self.seed);
         let times = env_number("BRASA_FUZZ_TIMES").unwrap_or(1);
         if times <= 1 {
-            skipped("long fuzzing", "run by `cargo xtask ci` or with BRASA_FUZZ_TIMES=30");
+            skipped("long fuzzing", "run by `cargo xtask ci` or with BRASA_FUZZ_TIMES=10");
         }
 
         let mut outcomes = HashSet::new();
