@@ -25,7 +25,7 @@ pub struct CpuBackend {
     patterns: &'static [Pattern],
 }
 
-/// What may be chosen about the device.
+/// Choices about the device that a caller may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuOptions {
     /// Threads, the caller's included; `None` for one per core that this process may use.

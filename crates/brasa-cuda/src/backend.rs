@@ -20,7 +20,7 @@ pub struct CudaBackend {
     gpu: Arc<Gpu>,
 }
 
-/// What may be chosen about the device.
+/// Choices about the device that a caller may make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CudaOptions {
     /// The device's number, counted from 0.
@@ -48,7 +48,7 @@ impl CudaBackend {
         Ok(Self { gpu })
     }
 
-    /// What the driver says of the GPU.
+    /// The GPU's properties, as the driver reports them.
     pub fn device(&self) -> &Device {
         self.gpu.context.device()
     }

@@ -20,7 +20,7 @@ const IDS: [u32; 12] = [1, 17, 33, 5, 99, 42, 7, 150, 3, 64, 81, 2];
 /// No context asked for, a short one, and one beyond any model's.
 const CONTEXTS: [Option<usize>; 3] = [None, Some(1), Some(1 << 30)];
 
-/// What became of one mutated configuration.
+/// The outcome of one mutated configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
     /// Reader and converter refuse it with the same words.

@@ -37,7 +37,7 @@ impl Context {
         Ok(Arc::new(Self { functions: Arc::clone(&driver.functions), device, handle, description }))
     }
 
-    /// What the driver says of the device.
+    /// The device's properties, as the driver reports them.
     pub(crate) fn device(&self) -> &Device {
         &self.description
     }

@@ -1,4 +1,4 @@
-//! What can go wrong between this process and the driver.
+//! Errors between this process and the driver.
 
 use brasa_graph::device::DeviceError;
 
@@ -8,7 +8,7 @@ pub enum DriverError {
     /// The driver library is not on this machine.
     #[error("the NVIDIA driver is not installed ({reason})")]
     NotInstalled {
-        /// What the system's loader says.
+        /// The message of the system's loader.
         reason: String,
     },
     /// The driver library lacks a function that Brasa calls.

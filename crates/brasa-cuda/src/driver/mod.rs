@@ -37,7 +37,7 @@ pub struct Driver {
     version: i32,
 }
 
-/// What the driver says of a device.
+/// Properties of a device, as the driver reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
     /// Its number, counted from 0.

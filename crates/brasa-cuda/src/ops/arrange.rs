@@ -1,4 +1,4 @@
-//! The same elements in another arrangement.
+//! Operations that copy elements into another arrangement.
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;

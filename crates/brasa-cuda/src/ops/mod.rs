@@ -23,7 +23,7 @@ pub(crate) use sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};
 use crate::driver::DriverError;
 use crate::run::Run;
 
-/// What an operation does in a step.
+/// An operation of a compiled program: its launches and its cost.
 pub(crate) trait Launch: Debug + Send + Sync {
     /// Queues its kernels.
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError>;
