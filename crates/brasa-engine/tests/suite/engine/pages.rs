@@ -1,0 +1,190 @@
+//! Pages that outlive a request: sessions, prefixes and their scopes; and who gives way when pages run out.
+
+use std::collections::HashSet;
+
+use brasa_engine::{CacheScope, EngineError, Executor, GenerateOptions};
+use brasa_graph::device::KvType;
+
+use super::{LAYERS, VOCAB, engine, engine_for, engine_of, ids, limit, prompt, start, while_held};
+
+/// Bytes of a page of one layer.
+const PAGE_BYTES: u64 = 256 * 8 * 2 * 4;
+
+#[test]
+pub fn a_continued_session_equals_a_fresh_run() {
+    let (shared, fresh) = (engine(1024, 64, 2), engine(1024, 64, 2));
+    let session = shared.open_session();
+    let mut text = prompt(100, 3);
+    for turn in 0..4 {
+        let mut stream = start(&shared, text.clone(), &limit(20), Some(session));
+        let answer = ids(&mut stream);
+        assert_eq!(answer, ids(&mut start(&fresh, text.clone(), &limit(20), None)), "turn {turn}");
+        if turn > 0 {
+            assert!(stream.metrics().cached_tokens > 90, "{:?}", stream.metrics());
+        }
+        text.extend(answer);
+        text.extend(prompt(30, turn));
+    }
+    // History rewritten in the middle, behind what the window still holds or not.
+    for changed in [180, 5] {
+        text[changed] = (text[changed] + 1) % VOCAB as u32;
+        let answer = ids(&mut start(&shared, text.clone(), &limit(20), Some(session)));
+        assert_eq!(answer, ids(&mut start(&fresh, text.clone(), &limit(20), None)), "change at {changed}");
+    }
+}
+
+#[test]
+pub fn a_busy_session_refuses_a_second_request() {
+    let engine = engine(16_384, 64, 2);
+    let session = engine.open_session();
+    let mut first = start(&engine, prompt(10, 0), &limit(16_000), Some(session));
+    first.next().unwrap().unwrap();
+    let mut second = start(&engine, prompt(10, 0), &limit(3), Some(session));
+    assert_eq!(second.next(), Some(Err(EngineError::SessionBusy)));
+    first.cancel();
+    assert!(first.all(|token| token.is_ok()));
+    assert_eq!(start(&engine, prompt(10, 0), &limit(3), Some(session)).count(), 3);
+}
+
+#[test]
+pub fn a_cached_prefix_equals_a_fresh_run() {
+    // Layers that see all, and one that sees a page: it must still hold what the next row sees.
+    for windows in [&[None][..], &[None, Some(256)]] {
+        let shared = engine_of(windows, KvType::F32, 2048, 300, 3, 1 << 20);
+        let fresh = engine_of(windows, KvType::F32, 2048, 300, 3, 0);
+        let first = prompt(1000, 1);
+        let answer = ids(&mut start(&shared, first.clone(), &limit(30), None));
+        assert_eq!(answer, ids(&mut start(&fresh, first.clone(), &limit(30), None)));
+        // The same prompt; one that parts from it within its last page; one that goes on behind the answer.
+        let parting = [&first[..900], &prompt(150, 9)].concat();
+        let longer = [&first[..], &answer, &prompt(200, 8)].concat();
+        for (text, cached) in [(first.clone(), 768), (parting, 768), (longer, 1024)] {
+            let mut stream = start(&shared, text.clone(), &limit(30), None);
+            assert_eq!(ids(&mut stream), ids(&mut start(&fresh, text, &limit(30), None)), "{windows:?}");
+            assert_eq!(stream.metrics().cached_tokens, cached, "{windows:?}");
+        }
+        // A session may begin with what another request left behind, and several at once with the same.
+        let session = shared.open_session();
+        let mut streams: Vec<_> = [Some(session), None, None]
+            .map(|session| start(&shared, first.clone(), &limit(30), session))
+            .into_iter()
+            .collect();
+        for stream in &mut streams {
+            assert_eq!(ids(stream), answer);
+            assert_eq!(stream.metrics().cached_tokens, 768);
+        }
+    }
+}
+
+#[test]
+pub fn prefixes_fit_their_budget_and_give_way() {
+    // Room for three pages: of two prompts of two pages each, the older loses its end, then all.
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * PAGE_BYTES);
+    let cached = |seed: usize| {
+        let mut stream = start(&engine, prompt(600, seed), &limit(1), None);
+        assert_eq!(ids(&mut stream).len(), 1);
+        stream.metrics().cached_tokens
+    };
+    assert_eq!([cached(1), cached(1)], [0, 512]);
+    assert_eq!([cached(2), cached(2), cached(1)], [0, 512, 256]);
+    // Pages for two texts exist: running ones need them all in the end.
+    let small = engine_of(&[None], KvType::F32, 512, 512, 1, 1 << 30);
+    for seed in 0..9 {
+        let session = small.open_session();
+        assert_eq!(start(&small, prompt(500, seed), &limit(5), Some(session)).count(), 5);
+    }
+}
+
+#[test]
+pub fn scopes_share_nothing() {
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 2, 1 << 20);
+    let session = engine.open_session();
+    let run = |salt, session| {
+        let cache_scope = CacheScope { salt, ..CacheScope::default() };
+        let mut stream =
+            start(&engine, prompt(600, 1), &GenerateOptions { cache_scope, ..limit(3) }, session);
+        (ids(&mut stream), stream.metrics().cached_tokens)
+    };
+    let (expected, cached) = run(1, None);
+    assert_eq!(cached, 0);
+    assert_eq!(run(1, None), (expected.clone(), 512), "a prefix of its own scope");
+    assert_eq!(run(2, Some(session)), (expected.clone(), 0), "another scope");
+    assert_eq!(run(2, Some(session)), (expected.clone(), 599), "a session in its own scope");
+    assert_eq!(run(1, Some(session)), (expected.clone(), 512), "a session that changes its scope");
+    assert_eq!(run(3, None), (expected, 0));
+}
+
+#[test]
+pub fn idle_sessions_give_way_to_running_requests() {
+    let engine = engine_of(LAYERS, KvType::F32, 512, 64, 1, 0);
+    for seed in 0..6 {
+        let session = engine.open_session();
+        assert_eq!(start(&engine, prompt(500, seed), &limit(5), Some(session)).count(), 5);
+    }
+}
+
+#[test]
+pub fn a_paused_generation_gives_its_pages_to_running_ones() {
+    // Pages for two texts of a context exist.
+    let small = engine_of(LAYERS, KvType::F32, 512, 512, 1, 0);
+    let options = GenerateOptions { run_ahead: 8, ..limit(500) };
+    let expected = ids(&mut start(&small, prompt(10, 0), &limit(500), None));
+    let mut paused: Vec<_> = (0..4).map(|_| start(&small, prompt(10, 0), &options, None)).collect();
+    for stream in &mut paused {
+        // Far enough that every text has begun its second page; then its reader stops.
+        assert_eq!(ids(&mut stream.take(300)).len(), 300);
+    }
+    for seed in 0..3 {
+        assert_eq!(start(&small, prompt(500, seed), &limit(5), None).count(), 5);
+    }
+    for stream in &mut paused {
+        assert_eq!(ids(stream), expected[300..]);
+    }
+}
+
+#[test]
+pub fn the_youngest_request_fails_when_pages_run_out() {
+    // Pages for one text of two pages, and two texts that want both.
+    let engine = engine_for(&[None], KvType::F32, 512, 512, 2, 0, 1);
+    let expected = ids(&mut start(&engine, prompt(200, 1), &limit(200), None));
+    let mut first = None;
+    let mut second = None;
+    while_held(&engine, || {
+        first = Some(start(&engine, prompt(200, 1), &limit(200), None));
+        second = Some(start(&engine, prompt(250, 2), &limit(200), None));
+    });
+    let mut said = Vec::new();
+    let error = second.unwrap().find_map(|fragment| match fragment {
+        Ok(fragment) => {
+            said.push(fragment.token.unwrap().id);
+            None
+        }
+        Err(error) => Some(error),
+    });
+    assert_eq!(error, Some(EngineError::CacheFull { pages: 2, budget_bytes: 2 * PAGE_BYTES }));
+    assert_eq!(ids(&mut first.unwrap()), expected, "the older request has all it needs");
+    // The tokens that were handed out before are those of a request with enough pages.
+    let whole = ids(&mut start(&engine, prompt(250, 2), &limit(200), None));
+    assert!(!said.is_empty() && said[..] == whole[..said.len()], "{said:?}");
+    assert!(said.len() < 200);
+}
+
+#[test]
+pub fn a_sequence_keeps_its_id() {
+    let engine = engine(1024, 64, 2);
+    let ids = |executor: &mut Executor| {
+        let (mut first, second) = (executor.sequence(), executor.sequence());
+        let before = first.id();
+        executor.prefill(&mut first, &prompt(100, 0)).unwrap();
+        let fork = executor.fork(&first);
+        executor.truncate(&mut first, 0);
+        let found = [before, first.id(), second.id(), fork.id()];
+        for sequence in [first, second, fork] {
+            executor.release(sequence);
+        }
+        found
+    };
+    let [before, after, second, fork] = engine.with(ids).unwrap();
+    assert_eq!(before, after);
+    assert_eq!(HashSet::from([before, second, fork]).len(), 3);
+}

@@ -1,0 +1,66 @@
+//! A small random model: its next token depends on everything that it sees.
+
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout};
+use brasa_graph::{Builder, CacheSpec, Graph, Input, Weight, WeightPart};
+
+pub const VOCAB: usize = 61;
+const WIDTH: usize = 16;
+const WINDOW: usize = 40;
+
+/// One layer with full attention and one with a sliding window.
+pub const LAYERS: &[Option<usize>] = &[None, Some(WINDOW)];
+
+/// A layer for each window.
+pub fn graph(windows: &[Option<usize>]) -> Graph {
+    let mut g = Builder::new();
+    let weight = |g: &mut Builder, name: &str, shape: &[usize], scale: f32| {
+        g.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor(name, shape, scale))]))
+    };
+    let (ids, positions, outs) =
+        (g.input(Input::TokenIds), g.input(Input::Positions), g.input(Input::OutRows));
+    let table = weight(&mut g, "table", &[VOCAB, WIDTH], 4.0);
+    let frequencies = weight(&mut g, "frequencies", &[4], 1.0);
+    let mut h = g.embed(ids, table);
+    for &window in windows {
+        let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
+        let qkv = weight(&mut g, &format!("qkv {window:?}"), &[32, WIDTH], 1.5);
+        let out = weight(&mut g, &format!("out {window:?}"), &[WIDTH, 16], 2.0);
+        let qkv = g.linear(h, qkv);
+        let heads = |g: &mut Builder, start: usize, heads: usize| {
+            let slice = g.slice(qkv, start..start + heads * 8);
+            g.reshape(slice, &[heads, 8])
+        };
+        let (q, k, v) = (heads(&mut g, 0, 2), heads(&mut g, 16, 1), heads(&mut g, 24, 1));
+        let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: 8, magnitude: 1.0 };
+        let (q, k) = (g.rope(q, positions, frequencies, rope), g.rope(k, positions, frequencies, rope));
+        g.cache_write(k, v, cache);
+        let attention = Attention { source: KvSource::Cache(cache), scale: 0.5, window, softcap: None };
+        let o = g.attention(&[q], attention);
+        let o = g.reshape(o, &[16]);
+        let o = g.linear(o, out);
+        h = g.add(h, o);
+    }
+    let h = g.select_rows(h, outs);
+    let h = g.rms_norm_unscaled(h, 1e-6);
+    let logits = g.linear(h, table);
+    g.finish(&[logits]).unwrap()
+}
+
+/// Deterministic noise: a model whose next token depends on everything that it sees.
+fn tensor(name: &str, shape: &[usize], scale: f32) -> Tensor {
+    let mut state = name.bytes().fold(0x9E37_79B9_7F4A_7C15_u64, |state, byte| {
+        (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
+    });
+    let values = (0..shape.iter().product()).map(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (((state >> 40) as f32) / (1 << 24) as f32 - 0.5) * scale
+    });
+    let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
+    Tensor {
+        name: name.into(),
+        shape: shape.to_vec(),
+        format: StorageFormat::F32,
+        payload: Payload::Blocks(Bytes::from(bytes)),
+    }
+}

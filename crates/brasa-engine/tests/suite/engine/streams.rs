@@ -1,0 +1,204 @@
+//! What a reader gets: fragments up to a stop, polled or waited for, read late, cancelled, or refused at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake};
+use std::time::{Duration, Instant};
+
+use brasa_engine::{EngineError, FinishReason, Fragment, GenerateOptions, PlainIds, Request, TextDecoder};
+
+use super::{VOCAB, engine, ids, limit, prompt, start, while_held};
+
+#[test]
+pub fn stop_ids_and_strings_end_the_text_before_them() {
+    let engine = engine(512, 64, 2);
+    let run = |options: GenerateOptions| {
+        let request =
+            Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
+        let mut stream = engine.generate(request).unwrap();
+        let fragments: Vec<_> = (&mut stream).map(|fragment| fragment.unwrap()).collect();
+        let text: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
+        let tokens = fragments.iter().filter(|fragment| fragment.token.is_some()).count();
+        (text, tokens, stream.finish_reason().unwrap())
+    };
+    let (text, count, reason) = run(limit(30));
+    assert_eq!((count, reason), (30, FinishReason::Length));
+    assert_eq!(text.len(), 31);
+
+    let stop = text[10..13].to_owned();
+    let before = text.find(&stop).unwrap();
+    let (stopped, _, reason) = run(GenerateOptions { stop_strings: vec![stop.clone()], ..limit(30) });
+    assert_eq!((stopped.as_str(), reason), (&text[..before], FinishReason::Stop));
+
+    let id = u32::from(text.as_bytes()[7] - b'A');
+    let before = text.find(char::from(b'A' + id as u8)).unwrap();
+    let (stopped, count, reason) = run(GenerateOptions { stop_ids: vec![id], ..limit(30) });
+    assert_eq!((&stopped[..before], count, reason), (&text[..before], before, FinishReason::Stop));
+
+    let ignoring =
+        GenerateOptions { stop_ids: vec![id], stop_strings: vec![stop], ignore_eos: true, ..limit(30) };
+    assert_eq!(run(ignoring).0, text);
+}
+
+#[test]
+pub fn the_last_fragment_holds_the_text_that_was_held_back() {
+    let engine = engine(64, 64, 2);
+    let run = |options: GenerateOptions| {
+        let request =
+            Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
+        engine.generate(request).unwrap()
+    };
+    let whole = run(limit(10)).into_text().unwrap();
+    assert_eq!((whole.len(), &whole[10..]), (11, "~"), "the last of ten tokens takes the rest along");
+    // Without a last token the rest comes by itself: behind a stopping token, and before an error.
+    let stop = u32::from(whole.as_bytes()[9] - b'A');
+    let fragments: Vec<_> = run(GenerateOptions { stop_ids: vec![stop], ..limit(10) }).collect();
+    assert_eq!(fragments.last(), Some(&Ok(Fragment { text: "~".into(), token: None })));
+    let held = GenerateOptions { stop_strings: vec!["\0".repeat(50)], ..GenerateOptions::default() };
+    let fragments: Vec<_> = run(held).collect();
+    assert_eq!(fragments.len(), 20 + 26, "45 tokens fit behind 20, and the error: {fragments:?}");
+    assert_eq!(fragments.last(), Some(&Err(EngineError::ContextFull { context: 64 })));
+    let last = fragments[fragments.len() - 2].as_ref().unwrap();
+    assert!(last.token.is_some() && last.text.ends_with('~'), "{last:?}");
+}
+
+#[test]
+pub fn a_stream_can_be_polled() {
+    struct Flag(AtomicUsize);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let engine = engine(512, 64, 2);
+    let expected = ids(&mut start(&engine, prompt(20, 2), &limit(12), None));
+    let flag = Arc::new(Flag(AtomicUsize::new(0)));
+    let waker = std::task::Waker::from(Arc::clone(&flag));
+    let mut context = Context::from_waker(&waker);
+    let mut stream = None;
+    while_held(&engine, || {
+        let stream = stream.insert(start(&engine, prompt(20, 2), &limit(12), None));
+        assert!(stream.try_next().is_pending() && stream.poll_next(&mut context).is_pending());
+    });
+    let mut stream = stream.unwrap();
+    let mut found = Vec::new();
+    let mut woken = 0;
+    loop {
+        // The first poll has been made; each that finds nothing is followed by a call of the waker.
+        while flag.0.load(Ordering::SeqCst) == woken {
+            std::thread::yield_now();
+        }
+        woken = flag.0.load(Ordering::SeqCst);
+        let poll = loop {
+            match stream.poll_next(&mut context) {
+                Poll::Ready(Some(fragment)) => found.push(fragment.unwrap().token.unwrap().id),
+                poll => break poll,
+            }
+        };
+        if poll.is_ready() {
+            break;
+        }
+    }
+    assert_eq!(found, expected);
+    assert!(stream.poll_next(&mut context).is_ready() && stream.try_next() == Poll::Ready(None));
+    assert_eq!(stream.finish_reason(), Some(FinishReason::Length));
+}
+
+#[test]
+pub fn a_reader_who_is_behind_pauses_its_generation_alone() {
+    let expected = ids(&mut start(&engine(16_384, 64, 1), prompt(10, 0), &limit(700), None));
+    // One request at a time: a paused one must not keep the others out.
+    let engine = engine(16_384, 64, 1);
+    let ahead = |run_ahead| GenerateOptions { run_ahead, ..limit(700) };
+    for run_ahead in [1, 2, 33] {
+        let mut slow = start(&engine, prompt(10, 0), &ahead(run_ahead), None);
+        let mut first = vec![slow.next().unwrap().unwrap().token.unwrap().id];
+        for seed in 0..3 {
+            assert_eq!(start(&engine, prompt(30, seed), &limit(40), None).count(), 40);
+        }
+        // With the engine's thread held up, what is there can be counted; then the generation goes on.
+        while_held(&engine, || {
+            while let Poll::Ready(Some(fragment)) = slow.try_next() {
+                first.push(fragment.unwrap().token.unwrap().id);
+            }
+        });
+        assert!((run_ahead..=run_ahead + 1).contains(&first.len()), "{} fragments", first.len());
+        first.extend(ids(&mut slow));
+        assert_eq!(first, expected, "at most {run_ahead} ahead");
+    }
+    // One that is cancelled, or dropped, while it is paused.
+    let mut paused = start(&engine, prompt(10, 0), &ahead(4), None);
+    assert!(paused.next().unwrap().is_ok());
+    assert_eq!(start(&engine, prompt(10, 1), &limit(9), None).count(), 9);
+    paused.canceller().cancel();
+    assert!(paused.by_ref().count() <= 4);
+    assert_eq!(paused.finish_reason(), Some(FinishReason::Cancelled));
+    let session = engine.open_session();
+    drop(start(&engine, prompt(10, 0), &ahead(4), Some(session)));
+    let mut again = start(&engine, prompt(10, 0), &limit(3), Some(session));
+    while again.try_next() == Poll::Ready(Some(Err(EngineError::SessionBusy))) {
+        again = start(&engine, prompt(10, 0), &limit(3), Some(session));
+    }
+    assert_eq!(ids(&mut again), expected[..3]);
+}
+
+#[test]
+pub fn dropping_or_cancelling_a_stream_frees_its_place() {
+    // Long enough that it is not over before it is cancelled.
+    let engine = engine(16_384, 64, 1);
+    let mut first = start(&engine, prompt(10, 0), &limit(16_000), None);
+    assert!(first.next().unwrap().is_ok());
+    let second = start(&engine, prompt(10, 1), &limit(3), None);
+    drop(first);
+    assert_eq!(second.count(), 3);
+
+    let mut stream = start(&engine, prompt(10, 0), &limit(16_000), None);
+    stream.next().unwrap().unwrap();
+    stream.cancel();
+    let rest = (&mut stream).count();
+    assert!(rest < 15_999);
+    assert_eq!(stream.finish_reason(), Some(FinishReason::Cancelled));
+}
+
+#[test]
+pub fn a_deadline_ends_a_stream_with_an_error() {
+    let engine = engine(512, 64, 1);
+    let options = GenerateOptions { deadline: Some(Instant::now()), ..limit(10) };
+    let mut stream = start(&engine, prompt(10, 0), &options, None);
+    assert_eq!(stream.next(), Some(Err(EngineError::DeadlineExceeded { tokens: 0 })));
+    assert_eq!(stream.next(), None);
+    let options = GenerateOptions { deadline: Some(Instant::now() + Duration::from_hours(1)), ..limit(10) };
+    assert_eq!(start(&engine, prompt(10, 0), &options, None).count(), 10);
+}
+
+#[test]
+pub fn bad_requests_are_refused_at_once() {
+    let engine = engine(64, 32, 1);
+    let refuse = |prompt: Vec<u32>, options: GenerateOptions| {
+        engine
+            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None, mask: None })
+            .err()
+            .unwrap()
+    };
+    assert_eq!(refuse(Vec::new(), limit(1)), EngineError::EmptyPrompt);
+    assert_eq!(
+        refuse(vec![VOCAB as u32], limit(1)),
+        EngineError::UnknownToken { id: VOCAB as u32, vocab_size: VOCAB }
+    );
+    let empty_stop = GenerateOptions { stop_strings: vec![String::new()], ..limit(1) };
+    assert!(matches!(refuse(vec![1], empty_stop), EngineError::Options(_)));
+    assert_eq!(start(&engine, vec![1], &limit(0), None).count(), 0);
+}
+
+/// One character per token.
+struct Letters;
+
+impl TextDecoder for Letters {
+    fn push(&mut self, token: u32) -> String {
+        char::from(b'A' + token as u8).to_string()
+    }
+
+    fn finish(&mut self) -> String {
+        "~".into()
+    }
+}

@@ -1,0 +1,162 @@
+//! One request has one text: batched = alone, chunked = whole, chained = stepwise, and a mask holds for its own row.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use brasa_engine::{Engine, EngineConfig, Executor, GenerateOptions, Outs, PlainIds, Request, SequenceRows};
+use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
+use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingParams, TokenMask};
+
+use super::{LAYERS, VOCAB, engine, engine_of, graph, ids, limit, prompt, start, start_engine};
+
+#[test]
+pub fn chunked_prefill_equals_whole() {
+    let expected = ids(&mut start(&engine(1024, 700, 4), prompt(600, 1), &limit(24), None));
+    assert!(
+        expected.iter().collect::<HashSet<_>>().len() > 5,
+        "the model says the same thing again: {expected:?}"
+    );
+    for chunk in [5, 64, 300] {
+        let engine = engine(1024, chunk, 4);
+        assert_eq!(ids(&mut start(&engine, prompt(600, 1), &limit(24), None)), expected, "chunks of {chunk}");
+    }
+}
+
+#[test]
+pub fn sequences_together_equal_each_alone() {
+    let prompts: Vec<_> = (0..5).map(|seed| prompt(3 + 70 * seed, seed)).collect();
+    let alone: Vec<_> = prompts
+        .iter()
+        .map(|prompt| ids(&mut start(&engine(1024, 64, 1), prompt.clone(), &limit(30), None)))
+        .collect();
+    let engine = engine(1024, 64, 3);
+    let mut streams: Vec<_> =
+        prompts.iter().map(|prompt| start(&engine, prompt.clone(), &limit(30), None)).collect();
+    let together: Vec<_> = streams.iter_mut().map(ids).collect();
+    assert_eq!(together, alone);
+}
+
+#[test]
+pub fn more_sequences_than_rows_take_turns() {
+    let alone = engine_of(LAYERS, KvType::F32, 1024, 64, 1, 0);
+    let expected: Vec<_> =
+        (0..5).map(|seed| ids(&mut start(&alone, prompt(3 + seed, seed), &limit(20), None))).collect();
+    // Five sequences at once, and steps of two rows.
+    let graph = Arc::new(graph(LAYERS));
+    let limits = ProgramLimits { max_rows: 2, max_outs: 8, max_segments: 8 };
+    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let config = EngineConfig {
+        context: 1024,
+        max_sequences: 5,
+        vocab_size: VOCAB,
+        cache_bytes: u64::MAX,
+        prefix_bytes: 0,
+    };
+    let engine = start_engine(&graph, limits, spec, config);
+    let mut streams: Vec<_> =
+        (0..5).map(|seed| start(&engine, prompt(3 + seed, seed), &limit(20), None)).collect();
+    let together: Vec<_> = streams.iter_mut().map(ids).collect();
+    assert_eq!(together, expected);
+}
+
+#[test]
+pub fn chained_equals_stepwise() {
+    let sampling = |seed| SamplingParams {
+        temperature: if seed == 0 { 0.0 } else { 1.1 },
+        repeat_penalty: 1.2,
+        seed,
+        ..SamplingParams::default()
+    };
+    // Chains end at pages' ends, at the end of the answer, and at 1, 31, 32 and 33 tokens.
+    let lengths = [(20, 33), (250, 70), (3, 1), (490, 31), (9, 32), (224, 300)];
+    let engine = engine(1024, 512, 3);
+    let expected: Vec<_> = (0..lengths.len())
+        .map(|seed| stepwise(&engine, prompt(lengths[seed].0, seed), sampling(seed as u64), lengths[seed].1))
+        .collect();
+    // All at once: three are served, three wait, and each that ends lets another in.
+    let mut streams: Vec<_> = lengths
+        .iter()
+        .enumerate()
+        .map(|(seed, &(length, count))| {
+            let options = GenerateOptions { sampling: sampling(seed as u64), ..limit(count) };
+            start(&engine, prompt(length, seed), &options, None)
+        })
+        .collect();
+    for (stream, expected) in streams.iter_mut().zip(&expected) {
+        assert_eq!(&ids(stream), expected);
+    }
+    // One by one.
+    for (seed, expected) in expected.iter().enumerate() {
+        let options = GenerateOptions { sampling: sampling(seed as u64), ..limit(expected.len()) };
+        assert_eq!(&ids(&mut start(&engine, prompt(lengths[seed].0, seed), &options, None)), expected);
+    }
+}
+
+#[test]
+pub fn one_seed_gives_one_text() {
+    let sampled = |seed| GenerateOptions {
+        sampling: SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() },
+        ..limit(40)
+    };
+    let engine = engine(1024, 64, 4);
+    let first = ids(&mut start(&engine, prompt(9, 0), &sampled(7), None));
+    let mut noise = start(&engine, prompt(200, 4), &limit(60), None);
+    assert_eq!(ids(&mut start(&engine, prompt(9, 0), &sampled(7), None)), first);
+    assert_ne!(ids(&mut start(&engine, prompt(9, 0), &sampled(8), None)), first);
+    ids(&mut noise);
+}
+
+/// A grammar holds over single steps and chains, and for its own row alone.
+#[test]
+pub fn a_mask_decides_which_tokens_come() {
+    let engine = engine(1024, 64, 2);
+    let plain = ids(&mut start(&engine, prompt(30, 1), &limit(50), None));
+    let masked = Request {
+        prompt: prompt(12, 2),
+        options: limit(50),
+        decoder: Box::new(PlainIds),
+        session: None,
+        mask: Some(Box::new(Thirds(0))),
+    };
+    let mut masked = engine.generate(masked).unwrap();
+    let mut beside = start(&engine, prompt(30, 1), &limit(50), None);
+    let masked = ids(&mut masked);
+    assert_eq!(masked.len(), 50);
+    assert!(masked.iter().enumerate().all(|(place, id)| *id as usize % 3 == place % 3), "{masked:?}");
+    assert_eq!(ids(&mut beside), plain);
+}
+
+/// What one step and one draw after the other gives.
+fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: usize) -> Vec<u32> {
+    let draw_all = move |executor: &mut Executor| {
+        let (rules, mut sampler) = (DrawRules::new(sampling).unwrap(), Sampler::default());
+        let (mut sequence, mut tokens, start) = (executor.sequence(), prompt.clone(), prompt.len());
+        for _ in 0..count {
+            let next = tokens[sequence.tokens().len()..].to_vec();
+            let rows = SequenceRows { sequence: &mut sequence, tokens: &next, outs: Outs::Last };
+            let output = executor.run(&mut [rows]).unwrap();
+            let draw = sampler.draw(&rules, &Row::new(output.row(0), tokens.len() as u32, &tokens));
+            tokens.push(draw.unwrap().token);
+        }
+        executor.release(sequence);
+        tokens.split_off(start)
+    };
+    engine.with(draw_all).unwrap()
+}
+
+/// Allows the ids that leave the remainder of the number of accepted tokens when divided by three.
+struct Thirds(u32);
+
+impl TokenMask for Thirds {
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) {
+        words.fill(0);
+        let remainder = (self.0 + drafts.len() as u32) % 3;
+        (0..VOCAB as u32)
+            .filter(|id| id % 3 == remainder)
+            .for_each(|id| words[id as usize / 32] |= 1 << (id % 32));
+    }
+
+    fn accept(&mut self, _: u32) {
+        self.0 += 1;
+    }
+}
