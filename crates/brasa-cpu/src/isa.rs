@@ -197,6 +197,7 @@ pub(crate) fn is_intel() -> bool {
 
 /// The instruction set that a program's kernels use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Isa {
     /// Plain Rust: every machine, and the oracle of the others.
     Scalar,

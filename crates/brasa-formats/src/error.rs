@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 
 /// Why a file could not be read or written.
+///
+/// It is about a file: its variants are kinds of blame, and a [`Fault`] says where in the file, and what to do. A call that
+/// decodes or encodes rows fails with a [`CodecError`](crate::codec::CodecError) instead: no file is at fault there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {

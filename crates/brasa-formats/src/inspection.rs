@@ -14,6 +14,8 @@ use crate::{Bytes, FormatError, Result, StorageFormat, Tensor, gguf, hugging_fac
 const LARGEST_SIDECAR: u64 = 256 << 20;
 
 /// The two kinds of checkpoints.
+///
+/// A match over it is exhaustive on purpose: names and keys of a third kind would have to be told for every family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Container {
     /// One GGUF file, or the parts of a split one: metadata and tokenizer included.

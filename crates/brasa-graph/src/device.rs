@@ -70,6 +70,8 @@ pub struct DeviceInfo {
 }
 
 /// How exactly a program computes.
+///
+/// A match over it is exhaustive on purpose: every device has to decide about each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// The device's fastest arithmetic within its bounds: int8 activations for quantised weights on a CPU.
@@ -129,6 +131,8 @@ pub trait WeightSet: Send + Sync {
 }
 
 /// Element type of cached keys and values.
+///
+/// A match over it is exhaustive on purpose: a new type does not compile until every device reads and writes it, or refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum KvType {
     /// 32-bit float.
@@ -285,6 +289,7 @@ pub struct OpTime {
 
 /// What can go wrong on a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The device cannot be used here.
     #[error("device {device} is unavailable: {reason}")]

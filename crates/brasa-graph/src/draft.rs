@@ -29,6 +29,7 @@ struct TreeRow {
 
 /// Rows that are no tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TreeError {
     /// More rows than a tree may have.
     #[error("a draft tree of {rows} rows, at most {MAX_TREE_ROWS} fit")]

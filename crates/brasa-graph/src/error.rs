@@ -2,6 +2,7 @@
 
 /// A graph that does not fit together. Built where the shapes are known, so that the message can show them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum GraphError {
     /// An operation was given operands that it cannot combine.
     #[error("{op}: {what}, operands {operands}")]

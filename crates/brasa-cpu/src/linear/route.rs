@@ -108,6 +108,7 @@ impl Route {
 
 /// Numbers that are multiplied, and the unit that multiplies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Arithmetic {
     /// Weight codes times int8 activations, summed in 32 bits.
     Int8,

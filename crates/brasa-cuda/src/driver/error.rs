@@ -4,6 +4,7 @@ use brasa_graph::device::DeviceError;
 
 /// Why the driver or a device cannot be used, or which call of it failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DriverError {
     /// The driver library is not on this machine.
     #[error("the NVIDIA driver is not installed ({reason})")]

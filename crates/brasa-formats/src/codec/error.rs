@@ -3,6 +3,9 @@
 use crate::StorageFormat;
 
 /// Why elements could not be decoded or encoded. Nothing was written.
+///
+/// It is about a call: lengths, rows and values that a caller passed. A codec sees slices and knows no file, so it cannot
+/// build a [`FormatError`](crate::FormatError); a tensor of an opened file was checked when the file was opened.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {

@@ -8,6 +8,7 @@ use crate::StorageFormat;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types)]
 #[expect(missing_docs, reason = "the names say it")]
+#[non_exhaustive]
 pub enum Dtype {
     BOOL,
     U8,

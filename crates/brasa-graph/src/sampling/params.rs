@@ -65,6 +65,7 @@ pub struct Logprobs {
 
 /// A distribution over the vocabulary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Distribution {
     /// Softmax of the logits as the model gave them.
     #[default]
@@ -75,6 +76,7 @@ pub enum Distribution {
 
 /// A step from logits to survivors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Stage {
     /// Division by the temperature: probabilities of later stages are tempered.
     Temperature,
@@ -88,6 +90,7 @@ pub enum Stage {
 
 /// The order of temperature and filters. It matters: a temperature first widens or narrows what top-p and min-p keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
 pub enum SamplingOrder {
     /// Temperature, top-p, top-k, min-p: filters see what is drawn from.
     #[default]
@@ -123,6 +126,7 @@ impl SamplingOrder {
 
 /// Why nothing can be drawn.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SamplingError {
     /// A parameter outside its range.
     #[error("{name} {value}: expected {expected}")]
