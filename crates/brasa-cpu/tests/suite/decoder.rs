@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::common::decoder::Decoder;
 use crate::common::running::{Running, assert_same_bits, device, exact, tokens};
+use crate::common::sets::swept_tiles;
 use brasa_cpu::Isa;
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
@@ -56,8 +57,7 @@ fn int8_activations_stay_within_their_bound() {
 fn prompts_in_bf16_stay_within_their_bound() {
     let graph_of = |format| Arc::new(Decoder::small(format).graph(7));
     let tokens = tokens(260, 1);
-    let emulated = Isa::named("amx-emulated").ok();
-    for isa in [Some(exact()), emulated].into_iter().flatten().filter_map(Isa::with_bf16) {
+    for isa in [Some(exact()), swept_tiles()].into_iter().flatten().filter_map(Isa::with_bf16) {
         for format in [StorageFormat::F16, StorageFormat::Q4_K, StorageFormat::Q8_0] {
             let graph = graph_of(format);
             let mut reference = Running::new(&ReferenceBackend, &graph, Precision::Fast, KvType::F32);

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::common::packed::{bits, instruction_sets, is_quantised, pack, team, widths};
-use crate::common::sets::{rounding_sets, rounding_tiles};
+use crate::common::packed::{bits, is_quantised, pack, team, widths};
+use crate::common::sets::{instruction_sets, rounding_sets, rounding_tiles};
 use crate::common::tensors::{Noise, formats, tensor};
 use brasa_cpu::linear::{
     Arithmetic, ExpertGroups, ExpertInput, FloatRows, Input, Output, PackedExperts, PackedLinear, Packer,

@@ -1,7 +1,7 @@
 //! Products of packed weights have the same bits on every instruction set, in any company and on any number of threads.
 
-use crate::common::packed::{bits, instruction_sets, is_quantised, pack, team, widths};
-use crate::common::sets::emulated_tiles;
+use crate::common::packed::{bits, is_quantised, pack, team, widths};
+use crate::common::sets::{emulated_tiles, instruction_sets};
 use crate::common::tensors::{Noise, formats, tensor};
 use brasa_cpu::quantize::BLOCK;
 use brasa_cpu::{Isa, Team};

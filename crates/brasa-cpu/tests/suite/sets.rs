@@ -1,7 +1,7 @@
 //! The names of instruction sets, and which of them this machine lacks.
 
 use brasa_cpu::{Error, Isa};
-use brasa_graph::testing::skipped;
+use brasa_fuzz::skipped;
 
 /// Tests loop over the instruction sets that this machine has. What they leave out is reported here, once.
 #[test]
@@ -15,7 +15,7 @@ fn every_known_set_is_there_or_reported_as_skipped() {
             }
             Err(error) => {
                 assert!(matches!(error, Error::IsaUnavailable { .. }), "{error}");
-                skipped(&format!("the instruction set {name}"));
+                skipped(&format!("the instruction set {name}"), "this processor lacks it");
             }
         }
     }

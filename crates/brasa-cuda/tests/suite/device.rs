@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use brasa_cuda::{CudaBackend, CudaOptions, Driver};
-use brasa_graph::testing::skipped;
+use brasa_fuzz::skipped;
 
 /// The device under test; says that tests are skipped where there is none.
 ///
@@ -22,7 +22,7 @@ pub fn device() -> Option<&'static CudaBackend> {
         Some(CudaBackend::new(&CudaOptions { ordinal: 0, driver }).expect("an emulated GPU"))
     });
     if found.is_none() {
-        skipped("an NVIDIA GPU, or g++ to emulate one");
+        skipped("kernels for CUDA", "needs an NVIDIA GPU, or g++ to emulate one");
     }
     found.as_ref()
 }

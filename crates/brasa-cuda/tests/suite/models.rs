@@ -6,7 +6,7 @@ use std::path::Path;
 use brasa_cuda::CudaBackend;
 use brasa_golden::{Golden, Reference, Runner, check_greedy, folder, load_strictly};
 use brasa_graph::device::{KvType, Precision};
-use brasa_graph::testing::{Comparison, Tolerance, compare, skipped};
+use brasa_graph::testing::{Comparison, Tolerance, compare};
 
 use crate::device::{device, full_or_few, is_emulated};
 
@@ -51,7 +51,7 @@ fn check_random(device: &CudaBackend, path: &Path) {
 fn trained_checkpoints_agree_with_transformers() {
     let Some(device) = device() else { return };
     if is_emulated(device) {
-        return skipped("an NVIDIA GPU: emulation is slow");
+        return brasa_fuzz::skipped("trained checkpoints on CUDA", "needs an NVIDIA GPU: emulation is slow");
     }
     for name in ["tiny-llama", "tiny-qwen2", "tiny-qwen3moe", "tiny-gemma3", "tiny-gemma4", "tiny-gemma4moe"]
     {

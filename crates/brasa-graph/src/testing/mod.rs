@@ -13,7 +13,6 @@
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
-//! - [`skipped`] reports a test that this machine cannot run.
 
 mod case;
 mod compare;
@@ -29,7 +28,6 @@ mod random_graph;
 mod running;
 mod sequences;
 mod shared_weights;
-mod skipped;
 mod tensors;
 
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
@@ -46,7 +44,6 @@ pub use random_graph::{random_case, rewritten};
 pub use running::{Running, assert_same_bits, tokens};
 pub use sequences::Sequences;
 pub use shared_weights::check_shared_weights;
-pub use skipped::skipped;
 pub use tensors::{Noise, formats, tensor as random_tensor};
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};

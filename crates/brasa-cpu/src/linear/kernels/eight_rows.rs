@@ -143,7 +143,7 @@ mod tests {
             Isa::Avx512(proof) => Some(proof),
             _ => None,
         }) else {
-            eprintln!("skipped: this processor has no AVX-512");
+            brasa_fuzz::skipped("two strips of floats and eight rows", "this processor lacks AVX-512");
             return;
         };
         for float in [Float::F32, Float::F16, Float::BF16] {

@@ -1,16 +1,11 @@
-//! What tests of products share: packed weights, ragged widths, the instruction sets that there are.
+//! What tests of products share: packed weights, ragged widths.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use brasa_cpu::Team;
 use brasa_cpu::linear::{PackedLinear, Packer, WeightClass};
-use brasa_cpu::{Isa, Team};
 use brasa_formats::{StorageFormat, Tensor};
 use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
-
-/// Those of this machine, and tiles in software where the vectors for the rest are there.
-pub fn instruction_sets() -> Vec<Isa> {
-    Isa::available().into_iter().chain(Isa::named("amx-emulated")).collect()
-}
 
 pub fn team() -> Team {
     Team::new(2).unwrap()
