@@ -15,13 +15,15 @@ use std::process::Command;
 
 use crate::succeed;
 
-/// Kernel sources that are compiled by themselves: one a module.
-const SOURCES: &[&str] = &["plain"];
+/// Machine code of compute capability 9.0.
+const SM_90A: &[&str] = &["-gencode", "arch=compute_90a,code=sm_90a", "-cubin"];
+/// Code that the driver compiles for any capability from 8.0.
+const COMPUTE_80: &[&str] = &["-arch=compute_80", "-ptx"];
 
-/// What is made of each source: the image's name, and the compiler's arguments.
-const IMAGES: &[(&str, &[&str])] = &[
-    ("sm_90a.cubin", &["-gencode", "arch=compute_90a,code=sm_90a", "-cubin"]),
-    ("compute_80.ptx", &["-arch=compute_80", "-ptx"]),
+/// The embedded images: source, image, the compiler's arguments.
+const IMAGES: &[(&str, &str, &[&str])] = &[
+    ("plain/plain.cu", "plain.sm_90a.cubin", SM_90A),
+    ("plain/plain.cu", "plain.compute_80.ptx", COMPUTE_80),
 ];
 
 /// Hardest that deflate tries.
@@ -75,21 +77,15 @@ fn images() -> Result<Vec<(PathBuf, Vec<u8>)>, String> {
     let scratch = std::env::temp_dir().join(format!("brasa-cuda-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let mut images = Vec::new();
-    for source in SOURCES {
-        for (name, arguments) in IMAGES {
-            let out = scratch.join(name);
-            let mut compile = Command::new(&nvcc);
-            compile
-                .args(["-std=c++17", "-O3", "-Werror", "all-warnings"])
-                .args(*arguments)
-                .arg("-o")
-                .arg(&out);
-            compile.arg(kernels.join(source).join(format!("{source}.cu")));
-            succeed(&mut compile, "nvcc")?;
-            let image = std::fs::read(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-            let file = kernels.join("embedded").join(format!("{source}.{name}.deflate"));
-            images.push((file, miniz_oxide::deflate::compress_to_vec(&image, LEVEL)));
-        }
+    for (source, name, arguments) in IMAGES {
+        let out = scratch.join(name);
+        let mut compile = Command::new(&nvcc);
+        compile.args(["-std=c++17", "-O3", "-Werror", "all-warnings"]).args(*arguments).arg("-o").arg(&out);
+        compile.arg(kernels.join(source));
+        succeed(&mut compile, "nvcc")?;
+        let image = std::fs::read(&out).map_err(|error| format!("{}: {error}", out.display()))?;
+        let file = kernels.join("embedded").join(format!("{name}.deflate"));
+        images.push((file, miniz_oxide::deflate::compress_to_vec(&image, LEVEL)));
     }
     let _ = std::fs::remove_dir_all(&scratch);
     Ok(images)

@@ -88,6 +88,12 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned value) {
     return found;
 }
 
+inline unsigned atomicMax(unsigned* at, unsigned value) {
+    unsigned found = *at;
+    *at = found > value ? found : value;
+    return found;
+}
+
 inline float half_to_float(unsigned short bits) {
     _Float16 half;
     memcpy(&half, &bits, 2);

@@ -78,7 +78,7 @@ impl Backend for CudaBackend {
         }
     }
 
-    /// A set of weights as they are stored. Every precision computes in f32.
+    /// An empty set of weights. Every precision computes in f32.
     fn weight_set(&self, _: Precision) -> Arc<dyn WeightSet> {
         Arc::new(CudaWeightSet::new(&self.gpu))
     }

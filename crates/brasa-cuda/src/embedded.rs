@@ -1,7 +1,7 @@
 //! Kernels compiled ahead, within this crate.
 //!
-//! `cargo xtask cuda` compiles `kernels/plain/plain.cu` and writes the files below; it also notes the sources that they were
-//! made from, and a test compares the note with the sources that are there. Images are deflated.
+//! `cargo xtask cuda` compiles them and writes the files below; it also notes the sources that they were made from, and a test
+//! compares the note with the sources that are there. Images are deflated.
 
 use crate::driver::DriverError;
 
@@ -27,17 +27,19 @@ pub(crate) fn plain(capability: (i32, i32)) -> Result<Vec<u8>, DriverError> {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    /// A number that differs where any source does: FNV-1a over names and contents.
-    fn fingerprint(folder: &Path) -> u64 {
-        let entries = std::fs::read_dir(folder).expect("the kernels' sources");
-        let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-        files.sort();
+    /// A number that differs where any source does: FNV-1a over names and contents. Sources of one folder include those of the other.
+    fn fingerprint(kernels: &Path) -> u64 {
         let mut fingerprint = 0xcbf2_9ce4_8422_2325_u64;
-        for file in files {
-            let name = file.file_name().expect("a name").to_string_lossy().into_owned();
-            let bytes = std::fs::read(&file).expect("a source");
-            for byte in name.bytes().chain(bytes) {
-                fingerprint = (fingerprint ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        for folder in ["hopper", "plain"] {
+            let entries = std::fs::read_dir(kernels.join(folder)).expect("the kernels' sources");
+            let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+            files.sort();
+            for file in files {
+                let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+                let bytes = std::fs::read(&file).expect("a source");
+                for byte in name.bytes().chain(bytes) {
+                    fingerprint = (fingerprint ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+                }
             }
         }
         fingerprint
@@ -46,8 +48,8 @@ mod tests {
     #[test]
     fn the_embedded_kernels_are_current() {
         let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-        let note = kernels.join("embedded/plain.sources");
-        let expected = format!("{:016x}\n", fingerprint(&kernels.join("plain")));
+        let note = kernels.join("embedded/sources");
+        let expected = format!("{:016x}\n", fingerprint(&kernels));
         if std::env::var_os("BRASA_UPDATE").is_some() {
             std::fs::write(&note, &expected).expect("the note can be written");
         }

@@ -2,8 +2,8 @@
 //!
 //! [`CudaBackend`] implements the device contract of `brasa-graph`. A graph is compiled once into a table of operations over
 //! one arena of device memory; a step copies its numbers to the device and queues the table's kernels, one or a few for each
-//! operation. Weights stay as the checkpoint stores them and are decoded where they are multiplied; sums are f32, in an order
-//! that depends on the shapes of a row alone.
+//! operation. Weights keep their stored numbers, many formats in the order in which tensor cores read them, and are decoded where they are
+//! multiplied; sums are f32, in an order that depends on the shapes of a row alone.
 //!
 //! This crate knows operations and this machine's NVIDIA GPUs. It knows neither models nor files nor text. It links with
 //! no NVIDIA library: [`Driver::load`] opens the driver when it is asked for, and says why where it cannot.

@@ -22,6 +22,12 @@ impl<T> Clone for Ptr<T> {
 
 impl<T> Copy for Ptr<T> {}
 
+impl<T> Default for Ptr<T> {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
 impl<T> Ptr<T> {
     /// No address: an operand that is absent.
     pub(crate) const NONE: Self = Self(0, PhantomData);
@@ -146,6 +152,12 @@ constants! {
     SOURCE_MEMORY = 1,
     SOURCE_STEP_CAUSAL = 2,
     SOURCE_STEP_BOTH_WAYS = 3,
+    PLACE_TILES = 0,
+    PLACE_LOWER = 1,
+    PLACE_UPPER = 2,
+    TILES_DENSE = 0,
+    TILES_SPLIT = 1,
+    TILES_GATED = 2,
 }
 
 params! {
@@ -153,7 +165,8 @@ params! {
     struct Rows { data: Ptr<f32>, per: u32, stride: u32, width: u32, }
     /// A value of four axes, each advancing by its stride.
     struct Strided { data: Ptr<f32>, strides: [u32; 4], }
-    /// Consecutive rows of a weight in one stored format.
+    /// Consecutive rows of a weight in one stored format: rows as they are stored, or tiles of `subs` subs, of which the rows
+    /// take all places or half of them.
     struct Part {
         data: Ptr<u8>,
         scales: Ptr<u8>,
@@ -166,6 +179,8 @@ params! {
         group_size: u32,
         groups: u32,
         scale_format: u32,
+        subs: u32,
+        place: u32,
     }
     /// A stored weight: its parts in order of their rows.
     struct StoredWeight { parts: Ptr<Part>, parts_count: u32, rows: u32, row_len: u32, }
@@ -217,6 +232,40 @@ params! {
         x_rows: u32,
     }
     struct LinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, outputs: u32, }
+    /// Product with a weight in tiles. `lower` and `upper` are the first outputs of tiles' lower and upper halves, `outputs` how many
+    /// there are: of both halves where they follow each other, otherwise of each.
+    struct TilesParams {
+        x: Rows,
+        residual: Rows,
+        weights: Ptr<u8>,
+        bias: Ptr<f32>,
+        y: Ptr<f32>,
+        y_width: u32,
+        rows: u32,
+        inputs: u32,
+        subs: u32,
+        outputs: u32,
+        lower: u32,
+        upper: u32,
+        form: u32,
+        function: u32,
+    }
+    /// Rows of `source` to become tiles. Row `i` of a tile's lower half is row `tile · tile_rows + i`, of its upper half
+    /// that many behind row `upper_start`.
+    struct RepackParams {
+        source: Ptr<u8>,
+        to: Ptr<u8>,
+        largest: Ptr<u32>,
+        row_bytes: u32,
+        inputs: u32,
+        subs: u32,
+        tiles: u32,
+        tile_rows: u32,
+        lower_rows: u32,
+        upper_start: u32,
+        upper_rows: u32,
+    }
+    struct UnpackParams { source: Ptr<u8>, to: Ptr<u8>, rows: u32, inputs: u32, subs: u32, place: u32, }
     struct LinearTransposedParams { y: Rows, w: StoredWeight, x: Ptr<f32>, rows: u32, }
     struct MatmulParams {
         a: Ptr<f32>,
@@ -375,9 +424,14 @@ params! {
     }
 }
 
+impl Rows {
+    /// No rows: an operand that is absent.
+    pub(crate) const NONE: Self = Self { data: Ptr::NONE, per: 1, stride: 0, width: 0 };
+}
+
 /// Parts as bytes, to be copied to the device.
 pub(crate) fn part_bytes(parts: &[Part]) -> &[u8] {
-    const { assert!(size_of::<Part>() == 3 * size_of::<Ptr<u8>>() + size_of::<[u32; 8]>(), "no padding") };
+    const { assert!(size_of::<Part>() == 3 * size_of::<Ptr<u8>>() + size_of::<[u32; 10]>(), "no padding") };
     // SAFETY: a part holds numbers without padding between them.
     unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), size_of_val(parts)) }
 }

@@ -1,7 +1,7 @@
 // Layouts that the host and every kernel share: weights, activation panels, KV pages.
 //
-// This file is the single definition. `src/repack` writes what is described here, the kernels read it,
-// and `weight_at` below decodes one element plainly: the oracle of both.
+// This file is the single definition. The kernels of plain/repack.cu write what is described here, all others read it,
+// and `weight_at` (element.cuh) decodes one element plainly: the oracle of both.
 //
 // # Weights: fragment order
 //
@@ -52,7 +52,8 @@
 // ## Formats: value = scale · (code − bias) − min
 //
 //   format   unit (bytes)                                  bias  scale       min          stored before
-//   F16      H                              2048            -    2^-e        -            F16, BF16, (F32: two planes)
+//   F16      H                              2048            -    -           -            F16
+//   BF16     H                              2048            -    -           -            BF16
 //   Q8_0     B8 D32                         1088           128    d          -
 //   Q4_0     N4 D32                          576             8    d          -
 //   Q4_1     N4 DM32                         640             0    d          -m
@@ -68,15 +69,14 @@
 //   MLX4     N4 DM32 or DM64             640/576             0    s          -b           (scales to f16 exactly or refused)
 //   MLX8     B8 DM32 or DM64           1152/1088             0    s          -b
 //
-// BF16 becomes F16 with an exponent e of the whole weight, chosen so that the largest magnitude lies in [2^14, 2^15):
-// every element within 2^-29 of the largest keeps all of its bits, smaller ones are off by at most 2^-40 of it. The
-// product is multiplied by 2^-e (`Linear::scale`). F16 has e = 0 and is stored as it is. F32 weights are two F16 weights, the
-// rounded one and what rounding left, with exponents of their own.
+// F16 and BF16 keep their bits, so that weights of floats can be read back and written exactly. A kernel that multiplies in f16
+// turns BF16 into F16 times a power of two of the whole weight (`raise`), and divides products by it; the scales of quantised
+// weights are treated alike where they are rounded to f16.
 //
 // ## Paired tiles
 //
-// Gate and up projections [F, K] are one weight of F/8 tiles: outputs 0..8 of tile i are gate rows 8i.., outputs 8..16 are
-// up rows 8i... A lane then holds both factors of act(gate)·up. F is padded to a multiple of 8.
+// Gate and up projections [F, K], F a multiple of 8, are one weight of F/8 tiles: outputs 0..8 of tile i are gate rows 8i..,
+// outputs 8..16 are up rows 8i... A lane then holds both factors of act(gate)·up.
 //
 // # Activation panels (prefill)
 //
@@ -94,6 +94,12 @@
 #pragma once
 #include <stdint.h>
 
+#ifdef __CUDACC__
+#define BRASA_BOTH __host__ __device__
+#else
+#define BRASA_BOTH
+#endif
+
 namespace brasa {
 
 constexpr int TILE_OUTPUTS = 16;
@@ -103,16 +109,16 @@ constexpr int PAGE_POSITIONS = 256;
 // Storage of a weight on the device. Numbers are shared with the host.
 enum Format : uint32_t {
     F16 = 0, Q8_0 = 1, Q4_0 = 2, Q4_K = 3, Q6_K = 4, Q4_1 = 5, Q5_0 = 6, Q5_1 = 7, Q5_K = 8,
-    Q3_K = 9, Q2_K = 10, IQ4_NL = 11, IQ4_XS = 12, MLX4_32 = 13, MLX4_64 = 14, MLX8_32 = 15, MLX8_64 = 16,
-    FORMATS = 17,
+    Q3_K = 9, Q2_K = 10, IQ4_NL = 11, IQ4_XS = 12, MLX4_32 = 13, MLX4_64 = 14, MLX8_32 = 15, MLX8_64 = 16, BF16 = 17,
+    FORMATS = 18,
 };
 
 // Geometry of a format: bytes of the header of a unit, of a sub, and subs of a unit.
 struct Geometry { uint32_t header_bytes, sub_bytes, unit_subs; };
 
-__host__ __device__ constexpr Geometry geometry(uint32_t format) {
+BRASA_BOTH constexpr Geometry geometry(uint32_t format) {
     switch (format) {
-        case F16: return {0, 2048, 1};
+        case F16: case BF16: return {0, 2048, 1};
         case Q8_0: case MLX8_64: return {0, 1088, 1};
         case MLX8_32: return {0, 1152, 1};
         case Q4_0: case IQ4_NL: case MLX4_64: return {0, 576, 1};
@@ -129,29 +135,29 @@ __host__ __device__ constexpr Geometry geometry(uint32_t format) {
     }
 }
 
-__host__ __device__ constexpr uint32_t unit_bytes(uint32_t format) {
+BRASA_BOTH constexpr uint32_t unit_bytes(uint32_t format) {
     return geometry(format).header_bytes + geometry(format).unit_subs * geometry(format).sub_bytes;
 }
 
 // Bytes of a tile of `subs` subs; `subs` is a multiple of the unit's.
-__host__ __device__ constexpr uint64_t tile_bytes(uint32_t format, uint32_t subs) {
+BRASA_BOTH constexpr uint64_t tile_bytes(uint32_t format, uint32_t subs) {
     return uint64_t(subs / geometry(format).unit_subs) * unit_bytes(format);
 }
 
 // Place of the 16-byte piece `piece` of a position with `head_dim` elements, in pieces from the position's begin.
-__host__ __device__ constexpr uint32_t kv_piece(uint32_t head_dim, uint32_t position, uint32_t piece) {
+BRASA_BOTH constexpr uint32_t kv_piece(uint32_t head_dim, uint32_t position, uint32_t piece) {
     uint32_t pieces = head_dim / 8, span = pieces & (0u - pieces);  // largest power of two that divides the pieces
     return piece ^ (position % (span < 8 ? span : 8));
 }
 
 // The lane and element that hold input `k` (0..16) of output `n` (0..16) of a step.
 struct Place { uint32_t lane, element; };
-__host__ __device__ constexpr Place place(uint32_t n, uint32_t k) {
+BRASA_BOTH constexpr Place place(uint32_t n, uint32_t k) {
     return {(n % 8) * 4 + (k % 8) / 2, (k % 2) + 2 * (n / 8) + 4 * (k / 8)};
 }
 
 // First bit of element pair p of step s (mod 2) in a T2 word.
-__host__ __device__ constexpr uint32_t t2_bit(uint32_t step, uint32_t p) {
+BRASA_BOTH constexpr uint32_t t2_bit(uint32_t step, uint32_t p) {
     return step % 2 == 0 ? (p == 0 ? 4 : p == 1 ? 8 : p == 2 ? 6 : 10) : (p == 0 ? 0 : p == 1 ? 12 : p == 2 ? 2 : 14);
 }
 

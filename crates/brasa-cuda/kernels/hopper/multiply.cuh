@@ -8,6 +8,7 @@
 // ONE: only column 0 is used, lanes with t = 0 hold it.
 #pragma once
 #include "common.cuh"
+#include "element.cuh"
 #include "layout.cuh"
 #include "smem.cuh"
 
@@ -153,51 +154,6 @@ __device__ __forceinline__ void multiply_sub(uint32_t unit, uint32_t j, uint32_t
             mma(acc, a, b[2 * s], b[2 * s + 1]);
             scaled_add<ONE>(total, acc, dg * sg[s], dh * sh[s]);
         }
-    }
-}
-
-// Element (n, k) of a weight in fragment order with `subs` subs a tile, plainly. The value is that of the stored weight times 2^e.
-__host__ __device__ inline float half_value(const uint8_t* p) {
-    uint16_t bits = uint16_t(p[0] | (p[1] << 8));
-    return __half2float(__ushort_as_half(bits));
-}
-// Rounded apart, as the codecs of the formats do: a · b − c · d.
-__host__ __device__ inline float scaled_less(float a, float b, float c, float d) {
-#ifdef __CUDA_ARCH__
-    return __fsub_rn(__fmul_rn(a, b), __fmul_rn(c, d));
-#else
-    const float x = a * b, y = c * d;
-    return x - y;
-#endif
-}
-__host__ __device__ inline float weight_at(uint32_t format, const uint8_t* weights, uint32_t subs, uint32_t n, uint32_t k) {
-    const Geometry G = geometry(format);
-    const uint32_t row = n % 16, g = row % 8, high = row / 8, sub = k / 64, step = k % 64 / 16, block = k % 64 / 32;
-    const Place at = place(row, k % 16);
-    const uint32_t p = at.element / 2, j = at.element % 2;
-    const uint8_t* unit = weights + (uint64_t)(n / 16) * tile_bytes(format, subs) + (uint64_t)(sub / G.unit_subs) * unit_bytes(format);
-    const uint8_t* s = unit + G.header_bytes + (sub % G.unit_subs) * G.sub_bytes;
-    const uint8_t* nib = s + at.lane * 16 + step * 4 + p / 2 + 2 * j;
-    const uint32_t nibble = (*nib >> (4 * (p % 2))) & 15;
-    switch (format) {
-        case F16: return half_value(s + step * 512 + at.lane * 16 + at.element * 2);
-        case Q8_0: {
-            const int code = int(s[step / 2 * 512 + at.lane * 16 + step % 2 * 8 + at.element]) - 128;
-            return half_value(s + 1024 + g * 8 + high * 4 + block * 2) * float(code);
-        }
-        case Q4_0: return half_value(s + 512 + g * 8 + high * 4 + block * 2) * float(int(nibble) - 8);
-        case Q4_K: {
-            const float d = half_value(unit + g * 8 + high * 2), m = half_value(unit + g * 8 + 4 + high * 2);
-            const uint8_t* sm = s + 512 + g * 8 + high * 2 + block;
-            return scaled_less(d * float(sm[0]), float(nibble), m, float(sm[4]));
-        }
-        case Q6_K: {
-            const uint8_t* t = s + 512 + at.lane * 8 + step / 2 * 4 + 2 * j;
-            const uint32_t two = ((t[0] | (t[1] << 8)) >> t2_bit(step, p)) & 3;
-            const float d = half_value(unit + g * 4 + high * 2);
-            return d * float(int(s[768 + g * 8 + high * 4 + step]) - 128) * float(int(nibble + 16 * two) - 32);
-        }
-        default: return 0.0f / 0.0f;
     }
 }
 

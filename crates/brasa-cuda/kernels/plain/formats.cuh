@@ -1,10 +1,13 @@
 // Stored formats: element k of a stored row, with the bits that the codecs of brasa-formats decode.
 //
 // One structure per format. Its `at(part, row, k)` multiplies in the codec's order, and the intrinsics keep the compiler from
-// joining a product and a sum into one rounding. Names and layouts are GGUF's; MLX keeps codes, scales and biases apart.
+// joining a product and a sum into one rounding. Some formats lie in fragment order (../hopper/layout.cuh); of the others names and
+// layouts are GGUF's, and MLX keeps codes, scales and biases apart.
 #pragma once
 
 #include "common.cuh"
+
+#include "../hopper/element.cuh"
 
 DEVICE float half_at(const u8* at) { return half_to_float((unsigned short)(at[0] | at[1] << 8)); }
 DEVICE u32 word_at(const u8* at) { return at[0] | at[1] << 8 | at[2] << 16 | (u32)at[3] << 24; }
@@ -32,17 +35,24 @@ struct F32 : Blocks<F32, 0, 1, 4> {
     static DEVICE float element(const u8* b, u32) { return *(const float*)b; }
 };
 
-struct F16 : Blocks<F16, 1, 1, 2> {
-    static DEVICE float element(const u8* b, u32) { return half_to_float(*(const unsigned short*)b); }
+// Formats in fragment order: FRAGMENTS is the layout's number of the format.
+template <u32 FORMAT_CODE, u32 FRAGMENTS>
+struct Fragments {
+    static const u32 CODE = FORMAT_CODE, FORMAT = FRAGMENTS;
+
+    static DEVICE float at(const Part& part, u32 row, u32 k) {
+        // A half of paired tiles has eight rows of each tile.
+        u32 n = part.place == PLACE_TILES ? row : row / 8 * 16 + row % 8 + (part.place == PLACE_UPPER ? 8 : 0);
+        return brasa::weight_at(FORMAT, part.data, part.subs, n, k);
+    }
 };
 
-struct BF16 : Blocks<BF16, 30, 1, 2> {
-    static DEVICE float element(const u8* b, u32) { return bf16_to_float(*(const unsigned short*)b); }
-};
-
-struct Q4_0 : Blocks<Q4_0, 2, 32, 18> {
-    static DEVICE float element(const u8* b, u32 j) { return half_at(b) * (float)((int)nibble(b + 2, j) - 8); }
-};
+struct F16 : Fragments<1, brasa::F16> {};
+struct BF16 : Fragments<30, brasa::BF16> {};
+struct Q4_0 : Fragments<2, brasa::Q4_0> {};
+struct Q8_0 : Fragments<8, brasa::Q8_0> {};
+struct Q4_K : Fragments<12, brasa::Q4_K> {};
+struct Q6_K : Fragments<14, brasa::Q6_K> {};
 
 struct Q4_1 : Blocks<Q4_1, 3, 32, 20> {
     static DEVICE float element(const u8* b, u32 j) { return line(half_at(b), (float)nibble(b + 4, j), half_at(b + 2)); }
@@ -60,10 +70,6 @@ struct Q5_1 : Blocks<Q5_1, 7, 32, 24> {
         u32 q = nibble(b + 8, j) | (word_at(b + 4) >> j & 1) << 4;
         return line(half_at(b), (float)q, half_at(b + 2));
     }
-};
-
-struct Q8_0 : Blocks<Q8_0, 8, 32, 34> {
-    static DEVICE float element(const u8* b, u32 j) { return (float)(signed char)b[2 + j] * half_at(b); }
 };
 
 // The two-bit field of element `e` of Q2_K and Q3_K.
@@ -87,34 +93,15 @@ struct Q3_K : Blocks<Q3_K, 11, 256, 110> {
     }
 };
 
-// Element `e` of Q4_K and Q5_K, whose blocks differ in their codes alone: scale and minimum number e / 32 of twelve bytes.
-DEVICE float k4_element(const u8* b, u32 e, u32 code) {
-    const u8* packed = b + 4;
-    u32 j = e / 32, i = j % 4;
-    u32 scale = j < 4 ? packed[i] & 63 : (packed[i + 8] & 15) | packed[i] >> 6 << 4;
-    u32 min = j < 4 ? packed[i + 4] & 63 : packed[i + 8] >> 4 | packed[i + 4] >> 6 << 4;
-    return line(half_at(b) * (float)scale, (float)code, -(half_at(b + 2) * (float)min));
-}
-
-// The four-bit field of element `e` of Q4_K and Q5_K.
-DEVICE u32 k_nibble(const u8* qs, u32 e) { return qs[e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15; }
-
-struct Q4_K : Blocks<Q4_K, 12, 256, 144> {
-    static DEVICE float element(const u8* b, u32 e) { return k4_element(b, e, k_nibble(b + 16, e)); }
-};
-
 struct Q5_K : Blocks<Q5_K, 13, 256, 176> {
     static DEVICE float element(const u8* b, u32 e) {
-        return k4_element(b, e, k_nibble(b + 48, e) | (b[16 + e % 32] >> (e / 32) & 1) << 4);
-    }
-};
-
-struct Q6_K : Blocks<Q6_K, 14, 256, 210> {
-    static DEVICE float element(const u8* b, u32 e) {
-        u32 c = e / 128, r = e % 128;
-        u32 low = b[64 * c + r % 64] >> (r / 64 * 4) & 15, high = b[128 + 32 * c + r % 32] >> (r / 32 * 2) & 3;
-        float scale = half_at(b + 208) * (float)(signed char)b[192 + e / 16];
-        return scale * (float)((int)(low | high << 4) - 32);
+        // Scale and minimum number e / 32 of twelve bytes.
+        const u8* packed = b + 4;
+        u32 j = e / 32, i = j % 4;
+        u32 scale = j < 4 ? packed[i] & 63 : (packed[i + 8] & 15) | packed[i] >> 6 << 4;
+        u32 min = j < 4 ? packed[i + 4] & 63 : packed[i + 8] >> 4 | packed[i + 4] >> 6 << 4;
+        u32 code = (b[48 + e / 64 * 32 + e % 32] >> (e % 64 / 32 * 4) & 15) | (b[16 + e % 32] >> (e / 32) & 1) << 4;
+        return line(half_at(b) * (float)scale, (float)code, -(half_at(b + 2) * (float)min));
     }
 };
 
@@ -149,18 +136,19 @@ struct Mlx {
 
     static DEVICE float stored_float(const u8* data, u32 format, u64 number) {
         switch (format) {
-            case F32::CODE: return ((const float*)data)[number];
-            case F16::CODE: return half_to_float(((const unsigned short*)data)[number]);
+            case 0: return ((const float*)data)[number];
+            case 1: return half_to_float(((const unsigned short*)data)[number]);
             default: return bf16_to_float(((const unsigned short*)data)[number]);
         }
     }
 };
 
 // Every format: its name in kernels' names, and its structure.
-#define FORMATS(X)                                                                                       \
-    X(f32, F32) X(f16, F16) X(bf16, BF16) X(q4_0, Q4_0) X(q4_1, Q4_1) X(q5_0, Q5_0) X(q5_1, Q5_1)           \
-    X(q8_0, Q8_0) X(q2_k, Q2_K) X(q3_k, Q3_K) X(q4_k, Q4_K) X(q5_k, Q5_K) X(q6_k, Q6_K)                     \
+#define ROW_FORMATS(X)                                                                                  \
+    X(f32, F32) X(q4_1, Q4_1) X(q5_0, Q5_0) X(q5_1, Q5_1) X(q2_k, Q2_K) X(q3_k, Q3_K) X(q5_k, Q5_K)         \
     X(iq4_nl, IQ4_NL) X(iq4_xs, IQ4_XS) X(mlx, Mlx)
+#define TILE_FORMATS(X) X(f16, F16) X(bf16, BF16) X(q8_0, Q8_0) X(q4_0, Q4_0) X(q4_k, Q4_K) X(q6_k, Q6_K)
+#define FORMATS(X) ROW_FORMATS(X) TILE_FORMATS(X)
 
 // Element `k` of row `row` of a part in whatever format.
 DEVICE float decode(const Part& part, u32 row, u32 k) {

@@ -1,10 +1,18 @@
 // Keys and values in pages of 256 positions.
 //
 // A page holds each cache of its group one after the other; a cache holds its keys head by head, then its values head by head;
-// a head holds [256][E] elements and, for q8, [256][ceil(E / 32)] scales behind them.
+// a head holds [256][E] elements and, for q8, [256][ceil(E / 32)] scales behind them. Where E is a multiple of eight, the 16-byte
+// pieces of a position's halves are permuted (`kv_piece` of ../hopper/layout.cuh), so that tensor cores read them without conflicts.
 #pragma once
 
 #include "common.cuh"
+
+#include "../hopper/layout.cuh"
+
+// Place of element `e` of a position among a head's halves.
+DEVICE u32 half_place(u32 position, u32 e, u32 width) {
+    return position * width + (width % 8 == 0 ? brasa::kv_piece(width, position, e / 8) * 8 + e % 8 : e);
+}
 
 // Element types: `at` reads element `e` of a position of a head of width E, `put` writes it. q8 is written block by block.
 struct KvF32 {
@@ -18,19 +26,19 @@ struct KvF32 {
 
 struct KvF16 {
     static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
-        return half_to_float(((const unsigned short*)head)[position * width + e]);
+        return half_to_float(((const unsigned short*)head)[half_place(position, e, width)]);
     }
     static DEVICE void put(u8* head, u32 position, u32 e, u32 width, float x) {
-        ((unsigned short*)head)[position * width + e] = float_to_half(x);
+        ((unsigned short*)head)[half_place(position, e, width)] = float_to_half(x);
     }
 };
 
 struct KvBF16 {
     static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
-        return bf16_to_float(((const unsigned short*)head)[position * width + e]);
+        return bf16_to_float(((const unsigned short*)head)[half_place(position, e, width)]);
     }
     static DEVICE void put(u8* head, u32 position, u32 e, u32 width, float x) {
-        ((unsigned short*)head)[position * width + e] = float_to_bf16(x);
+        ((unsigned short*)head)[half_place(position, e, width)] = float_to_bf16(x);
     }
 };
 

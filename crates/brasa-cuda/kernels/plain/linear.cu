@@ -1,4 +1,5 @@
-// linear_<format>: y[R, N] = x[R, K] · W[N, K]ᵀ, f32 sums; rows of W that are stored in other formats are left alone.
+// linear_<format>: y[R, N] = x[R, K] · W[N, K]ᵀ, f32 sums; rows of W that are stored in other formats are left alone. Weights in
+// fragment order are multiplied by tiles.cu.
 // Grid: x: ceil(N / 4) blocks of 128 threads, a warp an output; y: groups of rows. Any N, K.
 // linear_<format> takes one row a group, linear_<format>_wide eight, so that a weight is decoded once for eight rows.
 //
@@ -45,7 +46,7 @@ DEVICE void linear_rows(const LinearParams& p) {
 #define BRASA_LINEAR(name, Format)                                             \
     KERNEL(linear_##name, LinearParams) { linear_rows<Format, 1>(p); }         \
     KERNEL(linear_##name##_wide, LinearParams) { linear_rows<Format, 8>(p); }
-FORMATS(BRASA_LINEAR)
+ROW_FORMATS(BRASA_LINEAR)
 
 // linear_transposed: x[R, K] = y[R, N] · W[N, K], W in any mix of formats, summed over n in order.
 // Grid: one thread an element of x, blocks of 256.

@@ -36,6 +36,12 @@ static const u32 SOURCE_CACHE = 0;
 static const u32 SOURCE_MEMORY = 1;
 static const u32 SOURCE_STEP_CAUSAL = 2;
 static const u32 SOURCE_STEP_BOTH_WAYS = 3;
+static const u32 PLACE_TILES = 0;
+static const u32 PLACE_LOWER = 1;
+static const u32 PLACE_UPPER = 2;
+static const u32 TILES_DENSE = 0;
+static const u32 TILES_SPLIT = 1;
+static const u32 TILES_GATED = 2;
 
 struct Rows {
     float *data;
@@ -69,8 +75,10 @@ struct Part {
     u32 group_size;
     u32 groups;
     u32 scale_format;
+    u32 subs;
+    u32 place;
 };
-static_assert(sizeof(Part) == 56, "");
+static_assert(sizeof(Part) == 64, "");
 static_assert(offsetof(Part, data) == 0, "");
 static_assert(offsetof(Part, scales) == 8, "");
 static_assert(offsetof(Part, biases) == 16, "");
@@ -82,6 +90,8 @@ static_assert(offsetof(Part, bits) == 40, "");
 static_assert(offsetof(Part, group_size) == 44, "");
 static_assert(offsetof(Part, groups) == 48, "");
 static_assert(offsetof(Part, scale_format) == 52, "");
+static_assert(offsetof(Part, subs) == 56, "");
+static_assert(offsetof(Part, place) == 60, "");
 
 struct StoredWeight {
     Part *parts;
@@ -218,6 +228,80 @@ static_assert(offsetof(LinearParams, w) == 24, "");
 static_assert(offsetof(LinearParams, y) == 48, "");
 static_assert(offsetof(LinearParams, rows) == 56, "");
 static_assert(offsetof(LinearParams, outputs) == 60, "");
+
+struct TilesParams {
+    Rows x;
+    Rows residual;
+    u8 *weights;
+    float *bias;
+    float *y;
+    u32 y_width;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    u32 outputs;
+    u32 lower;
+    u32 upper;
+    u32 form;
+    u32 function;
+};
+static_assert(sizeof(TilesParams) == 112, "");
+static_assert(offsetof(TilesParams, x) == 0, "");
+static_assert(offsetof(TilesParams, residual) == 24, "");
+static_assert(offsetof(TilesParams, weights) == 48, "");
+static_assert(offsetof(TilesParams, bias) == 56, "");
+static_assert(offsetof(TilesParams, y) == 64, "");
+static_assert(offsetof(TilesParams, y_width) == 72, "");
+static_assert(offsetof(TilesParams, rows) == 76, "");
+static_assert(offsetof(TilesParams, inputs) == 80, "");
+static_assert(offsetof(TilesParams, subs) == 84, "");
+static_assert(offsetof(TilesParams, outputs) == 88, "");
+static_assert(offsetof(TilesParams, lower) == 92, "");
+static_assert(offsetof(TilesParams, upper) == 96, "");
+static_assert(offsetof(TilesParams, form) == 100, "");
+static_assert(offsetof(TilesParams, function) == 104, "");
+
+struct RepackParams {
+    u8 *source;
+    u8 *to;
+    u32 *largest;
+    u32 row_bytes;
+    u32 inputs;
+    u32 subs;
+    u32 tiles;
+    u32 tile_rows;
+    u32 lower_rows;
+    u32 upper_start;
+    u32 upper_rows;
+};
+static_assert(sizeof(RepackParams) == 56, "");
+static_assert(offsetof(RepackParams, source) == 0, "");
+static_assert(offsetof(RepackParams, to) == 8, "");
+static_assert(offsetof(RepackParams, largest) == 16, "");
+static_assert(offsetof(RepackParams, row_bytes) == 24, "");
+static_assert(offsetof(RepackParams, inputs) == 28, "");
+static_assert(offsetof(RepackParams, subs) == 32, "");
+static_assert(offsetof(RepackParams, tiles) == 36, "");
+static_assert(offsetof(RepackParams, tile_rows) == 40, "");
+static_assert(offsetof(RepackParams, lower_rows) == 44, "");
+static_assert(offsetof(RepackParams, upper_start) == 48, "");
+static_assert(offsetof(RepackParams, upper_rows) == 52, "");
+
+struct UnpackParams {
+    u8 *source;
+    u8 *to;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    u32 place;
+};
+static_assert(sizeof(UnpackParams) == 32, "");
+static_assert(offsetof(UnpackParams, source) == 0, "");
+static_assert(offsetof(UnpackParams, to) == 8, "");
+static_assert(offsetof(UnpackParams, rows) == 16, "");
+static_assert(offsetof(UnpackParams, inputs) == 20, "");
+static_assert(offsetof(UnpackParams, subs) == 24, "");
+static_assert(offsetof(UnpackParams, place) == 28, "");
 
 struct LinearTransposedParams {
     Rows y;

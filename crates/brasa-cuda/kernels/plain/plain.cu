@@ -7,5 +7,7 @@
 #include "lookup.cu"
 #include "norm.cu"
 #include "reduce.cu"
+#include "repack.cu"
 #include "rope.cu"
 #include "sequence.cu"
+#include "tiles.cu"

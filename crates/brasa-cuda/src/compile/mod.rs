@@ -1,13 +1,15 @@
 //! From a graph to a table of operations over one arena.
 //!
-//! Every node but views becomes an operation of its own, in the graph's order. What each operation reads and writes says how
+//! Every node but views becomes an operation of its own, or one with its neighbours. What each operation reads and writes says how
 //! long buffers are needed, hence where they lie.
 
 mod layout;
+mod linear;
 mod nodes;
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
-use brasa_graph::{Graph, Input, NodeId, Shape, Sizes, ValueId, ValueKind};
+use brasa_graph::fuse::Pattern;
+use brasa_graph::{Graph, Input, Item, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::driver::Kernel;
 use crate::gpu::Gpu;
@@ -15,6 +17,9 @@ use crate::ops::{CopyOp, Launch};
 use crate::run::{AXES, Base, Slot};
 use crate::weights::{CudaWeights, kernel_suffix};
 use layout::{Lifetime, lay_out};
+
+/// Nodes that become one operation.
+const PATTERNS: &[Pattern] = &[Pattern::GateUpActivation, Pattern::LinearResidual];
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -60,8 +65,12 @@ pub(crate) fn compile(
         computes_numbers: false,
     };
     lowering.check_sizes(limits)?;
-    for node in 0..graph.nodes().len() {
-        lowering.lower_node(NodeId(node as u32))?;
+    let schedule = Schedule::choose(graph, PATTERNS, |fused| lowering.fuses(fused));
+    for item in schedule.items() {
+        match item {
+            Item::Single(node) => lowering.lower_node(*node)?,
+            Item::Fused(fused) => lowering.lower_fused(fused)?,
+        }
     }
     let outputs = graph.outputs().iter().map(|&output| lowering.dense(output));
     let outputs = outputs.collect::<Result<Vec<Slot>, _>>()?;
@@ -209,14 +218,9 @@ impl<'g> Lowering<'g> {
     }
 
     /// The kernels called `prefix_format`, one for each format of weight `number`.
-    fn kernels_of_formats(
-        &self,
-        prefix: &str,
-        suffix: &str,
-        number: usize,
-    ) -> Result<Vec<Kernel>, DeviceError> {
-        let formats = self.weights.stored(number).map_or(&[][..], |(_, formats)| formats);
-        let name = |&format| format!("{prefix}_{}{suffix}", kernel_suffix(format));
+    fn kernels_of_formats(&self, prefix: &str, number: usize) -> Result<Vec<Kernel>, DeviceError> {
+        let formats = self.weights.stored(number).map_or(&[][..], |stored| &stored.formats);
+        let name = |&format| format!("{prefix}_{}", kernel_suffix(format));
         formats.iter().map(|format| self.kernel(&name(format))).collect()
     }
 

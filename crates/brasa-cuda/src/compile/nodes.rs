@@ -5,11 +5,11 @@ use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn};
 use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
 
 use super::Lowering;
+use super::linear::Follow;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
-    EmbedOp, ExpertLinearOp, GatherOp, IndexAddOp, LinearOp, LinearTransposedOp, MatmulOp, MeanPoolOp,
-    NormOp, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp,
-    cast_target,
+    EmbedOp, ExpertLinearOp, GatherOp, IndexAddOp, LinearTransposedOp, MatmulOp, MeanPoolOp, NormOp,
+    ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp, cast_target,
 };
 use crate::params;
 
@@ -33,10 +33,10 @@ impl Lowering<'_> {
                 self.push(GatherOp { kernel, table, indices, out }, name);
             }
             (Op::SelectRows(_), &[x, rows], &[y]) => self.select_rows(x, rows, y, name)?,
-            (Op::Linear(_), &[x, w], &[y]) => self.linear(x, w, y)?,
+            (Op::Linear(_), &[x, w], &[y]) => self.linear(x, w, y, &Follow::default())?,
             (Op::LinearTransposed(_), &[y, w], &[x]) => match self.weight(w) {
                 Some(number) => {
-                    let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
+                    let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?.weight;
                     let (kernel, y) = (self.kernel("linear_transposed")?, self.slot(y)?);
                     let out = self.make(x);
                     let label = self.label(name, number);
@@ -149,7 +149,7 @@ impl Lowering<'_> {
         let Some(number) = self.weight(table) else {
             return self.select_rows(table, ids, y, "embed");
         };
-        let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(table))?;
+        let stored = self.weights.stored(number).ok_or_else(|| self.odd(table))?.weight;
         let (kernel, ids) = (self.kernel("embed")?, self.numbers(ids)?);
         let given = self.graph.token_embedding() == Some(id);
         let out = self.make(y);
@@ -169,21 +169,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
-        let Some(number) = self.weight(w) else {
-            return self.matmul([x, w], [false, true], y, "linear");
-        };
-        let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
-        let narrow = self.kernels_of_formats("linear", "", number)?;
-        let wide = self.kernels_of_formats("linear", "_wide", number)?;
-        let kernels = narrow.into_iter().zip(wide).collect();
-        let (x, out) = (self.slot(x)?, self.make(y));
-        let label = self.label("linear", number);
-        self.push(LinearOp { kernels, x, w: stored, number, out }, label);
-        Ok(())
-    }
-
-    fn matmul(
+    pub(super) fn matmul(
         &mut self,
         [a, b]: [ValueId; 2],
         [transpose_a, transpose_b]: [bool; 2],
@@ -204,8 +190,8 @@ impl Lowering<'_> {
         y: ValueId,
     ) -> Result<(), DeviceError> {
         let number = self.weight(w).ok_or_else(|| self.odd(w))?;
-        let (stored, _) = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
-        let kernels = self.kernels_of_formats("expert_linear", "", number)?;
+        let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?.weight;
+        let kernels = self.kernels_of_formats("expert_linear", number)?;
         let count = self.shape(w).outer().constant().filter(|&count| count > 0).ok_or_else(|| self.odd(w))?;
         let own_rows = self.shape(x).rank() == 3;
         let (x, experts) = (self.slot(x)?, self.numbers(experts)?);

@@ -59,7 +59,7 @@ pub(crate) fn cast_target(dtype: DType) -> u32 {
 }
 
 /// A function as the kernel knows it: its number and parameters.
-fn unary(function: Unary) -> (u32, f32, f32) {
+pub(super) fn unary(function: Unary) -> (u32, f32, f32) {
     match function {
         Unary::Scale(c) => (params::UNARY_SCALE, c, 0.0),
         Unary::Clamp { low, high } => (params::UNARY_CLAMP, low, high),

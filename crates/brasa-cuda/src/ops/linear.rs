@@ -1,25 +1,52 @@
 //! Matrix products.
 
+use brasa_graph::op::Unary;
+
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
-use crate::params::{LinearParams, LinearTransposedParams, MatmulParams, StoredWeight};
-use crate::run::{Run, Slot};
+use crate::ops::elementwise::unary;
+use crate::params::{
+    self, LinearParams, LinearTransposedParams, MatmulParams, Ptr, Rows, StoredWeight, TilesParams,
+};
+use crate::run::{Run, Slot, THREADS};
+use crate::weights::{Stretch, Tiles};
 
-/// Outputs of a block: a warp each.
+/// Outputs of a block that multiplies rows as they are stored: a warp each.
 const OUTPUTS_PER_BLOCK: u32 = 4;
 /// Rows that the wide kernels take together.
 const WIDE_ROWS: usize = 8;
 
-/// `out[r,n] = Σ_k x[r,k] · w[n,k]`.
+/// `out[r,n] = Σ_k x[r,k] · w[n,k]`, and what follows.
 #[derive(Debug)]
 pub(crate) struct LinearOp {
-    /// For each format that some rows of the weight have: kernels for one row and for many.
-    pub kernels: Vec<(Kernel, Kernel)>,
+    /// Stretches of the weight in tiles.
+    pub tiles: Vec<TilesLaunch>,
+    /// For each format of rows that are read as they are stored: kernels for one row and for many.
+    pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
     pub w: StoredWeight,
     /// The weight's number.
     pub number: usize,
+    /// What follows the product; nothing where some rows are read as they are stored.
+    pub behind: Behind,
     pub out: Slot,
+}
+
+/// What follows a product: `residual + (product + bias)`, or `function(gate + bias) · (up + bias)` of its halves.
+#[derive(Debug, Default)]
+pub(crate) struct Behind {
+    pub bias: Option<Slot>,
+    pub residual: Option<Slot>,
+    pub gated_by: Option<Unary>,
+}
+
+/// A stretch in tiles and the kernels that multiply it.
+#[derive(Debug)]
+pub(crate) struct TilesLaunch {
+    pub stretch: Stretch,
+    pub tiles: Tiles,
+    /// For one row, and for many.
+    pub kernels: (Kernel, Kernel),
 }
 
 /// `out[r,k] = Σ_n y[r,n] · w[n,k]`.
@@ -47,12 +74,14 @@ pub(crate) struct MatmulOp {
 impl Launch for LinearOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (x, rows) = run.tensor(&self.x).rows();
+        for launch in &self.tiles {
+            self.multiply_tiles(run, launch, x, rows)?;
+        }
         let outputs = self.w.rows;
         let params = LinearParams { x, w: self.w, y: run.tensor(&self.out).floats(), rows, outputs };
         let blocks = outputs.div_ceil(OUTPUTS_PER_BLOCK);
-        for (narrow, wide) in &self.kernels {
-            let (kernel, groups) =
-                if rows == 1 { (narrow, 1) } else { (wide, (rows as usize).div_ceil(WIDE_ROWS)) };
+        for kernels in &self.rows {
+            let (kernel, groups) = narrow_or_wide(kernels, rows);
             run.launch(kernel, blocks, groups, OUTPUTS_PER_BLOCK * 32, 0, &params)?;
         }
         Ok(())
@@ -62,6 +91,47 @@ impl Launch for LinearOp {
         let (_, rows) = run.tensor(&self.x).rows();
         (run.weights.stored_bytes(self.number), 2 * run.weights.elements(self.number) * u64::from(rows))
     }
+}
+
+impl LinearOp {
+    fn multiply_tiles(
+        &self,
+        run: &Run<'_>,
+        TilesLaunch { stretch, tiles, kernels }: &TilesLaunch,
+        x: Rows,
+        rows: u32,
+    ) -> Result<(), DriverError> {
+        let out = run.tensor(&self.out);
+        let Behind { bias, residual, gated_by } = &self.behind;
+        let (function, ..) = gated_by.map_or((0, 0.0, 0.0), unary);
+        let params = TilesParams {
+            x,
+            residual: residual.as_ref().map_or(Rows::NONE, |residual| run.tensor(residual).rows().0),
+            weights: tiles.data,
+            bias: bias.as_ref().map_or(Ptr::NONE, |bias| run.tensor(bias).floats()),
+            y: out.floats(),
+            y_width: out.dim_from_end(0),
+            rows,
+            inputs: self.w.row_len,
+            subs: tiles.subs as u32,
+            outputs: stretch.rows.len() as u32,
+            lower: stretch.rows.start as u32,
+            upper: tiles.upper.as_ref().map_or(stretch.rows.start + 8, |upper| upper.start) as u32,
+            form: match (&tiles.upper, gated_by) {
+                (None, _) => params::TILES_DENSE,
+                (Some(_), None) => params::TILES_SPLIT,
+                (Some(_), Some(_)) => params::TILES_GATED,
+            },
+            function,
+        };
+        let (kernel, groups) = narrow_or_wide(kernels, rows);
+        run.launch(kernel, tiles.count as u32, groups, THREADS, 0, &params)
+    }
+}
+
+/// The kernel for so many rows, and how many groups of rows there are.
+fn narrow_or_wide((narrow, wide): &(Kernel, Kernel), rows: u32) -> (&Kernel, usize) {
+    if rows == 1 { (narrow, 1) } else { (wide, (rows as usize).div_ceil(WIDE_ROWS)) }
 }
 
 impl Launch for LinearTransposedOp {

@@ -15,7 +15,7 @@ pub(crate) use arrange::{CopyOp, TransposeOp};
 pub(crate) use attention::{AttentionOp, CacheWriteOp, RopeOp, Source};
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
-pub(crate) use linear::{LinearOp, LinearTransposedOp, MatmulOp};
+pub(crate) use linear::{Behind, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};

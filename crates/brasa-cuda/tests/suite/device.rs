@@ -41,7 +41,7 @@ pub fn full_or_few<T>(device: &CudaBackend, full: T, few: T) -> T {
 pub fn emulated_driver() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut hasher = DefaultHasher::new();
-    for folder in ["emulation", "kernels/plain"] {
+    for folder in ["emulation", "kernels/plain", "kernels/hopper"] {
         let entries = std::fs::read_dir(root.join(folder)).ok()?;
         let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.sort();

@@ -13,3 +13,4 @@ mod models;
 mod ops;
 mod running;
 mod shift;
+mod weights;

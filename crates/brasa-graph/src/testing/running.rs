@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::Graph;
-use crate::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use crate::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, WeightSet};
 use crate::step::{Outs, Segment, Step};
 
 use super::{Random, Sequences};
@@ -24,6 +24,11 @@ impl Running {
     /// Compiles `graph` on a device.
     pub fn new(device: &dyn Backend, graph: &Arc<Graph>, precision: Precision, kv: KvType) -> Self {
         let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(())).expect("an upload");
+        Self::with(device, graph, weights, kv)
+    }
+
+    /// Compiles `graph` on a device, over weights that are there already.
+    pub fn with(device: &dyn Backend, graph: &Arc<Graph>, weights: Arc<dyn WeightSet>, kv: KvType) -> Self {
         let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
         let program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
         let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv }).expect("a pool");

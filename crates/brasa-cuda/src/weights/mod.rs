@@ -1,22 +1,26 @@
-//! Weights in device memory: rows as the checkpoint stores them, and small ones decoded.
+//! Weights in device memory: matrices in their stored formats, and small ones decoded.
 //!
-//! Matrices of linear layers and tables of embeddings keep their stored bytes, which kernels decode as they read them. All
-//! other weights (norms, biases, frequencies) are decoded to f32 when they are uploaded.
+//! Matrices of linear layers and tables of embeddings keep their stored numbers, which kernels decode as they read them; many
+//! formats are repacked into the order in which tensor cores read them ([`stored`]). All other weights (norms, biases,
+//! frequencies) are decoded to f32 when they are uploaded.
+
+mod layout;
+mod stored;
+mod upload;
 
 use std::any::Any;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_formats::StorageFormat;
 use brasa_graph::device::{DeviceError, UploadProgress, WeightSet};
-use brasa_graph::{Graph, Op, ValueId, ValueKind, Weight, WeightMap, WeightPart};
+use brasa_graph::fuse::{Fusion, GateUpActivation, Pattern};
+use brasa_graph::{Graph, Item, Op, Schedule, ValueId, ValueKind, Weight, WeightMap};
 
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
-use crate::params::{Part, Ptr, StoredWeight, part_bytes};
-
-/// Alignment of every array of stored bytes.
-const ALIGNMENT_BYTES: usize = 256;
+pub(crate) use stored::{Halves, Stored, Stretch, Tiles};
+use upload::Uploader;
 
 /// Weights on one GPU, found by their identity.
 #[derive(Debug)]
@@ -49,15 +53,6 @@ struct Uploaded {
     stored_bytes: u64,
     stored: Option<Arc<Stored>>,
     decoded: Option<Arc<DeviceMemory>>,
-}
-
-/// Rows as they are stored.
-#[derive(Debug)]
-struct Stored {
-    weight: StoredWeight,
-    /// Each format that some rows have, once.
-    formats: Vec<StorageFormat>,
-    memory: Vec<DeviceMemory>,
 }
 
 /// How a graph uses a weight.
@@ -102,25 +97,6 @@ impl CudaWeightSet {
     fn not_added(&self, weight: &Weight) -> DeviceError {
         DeviceError::not_added(&self.gpu.name, weight)
     }
-
-    /// `weight` with the floats that the GPU holds now. Quantised rows cannot have changed.
-    fn downloaded(&self, weight: &Weight, stored: &Stored) -> Result<Weight, DeviceError> {
-        let mut parts = Vec::with_capacity(stored.memory.len());
-        let filled = weight.parts.iter().filter(|part| !part.rows.is_empty());
-        for (part, memory) in filled.zip(&stored.memory) {
-            let format = part.format();
-            if !format.is_float() {
-                parts.push(part.clone());
-                continue;
-            }
-            let shape = vec![part.rows.len(), weight.row_len()];
-            let mut bytes = vec![0; shape[0] * shape[1] * format.block_bytes()];
-            self.gpu.read(memory, &mut bytes)?;
-            let payload = Payload::Blocks(Bytes::from(bytes));
-            parts.push(WeightPart::whole(Tensor { name: part.tensor.name.clone(), shape, format, payload }));
-        }
-        Ok(Weight { parts, ..weight.clone() })
-    }
 }
 
 impl Held {
@@ -129,9 +105,8 @@ impl Held {
     }
 
     fn size_bytes(&self) -> usize {
-        let arrays = self.stored.get().into_iter().flat_map(|stored| &stored.memory);
-        let decoded = self.decoded.get().map(|memory| &**memory);
-        arrays.chain(decoded).map(DeviceMemory::size_bytes).sum()
+        let stored = self.stored.get().map_or(0, |stored| stored.size_bytes());
+        stored + self.decoded.get().map_or(0, |memory| memory.size_bytes())
     }
 }
 
@@ -141,9 +116,9 @@ impl CudaWeights {
         self.set.steady.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Weight `number` as it is stored, and the formats of its rows.
-    pub(crate) fn stored(&self, number: usize) -> Option<(StoredWeight, &[StorageFormat])> {
-        self.weights[number].stored.as_ref().map(|stored| (stored.weight, &stored.formats[..]))
+    /// Weight `number` in its stored formats.
+    pub(crate) fn stored(&self, number: usize) -> Option<&Stored> {
+        self.weights[number].stored.as_deref()
     }
 
     /// The address of weight `number` as dense f32.
@@ -174,11 +149,15 @@ impl WeightSet for CudaWeightSet {
             .filter(|(weight, uses)| self.held.get(weight).is_none_or(|held| !held.serves(*uses)))
             .collect();
         let total_bytes = missing.iter().map(|(weight, _)| weight.stored_bytes()).sum();
+        let halves = gated_halves(graph);
+        let mut uploader = Uploader::new(&self.gpu)?;
         let mut done_bytes = 0;
         for (weight, uses) in missing {
             let held = self.held.entry(weight, || Ok(Held::default()))?;
             if uses.stored && held.stored.get().is_none() {
-                let stored = Arc::new(Stored::new(&self.gpu, weight)?);
+                let same = |(of, _): &&(Arc<Weight>, Halves)| Arc::ptr_eq(of, weight);
+                let halves = halves.iter().find(same).map(|(_, halves)| halves);
+                let stored = Arc::new(Stored::new(&mut uploader, weight, halves)?);
                 held.stored.get_or_init(|| stored);
             }
             if uses.decoded && held.decoded.get().is_none() {
@@ -202,7 +181,8 @@ impl WeightSet for CudaWeightSet {
             return Ok(values);
         }
         let stored = held.stored.get().ok_or_else(|| self.not_added(weight))?;
-        let array = brasa_graph::reference::decode_weight(&self.downloaded(weight, stored)?)?;
+        let found = stored.read(&mut Uploader::new(&self.gpu)?, weight)?;
+        let array = brasa_graph::reference::decode_weight(&found)?;
         Ok(array.floats().to_vec())
     }
 
@@ -211,12 +191,7 @@ impl WeightSet for CudaWeightSet {
         let held = self.held(weight)?;
         let written = weight.with_values(values).map_err(|error| self.gpu.unsupported(error.to_string()))?;
         if let Some(stored) = held.stored.get() {
-            let filled = written.parts.iter().filter(|part| !part.rows.is_empty());
-            for (part, memory) in filled.zip(&stored.memory) {
-                if let Payload::Blocks(bytes) = &part.tensor.payload {
-                    self.gpu.write(memory, 0, bytes)?;
-                }
-            }
+            stored.write(&mut Uploader::new(&self.gpu)?, &written)?;
         }
         if let Some(decoded) = held.decoded.get() {
             let array = brasa_graph::reference::decode_weight(&written)?;
@@ -264,113 +239,29 @@ fn uses(graph: &Graph) -> Vec<Uses> {
     uses
 }
 
+/// Weights of which `graph` gates one half of the outputs with the other.
+fn gated_halves(graph: &Graph) -> Vec<(Arc<Weight>, Halves)> {
+    let schedule = Schedule::new(graph, &[Pattern::GateUpActivation]);
+    let halves = |item: &Item| match item {
+        Item::Fused(fused) => match &fused.fusion {
+            Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) if gate.w == up.w => {
+                let ValueKind::Weight(weight) = graph.value(gate.w).kind else { return None };
+                let halves = Halves { gate: gate.rows.clone(), up: up.rows.clone() };
+                Some((Arc::clone(&graph.weights()[weight.0 as usize]), halves))
+            }
+            _ => None,
+        },
+        Item::Single(_) => None,
+    };
+    schedule.items().iter().filter_map(halves).collect()
+}
+
 /// Decodes all of a weight on the host and uploads it.
 fn decode(gpu: &Gpu, weight: &Weight) -> Result<DeviceMemory, DeviceError> {
     let array = brasa_graph::reference::decode_weight(weight)?;
     let memory = gpu.allocate(array.floats().len() * 4, &weight.name)?;
     gpu.write(&memory, 0, bytemuck::cast_slice(array.floats()))?;
     Ok(memory)
-}
-
-impl Stored {
-    fn new(gpu: &Gpu, weight: &Weight) -> Result<Self, DeviceError> {
-        let (mut parts, mut formats, mut memory) = (Vec::new(), Vec::new(), Vec::new());
-        let mut first_row = 0;
-        for part in weight.parts.iter().filter(|part| !part.rows.is_empty()) {
-            let (stored, arrays) = upload_part(gpu, weight, part, first_row)?;
-            first_row += part.rows.len();
-            parts.push(stored);
-            memory.push(arrays);
-            // Kernels know one MLX format, whose parameters each part brings.
-            if !formats.iter().any(|&known| format_code(known) == format_code(part.format())) {
-                formats.push(part.format());
-            }
-        }
-        let table = gpu.allocate(parts.len() * size_of::<Part>(), &weight.name)?;
-        gpu.write(&table, 0, part_bytes(&parts))?;
-        let stored = StoredWeight {
-            parts: Ptr::new(table.address()),
-            parts_count: parts.len() as u32,
-            rows: first_row as u32,
-            row_len: weight.row_len() as u32,
-        };
-        memory.push(table);
-        Ok(Self { weight: stored, formats, memory })
-    }
-}
-
-/// Uploads the bytes of a part's rows.
-fn upload_part(
-    gpu: &Gpu,
-    weight: &Weight,
-    part: &WeightPart,
-    first_row: usize,
-) -> Result<(Part, DeviceMemory), DeviceError> {
-    let refuse = |what: &str| gpu.unsupported(format!("{}: {what}", weight.name));
-    let format = part.format();
-    let row_len = weight.row_len();
-    let row_bytes = match format {
-        StorageFormat::MlxAffine(mlx) => row_len
-            .checked_mul(usize::from(mlx.bits))
-            .filter(|bits| bits.is_multiple_of(8) && row_len.is_multiple_of(mlx.group_size.max(1) as usize))
-            .map(|bits| bits / 8),
-        _ => format.row_bytes(row_len),
-    };
-    let row_bytes = row_bytes.ok_or_else(|| refuse("rows that are no whole number of blocks"))?;
-    if u32::try_from(first_row + part.rows.len()).is_err() || u32::try_from(row_bytes).is_err() {
-        return Err(refuse("more rows than can be numbered"));
-    }
-    let rows_of = |bytes: &Bytes, row_bytes: usize| {
-        bytes
-            .slice(part.rows.start * row_bytes..part.rows.end * row_bytes)
-            .ok_or_else(|| refuse("stored bytes that do not belong to its format"))
-    };
-    let mut stored = Part {
-        data: Ptr::NONE,
-        scales: Ptr::NONE,
-        biases: Ptr::NONE,
-        first_row: first_row as u32,
-        rows: part.rows.len() as u32,
-        row_bytes: row_bytes as u32,
-        format: format_code(format),
-        bits: 0,
-        group_size: 1,
-        groups: 0,
-        scale_format: 0,
-    };
-    let arrays = match (&part.tensor.payload, format) {
-        (Payload::Blocks(bytes), format) if format.gguf_code().is_some() => vec![rows_of(bytes, row_bytes)?],
-        (Payload::Mlx { words, scales, biases, scale_format }, StorageFormat::MlxAffine(mlx)) => {
-            let groups = row_len / mlx.group_size.max(1) as usize;
-            let scale_bytes = groups * scale_format.block_bytes();
-            if !matches!(mlx.bits, 2..=6 | 8) || !scale_format.is_float() {
-                return Err(refuse(&format!("{format} with scales in {scale_format}")));
-            }
-            stored.bits = u32::from(mlx.bits);
-            stored.group_size = mlx.group_size;
-            stored.groups = groups as u32;
-            stored.scale_format = format_code(*scale_format);
-            vec![rows_of(words, row_bytes)?, rows_of(scales, scale_bytes)?, rows_of(biases, scale_bytes)?]
-        }
-        _ => return Err(refuse("stored bytes that do not belong to its format")),
-    };
-    let sizes = arrays.iter().map(|array| array.len().next_multiple_of(ALIGNMENT_BYTES));
-    let memory = gpu.allocate(sizes.sum(), &weight.name)?;
-    let mut offset = 0;
-    let mut addresses = [0; 3];
-    for (array, address) in arrays.iter().zip(&mut addresses) {
-        gpu.write(&memory, offset, array)?;
-        array.release_pages();
-        *address = memory.address() + offset as u64;
-        offset += array.len().next_multiple_of(ALIGNMENT_BYTES);
-    }
-    [stored.data, stored.scales, stored.biases] = addresses.map(Ptr::new);
-    Ok((stored, memory))
-}
-
-/// The number by which kernels know a format: GGUF's, or 255 for MLX.
-fn format_code(format: StorageFormat) -> u32 {
-    format.gguf_code().unwrap_or(255)
 }
 
 /// A format's part of kernels' names: `q4_k` of `linear_q4_k`.

@@ -1,0 +1,92 @@
+//! Matrix products, with what follows them where one kernel does both.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::fuse::{Fusion, GateUpActivation, LinearResidual};
+use brasa_graph::op::Unary;
+use brasa_graph::{Fused, ValueId};
+
+use super::Lowering;
+use crate::ops::{Behind, LinearOp, TilesLaunch};
+use crate::weights::{Halves, Stored, kernel_suffix};
+
+/// Values that follow a product.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Follow {
+    pub bias: Option<ValueId>,
+    pub residual: Option<ValueId>,
+    pub gated_by: Option<Unary>,
+}
+
+impl Lowering<'_> {
+    /// True for fused nodes that [`Self::lower_fused`] knows: all of the weight is in tiles, and halves are paired as they are gated.
+    pub(super) fn fuses(&self, fused: &Fused) -> bool {
+        match &fused.fusion {
+            Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) => {
+                let halves = Halves { gate: gate.rows.clone(), up: up.rows.clone() };
+                let stretches = self.stored(gate.w).map_or(&[][..], |stored| &stored.stretches);
+                gate.w == up.w && gate.bias == up.bias && stretches.len() == 1 && stretches[0].pairs(&halves)
+            }
+            Fusion::LinearResidual(LinearResidual { layer, .. }) => self
+                .stored(layer.w)
+                .is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some())),
+            _ => false,
+        }
+    }
+
+    /// Appends the operation of fused nodes.
+    pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<(), DeviceError> {
+        match &fused.fusion {
+            Fusion::GateUpActivation(GateUpActivation { x, gate, activation, y, .. }) => {
+                let follow = Follow { bias: gate.bias, gated_by: Some(*activation), ..Follow::default() };
+                self.linear(*x, gate.w, *y, &follow)
+            }
+            Fusion::LinearResidual(LinearResidual { x, layer, residual, y }) => {
+                let follow = Follow { bias: layer.bias, residual: Some(*residual), ..Follow::default() };
+                self.linear(*x, layer.w, *y, &follow)
+            }
+            other => unreachable!("{} is left alone", other.pattern().name()),
+        }
+    }
+
+    pub(super) fn linear(
+        &mut self,
+        x: ValueId,
+        w: ValueId,
+        y: ValueId,
+        follow: &Follow,
+    ) -> Result<(), DeviceError> {
+        let Some(number) = self.weight(w) else {
+            return self.matmul([x, w], [false, true], y, "linear");
+        };
+        let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
+        let pair =
+            |name: String| Ok::<_, DeviceError>((self.kernel(&name)?, self.kernel(&format!("{name}_wide"))?));
+        let (mut tiles, mut rows) = (Vec::new(), Vec::new());
+        for stretch in &stored.stretches {
+            if let Some(of_stretch) = &stretch.tiles {
+                let kernels = pair(format!("tiles_{}", kernel_suffix(stretch.format)))?;
+                tiles.push(TilesLaunch { stretch: stretch.clone(), tiles: of_stretch.clone(), kernels });
+            }
+        }
+        for &format in &stored.formats {
+            if stored.stretches.iter().any(|stretch| stretch.format == format && stretch.tiles.is_none()) {
+                rows.push(pair(format!("linear_{}", kernel_suffix(format)))?);
+            }
+        }
+        let w = stored.weight;
+        let x = self.slot(x)?;
+        let behind = Behind {
+            bias: follow.bias.map(|bias| self.dense(bias)).transpose()?,
+            residual: follow.residual.map(|residual| self.slot(residual)).transpose()?,
+            gated_by: follow.gated_by,
+        };
+        let out = self.make(y);
+        let label = self.label("linear", number);
+        self.push(LinearOp { tiles, rows, x, w, number, behind, out }, label);
+        Ok(())
+    }
+
+    fn stored(&self, w: ValueId) -> Option<&Stored> {
+        self.weights.stored(self.weight(w)?)
+    }
+}
