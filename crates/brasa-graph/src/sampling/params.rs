@@ -75,8 +75,9 @@ pub enum Distribution {
 }
 
 /// A step from logits to survivors.
+///
+/// A match over it is exhaustive on purpose: a device that draws by itself has to know every step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Stage {
     /// Division by the temperature: probabilities of later stages are tempered.
     Temperature,
