@@ -1,8 +1,9 @@
 //! Pages of keys and values in device memory.
 //!
 //! Pages are allocated in slabs, each as many as a call asks for; a step names its pages by address, so growing moves nothing.
-//! A page holds, for each cache of its group, the keys of each KV head and then the values of each, `[256][E]` elements a head;
-//! q8 keeps a scale (f16) per 32 elements behind a head's elements, `[256][⌈E/32⌉]`.
+//! A page lies in memory as the contract's canonical layout says ([`brasa_graph::page`]): for each cache of its group, the keys of
+//! each KV head and then the values of each, `[256][E]` elements a head; q8 keeps a scale (f16) per 32 elements behind a head's
+//! elements, `[256][⌈E/32⌉]`.
 #![expect(unsafe_code, reason = "copies within device memory")]
 
 use std::any::Any;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec, KvType};
+use brasa_graph::page::PageLayout;
 use brasa_graph::step::{PAGE_POSITIONS, PageId};
 
 use crate::driver::DeviceMemory;
@@ -41,13 +43,12 @@ impl CudaKvPool {
     pub(crate) fn new(gpu: &Arc<Gpu>, spec: KvPoolSpec) -> Self {
         let group = |group: &brasa_graph::CacheGroup| {
             let (kv_heads, head_dim) = (group.spec.kv_heads, group.spec.head_dim);
-            let head_bytes = PAGE_POSITIONS.saturating_mul(position_bytes(spec.dtype, head_dim));
-            let heads = group.caches.len().saturating_mul(2).saturating_mul(kv_heads);
+            let layout = PageLayout::new(group, spec.dtype);
             Group {
                 kv_heads,
                 head_dim,
-                head_bytes,
-                page_bytes: heads.saturating_mul(head_bytes),
+                head_bytes: layout.head_bytes(),
+                page_bytes: layout.size_bytes(),
                 pages: Vec::new(),
                 slabs: Vec::new(),
             }
@@ -105,12 +106,8 @@ impl KvPool for CudaKvPool {
     }
 
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
-        let count = self.groups.len();
-        let Some(group) = self.groups.get_mut(group.0 as usize) else {
-            return Err(DeviceError::BadStep {
-                what: format!("cache group {} of a pool with {count}", group.0),
-            });
-        };
+        PageLayout::of(&self.spec, group)?;
+        let group = &mut self.groups[group.0 as usize];
         let more = pages.saturating_sub(group.pages.len());
         if more == 0 {
             return Ok(());
@@ -133,32 +130,39 @@ impl KvPool for CudaKvPool {
         Ok(())
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) {
-        let group = &self.groups[group.0 as usize];
+    fn page_bytes(&self, group: GroupId) -> u64 {
+        self.groups.get(group.0 as usize).map_or(0, |group| group.page_bytes as u64)
+    }
+
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+        PageLayout::of_page(self, group, from)?;
+        PageLayout::of_page(self, group, to)?;
         if from == to {
-            return;
+            return Ok(());
         }
+        let group = &self.groups[group.0 as usize];
         let (from, to) = (group.pages[from.index()], group.pages[to.index()]);
         // SAFETY: two different pages of this pool, `page_bytes` each.
         let copied = unsafe { self.gpu.stream.copy(to, from, group.page_bytes) };
-        // A device that cannot copy fails the next step, which reports it.
-        let _ = copied;
+        copied.map_err(|error| self.gpu.error(error))
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.groups.iter().map(|group| (group.page_bytes * group.pages.len()) as u64).sum()
+    fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        PageLayout::of_bytes(self, group, page, bytes.len())?;
+        // SAFETY: a page of this pool, which has that many bytes.
+        let copied = unsafe { self.gpu.stream.download(bytes, self.address(group.0 as usize, page)) };
+        copied.map_err(|error| self.gpu.error(error))
+    }
+
+    fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        PageLayout::of_bytes(self, group, page, bytes.len())?;
+        let address = self.address(group.0 as usize, page);
+        // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
+        let copied = unsafe { self.gpu.stream.upload(address, bytes) };
+        copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
-    }
-}
-
-/// Bytes of one position of one head.
-fn position_bytes(dtype: KvType, head_dim: usize) -> usize {
-    match dtype {
-        KvType::F32 => head_dim.saturating_mul(4),
-        KvType::F16 | KvType::BF16 => head_dim.saturating_mul(2),
-        KvType::Q8 => head_dim.saturating_add(head_dim.div_ceil(32) * 2),
     }
 }

@@ -9,7 +9,8 @@ pub struct EngineConfig {
     pub max_sequences: usize,
     /// Token ids of the model.
     pub vocab_size: usize,
-    /// Most bytes of KV pages, of running requests, sessions and kept prefixes together.
+    /// Most bytes of KV pages on the device, of running requests, sessions and kept prefixes together. The padding of the
+    /// device's layout counts.
     ///
     /// When they are used up, kept prefixes give way first, then idle sessions, then paused requests; if nothing is left to
     /// give way, the youngest request fails with [`EngineError::CacheFull`](crate::EngineError::CacheFull).

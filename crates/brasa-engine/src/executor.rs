@@ -144,6 +144,15 @@ impl Executor {
         self.store.size_bytes() + self.program.arena_bytes()
     }
 
+    /// Makes the next `rows` positions of `sequence` writable, as a step does for each of its sequences.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::CacheFull`], [`EngineError::Device`] if a page could not be had or copied: the sequence is the same text.
+    pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
+        self.store.prepare(sequence, rows)
+    }
+
     /// Runs one step; returns the logits of the rows that asked, in order. All rows are then part of their sequences.
     ///
     /// # Errors
@@ -185,13 +194,9 @@ impl Executor {
             }
             let room = self.context.saturating_sub(part.sequence.tokens.len() + part.rows) + 1;
             part.limit = part.limit.min(room);
-            match self.store.prepare(part.sequence, part.rows + part.limit - 1) {
-                Ok(()) => {}
-                Err(EngineError::CacheFull { .. }) => {
-                    part.limit = 1;
-                    self.store.prepare(part.sequence, part.rows)?;
-                }
-                Err(error) => return Err(error),
+            if self.store.prepare(part.sequence, part.rows + part.limit - 1).is_err() {
+                part.limit = 1;
+                self.store.prepare(part.sequence, part.rows)?;
             }
             copy_tables(part.sequence, segment);
         }

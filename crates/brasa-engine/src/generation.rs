@@ -119,6 +119,15 @@ impl Generation {
         self.mask.is_some()
     }
 
+    /// Makes the next `rows` positions writable.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Executor::prepare`].
+    pub(crate) fn prepare(&mut self, rows: usize, executor: &mut Executor) -> Result<(), EngineError> {
+        executor.prepare(&mut self.sequence, rows)
+    }
+
     /// The part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its tokens.
     pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (SequenceChain<'_>, &mut Answer) {
         let Self { sequence, tokens, rules, mask, answer, .. } = self;

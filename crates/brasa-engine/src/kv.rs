@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec, KvType};
+use brasa_graph::GroupId;
+use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
-use brasa_graph::{CacheGroup, GroupId};
 
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
@@ -15,7 +15,7 @@ use crate::{CacheScope, EngineError};
 pub(crate) struct KvStore {
     pool: Box<dyn KvPool>,
     groups: Vec<Pages>,
-    /// Bytes of a page of each group.
+    /// Bytes that a page of each group takes on the device.
     page_bytes: Vec<u64>,
     /// Most bytes of pages of all groups.
     budget_bytes: u64,
@@ -29,7 +29,8 @@ impl KvStore {
     /// begin alike.
     pub(crate) fn new(pool: Box<dyn KvPool>, budget_bytes: u64, prefix_bytes: u64) -> Self {
         let spec = pool.spec();
-        let page_bytes: Vec<u64> = spec.groups.iter().map(|group| page_bytes(group, spec.dtype)).collect();
+        let groups = (0..spec.groups.len()).map(|group| GroupId(group as u32));
+        let page_bytes: Vec<u64> = groups.map(|group| pool.page_bytes(group)).collect();
         let groups = spec.groups.iter().map(|_| Pages::default()).collect();
         let prefixes = Prefixes::new((prefix_bytes / page_bytes.iter().sum::<u64>().max(1)) as usize);
         Self { pool, groups, page_bytes, budget_bytes, prefixes, next_id: 0 }
@@ -53,6 +54,10 @@ impl KvStore {
 
     /// Makes the next `rows` positions of `sequence` writable: their pages exist and belong to it alone. Gives back pages
     /// beyond them.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::CacheFull`], [`EngineError::Device`]: the sequence holds the keys and values that it held.
     pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
         let length = sequence.tokens.len();
         let pages = (length + rows).div_ceil(PAGE_POSITIONS);
@@ -179,7 +184,10 @@ impl KvStore {
             && self.groups[group].is_shared(page)
         {
             let own = self.take(group)?;
-            self.pool.copy_page(GroupId(group as u32), page, own);
+            if let Err(error) = self.pool.copy_page(GroupId(group as u32), page, own) {
+                self.groups[group].release(own);
+                return Err(error.into());
+            }
             self.groups[group].release(page);
             sequence.tables[group][entry] = Some(own);
         }
@@ -247,41 +255,31 @@ impl KvStore {
     }
 }
 
-/// Bytes of the KV pages of a text of `positions` positions in the caches of `spec`, all of which see the whole text.
-/// Roundings of a device's own layout are not counted.
-pub fn pages_bytes(spec: &KvPoolSpec, positions: usize) -> u64 {
+/// Bytes that the pages of a text of `positions` positions take on the device of `pool`, if all caches see the whole text.
+pub fn pages_bytes(pool: &dyn KvPool, positions: usize) -> u64 {
     let pages = positions.div_ceil(PAGE_POSITIONS) as u64;
-    spec.groups
-        .iter()
-        .map(|group| pages.saturating_mul(page_bytes(group, spec.dtype)))
-        .fold(0, u64::saturating_add)
-}
-
-/// Bytes of a page, roundings of a device's layout aside.
-fn page_bytes(group: &CacheGroup, dtype: KvType) -> u64 {
-    let elements =
-        (group.caches.len() * group.spec.kv_heads * group.spec.head_dim * 2 * PAGE_POSITIONS) as u64;
-    match dtype {
-        KvType::F32 => elements * 4,
-        KvType::F16 | KvType::BF16 => elements * 2,
-        // A code each, and an f16 scale for 32 of them.
-        KvType::Q8 => elements + elements.div_ceil(32) * 2,
-    }
+    let groups = (0..pool.spec().groups.len()).map(|group| GroupId(group as u32));
+    groups.map(|group| pages.saturating_mul(pool.page_bytes(group))).fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
 mod tests {
     use std::any::Any;
 
-    use brasa_graph::{CacheId, CacheKind, CacheSpec};
+    use brasa_graph::device::{KvPoolSpec, KvType};
+    use brasa_graph::{CacheGroup, CacheId, CacheKind, CacheSpec};
 
     use super::*;
 
-    /// A pool without memory; it counts pages alone.
+    /// A pool without memory; it counts pages alone, and can refuse to copy them.
     struct Ledger {
         spec: KvPoolSpec,
         capacity: Vec<usize>,
+        copies: bool,
     }
+
+    /// Bytes of a page: one and a half times what its elements need, as on a device that pads.
+    const PAGE_BYTES: u64 = 256 * 8 * 2 * 4 / 2 * 3;
 
     impl KvPool for Ledger {
         fn spec(&self) -> &KvPoolSpec {
@@ -294,16 +292,32 @@ mod tests {
             self.capacity[group.0 as usize] = pages;
             Ok(())
         }
-        fn copy_page(&mut self, _: GroupId, _: PageId, _: PageId) {}
-        fn size_bytes(&self) -> u64 {
-            0
+        fn page_bytes(&self, _: GroupId) -> u64 {
+            PAGE_BYTES
+        }
+        fn copy_page(&mut self, _: GroupId, _: PageId, _: PageId) -> Result<(), DeviceError> {
+            if self.copies { Ok(()) } else { Err(refusal()) }
+        }
+        fn read_page(&self, _: GroupId, _: PageId, _: &mut [u8]) -> Result<(), DeviceError> {
+            Err(refusal())
+        }
+        fn write_page(&mut self, _: GroupId, _: PageId, _: &[u8]) -> Result<(), DeviceError> {
+            Err(refusal())
         }
         fn as_any_mut(&mut self) -> &mut dyn Any {
             self
         }
     }
 
+    fn refusal() -> DeviceError {
+        DeviceError::Unsupported { device: "ledger".into(), what: "bytes of pages".into() }
+    }
+
     fn store(windows: &[Option<usize>], context: usize) -> KvStore {
+        store_that(true, windows, context)
+    }
+
+    fn store_that(copies: bool, windows: &[Option<usize>], context: usize) -> KvStore {
         let groups = windows
             .iter()
             .enumerate()
@@ -314,9 +328,10 @@ mod tests {
             })
             .collect();
         let spec = KvPoolSpec { groups, dtype: KvType::F32 };
+        let pool = Ledger { spec, capacity: vec![0; windows.len()], copies };
         // Room for two texts.
-        let budget_bytes = 2 * pages_bytes(&spec, context);
-        KvStore::new(Box::new(Ledger { spec, capacity: vec![0; windows.len()] }), budget_bytes, 0)
+        let budget_bytes = 2 * pages_bytes(&pool, context);
+        KvStore::new(Box::new(pool), budget_bytes, 0)
     }
 
     fn extend(store: &mut KvStore, sequence: &mut Sequence, rows: usize) {
@@ -354,6 +369,21 @@ mod tests {
     }
 
     #[test]
+    fn a_page_that_cannot_be_copied_is_an_error_that_changes_nothing() {
+        let mut store = store_that(false, &[None], 4096);
+        let mut first = store.empty(CacheScope::default());
+        extend(&mut store, &mut first, 300);
+        let mut second = store.fork(&first);
+        for _ in 0..3 {
+            assert_eq!(store.prepare(&mut second, 1), Err(refusal().into()));
+            assert_eq!((second.tokens.len(), &second.tables), (300, &first.tables));
+        }
+        assert_eq!(store.groups[0].used(), 2, "no page is lost");
+        store.release(second);
+        extend(&mut store, &mut first, 1);
+    }
+
+    #[test]
     fn a_full_pool_is_an_error_that_changes_nothing_else() {
         let mut store = store(&[None], 512);
         let mut first = store.empty(CacheScope::default());
@@ -363,7 +393,7 @@ mod tests {
         let mut third = store.empty(CacheScope::default());
         assert_eq!(
             store.prepare(&mut third, 1),
-            Err(EngineError::CacheFull { pages: 4, budget_bytes: 4 * 256 * 8 * 2 * 4 })
+            Err(EngineError::CacheFull { pages: 4, budget_bytes: 4 * PAGE_BYTES })
         );
         store.release(first);
         store.prepare(&mut third, 1).unwrap();

@@ -170,6 +170,9 @@ impl Scheduler<'_> {
             room -= rows[index] - 1;
         }
         self.turn += if taking_part < count { taking_part } else { 1 };
+        if !self.prepare(&rows) {
+            return;
+        }
 
         // A prompt ends in a step of its own: later texts can begin with the pages that its windows hold then.
         let decoding = self.active.iter().all(|active| active.pending().len() == 1);
@@ -200,6 +203,29 @@ impl Scheduler<'_> {
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Makes the next rows of the active generations writable. False if that failed for one of them and the step is to be
+    /// composed anew: a generation whose page the device could not make or copy ends, and the others go on.
+    fn prepare(&mut self, rows: &[usize]) -> bool {
+        let mut failed = false;
+        for (place, &rows) in rows.iter().enumerate().filter(|&(_, &rows)| rows > 0) {
+            match self.active[place].prepare(rows, &mut self.executor) {
+                Ok(()) => {}
+                Err(error @ EngineError::CacheFull { .. }) => {
+                    self.fail(error);
+                    return false;
+                }
+                Err(error) => {
+                    self.active[place].fail(error);
+                    failed = true;
+                }
+            }
+        }
+        if failed {
+            self.remove_finished();
+        }
+        !failed
     }
 
     /// A step that could not run changed nothing. If pages ran out, the session that has been idle longest gives up its

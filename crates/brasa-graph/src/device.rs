@@ -142,7 +142,8 @@ pub enum KvType {
     F16,
     /// bfloat16.
     BF16,
-    /// int8 with a scale per 32 elements.
+    /// int8 with a scale per 32 elements of a head (the last may have fewer): `scale = max|x|/127`, rounded to f16, and codes
+    /// `round(x · 127/max|x|)`, half away from zero, which stand for `scale · code`.
     Q8,
 }
 
@@ -160,21 +161,48 @@ pub trait KvPool: Send {
     /// What it holds.
     fn spec(&self) -> &KvPoolSpec;
 
-    /// Pages that exist in `group`.
+    /// Pages that exist in `group`; 0 for a group that does not exist.
     fn capacity(&self, group: GroupId) -> usize;
 
     /// Grows `group` to at least `pages` pages; existing pages keep their contents.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`]; nothing changed.
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::UnknownGroup`]; nothing changed.
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError>;
 
-    /// Copies a page within a group (copy-on-write of a shared partial page).
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId);
+    /// Bytes that one page of `group` takes on this device, the padding of its layout included; 0 for a group that does not
+    /// exist.
+    fn page_bytes(&self, group: GroupId) -> u64;
 
-    /// Bytes of all pages.
-    fn size_bytes(&self) -> u64;
+    /// Copies a page within a group (copy-on-write of a shared partial page).
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownGroup`], [`DeviceError::UnknownPage`]: nothing was copied. [`DeviceError::Lost`].
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError>;
+
+    /// Copies a page to `bytes`, in the [canonical layout](mod@crate::page).
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownGroup`], [`DeviceError::UnknownPage`], [`DeviceError::PageBytes`]: nothing was copied.
+    /// [`DeviceError::Lost`].
+    fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Gives a page other contents: `bytes`, in the [canonical layout](mod@crate::page).
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownGroup`], [`DeviceError::UnknownPage`], [`DeviceError::PageBytes`]: nothing was written.
+    /// [`DeviceError::Lost`].
+    fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Bytes of all pages: [`page_bytes`](Self::page_bytes) of each.
+    fn size_bytes(&self) -> u64 {
+        let groups = (0..self.spec().groups.len()).map(|group| GroupId(group as u32));
+        groups.map(|group| self.page_bytes(group).saturating_mul(self.capacity(group) as u64)).sum()
+    }
 
     /// For the device that made it.
     fn as_any_mut(&mut self) -> &mut dyn Any;
@@ -330,6 +358,34 @@ pub enum DeviceError {
     BadStep {
         /// What is wrong.
         what: String,
+    },
+    /// A cache group that the pool does not have.
+    #[error("there is no cache group {group}: the KV pool has {groups}")]
+    UnknownGroup {
+        /// Number of the group.
+        group: u32,
+        /// How many groups there are.
+        groups: usize,
+    },
+    /// A page that does not exist.
+    #[error("there is no KV page {page} in cache group {group}, which has {pages}")]
+    UnknownPage {
+        /// Number of its group.
+        group: u32,
+        /// Place of the page, counted from 0.
+        page: usize,
+        /// How many pages the group has.
+        pages: usize,
+    },
+    /// Bytes for a page that are not as many as a page has.
+    #[error("{found} bytes for a KV page of cache group {group}, expected {expected}")]
+    PageBytes {
+        /// Number of the group.
+        group: u32,
+        /// How many bytes there are.
+        found: usize,
+        /// Bytes of a page in the canonical layout.
+        expected: usize,
     },
     /// The caller asked to stop.
     #[error("cancelled")]

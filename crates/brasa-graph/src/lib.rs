@@ -18,6 +18,7 @@
 //! | [`mod@print`] | listings of the three |
 //! | [`mod@reference`] | the interpreter, and the device made of it |
 //! | [`device`], [`step`], [`output`], [`chain`], [`StepRules`] | what devices implement and are given |
+//! | [`page`] | pages of keys and values as bytes, in one layout for all devices |
 //! | [`shift`] | moving cached keys to other positions |
 //! | [`sampling`] | from logits to a token |
 //! | [`testing`] | a device against the reference |
@@ -51,6 +52,7 @@ mod weight_map;
 
 pub mod chain;
 pub mod device;
+pub mod page;
 pub mod plan;
 pub mod print;
 pub mod reference;

@@ -122,14 +122,14 @@ impl Model {
             let context = options
                 .context
                 .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)));
+            let pool = backend.kv_pool(pool_spec)?;
             let cache_bytes = options.cache_bytes.unwrap_or_else(|| {
                 // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
                 let texts = options.max_sequences.saturating_mul(2) as u64;
-                let wanted = pages_bytes(&pool_spec, context).saturating_mul(texts);
+                let wanted = pages_bytes(&*pool, context).saturating_mul(texts);
                 let free = backend.info().memory_bytes.map(|bytes| bytes.saturating_sub(weight_bytes));
                 free.map_or(wanted, |free| wanted.min(free / 4 * 3))
             });
-            let pool = backend.kv_pool(pool_spec)?;
             let config = EngineConfig {
                 context,
                 max_sequences: options.max_sequences,

@@ -25,8 +25,9 @@ pub struct LoadOptions {
     pub chunk: usize,
     /// Requests served at once; further ones wait.
     pub max_sequences: usize,
-    /// Most bytes of cached keys and values, of running requests and sessions together; `None` for twice `max_sequences`
-    /// full contexts, but at most three quarters of the device's memory beside the weights.
+    /// Most bytes that cached keys and values take on the device, of running requests and sessions together, the padding of
+    /// the device's layout included; `None` for twice `max_sequences` full contexts, but at most three quarters of the
+    /// device's memory beside the weights.
     pub cache_bytes: Option<u64>,
     /// Bytes of keys and values, among `cache_bytes`, that stay when a text ends, for later texts that begin alike. The
     /// default is 0: every request pays for its own prompt.

@@ -11,12 +11,11 @@
 //! so both are read as vectors of 16 positions.
 
 use brasa_graph::device::KvType;
+pub(crate) use brasa_graph::page::SCALE_ELEMENTS;
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::simd::LANES;
 
-/// Number of elements that share a scale.
-pub(crate) const SCALE_ELEMENTS: usize = 32;
 /// Number of key blocks in a page.
 pub(crate) const BLOCKS: usize = PAGE_POSITIONS / LANES;
 
@@ -32,19 +31,12 @@ pub(crate) struct TileLayout {
 impl TileLayout {
     /// Bytes of an element, without scales.
     pub(crate) const fn element_bytes(self) -> usize {
-        match self.dtype {
-            KvType::F32 => 4,
-            KvType::F16 | KvType::BF16 => 2,
-            KvType::Q8 => 1,
-        }
+        self.dtype.element_bytes()
     }
 
     /// Number of scales of a position.
     pub(crate) const fn scales(self) -> usize {
-        match self.dtype {
-            KvType::Q8 => self.head_dim.div_ceil(SCALE_ELEMENTS),
-            _ => 0,
-        }
+        self.dtype.scales(self.head_dim)
     }
 
     /// The stride of values: E rounded up to whole vectors.

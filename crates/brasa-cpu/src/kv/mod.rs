@@ -5,6 +5,7 @@
 //! after a barrier.
 #![expect(unsafe_code, reason = "hands pages to threads that write disjoint slots")]
 
+mod canonical;
 pub(crate) mod layout;
 mod read;
 mod rotate;
@@ -16,6 +17,7 @@ use std::any::Any;
 
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec};
+use brasa_graph::page::PageLayout;
 use brasa_graph::step::PageId;
 
 use crate::memory::{Element, Memory};
@@ -69,11 +71,8 @@ impl KvPool for CpuKvPool {
     }
 
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
-        let Some(group) = self.groups.get_mut(group.0 as usize) else {
-            return Err(DeviceError::BadStep {
-                what: format!("cache group {} of a pool with {}", group.0, self.spec.groups.len()),
-            });
-        };
+        PageLayout::of(&self.spec, group)?;
+        let group = &mut self.groups[group.0 as usize];
         let before = group.pages.len();
         let more = pages.saturating_sub(before);
         let refused = || DeviceError::OutOfMemory {
@@ -94,20 +93,34 @@ impl KvPool for CpuKvPool {
         Ok(())
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) {
-        let pages = &mut self.groups[group.0 as usize].pages;
-        let (from, to) = (from.index(), to.index());
-        if from == to {
-            return;
-        }
-        let [from, to] = pages
-            .get_disjoint_mut([from, to])
-            .unwrap_or_else(|_| panic!("pages {from} and {to} of group {} do not exist", group.0));
-        to.all_mut::<u8>().copy_from_slice(from.all_mut::<u8>());
+    fn page_bytes(&self, group: GroupId) -> u64 {
+        self.groups.get(group.0 as usize).map_or(0, |group| group.page_bytes as u64)
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.groups.iter().map(|group| (group.page_bytes * group.pages.len()) as u64).sum()
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+        PageLayout::of_page(self, group, from)?;
+        PageLayout::of_page(self, group, to)?;
+        let pages = &mut self.groups[group.0 as usize].pages;
+        // A page that is copied to itself is a copy already.
+        if let Ok([from, to]) = pages.get_disjoint_mut([from.index(), to.index()]) {
+            to.all_mut::<u8>().copy_from_slice(from.all_mut::<u8>());
+        }
+        Ok(())
+    }
+
+    fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let layout = PageLayout::of_bytes(self, group, page, bytes.len())?;
+        let page = &self.groups[group.0 as usize].pages[page.index()];
+        // SAFETY: threads write pages while `share` borrows the pool mutably, so not now.
+        canonical::read(layout, unsafe { page.get(0..page.len_bytes()) }, bytes);
+        Ok(())
+    }
+
+    fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        let layout = PageLayout::of_bytes(self, group, page, bytes.len())?;
+        let page = &mut self.groups[group.0 as usize].pages[page.index()];
+        canonical::write(layout, page.all_mut(), bytes);
+        Ok(())
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

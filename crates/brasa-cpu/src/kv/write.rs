@@ -103,7 +103,9 @@ impl CacheView<'_> {
 
 /// Returns the scale of a group, as it is stored, and the inverse of the exact scale. NaN and infinities reach the scale.
 fn scale(x: &[f32]) -> (f16, f32) {
-    let largest = x.iter().fold(0.0_f32, |largest, x| if x.abs() <= largest { largest } else { x.abs() });
+    let largest = x
+        .iter()
+        .fold(0.0_f32, |largest, x| if x.abs() <= largest || largest.is_nan() { largest } else { x.abs() });
     (f16::from_f32(largest / 127.0), if largest > 0.0 { 127.0 / largest } else { 0.0 })
 }
 

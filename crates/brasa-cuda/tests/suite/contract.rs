@@ -12,7 +12,9 @@ use brasa_graph::device::{
 use brasa_graph::op::{Cast, Embed, Reduce, ReduceFn};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, PageId, Step};
-use brasa_graph::testing::{Decoder, Sequences, check_inputs_and_outputs, check_shared_weights, weight};
+use brasa_graph::testing::{
+    Decoder, Sequences, check_inputs_and_outputs, check_pages, check_shared_weights, weight,
+};
 use brasa_graph::{Builder, DType, Graph, GroupId, Input};
 
 use crate::device::{device, emulated_driver};
@@ -155,33 +157,9 @@ fn an_upload_tells_its_progress_and_can_be_cancelled() {
 }
 
 #[test]
-fn a_copied_page_continues_as_the_original_would() {
+fn texts_go_on_from_pages_that_were_copied_or_moved() {
     let Some(device) = device() else { return };
-    let graph = small();
-    for dtype in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8] {
-        let mut program = program(device, &graph);
-        let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
-        let group = GroupId(0);
-        pool.reserve(group, 1).unwrap();
-        let mut sequences = Sequences::new(&*pool);
-        let first = sequences.extend(&mut *pool, 1, &[3, 1, 4, 1, 5], Outs::None).unwrap();
-        program.run(&Step { segments: vec![first] }, &mut *pool).unwrap();
-        let next = sequences.extend(&mut *pool, 1, &[9], Outs::All).unwrap();
-        // Growing moves nothing.
-        let size_bytes = pool.size_bytes();
-        pool.reserve(group, 40).unwrap();
-        assert_eq!((pool.capacity(group), pool.size_bytes()), (40, size_bytes * 40));
-        pool.reserve(group, 2).unwrap();
-        assert_eq!(pool.capacity(group), 40);
-        pool.copy_page(group, PageId::from_index(0), PageId::from_index(31));
-        pool.copy_page(group, PageId::from_index(31), PageId::from_index(31));
-        let mut copied = next.clone();
-        copied.pages[0][0] = Some(PageId::from_index(31));
-        let expected =
-            program.run(&Step { segments: vec![next] }, &mut *pool).unwrap().only().floats().to_vec();
-        let found = program.run(&Step { segments: vec![copied] }, &mut *pool).unwrap();
-        assert_eq!(found.only().floats(), expected, "{dtype:?}");
-    }
+    check_pages(device);
 }
 
 #[test]

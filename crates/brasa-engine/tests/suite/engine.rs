@@ -16,9 +16,9 @@ use brasa_engine::{
     Engine, EngineConfig, EngineError, Executor, Fragment, GenerateOptions, PlainIds, Request, SessionId,
     TokenStream, pages_bytes,
 };
-use brasa_graph::Graph;
-use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::{Graph, GroupId};
 
 // Devices run these tests again by name.
 use contexts::*;
@@ -60,20 +60,33 @@ fn engine_for(
     let graph = Arc::new(graph(windows));
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
     let spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
-    let cache_bytes = pages_bytes(&spec, context) * texts as u64;
-    let config = EngineConfig { context, max_sequences, vocab_size: VOCAB, cache_bytes, prefix_bytes };
-    start_engine(&graph, limits, spec, config)
+    start_engine(&graph, limits, spec, |pool| {
+        let cache_bytes = pages_bytes(pool, context) * texts as u64;
+        EngineConfig { context, max_sequences, vocab_size: VOCAB, cache_bytes, prefix_bytes }
+    })
 }
 
-/// An engine on the device of this thread.
-fn start_engine(graph: &Arc<Graph>, limits: ProgramLimits, spec: KvPoolSpec, config: EngineConfig) -> Engine {
+/// An engine on the device of this thread. Its sizes may depend on the bytes that pages take there.
+fn start_engine(
+    graph: &Arc<Graph>,
+    limits: ProgramLimits,
+    spec: KvPoolSpec,
+    config: impl FnOnce(&dyn KvPool) -> EngineConfig,
+) -> Engine {
     let (program, pool) = DEVICE.with_borrow(|backend| {
         let ignore = &mut |_| std::ops::ControlFlow::Continue(());
         let weights = backend.upload(graph, Precision::Reference, ignore).unwrap();
         let program = backend.compile(Arc::clone(graph), weights, limits).unwrap();
         (program, backend.kv_pool(spec).unwrap())
     });
+    let config = config(&*pool);
     Engine::start(program, pool, config).unwrap()
+}
+
+/// Bytes that a page of one layer takes on the device of this thread.
+fn page_bytes() -> u64 {
+    let spec = KvPoolSpec { groups: graph(&[None]).cache_groups(), dtype: KvType::F32 };
+    DEVICE.with_borrow(|backend| backend.kv_pool(spec).unwrap().page_bytes(GroupId(0)))
 }
 
 fn prompt(length: usize, seed: usize) -> Vec<u32> {

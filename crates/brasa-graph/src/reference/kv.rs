@@ -1,49 +1,33 @@
-//! Paged keys and values, kept as the floats that their element type can hold.
+//! Paged keys and values, kept in the canonical layout.
 
 use std::any::Any;
 
-use crate::device::{DeviceError, KvPool, KvPoolSpec, KvType};
+use crate::device::{DeviceError, KvPool, KvPoolSpec};
+use crate::page::PageLayout;
 use crate::shift::KeyRotation;
 use crate::step::{PAGE_POSITIONS, PageId, Step};
-use crate::{CacheId, CacheSpec, Graph, GroupId};
+use crate::{CacheId, Graph, GroupId};
 
 use super::Kv;
+use super::kv_codec::{decode, encode};
 
-impl KvType {
-    /// What one head's key or value reads back as, once it was stored.
-    ///
-    /// `Q8`: blocks of 32 elements (the last may be shorter), each `q = round(x · 127/max|x|)`, half away from zero,
-    /// and the scale `max|x|/127` rounded to f16; read back as `scale · q`.
-    pub fn round_trip(self, head: &mut [f32]) {
-        match self {
-            Self::F32 => {}
-            Self::F16 => head.iter_mut().for_each(|x| *x = half::f16::from_f32(*x).to_f32()),
-            Self::BF16 => head.iter_mut().for_each(|x| *x = half::bf16::from_f32(*x).to_f32()),
-            Self::Q8 => head.chunks_mut(32).for_each(q8_round_trip),
-        }
-    }
-}
-
-fn q8_round_trip(block: &mut [f32]) {
-    let max = block.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
-    let scale = half::f16::from_f32(max / 127.0).to_f32();
-    let inverse = if max > 0.0 { 127.0 / max } else { 0.0 };
-    for x in block {
-        *x = (*x * inverse).round() * scale;
-    }
-}
-
-/// Pages of the reference device.
+/// Pages of the reference device. They lie in memory as the [canonical layout](mod@crate::page) says.
 pub struct ReferencePool {
     spec: KvPoolSpec,
-    /// By group, by page: `[cache][K, V][G][256][E]`.
-    pages: Vec<Vec<Vec<f32>>>,
+    groups: Vec<Group>,
+}
+
+struct Group {
+    layout: PageLayout,
+    pages: Vec<Vec<u8>>,
 }
 
 impl ReferencePool {
     /// An empty pool.
     pub fn new(spec: KvPoolSpec) -> Self {
-        Self { pages: vec![Vec::new(); spec.groups.len()], spec }
+        let group = |group| Group { layout: PageLayout::new(group, spec.dtype), pages: Vec::new() };
+        let groups = spec.groups.iter().map(group).collect();
+        Self { spec, groups }
     }
 
     /// The keys and values that `step` sees.
@@ -61,23 +45,22 @@ impl ReferencePool {
         rotation: &KeyRotation,
         angles: &[(f32, f32)],
     ) {
-        let CacheSpec { kv_heads, head_dim, .. } = self.spec.groups[group.0 as usize].spec;
-        let elements = kv_heads * PAGE_POSITIONS * head_dim;
-        let page = &mut self.pages[group.0 as usize][page.index()];
-        for key in page[place * 2 * elements..][..elements].chunks_exact_mut(head_dim) {
-            for (pair, (cos, sin)) in angles.iter().enumerate() {
-                let (first, second) = rotation.elements(pair);
-                let (a, b) = (key[first], key[second]);
-                key[first] = a * cos - b * sin;
-                key[second] = a * sin + b * cos;
+        let Group { layout, pages } = &mut self.groups[group.0 as usize];
+        let mut key = vec![0.0; layout.head_dim];
+        for head in 0..layout.kv_heads {
+            let block = place * 2 * layout.kv_heads + head;
+            for slot in 0..PAGE_POSITIONS {
+                let (elements, scales) = slot_mut(*layout, &mut pages[page.index()], block, slot);
+                decode(layout.dtype, elements, scales, &mut key);
+                for (pair, (cos, sin)) in angles.iter().enumerate() {
+                    let (first, second) = rotation.elements(pair);
+                    let (a, b) = (key[first], key[second]);
+                    key[first] = a * cos - b * sin;
+                    key[second] = a * sin + b * cos;
+                }
+                encode(layout.dtype, &key, elements, scales);
             }
-            self.spec.dtype.round_trip(key);
         }
-    }
-
-    fn page_elements(&self, group: usize) -> usize {
-        let CacheSpec { kv_heads, head_dim, .. } = self.spec.groups[group].spec;
-        self.spec.groups[group].caches.len() * 2 * kv_heads * PAGE_POSITIONS * head_dim
     }
 }
 
@@ -87,41 +70,75 @@ impl KvPool for ReferencePool {
     }
 
     fn capacity(&self, group: GroupId) -> usize {
-        self.pages[group.0 as usize].len()
+        self.groups.get(group.0 as usize).map_or(0, |group| group.pages.len())
     }
 
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
-        let (index, elements) = (group.0 as usize, self.page_elements(group.0 as usize));
-        let missing = pages.saturating_sub(self.pages[index].len());
+        let page_bytes = PageLayout::of(&self.spec, group)?.size_bytes();
+        let Group { pages: known, .. } = &mut self.groups[group.0 as usize];
+        let missing = pages.saturating_sub(known.len());
         let refuse = || DeviceError::OutOfMemory {
-            bytes: (missing as u64).saturating_mul(elements as u64 * 4),
+            bytes: (missing as u64).saturating_mul(page_bytes as u64),
             what: format!("{missing} KV pages of group {}", group.0),
         };
-        let mut added: Vec<Vec<f32>> = Vec::new();
+        let mut added: Vec<Vec<u8>> = Vec::new();
         added.try_reserve_exact(missing).map_err(|_| refuse())?;
         for _ in 0..missing {
             let mut page = Vec::new();
-            page.try_reserve_exact(elements).map_err(|_| refuse())?;
-            page.resize(elements, 0.0);
+            page.try_reserve_exact(page_bytes).map_err(|_| refuse())?;
+            page.resize(page_bytes, 0);
             added.push(page);
         }
-        self.pages[index].append(&mut added);
+        known.append(&mut added);
         Ok(())
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) {
-        let pages = &mut self.pages[group.0 as usize];
-        let copied = pages[from.index()].clone();
-        pages[to.index()] = copied;
+    fn page_bytes(&self, group: GroupId) -> u64 {
+        self.groups.get(group.0 as usize).map_or(0, |group| group.layout.size_bytes() as u64)
     }
 
-    fn size_bytes(&self) -> u64 {
-        self.pages.iter().flatten().map(|page| page.len() as u64 * 4).sum()
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+        PageLayout::of_page(self, group, from)?;
+        PageLayout::of_page(self, group, to)?;
+        let pages = &mut self.groups[group.0 as usize].pages;
+        // A page that is copied to itself is a copy already.
+        if let Ok([from, to]) = pages.get_disjoint_mut([from.index(), to.index()]) {
+            to.copy_from_slice(from);
+        }
+        Ok(())
+    }
+
+    fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        PageLayout::of_bytes(self, group, page, bytes.len())?;
+        bytes.copy_from_slice(&self.groups[group.0 as usize].pages[page.index()]);
+        Ok(())
+    }
+
+    fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        PageLayout::of_bytes(self, group, page, bytes.len())?;
+        self.groups[group.0 as usize].pages[page.index()].copy_from_slice(bytes);
+        Ok(())
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+}
+
+/// Elements and scales of one slot in a head block.
+fn slot_mut(layout: PageLayout, page: &mut [u8], block: usize, slot: usize) -> (&mut [u8], &mut [u8]) {
+    let (slot_bytes, scales_bytes) = (layout.slot_bytes(), layout.scales_bytes());
+    let block = &mut page[block * layout.head_bytes()..][..layout.head_bytes()];
+    let (elements, scales) = block.split_at_mut(PAGE_POSITIONS * slot_bytes);
+    (&mut elements[slot * slot_bytes..][..slot_bytes], &mut scales[slot * scales_bytes..][..scales_bytes])
+}
+
+/// [`slot_mut`] for reading.
+fn slot(layout: PageLayout, page: &[u8], block: usize, slot: usize) -> (&[u8], &[u8]) {
+    let (slot_bytes, scales_bytes) = (layout.slot_bytes(), layout.scales_bytes());
+    let block = &page[block * layout.head_bytes()..][..layout.head_bytes()];
+    let (elements, scales) = block.split_at(PAGE_POSITIONS * slot_bytes);
+    (&elements[slot * slot_bytes..][..slot_bytes], &scales[slot * scales_bytes..][..scales_bytes])
 }
 
 /// A pool seen through one step's block tables.
@@ -132,43 +149,41 @@ pub(crate) struct PagedKv<'a> {
 }
 
 impl PagedKv<'_> {
-    /// Where one position lives: group, page, and the offset of its first head's key.
+    /// Where one position of a cache lies: group, page, and the head block of its first head's keys.
     fn locate(&self, cache: CacheId, segment: usize, index: usize) -> (usize, usize, usize) {
         let (group, place) = self.places[cache.0 as usize];
         let group = group.0 as usize;
         let page = self.step.segments[segment].pages[group][index / PAGE_POSITIONS]
             .expect("the step's pages have been checked");
-        let CacheSpec { kv_heads, head_dim, .. } = self.pool.spec.groups[group].spec;
-        let cache_elements = 2 * kv_heads * PAGE_POSITIONS * head_dim;
-        (group, page.index(), place * cache_elements + index % PAGE_POSITIONS * head_dim)
+        (group, page.index(), place * 2 * self.pool.groups[group].layout.kv_heads)
     }
 }
 
 impl Kv for PagedKv<'_> {
     fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[f32], v: &[f32]) {
-        let (group, page, start) = self.locate(cache, segment, index);
-        let head_dim = self.pool.spec.groups[group].spec.head_dim;
-        let dtype = self.pool.spec.dtype;
-        let page = &mut self.pool.pages[group][page];
-        for (head, values) in k.chunks_exact(head_dim).chain(v.chunks_exact(head_dim)).enumerate() {
-            let stored = &mut page[start + head * PAGE_POSITIONS * head_dim..][..head_dim];
-            stored.copy_from_slice(values);
-            dtype.round_trip(stored);
+        let (group, page, first) = self.locate(cache, segment, index);
+        let Group { layout, pages } = &mut self.pool.groups[group];
+        let heads = k.chunks_exact(layout.head_dim).chain(v.chunks_exact(layout.head_dim));
+        for (head, values) in heads.enumerate() {
+            let (elements, scales) =
+                slot_mut(*layout, &mut pages[page], first + head, index % PAGE_POSITIONS);
+            encode(layout.dtype, values, elements, scales);
         }
     }
 
     fn position_elements(&self, cache: CacheId) -> usize {
         let (group, _) = self.places[cache.0 as usize];
-        let spec = self.pool.spec.groups[group.0 as usize].spec;
-        spec.kv_heads * spec.head_dim
+        let PageLayout { kv_heads, head_dim, .. } = self.pool.groups[group.0 as usize].layout;
+        kv_heads * head_dim
     }
 
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [f32], v: &mut [f32]) {
-        let (group, page, start) = self.locate(cache, segment, index);
-        let head_dim = self.pool.spec.groups[group].spec.head_dim;
-        let page = &self.pool.pages[group][page];
-        for (head, out) in k.chunks_exact_mut(head_dim).chain(v.chunks_exact_mut(head_dim)).enumerate() {
-            out.copy_from_slice(&page[start + head * PAGE_POSITIONS * head_dim..][..head_dim]);
+        let (group, page, first) = self.locate(cache, segment, index);
+        let Group { layout, pages } = &self.pool.groups[group];
+        let heads = k.chunks_exact_mut(layout.head_dim).chain(v.chunks_exact_mut(layout.head_dim));
+        for (head, values) in heads.enumerate() {
+            let (elements, scales) = slot(*layout, &pages[page], first + head, index % PAGE_POSITIONS);
+            decode(layout.dtype, elements, scales, values);
         }
     }
 }

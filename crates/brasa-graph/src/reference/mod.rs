@@ -15,6 +15,7 @@ mod env;
 pub(crate) mod erf;
 mod interpreter;
 mod kv;
+mod kv_codec;
 pub(crate) mod sums;
 mod weights;
 

@@ -21,30 +21,62 @@ use crate::reference::ReferenceBackend;
 use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError};
 use crate::step::{Outs, PageId, Step};
 
+use super::mock_pool::MockPool;
+
 /// Most tokens of a row in one of the mock's chains.
 const MAX_CHAIN: usize = 11;
 
-/// No step fails.
-const NEVER: usize = usize::MAX;
-
-/// The reference device behind a thread that answers late. Clones share the failure that was asked for.
+/// The reference device behind a thread that answers late. Clones share the failures that were asked for.
 #[derive(Clone, Debug)]
 pub struct MockBackend {
     late: usize,
     /// Steps that still succeed.
-    successes: Arc<AtomicUsize>,
+    steps: Successes,
+    /// Copies of pages that still succeed.
+    copies: Successes,
 }
 
 impl MockBackend {
     /// A device that draws `late` more tokens of each row before it applies the answer to one.
     pub fn new(late: usize) -> Self {
-        Self { late, successes: Arc::new(AtomicUsize::new(NEVER)) }
+        Self { late, steps: Successes::default(), copies: Successes::default() }
     }
 
     /// Lets the step after the next `steps` fail, whether it is a step of its own or one of a chain. The program that runs
     /// it is lost; others go on.
     pub fn fail_after(&self, steps: usize) {
-        self.successes.store(steps, Ordering::SeqCst);
+        self.steps.fail_after(steps);
+    }
+
+    /// Lets the copy of a page after the next `copies` fail. Nothing is lost; later copies succeed.
+    pub fn fail_copy_after(&self, copies: usize) {
+        self.copies.fail_after(copies);
+    }
+}
+
+/// How often something still succeeds before it fails once. Clones count together.
+#[derive(Clone, Debug)]
+pub(super) struct Successes(Arc<AtomicUsize>);
+
+/// No failure was asked for.
+const NEVER: usize = usize::MAX;
+
+impl Default for Successes {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(NEVER)))
+    }
+}
+
+impl Successes {
+    fn fail_after(&self, successes: usize) {
+        self.0.store(successes, Ordering::SeqCst);
+    }
+
+    /// Counts one attempt; true if it succeeds.
+    pub(super) fn take(&self) -> bool {
+        let one_less =
+            |left: usize| Some(if left == NEVER { NEVER } else { left.checked_sub(1).unwrap_or(NEVER) });
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) != Ok(0)
     }
 }
 
@@ -60,7 +92,7 @@ impl Backend for MockBackend {
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
-        ReferenceBackend.kv_pool(spec)
+        Ok(Box::new(MockPool::new(ReferenceBackend.kv_pool(spec)?, self.copies.clone())))
     }
 
     fn compile(
@@ -72,7 +104,7 @@ impl Backend for MockBackend {
         let width = graph.outputs().first().and_then(|&output| graph.value(output).shape.row_elements());
         let steps = Steps {
             program: ReferenceBackend.compile(graph, weights, limits)?,
-            successes: Arc::clone(&self.successes),
+            successes: self.steps.clone(),
             lost: false,
         };
         Ok(Box::new(MockProgram { steps, late: self.late, vocab_size: width.unwrap_or(0) }))
@@ -88,17 +120,14 @@ struct MockProgram {
 /// The steps of one program, which fail when it is time.
 struct Steps {
     program: Box<dyn Program>,
-    successes: Arc<AtomicUsize>,
+    successes: Successes,
     lost: bool,
 }
 
 impl Steps {
     /// Takes one of the steps that succeed.
     fn begin(&mut self) -> Result<(), DeviceError> {
-        let one_less =
-            |left: usize| Some(if left == NEVER { NEVER } else { left.checked_sub(1).unwrap_or(NEVER) });
-        let left = self.successes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
-        self.lost |= left == Ok(0);
+        self.lost |= !self.successes.take();
         if self.lost {
             return Err(DeviceError::Lost { device: "mock".into(), reason: "it was told to fail".into() });
         }

@@ -13,6 +13,7 @@
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
+//! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 
 mod case;
 mod compare;
@@ -21,7 +22,9 @@ mod inputs_outputs;
 mod low_rank;
 mod memory;
 mod mock;
+mod mock_pool;
 mod operations;
+mod pages;
 mod patterns;
 mod random;
 mod random_graph;
@@ -38,6 +41,7 @@ pub use low_rank::{merged, random_adapter};
 pub use memory::EncoderDecoder;
 pub use mock::MockBackend;
 pub use operations::{OPERATIONS, OperationCase};
+pub use pages::check_pages;
 pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
 pub use random_graph::{random_case, rewritten};

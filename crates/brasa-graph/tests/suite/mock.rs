@@ -5,13 +5,14 @@ use std::cell::Cell;
 
 use crate::chain::{Ask, Evens, PROMPTS, chain, lengths, prompts, stepwise};
 use crate::small_model::{Device, VOCAB, small_model, tokens};
+use brasa_graph::GroupId;
 use brasa_graph::chain::Flow;
 use brasa_graph::device::{DeviceError, KvType};
 use brasa_graph::sampling::{DrawRules, SamplingParams};
-use brasa_graph::step::{Outs, Segment, Step};
+use brasa_graph::step::{Outs, PageId, Segment, Step};
 use brasa_graph::testing::{
-    EncoderDecoder, MockBackend, Tolerance, check, check_inputs_and_outputs, check_shared_weights, compare,
-    f32_weight, random_case, rewritten,
+    EncoderDecoder, MockBackend, Tolerance, check, check_inputs_and_outputs, check_pages,
+    check_shared_weights, compare, f32_weight, random_case, rewritten,
 };
 
 /// From a device that waits for every answer to one that hears none before its end.
@@ -149,6 +150,18 @@ fn a_mask_is_asked_for_one_token() {
 }
 
 #[test]
+fn a_copy_of_a_page_fails_when_told_to() {
+    let (backend, mut device) = device(0);
+    let (group, page) = (GroupId(0), PageId::from_index);
+    device.pool.reserve(group, 2).unwrap();
+    backend.fail_copy_after(1);
+    let mut copy = || device.pool.copy_page(group, page(0), page(1));
+    assert_eq!(copy(), Ok(()));
+    assert!(matches!(copy(), Err(DeviceError::Lost { .. })));
+    assert_eq!(copy(), Ok(()));
+}
+
+#[test]
 fn failed_draws_and_rows_without_logits_end_alone() {
     for late in LATE {
         let (_, mut device) = device(late);
@@ -181,6 +194,7 @@ fn steps_are_those_of_the_reference() {
     }
     check_shared_weights(&backend);
     check_inputs_and_outputs(&backend);
+    check_pages(&backend);
     let (pair, lengths) = (EncoderDecoder::new(1), [3, 5]);
     let found = pair.run(&backend, KvType::F32, &lengths).unwrap();
     assert!(compare(&found, &pair.expected(&lengths)).within(Tolerance::F32));

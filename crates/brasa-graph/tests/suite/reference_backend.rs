@@ -35,28 +35,6 @@ fn two_sequences_in_one_step_equal_each_alone_bitwise() {
     assert_eq!(together[1].split_off(0), [b1, a1].concat());
 }
 
-#[test]
-fn copied_page_continues_like_its_source() {
-    let prompt = tokens(20, 4);
-    let mut device = Device::new(KvType::F16);
-    device.run(&[(1, &prompt)]);
-    device.run(&[(2, &[0])]);
-    for (group, _) in device.pool.spec().groups.clone().iter().enumerate() {
-        let group = brasa_graph::GroupId(group as u32);
-        let page = brasa_graph::step::PageId::from_index;
-        device.pool.copy_page(group, page(0), page(1));
-    }
-    let more = device.sequences.extend(&mut *device.pool, 1, &[5, 6], Outs::All).unwrap();
-    let mut copy = more.clone();
-    for table in &mut copy.pages {
-        table[0] = Some(brasa_graph::step::PageId::from_index(1));
-    }
-    let step = Step { segments: vec![more, copy] };
-    let output = device.program.run(&step, &mut *device.pool).unwrap().only();
-    assert_eq!(output.rows(), 4);
-    assert_eq!((output.row(0), output.row(1)), (output.row(2), output.row(3)));
-}
-
 fn tree(parents: &[Option<u32>]) -> Arc<DraftTree> {
     Arc::new(DraftTree::new(parents).unwrap())
 }
@@ -200,4 +178,9 @@ fn graphs_share_the_upload_of_shared_weights() {
 #[test]
 fn graphs_take_inputs_of_their_own_and_return_several_values() {
     brasa_graph::testing::check_inputs_and_outputs(&ReferenceBackend);
+}
+
+#[test]
+fn texts_go_on_from_pages_that_were_copied_or_moved() {
+    brasa_graph::testing::check_pages(&ReferenceBackend);
 }

@@ -1,5 +1,5 @@
-//! Tests about pages that outlive a request again, on the CPU device: contexts that slide, prefixes that are shared, sessions
-//! that give way.
+//! Tests about pages and draws again, on the CPU device: contexts that slide, prefixes that are shared, sessions and requests
+//! that give way, budgets, masks, stops.
 
 use brasa_cpu::{CpuBackend, CpuOptions};
 
@@ -24,4 +24,9 @@ again! {
     a_cached_prefix_equals_a_fresh_run,
     prefixes_fit_their_budget_and_give_way,
     idle_sessions_give_way_to_running_requests,
+    a_paused_generation_gives_its_pages_to_running_ones,
+    pages_fit_a_budget_of_bytes,
+    the_youngest_request_fails_when_pages_run_out,
+    a_mask_decides_which_tokens_come,
+    stop_ids_and_strings_end_the_text_before_them,
 }

@@ -2,10 +2,10 @@
 //! fail.
 
 use brasa_engine::{EngineError, TokenStream};
-use brasa_graph::device::DeviceError;
+use brasa_graph::device::{DeviceError, KvType};
 use brasa_graph::testing::MockBackend;
 
-use super::{DEVICE, engine, ids, limit, prompt, start};
+use super::{DEVICE, engine, engine_of, ids, limit, prompt, start, while_held};
 
 macro_rules! again {
     ($($test:ident),+ $(,)?) => {
@@ -40,6 +40,7 @@ again! {
     a_deadline_ends_a_stream_with_an_error,
     a_busy_session_refuses_a_second_request,
     idle_sessions_give_way_to_running_requests,
+    pages_fit_a_budget_of_bytes,
     the_youngest_request_fails_when_pages_run_out,
     more_sequences_than_rows_take_turns,
     scopes_share_nothing,
@@ -95,5 +96,38 @@ fn a_device_that_fails_ends_every_stream() {
             let (tokens, error) = read(start(&engine, prompt(9, 1), &limit(3), None));
             assert!(tokens.is_empty() && matches!(error, Some(EngineError::Device(_))), "{error:?}");
         }
+    }
+}
+
+/// A session that goes back into a page which it shares with a kept prefix needs a copy of the page.
+#[test]
+fn a_page_that_cannot_be_copied_ends_its_request_alone() {
+    let (text, beside) = (prompt(600, 1), prompt(40, 2));
+    let parting = [&text[..300], &prompt(30, 9)].concat();
+    let new = || engine_of(&[None], KvType::F32, 1024, 64, 2, 1 << 20);
+    let expected = [&parting, &beside].map(|text| ids(&mut start(&new(), text.clone(), &limit(60), None)));
+    let device = MockBackend::new(3);
+    DEVICE.set(Box::new(device.clone()));
+    let engine = new();
+    let session = engine.open_session();
+    assert_eq!(start(&engine, text, &limit(60), Some(session)).count(), 60);
+    for fails in [true, false] {
+        if fails {
+            device.fail_copy_after(0);
+        }
+        let mut both = None;
+        while_held(&engine, || {
+            let beside = start(&engine, beside.clone(), &limit(60), None);
+            both = Some((beside, start(&engine, parting.clone(), &limit(60), Some(session))));
+        });
+        let (mut other, parted) = both.unwrap();
+        let (tokens, error) = read(parted);
+        if fails {
+            let lost = matches!(error, Some(EngineError::Device(DeviceError::Lost { .. })));
+            assert!(tokens.is_empty() && lost, "{error:?}");
+        } else {
+            assert_eq!((tokens, error), (expected[0].clone(), None));
+        }
+        assert_eq!(ids(&mut other), expected[1], "the request beside it goes on");
     }
 }

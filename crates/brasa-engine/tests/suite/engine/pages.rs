@@ -1,14 +1,15 @@
 //! Pages that outlive a request: sessions, prefixes and their scopes; and who gives way when pages run out.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use brasa_engine::{CacheScope, EngineError, Executor, GenerateOptions};
-use brasa_graph::device::KvType;
+use brasa_engine::{CacheScope, EngineConfig, EngineError, Executor, GenerateOptions};
+use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 
-use super::{LAYERS, VOCAB, engine, engine_for, engine_of, ids, limit, prompt, start, while_held};
-
-/// Bytes of a page of one layer.
-const PAGE_BYTES: u64 = 256 * 8 * 2 * 4;
+use super::{
+    LAYERS, VOCAB, engine, engine_for, engine_of, graph, ids, limit, page_bytes, prompt, start, start_engine,
+    while_held,
+};
 
 #[test]
 pub fn a_continued_session_equals_a_fresh_run() {
@@ -79,7 +80,7 @@ pub fn a_cached_prefix_equals_a_fresh_run() {
 #[test]
 pub fn prefixes_fit_their_budget_and_give_way() {
     // Room for three pages: of two prompts of two pages each, the older loses its end, then all.
-    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * PAGE_BYTES);
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * page_bytes());
     let cached = |seed: usize| {
         let mut stream = start(&engine, prompt(600, seed), &limit(1), None);
         assert_eq!(ids(&mut stream).len(), 1);
@@ -143,6 +144,29 @@ pub fn a_paused_generation_gives_its_pages_to_running_ones() {
 }
 
 #[test]
+pub fn pages_fit_a_budget_of_bytes() {
+    let graph = Arc::new(graph(&[None]));
+    let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 2 };
+    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let engine = start_engine(&graph, limits, spec, |_| EngineConfig {
+        context: 512,
+        max_sequences: 2,
+        vocab_size: VOCAB,
+        // Not quite six pages of the device, padding included.
+        cache_bytes: 6 * page_bytes() - 1,
+        prefix_bytes: 2 * page_bytes(),
+    });
+    let held_bytes = || engine.with(|executor: &mut Executor| executor.memory_bytes()).unwrap();
+    let before = held_bytes();
+    for seed in 0..5 {
+        let session = engine.open_session();
+        assert_eq!(start(&engine, prompt(300, seed), &limit(5), Some(session)).count(), 5);
+    }
+    // Scratch memory of a program may grow as well, by less than a page.
+    assert_eq!((held_bytes() - before) / page_bytes(), 5);
+}
+
+#[test]
 pub fn the_youngest_request_fails_when_pages_run_out() {
     // Pages for one text of two pages, and two texts that want both.
     let engine = engine_for(&[None], KvType::F32, 512, 512, 2, 0, 1);
@@ -161,7 +185,7 @@ pub fn the_youngest_request_fails_when_pages_run_out() {
         }
         Err(error) => Some(error),
     });
-    assert_eq!(error, Some(EngineError::CacheFull { pages: 2, budget_bytes: 2 * PAGE_BYTES }));
+    assert_eq!(error, Some(EngineError::CacheFull { pages: 2, budget_bytes: 2 * page_bytes() }));
     assert_eq!(ids(&mut first.unwrap()), expected, "the older request has all it needs");
     // The tokens that were handed out before are those of a request with enough pages.
     let whole = ids(&mut start(&engine, prompt(250, 2), &limit(200), None));

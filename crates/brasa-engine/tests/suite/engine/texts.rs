@@ -52,7 +52,7 @@ pub fn more_sequences_than_rows_take_turns() {
         cache_bytes: u64::MAX,
         prefix_bytes: 0,
     };
-    let engine = start_engine(&graph, limits, spec, config);
+    let engine = start_engine(&graph, limits, spec, |_| config);
     let mut streams: Vec<_> =
         (0..5).map(|seed| start(&engine, prompt(3 + seed, seed), &limit(20), None)).collect();
     let together: Vec<_> = streams.iter_mut().map(ids).collect();

@@ -1,0 +1,164 @@
+//! Pages of keys and values as bytes, in one layout for all devices.
+//!
+//! A device lays its pages out in the order in which its kernels read them. Snapshots of sessions, and sequences that move
+//! from one device to another, need an order that all devices agree on: [`KvPool::read_page`] and [`KvPool::write_page`] use
+//! the **canonical layout**. A page is a row of *head blocks*, without padding:
+//!
+//! - each cache of the group, in the order of [`CacheGroup::caches`], has the keys of each KV
+//!   head and then the values of each KV head;
+//! - a head block is `[256][E]` elements: slot after slot, E elements each, little-endian. f32, f16 and bf16 elements are
+//!   their bits; q8 elements are int8 codes;
+//! - a head block of q8 ends with `[256][⌈E/32⌉]` scales, f16: one for each 32 elements of a slot (the last may stand for
+//!   fewer). A code stands for `scale · code`.
+//!
+//! Reading and writing copy bits and convert nothing, so a page that was read, stored and written is the same page, and a
+//! text that goes on from it draws the same tokens.
+//!
+//! Index *i* of a text lies in slot `i % 256` of entry `i / 256` of its block table, in every group. A sliding window changes
+//! nothing of that: an entry whose page has been released is `None` and has no bytes, and the pages that are left are whole
+//! pages. Slots that no row has written hold remains of earlier texts or anything else; [`PageLayout::clear_from`] zeroes
+//! them where a page leaves the process.
+
+use crate::device::{DeviceError, KvPool, KvPoolSpec, KvType};
+use crate::step::{PAGE_POSITIONS, PageId};
+use crate::{CacheGroup, CacheSpec, GroupId};
+
+/// Number of elements that share a scale in q8.
+pub const SCALE_ELEMENTS: usize = 32;
+
+impl KvType {
+    /// Bytes of an element, without scales.
+    pub const fn element_bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::Q8 => 1,
+        }
+    }
+
+    /// Number of scales of one key, or of one value, of `head_dim` elements.
+    pub const fn scales(self, head_dim: usize) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => 0,
+            Self::Q8 => head_dim.div_ceil(SCALE_ELEMENTS),
+        }
+    }
+}
+
+/// The canonical layout of the pages of one cache group (see the [module](self)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageLayout {
+    /// The element type.
+    pub dtype: KvType,
+    /// Number of caches of the group.
+    pub caches: usize,
+    /// KV heads of each cache.
+    pub kv_heads: usize,
+    /// Elements of a head's key, and of its value.
+    pub head_dim: usize,
+}
+
+impl PageLayout {
+    /// The layout of the pages of `group`, whose elements are of type `dtype`.
+    pub fn new(group: &CacheGroup, dtype: KvType) -> Self {
+        let CacheSpec { kv_heads, head_dim, .. } = group.spec;
+        Self { dtype, caches: group.caches.len(), kv_heads, head_dim }
+    }
+
+    /// The layout of the pages of group number `group` of a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownGroup`].
+    pub fn of(spec: &KvPoolSpec, group: GroupId) -> Result<Self, DeviceError> {
+        let groups = spec.groups.len();
+        let unknown = DeviceError::UnknownGroup { group: group.0, groups };
+        spec.groups.get(group.0 as usize).map(|group| Self::new(group, spec.dtype)).ok_or(unknown)
+    }
+
+    /// The layout of `page`, which exists in `pool`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownGroup`], [`DeviceError::UnknownPage`].
+    pub fn of_page(pool: &dyn KvPool, group: GroupId, page: PageId) -> Result<Self, DeviceError> {
+        let layout = Self::of(pool.spec(), group)?;
+        let (page, pages) = (page.index(), pool.capacity(group));
+        if page < pages { Ok(layout) } else { Err(DeviceError::UnknownPage { group: group.0, page, pages }) }
+    }
+
+    /// The layout of `page`, which exists in `pool` and has `bytes` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownGroup`], [`DeviceError::UnknownPage`], [`DeviceError::PageBytes`].
+    pub fn of_bytes(
+        pool: &dyn KvPool,
+        group: GroupId,
+        page: PageId,
+        bytes: usize,
+    ) -> Result<Self, DeviceError> {
+        let layout = Self::of_page(pool, group, page)?;
+        let expected = layout.size_bytes();
+        if bytes == expected {
+            Ok(layout)
+        } else {
+            Err(DeviceError::PageBytes { group: group.0, found: bytes, expected })
+        }
+    }
+
+    /// Bytes of a page.
+    pub const fn size_bytes(self) -> usize {
+        self.caches.saturating_mul(2).saturating_mul(self.kv_heads).saturating_mul(self.head_bytes())
+    }
+
+    /// Bytes of a head block: the keys, or the values, of one head.
+    pub const fn head_bytes(self) -> usize {
+        self.slot_bytes().saturating_add(self.scales_bytes()).saturating_mul(PAGE_POSITIONS)
+    }
+
+    /// Bytes of one slot's elements in a head block.
+    pub const fn slot_bytes(self) -> usize {
+        self.head_dim.saturating_mul(self.dtype.element_bytes())
+    }
+
+    /// Bytes of one slot's scales in a head block.
+    pub const fn scales_bytes(self) -> usize {
+        self.dtype.scales(self.head_dim).saturating_mul(2)
+    }
+
+    /// Zeroes the slots from `slot` on, as a snapshot does with the end of a text's last page. `page` is a whole page.
+    pub fn clear_from(self, slot: usize, page: &mut [u8]) {
+        let slot = slot.min(PAGE_POSITIONS);
+        for block in page.chunks_exact_mut(self.head_bytes().max(1)) {
+            let (elements, scales) = block.split_at_mut(PAGE_POSITIONS * self.slot_bytes());
+            elements[slot * self.slot_bytes()..].fill(0);
+            scales[slot * self.scales_bytes()..].fill(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_keeps_the_slots_of_its_text() {
+        let layout = PageLayout { dtype: KvType::Q8, caches: 2, kv_heads: 3, head_dim: 40 };
+        let (elements_bytes, scales_bytes) = (256 * 40, 256 * 2 * 2);
+        assert_eq!(layout.head_bytes(), elements_bytes + scales_bytes);
+        assert_eq!(layout.size_bytes(), 2 * 2 * 3 * layout.head_bytes());
+        let mut page = vec![7; layout.size_bytes()];
+        layout.clear_from(200, &mut page);
+        for block in page.chunks(layout.head_bytes()) {
+            let (elements, scales) = block.split_at(elements_bytes);
+            for (bytes, kept) in [(elements, 200 * 40), (scales, 200 * 2 * 2)] {
+                assert!(bytes[..kept].iter().all(|&byte| byte == 7));
+                assert!(bytes[kept..].iter().all(|&byte| byte == 0));
+            }
+        }
+        let mut whole = vec![7; layout.size_bytes()];
+        layout.clear_from(256, &mut whole);
+        assert!(whole.iter().all(|&byte| byte == 7));
+    }
+}

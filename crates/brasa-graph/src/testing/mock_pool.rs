@@ -1,0 +1,65 @@
+//! The pages of the mock device: the reference's, whose copies fail when told to.
+
+use std::any::Any;
+
+use crate::GroupId;
+use crate::device::{DeviceError, KvPool, KvPoolSpec};
+use crate::step::PageId;
+
+use super::mock::Successes;
+
+/// A pool of the reference device.
+pub(super) struct MockPool {
+    pool: Box<dyn KvPool>,
+    /// Copies of pages that still succeed.
+    copies: Successes,
+}
+
+impl MockPool {
+    /// Wraps an empty pool.
+    pub(super) fn new(pool: Box<dyn KvPool>, copies: Successes) -> Self {
+        Self { pool, copies }
+    }
+}
+
+impl KvPool for MockPool {
+    fn spec(&self) -> &KvPoolSpec {
+        self.pool.spec()
+    }
+
+    fn capacity(&self, group: GroupId) -> usize {
+        self.pool.capacity(group)
+    }
+
+    fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
+        self.pool.reserve(group, pages)
+    }
+
+    fn page_bytes(&self, group: GroupId) -> u64 {
+        self.pool.page_bytes(group)
+    }
+
+    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+        if self.copies.take() {
+            self.pool.copy_page(group, from, to)
+        } else {
+            Err(DeviceError::Lost {
+                device: "mock".into(),
+                reason: "it was told to fail to copy a page".into(),
+            })
+        }
+    }
+
+    fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.pool.read_page(group, page, bytes)
+    }
+
+    fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.pool.write_page(group, page, bytes)
+    }
+
+    /// The reference's pool, on which its programs run.
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self.pool.as_any_mut()
+    }
+}
