@@ -177,7 +177,7 @@ pub struct SamplingArguments {
     /// Go on when the model ends its answer
     #[arg(long)]
     pub ignore_eos: bool,
-    /// What to do when the context is full: fail, stop, or slide (drop older text and go on)
+    /// If the context is full: fail, stop, or slide (drop older text and go on)
     #[arg(long, value_enum, default_value_t = PolicyName::Error, value_name = "POLICY")]
     pub context_policy: PolicyName,
     /// Leading tokens that stay when the context slides
@@ -185,7 +185,7 @@ pub struct SamplingArguments {
     pub keep: usize,
 }
 
-/// What to do when the context is full.
+/// Behaviour when the context is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
     /// Fail after the text so far

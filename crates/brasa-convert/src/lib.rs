@@ -4,7 +4,7 @@
 //! defined, chooses a storage format per tensor as llama.cpp's quantiser does, and writes one GGUF file, whole or not
 //! at all. Memory stays at a few rows per thread.
 //!
-//! What this crate does not know: devices, and the keys and tensor names of any family, which are `brasa-models`'s.
+//! This crate knows neither devices nor the keys and tensor names of any family, which are `brasa-models`'s.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;

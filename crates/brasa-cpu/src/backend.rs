@@ -118,7 +118,7 @@ impl Backend for CpuBackend {
     }
 }
 
-/// What Linux calls the processor.
+/// Name that Linux gives the processor.
 fn processor_name() -> Option<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|line| line.starts_with("model name"))?;

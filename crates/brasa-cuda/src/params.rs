@@ -197,7 +197,7 @@ params! {
     }
     /// A row of a draft tree: its depth, and a bit for itself and each ancestor.
     struct TreeRow { seen: [u64; 4], depth: u32, }
-    /// What kernels know of the step.
+    /// Facts about the step that kernels read.
     struct StepRows {
         segments: Ptr<SegmentRows>,
         row_segments: Ptr<u32>,

@@ -17,7 +17,7 @@ pub(crate) const AXES: usize = 4;
 /// Most blocks along the second axis of a grid.
 const MOST_BLOCKS_Y: usize = 65_535;
 
-/// What launches need to know of the step that runs.
+/// Facts about the running step that launches need.
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     pub gpu: &'a Gpu,

@@ -128,7 +128,7 @@ impl StepState {
         self.device.address() + self.places.inputs[number] as u64
     }
 
-    /// What kernels know of the step.
+    /// Facts about the step that kernels read.
     pub(crate) fn rows(&self) -> StepRows {
         let at = |offset: usize| self.device.address() + offset as u64;
         StepRows {

@@ -21,7 +21,7 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Gives up after this instant.
     pub deadline: Option<Instant>,
-    /// What to do when the context is full.
+    /// Behaviour when the context is full.
     pub context_policy: ContextPolicy,
     /// Most fragments that wait for their reader, at least 1. A generation that has made as many pauses until half of
     /// them have been read; others go on meanwhile.
@@ -46,7 +46,7 @@ impl Default for GenerateOptions {
     }
 }
 
-/// What to do when generation reaches the end of the context.
+/// Behaviour when generation reaches the end of the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ContextPolicy {

@@ -72,7 +72,7 @@ pub struct Token {
 pub enum FinishReason {
     /// The model ended its answer, or a stop id or stop string appeared.
     Stop,
-    /// As many tokens as asked for.
+    /// The answer has as many tokens as asked for.
     Length,
     /// The context was full and the caller had chosen to stop there.
     ContextFull,

@@ -7,7 +7,7 @@ use crate::{EngineError, FinishReason, Fragment, Metrics};
 
 /// The text of one generation, as it appears.
 ///
-/// As an iterator it waits for the next [`Fragment`]; [`try_next`](Self::try_next) and
+/// The iterator waits for the next [`Fragment`]; [`try_next`](Self::try_next) and
 /// [`poll_next`](Self::poll_next) do not wait. The last fragment holds all text that was held back for a possible stop
 /// string or an incomplete character, so the fragments' texts joined are the whole answer. A failed stream yields its
 /// error once, after the text that was generated.

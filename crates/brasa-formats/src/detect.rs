@@ -1,4 +1,4 @@
-//! What kind of model a path is: decided by the first bytes of a file, and by the names in a directory.
+//! The kind of model at a path, decided by the first bytes of a file, and by the names in a directory.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a file, a key or a tensor.
+//! Errors of a file, a key or a tensor.
 
 use std::fmt;
 use std::io;

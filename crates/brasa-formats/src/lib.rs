@@ -5,7 +5,7 @@
 //! read; everything in them is treated as written by an enemy: counts, offsets and nesting are checked
 //! before they are believed, and whatever is wrong becomes a [`FormatError`] that says where.
 //!
-//! What this crate does not know: what a model computes, and any device.
+//! This crate knows neither what a model computes nor any device.
 
 mod atomic;
 mod bytes;

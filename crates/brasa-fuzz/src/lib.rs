@@ -55,7 +55,7 @@ pub struct Fuzzer {
     memory_factor: Option<usize>,
 }
 
-/// What a session did.
+/// Counts of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Inputs that were run.

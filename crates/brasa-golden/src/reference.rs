@@ -1,4 +1,4 @@
-//! What transformers said of a trained checkpoint: `reference.json` and `reference_logits.npz`.
+//! Results of transformers for a trained checkpoint: `reference.json` and `reference_logits.npz`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -24,7 +24,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of [`WeightSet::add`].
+    /// Errors of [`WeightSet::add`].
     fn upload(
         &self,
         graph: &Graph,
@@ -56,7 +56,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn Program>, DeviceError>;
 }
 
-/// What a device is.
+/// Name and abilities of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Short name, e.g. `cpu`.
@@ -147,7 +147,7 @@ pub enum KvType {
     Q8,
 }
 
-/// What a pool holds.
+/// Contents of a pool.
 #[derive(Clone, Debug)]
 pub struct KvPoolSpec {
     /// Cache groups of the graph, in order.
@@ -158,7 +158,7 @@ pub struct KvPoolSpec {
 
 /// Pages of keys and values, by cache group. Who owns which page is the engine's business.
 pub trait KvPool: Send {
-    /// What it holds.
+    /// Its contents.
     fn spec(&self) -> &KvPoolSpec;
 
     /// Pages that exist in `group`; 0 for a group that does not exist.
@@ -264,7 +264,7 @@ pub trait Program: Send {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run). The cache then holds what it held before the chain; tokens that the sink has seen stay
+    /// Errors of [`run`](Self::run). The cache then holds what it held before the chain; tokens that the sink has seen stay
     /// valid and in their histories, and are still to be computed.
     fn run_chain(
         &mut self,
@@ -289,7 +289,7 @@ pub trait Program: Send {
     ///
     /// # Errors
     ///
-    /// Those of [`check_shift`](Self::check_shift), [`DeviceError::BadStep`] for pages that do not exist: no key moved.
+    /// Errors of [`check_shift`](Self::check_shift), and [`DeviceError::BadStep`] for pages that do not exist: no key moved.
     fn shift(&mut self, pool: &mut dyn KvPool, _pages: &[Vec<PageId>], _by: i32) -> Result<(), DeviceError> {
         self.check_shift(pool)
     }
@@ -298,7 +298,7 @@ pub trait Program: Send {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run).
+    /// Errors of [`run`](Self::run).
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError>;
 }
 
@@ -315,7 +315,7 @@ pub struct OpTime {
     pub flops: u64,
 }
 
-/// What can go wrong on a device.
+/// Errors of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -332,7 +332,7 @@ pub enum DeviceError {
     Unsupported {
         /// Its name.
         device: String,
-        /// What was asked.
+        /// The request that it cannot do.
         what: String,
     },
     /// Memory could not be had.
@@ -340,7 +340,7 @@ pub enum DeviceError {
     OutOfMemory {
         /// Bytes asked for.
         bytes: u64,
-        /// What they were for.
+        /// Purpose of the bytes.
         what: String,
     },
     /// A step beyond the program's limits.
@@ -356,7 +356,7 @@ pub enum DeviceError {
     /// A step that contradicts the program or the pool: a token outside the vocabulary, a missing page.
     #[error("step cannot run: {what}")]
     BadStep {
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
     },
     /// A cache group that the pool does not have.
@@ -395,7 +395,7 @@ pub enum DeviceError {
     Lost {
         /// Its name.
         device: String,
-        /// What happened.
+        /// A description by the device or its driver.
         reason: String,
     },
 }

@@ -42,7 +42,7 @@ pub enum TreeError {
     NotEarlier {
         /// The row.
         row: usize,
-        /// What it should follow.
+        /// Index of the row that it names as its parent.
         parent: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a graph.
+//! Errors of building a graph.
 
 /// A graph that does not fit together. Built where the shapes are known, so that the message can show them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +9,7 @@ pub enum GraphError {
     Operands {
         /// The operation's name.
         op: &'static str,
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
         /// The operands' types, as printed in a graph.
         operands: String,
@@ -19,7 +19,7 @@ pub enum GraphError {
     Given {
         /// The input's name.
         name: String,
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
     },
     /// A weight's parts do not make up its shape.
@@ -27,13 +27,13 @@ pub enum GraphError {
     Weight {
         /// The weight's name.
         weight: String,
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
     },
     /// A rewritten graph would lack a value, or have one of another type.
     #[error("rewrite: {what}")]
     Rewrite {
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
     },
     /// An adapter that cannot be added to the graph.
@@ -41,7 +41,7 @@ pub enum GraphError {
     Adapter {
         /// The adapted weight's name, or its number where the graph has no such weight.
         weight: String,
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
     },
 }

@@ -16,7 +16,7 @@ pub struct NodeId(pub u32);
 /// One operation applied to values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Operands, in the operation's order.
     pub inputs: Vec<ValueId>,
@@ -154,12 +154,12 @@ impl Graph {
         self.nodes.iter().position(is_it).map(|node| NodeId(node as u32))
     }
 
-    /// What a program returns: for a language model the logits, `[Outs, vocab_size]`.
+    /// Values that a program returns: for a language model the logits, `[Outs, vocab_size]`.
     pub fn outputs(&self) -> &[ValueId] {
         &self.outputs
     }
 
-    /// The same computation, returning other values of it: a look inside.
+    /// A graph with this computation that returns other values of it: a look inside.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! What a step produces: the graph's outputs, as dense rows of f32 or u32.
+//! Results of a step: the graph's outputs, as dense rows of f32 or u32.
 
 use std::ops::Range;
 

@@ -38,7 +38,7 @@ pub enum Buffer {
         /// Of the buffer's first element.
         offset_bytes: usize,
     },
-    /// What the step supplies.
+    /// A buffer that the step supplies.
     Input(Input),
     /// A weight, or elements of its rows.
     Weight(WeightId),
@@ -59,7 +59,7 @@ impl Plan {
         Self::with_scratch(graph, schedule, sizes, |_| 0)
     }
 
-    /// As [`new`](Self::new), with bytes of scratch memory for each item while it runs, as `scratch_bytes` says.
+    /// Does what [`new`](Self::new) does, and gives each item the bytes of scratch memory that `scratch_bytes` says, while it runs.
     pub fn with_scratch(
         graph: &Graph,
         schedule: &Schedule,
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    /// The same by brute force: at every item, everything needed then or later lies apart.
+    /// The plan by brute force: at every item, everything needed then or later lies apart.
     #[test]
     fn live_values_never_share_bytes() {
         for seed in 200..320 {

@@ -37,7 +37,7 @@
 
 use crate::{Builder, Graph, GraphError, Node, NodeId, Value, ValueId, ValueKind};
 
-/// What becomes of a node in a [`rewrite`].
+/// A decision on a node in a [`rewrite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The node stays.

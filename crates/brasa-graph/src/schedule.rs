@@ -7,7 +7,7 @@ use crate::fuse::{Finder, Fusion, Match, Pattern};
 use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
 use crate::{Graph, MemoryId, NodeId, Op, ValueId};
 
-/// What is run, in order. Every node of the graph is in exactly one item.
+/// Items to run, in order. Every node of the graph is in exactly one item.
 ///
 /// Views are items too; they cost nothing, because their operand's memory is theirs.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ impl Schedule {
         Self::choose(graph, patterns, |_| true)
     }
 
-    /// As [`new`](Self::new), leaving alone the groups that `runs` refuses: those whose types or sizes a device has
+    /// Does what [`new`](Self::new) does, but leaves alone the groups that `runs` refuses: those whose types or sizes a device has
     /// no kernel for.
     pub fn choose(graph: &Graph, patterns: &[Pattern], runs: impl Fn(&Fused) -> bool) -> Self {
         let mut groups = Groups::new(graph);

@@ -1,4 +1,4 @@
-//! What a step must satisfy before anything of it is computed.
+//! Rules that a step must satisfy before anything of it is computed.
 //!
 //! Every device checks its steps with these rules, so that a bad step is refused by each with the same words and
 //! nothing has been written.
@@ -14,7 +14,7 @@ use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Op, Value, Valu
 #[derive(Clone, Debug)]
 pub struct StepRules {
     groups: Vec<CacheGroup>,
-    /// What the graph does with each group.
+    /// Use of each cache group by the graph.
     uses: Vec<GroupUse>,
     /// Inputs whose numbers index a table, and the rows of the table.
     limits: Vec<(Input, usize)>,
@@ -26,7 +26,7 @@ pub struct StepRules {
     embedding: Option<usize>,
 }
 
-/// What a graph does with a cache group.
+/// Use of a cache group by a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GroupUse {
     read: bool,

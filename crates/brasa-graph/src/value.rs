@@ -46,7 +46,7 @@ pub enum Symbol {
 pub struct Dim {
     /// The constant.
     pub factor: usize,
-    /// What the constant multiplies.
+    /// The symbol that the constant multiplies.
     pub symbol: Option<Symbol>,
 }
 
@@ -64,7 +64,7 @@ impl Dim {
     }
 }
 
-/// What the symbols stand for in one step, or at most.
+/// Numbers that symbols stand for in one step, or their upper bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sizes {
     /// [`Symbol::Rows`].
@@ -76,7 +76,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Those of `step`.
+    /// The numbers of `step`.
     pub fn of(step: &Step) -> Self {
         Self { rows: step.rows(), outs: step.outs(), segments: step.segments.len() }
     }
@@ -151,7 +151,7 @@ impl Shape {
     }
 }
 
-/// What a step supplies besides weights and caches.
+/// An input that a step supplies, besides weights and caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// Token id of each row, `[Rows]`, `U32`.

@@ -162,10 +162,10 @@ pub struct GroupId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemoryId(pub(crate) CacheId);
 
-/// What the positions of a cache are.
+/// The meaning of a cache's positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheKind {
-    /// Those of the sequence's text.
+    /// Positions of the sequence's text.
     Text,
     /// Rows of an encoder: a memory.
     Memory,
@@ -174,9 +174,9 @@ pub enum CacheKind {
 /// Caches of equal kind, geometry and window. A page of the group holds 256 positions of each of its caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheGroup {
-    /// What its caches have in common.
+    /// Properties that its caches have in common.
     pub spec: CacheSpec,
-    /// What its positions are.
+    /// The meaning of its positions.
     pub kind: CacheKind,
     /// The caches, in order of their place within a page.
     pub caches: Vec<CacheId>,

@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint as a model.
+//! Errors of a checkpoint that cannot be read as a model.
 
 use brasa_graph::GraphError;
 

@@ -1,4 +1,4 @@
-//! What to tell people about a checkpoint.
+//! A summary of a checkpoint, for people.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What a model is made from, whatever the container: configuration values and tensors by name.
+//! A model is made from configuration values and tensors by name, whatever the container.
 
 use std::collections::BTreeMap;
 

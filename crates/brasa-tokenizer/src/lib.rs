@@ -16,7 +16,7 @@
 //! # Ok::<(), brasa_tokenizer::TokenizerError>(())
 //! ```
 //!
-//! What this crate does not know: models, devices, and where a text comes from.
+//! This crate knows neither models, nor devices, nor where a text comes from.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a `tokenizer.json` puts around a text.
+//! Ids that a `tokenizer.json` puts around a text.
 //!
 //! A post-processor could do more (pairs of texts, offsets); for one text it is a list of ids in front and one behind.
 

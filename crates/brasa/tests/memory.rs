@@ -1,4 +1,4 @@
-//! What a model costs in memory, and that a long answer costs no more. Alone in its process: the figures are the whole
+//! Memory that a model takes, and that a long answer takes no more. Alone in its process: the figures are the whole
 //! process's.
 
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by failing")]

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// Longer than any step here takes on a busy machine; what does not come by then will not come.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// What the line editor sends when it waits for a line: "pasted text is bracketed from now on".
+/// The line editor sends this when it waits for a line: "pasted text is bracketed from now on".
 const READY: &str = "\x1b[?2004h";
 const CTRL_C: &str = "\x03";
 const CTRL_D: &str = "\x04";
@@ -25,7 +25,7 @@ struct Terminal {
     child: Child,
     keyboard: std::fs::File,
     screen: Receiver<Vec<u8>>,
-    /// What was shown and not yet expected.
+    /// Output that no expectation has consumed yet.
     shown: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a model costs in memory, seen from outside: the peak resident set of the command.
+//! Memory that a model takes, seen from outside: the peak resident set of the command.
 
 #![cfg(target_os = "linux")]
 

@@ -1,6 +1,6 @@
 //! Hugging Face and MLX directories in: configuration, names and tokenizer brought into GGUF's terms.
 //!
-//! What comes out is what llama.cpp's own converter writes, key by key and element by element;
+//! The result is what llama.cpp's own converter writes, key by key and element by element;
 //! `tools/verify_convert.py` compares the two. `brasa-models` reads the configuration and says it in GGUF's terms; read
 //! back, the result has to compute what the checkpoint computes.
 

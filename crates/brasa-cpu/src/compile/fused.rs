@@ -26,7 +26,6 @@ impl Lowering<'_> {
             Fusion::GateUpActivation(pair) => self.lower_gate_up(pair),
             Fusion::QkNormRopeCacheWrite(heads) => self.lower_heads(heads),
             Fusion::RouterExperts(mixture) => self.lower_mixture(mixture),
-            Fusion::LinearResidualNorm(_) | Fusion::LogitsArgmax(_) => Ok(false),
         }
     }
 

@@ -51,7 +51,7 @@ impl Shape {
     }
 }
 
-/// What each step brings: rows of sequences, in part few, in part past the end of a page.
+/// Rows that each step brings: of several sequences, in part few, in part past the end of a page.
 const STEPS: [&[(u64, usize)]; 3] = [&[(1, 203), (2, 31)], &[(2, 1), (1, 90), (3, 47)], &[(2, 260), (1, 1)]];
 
 /// The results of every row, step by step.
@@ -131,7 +131,7 @@ fn chunks_of_many_rows_are_the_whole() {
     }
 }
 
-/// What a page holds behind the last row, left by rows that were taken back, is never looked at.
+/// Values of a page behind the last row, left by rows that were taken back, are never looked at.
 #[test]
 fn slots_that_no_row_sees_may_hold_anything() {
     for kv in [KvType::F32, KvType::F16, KvType::BF16] {

@@ -62,13 +62,13 @@ pub enum DriverError {
     OutOfMemory {
         /// Bytes asked for.
         bytes: u64,
-        /// What they were for.
+        /// Purpose of the bytes.
         what: String,
     },
     /// An embedded kernel is missing or damaged: a bug of this build.
     #[error("embedded kernels: {what}")]
     Kernels {
-        /// What is wrong.
+        /// The reason, as a sentence for people.
         what: String,
     },
     /// A call failed.

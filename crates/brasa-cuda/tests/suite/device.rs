@@ -32,7 +32,7 @@ pub fn is_emulated(device: &CudaBackend) -> bool {
     device.device().name == "emulated GPU"
 }
 
-/// What a test does on a GPU, or the less that it does on an emulated one.
+/// `full` on a GPU, `few` on an emulated one, which is slow.
 pub fn full_or_few<T>(device: &CudaBackend, full: T, few: T) -> T {
     if is_emulated(device) { few } else { full }
 }

@@ -1,4 +1,4 @@
-//! What can be wrong with a request to decode or to encode.
+//! Errors of a request to decode or to encode.
 
 use crate::StorageFormat;
 

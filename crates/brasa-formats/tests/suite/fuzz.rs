@@ -106,7 +106,7 @@ fn directory<const N: usize>(files: [(&str, &[u8]); N], input_len: usize) -> Str
     outcome(Inspection::of_files(files), input_len)
 }
 
-/// What came of it, after reading everything that was given and checking what was promised.
+/// The outcome, after reading everything that was given and checking what was promised.
 fn outcome(result: Result<Inspection, FormatError>, input_len: usize) -> String {
     let inspection = match result {
         Ok(inspection) => inspection,

@@ -18,7 +18,7 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// What is in the directory, hidden files too.
+    /// Names of all files in the directory, hidden ones too.
     #[allow(dead_code, reason = "not every test looks")]
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap();

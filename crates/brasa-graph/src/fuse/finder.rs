@@ -6,7 +6,7 @@ use super::Fusion;
 use crate::op::{Binary, Unary};
 use crate::{Graph, Node, NodeId, Op, ValueId, ValueKind};
 
-/// What a pattern has found.
+/// An occurrence of a pattern.
 pub(crate) struct Match {
     /// Who plays which part.
     pub fusion: Fusion,

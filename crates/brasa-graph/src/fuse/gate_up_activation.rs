@@ -12,9 +12,9 @@ use crate::{NodeId, Op, ValueId};
 pub struct GateUpActivation {
     /// The layers' operand, `[R, K]`.
     pub x: ValueId,
-    /// What the activation is applied to.
+    /// The layer whose result the activation is applied to.
     pub gate: Projection,
-    /// What it is multiplied with.
+    /// The layer whose result multiplies the activated one.
     pub up: Projection,
     /// SiLU or GELU.
     pub activation: Unary,

@@ -1,6 +1,6 @@
-//! A linear layer added to the residual stream, and the norm that follows.
+//! A linear layer added to the residual stream.
 
-use super::{Finder, Match, Norm, Projection};
+use super::{Finder, Match, Projection};
 use crate::op::Binary;
 use crate::{NodeId, Op, ValueId};
 
@@ -11,32 +11,15 @@ pub struct LinearResidual {
     pub x: ValueId,
     /// The layer.
     pub layer: Projection,
-    /// What it is added to, `[R, N]`.
+    /// The value that it is added to, `[R, N]`.
     pub residual: ValueId,
     /// The sum, `[R, N]`.
-    pub y: ValueId,
-}
-
-/// [`LinearResidual`] `→ rms_norm`: the new residual and the next layer's normed input in one pass.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LinearResidualNorm {
-    /// The sum; `sum.y` is written only where it is among the item's outputs.
-    pub sum: LinearResidual,
-    /// The norm of the sum.
-    pub norm: Norm,
-    /// The normed sum, `[R, N]`.
     pub y: ValueId,
 }
 
 impl LinearResidual {
     /// Anchored at the addition.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
-        let (fusion, nodes) = Self::parts(finder, anchor)?;
-        let outputs = vec![fusion.y];
-        Some(Match { fusion: fusion.into(), nodes, outputs })
-    }
-
-    fn parts(finder: &Finder, anchor: NodeId) -> Option<(Self, Vec<NodeId>)> {
         let node = finder.node(anchor);
         let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
         if a == b || !finder.same_shape(a, b) {
@@ -49,20 +32,12 @@ impl LinearResidual {
             // A product that others read stays: the other operand may be the one.
             let inner = nodes[1..].iter().flat_map(|&node| &finder.node(node).outputs);
             let private = inner.copied().all(|value| finder.sole_user(value).is_some());
-            (whole && private).then_some((Self { x, layer, residual, y: node.outputs[0] }, nodes))
+            let y = node.outputs[0];
+            (whole && private).then(|| Match {
+                fusion: Self { x, layer, residual, y }.into(),
+                nodes,
+                outputs: vec![y],
+            })
         })
-    }
-}
-
-impl LinearResidualNorm {
-    /// Anchored at the norm.
-    pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
-        let Op::RmsNorm(_) = finder.node(anchor).op else { return None };
-        let y = finder.node(anchor).outputs[0];
-        let (_, h, norm) = finder.rms_norm(y)?;
-        let (add, _) = finder.maker(h)?;
-        let (sum, mut nodes) = LinearResidual::parts(finder, add)?;
-        nodes.push(anchor);
-        Some(Match { outputs: vec![sum.y, y], fusion: Self { sum, norm, y }.into(), nodes })
     }
 }

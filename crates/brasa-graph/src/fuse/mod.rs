@@ -8,7 +8,6 @@
 mod finder;
 mod gate_up_activation;
 mod linear_residual;
-mod logits_argmax;
 mod norm_linear;
 mod qk_norm_rope_cache_write;
 mod router_experts;
@@ -16,8 +15,7 @@ mod router_experts;
 pub(crate) use finder::{Finder, Match};
 pub use finder::{Norm, Projection};
 pub use gate_up_activation::GateUpActivation;
-pub use linear_residual::{LinearResidual, LinearResidualNorm};
-pub use logits_argmax::LogitsArgmax;
+pub use linear_residual::LinearResidual;
 pub use norm_linear::NormLinear;
 pub use qk_norm_rope_cache_write::QkNormRopeCacheWrite;
 pub use router_experts::RouterExperts;
@@ -68,8 +66,6 @@ patterns! {
     RouterExperts = "router_experts",
     GateUpActivation = "gate_up_activation",
     QkNormRopeCacheWrite = "qk_norm_rope_cache_write",
-    LogitsArgmax = "logits_argmax",
-    LinearResidualNorm = "linear_residual_norm",
     LinearResidual = "linear_residual",
     NormLinear = "norm_linear",
 }

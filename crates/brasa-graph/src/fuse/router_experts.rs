@@ -18,7 +18,7 @@ pub struct RouterExperts {
     pub expert_scales: Option<ValueId>,
     /// `c`: a factor of all weights.
     pub scale: Option<f32>,
-    /// What the experts read, `[R, K]`.
+    /// Input of the experts, `[R, K]`.
     pub x: ValueId,
     /// Gate weights, `[X, F, K]`.
     pub gate: ValueId,

@@ -95,7 +95,7 @@ pub enum KvSource {
 /// Which rows of its segment a row sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// Those up to itself; in a draft tree, its ancestors and itself.
+    /// Rows up to itself; in a draft tree, its ancestors and itself.
     Causal,
     /// All.
     Bidirectional,

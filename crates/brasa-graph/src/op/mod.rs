@@ -30,7 +30,7 @@ use crate::{CacheId, CacheSpec, DType, Shape, Value};
 /// Element type and shape of a result.
 pub type Type = (DType, Shape);
 
-/// What each operation must say of itself.
+/// Properties that every operation declares.
 pub(crate) trait Operation {
     /// Its name in printed graphs.
     fn name(&self) -> &'static str;
@@ -87,7 +87,7 @@ impl Op {
     ///
     /// # Errors
     ///
-    /// What is wrong with the operands.
+    /// Reports operands that the operation cannot take.
     pub fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         self.operation().infer(operands, caches)
     }
@@ -96,7 +96,7 @@ impl Op {
     ///
     /// # Errors
     ///
-    /// What is wrong with the operands' values: a number outside its table.
+    /// Reports operands' values that make no sense: a number outside its table.
     pub(crate) fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
         self.operation().reference(operands, env)
     }

@@ -28,7 +28,7 @@ impl Operation for Softmax {
     }
 }
 
-/// What a reduction computes.
+/// Kinds of reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReduceFn {
     /// Sum.
@@ -44,7 +44,7 @@ pub enum ReduceFn {
 /// Reduces one axis, which disappears. The outermost axis of a step (its rows) is reduced to a scalar `[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce {
-    /// What is computed.
+    /// The kind of reduction.
     pub function: ReduceFn,
     /// Which axis, counted from the outermost.
     pub axis: usize,

@@ -181,7 +181,7 @@ impl Operation for Concat {
     }
 }
 
-/// The same elements in another type, rounded to nearest even.
+/// The elements in another type, rounded to nearest even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast {
     /// The result's type.

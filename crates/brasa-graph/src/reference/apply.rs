@@ -10,7 +10,7 @@ use super::{Array, Env, Kv, SegmentRows};
 ///
 /// # Errors
 ///
-/// What is wrong with the operands' values; operations on caches, which need a pool.
+/// Reports operands' values that make no sense; operations on caches, which need a pool.
 pub fn apply(op: &Op, operands: &[&Array], segments: &[SegmentRows]) -> Result<Vec<Array>, String> {
     if let Op::CacheWrite(_)
     | Op::MemoryWrite(_)

@@ -9,7 +9,7 @@ use crate::DType;
 pub struct Array {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// As many elements as the product of the dimensions.
+    /// The elements, as many as the product of the dimensions.
     pub data: Data,
 }
 
@@ -46,7 +46,7 @@ impl Array {
         Self { shape, data }
     }
 
-    /// The same elements in another shape.
+    /// The elements in another shape.
     ///
     /// # Panics
     ///
@@ -135,7 +135,7 @@ impl Array {
         Self { shape, data }
     }
 
-    /// The same elements in another type, rounded to nearest even; floats beyond the integers are clamped.
+    /// The elements in another type, rounded to nearest even; floats beyond the integers are clamped.
     pub(crate) fn cast(&self, dtype: DType) -> Self {
         let floats = || self.to_floats().into_iter();
         let data = match dtype {

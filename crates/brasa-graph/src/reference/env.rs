@@ -1,4 +1,4 @@
-//! What operations know of the step they run in.
+//! Facts about a step that its operations read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(crate) trait Kv {
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [f32], v: &mut [f32]);
 }
 
-/// What an operation's reference sees besides its operands.
+/// Facts that an operation's reference reads besides its operands.
 pub(crate) struct Env<'a> {
     /// Values of the symbols.
     pub sizes: Sizes,

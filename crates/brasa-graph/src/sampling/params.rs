@@ -1,4 +1,4 @@
-//! What a caller may ask of sampling, and what makes no sense.
+//! Parameters of sampling, and the check that they make sense.
 
 /// How tokens are drawn. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub enum Distribution {
     /// Softmax of the logits as the model gave them.
     #[default]
     Raw,
-    /// What the token was drawn from: after penalties, masks, temperature and filters.
+    /// The distribution that the token was drawn from: after penalties, masks, temperature and filters.
     Final,
 }
 

@@ -16,11 +16,11 @@ const TOKENS: usize = 97;
 /// A graph and the steps to run through it.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What is tested, for people.
+    /// Name of the tested thing, for people.
     pub name: String,
     /// Names the random numbers.
     pub seed: u64,
-    /// What is run. Each of its outputs is checked by itself.
+    /// The graph to run. Each of its outputs is checked by itself.
     pub graph: Graph,
     /// Steps, one after the other: sequence and number of rows of each segment.
     pub steps: Vec<Vec<(u64, usize)>>,
@@ -129,7 +129,7 @@ pub fn f32_weight(random: &mut Random, name: &str, shape: &[usize]) -> Weight {
 ///
 /// # Errors
 ///
-/// What the device refuses.
+/// Errors of the device.
 pub fn run_case(device: &dyn Backend, case: &Case) -> Result<Vec<Vec<Vec<f32>>>, DeviceError> {
     let rows = |step: &Vec<(u64, usize)>| step.iter().map(|&(_, rows)| rows).sum();
     let max_rows: usize = case.steps.iter().map(rows).max().unwrap_or(0);

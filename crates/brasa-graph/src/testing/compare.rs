@@ -30,7 +30,7 @@ pub struct Comparison {
     pub worst: usize,
     /// Its value.
     pub found: f32,
-    /// What it should be.
+    /// The expected value.
     pub expected: f32,
     /// The largest finite magnitude expected.
     pub max_magnitude: f32,

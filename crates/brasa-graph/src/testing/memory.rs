@@ -77,7 +77,7 @@ impl EncoderDecoder {
     ///
     /// # Errors
     ///
-    /// What the device refuses.
+    /// Errors of the device.
     pub fn run(&self, device: &dyn Backend, kv: KvType, lengths: &[usize]) -> Result<Vec<f32>, DeviceError> {
         let limits = ProgramLimits { max_rows: MAX_ROWS, max_outs: MAX_ROWS, max_segments: lengths.len() };
         let compile = |graph: &Arc<Graph>| {
@@ -109,7 +109,7 @@ impl EncoderDecoder {
         Ok(found)
     }
 
-    /// The same, from the formula alone.
+    /// The values from the formula alone.
     pub fn expected(&self, lengths: &[usize]) -> Vec<f32> {
         let rows = |places: std::ops::Range<usize>| {
             let of = move |(id, &length): (usize, &usize)| (id as u64, length, places.clone());

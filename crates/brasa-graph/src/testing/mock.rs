@@ -247,7 +247,7 @@ impl Program for MockProgram {
     }
 }
 
-/// What the caller has seen of a row.
+/// Tokens of a row that the caller has seen.
 #[derive(Clone, Copy, Default)]
 struct Shown {
     tokens: usize,

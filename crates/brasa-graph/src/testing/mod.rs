@@ -1,4 +1,4 @@
-//! What tests of devices, models and engines share: random numbers, weights, steps, sequences, and the checks of
+//! Tools that tests of devices, models and engines share: random numbers, weights, steps, sequences, and the checks of
 //! a device against the reference.
 //!
 //! Nothing here is used outside tests, but it is public so that every crate tests against the same things:

@@ -18,10 +18,9 @@ pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Ca
     let case = Case::new(pattern.name(), seed, make_weight, |b| match pattern {
         Pattern::NormLinear => norm_linear(b),
         Pattern::QkNormRopeCacheWrite => qk_norm_rope_cache_write(b),
-        Pattern::LinearResidual | Pattern::LinearResidualNorm => linear_residual(b, pattern),
+        Pattern::LinearResidual => linear_residual(b),
         Pattern::GateUpActivation => gate_up_activation(b),
         Pattern::RouterExperts => router_experts(b),
-        Pattern::LogitsArgmax => logits_argmax(b),
     });
     let schedule = Schedule::new(&case.graph, &[pattern]);
     let fused = |item: &&Item| matches!(item, Item::Fused(fused) if fused.fusion.pattern() == pattern);
@@ -35,7 +34,7 @@ pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Ca
 ///
 /// # Panics
 ///
-/// As [`check`].
+/// Panics where [`check`] does.
 pub fn check_pattern(
     device: &dyn Backend,
     pattern: Pattern,
@@ -96,20 +95,11 @@ fn norm_linear(b: &mut CaseBuilder) -> Vec<ValueId> {
     (0..layers).map(|_| layer(b)).collect()
 }
 
-fn linear_residual(b: &mut CaseBuilder, pattern: Pattern) -> Vec<ValueId> {
+fn linear_residual(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (inputs, outputs) = (width(b), 1 + b.random.below(100));
     let (x, residual) = (b.rows(&[inputs]), b.rows(&[outputs]));
     let y = linear(b, x, outputs, inputs);
-    let h = if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) };
-    if pattern == Pattern::LinearResidual {
-        return vec![h];
-    }
-    let y = norm(b, h, outputs);
-    if flip(b) {
-        return vec![y];
-    }
-    // The sum lives on beside its norm.
-    vec![y, b.graph.mul(h, y)]
+    vec![if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }]
 }
 
 fn gate_up_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
@@ -185,15 +175,4 @@ fn router_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
     let weights = b.graph.reshape(weights, &[k, 1]);
     let y = b.graph.mul(y, weights);
     vec![b.graph.sum(y, 1)]
-}
-
-fn logits_argmax(b: &mut CaseBuilder) -> Vec<ValueId> {
-    let (inputs, vocab) = (width(b), 50 + b.random.below(500));
-    let x = b.rows(&[inputs]);
-    let w = b.weight("head", &[vocab, inputs]);
-    let mut logits = b.graph.linear(x, w);
-    if flip(b) {
-        logits = b.graph.unary(logits, Unary::Softcap(30.0));
-    }
-    vec![b.graph.argmax(logits)]
 }

@@ -34,7 +34,7 @@ impl Sequences {
     ///
     /// # Errors
     ///
-    /// Those of [`KvPool::reserve`].
+    /// Errors of [`KvPool::reserve`].
     pub fn extend(
         &mut self,
         pool: &mut dyn KvPool,

@@ -24,7 +24,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// The same number of tokens for every row, without stops and masks.
+    /// A script with one number of tokens for every row, without stops and masks.
     pub(crate) fn tokens(limit: usize) -> Self {
         let rules = (0..PROMPTS.len() as u64).map(rules).collect();
         Self { rules, limits: vec![limit; PROMPTS.len()], stops: vec![Vec::new(); PROMPTS.len()], mask: None }
@@ -61,7 +61,7 @@ pub(crate) fn prompts(device: &mut Device, tokens_ahead: usize) -> Vec<Segment> 
     PROMPTS.iter().enumerate().map(segment).collect()
 }
 
-/// What a chain showed: by row, its draws and failed draws, and how the chain ended.
+/// Events of a chain: by row, its draws and failed draws, and how the chain ended.
 pub(crate) struct Shown {
     pub(crate) tokens: Vec<Vec<u32>>,
     pub(crate) failures: Vec<usize>,
@@ -109,7 +109,7 @@ pub(crate) fn lengths(tokens: &[Vec<u32>]) -> Vec<usize> {
     tokens.iter().map(Vec::len).collect()
 }
 
-/// What single steps and draws give.
+/// Tokens that single steps and draws give.
 pub(crate) fn stepwise(row: usize, count: usize) -> Vec<u32> {
     let mut device = Device::new(KvType::F16);
     let (rules, mut sampler, mut text) =

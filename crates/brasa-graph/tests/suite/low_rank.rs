@@ -153,11 +153,11 @@ fn what_was_fused_stays_fused() {
     let (plain, plain_alone) = groups(&case.graph);
     let expected = BTreeMap::from([
         ("gate_up_activation", 1),
-        ("linear_residual_norm", 2),
+        ("linear_residual", 2),
         ("norm_linear", 1),
         ("qk_norm_rope_cache_write", 1),
     ]);
-    assert_eq!((&plain, &plain_alone[..]), (&expected, &["embed", "attention"][..]));
+    assert_eq!((&plain, &plain_alone[..]), (&expected, &["embed", "attention", "rms_norm", "rms_norm"][..]));
     let adapted = |names: &[(&str, std::ops::Range<usize>)]| {
         let adapters: Vec<LowRank> = (names.iter().zip(1..))
             .map(|((name, rows), seed)| adapter(&case, name, rows.clone(), 4, 0.5, seed))
@@ -167,25 +167,27 @@ fn what_was_fused_stays_fused() {
         let (fused, alone) = groups(&graph);
         (fused, alone, linears)
     };
-    // All groups of before, and one `linear_residual` for each product with B.
+    // All groups of before, and one more `linear_residual` for each product with B.
     let with_sums = |sums: usize| {
         let mut all = expected.clone();
-        all.insert("linear_residual", sums);
+        all.insert("linear_residual", 2 + sums);
         all
     };
     let qkv = [("qkv", 0..32), ("qkv", 32..48), ("qkv", 48..64)];
     let (fused, alone, linears) = adapted(&qkv);
     assert_eq!((fused, linears), (with_sums(1), 4 + 2));
-    assert_eq!(alone, ["embed", "scale", "attention"]);
+    assert_eq!(alone, ["embed", "scale", "attention", "rms_norm", "rms_norm"]);
     let (fused, alone, linears) = adapted(&[("o", 0..32), ("down", 0..32)]);
     assert_eq!((fused, linears), (with_sums(2), 4 + 4));
-    assert_eq!(alone, ["embed", "attention", "linear", "scale", "linear", "scale"]);
-    // The activation of gate and up needs their sums: the stacked product stays one, beside A, and the activation follows.
+    assert_eq!(alone, ["embed", "attention", "linear", "scale", "rms_norm", "linear", "scale", "rms_norm"]);
+    // The activation of gate and up needs their sums: the stacked product stays one, beside A behind one norm, and the
+    // activation follows.
     let (fused, alone, linears) = adapted(&[("gate_up", 0..48), ("gate_up", 48..96)]);
     let mut apart = with_sums(1);
     apart.remove("gate_up_activation");
+    apart.insert("norm_linear", 2);
     assert_eq!((fused, linears), (apart, 4 + 2));
-    assert_eq!(alone, ["embed", "attention", "linear", "scale", "linear", "silu", "mul"]);
+    assert_eq!(alone, ["embed", "attention", "scale", "silu", "mul", "rms_norm"]);
 }
 
 /// An adapter of a whole weight is used as it is stored; blocks of halves stay halves.

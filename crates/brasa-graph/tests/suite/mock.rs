@@ -24,7 +24,7 @@ fn device(late: usize) -> (MockBackend, Device) {
     (backend, device)
 }
 
-/// What the cache holds of the second text is what steps would have left: the text goes on alike.
+/// The cache holds of the second text what steps would have left: the text goes on alike.
 fn assert_goes_on(device: &mut Device, length: usize, history: &[u32]) {
     let [_, mut second, _]: [Segment; 3] = prompts(&mut Device::three(KvType::F16), 20).try_into().unwrap();
     second.first_index = length;

@@ -1,4 +1,4 @@
-//! What must hold for any shape: identities between operations, and of the harness that checks devices.
+//! Identities that hold for any shape, between operations, and of the harness that checks devices.
 
 use std::sync::Arc;
 

@@ -64,7 +64,7 @@ impl Device {
         Self::with_segments(dtype, 2)
     }
 
-    /// The same for steps of three sequences.
+    /// Rows for steps of three sequences.
     pub fn three(dtype: KvType) -> Self {
         Self::with_segments(dtype, 3)
     }

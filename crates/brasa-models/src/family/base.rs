@@ -1,4 +1,4 @@
-//! What all families share: a pre-norm decoder with grouped-query attention and a gated network.
+//! The pre-norm decoder with grouped-query attention and a gated network that all families share.
 
 use brasa_graph::op::RopeLayout;
 

@@ -190,7 +190,7 @@ fn foreign_tensors_are_passed_over() {
     assert_eq!(model.warnings, Vec::<String>::new());
 }
 
-/// What loading came to.
+/// The outcome of loading.
 fn outcome(source: Result<Source, ModelError>) -> String {
     let result = source.and_then(|source| {
         let lenient = build(&source, &LoadOptions { context_length: Some(64), strict: false });

@@ -108,7 +108,7 @@ fn every_random_checkpoint_is_listed_here() {
     }
 }
 
-/// The same from llama.cpp's own converter (`tools/golden/models/random_gguf.py`): permuted rows of Q and K, norms
+/// Such a file from llama.cpp's own converter (`tools/golden/models/random_gguf.py`): permuted rows of Q and K, norms
 /// with their 1, frequencies and factors as tensors, experts as stacks.
 #[test]
 fn gguf_files_of_llama_cpp_give_the_same() {

@@ -1,6 +1,6 @@
 //! The template language of transformers: Jinja with loop controls, Python's methods and a few functions.
 //!
-//! What a template can do is bounded: instructions (fuel), nesting, and the size of what it writes.
+//! A template is bounded in what it can do: instructions (fuel), nesting, and the size of what it writes.
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind, from_args};

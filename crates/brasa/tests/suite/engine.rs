@@ -51,7 +51,7 @@ fn drawn(tokens: usize, seed: u64) -> GenerateOptions {
     options
 }
 
-/// What a stream said: text, ids, and the bits of every log-probability.
+/// Contents of a stream: text, ids, and the bits of every log-probability.
 #[derive(Debug, PartialEq)]
 struct Said {
     text: String,

@@ -1,4 +1,4 @@
-//! What the library does at its limits: long texts, full contexts, cancelled and late requests, requests that make no
+//! The library at its limits: long texts, full contexts, cancelled and late requests, requests that make no
 //! sense.
 
 use std::time::{Duration, Instant};

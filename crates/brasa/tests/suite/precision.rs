@@ -16,15 +16,15 @@ use brasa_graph::testing::{Comparison, Tolerance, compare};
 
 /// f32 activations and KV, weights decoded exactly.
 const REFERENCE: Tolerance = Tolerance(1e-4);
-/// The same arithmetic in another order, K and V rounded to f16: now and then a rounding goes the other way.
+/// Bound for arithmetic in another order with K and V rounded to f16: now and then a rounding goes the other way.
 const SAME_ROUNDING: Tolerance = Tolerance(1e-3);
-/// What rounding K and V to f16 does.
+/// Bound for rounding K and V to f16.
 const F16_KV: Tolerance = Tolerance(2e-3);
 /// Prompts as products of bf16.
 const BF16: Tolerance = Tolerance::BITS_16;
 /// Difference of the mean −ln p: absolute in reference precision, relative where K and V are rounded.
 const NLL: f64 = 1e-3;
-/// The same with products of bf16.
+/// Bound for products of bf16.
 const BF16_NLL: f64 = 1e-2;
 /// Greedy steps of a prompt that reference precision must at least decide, and fast precision in all eight prompts together.
 const LEAST_GREEDY_STEPS: usize = 15;

@@ -72,7 +72,7 @@ fn quantising() -> impl Iterator<Item = Recipe> {
     Recipe::ALL.into_iter().filter(|&recipe| fast(recipe).bound == INT8.bound)
 }
 
-/// What the fast way is for a recipe.
+/// The fast arithmetic of a recipe.
 fn fast(recipe: Recipe) -> Way {
     if matches!(recipe, Recipe::F32 | Recipe::F16 | Recipe::BF16) { FLOAT } else { INT8 }
 }
@@ -287,7 +287,7 @@ fn tiny_gemma4moe() {
     }
 }
 
-/// As MLX-LM quantised them, against transformers on the decoded weights, and with int8 activations also against transformers
+/// Models that MLX-LM quantised, against transformers on the decoded weights, and with int8 activations also against transformers
 /// rounding the activations of every quantised layer (`rounded`, `tools/golden/models/mlx_quantised.py`).
 #[test]
 fn mlx_directories() {

@@ -1,4 +1,4 @@
-//! What tests of products share: packed weights, ragged widths.
+//! Packed weights and ragged widths for the tests of products.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use brasa_cpu::Team;
