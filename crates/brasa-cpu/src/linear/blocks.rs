@@ -1,7 +1,6 @@
 //! Reading a packed strip block by block, strictly forward.
 
 use std::ops::Range;
-use std::slice::ChunksExact;
 
 use super::formats::{Scales, Shape};
 use super::layout::{LANES, Lanes, Layout, SUPER_BLOCKS, WIDE_BLOCK_BYTES};
@@ -31,7 +30,9 @@ pub(super) struct Span<'a> {
     policy: PrefetchPolicy,
     head: &'a [u8],
     stored: &'a [u8],
-    planes: ChunksExact<'a, u8>,
+    /// Codes of the blocks that are still to come.
+    left: &'a [u8],
+    block_bytes: usize,
     first: usize,
     at: usize,
 }
@@ -81,7 +82,8 @@ impl<'a> Iterator for Spans<'a> {
             policy: self.policy,
             head: self.heads.get(self.block / SUPER_BLOCKS * 2 * LANES..).unwrap_or_default(),
             stored,
-            planes: stored[self.scale_bytes..].chunks_exact(self.block_bytes),
+            left: &stored[self.scale_bytes..],
+            block_bytes: self.block_bytes,
             first: self.block,
             at: 0,
         };
@@ -95,7 +97,8 @@ impl<'a> Iterator for Span<'a> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let planes = self.planes.next()?;
+        let (planes, left) = self.left.split_at_checked(self.block_bytes)?;
+        self.left = left;
         self.policy.prefetch(planes.as_ptr(), planes.len());
         let Self { head, stored: span, at, .. } = *self;
         self.at = at + 1;
