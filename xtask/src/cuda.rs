@@ -24,6 +24,7 @@ const COMPUTE_80: &[&str] = &["-arch=compute_80", "-ptx"];
 const IMAGES: &[(&str, &str, &[&str])] = &[
     ("plain/plain.cu", "plain.sm_90a.cubin", SM_90A),
     ("plain/plain.cu", "plain.compute_80.ptx", COMPUTE_80),
+    ("hopper/decode.cu", "decode.sm_90a.cubin", SM_90A),
 ];
 
 /// Hardest that deflate tries.

@@ -5,6 +5,7 @@
 //   ladder repeat MODEL FORMAT DEPTH    microseconds of each instruction, repeated
 //   ladder profile MODEL FORMAT DEPTH   clocks of each phase (built with -DBRASA_STAMPS)
 // IN_FLIGHT=n in the environment: slots on their way at most.
+#define BRASA_BENCH
 #include "../kernels/hopper/decode.cuh"
 #include "common.cuh"
 using namespace bench;
@@ -38,8 +39,8 @@ struct Built {
     uint32_t max_pages, sms;
     uint64_t *h, *qkv, *attended, *act, *partials;  // large enough for tagged values
     float* logits;
-    uint64_t* candidates;
-    uint32_t *tables, *tokens, *barrier;
+    uint64_t *candidates, *tables, *tokens;
+    uint32_t* barrier;
     Row* rows;
     Instr* program;
     std::vector<Instr> instrs;
@@ -81,18 +82,18 @@ struct Built {
         pool_bytes = page_bytes * (max_pages + 1);
         pool = device<uint8_t>(pool_bytes);
         fill_halves<<<2048, 256>>>(reinterpret_cast<__half*>(pool), pool_bytes / 2, 1.0f, seed++);
-        std::vector<uint32_t> t(max_pages);
-        for (uint32_t i = 0; i < max_pages; i++) t[i] = max_pages - i;  // not in order
-        tables = device<uint32_t>(max_pages);
-        CHECK(cudaMemcpy(tables, t.data(), 4 * max_pages, cudaMemcpyHostToDevice));
+        std::vector<uint64_t> t(max_pages);
+        for (uint32_t i = 0; i < max_pages; i++) t[i] = address(pool) + (max_pages - i) * page_bytes;  // not in order
+        tables = device<uint64_t>(max_pages);
+        CHECK(cudaMemcpy(tables, t.data(), 8 * max_pages, cudaMemcpyHostToDevice));
         h = device<uint64_t>(m.hidden);
         qkv = device<uint64_t>(qkv_rows);
         attended = device<uint64_t>(m.heads * m.head_dim);
         act = device<uint64_t>(m.ffn);
         partials = device<uint64_t>(uint64_t(m.heads) * max_pages * (m.head_dim + 2));
         logits = device<float>(m.vocab);
-        candidates = device<uint64_t>(2 * sms);
-        tokens = device<uint32_t>(4096);
+        candidates = device<uint64_t>(2 * sms + 2);
+        tokens = device<uint64_t>(4096);
         barrier = device<uint32_t>(64);
         rows = device<Row>(16);
         build();
@@ -131,8 +132,7 @@ struct Built {
             a.attention_scale = 1.0f / sqrtf(float(m.head_dim)); a.x_back = 1; a.heads = m.heads; a.kv_heads = m.kv_heads;
             a.head_dim = m.head_dim; a.rotary_dim = m.head_dim; a.window = m.window; a.x = address(qkv); a.y = address(attended);
             a.q_norm = address(l.q_norm); a.k_norm = address(l.k_norm);
-            a.pool = address(pool); a.keys_offset = 2 * cache * i; a.values_offset = 2 * cache * i + cache; a.page_bytes = page_bytes;
-            a.partials = address(partials); a.max_pages = max_pages; a.kv_offset = m.heads * m.head_dim;
+            a.keys_offset = 2 * cache * i; a.values_offset = 2 * cache * i + cache; a.kv_offset = m.heads * m.head_dim;
             instrs.push_back(a);
             a.op = COMBINE;
             instrs.push_back(a);
@@ -162,7 +162,13 @@ struct Built {
         Launch l{};
         l.program = program; l.count = count; l.steps = steps; l.rows = 1; l.first = first; l.sequence = sequence; l.prefetch = 1;
         l.barriers = count > 1; l.draws = 0; l.in_flight = in_flight; l.rotary = m.head_dim; l.frequencies = frequencies; l.barrier = barrier; l.states = rows; l.tables = tables; l.candidates = candidates; l.tokens = tokens;
+        l.partials = address(partials); l.max_pages = max_pages;
         return l;
+    }
+    std::vector<uint32_t> drawn(uint32_t steps) const {
+        std::vector<uint64_t> words(steps);
+        CHECK(cudaMemcpy(words.data(), tokens, steps * 8, cudaMemcpyDeviceToHost));
+        return std::vector<uint32_t>(words.begin(), words.end());
     }
     uint64_t kv_bytes(uint32_t depth) const { return uint64_t(depth) * m.layers * m.kv_heads * m.head_dim * 4; }
 };
@@ -359,14 +365,14 @@ int check(int sms) {
                 for (int i = 0; i < 40; i++) {
                     run_persistent(b, PERSISTENT, 1, s);
                     CHECK(cudaStreamSynchronize(s));
-                    CHECK(cudaMemcpy(&alone[i], b.tokens, 4, cudaMemcpyDeviceToHost));
+                    alone[i] = b.drawn(1)[0];
                 }
                 last_alone = logits_of(b);
                 continue;
             }
             run_persistent(b, Rung(rung), 40, s);
             CHECK(cudaStreamSynchronize(s));
-            CHECK(cudaMemcpy(chain.data(), b.tokens, 160, cudaMemcpyDeviceToHost));
+            chain = b.drawn(40);
             last_chain = logits_of(b);
             const bool same = alone == chain && memcmp(last_alone.data(), last_chain.data(), last_alone.size() * 4) == 0;
             failures += !same;
@@ -408,8 +414,7 @@ void times(const Model& m, const char* label, Formats f, uint32_t depth, int sms
             Timing t = time_it(1, 5, [&] { run_persistent(b, Rung(rung), steps, s); }, s, [&] { b.start(17, depth); });
             us = t.median_ms * 1e3 / steps;
             least = t.least_ms * 1e3 / steps;
-            std::vector<uint32_t> tokens(steps);
-            CHECK(cudaMemcpy(tokens.data(), b.tokens, steps * 4, cudaMemcpyDeviceToHost));
+            const std::vector<uint32_t> tokens = b.drawn(steps);
             if (reference.empty()) reference = tokens;
             if (reference != tokens) printf("TOKENS DIFFER FROM RUNG 3\n");
         }

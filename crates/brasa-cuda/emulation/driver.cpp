@@ -109,6 +109,7 @@ EXPORT cuMemsetD8Async(uint64_t at, unsigned char byte, size_t n, void*) { retur
 
 EXPORT cuStreamCreate(void** stream, unsigned) { return *stream = &everything, SUCCESS; }
 EXPORT cuStreamSynchronize(void*) { return SUCCESS; }
+EXPORT cuStreamQuery(void*) { return SUCCESS; }
 EXPORT cuStreamDestroy_v2(void*) { return SUCCESS; }
 EXPORT cuEventCreate(void** event, unsigned) { return *event = &everything, SUCCESS; }
 EXPORT cuEventRecord(void*, void*) { return SUCCESS; }
@@ -136,6 +137,11 @@ EXPORT cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned
     }
     bool ended = launch((Entry)function, parameters[0], {grid_x, grid_y, 1}, threads, shared_bytes);
     return ended ? SUCCESS : LAUNCH_FAILED;
+}
+
+// Blocks run one after the other here, which is what the device says of itself.
+EXPORT cuLaunchCooperativeKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**) {
+    return INVALID_VALUE;
 }
 
 extern "C" __attribute__((visibility("default"))) int cuGetErrorName(int status, const char** name) {

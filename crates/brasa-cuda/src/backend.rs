@@ -27,6 +27,8 @@ pub struct CudaOptions {
     pub ordinal: usize,
     /// The driver library; `None` for the system's. Tests name an emulated one.
     pub driver: Option<PathBuf>,
+    /// Computes a row alike whatever else is in its step: on the plain kernels alone, which are the oracle of the fast ones.
+    pub deterministic: bool,
 }
 
 impl CudaBackend {
@@ -39,7 +41,7 @@ impl CudaBackend {
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())
-            .and_then(|driver| Gpu::new(&driver, options.ordinal))
+            .and_then(|driver| Gpu::new(&driver, options.ordinal, options.deterministic))
             // A device that cannot be prepared is not there, whichever call failed.
             .map_err(|error| match error.of_device(&name) {
                 DeviceError::Lost { device, reason } => DeviceError::Unavailable { device, reason },
@@ -78,9 +80,9 @@ impl Backend for CudaBackend {
         }
     }
 
-    /// An empty set of weights. Every precision computes in f32.
-    fn weight_set(&self, _: Precision) -> Arc<dyn WeightSet> {
-        Arc::new(CudaWeightSet::new(&self.gpu))
+    /// An empty set of weights. With [`Precision::Reference`] programs multiply in f32 alone.
+    fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
+        Arc::new(CudaWeightSet::new(&self.gpu, precision))
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {

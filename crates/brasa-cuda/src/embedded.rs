@@ -7,6 +7,8 @@ use crate::driver::DriverError;
 
 /// Machine code of compute capability 9.0.
 const CUBIN: &[u8] = include_bytes!("../kernels/embedded/plain.sm_90a.cubin.deflate");
+/// Machine code of the interpreter, compute capability 9.0.
+const DECODE: &[u8] = include_bytes!("../kernels/embedded/decode.sm_90a.cubin.deflate");
 /// Code for every later capability than 8.0, which the driver compiles when it is loaded.
 const PTX: &[u8] = include_bytes!("../kernels/embedded/plain.compute_80.ptx.deflate");
 
@@ -15,12 +17,20 @@ const LONGEST_BYTES: usize = 64 << 20;
 
 /// The plain kernels for a device of this compute capability.
 pub(crate) fn plain(capability: (i32, i32)) -> Result<Vec<u8>, DriverError> {
-    let packed = if capability == (9, 0) { CUBIN } else { PTX };
-    let unpacked = miniz_oxide::inflate::decompress_to_vec_with_limit(packed, LONGEST_BYTES);
-    let mut image = unpacked.map_err(|error| DriverError::Kernels { what: error.to_string() })?;
+    let mut image = unpack(if capability == (9, 0) { CUBIN } else { PTX })?;
     // PTX is text that ends with a zero byte.
     image.push(0);
     Ok(image)
+}
+
+/// The interpreter for a device of this compute capability; `None` where there is none.
+pub(crate) fn decode(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
+    (capability == (9, 0)).then(|| unpack(DECODE))
+}
+
+fn unpack(packed: &[u8]) -> Result<Vec<u8>, DriverError> {
+    let unpacked = miniz_oxide::inflate::decompress_to_vec_with_limit(packed, LONGEST_BYTES);
+    unpacked.map_err(|error| DriverError::Kernels { what: error.to_string() })
 }
 
 #[cfg(test)]

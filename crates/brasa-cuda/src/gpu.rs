@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brasa_graph::device::DeviceError;
 
 use crate::driver::{Context, DeviceMemory, Driver, DriverError, Kernel, Module, Stream};
-use crate::embedded;
+use crate::{embedded, interpreter};
 
 /// A device, shared by its weights, pools and programs. All of their work goes through one queue, in order.
 #[derive(Debug)]
@@ -15,17 +15,32 @@ pub(crate) struct Gpu {
     pub stream: Stream,
     /// The device's name in errors, e.g. `cuda:0`.
     pub name: String,
+    /// True where only plain kernels compute.
+    pub deterministic: bool,
     plain: Arc<Module>,
+    /// The interpreter, where the device can run it.
+    interpreter: Option<Kernel>,
 }
 
 impl Gpu {
     /// Prepares device `ordinal`.
-    pub(crate) fn new(driver: &Driver, ordinal: usize) -> Result<Arc<Self>, DriverError> {
+    pub(crate) fn new(
+        driver: &Driver,
+        ordinal: usize,
+        deterministic: bool,
+    ) -> Result<Arc<Self>, DriverError> {
         let context = Context::new(driver, ordinal)?;
         let image = embedded::plain(context.device().capability)?;
         let plain = Module::load(&context, &image)?;
         let stream = Stream::new(&context)?;
-        Ok(Arc::new(Self { context, stream, name: format!("cuda:{ordinal}"), plain }))
+        let interpreter = interpreter::load(&context)?;
+        let name = format!("cuda:{ordinal}");
+        Ok(Arc::new(Self { context, stream, name, deterministic, plain, interpreter }))
+    }
+
+    /// The interpreter, where the device can run it.
+    pub(crate) fn interpreter(&self) -> Option<&Kernel> {
+        self.interpreter.as_ref()
     }
 
     /// The plain kernel called `name`.
@@ -36,6 +51,19 @@ impl Gpu {
     /// Device memory for `what`.
     pub(crate) fn allocate(&self, size_bytes: usize, what: &str) -> Result<DeviceMemory, DeviceError> {
         DeviceMemory::new(&self.context, size_bytes, what).map_err(|error| self.error(error))
+    }
+
+    /// Device memory of zeros for `what`.
+    pub(crate) fn allocate_zeros(&self, size_bytes: usize, what: &str) -> Result<DeviceMemory, DeviceError> {
+        let memory = self.allocate(size_bytes, what)?;
+        self.clear(&memory)?;
+        Ok(memory)
+    }
+
+    /// Queues zeros for all of `memory`.
+    pub(crate) fn clear(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        // SAFETY: all of a live allocation; the driver frees no memory that queued work uses.
+        unsafe { self.stream.clear(memory.address(), memory.size_bytes()) }.map_err(|error| self.error(error))
     }
 
     /// Copies `bytes` into `memory`, `offset` bytes after its start, and waits.
@@ -66,6 +94,21 @@ impl Gpu {
         assert!(bytes.len() <= size_bytes, "{} bytes of {size_bytes}", bytes.len());
         // SAFETY: within the allocation, as asserted.
         unsafe { self.stream.download(bytes, memory.address()) }.map_err(|error| self.error(error))
+    }
+
+    /// Waits until everything queued has ended.
+    pub(crate) fn synchronize(&self) -> Result<(), DeviceError> {
+        self.stream.synchronize().map_err(|error| self.error(error))
+    }
+
+    /// True while something queued has not ended.
+    pub(crate) fn is_busy(&self) -> Result<bool, DeviceError> {
+        self.stream.is_busy().map_err(|error| self.error(error))
+    }
+
+    /// The end of this device's programs, and why.
+    pub(crate) fn lost(&self, reason: &str) -> DeviceError {
+        DeviceError::Lost { device: self.name.clone(), reason: reason.into() }
     }
 
     /// A driver's error as one of the device contract.

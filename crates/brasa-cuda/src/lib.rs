@@ -3,7 +3,8 @@
 //! [`CudaBackend`] implements the device contract of `brasa-graph`. A graph is compiled once into a table of operations over
 //! one arena of device memory; a step copies its numbers to the device and queues the table's kernels, one or a few for each
 //! operation. Weights keep their stored numbers, many formats in the order in which tensor cores read them, and are decoded where they are
-//! multiplied; sums are f32, in an order that depends on the shapes of a row alone.
+//! multiplied; sums are f32, in an order that depends on the shapes of a row alone. On a Hopper GPU many decoders run steps of one row
+//! in one launch of a persistent interpreter, unless [`CudaOptions::deterministic`] forbids it.
 //!
 //! This crate knows operations and this machine's NVIDIA GPUs. It knows neither models nor files nor text. It links with
 //! no NVIDIA library: [`Driver::load`] opens the driver when it is asked for, and says why where it cannot.
@@ -20,6 +21,7 @@ mod compile;
 mod driver;
 mod embedded;
 mod gpu;
+mod interpreter;
 mod kv;
 mod ops;
 mod params;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use brasa_graph::chain::{self, Chain, Finish};
 use brasa_graph::device::{DeviceError, KvPool, KvType, OpTime, Program, ProgramLimits};
 use brasa_graph::op::RopeLayout;
 use brasa_graph::output::{OutputPlace, Outputs};
@@ -13,6 +14,7 @@ use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 use crate::compile::{Table, compile};
 use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
+use crate::interpreter::{self, Interpreter, Outcome};
 use crate::kv::CudaKvPool;
 use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
 use crate::run::Run;
@@ -31,6 +33,8 @@ pub(crate) struct CudaProgram {
     arena: DeviceMemory,
     fault: DeviceMemory,
     step: StepState,
+    /// Runs steps of one row, where the device and the graph allow it.
+    interpreter: Option<Interpreter>,
     /// Where each output lies in `outputs`.
     places: Vec<OutputPlace>,
     outputs: PinnedMemory,
@@ -63,6 +67,7 @@ impl CudaProgram {
             arena: gpu.allocate(table.arena_bytes, &what)?,
             fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
             step: StepState::new(gpu)?,
+            interpreter: Interpreter::new(gpu, graph, &weights)?,
             places: OutputPlace::of(graph),
             outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
             gpu: Arc::clone(gpu),
@@ -75,31 +80,69 @@ impl CudaProgram {
         })
     }
 
-    /// Runs a step; `between` is called when each operation has been queued.
+    /// Runs a step on the table; `between` is called when each operation has been queued.
     fn execute(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
         between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
     ) -> Result<(), DeviceError> {
+        let bytes = self.prepare(step, pool)?;
+        let pool = own(&self.gpu, pool)?;
+        if step.rows() == 0 {
+            return Ok(());
+        }
+        let result = self.queue(step, pool, bytes, between).and_then(|()| self.check_fault());
+        self.note(result)
+    }
+
+    /// Refuses a step that cannot run; returns the bytes of its outputs.
+    fn prepare(&mut self, step: &Step, pool: &dyn KvPool) -> Result<usize, DeviceError> {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
         self.rules.check(step, &self.limits, pool)?;
-        let pool = own(&self.gpu, pool)?;
         let sizes = Sizes::of(step);
         let mut words = 0;
         for place in &mut self.places {
             words += place.resolve(&sizes, words);
         }
-        if step.rows() == 0 {
-            return Ok(());
-        }
-        let result = self.queue(step, pool, words * 4, between).and_then(|()| self.check_fault());
+        Ok(words * 4)
+    }
+
+    /// Remembers that the program is finished, where a result says so.
+    fn note<T>(&mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
         if let Err(error @ DeviceError::Lost { .. }) = &result {
             self.lost = Some(error.clone());
         }
         result
+    }
+
+    /// Runs a step on the interpreter; false where the step is not one that it takes.
+    fn interpret(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<bool, DeviceError> {
+        if self.interpreter.is_none() || !Interpreter::takes(step, pool) {
+            return Ok(false);
+        }
+        let bytes = self.prepare(step, pool)?;
+        let pool = own(&self.gpu, pool)?;
+        self.reserve_outputs(bytes)?;
+        let steady = self.weights.hold_steady();
+        let logits = &mut self.outputs.bytes_mut()[..bytes];
+        let result = match &mut self.interpreter {
+            Some(interpreter) => interpreter.run(step, pool, logits).map(|()| true),
+            None => Ok(false),
+        };
+        drop(steady);
+        self.note(result)
+    }
+
+    /// Room on the host for outputs of `bytes`.
+    fn reserve_outputs(&mut self, bytes: usize) -> Result<(), DeviceError> {
+        if bytes > self.outputs.bytes().len() {
+            let memory = PinnedMemory::new(&self.gpu.context, bytes.next_power_of_two());
+            self.outputs = memory.map_err(|error| self.gpu.error(error))?;
+        }
+        Ok(())
     }
 
     /// Queues a step and waits for its outputs, which take `bytes`.
@@ -112,6 +155,7 @@ impl CudaProgram {
     ) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let failed = |error| gpu.error(error);
+        self.reserve_outputs(bytes)?;
         let _steady = self.weights.hold_steady();
         self.step.load(&gpu, step, pool)?;
         if self.table.computes_numbers {
@@ -130,9 +174,6 @@ impl CudaProgram {
         for (number, entry) in self.table.ops.iter().enumerate() {
             entry.op.launch(&run).map_err(failed)?;
             between(&run, number).map_err(failed)?;
-        }
-        if bytes > self.outputs.bytes().len() {
-            self.outputs = PinnedMemory::new(&gpu.context, bytes.next_power_of_two()).map_err(failed)?;
         }
         let mut rest = &mut self.outputs.bytes_mut()[..bytes];
         for slot in &self.table.outputs {
@@ -221,11 +262,49 @@ impl Program for CudaProgram {
     }
 
     fn arena_bytes(&self) -> u64 {
-        self.arena.size_bytes() as u64
+        (self.arena.size_bytes() + self.interpreter.as_ref().map_or(0, Interpreter::size_bytes)) as u64
+    }
+
+    fn describe(&self) -> String {
+        let one_row = self.interpreter.as_ref().map(Interpreter::describe);
+        let ops = self.table.ops.iter().map(|entry| entry.label.clone());
+        one_row.into_iter().chain(ops).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The host draws for rows with a mask, as it can for every row.
+    fn max_chain(&self, masked: bool) -> usize {
+        if self.interpreter.is_some() && !masked { interpreter::MAX_CHAIN } else { chain::STEPWISE_TOKENS }
+    }
+
+    fn run_chain(
+        &mut self,
+        step: &mut Step,
+        pool: &mut dyn KvPool,
+        mut chain: Chain<'_, '_>,
+    ) -> Result<Finish, DeviceError> {
+        chain::check(step, pool, chain.rows)?;
+        let takes = self.interpreter.is_some() && Interpreter::takes(step, pool);
+        if !takes || step.outs() == 0 || !Interpreter::draws(&chain.rows[0]) {
+            return chain::stepwise(self, step, pool, chain);
+        }
+        self.prepare(step, pool)?;
+        let pool_here = own(&self.gpu, pool)?;
+        let steady = self.weights.hold_steady();
+        let result = match &mut self.interpreter {
+            Some(interpreter) => interpreter.run_chain(step, pool_here, &mut chain),
+            None => Ok(Outcome::Undrawn),
+        };
+        drop(steady);
+        match self.note(result)? {
+            Outcome::Ended(length) => Ok(Finish { lengths: vec![length] }),
+            Outcome::Undrawn => chain::stepwise(self, step, pool, chain),
+        }
     }
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
-        self.execute(step, pool, &mut |_, _| Ok(()))?;
+        if !self.interpret(step, pool)? {
+            self.execute(step, pool, &mut |_, _| Ok(()))?;
+        }
         Ok(Outputs::new(&self.places, bytemuck::cast_slice(self.outputs.bytes())))
     }
 

@@ -59,10 +59,14 @@ pub struct Finish {
 }
 
 /// Tokens of a chain that the host makes step by step: few enough that the pages reserved for them are no burden.
-pub(crate) const STEPWISE_TOKENS: usize = 32;
+pub const STEPWISE_TOKENS: usize = 32;
 
 /// A chain made of plain steps: right wherever a step costs far more than coming back from it.
-pub(crate) fn stepwise<P: Program + ?Sized>(
+///
+/// # Errors
+///
+/// Those of [`Program::run_chain`].
+pub fn stepwise<P: Program + ?Sized>(
     program: &mut P,
     step: &mut Step,
     pool: &mut dyn KvPool,
@@ -129,7 +133,7 @@ impl RowDraw<'_> {
 }
 
 /// Makes a segment the single row that follows it.
-pub(crate) fn go_on(segment: &mut Segment, token: u32) {
+pub fn go_on(segment: &mut Segment, token: u32) {
     let rows = segment.rows;
     if let Some(positions) = &mut segment.positions {
         let last = positions.last().copied().unwrap_or(0);
@@ -146,7 +150,7 @@ pub(crate) fn go_on(segment: &mut Segment, token: u32) {
 /// # Errors
 ///
 /// [`DeviceError::BadStep`].
-pub(crate) fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(), DeviceError> {
+pub fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(), DeviceError> {
     let bad = |what: String| Err(DeviceError::BadStep { what });
     if rows.len() != step.segments.len() {
         return bad(format!("a chain of {} segments with {} rows", step.segments.len(), rows.len()));

@@ -65,7 +65,8 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
             let ordinal = number.parse().map_err(|_| {
                 unavailable(name, &format!("expected cuda:N, N the number of a GPU, found `{number}`"))
             })?;
-            Ok(Box::new(CudaBackend::new(&CudaOptions { ordinal, ..CudaOptions::default() })?))
+            let deterministic = options.deterministic || options.precision == Precision::Reference;
+            Ok(Box::new(CudaBackend::new(&CudaOptions { ordinal, deterministic, ..CudaOptions::default() })?))
         }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),
     }

@@ -171,7 +171,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                 Head<S, E> h;
                 h.load(in, x_row + in.kv_offset + (is_key ? 0 : kv_heads * E) + head * E, tag, is_key ? in.k_norm : 0, is_key, lane);
                 const uint32_t p = index % PAGE_POSITIONS;
-                uint8_t* to = reinterpret_cast<uint8_t*>(in.pool) + launch.tables[row.table + index / PAGE_POSITIONS] * in.page_bytes +
+                uint8_t* to = page_of(launch, row, in.table, index / PAGE_POSITIONS) +
                               (is_key ? in.keys_offset : in.values_offset) + (uint64_t(head) * PAGE_POSITIONS + p) * ROW;
                 uint8_t* fresh = smem + AT_NEW + (is_key ? 0 : 512);
 #pragma unroll
@@ -208,7 +208,11 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                             const uint32_t which = i / (E / 8), piece = i % (E / 8) * 16;
                             const uint4 v = load_shared16(base + AT_NEW + which * 512 + piece);
                             const uint32_t at = (which ? values : keys) + to + piece;
-                            asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+                            store_shared16(at, v);
+                        }
+                        // Behind the last position a page may hold anything; no share of it is not a number.
+                        for (uint32_t i = lane; i < (15 - index % 16) * (ROW / 16); i += 32) {
+                            store_shared16(values + to + ROW + i * 16, make_uint4(0, 0, 0, 0));
                         }
                         fence_proxy_async();
                         __syncwarp();
@@ -270,11 +274,11 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                     if (see.pages == 1) {
                         Values<S>::store(in.y, (r * in.heads + h) * E + s + e, sum / masses[q * WARPS], sequence + 1);
                     } else {
-                        const uint32_t at = ((r * in.heads + h) * in.max_pages + place) * (E + 2);
-                        Values<S>::store(in.partials, at + s + e, sum, sequence);
+                        const uint32_t at = ((r * in.heads + h) * launch.max_pages + place) * (E + 2);
+                        Values<S>::store(launch.partials, at + s + e, sum, sequence);
                         if (s + e == 0) {
-                            Values<S>::store(in.partials, at + E, masses[q * WARPS + 1], sequence);
-                            Values<S>::store(in.partials, at + E + 1, masses[q * WARPS], sequence);
+                            Values<S>::store(launch.partials, at + E, masses[q * WARPS + 1], sequence);
+                            Values<S>::store(launch.partials, at + E + 1, masses[q * WARPS], sequence);
                         }
                     }
                 }
@@ -305,11 +309,12 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
             const uint32_t h = item / parts, e = item % parts * 32 + lane;
             float m = -INFINITY, l = 0.0f, o = 0.0f;
             for (uint32_t p = warp; p < see.pages; p += WARPS) {
-                const uint32_t at = ((r * in.heads + h) * in.max_pages + p) * (E + 2);
-                const auto rm = Values<S>::start(in.partials, at + E), rl = Values<S>::start(in.partials, at + E + 1), ro = Values<S>::start(in.partials, at + e);
-                const float pm = Values<S>::finish(rm, in.partials, at + E, sequence - 1);
-                const float pl = Values<S>::finish(rl, in.partials, at + E + 1, sequence - 1);
-                const float po = Values<S>::finish(ro, in.partials, at + e, sequence - 1);
+                const uint32_t at = ((r * in.heads + h) * launch.max_pages + p) * (E + 2);
+                const uint64_t from = launch.partials;
+                const auto rm = Values<S>::start(from, at + E), rl = Values<S>::start(from, at + E + 1), ro = Values<S>::start(from, at + e);
+                const float pm = Values<S>::finish(rm, from, at + E, sequence - 1);
+                const float pl = Values<S>::finish(rl, from, at + E + 1, sequence - 1);
+                const float po = Values<S>::finish(ro, from, at + e, sequence - 1);
                 const float top = fmaxf(m, pm), f = exp2f(m - top), pf = exp2f(pm - top);
                 o = fmaf(o, f, __fmul_rn(po, pf));
                 l = fmaf(l, f, __fmul_rn(pl, pf));

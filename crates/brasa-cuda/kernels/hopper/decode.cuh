@@ -20,17 +20,30 @@ __device__ __forceinline__ void grid_barrier(uint32_t& arrivals) {
     consumers_sync();
 }
 
-// The largest candidate, ties to the lowest id.
+// The largest candidate, ties to the lowest id: NO_TOKEN where its logit is not finite.
 __device__ __noinline__ uint32_t winner(uint32_t tag) {
     float best = -INFINITY;
     uint32_t id = ~0u;
     const uint64_t base = reinterpret_cast<uint64_t>(the_launch().candidates);
-    for (uint32_t i = threadIdx.x; i < gridDim.x; i += CONSUMERS) {
+    for (uint32_t i = threadIdx.x; i <= gridDim.x; i += CONSUMERS) {
         const float v = load_value<Sync::Tagged>(base, 2 * i, tag);
         const uint32_t n = __float_as_uint(load_value<Sync::Tagged>(base, 2 * i + 1, tag));
         if (v > best || (v == best && n < id)) { best = v; id = n; }
     }
-    return block_best(best, id).y;
+    const uint2 found = block_best(best, id);
+    return fabsf(__uint_as_float(found.x)) < INFINITY ? found.y : NO_TOKEN;
+}
+
+// True for a token that no step follows.
+__device__ __forceinline__ bool ends_chain(uint32_t token) {
+    const Launch& launch = the_launch();
+    bool ends = token == NO_TOKEN;
+    for (uint32_t i = 0; i < launch.stop_count; i++) ends |= token == launch.stops[i];
+    return ends;
+}
+
+__device__ __forceinline__ void show(uint32_t step, uint32_t token) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) store_host(the_launch().tokens + step, TOKEN_IS_THERE | token);
 }
 
 // Cosines and sines of the row's position, for all layers of a step.
@@ -45,13 +58,15 @@ __device__ __noinline__ void rotate(uint32_t step) {
     }
 }
 
-template <Sync S> __device__ __noinline__ void embed(uint32_t step, uint32_t sequence) {
+// False where the last token ended the chain, which all blocks see alike.
+template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t sequence) {
     const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
     const Launch& launch = the_launch();
     uint32_t token = launch.states[0].token;
     if (step > 0) {
         token = winner(sequence - 1);
-        if (blockIdx.x == 0 && threadIdx.x == 0) launch.tokens[step - 1] = token;
+        show(step - 1, token);
+        if (ends_chain(token)) return false;
     }
     const uint32_t each = (in.outputs + gridDim.x - 1) / gridDim.x, first = blockIdx.x * each;
     for (uint32_t i = threadIdx.x; i < each; i += CONSUMERS) {
@@ -61,10 +76,15 @@ template <Sync S> __device__ __noinline__ void embed(uint32_t step, uint32_t seq
         }
     }
     rotate(step);
+    return true;
 }
 
-// One instruction; true where a barrier follows it. `state`: see linear.
-template <Sync S> __device__ __forceinline__ bool execute(uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
+// What follows an instruction.
+enum class After { Next, Barrier, End };
+
+// One instruction. `state`: see linear.
+template <Sync S> __device__ __forceinline__ After execute(uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
+    constexpr After EACH = S == Sync::Barrier ? After::Barrier : After::Next;
     const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
     switch (in.op) {
         case LINEAR:
@@ -76,14 +96,14 @@ template <Sync S> __device__ __forceinline__ bool execute(uint32_t& state, uint3
                 case Q6_K: state = linear<S, Q6_K>(state, sequence, stamps); break;
                 default: __trap();
             }
-            return S == Sync::Barrier;
+            return EACH;
         case ATTENTION:
             if (in.head_dim == 64) state = attention<S, 64>(state, step, sequence, stamps);
             else if (in.head_dim == 128) state = attention<S, 128>(state, step, sequence, stamps);
             else __trap();
-            return S == Sync::Barrier;
-        case COMBINE: return combine<S>(step, sequence) && S == Sync::Barrier;
-        default: embed<S>(step, sequence); return true;
+            return EACH;
+        case COMBINE: return combine<S>(step, sequence) ? EACH : After::Next;
+        default: return embed<S>(step, sequence) ? After::Barrier : After::End;
     }
 }
 
@@ -114,9 +134,10 @@ template <Sync S> __device__ __forceinline__ void consume() {
             if (launch.stamps && step + 1 == launch.steps) stamps = launch.stamps + (uint64_t(blockIdx.x) * launch.count + i) * 8;
 #endif
             stamp(stamps, 0);
-            const bool barrier = execute<S>(state, step, launch.sequence + sequence, stamps);
+            const After after = execute<S>(state, step, launch.sequence + sequence, stamps);
             stamp(stamps, 6);
-            if (barrier) {
+            if (after == After::End) return;
+            if (after == After::Barrier) {
                 if (the_launch().barriers) grid_barrier(arrivals);
                 else consumers_sync();
             }
@@ -128,8 +149,8 @@ template <Sync S> __device__ __forceinline__ void consume() {
     const Launch& launch = the_launch();
     if (blockIdx.x == 0 && launch.draws) {
         const uint32_t token = winner(launch.sequence + sequence);
+        show(launch.steps - 1, token);
         if (threadIdx.x == 0) {
-            launch.tokens[launch.steps - 1] = token;
             launch.states[0].token = token;
             launch.states[0].index += launch.steps;
             launch.states[0].position += launch.steps;
@@ -143,7 +164,7 @@ template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch
             mbarrier_init(full(i), 1);
             mbarrier_init(empty(i), WARPS);
         }
-        *reinterpret_cast<uint32_t*>(smem + AT_PROGRESS) = 0;
+        *reinterpret_cast<uint32_t*>(smem + AT_PROGRESS) = *reinterpret_cast<uint32_t*>(smem + AT_ENDED) = 0;
         *reinterpret_cast<Launch*>(smem + AT_LAUNCH) = launch;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         fence_proxy_async();
@@ -156,14 +177,18 @@ template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
         asm volatile("griddepcontrol.wait;" ::: "memory");
         consume<S>();
+        consumers_sync();
+        if (threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(smem + AT_ENDED) = 1;
     }
 }
 
 }  // namespace brasa
 
+#ifdef BRASA_BENCH
 extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_barrier(const __grid_constant__ brasa::Launch launch) {
     brasa::interpret<brasa::Sync::Barrier>(launch);
 }
+#endif
 extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_tagged(const __grid_constant__ brasa::Launch launch) {
     brasa::interpret<brasa::Sync::Tagged>(launch);
 }

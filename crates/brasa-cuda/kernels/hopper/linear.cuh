@@ -124,7 +124,7 @@ struct Ending {
 // Adds the partial sums of up to BATCH tiles and writes their outputs; DRAW keeps the best of each thread.
 template <Sync S>
 __device__ __forceinline__ void finish_tiles(const Ending& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
-                                             uint32_t sequence, float& best, uint32_t& best_id) {
+                                             uint32_t tag, float& best, uint32_t& best_id) {
     const uint32_t thread = threadIdx.x, flags = in.flags;
     const bool paired = flags & PAIRED;
     if (thread >= outputs) return;
@@ -143,7 +143,7 @@ __device__ __forceinline__ void finish_tiles(const Ending& in, const float* part
         if (v > best || (v == best && n < best_id)) { best = v; best_id = n; }
         if (flags & LOGITS) __stcg(reinterpret_cast<float*>(in.y) + n, v);
     } else {
-        Values<S>::store(in.y, n, v, sequence);
+        Values<S>::store(in.y, n, v, tag);
     }
 }
 
@@ -169,9 +169,14 @@ __device__ __noinline__ uint2 block_best(float best, uint32_t id) {
     return make_uint2(__float_as_uint(best), id);
 }
 
+// The block's best, and of the first block the host's.
 __device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_t sequence) {
-    if (threadIdx.x < 2) {
-        store_tagged(the_launch().candidates + 2 * blockIdx.x + threadIdx.x, threadIdx.x ? __uint_as_float(id) : best, sequence);
+    const Launch& launch = the_launch();
+    const uint32_t thread = threadIdx.x;
+    if (thread < 2) store_tagged(launch.candidates + 2 * blockIdx.x + thread, thread ? __uint_as_float(id) : best, sequence);
+    if (blockIdx.x == 0 && thread / 2 == 1) {
+        const float host = launch.cancel && load_host(launch.cancel) != 0 ? INFINITY : -INFINITY;
+        store_tagged(launch.candidates + 2 * gridDim.x + thread % 2, thread % 2 ? __uint_as_float(NO_TOKEN) : host, sequence);
     }
 }
 
@@ -322,7 +327,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
         stamp(stamps, 3);
         consumers_sync();
         stamp(stamps, 4);
-        finish_tiles<S>(ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence, best, best_id);
+        finish_tiles<S>(ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence + in.y_ahead, best, best_id);
     }
     if (flags & DRAW) {
         const uint2 winner = block_best(best, best_id);

@@ -11,6 +11,7 @@ namespace brasa {
 enum OpCode : uint32_t {
     // h = embedding row of the token: the row's given token in the first step, then the winner of the candidates that the
     // last step's Linear with DRAW left. Ends with a grid barrier: KV written in earlier steps is visible from here on.
+    // A winner that ends the chain (a stop id, a logit that is not finite, a cancelled chain) ends the launch instead.
     EMBED = 0,
     // y = act(norm(x) · Wᵀ + bias) + residual.
     LINEAR = 1,
@@ -39,16 +40,20 @@ struct Instr {
     uint32_t subs, inputs, outputs, x_back;        // K/64 (padded), K, N; sequence numbers back to the writer of x
     float scale, eps, softcap, attention_scale;    // 2^-e of the weight (of rope: its magnitude); of the norm; 0: none; of scores
     uint32_t residual_back, heads, kv_heads, head_dim;
-    uint32_t rotary_dim, window, max_pages, kv_offset;  // window 0: all; kv_offset: elements from q's first to k's in x; v follows k
+    uint32_t rotary_dim, window, table, kv_offset; // window 0: all; table: the cache's group; kv_offset: elements from q's first to k's in x; v follows k
     uint64_t q_norm, k_norm;                       // null: no norm
-    uint64_t pool, page_bytes;                     // first byte of page 0
     uint64_t keys_offset, values_offset;           // of this cache within a page
-    uint64_t partials, reserved;                   // [rows][heads][max_pages][head_dim + 2]: o, m, l (tagged where Sync is)
+    uint32_t y_ahead, reserved[3];                 // of LINEAR: what it writes has the sequence number of the instruction so many behind it
 };
-static_assert(sizeof(Instr) == 208, "shared with the host; one warp loads it, eight bytes a lane");
+static_assert(sizeof(Instr) == 192 && sizeof(Instr) % 16 == 0, "shared with the host; one warp loads it, eight bytes a lane");
 
 // What a row needs to go on. The kernel counts index and position on.
-struct Row { uint32_t token, index, position, table; };  // table: first entry of its block tables
+struct Row { uint32_t token, index, position, table; };  // table: first entry of its block tables, max_pages for each group
+
+constexpr uint32_t MAX_STOPS = 32;
+// Drawn token of step s, as the host sees it: TOKEN_IS_THERE | id. NO_TOKEN where no logit is the largest finite one.
+constexpr uint64_t TOKEN_IS_THERE = 1ull << 32;
+constexpr uint32_t NO_TOKEN = ~0u;
 
 struct Launch {
     const Instr* program;
@@ -62,10 +67,16 @@ struct Launch {
     const float* frequencies;                     // [rotary / 2]
     uint32_t* barrier;                            // counts arrivals; zero at the launch
     Row* states;
-    const uint32_t* tables;                       // page numbers
-    uint64_t* candidates;                         // [sms][2] tagged: logit, id
-    uint32_t* tokens;                             // [steps] drawn tokens
+    const uint64_t* tables;                       // addresses of pages
+    uint64_t* candidates;                         // [sms + 1][2] tagged: logit, id; the last is the host's, +inf in a cancelled chain
+    uint64_t* tokens;                             // [steps] drawn tokens, in memory that the host reads meanwhile
+    const uint32_t* cancel;                       // not 0: the host wants no more tokens; null for none
+    uint64_t partials;                            // [rows][heads][max_pages][head_dim + 2]: o, m, l (tagged where Sync is)
+    uint32_t max_pages, stop_count;               // entries of a block table; of `stops`
+    uint32_t stops[MAX_STOPS];                    // ids that end the chain
     uint64_t* stamps;                             // [sms][count][8] clocks of the last step; null for none
 };
 
 }  // namespace brasa
+
+#include "program_layout.h"

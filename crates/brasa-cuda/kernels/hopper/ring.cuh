@@ -42,11 +42,13 @@ constexpr uint32_t AT_NEW = AT_MASSES + WARPS * 32;         // key and value of 
 constexpr uint32_t AT_ROPE = AT_NEW + 1024;                 // [rotary/2] cosine, sine
 constexpr uint32_t AT_INSTR = AT_ROPE + 1024;               // each warp's copy of the instruction, 256 bytes
 constexpr uint32_t AT_LAUNCH = AT_INSTR + WARPS * 256;
-constexpr uint32_t AT_FULL = AT_LAUNCH + 256;
+constexpr uint32_t AT_FULL = AT_LAUNCH + sizeof(Launch);
 constexpr uint32_t AT_EMPTY = AT_FULL + 8 * SLOTS;
 constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that the consumers have finished
+constexpr uint32_t AT_ENDED = AT_PROGRESS + 4;              // not 0: the consumers have left
 constexpr uint32_t SHARED_BYTES = AT_PROGRESS + 16;
 static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
+static_assert(CONSUMERS != 256 || (THREADS == HOST_THREADS && SLOT_BYTES == HOST_SLOT_BYTES && SHARED_BYTES == HOST_SHARED_BYTES), "shared with the host");
 static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
 
 __device__ __forceinline__ uint64_t* full(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_FULL) + slot; }
@@ -92,46 +94,64 @@ __device__ __forceinline__ Sight sight(uint32_t index, uint32_t window) {
     return s;
 }
 
+// Where page `page` of a row lies, among those of group `group`.
+__device__ __forceinline__ uint8_t* page_of(const Launch& launch, const Row& row, uint32_t group, uint32_t page) {
+    return reinterpret_cast<uint8_t*>(__ldg(launch.tables + row.table + group * launch.max_pages + page));
+}
+
 // ---- the producer: one thread ----
 
 struct Producer {
-    const Launch launch;
+    const Launch& launch;
     Cursor at{0, 1};          // all slots are empty at first
     Cursor came{0, 0};        // the oldest slot that was asked for and not seen to come
     uint32_t outstanding = 0;
     uint64_t policy;
 
-    __device__ __forceinline__ void await(uint32_t least) {
+    // Behind every wait: false where the consumers have left, who wait for nothing any more.
+    __device__ __forceinline__ bool ended() const { return *reinterpret_cast<volatile uint32_t*>(smem + AT_ENDED) != 0; }
+    __device__ __forceinline__ bool await(uint32_t least) {
         volatile uint32_t* progress = reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS);
         Watchdog dog;
-        while (*progress < least) dog.turn();
+        while (*progress < least) {
+            if (ended()) return false;
+            dog.turn();
+        }
         __threadfence_block();
+        return true;
+    }
+    __device__ __forceinline__ void settle() {
+        came.wait();
+        came.next();
+        outstanding--;
     }
     // A free slot, with room in flight for it.
-    __device__ __forceinline__ void acquire(uint32_t bytes) {
-        if (outstanding == launch.in_flight) {
-            came.wait();
-            came.next();
-            outstanding--;
+    __device__ __forceinline__ bool acquire(uint32_t bytes) {
+        if (outstanding == launch.in_flight) settle();
+        Watchdog dog;
+        while (!mbarrier_try(empty(at.slot), at.parity)) {
+            if (ended()) return false;
+            dog.turn();
         }
-        mbarrier_wait(empty(at.slot), at.parity);
         mbarrier_expect(full(at.slot), bytes);
         outstanding++;
+        return true;
     }
-    __device__ __forceinline__ void tiles(uint32_t each, uint32_t odd, uint32_t rotation, uint32_t tile, uint32_t piece, uint64_t weights) {
+    __device__ __forceinline__ bool tiles(uint32_t each, uint32_t odd, uint32_t rotation, uint32_t tile, uint32_t piece, uint64_t weights) {
         const Range mine = my_tiles(each, odd, rotation);
         const uint8_t* from = reinterpret_cast<const uint8_t*>(weights) + uint64_t(mine.first) * tile;
         uint64_t left = uint64_t(mine.count) * tile;
         while (left > 0) {
             const uint32_t bytes = left < piece ? uint32_t(left) : piece;
-            acquire(bytes);
+            if (!acquire(bytes)) return false;
             bulk_load_once(smem + at.slot * SLOT_BYTES, from, bytes, full(at.slot), policy);
             from += bytes;
             left -= bytes;
             at.next();
         }
+        return true;
     }
-    __device__ __forceinline__ void pages(const Instr& in, uint32_t step) {
+    __device__ __forceinline__ bool pages(const Instr& in, uint32_t step) {
         const uint32_t E = in.head_dim, span = slot_positions(E), row_bytes = E * 2;
         uint32_t unit = blockIdx.x, before = 0;
         for (uint32_t r = 0; r < launch.rows; r++) {
@@ -142,14 +162,14 @@ struct Producer {
                 const uint32_t u = unit - before, head = u % in.kv_heads, page = see.first + u / in.kv_heads;
                 const uint32_t begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
                 const uint32_t low = see.begin > begin ? see.begin - begin : 0;
-                const uint8_t* at_page = reinterpret_cast<const uint8_t*>(in.pool) + launch.tables[row.table + page] * in.page_bytes;
+                const uint8_t* at_page = page_of(launch, row, in.table, page);
                 const uint64_t head_bytes = uint64_t(PAGE_POSITIONS) * row_bytes;
                 const uint8_t* keys = at_page + in.keys_offset + head * head_bytes;
                 const uint8_t* values = at_page + in.values_offset + head * head_bytes;
                 const uint32_t rounded = (end + 15) / 16 * 16;
                 for (uint32_t p = low / span * span; p < rounded; p += span) {
                     const uint32_t bytes = min(span, rounded - p) * row_bytes;
-                    acquire(2 * bytes);
+                    if (!acquire(2 * bytes)) return false;
                     uint8_t* to = smem + at.slot * SLOT_BYTES;
                     bulk_load(to, keys + p * row_bytes, bytes, full(at.slot));
                     bulk_load(to + SLOT_BYTES / 2, values + p * row_bytes, bytes, full(at.slot));
@@ -158,6 +178,7 @@ struct Producer {
             }
             before += units;
         }
+        return true;
     }
     // `visible`: instructions of a step behind which the cache entries of the step before can be read.
     __device__ void run(uint32_t visible) {
@@ -167,19 +188,22 @@ struct Producer {
         constexpr uint32_t STRIDE = sizeof(Instr) / 16;
         // The next instruction is loaded while this one is streamed.
         uint4 a = __ldg(from), b = __ldg(from + 1), c = __ldg(from + 2);
-        for (uint32_t step = 0; step < launch.steps; step++) {
-            for (uint32_t i = 0; i < count; i++) {
+        bool on = true;
+        for (uint32_t step = 0; step < launch.steps && on; step++) {
+            for (uint32_t i = 0; i < count && on; i++) {
                 const uint4 n = a, m = b, w = c;
                 const uint4* next = from + (i + 1 < count ? i + 1 : 0) * STRIDE;
                 a = __ldg(next); b = __ldg(next + 1); c = __ldg(next + 2);
-                if (!launch.prefetch) await(step * count + i);
-                if (n.x == LINEAR) tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32);
+                if (!launch.prefetch) on = await(step * count + i);
+                if (n.x == LINEAR) on = on && tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32);
                 else if (n.x == ATTENTION) {
-                    if (step > 0) { await(step * count + visible); fence_proxy_async(); }
-                    pages(launch.program[launch.first + i], step);
+                    if (step > 0) { on = on && await(step * count + visible); fence_proxy_async(); }
+                    on = on && pages(launch.program[launch.first + i], step);
                 }
             }
         }
+        // Copies that nobody takes must have landed before the block gives its shared memory back.
+        while (outstanding > 0) settle();
     }
 };
 

@@ -89,6 +89,8 @@ pub enum DriverError {
 const OUT_OF_MEMORY: i32 = 2;
 /// The driver's status where it finds no device.
 const NO_DEVICE: i32 = 100;
+/// The driver's status of work that has not ended.
+const NOT_READY: i32 = 600;
 
 impl DriverError {
     /// True for a call that failed because memory could not be had.
@@ -99,6 +101,11 @@ impl DriverError {
     /// True for a call that failed because there is no device.
     pub(super) fn is_no_device(&self) -> bool {
         matches!(self, Self::Call { status: NO_DEVICE, .. })
+    }
+
+    /// True for a question about work that has not ended.
+    pub(super) fn is_not_ready(&self) -> bool {
+        matches!(self, Self::Call { status: NOT_READY, .. })
     }
 
     /// The error of the device contract, for a device called `device`.

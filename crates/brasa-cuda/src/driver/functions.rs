@@ -83,6 +83,7 @@ functions! {
     fill = "cuMemsetD8Async"(address: CuAddress, byte: u8, bytes: usize, stream: Handle);
     create_stream = "cuStreamCreate"(stream: *mut Handle, flags: c_uint);
     synchronize_stream = "cuStreamSynchronize"(stream: Handle);
+    query_stream = "cuStreamQuery"(stream: Handle);
     destroy_stream = "cuStreamDestroy_v2"(stream: Handle);
     create_event = "cuEventCreate"(event: *mut Handle, flags: c_uint);
     record_event = "cuEventRecord"(event: Handle, stream: Handle);
@@ -104,6 +105,19 @@ functions! {
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
     );
+    launch_together = "cuLaunchCooperativeKernel"(
+        function: Handle,
+        grid_x: c_uint,
+        grid_y: c_uint,
+        grid_z: c_uint,
+        block_x: c_uint,
+        block_y: c_uint,
+        block_z: c_uint,
+        shared_bytes: c_uint,
+        stream: Handle,
+        parameters: *mut *mut c_void,
+    );
+    set_function_attribute = "cuFuncSetAttribute"(function: Handle, attribute: c_int, value: c_int);
     error_name = "cuGetErrorName"(status: Status, name: *mut *const c_char);
     error_text = "cuGetErrorString"(status: Status, text: *mut *const c_char);
 }

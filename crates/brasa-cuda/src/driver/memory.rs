@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Context, DriverError};
 
@@ -94,6 +95,46 @@ impl PinnedMemory {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: allocated and initialised by `new`; borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), self.size_bytes) }
+    }
+}
+
+/// Words that the host and a running kernel read and write at the same time.
+#[derive(Debug)]
+pub(crate) struct MappedWords {
+    memory: PinnedMemory,
+}
+
+impl MappedWords {
+    /// Allocates `count` words of zero.
+    pub(crate) fn new(context: &Arc<Context>, count: usize) -> Result<Self, DriverError> {
+        Ok(Self { memory: PinnedMemory::new(context, count * size_of::<AtomicU64>())? })
+    }
+
+    /// The address by which kernels reach word `number`: with one address space for host and devices, the host's own.
+    pub(crate) fn address(&self, number: usize) -> u64 {
+        std::ptr::from_ref(&self.words()[number]) as u64
+    }
+
+    /// Word `number` as it is now; everything that its writer wrote before is visible.
+    pub(crate) fn load(&self, number: usize) -> u64 {
+        self.words()[number].load(Ordering::Acquire)
+    }
+
+    /// Writes word `number`.
+    pub(crate) fn store(&self, number: usize, word: u64) {
+        self.words()[number].store(word, Ordering::Release);
+    }
+
+    /// Writes zero to every word.
+    pub(crate) fn clear(&self) {
+        self.words().iter().for_each(|word| word.store(0, Ordering::Release));
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        let count = self.memory.size_bytes / size_of::<AtomicU64>();
+        // SAFETY: allocated and initialised by `PinnedMemory::new`, aligned to 8; nothing else refers to the memory, and all accesses
+        // of host and kernels are of whole words.
+        unsafe { std::slice::from_raw_parts(self.memory.pointer.as_ptr().cast(), count) }
     }
 }
 

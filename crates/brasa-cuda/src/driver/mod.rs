@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub use error::DriverError;
 
 pub(crate) use context::Context;
-pub(crate) use memory::{DeviceMemory, PinnedMemory};
+pub(crate) use memory::{DeviceMemory, MappedWords, PinnedMemory};
 pub(crate) use module::{Kernel, Module};
 pub(crate) use stream::{Event, Grid, Stream};
 
@@ -54,6 +54,8 @@ pub struct Device {
     pub l2_bytes: u64,
     /// Bytes of shared memory that one block may ask for.
     pub shared_bytes: usize,
+    /// True where all blocks of a kernel can be made to run at the same time.
+    pub runs_blocks_together: bool,
 }
 
 impl Driver {
@@ -144,6 +146,7 @@ impl Driver {
             memory_bytes: memory_bytes as u64,
             l2_bytes: attribute(Attribute::L2Bytes)? as u64,
             shared_bytes: attribute(Attribute::SharedBytes)? as usize,
+            runs_blocks_together: attribute(Attribute::CooperativeLaunch)? != 0,
         })
     }
 }
@@ -155,5 +158,6 @@ enum Attribute {
     L2Bytes = 38,
     CapabilityMajor = 75,
     CapabilityMinor = 76,
+    CooperativeLaunch = 95,
     SharedBytes = 97,
 }

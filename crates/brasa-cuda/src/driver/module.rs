@@ -1,6 +1,6 @@
 //! Loaded kernels.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_int};
 use std::sync::Arc;
 
 use super::functions::Handle;
@@ -21,7 +21,7 @@ unsafe impl Sync for Module {}
 /// A kernel of a module, which it keeps loaded.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    _module: Arc<Module>,
+    module: Arc<Module>,
     pub(super) handle: Handle,
 }
 
@@ -49,7 +49,22 @@ impl Module {
         // SAFETY: `handle` is a place for a handle; the name ends with a zero byte.
         unsafe { self.context.functions.function(&raw mut handle, self.handle, symbol.as_ptr()) }
             .map_err(|_| missing())?;
-        Ok(Kernel { _module: Arc::clone(self), handle })
+        Ok(Kernel { module: Arc::clone(self), handle })
+    }
+}
+
+/// The number of a kernel's largest dynamic shared memory among its attributes in `cuda.h`.
+const MOST_SHARED_BYTES: c_int = 8;
+
+impl Kernel {
+    /// Lets the kernel be launched with `shared_bytes` of dynamic shared memory, which may be more than every device has.
+    pub(crate) fn allow_shared(&self, shared_bytes: u32) -> Result<(), DriverError> {
+        let context = &self.module.context;
+        context.make_current()?;
+        // SAFETY: the function belongs to a module that is loaded.
+        unsafe {
+            context.functions.set_function_attribute(self.handle, MOST_SHARED_BYTES, shared_bytes as c_int)
+        }
     }
 }
 

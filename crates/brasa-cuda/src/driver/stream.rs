@@ -141,6 +141,49 @@ impl Stream {
         }
     }
 
+    /// Queues a kernel like [`launch`](Self::launch), all of whose blocks run at the same time.
+    ///
+    /// # Safety
+    ///
+    /// `P` is the kernel's parameter structure, and the addresses in it are of live allocations as large as the kernel
+    /// reads and writes.
+    pub(crate) unsafe fn launch_together<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        grid: Grid,
+        parameters: &P,
+    ) -> Result<(), DriverError> {
+        self.context.make_current()?;
+        let mut list = [std::ptr::from_ref(parameters).cast::<c_void>().cast_mut()];
+        let [x, y, z] = grid.blocks;
+        // SAFETY: the caller's promise; the driver copies the parameters before it returns.
+        unsafe {
+            self.context.functions.launch_together(
+                kernel.handle,
+                x,
+                y,
+                z,
+                grid.threads,
+                1,
+                1,
+                grid.shared_bytes,
+                self.handle,
+                list.as_mut_ptr(),
+            )
+        }
+    }
+
+    /// True while something queued has not ended.
+    pub(crate) fn is_busy(&self) -> Result<bool, DriverError> {
+        self.context.make_current()?;
+        // SAFETY: the stream is alive.
+        match unsafe { self.context.functions.query_stream(self.handle) } {
+            Ok(()) => Ok(false),
+            Err(error) if error.is_not_ready() => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until everything queued has ended.
     pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.context.make_current()?;

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use brasa_formats::StorageFormat;
-use brasa_graph::device::{DeviceError, UploadProgress, WeightSet};
+use brasa_graph::device::{DeviceError, Precision, UploadProgress, WeightSet};
 use brasa_graph::fuse::{Fusion, GateUpActivation, Pattern};
 use brasa_graph::{Graph, Item, Op, Schedule, ValueId, ValueKind, Weight, WeightMap};
 
@@ -26,6 +26,7 @@ use upload::Uploader;
 #[derive(Debug)]
 pub(crate) struct CudaWeightSet {
     pub gpu: Arc<Gpu>,
+    precision: Precision,
     held: WeightMap<Held>,
     /// Held for writing while elements change, and for reading while a step runs.
     steady: RwLock<()>,
@@ -63,9 +64,9 @@ struct Uses {
 }
 
 impl CudaWeightSet {
-    /// An empty set. Every precision computes in f32.
-    pub(crate) fn new(gpu: &Arc<Gpu>) -> Self {
-        Self { gpu: Arc::clone(gpu), held: WeightMap::default(), steady: RwLock::new(()) }
+    /// An empty set.
+    pub(crate) fn new(gpu: &Arc<Gpu>, precision: Precision) -> Self {
+        Self { gpu: Arc::clone(gpu), precision, held: WeightMap::default(), steady: RwLock::new(()) }
     }
 
     /// The weights of `graph`.
@@ -111,6 +112,11 @@ impl Held {
 }
 
 impl CudaWeights {
+    /// True where products may be computed by the fast kernels.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.set.precision == Precision::Fast && !self.set.gpu.deterministic
+    }
+
     /// Keeps every weight as it is until the result is dropped.
     pub(crate) fn hold_steady(&self) -> RwLockReadGuard<'_, ()> {
         self.set.steady.read().unwrap_or_else(PoisonError::into_inner)

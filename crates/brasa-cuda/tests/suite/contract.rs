@@ -46,11 +46,11 @@ fn an_absent_driver_or_gpu_is_unavailable_with_a_reason() {
         Err(error) => panic!("{error}"),
     };
     let nowhere = Some(PathBuf::from("no/such/driver.so"));
-    let (device, reason) = refused(CudaOptions { ordinal: 1, driver: nowhere });
+    let (device, reason) = refused(CudaOptions { ordinal: 1, driver: nowhere, ..CudaOptions::default() });
     assert_eq!(device, "cuda:1");
     assert!(reason.starts_with("the NVIDIA driver is not installed"), "{reason}");
     if let Some(driver) = emulated_driver() {
-        let (_, reason) = refused(CudaOptions { ordinal: 7, driver: Some(driver) });
+        let (_, reason) = refused(CudaOptions { ordinal: 7, driver: Some(driver), ..CudaOptions::default() });
         assert_eq!(reason, "there is no NVIDIA GPU 7; this machine has 1");
     }
 }

@@ -19,7 +19,7 @@ pub fn device() -> Option<&'static CudaBackend> {
             return Some(CudaBackend::new(&CudaOptions::default()).expect("a GPU that can be used"));
         }
         let driver = Some(emulated_driver()?);
-        Some(CudaBackend::new(&CudaOptions { ordinal: 0, driver }).expect("an emulated GPU"))
+        Some(CudaBackend::new(&CudaOptions { driver, ..CudaOptions::default() }).expect("an emulated GPU"))
     });
     if found.is_none() {
         skipped("kernels for CUDA", "needs an NVIDIA GPU, or g++ to emulate one");

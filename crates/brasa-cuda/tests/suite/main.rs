@@ -8,6 +8,7 @@ mod draft_tree;
 mod embeddings;
 mod formats;
 mod graphs;
+mod interpreter;
 mod memory;
 mod models;
 mod ops;

@@ -1,0 +1,127 @@
+//! A chain of one row: the device draws, the host watches.
+
+use std::time::Duration;
+
+use brasa_graph::chain::{Chain, Flow, RowDraw, go_on};
+use brasa_graph::device::DeviceError;
+use brasa_graph::sampling::Draw;
+use brasa_graph::step::Step;
+
+use super::program::{NO_TOKEN, TOKEN_IS_THERE};
+use super::{CANCEL, Draws, Interpreter, MAX_CHAIN, TOKENS};
+use crate::kv::CudaKvPool;
+
+/// How a chain on the device came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The row has ended, with so many cached positions.
+    Ended(usize),
+    /// The logits of the step's row have no largest finite element: the host is to draw, or to say why it cannot.
+    Undrawn,
+}
+
+/// The host looks for a token this often.
+const PAUSE: Duration = Duration::from_micros(20);
+/// Looks before the first pause, and between two questions whether the launch still runs.
+const EAGER_LOOKS: usize = 200;
+const LOOKS_PER_QUESTION: usize = 50;
+
+/// Ends a launch, even where the sink panics: what is drawn behind the last token that counts goes nowhere.
+struct Ending<'a>(&'a Interpreter);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.shared.store(CANCEL, 1);
+        // A failure shows at the next call.
+        let _ = self.0.gpu.synchronize();
+    }
+}
+
+impl Interpreter {
+    /// True for a row that takes the largest logit, whatever it has drawn before.
+    pub(crate) fn draws(row: &RowDraw<'_>) -> bool {
+        let params = row.rules.params();
+        let penalties = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
+        let may_end = row.rules.end_ids().is_empty() || row.position >= row.rules.ends_from();
+        params.temperature == 0.0
+            && penalties.iter().all(|&penalty| penalty == 0.0)
+            && params.logit_bias.is_empty()
+            && params.suppressed.is_empty()
+            && params.logprobs.is_none()
+            && row.mask.is_none()
+            && may_end
+    }
+
+    /// Decodes a step that it [takes](Self::takes), whose row it [draws](Self::draws). `step` is left with the row that was
+    /// computed last.
+    pub(crate) fn run_chain(
+        &mut self,
+        step: &mut Step,
+        pool: &CudaKvPool,
+        chain: &mut Chain<'_, '_>,
+    ) -> Result<Outcome, DeviceError> {
+        loop {
+            let steps = chain.rows[0].limit.min(MAX_CHAIN);
+            self.load(&step.segments[0], pool)?;
+            self.launch(steps, chain.rows[0].stops, Draws::Largest)?;
+            let watched = {
+                let _ending = Ending(self);
+                self.watch(steps, step, chain)
+            };
+            self.gpu.synchronize()?;
+            if let Some(outcome) = watched? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Hands the tokens of a launch to the sink as they appear; `None` where the row goes on behind them.
+    fn watch(
+        &self,
+        steps: usize,
+        step: &mut Step,
+        chain: &mut Chain<'_, '_>,
+    ) -> Result<Option<Outcome>, DeviceError> {
+        let segment = &mut step.segments[0];
+        for drawn in 0..steps {
+            let token = self.wait(drawn)?;
+            if token == NO_TOKEN {
+                return Ok(Some(Outcome::Undrawn));
+            }
+            let row = &mut chain.rows[0];
+            row.history.push(token);
+            row.position = row.position.saturating_add(1);
+            row.limit -= 1;
+            let goes_on = row.limit > 0 && !row.stops.contains(&token);
+            let flow = (chain.sink)(0, Ok(Draw { token, logprob: None, top: Vec::new() }));
+            if !goes_on || flow != Flow::Continue {
+                return Ok(Some(Outcome::Ended(segment.first_index + segment.rows)));
+            }
+            go_on(segment, token);
+        }
+        Ok(None)
+    }
+
+    /// Waits for token `number` of a launch.
+    fn wait(&self, number: usize) -> Result<u32, DeviceError> {
+        let found = || {
+            let word = self.shared.load(TOKENS + number);
+            (word & TOKEN_IS_THERE != 0).then_some(word as u32)
+        };
+        for look in 0_usize.. {
+            if let Some(token) = found() {
+                return Ok(token);
+            }
+            if look < EAGER_LOOKS {
+                std::hint::spin_loop();
+                continue;
+            }
+            if look.is_multiple_of(LOOKS_PER_QUESTION) && !self.gpu.is_busy()? {
+                // What was written before the launch ended is there now.
+                return found().ok_or_else(|| self.gpu.lost("a chain ended without its token"));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        unreachable!("the loop has no end")
+    }
+}

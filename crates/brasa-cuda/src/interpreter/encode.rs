@@ -1,0 +1,373 @@
+//! From a plan to instructions: addresses, tiles for each multiprocessor, and how far back every operand was written.
+
+use brasa_graph::step::PAGE_POSITIONS;
+
+use super::plan::{Buffer, End, Gate, Plan, PlannedAttention, PlannedLinear, PlannedNorm, PlannedOp, Rows};
+use super::program::{
+    ATTENTION, COMBINE, DRAW, EMBED, GELU_TANH, INTERLEAVED, Instr, LINEAR, LOGITS, NORM, PAIRED, RESIDUAL,
+    SLOT_BYTES,
+};
+
+/// Outputs of a tile.
+const TILE_OUTPUTS: u32 = 16;
+/// Bytes of a value with the number of its writer.
+const TAGGED_BYTES: u64 = 8;
+/// Bytes of an element of keys and values.
+const KV_BYTES: usize = 2;
+
+/// Rows of a weight in fragment order, in one format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tiles {
+    pub address: u64,
+    /// The format's number in `layout.cuh`.
+    pub format: u32,
+    /// Rows that are stored: gate and up rows count apart.
+    pub rows: u32,
+    pub inputs: u32,
+    /// Groups of 64 inputs of a tile.
+    pub subs: u32,
+    /// Bytes of a unit, and groups of 64 inputs in it.
+    pub unit_bytes: u32,
+    pub unit_subs: u32,
+}
+
+/// Where the device has what a plan names.
+pub(super) trait Places {
+    /// The tiles of `rows`, in order of their rows; `None` where the device keeps them in another way.
+    fn tiles(&self, rows: &Rows) -> Option<Vec<Tiles>>;
+    /// The address of a weight, decoded to f32.
+    fn decoded(&self, weight: usize) -> Option<u64>;
+    /// The address of a buffer.
+    fn buffer(&self, buffer: Buffer) -> u64;
+    /// The address of the logits.
+    fn logits(&self) -> u64;
+}
+
+/// The instructions of `plan` for a device of `multiprocessors`; `None` where a weight is kept in a way that the interpreter does
+/// not read.
+pub(super) fn encode(plan: &Plan, places: &dyn Places, multiprocessors: u32) -> Option<Vec<Instr>> {
+    let mut encoder = Encoder {
+        places,
+        multiprocessors,
+        instrs: Vec::new(),
+        written: [0; super::plan::BUFFERS],
+        rotation: 0,
+    };
+    for op in &plan.ops {
+        match op {
+            &PlannedOp::Embed { table, scale } => encoder.embed(table, scale)?,
+            PlannedOp::Linear(linear) => encoder.linear(linear)?,
+            PlannedOp::Attention(attention) => encoder.attention(attention)?,
+        }
+    }
+    Some(encoder.instrs)
+}
+
+struct Encoder<'a> {
+    places: &'a dyn Places,
+    multiprocessors: u32,
+    instrs: Vec<Instr>,
+    /// The instruction with whose number each buffer was written.
+    written: [usize; super::plan::BUFFERS],
+    /// The first multiprocessor that has no odd tile yet.
+    rotation: u32,
+}
+
+impl Encoder<'_> {
+    fn embed(&mut self, table: usize, scale: Option<f32>) -> Option<()> {
+        let tiles = self.places.tiles(&Rows::Whole(table))?;
+        let &[tiles] = &tiles[..] else { return None };
+        self.written[Buffer::Hidden as usize] = self.instrs.len();
+        self.instrs.push(Instr {
+            op: EMBED,
+            format: tiles.format,
+            weights: tiles.address,
+            y: self.places.buffer(Buffer::Hidden),
+            subs: tiles.subs,
+            inputs: tiles.inputs,
+            outputs: tiles.inputs,
+            scale: scale.unwrap_or(1.0),
+            ..EMPTY
+        });
+        Some(())
+    }
+
+    fn linear(&mut self, linear: &PlannedLinear) -> Option<()> {
+        let parts = self.places.tiles(&linear.weight)?;
+        let (to, flags, softcap) = match linear.end {
+            End::Projected => (Some(Buffer::Projected), 0, None),
+            End::Residual => (Some(Buffer::Hidden), RESIDUAL, None),
+            End::Gated(gate) => {
+                let activation = if gate == Gate::GeluTanh { GELU_TANH } else { 0 };
+                (Some(Buffer::Gated), PAIRED | activation, None)
+            }
+            End::Logits { softcap } => (None, DRAW | LOGITS, softcap),
+        };
+        // Each multiprocessor leaves one candidate a token.
+        let one_part = parts.len() == 1 || to.is_some();
+        (one_part && !parts.is_empty()).then_some(())?;
+        let last = self.instrs.len() + parts.len() - 1;
+        let outputs_per_row = if flags & PAIRED != 0 { 2 } else { 1 };
+        let mut first_output = 0_u32;
+        for tiles in parts {
+            let number = self.instrs.len();
+            let outputs = tiles.rows / outputs_per_row;
+            let count = tiles.rows.div_ceil(TILE_OUTPUTS);
+            let tiles_odd = count % self.multiprocessors;
+            let (y, value_bytes) =
+                to.map_or((self.places.logits(), 4), |to| (self.places.buffer(to), TAGGED_BYTES));
+            let y = y + u64::from(first_output) * value_bytes;
+            let (norm, norm_weight, eps) = self.norm(linear.norm)?;
+            let bias = match linear.bias {
+                Some(bias) => self.places.decoded(bias)? + u64::from(first_output) * 4,
+                None => 0,
+            };
+            let residual = flags & RESIDUAL != 0;
+            self.instrs.push(Instr {
+                op: LINEAR,
+                format: tiles.format,
+                flags: flags | norm,
+                rotation: self.rotation,
+                tiles_each: count / self.multiprocessors,
+                tiles_odd,
+                tile_bytes: tiles.subs / tiles.unit_subs * tiles.unit_bytes,
+                piece_bytes: SLOT_BYTES / tiles.unit_bytes * tiles.unit_bytes,
+                weights: tiles.address,
+                x: self.places.buffer(linear.x),
+                y,
+                residual: if residual { y } else { 0 },
+                norm_weight,
+                bias,
+                subs: tiles.subs,
+                inputs: tiles.inputs,
+                outputs,
+                x_back: self.back(number, linear.x),
+                scale: 1.0,
+                eps,
+                softcap: softcap.unwrap_or(0.0),
+                residual_back: if residual { self.back(number, Buffer::Hidden) } else { 0 },
+                y_ahead: (last - number) as u32,
+                ..EMPTY
+            });
+            // The odd tiles of the next instruction go to multiprocessors that had none.
+            self.rotation = (self.rotation + self.multiprocessors - tiles_odd) % self.multiprocessors;
+            first_output += outputs;
+        }
+        if let Some(to) = to {
+            self.written[to as usize] = last;
+        }
+        Some(())
+    }
+
+    fn attention(&mut self, attention: &PlannedAttention) -> Option<()> {
+        let PlannedAttention { queries, keys, heads, cache, place, .. } = *attention;
+        let weight = |weight: Option<usize>| weight.map_or(Some(0), |weight| self.places.decoded(weight));
+        let side_bytes = (cache.kv_heads * PAGE_POSITIONS * cache.head_dim * KV_BYTES) as u64;
+        let number = self.instrs.len();
+        let mut instr = Instr {
+            op: ATTENTION,
+            flags: if attention.interleaved { INTERLEAVED } else { 0 },
+            x: self.places.buffer(Buffer::Projected) + queries as u64 * TAGGED_BYTES,
+            y: self.places.buffer(Buffer::Attended),
+            x_back: self.back(number, Buffer::Projected),
+            scale: attention.magnitude,
+            eps: attention.eps,
+            softcap: attention.softcap.unwrap_or(0.0),
+            attention_scale: attention.scale,
+            heads: heads as u32,
+            kv_heads: cache.kv_heads as u32,
+            head_dim: cache.head_dim as u32,
+            rotary_dim: attention.rotary_dim as u32,
+            window: attention.window.unwrap_or(0) as u32,
+            table: attention.group as u32,
+            kv_offset: (keys - queries) as u32,
+            q_norm: weight(attention.q_norm)?,
+            k_norm: weight(attention.k_norm)?,
+            keys_offset: 2 * side_bytes * place as u64,
+            values_offset: 2 * side_bytes * place as u64 + side_bytes,
+            ..EMPTY
+        };
+        self.instrs.push(instr);
+        instr.op = COMBINE;
+        self.instrs.push(instr);
+        // What attention finishes by itself has the number of what merges pages.
+        self.written[Buffer::Attended as usize] = number + 1;
+        Some(())
+    }
+
+    /// The flag, the weight and the epsilon of a norm.
+    fn norm(&self, norm: Option<PlannedNorm>) -> Option<(u32, u64, f32)> {
+        let Some(PlannedNorm { weight, eps }) = norm else { return Some((0, 0, 0.0)) };
+        let weight = weight.map_or(Some(0), |weight| self.places.decoded(weight))?;
+        Some((NORM, weight, eps))
+    }
+
+    /// Instructions from the writer of a buffer to instruction `number`.
+    fn back(&self, number: usize, buffer: Buffer) -> u32 {
+        (number - self.written[buffer as usize]) as u32
+    }
+}
+
+/// An instruction of zeros.
+const EMPTY: Instr = Instr {
+    op: 0,
+    format: 0,
+    flags: 0,
+    rotation: 0,
+    tiles_each: 0,
+    tiles_odd: 0,
+    tile_bytes: 0,
+    piece_bytes: 0,
+    weights: 0,
+    x: 0,
+    y: 0,
+    residual: 0,
+    norm_weight: 0,
+    bias: 0,
+    subs: 0,
+    inputs: 0,
+    outputs: 0,
+    x_back: 0,
+    scale: 0.0,
+    eps: 0.0,
+    softcap: 0.0,
+    attention_scale: 0.0,
+    residual_back: 0,
+    heads: 0,
+    kv_heads: 0,
+    head_dim: 0,
+    rotary_dim: 0,
+    window: 0,
+    table: 0,
+    kv_offset: 0,
+    q_norm: 0,
+    k_norm: 0,
+    keys_offset: 0,
+    values_offset: 0,
+    y_ahead: 0,
+    reserved: [0; 3],
+};
+
+#[cfg(test)]
+mod tests {
+    use brasa_formats::StorageFormat;
+    use brasa_graph::testing::Decoder;
+
+    use super::*;
+
+    /// Every weight is one stretch of F16 tiles at its number times a million; buffers are at their numbers.
+    struct Fake {
+        shapes: Vec<(u32, u32)>,
+        /// Stacked projections in two formats, cut behind so many rows.
+        cut: Option<u32>,
+    }
+
+    impl Places for Fake {
+        fn tiles(&self, rows: &Rows) -> Option<Vec<Tiles>> {
+            let number = match rows {
+                Rows::Whole(number) => *number,
+                Rows::Paired(gate, _) => gate.weight,
+            };
+            let (rows, inputs) = self.shapes[number];
+            let subs = inputs.div_ceil(64);
+            let whole = Tiles {
+                address: number as u64 * 1_000_000,
+                format: 0,
+                rows,
+                inputs,
+                subs,
+                unit_bytes: 2048,
+                unit_subs: 1,
+            };
+            match self.cut {
+                Some(cut) if rows == 768 => Some(vec![
+                    Tiles { rows: cut, ..whole },
+                    Tiles {
+                        address: whole.address + 500_000,
+                        format: 1,
+                        rows: rows - cut,
+                        unit_bytes: 1088,
+                        ..whole
+                    },
+                ]),
+                _ => Some(vec![whole]),
+            }
+        }
+
+        fn decoded(&self, weight: usize) -> Option<u64> {
+            Some(weight as u64 * 1000)
+        }
+
+        fn buffer(&self, buffer: Buffer) -> u64 {
+            (buffer as u64 + 1) << 32
+        }
+
+        fn logits(&self) -> u64 {
+            9 << 32
+        }
+    }
+
+    fn encoded(cut: Option<u32>, multiprocessors: u32) -> Vec<Instr> {
+        let decoder =
+            Decoder { head_dim: 64, windows: vec![None, Some(300)], ..Decoder::small(StorageFormat::F16) };
+        let graph = decoder.graph(1);
+        let shapes =
+            graph.weights().iter().map(|weight| (weight.rows() as u32, weight.row_len() as u32)).collect();
+        encode(&Plan::of(&graph).expect("a plan"), &Fake { shapes, cut }, multiprocessors)
+            .expect("instructions")
+    }
+
+    #[test]
+    fn instructions_know_their_writers_and_their_tiles() {
+        let instrs = encoded(None, 7);
+        let brief: Vec<_> =
+            instrs.iter().map(|i| (i.op, i.flags, i.x_back, i.residual_back, i.outputs)).collect();
+        let layer = [
+            (LINEAR, NORM, 1, 0, 768),
+            (ATTENTION, 0, 1, 0, 0),
+            (COMBINE, 0, 1, 0, 0),
+            (LINEAR, RESIDUAL, 1, 4, 256),
+            (LINEAR, NORM | PAIRED, 1, 0, 512),
+            (LINEAR, RESIDUAL, 1, 2, 256),
+        ];
+        let mut expected = vec![(EMBED, 0, 0, 0, 256)];
+        expected.extend(layer);
+        expected.extend(layer);
+        expected.push((LINEAR, NORM | DRAW | LOGITS, 1, 0, 150));
+        assert_eq!(brief, expected);
+        // 48, 16, 64, 16, 48, 16, 64, 16 and 10 tiles on 7 multiprocessors.
+        let tiles: Vec<_> = instrs
+            .iter()
+            .filter(|i| i.op == LINEAR)
+            .map(|i| (i.tiles_each, i.tiles_odd, i.rotation))
+            .collect();
+        let expected = [
+            (6, 6, 0),
+            (2, 2, 1),
+            (9, 1, 6),
+            (2, 2, 5),
+            (6, 6, 3),
+            (2, 2, 4),
+            (9, 1, 2),
+            (2, 2, 1),
+            (1, 3, 6),
+        ];
+        assert_eq!(tiles, expected);
+        let (qkv, attention) = (&instrs[1], &instrs[8]);
+        assert_eq!((qkv.subs, qkv.tile_bytes, qkv.piece_bytes, qkv.y_ahead), (4, 8192, 16_384, 0));
+        assert_eq!((attention.table, attention.window, attention.kv_offset), (1, 300, 512));
+        assert_eq!((attention.keys_offset, attention.values_offset), (0, 2 * 256 * 64 * 2));
+        assert_eq!(instrs[13].y, 9 << 32);
+    }
+
+    #[test]
+    fn parts_in_several_formats_are_one_value() {
+        let instrs = encoded(Some(640), 7);
+        let [q, v, attention, ..] = &instrs[1..] else { panic!("{} instructions", instrs.len()) };
+        assert_eq!((q.outputs, q.y_ahead, q.x_back, q.format), (640, 1, 1, 0));
+        assert_eq!((v.outputs, v.y_ahead, v.x_back, v.format), (128, 0, 2, 1));
+        assert_eq!(v.y, q.y + 640 * 8);
+        assert_eq!((attention.op, attention.x_back), (ATTENTION, 1));
+        assert_eq!(instrs[5].residual_back, 5);
+    }
+}

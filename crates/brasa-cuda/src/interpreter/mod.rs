@@ -1,0 +1,357 @@
+//! The persistent interpreter: one launch over all multiprocessors decodes many tokens of one sequence.
+//!
+//! A graph that is a decoder of known shape ([`plan`]) becomes a list of instructions ([`encode`]) that `kernels/hopper/decode.cuh`
+//! walks once a token. Steps of one row run on it, and chains of one row that take the largest logit: the device draws, shows each
+//! token in memory that the host reads meanwhile, and ends at a stop id or where the host asks for it. All other steps run on
+//! the program's table of operations.
+//!
+//! Activations are multiplied as f16 times a power of two for each 64 of them, and sums are f32 in an order that depends on the
+//! row's shapes and index alone. So a chain equals single steps bit for bit, and the same row in a larger step only nearly.
+#![expect(unsafe_code, reason = "launches a kernel")]
+
+mod chain;
+mod encode;
+mod plan;
+mod program;
+
+use std::sync::Arc;
+
+use brasa_formats::StorageFormat;
+use brasa_graph::Graph;
+use brasa_graph::device::{DeviceError, KvPool, KvType};
+use brasa_graph::step::{Segment, Step};
+
+use crate::driver::{Context, DeviceMemory, DriverError, Grid, Kernel, MappedWords, Module, PinnedMemory};
+use crate::embedded;
+use crate::gpu::Gpu;
+use crate::kv::CudaKvPool;
+use crate::weights::{CudaWeights, Halves, Stretch};
+use encode::{Places, Tiles, encode};
+use plan::{BUFFERS, Buffer, Plan, Rows};
+use program::{IN_FLIGHT, Launch, MAX_STOPS, Row, SHARED_BYTES, THREADS};
+
+pub(crate) use chain::Outcome;
+
+/// Most tokens of a launch. A request that arrives waits for a step, not for the chain: the host can end it.
+pub(crate) const MAX_CHAIN: usize = 64;
+
+/// Words of the shared memory before the tokens: the host's wish to end the chain.
+const CANCEL: usize = 0;
+const TOKENS: usize = 1;
+
+/// Bytes of a launch's numbers before its block tables: the barrier's counter, the row's state.
+const TABLES: usize = 32;
+const STATE: usize = 16;
+
+/// Sequence numbers begin anew behind this one, all tagged values being forgotten.
+const LAST_SEQUENCE: u32 = 0xf000_0000;
+
+/// The interpreter's kernel; `None` for a device that cannot run it.
+pub(crate) fn load(context: &Arc<Context>) -> Result<Option<Kernel>, DriverError> {
+    let device = context.device();
+    let image = embedded::decode(device.capability).filter(|_| {
+        device.runs_blocks_together
+            && device.shared_bytes >= SHARED_BYTES as usize
+            && device.multiprocessors > 0
+    });
+    let Some(image) = image else { return Ok(None) };
+    let kernel = Module::load(context, &image?)?.kernel("interpret_tagged")?;
+    kernel.allow_shared(SHARED_BYTES)?;
+    Ok(Some(kernel))
+}
+
+/// A decoder on the interpreter.
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    gpu: Arc<Gpu>,
+    kernel: Kernel,
+    blocks: u32,
+    instrs: DeviceMemory,
+    count: u32,
+    frequencies: u64,
+    rotary_dim: u32,
+    groups: usize,
+    /// Values that pass from instruction to instruction, and candidates.
+    values: Values,
+    logits: DeviceMemory,
+    vocab_size: usize,
+    /// Partial results of attention: elements for each page.
+    partials: DeviceMemory,
+    partial_elements: usize,
+    max_pages: usize,
+    /// What a launch begins with.
+    host: PinnedMemory,
+    state: DeviceMemory,
+    /// What host and device both look at while a launch runs.
+    shared: MappedWords,
+    /// The last number that an instruction had.
+    sequence: u32,
+}
+
+/// Where tagged values lie.
+#[derive(Debug)]
+struct Values {
+    memory: DeviceMemory,
+    offsets: [usize; BUFFERS],
+    candidates: usize,
+}
+
+impl Values {
+    fn new(gpu: &Gpu, plan: &Plan, blocks: u32) -> Result<Self, DeviceError> {
+        let mut bytes = 0;
+        let mut part = |elements: usize| {
+            let start = bytes;
+            bytes += (elements * 8).next_multiple_of(256);
+            start
+        };
+        let offsets = plan.widths.map(&mut part);
+        let candidates = part(2 * (blocks as usize + 1));
+        Ok(Self { memory: gpu.allocate_zeros(bytes, "values of one row")?, offsets, candidates })
+    }
+}
+
+/// Where the parts of a program are, for its encoding.
+struct Resolved<'a> {
+    weights: &'a CudaWeights,
+    values: &'a Values,
+    logits: u64,
+}
+
+impl Places for Resolved<'_> {
+    fn tiles(&self, rows: &Rows) -> Option<Vec<Tiles>> {
+        let (number, halves) = match rows {
+            Rows::Whole(number) => (*number, None),
+            Rows::Paired(gate, up) if gate.weight == up.weight => {
+                (gate.weight, Some(Halves { gate: gate.rows.clone(), up: up.rows.clone() }))
+            }
+            Rows::Paired(..) => return None,
+        };
+        let stored = self.weights.stored(number)?;
+        let stretches = stored.stretches.iter();
+        stretches.map(|stretch| tiles_of(stretch, stored.weight.row_len, halves.as_ref())).collect()
+    }
+
+    fn decoded(&self, weight: usize) -> Option<u64> {
+        self.weights.decoded(weight)
+    }
+
+    fn buffer(&self, buffer: Buffer) -> u64 {
+        self.values.memory.address() + self.values.offsets[buffer as usize] as u64
+    }
+
+    fn logits(&self) -> u64 {
+        self.logits
+    }
+}
+
+/// The tiles of a stretch, if its halves are paired as they are gated.
+fn tiles_of(stretch: &Stretch, inputs: u32, halves: Option<&Halves>) -> Option<Tiles> {
+    let tiles = stretch.tiles.as_ref()?;
+    let (paired, rows) = match halves {
+        Some(halves) => (stretch.pairs(halves), 2 * stretch.rows.len()),
+        None => (tiles.upper.is_none(), stretch.rows.len()),
+    };
+    let (format, unit_bytes, unit_subs) = match stretch.format {
+        StorageFormat::F16 => (0, 2048, 1),
+        StorageFormat::Q8_0 => (1, 1088, 1),
+        StorageFormat::Q4_0 => (2, 576, 1),
+        StorageFormat::Q4_K => (3, 2368, 4),
+        StorageFormat::Q6_K => (4, 3360, 4),
+        _ => return None,
+    };
+    paired.then_some(Tiles {
+        address: tiles.data.0,
+        format,
+        rows: rows as u32,
+        inputs,
+        subs: tiles.subs as u32,
+        unit_bytes,
+        unit_subs,
+    })
+}
+
+impl Interpreter {
+    /// The interpreter of `graph`; `None` if the device, the graph or the storage of a weight is not one that it runs.
+    pub(crate) fn new(
+        gpu: &Arc<Gpu>,
+        graph: &Graph,
+        weights: &CudaWeights,
+    ) -> Result<Option<Self>, DeviceError> {
+        let Some(kernel) = gpu.interpreter().filter(|_| weights.is_fast()) else { return Ok(None) };
+        let Ok(plan) = Plan::of(graph) else { return Ok(None) };
+        let blocks = gpu.context.device().multiprocessors as u32;
+        let values = Values::new(gpu, &plan, blocks)?;
+        let logits = gpu.allocate(plan.vocab_size * 4, "logits of one row")?;
+        let resolved = Resolved { weights, values: &values, logits: logits.address() };
+        let (Some(instrs), Some(frequencies)) =
+            (encode(&plan, &resolved, blocks), weights.decoded(plan.frequencies))
+        else {
+            return Ok(None);
+        };
+        let failed = |error| gpu.error(error);
+        let memory = gpu.allocate(size_of_val(&instrs[..]), "a program of instructions")?;
+        gpu.write(&memory, 0, bytemuck::cast_slice(&instrs))?;
+        Ok(Some(Self {
+            kernel: kernel.clone(),
+            blocks,
+            count: instrs.len() as u32,
+            instrs: memory,
+            frequencies,
+            rotary_dim: plan.rotary_dim,
+            groups: plan.groups,
+            values,
+            logits,
+            vocab_size: plan.vocab_size,
+            partials: gpu.allocate(0, "partial results of attention")?,
+            partial_elements: plan.heads * (plan.head_dim + 2),
+            max_pages: 0,
+            host: PinnedMemory::new(&gpu.context, 0).map_err(failed)?,
+            state: gpu.allocate(0, "the state of a row")?,
+            shared: MappedWords::new(&gpu.context, TOKENS + MAX_CHAIN).map_err(failed)?,
+            sequence: 0,
+            gpu: Arc::clone(gpu),
+        }))
+    }
+
+    /// True for a step that runs here: one row of plain text, f16 pages.
+    pub(crate) fn takes(step: &Step, pool: &dyn KvPool) -> bool {
+        let [segment] = &step.segments[..] else { return false };
+        let plain = segment.tree.is_none() && segment.embeddings.is_none() && segment.given.is_empty();
+        segment.rows == 1 && segment.outs() <= 1 && plain && pool.spec().dtype == KvType::F16
+    }
+
+    /// Bytes of device memory that it holds.
+    pub(crate) fn size_bytes(&self) -> usize {
+        [&self.instrs, &self.values.memory, &self.logits, &self.partials, &self.state]
+            .into_iter()
+            .map(DeviceMemory::size_bytes)
+            .sum()
+    }
+
+    /// For people: how many instructions a token takes.
+    pub(crate) fn describe(&self) -> String {
+        format!("one row: {} instructions on {} multiprocessors, one launch a chain", self.count, self.blocks)
+    }
+
+    /// Runs a step that it [takes](Self::takes) and waits; writes the row's logits to `logits`, which may be empty.
+    pub(crate) fn run(
+        &mut self,
+        step: &Step,
+        pool: &CudaKvPool,
+        logits: &mut [u8],
+    ) -> Result<(), DeviceError> {
+        let segment = &step.segments[0];
+        self.load(segment, pool)?;
+        self.launch(1, &[], Draws::Nothing)?;
+        let bytes = logits.len().min(self.vocab_size * 4);
+        let gpu = Arc::clone(&self.gpu);
+        gpu.read(&self.logits, &mut logits[..bytes])
+    }
+
+    /// Brings a row's state and block tables to the device.
+    fn load(&mut self, segment: &Segment, pool: &CudaKvPool) -> Result<(), DeviceError> {
+        let pages = segment.pages.iter().map(Vec::len).max().unwrap_or(0);
+        self.grow(pages)?;
+        let row = Row {
+            token: segment.tokens[0],
+            index: segment.first_index as u32,
+            position: segment.position(0),
+            table: 0,
+        };
+        let bytes = self.host.bytes_mut();
+        bytes.fill(0);
+        bytes[STATE..TABLES].copy_from_slice(bytemuck::bytes_of(&row));
+        let tables: &mut [u64] = bytemuck::cast_slice_mut(&mut bytes[TABLES..]);
+        for (group, (table, to)) in segment.pages.iter().zip(tables.chunks_mut(self.max_pages)).enumerate() {
+            for (page, to) in table.iter().zip(to) {
+                // Behind a window there is no page, and nothing reads its address.
+                *to = page.map_or(0, |page| pool.address(group, page));
+            }
+        }
+        // SAFETY: both are equally long, and the host's is not written again before the launch that reads the copy has ended.
+        unsafe { self.gpu.stream.upload(self.state.address(), self.host.bytes()) }
+            .map_err(|error| self.gpu.error(error))
+    }
+
+    /// Makes room for block tables of `pages` entries.
+    fn grow(&mut self, pages: usize) -> Result<(), DeviceError> {
+        if pages <= self.max_pages && self.max_pages > 0 {
+            return Ok(());
+        }
+        let max_pages = pages.next_power_of_two().max(16);
+        let what = "partial results of attention";
+        let bytes = TABLES + self.groups.max(1) * max_pages * 8;
+        let partial_bytes = self.partial_elements.saturating_mul(max_pages).saturating_mul(8);
+        // Elements are counted in 32 bits.
+        if partial_bytes / 8 > u32::MAX as usize {
+            return Err(DeviceError::OutOfMemory { bytes: partial_bytes as u64, what: what.into() });
+        }
+        self.max_pages = 0;
+        self.partials = self.gpu.allocate_zeros(partial_bytes, what)?;
+        self.state = self.gpu.allocate(bytes, "the state of a row")?;
+        self.host = PinnedMemory::new(&self.gpu.context, bytes).map_err(|error| self.gpu.error(error))?;
+        self.max_pages = max_pages;
+        Ok(())
+    }
+
+    /// Queues the decoding of `steps` tokens from the loaded state on.
+    fn launch(&mut self, steps: usize, stops: &[u32], draws: Draws) -> Result<(), DeviceError> {
+        self.renumber(steps)?;
+        let mut known = [0; MAX_STOPS];
+        // The host looks at every token too, so ids beyond these end the row a little later.
+        let stop_count = stops.len().min(MAX_STOPS);
+        known[..stop_count].copy_from_slice(&stops[..stop_count]);
+        self.shared.clear();
+        let launch = Launch {
+            program: self.instrs.address(),
+            count: self.count,
+            steps: steps as u32,
+            rows: 1,
+            first: 0,
+            sequence: self.sequence,
+            prefetch: 1,
+            barriers: 1,
+            in_flight: IN_FLIGHT,
+            rotary: self.rotary_dim,
+            draws: u32::from(draws == Draws::Largest),
+            frequencies: self.frequencies,
+            barrier: self.state.address(),
+            states: self.state.address() + STATE as u64,
+            tables: self.state.address() + TABLES as u64,
+            candidates: self.values.memory.address() + self.values.candidates as u64,
+            tokens: self.shared.address(TOKENS),
+            cancel: self.shared.address(CANCEL),
+            partials: self.partials.address(),
+            max_pages: self.max_pages as u32,
+            stop_count: stop_count as u32,
+            stops: known,
+            stamps: 0,
+        };
+        self.sequence += steps as u32 * self.count;
+        let grid = Grid { blocks: [self.blocks, 1, 1], threads: THREADS, shared_bytes: SHARED_BYTES };
+        // SAFETY: the kernel's own structure. Instructions address buffers and weights of this program in the sizes of its plan, the
+        // launch addresses memory of this interpreter and pages of the pool, whose tables `load` has brought.
+        unsafe { self.gpu.stream.launch_together(&self.kernel, grid, &launch) }
+            .map_err(|error| self.gpu.error(error))
+    }
+
+    /// Begins the sequence numbers anew where those of `steps` tokens would come to an end.
+    fn renumber(&mut self, steps: usize) -> Result<(), DeviceError> {
+        let needed = (steps as u64).saturating_mul(u64::from(self.count));
+        if u64::from(self.sequence) + needed < u64::from(LAST_SEQUENCE) {
+            return Ok(());
+        }
+        self.sequence = 0;
+        self.gpu.clear(&self.values.memory)?;
+        self.gpu.clear(&self.partials)
+    }
+}
+
+/// What a launch does with its logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draws {
+    /// Leaves the last ones to the host.
+    Nothing,
+    /// Takes the token with the largest and goes on.
+    Largest,
+}

@@ -1,0 +1,252 @@
+//! The structures of `kernels/hopper/program.cuh`.
+//!
+//! They are defined there and here. `kernels/hopper/program_layout.h` is written from these definitions and asserts that the
+//! compiler of the kernels places every field where Rust does; `BRASA_UPDATE=1 cargo test -p brasa-cuda params` writes it anew.
+
+#[cfg(test)]
+use std::fmt::Write as _;
+
+use bytemuck::{Pod, Zeroable};
+
+macro_rules! shared {
+    ($($(#[$doc:meta])* struct $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+            #[repr(C)]
+            pub(crate) struct $name { $($(#[$field_doc])* pub $field: $type,)* }
+        )*
+
+        /// Assertions about every structure, in C.
+        #[cfg(test)]
+        fn assertions() -> String {
+            let mut text = String::new();
+            $(
+                let name = stringify!($name);
+                let _ = writeln!(text, "static_assert(sizeof({name}) == {}, \"\");", size_of::<$name>());
+                $(
+                    let (field, offset) = (stringify!($field), std::mem::offset_of!($name, $field));
+                    let _ = writeln!(text, "static_assert(offsetof({name}, {field}) == {offset}, \"\");");
+                )*
+            )*
+            text
+        }
+    };
+}
+
+shared! {
+    /// One instruction of a program. Fields that its operation does not read are zero.
+    struct Instr {
+        /// Which operation: [`EMBED`] and its kin.
+        op: u32,
+        /// Storage of the weight.
+        format: u32,
+        /// [`NORM`] and its kin.
+        flags: u32,
+        /// The first multiprocessor that gets one of the odd tiles.
+        rotation: u32,
+        /// Tiles that every multiprocessor gets.
+        tiles_each: u32,
+        /// Tiles that are left over.
+        tiles_odd: u32,
+        /// Bytes of a tile.
+        tile_bytes: u32,
+        /// Bytes of a tile's units that a slot of the ring holds.
+        piece_bytes: u32,
+        /// The weight, in fragment order.
+        weights: u64,
+        /// What is read.
+        x: u64,
+        /// What is written.
+        y: u64,
+        /// What is added.
+        residual: u64,
+        /// Of a norm, f32; 0 for a norm without a weight.
+        norm_weight: u64,
+        /// f32; 0 for none.
+        bias: u64,
+        /// Groups of 64 inputs of a tile.
+        subs: u32,
+        /// Inputs of the layer.
+        inputs: u32,
+        /// Outputs of the layer.
+        outputs: u32,
+        /// Instructions back to the writer of `x`.
+        x_back: u32,
+        /// Factor of products; of an embedding; of cosine and sine.
+        scale: f32,
+        /// Of the norm.
+        eps: f32,
+        /// Of logits or scores; 0 for none.
+        softcap: f32,
+        /// Multiplies scores.
+        attention_scale: f32,
+        /// Instructions back to the writer of `residual`.
+        residual_back: u32,
+        /// Query heads.
+        heads: u32,
+        /// Key and value heads.
+        kv_heads: u32,
+        /// Width of a head.
+        head_dim: u32,
+        /// Elements of a head that turn.
+        rotary_dim: u32,
+        /// Positions seen; 0 for all.
+        window: u32,
+        /// The cache's group, whose block table is read.
+        table: u32,
+        /// Elements from the first query to the first key.
+        kv_offset: u32,
+        /// Weight of the queries' norm; 0 for none.
+        q_norm: u64,
+        /// Weight of the keys' norm; 0 for none.
+        k_norm: u64,
+        /// Bytes of a page before the cache's keys.
+        keys_offset: u64,
+        /// Bytes of a page before the cache's values.
+        values_offset: u64,
+        /// What the instruction writes has the number of the one so many behind it.
+        y_ahead: u32,
+        /// Not read.
+        reserved: [u32; 3],
+    }
+    /// What a row needs to go on.
+    struct Row {
+        /// Token to compute.
+        token: u32,
+        /// Its index in the cache.
+        index: u32,
+        /// Its position.
+        position: u32,
+        /// First entry of the row's block tables.
+        table: u32,
+    }
+    /// One launch: a program, how many tokens to make, and where everything is.
+    struct Launch {
+        /// Instructions.
+        program: u64,
+        /// How many are walked.
+        count: u32,
+        /// Tokens to make at most.
+        steps: u32,
+        /// Rows.
+        rows: u32,
+        /// The first instruction that is walked.
+        first: u32,
+        /// The number before the first instruction's.
+        sequence: u32,
+        /// 1 where weights stream in ahead of barriers.
+        prefetch: u32,
+        /// 1 where instructions are ordered by barriers of the grid.
+        barriers: u32,
+        /// Slots of the ring that are on their way at a time.
+        in_flight: u32,
+        /// Elements of a head that turn.
+        rotary: u32,
+        /// 1 where tokens are drawn.
+        draws: u32,
+        /// Rotary frequencies, f32.
+        frequencies: u64,
+        /// Counts arrivals.
+        barrier: u64,
+        /// Rows' states.
+        states: u64,
+        /// Addresses of pages.
+        tables: u64,
+        /// Each multiprocessor's best logit.
+        candidates: u64,
+        /// Drawn tokens, in memory that the host reads meanwhile.
+        tokens: u64,
+        /// Not 0 there: the host wants no more tokens.
+        cancel: u64,
+        /// Partial results of attention.
+        partials: u64,
+        /// Entries of a block table.
+        max_pages: u32,
+        /// Entries of `stops`.
+        stop_count: u32,
+        /// Ids that end the chain.
+        stops: [u32; MAX_STOPS],
+        /// Clocks of a build that measures; 0 for none.
+        stamps: u64,
+    }
+}
+
+/// Operations.
+pub(crate) const EMBED: u32 = 0;
+pub(crate) const LINEAR: u32 = 1;
+pub(crate) const ATTENTION: u32 = 2;
+pub(crate) const COMBINE: u32 = 3;
+
+/// Flags.
+pub(crate) const NORM: u32 = 1;
+pub(crate) const RESIDUAL: u32 = 2;
+pub(crate) const PAIRED: u32 = 4;
+pub(crate) const DRAW: u32 = 8;
+pub(crate) const LOGITS: u32 = 16;
+pub(crate) const INTERLEAVED: u32 = 32;
+pub(crate) const GELU_TANH: u32 = 64;
+
+/// Stop ids that the device knows at most; the host sees the others.
+pub(crate) const MAX_STOPS: usize = 32;
+/// A drawn token that is there.
+pub(crate) const TOKEN_IS_THERE: u64 = 1 << 32;
+/// In place of a token where no logit is the largest finite one.
+pub(crate) const NO_TOKEN: u32 = u32::MAX;
+
+/// Threads of a block.
+pub(crate) const THREADS: u32 = 288;
+/// Bytes of a slot of the ring.
+pub(crate) const SLOT_BYTES: u32 = 16_384;
+/// Bytes of shared memory that a block has, `SHARED_BYTES` of `ring.cuh`.
+pub(crate) const SHARED_BYTES: u32 = 217_264;
+/// Slots on their way at a time: enough to saturate memory, and few enough that activations need not queue behind weights.
+pub(crate) const IN_FLIGHT: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn params_of_programs_are_current() {
+        let mut text = String::from(
+            "// Written by `cargo xtask cuda` from src/interpreter/program.rs: where Rust places the fields of program.cuh.\n\
+             #pragma once\n#include <stddef.h>\n\nnamespace brasa {\n\n",
+        );
+        text += &assertions();
+        let constants = [
+            ("EMBED", EMBED),
+            ("LINEAR", LINEAR),
+            ("ATTENTION", ATTENTION),
+            ("COMBINE", COMBINE),
+            ("NORM", NORM),
+            ("RESIDUAL", RESIDUAL),
+            ("PAIRED", PAIRED),
+            ("DRAW", DRAW),
+            ("LOGITS", LOGITS),
+            ("INTERLEAVED", INTERLEAVED),
+            ("GELU_TANH", GELU_TANH),
+            ("NO_TOKEN", NO_TOKEN),
+            ("MAX_STOPS", MAX_STOPS as u32),
+        ];
+        for (name, value) in constants {
+            let _ = writeln!(text, "static_assert({name} == {value}u, \"\");");
+        }
+        let _ = writeln!(text, "static_assert(TOKEN_IS_THERE == {TOKEN_IS_THERE}u, \"\");\n");
+        for (name, value) in
+            [("THREADS", THREADS), ("SLOT_BYTES", SLOT_BYTES), ("SHARED_BYTES", SHARED_BYTES)]
+        {
+            let _ = writeln!(text, "constexpr uint32_t HOST_{name} = {value};");
+        }
+        text += "\n}  // namespace brasa\n";
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/hopper/program_layout.h");
+        if std::env::var_os("BRASA_UPDATE").is_some() {
+            std::fs::write(&file, &text).expect("the file can be written");
+        }
+        let found = std::fs::read_to_string(&file).expect("the file is there");
+        assert_eq!(found, text, "structures changed: run BRASA_UPDATE=1 cargo test -p brasa-cuda params");
+    }
+}
