@@ -246,7 +246,7 @@ impl<'g> Walk<'g> {
             Fusion::QkNormRopeCacheWrite(fused) => self.turn(fused),
             Fusion::LinearResidual(fused) => self.linear_residual(fused),
             Fusion::GateUpActivation(fused) => self.gate_up(fused),
-            _ => None,
+            Fusion::RouterExperts(_) => None,
         }
     }
 
