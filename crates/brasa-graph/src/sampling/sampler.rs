@@ -68,11 +68,21 @@ impl Sampler {
     /// [`SamplingError::NoToken`].
     pub fn draw(&mut self, rules: &DrawRules, row: &Row) -> Result<Draw, SamplingError> {
         let params = rules.params();
+        let no_token = || {
+            let not_finite = row.logits.iter().filter(|z| !z.is_finite()).count();
+            SamplingError::NoToken { vocab_size: row.logits.len(), not_finite }
+        };
+        if params.temperature == 0.0 && params.logprobs.is_none() && leaves_logits(rules, row) {
+            let (max, token) = largest(row.logits);
+            return max
+                .is_finite()
+                .then(|| Draw { token, logprob: None, top: Vec::new() })
+                .ok_or_else(no_token);
+        }
         self.adjust(rules, row);
         let (max, likeliest) = largest(&self.z);
         if !max.is_finite() {
-            let not_finite = row.logits.iter().filter(|z| !z.is_finite()).count();
-            return Err(SamplingError::NoToken { vocab_size: row.logits.len(), not_finite });
+            return Err(no_token());
         }
         self.candidates.reset(max);
         let survivors = self.filter(params, max);
@@ -120,8 +130,7 @@ impl Sampler {
         let params = rules.params();
         z.clear();
         z.extend_from_slice(row.logits);
-        let neutral = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
-        if neutral.iter().any(|&x| x != 0.0) {
+        if has_penalties(params) {
             counts.resize(z.len().max(counts.len()), 0);
             let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
             let recent = &row.history[row.history.len() - window..];
@@ -278,8 +287,36 @@ impl Sampler {
     }
 }
 
+fn has_penalties(params: &SamplingParams) -> bool {
+    let neutral = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
+    neutral.iter().any(|&x| x != 0.0)
+}
+
+/// True if penalties, bias, suppression and mask change no logit.
+fn leaves_logits(rules: &DrawRules, row: &Row) -> bool {
+    let params = rules.params();
+    let adjusts = has_penalties(params) || !params.logit_bias.is_empty() || row.mask.is_some();
+    !adjusts && rules.forbidden(row.position).next().is_none()
+}
+
 /// The largest number and the lowest id that has it.
 fn largest(z: &[f32]) -> (f32, u32) {
+    /// Numbers among which the id is searched, after the largest is known.
+    const BLOCK: usize = 1024;
+    let mut best = (f32::NEG_INFINITY, 0);
+    for (block, z) in z.chunks(BLOCK).enumerate() {
+        let max = max_of(z);
+        if max > best.0 {
+            best = (max, block * BLOCK);
+        }
+    }
+    let (max, first) = best;
+    let id = z[first..].iter().position(|&z| z >= max).map_or(0, |place| first + place);
+    (max, id as u32)
+}
+
+/// The largest number; −∞ if there is none.
+fn max_of(z: &[f32]) -> f32 {
     const LANES: usize = 16;
     let (chunks, rest) = z.as_chunks::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
@@ -289,6 +326,5 @@ fn largest(z: &[f32]) -> (f32, u32) {
             *lane = if z > *lane { z } else { *lane };
         }
     }
-    let max = lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
-    (max, z.iter().position(|&z| z >= max).unwrap_or(0) as u32)
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }

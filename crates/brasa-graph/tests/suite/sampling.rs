@@ -517,3 +517,23 @@ fn parameters_outside_their_range_are_refused() {
         assert_eq!(DrawRules::new(params).unwrap_err().to_string(), expected);
     }
 }
+
+/// The likeliest token of many logits, where nothing changes them: the lowest id of the largest.
+#[test]
+fn greedy_tokens_are_the_lowest_ids_of_the_largest_logits() {
+    let mut random = Random::new(77);
+    let mut none = 0;
+    for trial in 0..300 {
+        let vocab = [1, 1023, 1024, 1025, 5000][trial % 5];
+        let logits = odd_logits(&mut random, vocab);
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let expected = logits.iter().position(|&z| z == max && z.is_finite());
+        let found = draw(&SamplingParams::default(), &Row::new(&logits, 9, &[]));
+        match (found, expected) {
+            (Ok(draw), Some(id)) => assert_eq!(draw.token, id as u32, "trial {trial}"),
+            (Err(SamplingError::NoToken { .. }), None) => none += 1,
+            (found, expected) => panic!("trial {trial}: {found:?}, not {expected:?}"),
+        }
+    }
+    assert!((1..200).contains(&none), "{none} without a token");
+}
