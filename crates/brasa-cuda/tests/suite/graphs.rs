@@ -2,7 +2,7 @@
 
 use brasa_graph::device::KvType;
 use brasa_graph::fuse::Pattern;
-use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case};
+use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case, rewritten};
 
 use crate::device::{device, full_or_few};
 
@@ -11,6 +11,15 @@ fn random_graphs_agree_with_the_reference() {
     let Some(device) = device() else { return };
     for seed in 0..full_or_few(device, 40, 16) {
         check(device, &random_case(seed, 4 + seed as usize, &f32_weight), Tolerance(5e-5));
+    }
+}
+
+#[test]
+fn rewritten_graphs_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    for seed in 0..full_or_few(device, 24, 8) {
+        let case = rewritten(&random_case(seed, 4 + seed as usize, &f32_weight), seed);
+        check(device, &case, Tolerance(5e-5));
     }
 }
 

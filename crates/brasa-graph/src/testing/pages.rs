@@ -25,7 +25,7 @@ pub fn check_pages(device: &dyn Backend) {
     // Two cache groups, one with two caches; heads that are neither whole vectors nor whole blocks of q8.
     let decoder = Decoder {
         hidden: 32,
-        heads: 4,
+        heads: 2,
         head_dim: 40,
         feed_forward: 32,
         windows: vec![None, Some(100), None],

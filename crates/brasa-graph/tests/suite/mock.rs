@@ -8,11 +8,11 @@ use crate::small_model::{Device, VOCAB, small_model, tokens};
 use brasa_graph::GroupId;
 use brasa_graph::chain::Flow;
 use brasa_graph::device::{DeviceError, KvType};
-use brasa_graph::sampling::{DrawRules, SamplingParams};
 use brasa_graph::step::{Outs, PageId, Segment, Step};
 use brasa_graph::testing::{
-    EncoderDecoder, MockBackend, Tolerance, check, check_inputs_and_outputs, check_pages,
-    check_shared_weights, compare, f32_weight, random_case, rewritten,
+    EncoderDecoder, MockBackend, Tolerance, check, check_chains, check_failed_steps,
+    check_inputs_and_outputs, check_pages, check_refusals, check_shared_weights, compare, f32_weight,
+    random_case, rewritten,
 };
 
 /// From a device that waits for every answer to one that hears none before its end.
@@ -33,53 +33,6 @@ fn assert_goes_on(device: &mut Device, length: usize, history: &[u32]) {
     let logits = device.program.run(&step, &mut *device.pool).unwrap().only().floats().to_vec();
     let fresh = Device::new(KvType::F16).run(&[(1, history)]);
     assert_eq!(logits, fresh[fresh.len() - VOCAB..]);
-}
-
-#[test]
-fn late_or_not_a_chain_gives_the_tokens_of_its_steps() {
-    let plain: Vec<Vec<u32>> = (0..3).map(|row| stepwise(row, 20)).collect();
-    for late in LATE {
-        let (_, mut device) = device(late);
-        let segments = prompts(&mut device, 20);
-        let stop = plain[2][6];
-        let mut ask =
-            Ask { limits: vec![20, 7, 20], stops: vec![vec![], vec![], vec![stop]], ..Ask::tokens(20) };
-        let shown = chain(segments, &mut device, &mut ask, |_, _| Flow::Continue).unwrap();
-        let end = plain[2].iter().position(|&id| id == stop).unwrap() + 1;
-        assert_eq!(shown.tokens, [&plain[0][..], &plain[1][..7], &plain[2][..end]], "{late} late");
-        assert_eq!(shown.finish.lengths, [4 + 19, 250 + 6, 1 + end - 1], "{late} late");
-        let history = [&tokens(PROMPTS[1], 1)[..], &plain[1][..7]].concat();
-        assert_goes_on(&mut device, 256, &history);
-    }
-}
-
-#[test]
-fn tokens_behind_a_late_answer_are_thrown_away() {
-    let plain: Vec<Vec<u32>> = (0..3).map(|row| stepwise(row, 20)).collect();
-    for late in LATE {
-        let (_, mut device) = device(late);
-        let segments = prompts(&mut device, 20);
-        let stopped = Cell::new(false);
-        let answer = |row, count| {
-            assert!(!(row == 0 && count > 1 || row == 2 && count > 5), "row {row} has ended");
-            match (row, count) {
-                (0, 1) | (2, 5) => Flow::StopRow,
-                (1, 9) => {
-                    assert!(!stopped.replace(true), "row 1 has ended");
-                    Flow::StopAll
-                }
-                _ => Flow::Continue,
-            }
-        };
-        let shown = chain(segments, &mut device, &mut Ask::tokens(20), answer).unwrap();
-        assert_eq!(lengths(&shown.tokens), [1, 9, 5], "{late} late");
-        assert_eq!(shown.finish.lengths, [4, 250 + 8, 1 + 4], "{late} late");
-        for (row, tokens) in shown.tokens.iter().enumerate() {
-            assert_eq!(tokens, &plain[row][..tokens.len()], "row {row}, {late} late");
-        }
-        let history = [&tokens(PROMPTS[1], 1)[..], &shown.tokens[1]].concat();
-        assert_goes_on(&mut device, 258, &history);
-    }
 }
 
 /// The others have the token of the step that ends the chain, and as many more as the device drew before it knew.
@@ -133,6 +86,14 @@ fn a_step_that_fails_ends_the_chain_and_the_program() {
 }
 
 #[test]
+fn late_or_not_chains_give_the_tokens_of_their_steps() {
+    for late in LATE {
+        check_chains(&MockBackend::new(late));
+        check_failed_steps(&MockBackend::new(late));
+    }
+}
+
+#[test]
 fn a_mask_is_asked_for_one_token() {
     let (_, mut device) = device(2);
     assert_eq!((device.program.max_chain(true), device.program.max_chain(false)), (1, 11));
@@ -162,21 +123,6 @@ fn a_copy_of_a_page_fails_when_told_to() {
 }
 
 #[test]
-fn failed_draws_and_rows_without_logits_end_alone() {
-    for late in LATE {
-        let (_, mut device) = device(late);
-        let nothing = SamplingParams { suppressed: (0..VOCAB as u32).collect(), ..SamplingParams::default() };
-        let mut ask = Ask::tokens(4);
-        ask.rules[1] = DrawRules::new(nothing).unwrap();
-        let mut segments = prompts(&mut device, 4);
-        segments[2].outs = Outs::None;
-        let shown = chain(segments, &mut device, &mut ask, |_, _| Flow::Continue).unwrap();
-        assert_eq!((lengths(&shown.tokens), shown.failures), (vec![4, 0, 0], vec![0, 1, 0]), "{late} late");
-        assert_eq!(shown.finish.lengths, [7, 250, 1]);
-    }
-}
-
-#[test]
 #[should_panic(expected = "the sink panics")]
 fn a_sink_that_panics_does_not_leave_the_device_waiting() {
     let (_, mut device) = device(0);
@@ -195,6 +141,7 @@ fn steps_are_those_of_the_reference() {
     check_shared_weights(&backend);
     check_inputs_and_outputs(&backend);
     check_pages(&backend);
+    check_refusals(&backend);
     let (pair, lengths) = (EncoderDecoder::new(1), [3, 5]);
     let found = pair.run(&backend, KvType::F32, &lengths).unwrap();
     assert!(compare(&found, &pair.expected(&lengths)).within(Tolerance::F32));

@@ -171,6 +171,21 @@ fn profile_names_operations_and_weights() {
 }
 
 #[test]
+fn bad_steps_and_foreign_things_are_refused() {
+    brasa_graph::testing::check_refusals(&ReferenceBackend);
+}
+
+#[test]
+fn a_failed_step_leaves_no_trace() {
+    brasa_graph::testing::check_failed_steps(&ReferenceBackend);
+}
+
+#[test]
+fn chains_give_the_tokens_of_their_steps() {
+    brasa_graph::testing::check_chains(&ReferenceBackend);
+}
+
+#[test]
 fn graphs_share_the_upload_of_shared_weights() {
     brasa_graph::testing::check_shared_weights(&ReferenceBackend);
 }

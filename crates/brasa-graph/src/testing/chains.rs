@@ -1,0 +1,293 @@
+//! Chains against the steps that they stand for: limits, stop ids, answers that may come late, masks, draws that fail.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use brasa_formats::StorageFormat;
+
+use crate::chain::{Chain, Finish, Flow, RowDraw};
+use crate::device::{Backend, DeviceError, KvType, Precision};
+use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
+use crate::step::{Outs, Segment, Step};
+
+use super::{Decoder, Running, tokens};
+
+const VOCAB: usize = 150;
+/// Rows of the prompts. The second one continues on a page of its own.
+const PROMPTS: [usize; 3] = [4, 250, 1];
+/// Most tokens of a row in a check.
+const MOST: usize = 20;
+
+/// Checks the chains of a device over three texts: tokens, lengths, histories and caches are those of single steps, however
+/// rows end and however late the device hears of it; masks and failed draws are a matter of their own row.
+///
+/// # Panics
+///
+/// If the device does anything else.
+pub fn check_chains(device: &dyn Backend) {
+    let mut checks = Checks::new(device);
+    checks.rows_end_by_themselves();
+    checks.rows_end_by_answers();
+    checks.one_answer_ends_all();
+    checks.masks_hold_for_their_row();
+    checks.rows_without_tokens_end_alone();
+}
+
+/// A small decoder and the tokens that single steps give.
+struct Checks {
+    label: String,
+    running: Running,
+    texts: u64,
+    /// Tokens of a row in a chain.
+    count: usize,
+    plain: Vec<Vec<u32>>,
+}
+
+/// How a chain draws and ends.
+struct Ask<'a> {
+    rules: Vec<DrawRules>,
+    limits: Vec<usize>,
+    stops: Vec<Vec<u32>>,
+    /// A mask of the first row.
+    mask: Option<&'a mut Evens>,
+}
+
+impl Ask<'_> {
+    /// As many tokens for every row, without stop ids and masks.
+    fn tokens(limit: usize) -> Self {
+        let rules = (0..PROMPTS.len() as u64).map(rules).collect();
+        Self { rules, limits: vec![limit; PROMPTS.len()], stops: vec![Vec::new(); PROMPTS.len()], mask: None }
+    }
+}
+
+/// The way of a chain and its end.
+struct Shown {
+    /// The tokens of each row.
+    tokens: Vec<Vec<u32>>,
+    /// Failed draws of each row.
+    failures: Vec<usize>,
+    finish: Finish,
+}
+
+impl Checks {
+    fn new(device: &dyn Backend) -> Self {
+        let decoder = Decoder {
+            hidden: 16,
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 8,
+            feed_forward: 16,
+            windows: vec![None, Some(20)],
+            ..Decoder::small(StorageFormat::F32)
+        };
+        let running = Running::new(device, &Arc::new(decoder.graph(12)), Precision::Reference, KvType::F16);
+        let count = running.program.max_chain(false).min(MOST);
+        assert!(count >= 8, "a chain of {count} tokens is too short to be checked");
+        let mut checks =
+            Self { label: device.info().description, running, texts: 0, count, plain: Vec::new() };
+        checks.plain = (0..PROMPTS.len()).map(|row| checks.stepwise(row)).collect();
+        checks
+    }
+
+    /// Each row ends at its own limit or stop id, and needs no pages for more.
+    fn rows_end_by_themselves(&mut self) {
+        let mut segments = self.segments();
+        segments[1].pages.iter_mut().for_each(|table| table.truncate(1));
+        let stop = self.plain[2][self.count / 2];
+        let before_stop = self.plain[2].iter().position(|&id| id == stop).expect("it is there") + 1;
+        let mut ask = Ask::tokens(self.count);
+        ask.limits[1] = 4;
+        ask.stops[2] = vec![VOCAB as u32 + 5, stop];
+        let shown = self.chain(&segments, &mut ask, |_, _| Flow::Continue).expect("a chain");
+        self.assert_shown(&shown, [self.count, 4, before_stop]);
+    }
+
+    /// Each row ends with the token that its answer says, however many more the device has drawn.
+    fn rows_end_by_answers(&mut self) {
+        let segments = self.segments();
+        let answer = |row, count| match (row, count) {
+            (0, 1) | (2, 3) => Flow::StopRow,
+            (1, 7) => Flow::StopAll,
+            _ => Flow::Continue,
+        };
+        let shown = self.chain(&segments, &mut Ask::tokens(self.count), answer).expect("a chain");
+        self.assert_shown(&shown, [1, 7, 3]);
+        self.assert_goes_on(&segments[1], 1, &shown);
+    }
+
+    /// An answer that ends all leaves the other rows the token of its step, and possibly further ones.
+    fn one_answer_ends_all(&mut self) {
+        let segments = self.segments();
+        let answer = |row, count| if (row, count) == (0, 4) { Flow::StopAll } else { Flow::Continue };
+        let shown = self.chain(&segments, &mut Ask::tokens(self.count), answer).expect("a chain");
+        let others = [shown.tokens[1].len(), shown.tokens[2].len()];
+        assert!(others.iter().all(|count| (4..=self.count).contains(count)), "{}: {others:?}", self.label);
+        self.assert_shown(&shown, [4, others[0], others[1]]);
+        self.assert_goes_on(&segments[1], 1, &shown);
+    }
+
+    /// Chains as long as the device makes them with a mask: the mask hears every token of its row, and other rows draw as
+    /// they do without it.
+    fn masks_hold_for_their_row(&mut self) {
+        let most = self.running.program.max_chain(true);
+        assert!(most > 0, "{}: chains of no tokens", self.label);
+        let mut segments = self.segments();
+        let mut mask = Evens::default();
+        let mut all = vec![Vec::new(); PROMPTS.len()];
+        while all[0].len() < self.count {
+            let mut ask = Ask::tokens(most.min(self.count - all[0].len()));
+            ask.mask = Some(&mut mask);
+            let shown = self.chain_behind(&segments, &mut ask, &all, |_, _| Flow::Continue).expect("a chain");
+            for (row, segment) in segments.iter_mut().enumerate() {
+                all[row].extend(&shown.tokens[row]);
+                segment.first_index = shown.finish.lengths[row];
+                segment.set_tokens(&all[row][all[row].len() - 1..]);
+            }
+        }
+        assert_eq!(mask.accepted, all[0], "{}", self.label);
+        assert_eq!(all[1..], self.plain[1..], "{}: rows without a mask", self.label);
+    }
+
+    /// A row that cannot draw, or asks for no logits, runs once; the other goes on.
+    fn rows_without_tokens_end_alone(&mut self) {
+        let nothing = SamplingParams { suppressed: (0..VOCAB as u32).collect(), ..SamplingParams::default() };
+        let mut ask = Ask::tokens(4);
+        ask.rules[1] = DrawRules::new(nothing).expect("parameters within their range");
+        let mut segments = self.segments();
+        segments[2].outs = Outs::None;
+        let shown = self.chain(&segments, &mut ask, |_, _| Flow::Continue).expect("a chain");
+        assert_eq!(shown.failures, [0, 1, 0], "{}", self.label);
+        assert_eq!(shown.tokens, [&self.plain[0][..4], &[], &[]], "{}", self.label);
+        assert_eq!(shown.finish.lengths, [PROMPTS[0] + 3, PROMPTS[1], PROMPTS[2]], "{}", self.label);
+    }
+
+    /// The tokens of single steps and draws.
+    fn stepwise(&mut self, row: usize) -> Vec<u32> {
+        let (rules, mut sampler) = (rules(row as u64), Sampler::default());
+        let mut segment = self.segments().swap_remove(row);
+        let mut text = segment.tokens.clone();
+        for _ in 0..self.count {
+            let logits = self.running.run(vec![segment.clone()]);
+            let draw = sampler.draw(&rules, &Row::new(&logits, text.len() as u32, &text));
+            segment.first_index = text.len();
+            text.push(draw.expect("a token").token);
+            segment.set_tokens(&text[text.len() - 1..]);
+        }
+        text.split_off(PROMPTS[row])
+    }
+
+    /// Three new texts, with pages for their tokens.
+    fn segments(&mut self) -> Vec<Segment> {
+        let segment = |(row, &length): (usize, &usize)| {
+            self.texts += 1;
+            let prompt = tokens(length, row as u64);
+            let mut segment = self.running.segment(self.texts, &[&prompt[..], &[0; MOST]].concat());
+            segment.set_tokens(&prompt);
+            segment.outs = Outs::Last;
+            segment
+        };
+        PROMPTS.iter().enumerate().map(segment).collect()
+    }
+
+    fn chain(
+        &mut self,
+        segments: &[Segment],
+        ask: &mut Ask<'_>,
+        answer: impl Fn(usize, usize) -> Flow,
+    ) -> Result<Shown, DeviceError> {
+        self.chain_behind(segments, ask, &[const { Vec::new() }; PROMPTS.len()], answer)
+    }
+
+    /// Runs a chain behind tokens that were drawn before. `answer` is given the row and the number of its token.
+    fn chain_behind(
+        &mut self,
+        segments: &[Segment],
+        ask: &mut Ask<'_>,
+        drawn: &[Vec<u32>],
+        answer: impl Fn(usize, usize) -> Flow,
+    ) -> Result<Shown, DeviceError> {
+        let prompt = |row: usize| tokens(PROMPTS[row], row as u64);
+        let mut histories: Vec<Vec<u32>> =
+            drawn.iter().enumerate().map(|(row, drawn)| [&prompt(row)[..], drawn].concat()).collect();
+        let before: Vec<usize> = histories.iter().map(Vec::len).collect();
+        let mut mask = ask.mask.as_mut();
+        let mut rows: Vec<RowDraw<'_>> = Vec::new();
+        for (row, history) in histories.iter_mut().enumerate() {
+            rows.push(RowDraw {
+                rules: &ask.rules[row],
+                position: history.len() as u32,
+                history,
+                limit: ask.limits[row],
+                stops: &ask.stops[row],
+                mask: mask.take().map(|mask| &mut **mask as &mut dyn TokenMask),
+            });
+        }
+        let seen = RefCell::new((vec![Vec::new(); rows.len()], vec![0; rows.len()], vec![false; rows.len()]));
+        let mut sink = |row: usize, drawn: Result<Draw, SamplingError>| {
+            let (tokens, failures, ended) = &mut *seen.borrow_mut();
+            assert!(!ended[row], "{}: a token of row {row}, which has ended", self.label);
+            match drawn {
+                Ok(draw) => tokens[row].push(draw.token),
+                Err(_) => failures[row] += 1,
+            }
+            let flow = answer(row, tokens[row].len());
+            ended[row] = flow != Flow::Continue || failures[row] > 0;
+            flow
+        };
+        let mut step = Step { segments: segments.to_vec() };
+        let chain = Chain { rows: &mut rows, sampler: &mut Sampler::default(), sink: &mut sink };
+        let finish = self.running.program.run_chain(&mut step, &mut *self.running.pool, chain)?;
+        let (tokens, failures, _) = seen.into_inner();
+        for (row, history) in histories.iter().enumerate() {
+            assert_eq!(history[before[row]..], tokens[row], "{}: the history of row {row}", self.label);
+        }
+        Ok(Shown { tokens, failures, finish })
+    }
+
+    /// Asserts that the rows drew the first `counts` tokens of single steps, of which the last is still to be computed.
+    fn assert_shown(&self, shown: &Shown, counts: [usize; 3]) {
+        for (row, (tokens, count)) in shown.tokens.iter().zip(counts).enumerate() {
+            assert_eq!(tokens, &self.plain[row][..count], "{}: row {row}", self.label);
+            let length = PROMPTS[row] + count - 1;
+            assert_eq!(shown.finish.lengths[row], length, "{}: the length of row {row}", self.label);
+        }
+    }
+
+    /// Asserts that the cache holds what steps would have left: the next token of a text is theirs.
+    fn assert_goes_on(&mut self, segment: &Segment, row: usize, shown: &Shown) {
+        let drawn = &shown.tokens[row];
+        if drawn.len() == self.count {
+            return;
+        }
+        let mut next = segment.clone();
+        next.first_index = shown.finish.lengths[row];
+        next.set_tokens(&drawn[drawn.len() - 1..]);
+        let logits = self.running.run(vec![next]);
+        let text = [&tokens(PROMPTS[row], row as u64)[..], drawn].concat();
+        let draw = Sampler::default().draw(&rules(row as u64), &Row::new(&logits, text.len() as u32, &text));
+        assert_eq!(draw.expect("a token").token, self.plain[row][drawn.len()], "{}: goes on", self.label);
+    }
+}
+
+fn rules(seed: u64) -> DrawRules {
+    let params = SamplingParams { temperature: 0.9, seed, repeat_penalty: 1.3, ..SamplingParams::default() };
+    DrawRules::new(params).expect("parameters within their range")
+}
+
+/// Allows even ids and odd ids in turn.
+#[derive(Default)]
+struct Evens {
+    accepted: Vec<u32>,
+}
+
+impl TokenMask for Evens {
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) {
+        let odd = (self.accepted.len() + drafts.len()) % 2;
+        words.fill(0x5555_5555 << odd);
+    }
+
+    fn accept(&mut self, id: u32) {
+        assert_eq!(id as usize % 2, self.accepted.len() % 2, "a token that the mask did not allow");
+        self.accepted.push(id);
+    }
+}
