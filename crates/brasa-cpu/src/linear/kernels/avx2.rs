@@ -13,7 +13,8 @@
 
 use std::arch::x86_64::*;
 
-use super::super::formats::{Meaning, Width};
+use super::super::formats::{Kind, Meaning, Width};
+use super::codes::group;
 use super::vectors::{Centring, Dots, Vectors, Work, one_each, one_each_of_memory};
 use crate::isa::{Avx2, AvxVnni};
 
@@ -97,6 +98,7 @@ impl Dots for Avx2 {
     const CENTRING: Centring = Centring::Bytes;
     const PLANE_ROWS: usize = 4;
     const PANEL_ROWS: usize = 4;
+    const TWO_PARTS_OF_A_ROW: bool = true;
 
     #[inline(always)]
     fn vectors(self) -> Self {
@@ -120,56 +122,116 @@ impl Dots for Avx2 {
         weights: &[__m256i; 8],
         x: *const i8,
     ) -> [__m256i; 2] {
-        macro_rules! pairs {
-            ($group:literal) => {{
-                let activations = _mm256_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
-                let weights = weights[$group];
-                match M::WIDTH {
-                    // Centred: −128 · 127 and its neighbour, the sign of which is the activation's, fit.
-                    Width::Eight => {
-                        _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights))
-                    }
-                    Width::UpTo5 | Width::Six => _mm256_maddubs_epi16(weights, activations),
-                }
-            }};
-        }
-        macro_rules! wide {
-            ($pairs:expr) => {
-                _mm256_madd_epi16($pairs, _mm256_set1_epi16(1))
+        macro_rules! sum {
+            ($($group:literal)*) => {
+                sum_of_pairs::<M>([$({
+                    let activations = _mm256_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
+                    pairs::<M>(weights[$group], activations)
+                }),*])
             };
         }
-        macro_rules! sum {
+        // SAFETY: `self` proves the instructions; memory by the contract.
+        unsafe { corrected::<M>(start, [sum!(0 1 2 3), sum!(4 5 6 7)]) }
+    }
+
+    #[inline(always)]
+    unsafe fn dots_of_parts<K: Kind>(
+        self,
+        start: [i32; 2],
+        planes: *const u8,
+        x: *const i8,
+        centred: bool,
+    ) -> [[__m256i; 2]; 2] {
+        macro_rules! both {
+            ($group:literal) => {{
+                let activations = _mm256_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
+                let first = group::<Self, K, $group>(self, planes, centred);
+                let second = group::<Self, K, $group>(self, planes.add(Self::BYTES), centred);
+                [pairs::<K>(first, activations), pairs::<K>(second, activations)]
+            }};
+        }
+        macro_rules! sums {
             ($a:literal $b:literal $c:literal $d:literal) => {{
-                let [a, b, c, d] = [pairs!($a), pairs!($b), pairs!($c), pairs!($d)];
-                match M::WIDTH {
-                    Width::UpTo5 => {
-                        const { assert!(pairs_in_16_bits(Width::UpTo5.largest_code()) >= 4) };
-                        wide!(_mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d)))
-                    }
-                    Width::Six => {
-                        const { assert!(pairs_in_16_bits(Width::Six.largest_code()) >= 2) };
-                        _mm256_add_epi32(wide!(_mm256_add_epi16(a, b)), wide!(_mm256_add_epi16(c, d)))
-                    }
-                    Width::Eight => {
-                        const { assert!(pairs_in_16_bits(128) >= 1) };
-                        let first = _mm256_add_epi32(wide!(a), wide!(b));
-                        _mm256_add_epi32(first, _mm256_add_epi32(wide!(c), wide!(d)))
-                    }
-                }
+                let [a, b, c, d] = [both!($a), both!($b), both!($c), both!($d)];
+                [sum_of_pairs::<K>([a[0], b[0], c[0], d[0]]), sum_of_pairs::<K>([a[1], b[1], c[1], d[1]])]
             }};
         }
         // SAFETY: `self` proves the instructions; memory by the contract.
         unsafe {
-            let (first, second) = (sum!(0 1 2 3), sum!(4 5 6 7));
-            if M::SHAPE.has_halves() {
-                [
-                    _mm256_add_epi32(first, _mm256_set1_epi32(start[0])),
-                    _mm256_add_epi32(second, _mm256_set1_epi32(start[1])),
-                ]
-            } else {
-                let both = _mm256_add_epi32(first, second);
-                [_mm256_add_epi32(both, _mm256_set1_epi32(start[0])), _mm256_setzero_si256()]
+            let (first, second) = (sums!(0 1 2 3), sums!(4 5 6 7));
+            [corrected::<K>(start, [first[0], second[0]]), corrected::<K>(start, [first[1], second[1]])]
+        }
+    }
+}
+
+/// Products of unsigned and signed bytes, of which neighbours are added to 16 bits.
+///
+/// # Safety
+///
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn pairs<M: Meaning>(weights: __m256i, activations: __m256i) -> __m256i {
+    // SAFETY: by the contract.
+    unsafe {
+        match M::WIDTH {
+            // Centred: −128 · 127 and its neighbour, the sign of which is the activation's, fit.
+            Width::Eight => {
+                _mm256_maddubs_epi16(_mm256_abs_epi8(weights), _mm256_sign_epi8(activations, weights))
             }
+            Width::UpTo5 | Width::Six => _mm256_maddubs_epi16(weights, activations),
+        }
+    }
+}
+
+/// The sum of four groups' pairs, in 32 bits.
+///
+/// # Safety
+///
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn sum_of_pairs<M: Meaning>([a, b, c, d]: [__m256i; 4]) -> __m256i {
+    macro_rules! wide {
+        ($pairs:expr) => {
+            _mm256_madd_epi16($pairs, _mm256_set1_epi16(1))
+        };
+    }
+    // SAFETY: by the contract.
+    unsafe {
+        match M::WIDTH {
+            Width::UpTo5 => {
+                const { assert!(pairs_in_16_bits(Width::UpTo5.largest_code()) >= 4) };
+                wide!(_mm256_add_epi16(_mm256_add_epi16(a, b), _mm256_add_epi16(c, d)))
+            }
+            Width::Six => {
+                const { assert!(pairs_in_16_bits(Width::Six.largest_code()) >= 2) };
+                _mm256_add_epi32(wide!(_mm256_add_epi16(a, b)), wide!(_mm256_add_epi16(c, d)))
+            }
+            Width::Eight => {
+                const { assert!(pairs_in_16_bits(128) >= 1) };
+                let first = _mm256_add_epi32(wide!(a), wide!(b));
+                _mm256_add_epi32(first, _mm256_add_epi32(wide!(c), wide!(d)))
+            }
+        }
+    }
+}
+
+/// `start` plus the sums of a block's halves.
+///
+/// # Safety
+///
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn corrected<M: Meaning>(start: [i32; 2], [first, second]: [__m256i; 2]) -> [__m256i; 2] {
+    // SAFETY: by the contract.
+    unsafe {
+        if M::SHAPE.has_halves() {
+            [
+                _mm256_add_epi32(first, _mm256_set1_epi32(start[0])),
+                _mm256_add_epi32(second, _mm256_set1_epi32(start[1])),
+            ]
+        } else {
+            let both = _mm256_add_epi32(first, second);
+            [_mm256_add_epi32(both, _mm256_set1_epi32(start[0])), _mm256_setzero_si256()]
         }
     }
 }

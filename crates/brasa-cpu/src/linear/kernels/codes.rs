@@ -135,6 +135,26 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
             let mut acc = [v.zero_parts(); R];
             for span in Spans::new(layout, strip, 0..layout.blocks, policy) {
                 for (block, packed) in span {
+                    if D::TWO_PARTS_OF_A_ROW && R == 1 {
+                        // SAFETY: the block is of kind K, its scales are unpacked; the row has the block.
+                        unsafe {
+                            let x = x.get_unchecked(0);
+                            let meta = x.blocks.get_unchecked(block);
+                            let start = corrections::<K>(meta, correction);
+                            let codes = x.codes.as_ptr().add(BLOCK * block);
+                            let sums = dots.dots_of_parts::<K>(start, packed.planes.as_ptr(), codes, centred);
+                            // Unpacked as late as they are needed: there are few registers.
+                            packed.scales(v, layout.scales, &mut unpacked);
+                            for part in 0..2 {
+                                let lane = D::V::OUTPUTS * part;
+                                let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
+                                let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
+                                acc[0][part] =
+                                    add_scaled::<D, K>(dots, acc[0][part], sums[part], scale, min, meta);
+                            }
+                        }
+                        continue;
+                    }
                     packed.scales(v, layout.scales, &mut unpacked);
                     for part in 0..D::V::PARTS {
                         // SAFETY: the block is of kind K, its scales are unpacked; rows have the block.
@@ -299,7 +319,11 @@ pub(in super::super) unsafe fn unpack<D: Dots, K: Kind>(
 ///
 /// `planes` points to a packed block of kind K, or to another part of its first vector.
 #[inline(always)]
-unsafe fn group<V: Vectors, K: Kind, const G: usize>(v: V, planes: *const u8, centred: bool) -> V::Codes {
+pub(super) unsafe fn group<V: Vectors, K: Kind, const G: usize>(
+    v: V,
+    planes: *const u8,
+    centred: bool,
+) -> V::Codes {
     // SAFETY: by the contract.
     unsafe {
         macro_rules! nibble {

@@ -10,7 +10,7 @@
 
 use std::ops::IndexMut;
 
-use super::super::formats::{Meaning, Width};
+use super::super::formats::{Kind, Meaning, Width};
 use super::super::layout::{LANES, Lanes};
 use super::super::scales::WidenF16;
 
@@ -142,6 +142,9 @@ pub(in super::super) trait Dots: Copy {
     /// True if two rows of a panel are multiplied together.
     const PAIRS: bool = false;
 
+    /// True if one row is multiplied with the two parts of a block together, by [`dots_of_parts`](Self::dots_of_parts).
+    const TWO_PARTS_OF_A_ROW: bool = false;
+
     /// The proof for the vectors.
     fn vectors(self) -> Self::V;
 
@@ -155,6 +158,23 @@ pub(in super::super) trait Dots: Copy {
         weights: &[Codes<Self>; 8],
         x: *const i8,
     ) -> Sums<Self>;
+
+    /// Does for both parts of a block what [`dots`](Self::dots) does for one, with codes that are unpacked on the way: an
+    /// activation is read once for both and no unpacked code is kept, where registers are few.
+    ///
+    /// # Safety
+    ///
+    /// `planes` points to a packed block of kind K.
+    #[inline(always)]
+    unsafe fn dots_of_parts<K: Kind>(
+        self,
+        _start: [i32; 2],
+        _planes: *const u8,
+        _x: *const i8,
+        _centred: bool,
+    ) -> [Sums<Self>; 2] {
+        unreachable!("an instruction set that multiplies part by part")
+    }
 
     /// Codes in the order in which a panel keeps them.
     #[inline(always)]
