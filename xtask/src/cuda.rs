@@ -25,6 +25,8 @@ const IMAGES: &[(&str, &str, &[&str])] = &[
     ("plain/plain.cu", "plain.sm_90a.cubin", SM_90A),
     ("plain/plain.cu", "plain.compute_80.ptx", COMPUTE_80),
     ("hopper/decode.cu", "decode.sm_90a.cubin", SM_90A),
+    ("hopper/gemm.cu", "gemm.sm_90a.cubin", SM_90A),
+    ("hopper/flash.cu", "flash.sm_90a.cubin", SM_90A),
 ];
 
 /// Hardest that deflate tries.

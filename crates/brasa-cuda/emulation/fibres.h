@@ -140,9 +140,9 @@ inline bool launch(Entry kernel, const void* of_kernel, Index grid, unsigned thr
     dynamic_shared = shared.data();
     grid_size = grid;
     block_size = {threads, 1, 1};
-    for (unsigned y = 0; y < grid.y; ++y) {
+    for (unsigned yz = 0; yz < grid.y * grid.z; ++yz) {
         for (unsigned x = 0; x < grid.x; ++x) {
-            block = {x, y, 0};
+            block = {x, yz % grid.y, yz / grid.y};
             block_group = {threads, 0, 0};
             warps.assign(threads / 32, {32, 0, 0});
             memset(shared.data(), 0xff, shared.size() * 4);

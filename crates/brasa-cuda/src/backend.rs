@@ -27,7 +27,8 @@ pub struct CudaOptions {
     pub ordinal: usize,
     /// The driver library; `None` for the system's. Tests name an emulated one.
     pub driver: Option<PathBuf>,
-    /// Computes a row alike whatever else is in its step: on the plain kernels alone, which are the oracle of the fast ones.
+    /// True for the same bits of a row whatever else is in its step. Many rows are then multiplied in f32, slowly, and not on
+    /// tensor cores.
     pub deterministic: bool,
 }
 

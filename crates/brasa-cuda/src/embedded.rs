@@ -11,6 +11,10 @@ const CUBIN: &[u8] = include_bytes!("../kernels/embedded/plain.sm_90a.cubin.defl
 const DECODE: &[u8] = include_bytes!("../kernels/embedded/decode.sm_90a.cubin.deflate");
 /// Code for every later capability than 8.0, which the driver compiles when it is loaded.
 const PTX: &[u8] = include_bytes!("../kernels/embedded/plain.compute_80.ptx.deflate");
+/// Matrix products of many rows, for compute capability 9.0.
+const GEMM: &[u8] = include_bytes!("../kernels/embedded/gemm.sm_90a.cubin.deflate");
+/// Attention of many rows, for compute capability 9.0.
+const FLASH: &[u8] = include_bytes!("../kernels/embedded/flash.sm_90a.cubin.deflate");
 
 /// More than any image is long; a damaged one cannot ask for more.
 const LONGEST_BYTES: usize = 64 << 20;
@@ -21,6 +25,16 @@ pub(crate) fn plain(capability: (i32, i32)) -> Result<Vec<u8>, DriverError> {
     // PTX is text that ends with a zero byte.
     image.push(0);
     Ok(image)
+}
+
+/// Matrix products of many rows; `None` where a device of this compute capability lacks the tensor cores that they were written for.
+pub(crate) fn gemm(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
+    (capability == (9, 0)).then(|| unpack(GEMM))
+}
+
+/// Attention of many rows; `None` where a device of this compute capability lacks the tensor cores that it was written for.
+pub(crate) fn flash(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
+    (capability == (9, 0)).then(|| unpack(FLASH))
 }
 
 /// The interpreter for a device of this compute capability; `None` where there is none.
@@ -68,9 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn both_images_unpack() {
-        let cubin = super::plain((9, 0)).expect("a cubin");
-        assert_eq!(&cubin[..4], b"\x7fELF");
+    fn images_unpack() {
+        let fast = [super::gemm((9, 0)), super::flash((9, 0))]
+            .map(|image| image.expect("it unpacks").expect("a cubin"));
+        for cubin in fast.into_iter().chain([super::plain((9, 0)).expect("a cubin")]) {
+            assert_eq!(&cubin[..4], b"\x7fELF");
+        }
         let ptx = super::plain((12, 0)).expect("PTX");
         assert!(ptx.ends_with(b"\0") && String::from_utf8_lossy(&ptx).contains(".target sm_80"));
     }

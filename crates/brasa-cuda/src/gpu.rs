@@ -20,6 +20,10 @@ pub(crate) struct Gpu {
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
     interpreter: Option<Kernel>,
+    /// Matrix products of many rows on tensor cores, where the device has those that the kernels were written for.
+    gemm: Option<Arc<Module>>,
+    /// Attention of many rows on tensor cores, where the device has those that the kernels were written for.
+    flash: Option<Arc<Module>>,
 }
 
 impl Gpu {
@@ -30,12 +34,15 @@ impl Gpu {
         deterministic: bool,
     ) -> Result<Arc<Self>, DriverError> {
         let context = Context::new(driver, ordinal)?;
-        let image = embedded::plain(context.device().capability)?;
-        let plain = Module::load(&context, &image)?;
+        let capability = context.device().capability;
+        let load = |image: Result<Vec<u8>, DriverError>| Module::load(&context, &image?);
+        let plain = load(embedded::plain(capability))?;
+        let gemm = embedded::gemm(capability).map(load).transpose()?;
+        let flash = embedded::flash(capability).map(load).transpose()?;
         let stream = Stream::new(&context)?;
         let interpreter = interpreter::load(&context)?;
         let name = format!("cuda:{ordinal}");
-        Ok(Arc::new(Self { context, stream, name, deterministic, plain, interpreter }))
+        Ok(Arc::new(Self { context, stream, name, deterministic, plain, interpreter, gemm, flash }))
     }
 
     /// The interpreter, where the device can run it.
@@ -46,6 +53,21 @@ impl Gpu {
     /// The plain kernel called `name`.
     pub(crate) fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
         self.plain.kernel(name).map_err(|error| self.error(error))
+    }
+
+    /// True where there are kernels for tensor cores.
+    pub(crate) fn has_tensor_kernels(&self) -> bool {
+        self.gemm.is_some()
+    }
+
+    /// The matrix product called `name`, which takes `shared_bytes` of dynamic shared memory.
+    pub(crate) fn gemm(&self, name: &str, shared_bytes: u32) -> Result<Kernel, DeviceError> {
+        with_shared(self.gemm.as_ref(), name, shared_bytes).map_err(|error| self.error(error))
+    }
+
+    /// The attention called `name`, which takes `shared_bytes` of dynamic shared memory.
+    pub(crate) fn flash(&self, name: &str, shared_bytes: u32) -> Result<Kernel, DeviceError> {
+        with_shared(self.flash.as_ref(), name, shared_bytes).map_err(|error| self.error(error))
     }
 
     /// Device memory for `what`.
@@ -120,4 +142,13 @@ impl Gpu {
     pub(crate) fn unsupported(&self, what: impl Into<String>) -> DeviceError {
         DeviceError::Unsupported { device: self.name.clone(), what: what.into() }
     }
+}
+
+/// A kernel of a module that may not be there, allowed to take `shared_bytes`.
+fn with_shared(module: Option<&Arc<Module>>, name: &str, shared_bytes: u32) -> Result<Kernel, DriverError> {
+    let missing =
+        || DriverError::Kernels { what: format!("{name} needs tensor cores of compute capability 9.0") };
+    let kernel = module.ok_or_else(missing)?.kernel(name)?;
+    kernel.allow_shared(shared_bytes)?;
+    Ok(kernel)
 }

@@ -3,7 +3,8 @@
 //! Pages are allocated in slabs, each as many as a call asks for; a step names its pages by address, so growing moves nothing.
 //! A page lies in memory as the contract's canonical layout says ([`brasa_graph::page`]): for each cache of its group, the keys of
 //! each KV head and then the values of each, `[256][E]` elements a head; q8 keeps a scale (f16) per 32 elements behind a head's
-//! elements, `[256][⌈E/32⌉]`.
+//! elements, `[256][⌈E/32⌉]`. But pieces of eight halves are permuted within a position, as tensor cores want them
+//! (`kernels/plain/kv.cuh`), and put in order where a page is read or written.
 #![expect(unsafe_code, reason = "copies within device memory")]
 
 use std::any::Any;
@@ -124,6 +125,9 @@ impl KvPool for CudaKvPool {
             what: what.clone(),
         })?;
         let slab = self.gpu.allocate(bytes, &what)?;
+        // Kernels may read positions behind the last, whose weight is 0: they hold finite numbers.
+        // SAFETY: the slab is that large.
+        unsafe { self.gpu.stream.clear(slab.address(), bytes) }.map_err(|error| self.gpu.error(error))?;
         let page = |number: usize| slab.address() + (number * group.page_bytes) as u64;
         group.pages.extend((0..more).map(page));
         group.slabs.push(slab);
@@ -151,18 +155,41 @@ impl KvPool for CudaKvPool {
         PageLayout::of_bytes(self, group, page, bytes.len())?;
         // SAFETY: a page of this pool, which has that many bytes.
         let copied = unsafe { self.gpu.stream.download(bytes, self.address(group.0 as usize, page)) };
-        copied.map_err(|error| self.gpu.error(error))
+        copied.map_err(|error| self.gpu.error(error))?;
+        permute_pieces(self.spec.dtype, self.groups[group.0 as usize].head_dim, bytes);
+        Ok(())
     }
 
     fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
         PageLayout::of_bytes(self, group, page, bytes.len())?;
         let address = self.address(group.0 as usize, page);
+        let mut bytes = bytes.to_vec();
+        permute_pieces(self.spec.dtype, self.groups[group.0 as usize].head_dim, &mut bytes);
         // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
-        let copied = unsafe { self.gpu.stream.upload(address, bytes) };
+        let copied = unsafe { self.gpu.stream.upload(address, &bytes) };
         copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
+    }
+}
+
+/// Swaps the pieces of eight halves of each position of a page, from the canonical order to the device's or back: piece *c* of position
+/// *p* and piece *c* ^ (*p* mod S), S being the largest power of two up to 8 that divides the number of pieces.
+fn permute_pieces(dtype: KvType, head_dim: usize, bytes: &mut [u8]) {
+    if !matches!(dtype, KvType::F16 | KvType::BF16) || head_dim == 0 || !head_dim.is_multiple_of(8) {
+        return;
+    }
+    let span = (1 << (head_dim / 8).trailing_zeros()).min(8);
+    // Heads are 256 positions each, so positions count on from head to head.
+    for (position, slot) in bytes.chunks_exact_mut(head_dim * 2).enumerate() {
+        let (pieces, _) = slot.as_chunks_mut::<16>();
+        for piece in 0..pieces.len() {
+            let other = piece ^ (position % span);
+            if piece < other {
+                pieces.swap(piece, other);
+            }
+        }
     }
 }

@@ -232,24 +232,44 @@ params! {
         x_rows: u32,
     }
     struct LinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, outputs: u32, }
-    /// Product with a weight in tiles. `lower` and `upper` are the first outputs of tiles' lower and upper halves, `outputs` how many
-    /// there are: of both halves where they follow each other, otherwise of each.
-    struct TilesParams {
-        x: Rows,
+    /// Where products with a weight in tiles go. `lower` and `upper` are the first outputs of tiles' lower and upper halves, `count` how
+    /// many there are: of both halves where they follow each other, otherwise of each.
+    struct Outputs {
         residual: Rows,
-        weights: Ptr<u8>,
         bias: Ptr<f32>,
         y: Ptr<f32>,
         y_width: u32,
-        rows: u32,
-        inputs: u32,
-        subs: u32,
-        outputs: u32,
+        count: u32,
         lower: u32,
         upper: u32,
         form: u32,
         function: u32,
     }
+    struct TilesParams { x: Rows, weights: Ptr<u8>, rows: u32, inputs: u32, subs: u32, out: Outputs, }
+    struct PanelsParams {
+        x: Rows,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        rows: u32,
+        inputs: u32,
+        subs: u32,
+    }
+    /// Product of panels with a weight in tiles. Elements that are rounded to f16 are multiplied by `raise` before, and products by
+    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several.
+    struct GemmParams {
+        weights: Ptr<u8>,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        partial: Ptr<f32>,
+        rows: u32,
+        tiles: u32,
+        subs: u32,
+        splits: u32,
+        raise: f32,
+        scale: f32,
+        out: Outputs,
+    }
+    struct GemmSumParams { partial: Ptr<f32>, rows: u32, tiles: u32, splits: u32, out: Outputs, }
     /// Rows of `source` to become tiles. Row `i` of a tile's lower half is row `tile · tile_rows + i`, of its upper half
     /// that many behind row `upper_start`.
     struct RepackParams {
@@ -396,6 +416,20 @@ params! {
         softcap: f32,
         has_window: u32,
         window: u32,
+        most_rows: u32,
+    }
+    /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
+    struct FlashParams {
+        q: Ptr<f32>,
+        y: Ptr<f32>,
+        step: StepRows,
+        cache: CachePages,
+        q_stride: u32,
+        heads: u32,
+        fewest_rows: u32,
+        window: u32,
+        scale: f32,
+        softcap: f32,
     }
     struct Conv1dParams {
         x: Ptr<f32>,

@@ -65,10 +65,15 @@ pub(crate) struct Tensor {
 }
 
 impl Run<'_> {
+    /// The address of a buffer.
+    pub(crate) fn buffer(&self, buffer: usize) -> u64 {
+        self.arena + self.offsets[buffer] as u64
+    }
+
     /// Where the value in `slot` is.
     pub(crate) fn tensor(&self, slot: &Slot) -> Tensor {
         let base = match slot.base {
-            Base::Buffer(buffer) => self.arena + self.offsets[buffer] as u64,
+            Base::Buffer(buffer) => self.buffer(buffer),
             Base::Input(input) => self.step.input(input),
             Base::Decoded(weight) => self.weights.decoded(weight).unwrap_or(0),
         };
@@ -103,7 +108,24 @@ impl Run<'_> {
         if blocks == 0 || blocks_y == 0 {
             return Ok(());
         }
-        let blocks = [blocks, blocks_y.min(MOST_BLOCKS_Y) as u32, 1];
+        self.launch_blocks(
+            kernel,
+            [blocks, blocks_y.min(MOST_BLOCKS_Y) as u32, 1],
+            threads,
+            shared_bytes,
+            params,
+        )
+    }
+
+    /// Queues a kernel of as many blocks along each axis, none of which is 0.
+    pub(crate) fn launch_blocks<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        blocks: [u32; 3],
+        threads: u32,
+        shared_bytes: u32,
+        params: &P,
+    ) -> Result<(), DriverError> {
         // SAFETY: operations pair a kernel with its own structure and fill it with addresses of this program's arena, step and
         // weights and of the pool's pages, in the sizes for which the graph's shapes were checked and the memory laid out.
         unsafe { self.gpu.stream.launch(kernel, Grid { blocks, threads, shared_bytes }, params) }

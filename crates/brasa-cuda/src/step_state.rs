@@ -20,12 +20,29 @@ pub(crate) struct StepState {
     pub sizes: Sizes,
     /// Rows that the step gives in place of their tokens' embeddings: the first row's number, `[rows, hidden_size]`.
     pub embeddings: Vec<(usize, Arc<[f32]>)>,
-    /// For each segment: cache index of its first row, rows, rows of its memories.
-    pub segments: Vec<(usize, usize, usize)>,
+    pub segments: Vec<SegmentSizes>,
     host: PinnedMemory,
     device: DeviceMemory,
     /// Bytes before each part of the copy.
     places: Places,
+}
+
+/// What launches need to know of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentSizes {
+    /// Cache index of its first row.
+    pub first_index: usize,
+    pub rows: usize,
+    /// Rows of its memories.
+    pub memory_rows: usize,
+    pub is_tree: bool,
+}
+
+impl SegmentSizes {
+    /// True for text of that many rows, each of which sees all before it.
+    pub(crate) fn is_long(&self, fewest_rows: usize) -> bool {
+        self.rows >= fewest_rows && !self.is_tree
+    }
 }
 
 /// Bytes before each part of the copy.
@@ -77,7 +94,12 @@ impl StepState {
             if let Some(given) = &segment.embeddings {
                 self.embeddings.push((first_row, Arc::clone(given)));
             }
-            self.segments.push((segment.first_index, segment.rows, segment.memory_rows));
+            self.segments.push(SegmentSizes {
+                first_index: segment.first_index,
+                rows: segment.rows,
+                memory_rows: segment.memory_rows,
+                is_tree: segment.tree.is_some(),
+            });
         }
         self.places.row_segments = bytes.part(row_segments);
         self.places.segments = bytes.part(segments.iter().flat_map(|segment| {

@@ -2,45 +2,34 @@
 //
 // A block makes one head of 128 rows of a segment: eight warps of sixteen rows. Keys and values of 64 positions at a time come by
 // bulk copies into a ring of stages; the pages' own swizzle keeps ldmatrix free of bank conflicts. Rows see j ≤ index and, with a
-// window w, j > index − w; blocks skip positions that none of their rows sees. The row's own keys are in the cache already.
+// window w, j > index − w; blocks skip positions that none of their rows sees. The row's own keys are in the cache already. Segments
+// of fewer than `p.fewest_rows` rows and draft trees are left alone.
+// Grid: x: blocks of rows of the longest segment, y: heads, z: segments. Positions behind the last hold finite numbers.
 //
 // Dao 2023, arXiv:2307.08691. f16 operands, f32 scores and sums. Needs a head width that is a multiple of 16, up to 256.
 #pragma once
+#include "../plain/params.h"
 #include "common.cuh"
 #include "layout.cuh"
 
 namespace brasa {
-
-// Contiguous rows of one sequence.
-struct FlashSegment { uint32_t first_row, rows, first_index, table; };
-
-struct Flash {
-    const __half* q;            // [M, heads, E], turned and multiplied by the scale (and by log2 e where softcap is 0)
-    float* y;                   // [M, heads, E]
-    const uint8_t* pool;        // page 0
-    const uint32_t* tables;     // page numbers
-    const FlashSegment* segments;
-    uint64_t page_bytes, keys_offset, values_offset;
-    uint32_t heads, kv_heads, window;
-    float softcap;
-};
 
 template <int E> struct FlashShape {
     static constexpr uint32_t ROWS = 128, SPAN = 64, STAGE = 2 * SPAN * E * 2, STAGES = E <= 128 ? 3 : 2;
     static constexpr uint32_t SHARED = STAGES * STAGE + 1024;
 };
 
-template <int E> __device__ __forceinline__ void flash(const Flash& p) {
+template <int E> __device__ __forceinline__ void flash(const FlashParams& p) {
     using T = FlashShape<E>;
     constexpr uint32_t SPAN = T::SPAN, ROW = E * 2, LOADS = E / 16;
     extern __shared__ __align__(1024) uint8_t flash_shared[];
     __shared__ uint64_t full[T::STAGES], empty[T::STAGES];
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-    const FlashSegment segment = p.segments[blockIdx.z];
+    const SegmentRows segment = p.step.segments[blockIdx.z];
     const uint32_t blocks = (segment.rows + T::ROWS - 1) / T::ROWS;
-    if (blockIdx.x >= blocks) return;
+    if (blockIdx.x >= blocks || segment.rows < p.fewest_rows || segment.has_tree) return;
     // The last rows see most: they begin first.
-    const uint32_t first_row = (blocks - 1 - blockIdx.x) * T::ROWS, head = blockIdx.y, kv_head = head / (p.heads / p.kv_heads);
+    const uint32_t first_row = (blocks - 1 - blockIdx.x) * T::ROWS, head = blockIdx.y, kv_head = head / (p.heads / p.cache.kv_heads);
     const uint32_t last_row = min(first_row + T::ROWS, segment.rows) - 1;
     const uint32_t first_index = segment.first_index + first_row, end = segment.first_index + last_row + 1;
     const uint32_t begin = (p.window && first_index + 1 > p.window ? first_index + 1 - p.window : 0) / SPAN * SPAN;
@@ -52,19 +41,21 @@ template <int E> __device__ __forceinline__ void flash(const Flash& p) {
         fence_proxy_async();
     }
     __syncthreads();
+    const u64* pages = p.cache.pages + p.cache.starts[blockIdx.z];
     auto fetch = [&](uint32_t at, uint32_t stage) {  // by one thread
-        const uint32_t page = p.tables[segment.table + at / PAGE_POSITIONS];
-        const uint8_t* from = p.pool + page * p.page_bytes + (uint64_t(kv_head) * PAGE_POSITIONS + at % PAGE_POSITIONS) * ROW;
+        const uint64_t page = pages[at / PAGE_POSITIONS] + p.cache.offset_bytes;
+        const uint8_t* from = reinterpret_cast<const uint8_t*>(page) + uint64_t(kv_head) * p.cache.head_bytes + at % PAGE_POSITIONS * ROW;
         uint8_t* to = flash_shared + stage * T::STAGE;
         mbarrier_expect(full + stage, T::STAGE);
-        bulk_load(to, from + p.keys_offset, SPAN * ROW, full + stage);
-        bulk_load(to + SPAN * ROW, from + p.values_offset, SPAN * ROW, full + stage);
+        bulk_load(to, from, SPAN * ROW, full + stage);
+        bulk_load(to + SPAN * ROW, from + uint64_t(p.cache.kv_heads) * p.cache.head_bytes, SPAN * ROW, full + stage);
     };
     uint32_t ahead = begin;
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < T::STAGES && ahead < end; i++, ahead += SPAN) fetch(ahead, i);
     }
-    // Queries as A fragments.
+    // Queries as A fragments, times the scale, and log2 e where nothing comes between.
+    const float scale = p.softcap > 0.0f ? p.scale : p.scale * 1.4426950408889634f;
     const uint32_t r0 = first_row + warp * 16 + g, r1 = r0 + 8;
     uint32_t q[LOADS][4];
 #pragma unroll
@@ -72,7 +63,8 @@ template <int E> __device__ __forceinline__ void flash(const Flash& p) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t r = min(i % 2 ? r1 : r0, segment.rows - 1);
-            q[e][i] = *reinterpret_cast<const uint32_t*>(p.q + (uint64_t(segment.first_row + r) * p.heads + head) * E + e * 16 + 2 * t + i / 2 * 8);
+            const float* from = p.q + uint64_t(segment.first_row + r) * p.q_stride + head * E + e * 16 + 2 * t + i / 2 * 8;
+            q[e][i] = pack_halves(from[0] * scale, from[1] * scale);
         }
     }
     float o[E / 8][4];
@@ -179,9 +171,12 @@ template <int E> __device__ __forceinline__ void flash(const Flash& p) {
 }  // namespace brasa
 
 #define BRASA_FLASH(E, BLOCKS)                                                                                        \
-    extern "C" __global__ void __launch_bounds__(256, BLOCKS) flash_##E(const __grid_constant__ brasa::Flash p) {      \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) flash_##E(const __grid_constant__ FlashParams p) {      \
         brasa::flash<E>(p);                                                                                           \
     }
+BRASA_FLASH(32, 2)
 BRASA_FLASH(64, 2)
+BRASA_FLASH(96, 1)
 BRASA_FLASH(128, 1)
+BRASA_FLASH(192, 1)
 BRASA_FLASH(256, 1)

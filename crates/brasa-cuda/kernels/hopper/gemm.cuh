@@ -8,26 +8,15 @@
 // share their rows of x: each copies half of a panel stage to both. K goes by in stages of 64 through a ring; while the tensor cores
 // multiply stage k, the warps decode stage k+1.
 //
-// Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2.
+// Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
+// few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store; panels zero behind M.
 #pragma once
+#include "../plain/params.h"
 #include "multiply.cuh"
-#include "program.cuh"
 #include "wgmma.cuh"
 
 namespace brasa {
-
-struct Gemm {
-    const uint8_t* weights;
-    const uint8_t* panels;      // of x, f16: layout.cuh
-    const float* row_scale;     // [M] what x's rows were divided by
-    const float* residual;      // [M, outputs] or null
-    const float* bias;          // [outputs] or null
-    float* y;                   // [M, outputs]
-    uint32_t rows, tiles, subs, outputs;  // M; tiles of 16; K/64; N, or products of pairs
-    uint32_t flags;             // PAIRED, GELU_TANH
-    float raise, scale;         // scales of quantised weights are multiplied by `raise` before they are rounded to f16; products by `scale`
-};
 
 __device__ __forceinline__ uint32_t add2(uint32_t a, uint32_t b) {
     __half2 r = __hadd2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
@@ -53,6 +42,14 @@ template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4
         for (int s = 0; s < 4; s++) {
             const uint4 w = load_shared16(sub + s * 512 + lane * 16);
             a[s][0] = w.x; a[s][1] = w.y; a[s][2] = w.z; a[s][3] = w.w;
+        }
+    } else if constexpr (F == BF16) {
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const uint4 v = load_shared16(sub + s * 512 + lane * 16);
+            const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+            for (int p = 0; p < 4; p++) a[s][p] = pack_halves(__uint_as_float(w[p] << 16) * raise, __uint_as_float(w[p] & 0xffff0000) * raise);
         }
     } else if constexpr (F == Q8_0) {
         const uint4 w0 = load_shared16(sub + lane * 16), w1 = load_shared16(sub + 512 + lane * 16);
@@ -150,12 +147,64 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t PIECE = (G.header_bytes + G.sub_bytes + 127) / 128 * 128;  // a tile's header and sub
     static constexpr uint32_t A_BYTES = (TILES * PIECE + 1023) / 1024 * 1024, B_BYTES = ROWS * 128;
     static constexpr uint32_t STAGE = (A_BYTES + B_BYTES + 1023) / 1024 * 1024;
-    static constexpr uint32_t FIT = 229376 / STAGE / (GROUPS == 1 ? 2 : 1), STAGES = FIT > 8 ? 8 : FIT;
+    static constexpr uint32_t FIT = (GROUPS == 1 ? 112640 : 229376) / STAGE, STAGES = FIT > 8 ? 8 : FIT;
     static constexpr uint32_t SHARED = STAGES * STAGE + 1024;
     static constexpr uint32_t THREADS = 128 * (GROUPS + 1);
 };
 
-template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinline__ void gemm(const Gemm& p) {
+// Calls `write(row, lower, upper)` for each of the lane's rows, its products scaled.
+template <int ROWS, class Write>
+__device__ __forceinline__ void each_row(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, Write write) {
+#pragma unroll
+    for (int j = 0; j < ROWS / 8; j++) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            const uint32_t row = first_row + 8 * j + c;
+            if (row >= p.rows) continue;
+            const float scale = __ldg(p.row_scale + row) * p.scale;
+            write(row, d[4 * j + c] * scale, d[4 * j + 2 + c] * scale);
+        }
+    }
+}
+
+// Outputs g and g + 8 of a tile, or parts of their sums.
+template <int ROWS>
+__device__ __forceinline__ void write_products(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t tile, uint32_t g, uint32_t split) {
+    const Outputs& out = p.out;
+    if (p.splits > 1) {
+        float* to = p.partial + uint64_t(split) * p.rows * p.tiles * 16 + tile * 16 + g;
+        each_row<ROWS>(p, d, first_row, [&](uint32_t row, float lower, float upper) {
+            to[uint64_t(row) * p.tiles * 16] = lower;
+            to[uint64_t(row) * p.tiles * 16 + 8] = upper;
+        });
+        return;
+    }
+    const bool dense = out.form == TILES_DENSE;
+    const uint32_t i = tile * (dense ? 16 : 8) + g, n = out.lower + i, m = out.upper + i;
+    const bool has_lower = i < out.count, has_upper = dense ? i + 8 < out.count : has_lower;
+    const float low_bias = out.bias && has_lower ? out.bias[n] : 0.0f, high_bias = out.bias && has_upper ? out.bias[m] : 0.0f;
+    if (out.form == TILES_GATED) {
+        if (!has_lower) return;
+        auto gated = [&](auto act) {
+            each_row<ROWS>(p, d, first_row, [&](uint32_t row, float lower, float upper) {
+                out.y[uint64_t(row) * out.y_width + i] = act(lower + low_bias) * (upper + high_bias);
+            });
+        };
+        if (out.function == UNARY_SILU) gated([](float x) { return x / (1.0f + __expf(-x)); });
+        else if (out.function == UNARY_GELU_TANH) gated([](float x) { return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x))); });
+        else gated([](float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); });
+        return;
+    }
+    each_row<ROWS>(p, d, first_row, [&](uint32_t row, float lower, float upper) {
+        const Rows& r = out.residual;
+        const float* residual = r.data ? r.data + uint64_t(row / r.per) * r.stride + uint64_t(row % r.per) * r.width : nullptr;
+        float* y = out.y + uint64_t(row) * out.y_width;
+        if (has_lower) y[n] = (residual ? residual[n] : 0.0f) + (lower + low_bias);
+        if (has_upper) y[m] = (residual ? residual[m] : 0.0f) + (upper + high_bias);
+    });
+}
+
+template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinline__ void gemm(const GemmParams& p) {
     using T = GemmShape<F, ROWS, GROUPS, CLUSTER>;
     constexpr Geometry G = T::G;
     constexpr uint32_t STAGES = T::STAGES;
@@ -172,8 +221,21 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
     }
     if (CLUSTER > 1) cluster_sync(); else __syncthreads();
     const uint32_t row_blocks = (p.rows + ROWS - 1) / ROWS, output_blocks = (p.tiles + T::TILES * CLUSTER - 1) / (T::TILES * CLUSTER);
-    const uint32_t subs = p.subs, panels = (p.rows + 63) / 64;
-    const uint64_t tile = tile_bytes(F, subs);
+    const uint32_t panels = (p.rows + 63) / 64, all = row_blocks * output_blocks * p.splits;
+    const uint64_t tile = tile_bytes(F, p.subs);
+    // Units of K, which splits share.
+    const uint32_t units = p.subs / G.unit_subs;
+    struct Work { uint32_t row_block, output_block, split, first_sub, subs; };
+    auto work = [&](uint32_t at) {
+        Work w;
+        w.row_block = at % row_blocks;
+        w.output_block = at / row_blocks % output_blocks;
+        w.split = at / row_blocks / output_blocks;
+        const uint32_t first = w.split * units / p.splits;
+        w.first_sub = first * G.unit_subs;
+        w.subs = ((w.split + 1) * units / p.splits - first) * G.unit_subs;
+        return w;
+    };
     const uint32_t group = threadIdx.x / 128;
     uint32_t stage = 0, parity = 0;
     if (group == GROUPS) {
@@ -181,17 +243,18 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
         // A stage is ROWS/64 panels and a piece of every tile, each a copy of its own. Copies of one warp are issued one after the
         // other (UBLKCP takes its operands from uniform registers), so they are dealt to the four warps: copy i to lane i/4 of warp i%4.
         const uint32_t copy = threadIdx.x % 32 * 4 + threadIdx.x % 128 / 32;
-        for (uint32_t at = blockIdx.x / CLUSTER; at < row_blocks * output_blocks; at += gridDim.x / CLUSTER) {
-            const uint32_t row_block = at % row_blocks, first_tile = (at / row_blocks * CLUSTER + rank) * T::TILES;
+        for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
+            const Work w = work(at);
+            const uint32_t row_block = w.row_block, first_tile = (w.output_block * CLUSTER + rank) * T::TILES;
             const uint32_t my_tiles = first_tile < p.tiles ? min(T::TILES, p.tiles - first_tile) : 0;
             const uint32_t my_panels = min(uint32_t(ROWS / 64), panels - row_block * (ROWS / 64));
             const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + my_panels * 8192;
             const bool panel = copy < my_panels, weight = copy >= ROWS / 64 && copy - ROWS / 64 < my_tiles;
             const uint32_t i = copy - ROWS / 64;  // of the tiles
-            const uint8_t* from = p.panels + (uint64_t(row_block) * (ROWS / 64) + copy) * subs * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
-            if (weight) from = p.weights + (first_tile + i) * tile;
+            const uint8_t* from = p.panels + ((uint64_t(row_block) * (ROWS / 64) + copy) * p.subs + w.first_sub) * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
+            if (weight) from = p.weights + (first_tile + i) * tile + uint64_t(w.first_sub / G.unit_subs) * unit_bytes(F);
             const uint32_t to = weight ? i * T::PIECE : T::A_BYTES + copy * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
-            for (uint32_t k = 0; k < subs; k++) {
+            for (uint32_t k = 0; k < w.subs; k++) {
                 mbarrier_wait(empty + stage, parity ^ 1);
                 if (copy == 0) mbarrier_expect(full + stage, bytes);
                 __syncwarp();
@@ -221,8 +284,9 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
                 } else mbarrier_arrive(empty + s);
             }
         };
-        for (uint32_t at = blockIdx.x / CLUSTER; at < row_blocks * output_blocks; at += gridDim.x / CLUSTER) {
-            const uint32_t row_block = at % row_blocks, first_tile = (at / row_blocks * CLUSTER + rank) * T::TILES;
+        for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
+            const Work w = work(at);
+            const uint32_t first_tile = (w.output_block * CLUSTER + rank) * T::TILES, subs = w.subs;
             float d[ROWS / 2];
             uint32_t a[2][4][4];
             auto fetch = [&](uint32_t (&to)[4][4]) {  // decodes this stage's weights
@@ -237,94 +301,40 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
                 for (int s = 0; s < 4; s++) wgmma<ROWS>(d, from[s], b + 2 * s, k > 0 || s > 0);
                 wgmma_commit();
             };
+            uint32_t last = 0;
+            // Starts products of stage k, then decodes stage k+1 once those of stage k-1, whose registers it takes, have ended: the
+            // tensor cores always have work queued.
             auto step = [&](uint32_t (&mine)[4][4], uint32_t (&next)[4][4], uint32_t k) {
                 multiply(mine, k);
-                const uint32_t done = stage;
+                if (k > 0) {
+                    wgmma_wait<1>();
+                    release(last);
+                }
+                last = stage;
                 if (++stage == STAGES) { stage = 0; parity ^= 1; }
                 if (k + 1 < subs) fetch(next);
-                wgmma_wait<0>();
-                release(done);
             };
             fetch(a[0]);
             for (uint32_t k = 0; k < subs; k += 2) {
                 step(a[0], a[1], k);
                 if (k + 1 < subs) step(a[1], a[0], k + 1);
             }
+            wgmma_wait<0>();
+            release(last);
             // d[4j + c]: output g + 8·(c/2) of the warp's tile, row 8j + 2t + c%2.
             const uint32_t my_tile = first_tile + group * 4 + warp;
-            if (my_tile >= p.tiles) continue;
-#pragma unroll
-            for (int j = 0; j < ROWS / 8; j++) {
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    const uint32_t row = row_block * ROWS + 8 * j + 2 * t + c;
-                    if (row >= p.rows) continue;
-                    const float scale = __ldg(p.row_scale + row) * p.scale;
-                    const float low = d[4 * j + c] * scale, high = d[4 * j + 2 + c] * scale;
-                    const uint64_t at_row = uint64_t(row) * p.outputs;
-                    if (p.flags & PAIRED) {
-                        const uint32_t n = my_tile * 8 + g;
-                        if (n < p.outputs) {
-                            const float act = p.flags & GELU_TANH ? 0.5f * low * (1.0f + tanhf(0.7978845608f * (low + 0.044715f * low * low * low))) : low / (1.0f + __expf(-low));
-                            p.y[at_row + n] = act * high;
-                        }
-                    } else {
-                        const uint32_t n = my_tile * 16 + g;
-                        if (n < p.outputs) p.y[at_row + n] = low + (p.bias ? p.bias[n] : 0.0f) + (p.residual ? p.residual[at_row + n] : 0.0f);
-                        if (n + 8 < p.outputs) p.y[at_row + n + 8] = high + (p.bias ? p.bias[n + 8] : 0.0f) + (p.residual ? p.residual[at_row + n + 8] : 0.0f);
-                    }
-                }
-            }
+            if (my_tile < p.tiles) write_products<ROWS>(p, d, w.row_block * ROWS + 2 * t, my_tile, g, w.split);
         }
     }
     __syncwarp();
     if (CLUSTER > 1) cluster_sync();  // no block leaves while another may still arrive at its barriers
 }
 
-// Rows of x as panels: normed (weight null: not, where eps is 0), divided by a power of two, rounded. One block a row of M rounded up to 64.
-__device__ __forceinline__ void make_panels(const float* x, const float* norm_weight, float eps, uint32_t rows, uint32_t inputs, uint32_t subs,
-                                            uint8_t* panels, float* row_scale) {
-    const uint32_t row = blockIdx.x, threads = blockDim.x;
-    __shared__ float2 reduce[32];
-    float squares = 0.0f, largest = 0.0f;
-    if (row < rows) {
-        for (uint32_t i = threadIdx.x * 4; i < inputs; i += threads * 4) {
-            const float4 v = *reinterpret_cast<const float4*>(x + uint64_t(row) * inputs + i);
-            const float4 w = norm_weight ? __ldg(reinterpret_cast<const float4*>(norm_weight) + i / 4) : make_float4(1, 1, 1, 1);
-            squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
-            largest = fmaxf(largest, fmaxf(fmaxf(fabsf(v.x * w.x), fabsf(v.y * w.y)), fmaxf(fabsf(v.z * w.z), fabsf(v.w * w.w))));
-        }
-    }
-    squares = warp_sum(squares);
-    largest = warp_max(largest);
-    if (threadIdx.x % 32 == 0) reduce[threadIdx.x / 32] = make_float2(squares, largest);
-    __syncthreads();
-    squares = largest = 0.0f;
-    for (uint32_t i = 0; i < threads / 32; i++) {
-        squares += reduce[i].x;
-        largest = fmaxf(largest, reduce[i].y);
-    }
-    const int e = row_exponent(largest);
-    const float down = power_of_two(-e);
-    if (threadIdx.x == 0 && row < rows) row_scale[row] = power_of_two(e) * (eps > 0.0f ? rsqrtf(squares / float(inputs) + eps) : 1.0f);
-    uint8_t* to = panels + uint64_t(row / 64) * subs * 8192 + row % 64 * 128;
-    for (uint32_t i = threadIdx.x * 8; i < subs * 64; i += threads * 8) {
-        float v[8];
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            v[j] = 0.0f;
-            if (row < rows && i + j < inputs) v[j] = x[uint64_t(row) * inputs + i + j] * (norm_weight ? __ldg(norm_weight + i + j) : 1.0f) * down;
-        }
-        const uint4 packed = make_uint4(pack_halves(v[0], v[1]), pack_halves(v[2], v[3]), pack_halves(v[4], v[5]), pack_halves(v[6], v[7]));
-        *reinterpret_cast<uint4*>(to + uint64_t(i / 64) * 8192 + ((i % 64 / 8) ^ (row % 8)) * 16) = packed;
-    }
-}
-
 }  // namespace brasa
 
 #define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER)                                                                             \
     extern "C" __global__ void __launch_bounds__(brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>::THREADS, GROUPS == 1 ? 2 : 1)  \
-        __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ brasa::Gemm p) {                                               \
+        __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ GemmParams p) {                                               \
         brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER>(p);                                                                       \
     }
 #define BRASA_GEMMS(NAME, FORMAT)                  \
@@ -333,12 +343,8 @@ __device__ __forceinline__ void make_panels(const float* x, const float* norm_we
     BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2)
 
 BRASA_GEMMS(f16, F16)
+BRASA_GEMMS(bf16, BF16)
 BRASA_GEMMS(q8_0, Q8_0)
 BRASA_GEMMS(q4_0, Q4_0)
 BRASA_GEMMS(q4_k, Q4_K)
 BRASA_GEMMS(q6_k, Q6_K)
-
-extern "C" __global__ void __launch_bounds__(256) gemm_panels(const float* x, const float* norm_weight, float eps, uint32_t rows, uint32_t inputs,
-                                                              uint32_t subs, uint8_t* panels, float* row_scale) {
-    brasa::make_panels(x, norm_weight, eps, rows, inputs, subs, panels, row_scale);
-}

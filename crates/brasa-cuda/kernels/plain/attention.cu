@@ -1,5 +1,6 @@
 // attention_<type>: y[R, H, E] = softmax(cap(scale · q·k)) · v over the positions that a row sees, of a paged cache or memory;
 // attention_step: of the rows of its segment. GQA: head h reads KV head h / (H / G).
+// Segments of more than `most_rows` rows that are no draft trees are left to flash attention.
 // Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 2·E + 288 floats.
 //
 // Positions are taken 256 at a time, a page, in order: a thread scores one position, then a thread sums one element of the
@@ -101,6 +102,9 @@ DEVICE void attention(const AttentionParams& p) {
     u32 r = blockIdx.x, h = blockIdx.y, g = h / (p.heads / p.kv_heads);
     u32 segment = p.step.row_segments[r];
     const SegmentRows& rows = p.step.segments[segment];
+    if (rows.rows > p.most_rows && !rows.has_tree) {
+        return;
+    }
     Sight sight(p, rows, r - rows.first_row);
     for (u32 e = t; e < width; e += blockDim.x) {
         q[e] = p.q[(u64)r * p.q_stride + h * width + e];

@@ -229,37 +229,99 @@ static_assert(offsetof(LinearParams, y) == 48, "");
 static_assert(offsetof(LinearParams, rows) == 56, "");
 static_assert(offsetof(LinearParams, outputs) == 60, "");
 
-struct TilesParams {
-    Rows x;
+struct Outputs {
     Rows residual;
-    u8 *weights;
     float *bias;
     float *y;
     u32 y_width;
-    u32 rows;
-    u32 inputs;
-    u32 subs;
-    u32 outputs;
+    u32 count;
     u32 lower;
     u32 upper;
     u32 form;
     u32 function;
 };
+static_assert(sizeof(Outputs) == 64, "");
+static_assert(offsetof(Outputs, residual) == 0, "");
+static_assert(offsetof(Outputs, bias) == 24, "");
+static_assert(offsetof(Outputs, y) == 32, "");
+static_assert(offsetof(Outputs, y_width) == 40, "");
+static_assert(offsetof(Outputs, count) == 44, "");
+static_assert(offsetof(Outputs, lower) == 48, "");
+static_assert(offsetof(Outputs, upper) == 52, "");
+static_assert(offsetof(Outputs, form) == 56, "");
+static_assert(offsetof(Outputs, function) == 60, "");
+
+struct TilesParams {
+    Rows x;
+    u8 *weights;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    Outputs out;
+};
 static_assert(sizeof(TilesParams) == 112, "");
 static_assert(offsetof(TilesParams, x) == 0, "");
-static_assert(offsetof(TilesParams, residual) == 24, "");
-static_assert(offsetof(TilesParams, weights) == 48, "");
-static_assert(offsetof(TilesParams, bias) == 56, "");
-static_assert(offsetof(TilesParams, y) == 64, "");
-static_assert(offsetof(TilesParams, y_width) == 72, "");
-static_assert(offsetof(TilesParams, rows) == 76, "");
-static_assert(offsetof(TilesParams, inputs) == 80, "");
-static_assert(offsetof(TilesParams, subs) == 84, "");
-static_assert(offsetof(TilesParams, outputs) == 88, "");
-static_assert(offsetof(TilesParams, lower) == 92, "");
-static_assert(offsetof(TilesParams, upper) == 96, "");
-static_assert(offsetof(TilesParams, form) == 100, "");
-static_assert(offsetof(TilesParams, function) == 104, "");
+static_assert(offsetof(TilesParams, weights) == 24, "");
+static_assert(offsetof(TilesParams, rows) == 32, "");
+static_assert(offsetof(TilesParams, inputs) == 36, "");
+static_assert(offsetof(TilesParams, subs) == 40, "");
+static_assert(offsetof(TilesParams, out) == 48, "");
+
+struct PanelsParams {
+    Rows x;
+    u8 *panels;
+    float *row_scale;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+};
+static_assert(sizeof(PanelsParams) == 56, "");
+static_assert(offsetof(PanelsParams, x) == 0, "");
+static_assert(offsetof(PanelsParams, panels) == 24, "");
+static_assert(offsetof(PanelsParams, row_scale) == 32, "");
+static_assert(offsetof(PanelsParams, rows) == 40, "");
+static_assert(offsetof(PanelsParams, inputs) == 44, "");
+static_assert(offsetof(PanelsParams, subs) == 48, "");
+
+struct GemmParams {
+    u8 *weights;
+    u8 *panels;
+    float *row_scale;
+    float *partial;
+    u32 rows;
+    u32 tiles;
+    u32 subs;
+    u32 splits;
+    float raise;
+    float scale;
+    Outputs out;
+};
+static_assert(sizeof(GemmParams) == 120, "");
+static_assert(offsetof(GemmParams, weights) == 0, "");
+static_assert(offsetof(GemmParams, panels) == 8, "");
+static_assert(offsetof(GemmParams, row_scale) == 16, "");
+static_assert(offsetof(GemmParams, partial) == 24, "");
+static_assert(offsetof(GemmParams, rows) == 32, "");
+static_assert(offsetof(GemmParams, tiles) == 36, "");
+static_assert(offsetof(GemmParams, subs) == 40, "");
+static_assert(offsetof(GemmParams, splits) == 44, "");
+static_assert(offsetof(GemmParams, raise) == 48, "");
+static_assert(offsetof(GemmParams, scale) == 52, "");
+static_assert(offsetof(GemmParams, out) == 56, "");
+
+struct GemmSumParams {
+    float *partial;
+    u32 rows;
+    u32 tiles;
+    u32 splits;
+    Outputs out;
+};
+static_assert(sizeof(GemmSumParams) == 88, "");
+static_assert(offsetof(GemmSumParams, partial) == 0, "");
+static_assert(offsetof(GemmSumParams, rows) == 8, "");
+static_assert(offsetof(GemmSumParams, tiles) == 12, "");
+static_assert(offsetof(GemmSumParams, splits) == 16, "");
+static_assert(offsetof(GemmSumParams, out) == 24, "");
 
 struct RepackParams {
     u8 *source;
@@ -598,8 +660,9 @@ struct AttentionParams {
     float softcap;
     u32 has_window;
     u32 window;
+    u32 most_rows;
 };
-static_assert(sizeof(AttentionParams) == 152, "");
+static_assert(sizeof(AttentionParams) == 160, "");
 static_assert(offsetof(AttentionParams, q) == 0, "");
 static_assert(offsetof(AttentionParams, k) == 8, "");
 static_assert(offsetof(AttentionParams, v) == 16, "");
@@ -618,6 +681,31 @@ static_assert(offsetof(AttentionParams, has_softcap) == 136, "");
 static_assert(offsetof(AttentionParams, softcap) == 140, "");
 static_assert(offsetof(AttentionParams, has_window) == 144, "");
 static_assert(offsetof(AttentionParams, window) == 148, "");
+static_assert(offsetof(AttentionParams, most_rows) == 152, "");
+
+struct FlashParams {
+    float *q;
+    float *y;
+    StepRows step;
+    CachePages cache;
+    u32 q_stride;
+    u32 heads;
+    u32 fewest_rows;
+    u32 window;
+    float scale;
+    float softcap;
+};
+static_assert(sizeof(FlashParams) == 112, "");
+static_assert(offsetof(FlashParams, q) == 0, "");
+static_assert(offsetof(FlashParams, y) == 8, "");
+static_assert(offsetof(FlashParams, step) == 16, "");
+static_assert(offsetof(FlashParams, cache) == 48, "");
+static_assert(offsetof(FlashParams, q_stride) == 88, "");
+static_assert(offsetof(FlashParams, heads) == 92, "");
+static_assert(offsetof(FlashParams, fewest_rows) == 96, "");
+static_assert(offsetof(FlashParams, window) == 100, "");
+static_assert(offsetof(FlashParams, scale) == 104, "");
+static_assert(offsetof(FlashParams, softcap) == 108, "");
 
 struct Conv1dParams {
     float *x;

@@ -7,7 +7,7 @@
 // the order of sums depends on K and the format alone, and both variants make the same bits.
 // Bound by memory for one row: while a sub is multiplied, the next is on its way. 4 to 6 instructions a weight.
 #include "formats.cuh"
-#include "unary.cuh"
+#include "outputs.cuh"
 
 static const u32 TILE_WARPS = 8;
 
@@ -166,31 +166,6 @@ struct Sub<brasa::Q6_K> : NibblesSub {
     DEVICE float min(u32, u32) const { return 0.0f; }
 };
 
-// Outputs g of both halves of a tile, in one row.
-DEVICE void write_outputs(const TilesParams& p, u32 row, u32 tile, u32 g, float lower, float upper) {
-    bool dense = p.form == TILES_DENSE;
-    u32 i = tile * (dense ? 16 : 8) + g, n = p.lower + i, m = p.upper + i;
-    bool has_lower = i < p.outputs, has_upper = dense ? i + 8 < p.outputs : has_lower;
-    if (p.bias != nullptr) {
-        lower += has_lower ? p.bias[n] : 0.0f;
-        upper += has_upper ? p.bias[m] : 0.0f;
-    }
-    float* y = p.y + (u64)row * p.y_width;
-    if (p.form == TILES_GATED) {
-        if (has_lower) {
-            y[i] = unary_value(p.function, lower, 0.0f, 0.0f) * upper;
-        }
-        return;
-    }
-    const float* residual = p.residual.data == nullptr ? nullptr : row_of(p.residual, row);
-    if (has_lower) {
-        y[n] = residual == nullptr ? lower : residual[n] + lower;
-    }
-    if (has_upper) {
-        y[m] = residual == nullptr ? upper : residual[m] + upper;
-    }
-}
-
 // Adds the products of sub number `sub` with `ROWS` rows, `x` from input 2t on. FAST: the sub is whole, and pairs of inputs are aligned.
 template <u32 FORMAT, u32 ROWS, bool FAST>
 DEVICE void multiply_sub(const Sub<FORMAT>& weights, const float* const (&x)[ROWS], u32 sub, u32 left, float (&sums)[2][ROWS]) {
@@ -298,7 +273,7 @@ DEVICE void multiply_tiles(const TilesParams& p) {
                 lower += partial[w][r][output];
                 upper += partial[w][r][8 + output];
             }
-            write_outputs(p, first + r, blockIdx.x, output, lower, upper);
+            write_outputs(p.out, first + r, blockIdx.x, output, lower, upper);
         }
     }
 }

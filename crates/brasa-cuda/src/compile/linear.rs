@@ -6,7 +6,8 @@ use brasa_graph::op::Unary;
 use brasa_graph::{Fused, ValueId};
 
 use super::Lowering;
-use crate::ops::{Behind, LinearOp, TilesLaunch};
+use crate::driver::Kernel;
+use crate::ops::{Behind, FEWEST_ROWS, Gemm, LinearOp, MOST_PARTIAL, PANEL_ROWS, TilesLaunch, gemm_kernels};
 use crate::weights::{Halves, Stored, kernel_suffix};
 
 /// Values that follow a product.
@@ -65,7 +66,13 @@ impl Lowering<'_> {
         for stretch in &stored.stretches {
             if let Some(of_stretch) = &stretch.tiles {
                 let kernels = pair(format!("tiles_{}", kernel_suffix(stretch.format)))?;
-                tiles.push(TilesLaunch { stretch: stretch.clone(), tiles: of_stretch.clone(), kernels });
+                let many = self.kernels_of_many(kernel_suffix(stretch.format))?;
+                tiles.push(TilesLaunch {
+                    stretch: stretch.clone(),
+                    tiles: of_stretch.clone(),
+                    kernels,
+                    many,
+                });
             }
         }
         for &format in &stored.formats {
@@ -74,6 +81,7 @@ impl Lowering<'_> {
             }
         }
         let w = stored.weight;
+        let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
         let x = self.slot(x)?;
         let behind = Behind {
             bias: follow.bias.map(|bias| self.dense(bias)).transpose()?,
@@ -82,8 +90,35 @@ impl Lowering<'_> {
         };
         let out = self.make(y);
         let label = self.label("linear", number);
-        self.push(LinearOp { tiles, rows, x, w, number, behind, out }, label);
+        self.push(LinearOp { tiles, gemm, rows, x, w, number, behind, out }, label);
         Ok(())
+    }
+
+    /// The kernels that multiply many rows with weights of a format, where there are such kernels and sums need not be exact.
+    fn kernels_of_many(&self, suffix: &str) -> Result<Option<[Kernel; 3]>, DeviceError> {
+        if self.exact || !self.gpu.has_tensor_kernels() {
+            return Ok(None);
+        }
+        let [a, b, c] = gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
+        Ok(Some([a?, b?, c?]))
+    }
+
+    /// What many rows of `x` need beside the kernels of each stretch.
+    fn gemm(&mut self, x: ValueId, tiles: &[TilesLaunch]) -> Result<Option<Gemm>, DeviceError> {
+        let shape = self.shape(x).resolve(&self.sizes);
+        let rows: usize = shape.iter().rev().skip(1).product();
+        let Some(first) = tiles.first().filter(|first| first.many.is_some()) else { return Ok(None) };
+        if rows < FEWEST_ROWS as usize {
+            return Ok(None);
+        }
+        let subs = first.tiles.subs;
+        let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
+        // Two halves in a float.
+        let panels = rows.next_multiple_of(PANEL_ROWS) * subs * 32;
+        let scratch = [panels, rows, MOST_PARTIAL.min(rows.saturating_mul(outputs).saturating_mul(8))];
+        let scratch = scratch.map(|elements| self.scratch(elements));
+        let (panels, sums) = (self.kernel("gemm_panels")?, self.kernel("gemm_sums")?);
+        Ok(Some(Gemm { panels, sums, scratch, subs }))
     }
 
     fn stored(&self, w: ValueId) -> Option<&Stored> {

@@ -58,6 +58,7 @@ pub(crate) fn compile(
         gpu,
         graph,
         weights,
+        exact: !weights.is_fast(),
         sizes: Sizes::at_most(limits),
         buffers: Vec::new(),
         values: vec![None; graph.values().len()],
@@ -90,6 +91,8 @@ struct Lowering<'g> {
     gpu: &'g Gpu,
     graph: &'g Graph,
     weights: &'g CudaWeights,
+    /// True where sums are f32 throughout, in an order that depends on a row alone.
+    exact: bool,
     sizes: Sizes,
     buffers: Vec<Lifetime>,
     /// The buffer of each value that has one.
@@ -144,7 +147,11 @@ impl<'g> Lowering<'g> {
     }
 
     fn buffer(&mut self, shape: &Shape) -> usize {
-        let elements = shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
+        self.scratch(shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul))
+    }
+
+    /// Room for `elements` that the next operation makes and reads itself.
+    fn scratch(&mut self, elements: usize) -> usize {
         let now = self.ops.len();
         self.buffers.push(Lifetime { first: now, last: now, elements });
         self.buffers.len() - 1

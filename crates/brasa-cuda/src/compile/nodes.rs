@@ -8,8 +8,9 @@ use super::Lowering;
 use super::linear::Follow;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
-    EmbedOp, ExpertLinearOp, GatherOp, IndexAddOp, LinearTransposedOp, MatmulOp, MeanPoolOp, NormOp,
+    EmbedOp, ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MatmulOp, MeanPoolOp, NormOp,
     ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp, cast_target,
+    flash_kernel,
 };
 use crate::params;
 
@@ -256,8 +257,16 @@ impl Lowering<'_> {
             Source::Step { .. } => vec![self.kernel("attention_step")?],
             _ => self.kernels_of_types("attention")?.into(),
         };
+        let flash = match (&source, flash_kernel(head_dim)) {
+            (Source::Cache { .. }, Some((name, shared_bytes)))
+                if !self.exact && self.gpu.has_tensor_kernels() =>
+            {
+                Some(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+            }
+            _ => None,
+        };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
-        self.push(AttentionOp { kernels, attention, source, kv_heads, q, out }, name);
+        self.push(AttentionOp { kernels, flash, attention, source, kv_heads, q, out }, name);
         Ok(())
     }
 

@@ -5,8 +5,9 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
-use crate::params::{self, AttentionParams, CachePages, CacheWriteParams, Ptr, RopeParams};
+use crate::params::{self, AttentionParams, CachePages, CacheWriteParams, FlashParams, Ptr, RopeParams};
 use crate::run::{Run, Slot, THREADS};
+use crate::step_state::SegmentSizes;
 
 /// Rotary position embedding.
 #[derive(Debug)]
@@ -46,11 +47,39 @@ pub(crate) enum Source {
 pub(crate) struct AttentionOp {
     /// For pools of f32, f16, bf16 and q8, or for the step.
     pub kernels: Vec<Kernel>,
+    /// For long segments of pools of f16, where there is one for such heads and sums need not be exact.
+    pub flash: Option<Flash>,
     pub attention: Attention,
     pub source: Source,
     pub kv_heads: usize,
     pub q: Slot,
     pub out: Slot,
+}
+
+/// A kernel of flash attention.
+#[derive(Debug)]
+pub(crate) struct Flash {
+    pub kernel: Kernel,
+    pub shared_bytes: u32,
+}
+
+/// Widths of heads that flash attention is compiled for.
+const FLASH_WIDTHS: [usize; 6] = [32, 64, 96, 128, 192, 256];
+/// Rows of a block of flash attention, and positions that it takes at a time.
+const FLASH_ROWS: u32 = 128;
+const FLASH_SPAN: usize = 64;
+/// Threads of a block of flash attention.
+const FLASH_THREADS: u32 = 256;
+/// Fewest rows of a segment that flash attention takes: a block makes 128 whether they are there or not.
+pub(crate) const FEWEST_FLASH_ROWS: usize = 16;
+/// The number of f16 among the types of pools.
+const F16: usize = 1;
+
+/// The kernel of flash attention for heads of `width`, and the shared memory that it needs; `None` for widths that have none.
+pub(crate) fn flash_kernel(width: usize) -> Option<(String, u32)> {
+    let stages = if width <= 128 { 3 } else { 2 };
+    let shared_bytes = stages * 2 * FLASH_SPAN * width * 2 + 1024;
+    FLASH_WIDTHS.contains(&width).then(|| (format!("flash_{width}"), shared_bytes as u32))
 }
 
 /// Floats of shared memory beside two rows of a head: weights of a page's positions, and those of warps.
@@ -127,12 +156,20 @@ impl Launch for AttentionOp {
             softcap: self.attention.softcap.unwrap_or(0.0),
             has_window: u32::from(self.attention.window.is_some()),
             window: self.attention.window.map_or(0, |window| u32::try_from(window).unwrap_or(u32::MAX)),
+            most_rows: u32::MAX,
         };
         let kernel = match &self.source {
             Source::Cache { group, place } | Source::Memory { group, place } => {
                 params.cache = run.step.cache(run.pool, *group, *place);
                 if matches!(self.source, Source::Memory { .. }) {
                     params.source = params::SOURCE_MEMORY;
+                } else if let Some(flash) = &self.flash
+                    && flash.launch(run, &params)?
+                {
+                    params.most_rows = FEWEST_FLASH_ROWS as u32 - 1;
+                    if run.step.segments.iter().all(|segment| segment.is_long(FEWEST_FLASH_ROWS)) {
+                        return Ok(());
+                    }
                 }
                 &self.kernels[run.pool.type_number()]
             }
@@ -152,7 +189,7 @@ impl Launch for AttentionOp {
         let row_elements: u64 = run.tensor(&self.q).outer_rows().0.width.into();
         let window = self.attention.window.unwrap_or(usize::MAX);
         let (mut bytes, mut flops) = (0, 0);
-        for &(first_index, rows, memory_rows) in &run.step.segments {
+        for &SegmentSizes { first_index, rows, memory_rows, .. } in &run.step.segments {
             let (read, pairs, group) = match self.source {
                 Source::Cache { group, .. } => {
                     let end = first_index + rows;
@@ -167,5 +204,31 @@ impl Launch for AttentionOp {
             flops += 4 * pairs as u64 * row_elements;
         }
         (bytes, flops)
+    }
+}
+
+impl Flash {
+    /// Queues attention of the long segments; false where there is none.
+    fn launch(&self, run: &Run<'_>, params: &AttentionParams) -> Result<bool, DriverError> {
+        let long = run.step.segments.iter().filter(|segment| segment.is_long(FEWEST_FLASH_ROWS));
+        let Some(most) = long.map(|segment| segment.rows as u32).max() else { return Ok(false) };
+        if run.pool.type_number() != F16 {
+            return Ok(false);
+        }
+        let of_flash = FlashParams {
+            q: params.q,
+            y: params.y,
+            step: params.step,
+            cache: params.cache,
+            q_stride: params.q_stride,
+            heads: params.heads,
+            fewest_rows: FEWEST_FLASH_ROWS as u32,
+            window: params.window,
+            scale: params.scale,
+            softcap: params.softcap,
+        };
+        let blocks = [most.div_ceil(FLASH_ROWS), params.heads, run.step.segments.len() as u32];
+        run.launch_blocks(&self.kernel, blocks, FLASH_THREADS, self.shared_bytes, &of_flash)?;
+        Ok(true)
     }
 }

@@ -5,8 +5,9 @@ use brasa_graph::op::Unary;
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
 use crate::ops::elementwise::unary;
+use crate::ops::gemm::{FEWEST_ROWS, Gemm};
 use crate::params::{
-    self, LinearParams, LinearTransposedParams, MatmulParams, Ptr, Rows, StoredWeight, TilesParams,
+    self, LinearParams, LinearTransposedParams, MatmulParams, Outputs, Ptr, Rows, StoredWeight, TilesParams,
 };
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
@@ -21,6 +22,8 @@ const WIDE_ROWS: usize = 8;
 pub(crate) struct LinearOp {
     /// Stretches of the weight in tiles.
     pub tiles: Vec<TilesLaunch>,
+    /// What multiplies many rows on tensor cores; `None` where products are exact, or not all of the weight is in tiles.
+    pub gemm: Option<Gemm>,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
@@ -45,8 +48,10 @@ pub(crate) struct Behind {
 pub(crate) struct TilesLaunch {
     pub stretch: Stretch,
     pub tiles: Tiles,
-    /// For one row, and for many.
+    /// For one row, and for several.
     pub kernels: (Kernel, Kernel),
+    /// For many rows, on tensor cores.
+    pub many: Option<[Kernel; 3]>,
 }
 
 /// `out[r,k] = Σ_n y[r,n] · w[n,k]`.
@@ -74,8 +79,16 @@ pub(crate) struct MatmulOp {
 impl Launch for LinearOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (x, rows) = run.tensor(&self.x).rows();
+        let gemm = self.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
+        if let Some(gemm) = gemm {
+            gemm.prepare(run, x, rows, self.w.row_len)?;
+        }
         for launch in &self.tiles {
-            self.multiply_tiles(run, launch, x, rows)?;
+            let out = self.outputs(run, launch);
+            match (gemm, &launch.many) {
+                (Some(gemm), Some(kernels)) => gemm.multiply(run, kernels, &launch.tiles, rows, out)?,
+                _ => self.multiply_tiles(run, launch, x, rows, out)?,
+            }
         }
         let outputs = self.w.rows;
         let params = LinearParams { x, w: self.w, y: run.tensor(&self.out).floats(), rows, outputs };
@@ -94,27 +107,17 @@ impl Launch for LinearOp {
 }
 
 impl LinearOp {
-    fn multiply_tiles(
-        &self,
-        run: &Run<'_>,
-        TilesLaunch { stretch, tiles, kernels }: &TilesLaunch,
-        x: Rows,
-        rows: u32,
-    ) -> Result<(), DriverError> {
+    /// Where the products with a stretch go.
+    fn outputs(&self, run: &Run<'_>, TilesLaunch { stretch, tiles, .. }: &TilesLaunch) -> Outputs {
         let out = run.tensor(&self.out);
         let Behind { bias, residual, gated_by } = &self.behind;
         let (function, ..) = gated_by.map_or((0, 0.0, 0.0), unary);
-        let params = TilesParams {
-            x,
+        Outputs {
             residual: residual.as_ref().map_or(Rows::NONE, |residual| run.tensor(residual).rows().0),
-            weights: tiles.data,
             bias: bias.as_ref().map_or(Ptr::NONE, |bias| run.tensor(bias).floats()),
             y: out.floats(),
             y_width: out.dim_from_end(0),
-            rows,
-            inputs: self.w.row_len,
-            subs: tiles.subs as u32,
-            outputs: stretch.rows.len() as u32,
+            count: stretch.rows.len() as u32,
             lower: stretch.rows.start as u32,
             upper: tiles.upper.as_ref().map_or(stretch.rows.start + 8, |upper| upper.start) as u32,
             form: match (&tiles.upper, gated_by) {
@@ -123,7 +126,19 @@ impl LinearOp {
                 (Some(_), Some(_)) => params::TILES_GATED,
             },
             function,
-        };
+        }
+    }
+
+    fn multiply_tiles(
+        &self,
+        run: &Run<'_>,
+        TilesLaunch { tiles, kernels, .. }: &TilesLaunch,
+        x: Rows,
+        rows: u32,
+        out: Outputs,
+    ) -> Result<(), DriverError> {
+        let (inputs, subs) = (self.w.row_len, tiles.subs as u32);
+        let params = TilesParams { x, weights: tiles.data, rows, inputs, subs, out };
         let (kernel, groups) = narrow_or_wide(kernels, rows);
         run.launch(kernel, tiles.count as u32, groups, THREADS, 0, &params)
     }

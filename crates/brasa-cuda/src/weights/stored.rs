@@ -167,6 +167,17 @@ impl Stored {
     }
 }
 
+impl Tiles {
+    /// The power of two by which elements are multiplied before they are rounded to f16: the largest become about 2^13.
+    pub(crate) fn raise(&self) -> f32 {
+        if !self.largest.is_normal() {
+            return 1.0;
+        }
+        let exponent = 13 + 127 - (self.largest.to_bits() >> 23) as i32;
+        2.0_f32.powi(exponent.clamp(-60, 60))
+    }
+}
+
 impl Stretch {
     /// True where the tiles' halves are those that are wanted.
     pub(crate) fn pairs(&self, halves: &Halves) -> bool {

@@ -13,13 +13,24 @@ use brasa_fuzz::skipped;
 /// `BRASA_CUDA=emulated` asks for the emulated one although there is a GPU; `BRASA_CUDA=gpu` fails without a GPU.
 pub fn device() -> Option<&'static CudaBackend> {
     static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
-    let found = DEVICE.get_or_init(|| {
+    open(&DEVICE, false)
+}
+
+/// The device under test, whose rows have the same bits whatever else is in their step.
+pub fn deterministic() -> Option<&'static CudaBackend> {
+    static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
+    open(&DEVICE, true)
+}
+
+fn open(device: &'static OnceLock<Option<CudaBackend>>, deterministic: bool) -> Option<&'static CudaBackend> {
+    let found = device.get_or_init(|| {
         let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
         if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
-            return Some(CudaBackend::new(&CudaOptions::default()).expect("a GPU that can be used"));
+            let options = CudaOptions { deterministic, ..CudaOptions::default() };
+            return Some(CudaBackend::new(&options).expect("a GPU that can be used"));
         }
         let driver = Some(emulated_driver()?);
-        Some(CudaBackend::new(&CudaOptions { driver, ..CudaOptions::default() }).expect("an emulated GPU"))
+        Some(CudaBackend::new(&CudaOptions { ordinal: 0, driver, deterministic }).expect("an emulated GPU"))
     });
     if found.is_none() {
         skipped("kernels for CUDA", "needs an NVIDIA GPU, or g++ to emulate one");

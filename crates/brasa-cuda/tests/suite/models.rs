@@ -13,6 +13,9 @@ use crate::device::{device, full_or_few, is_emulated};
 /// f32 activations, keys and values, weights decoded exactly.
 const REFERENCE: Tolerance = Tolerance(1e-4);
 
+/// Many rows rounded to f16, and quantised weights' scales with them.
+const FAST: Tolerance = Tolerance(1e-2);
+
 /// The difference at the worst element, which decides how far a greedy text can be relied on.
 fn worst(comparison: &Comparison) -> f32 {
     (comparison.found - comparison.expected).abs()
@@ -85,15 +88,17 @@ fn quantised_files_agree_with_the_reference() {
         .filter(|path| path.is_dir() || path.extension().is_some_and(|extension| extension == "gguf"))
         .collect();
     if !is_emulated(device) {
-        files.push(folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf"));
         files.extend(["tiny-gemma4moe-mixed", "tiny-qwen2-4bit"].map(|name| folder("mlx").join(name)));
+        files.push(folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf"));
     }
     let ids: Vec<u32> = (0..24).map(|i| i * 7 % 61 + 3).collect();
     for path in files {
-        let mut expected = Runner::new(load_strictly(&path, None));
-        let mut found = Runner::on(device, load_strictly(&path, None), Precision::Fast, KvType::F32);
-        let comparison = compare(&found.logits(&ids).concat(), &expected.logits(&ids).concat());
-        println!("{}: {comparison}", path.display());
-        assert!(comparison.within(REFERENCE), "{}: {comparison}", path.display());
+        let expected = Runner::new(load_strictly(&path, None)).logits(&ids).concat();
+        for (precision, bound) in [(Precision::Reference, REFERENCE), (Precision::Fast, FAST)] {
+            let mut found = Runner::on(device, load_strictly(&path, None), precision, KvType::F32);
+            let comparison = compare(&found.logits(&ids).concat(), &expected);
+            println!("{} {precision:?}: {comparison}", path.display());
+            assert!(comparison.within(bound), "{} {precision:?}: {comparison}", path.display());
+        }
     }
 }

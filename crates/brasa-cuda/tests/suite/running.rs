@@ -8,7 +8,7 @@ use brasa_graph::device::{KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Decoder, Running, Tolerance, assert_same_bits, compare, tokens};
 
-use crate::device::{device, full_or_few};
+use crate::device::{deterministic, device, full_or_few};
 
 fn decoders() -> Vec<Decoder> {
     vec![
@@ -38,8 +38,40 @@ fn a_decoder_agrees_with_the_reference_in_every_kv_type() {
 }
 
 #[test]
-fn chunks_and_company_change_no_bit() {
+fn prompts_on_tensor_cores_agree_with_the_reference() {
     let Some(device) = device() else { return };
+    let mut decoders = decoders();
+    let formats = [StorageFormat::BF16, StorageFormat::Q8_0, StorageFormat::Q4_0, StorageFormat::Q4_K];
+    decoders.extend(formats.map(Decoder::small));
+    decoders.truncate(full_or_few(device, 7, 1));
+    for decoder in &decoders {
+        let graph = Arc::new(decoder.graph(11));
+        for rows in full_or_few(device, &[17, 64, 65, 200, 500][..], &[19][..]) {
+            let text = tokens(*rows, 5);
+            let beside = tokens(9, 6);
+            for kv in [KvType::F16, KvType::F32, KvType::BF16].into_iter().take(full_or_few(device, 3, 1)) {
+                let run = |mut running: Running| {
+                    let mut found = running.step(&[(1, &beside), (2, &text)]);
+                    found.extend(running.step(&[(2, &text[..17]), (1, &text[..3])]));
+                    found
+                };
+                let expected = run(Running::new(&ReferenceBackend, &graph, Precision::Reference, kv));
+                let found = run(Running::new(device, &graph, Precision::Fast, kv));
+                let comparison = compare(&found, &expected);
+                println!("{} {rows} rows {kv:?}: {comparison}", decoder.format);
+                assert!(
+                    comparison.within(Tolerance::BITS_16),
+                    "{} {rows} {kv:?}: {comparison}",
+                    decoder.format
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_and_company_change_no_bit() {
+    let Some(device) = deterministic() else { return };
     let (rows, count) = full_or_few(device, (600, 3), (20, 1));
     for decoder in &decoders()[..count] {
         let graph = Arc::new(decoder.graph(9));

@@ -1,0 +1,143 @@
+//! Speed of prompts, of single tokens and of tokens of several sequences, on a decoder with random weights in real shapes.
+//!
+//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b] [FORMAT] [--exact] [--profile]`
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brasa_cuda::{CudaBackend, CudaOptions};
+use brasa_formats::StorageFormat;
+use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, OpTime, Precision, ProgramLimits};
+use brasa_graph::step::{Outs, Step};
+use brasa_graph::testing::{Decoder, Sequences};
+
+/// Rows of prompts.
+const PROMPTS: [usize; 2] = [512, 4096];
+/// Tokens that each sequence decodes behind a prompt of 512, for so many sequences.
+const DECODED: usize = 64;
+const SEQUENCES: [u64; 6] = [1, 2, 4, 8, 16, 32];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut flag = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name);
+        place.map(|place| arguments.remove(place)).is_some()
+    };
+    let (profile, exact) = (flag("--profile"), flag("--exact"));
+    let name = arguments.get(1).map_or("Q4_0", String::as_str);
+    let format = StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name);
+    let format = format.ok_or_else(|| format!("no format {name}"))?;
+    let model = arguments.first().map_or("1b", String::as_str);
+    let decoder = decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
+
+    let device = CudaBackend::new(&CudaOptions { deterministic: exact, ..CudaOptions::default() })?;
+    println!("{}", device.info().description);
+    let graph = Arc::new(decoder.graph(1));
+    let start = Instant::now();
+    let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
+    let megabytes = weights.size_bytes() >> 20;
+    println!("{model} {format}: {megabytes} MB uploaded in {:.2?}", start.elapsed());
+    let limits = ProgramLimits { max_rows: PROMPTS[1], max_outs: 32, max_segments: 32 };
+    let mut program = device.compile(Arc::clone(&graph), weights, limits)?;
+    let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+    let mut sequences = Sequences::new(&*pool);
+    let mut next = |pool: &mut dyn KvPool, ids: std::ops::Range<u64>, rows: u32| {
+        let tokens: Vec<u32> = (0..rows).map(|row| row * 7919 % 128_256).collect();
+        let segments =
+            ids.map(|id| sequences.extend(pool, id, &tokens, Outs::Last)).collect::<Result<_, _>>()?;
+        Ok::<_, brasa_graph::device::DeviceError>(Step { segments })
+    };
+
+    let mut id = 100;
+    for rows in PROMPTS {
+        let mut times = Vec::new();
+        for _ in 0..5 {
+            let step = next(&mut *pool, id..id + 1, rows as u32)?;
+            id += 1;
+            let start = Instant::now();
+            program.run(&step, &mut *pool)?;
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        let speed = |time: Duration| rows as f64 / time.as_secs_f64();
+        println!("pp{rows}: {:.0} tok/s (median of 5), best {:.0}", speed(times[2]), speed(times[0]));
+    }
+    for count in SEQUENCES {
+        let (mut times, first) = (Vec::new(), id);
+        for id in first..first + count {
+            let step = next(&mut *pool, id..id + 1, PROMPTS[0] as u32)?;
+            program.run(&step, &mut *pool)?;
+        }
+        id += count;
+        for _ in 0..DECODED {
+            let step = next(&mut *pool, first..id, 1)?;
+            let start = Instant::now();
+            program.run(&step, &mut *pool)?;
+            times.push(start.elapsed());
+        }
+        times.sort_unstable();
+        let speed = |time: Duration| count as f64 / time.as_secs_f64();
+        let (median, best) = (speed(times[DECODED / 2]), speed(times[0]));
+        println!("tg of {count} at depth 512: {median:.0} tok/s (median of {DECODED}), best {best:.0}");
+    }
+    if profile {
+        for (label, rows) in
+            [("one token", 1), ("a prompt of 512", PROMPTS[0]), ("a prompt of 4096", PROMPTS[1])]
+        {
+            let step = next(&mut *pool, 0..1, rows as u32)?;
+            println!("{label}:");
+            print_profile(&program.profile(&step, &mut *pool)?);
+        }
+    }
+    Ok(())
+}
+
+/// The shapes of Llama-3.1-8B, Llama-3.2-1B or Qwen3-0.6B.
+fn decoder(model: &str, format: StorageFormat) -> Option<Decoder> {
+    let small = Decoder {
+        format,
+        vocab: 151_936,
+        hidden: 1024,
+        heads: 16,
+        kv_heads: 8,
+        head_dim: 128,
+        feed_forward: 3072,
+        windows: vec![None; 28],
+        experts: None,
+        softcap: None,
+    };
+    let of_llama = Decoder { vocab: 128_256, heads: 32, ..small.clone() };
+    match model {
+        "0.6b" => Some(small),
+        "1b" => Some(Decoder {
+            hidden: 2048,
+            head_dim: 64,
+            feed_forward: 8192,
+            windows: vec![None; 16],
+            ..of_llama
+        }),
+        "8b" => Some(Decoder { hidden: 4096, feed_forward: 14_336, windows: vec![None; 32], ..of_llama }),
+        _ => None,
+    }
+}
+
+/// Sums over layers.
+fn print_profile(times: &[OpTime]) {
+    let mut sums: BTreeMap<String, (Duration, u64, u64)> = BTreeMap::new();
+    for cost in times {
+        let label: String = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
+        let sum = sums.entry(label).or_default();
+        *sum = (sum.0 + cost.time, sum.1 + cost.bytes, sum.2 + cost.flops);
+    }
+    for (label, (time, bytes, flops)) in sums {
+        let (seconds, gigabytes, gigaflops) = (time.as_secs_f64(), bytes as f64 / 1e9, flops as f64 / 1e9);
+        println!(
+            "  {label:36} {:9.3} ms {:8.2} GB/s {:9.1} GFLOP/s",
+            seconds * 1e3,
+            gigabytes / seconds,
+            gigaflops / seconds
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! Products of many rows on tensor cores.
+
+use crate::driver::{DriverError, Kernel};
+use crate::params::{GemmParams, GemmSumParams, Outputs, PanelsParams, Ptr, Rows};
+use crate::run::{Run, THREADS};
+use crate::weights::Tiles;
+
+/// Fewest rows that are multiplied on tensor cores: fewer take less time where weights are decoded for eight rows at once.
+pub(crate) const FEWEST_ROWS: u32 = 17;
+/// Most floats of sums of parts of K.
+pub(crate) const MOST_PARTIAL: usize = 8 << 20;
+/// Outputs of a tile.
+const TILE_OUTPUTS: u32 = 16;
+/// Rows of a panel.
+pub(crate) const PANEL_ROWS: usize = 64;
+
+/// A kernel: what a block makes, and what it takes of a multiprocessor.
+#[derive(Debug)]
+struct Variant {
+    rows: u32,
+    /// Tiles of all blocks of a cluster.
+    tiles: u32,
+    cluster: u32,
+    /// Blocks that a multiprocessor holds.
+    resident: u32,
+    threads: u32,
+    shared_bytes: u32,
+    /// Time of 64 inputs of a block on an H200 (8B shapes, F16), and of a block's begin and end.
+    stage_us: f64,
+    block_us: f64,
+}
+
+/// Kernels `gemm_<format>_64`, `_128` and `_256`; shared memory is what their deepest rings take.
+const VARIANTS: [Variant; 3] = [
+    Variant {
+        rows: 64,
+        tiles: 4,
+        cluster: 1,
+        resident: 2,
+        threads: 256,
+        shared_bytes: 113_664,
+        stage_us: 0.76,
+        block_us: 3.0,
+    },
+    Variant {
+        rows: 128,
+        tiles: 16,
+        cluster: 2,
+        resident: 1,
+        threads: 384,
+        shared_bytes: 230_400,
+        stage_us: 0.8,
+        block_us: 3.0,
+    },
+    Variant {
+        rows: 256,
+        tiles: 16,
+        cluster: 2,
+        resident: 1,
+        threads: 384,
+        shared_bytes: 230_400,
+        stage_us: 1.0,
+        block_us: 4.0,
+    },
+];
+/// Into how many parts K may be cut.
+const SPLITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
+/// Time of a launch that adds sums, and of one float of them.
+const SUMS_US: f64 = 3.0;
+const SUM_US: f64 = 2e-6;
+
+/// Kernels for many rows of one format, and those before and behind them.
+#[derive(Debug)]
+pub(crate) struct Gemm {
+    pub panels: Kernel,
+    pub sums: Kernel,
+    /// Buffers of the arena: panels, the power of two of each row, sums of parts of K.
+    pub scratch: [usize; 3],
+    /// Pieces of 64 inputs.
+    pub subs: usize,
+}
+
+/// Names of the kernels of a format, and the shared memory that each needs.
+pub(crate) fn kernels(suffix: &str) -> [(String, u32); 3] {
+    VARIANTS.map(|variant| (format!("gemm_{suffix}_{}", variant.rows), variant.shared_bytes))
+}
+
+impl Gemm {
+    /// Queues the conversion of `x` to panels, which all stretches read.
+    pub(crate) fn prepare(&self, run: &Run<'_>, x: Rows, rows: u32, inputs: u32) -> Result<(), DriverError> {
+        let [panels, row_scale, _] = self.scratch.map(|buffer| run.buffer(buffer));
+        let params = PanelsParams {
+            x,
+            panels: Ptr::new(panels),
+            row_scale: Ptr::new(row_scale),
+            rows,
+            inputs,
+            subs: self.subs as u32,
+        };
+        let blocks = rows.next_multiple_of(PANEL_ROWS as u32);
+        run.launch(&self.panels, blocks, 1, THREADS, 0, &params)
+    }
+
+    /// Queues the product with a stretch.
+    pub(crate) fn multiply(
+        &self,
+        run: &Run<'_>,
+        kernels: &[Kernel; 3],
+        tiles: &Tiles,
+        rows: u32,
+        out: Outputs,
+    ) -> Result<(), DriverError> {
+        let count = tiles.count as u32;
+        let multiprocessors = run.gpu.context.device().multiprocessors as u32;
+        let (number, splits) = plan(rows, count, tiles.subs as u32, multiprocessors);
+        let variant = &VARIANTS[number];
+        // Elements that are f16 already are multiplied as they are.
+        let raise = tiles.raise();
+        let [panels, row_scale, partial] = self.scratch.map(|buffer| run.buffer(buffer));
+        let params = GemmParams {
+            weights: tiles.data,
+            panels: Ptr::new(panels),
+            row_scale: Ptr::new(row_scale),
+            partial: Ptr::new(partial),
+            rows,
+            tiles: count,
+            subs: tiles.subs as u32,
+            splits,
+            raise,
+            scale: 1.0 / raise,
+            out,
+        };
+        let clusters = (variant.blocks(rows, count) * splits).min(variant.slots(multiprocessors));
+        let blocks = clusters * variant.cluster;
+        run.launch(&kernels[number], blocks, 1, variant.threads, variant.shared_bytes, &params)?;
+        if splits > 1 {
+            let params = GemmSumParams { partial: Ptr::new(partial), rows, tiles: count, splits, out };
+            let blocks = (count * TILE_OUTPUTS / 2).div_ceil(THREADS);
+            run.launch(&self.sums, blocks, rows as usize, THREADS, 0, &params)?;
+        }
+        Ok(())
+    }
+}
+
+impl Variant {
+    /// Pieces of the product, each made by a cluster.
+    fn blocks(&self, rows: u32, tiles: u32) -> u32 {
+        rows.div_ceil(self.rows) * tiles.div_ceil(self.tiles)
+    }
+
+    /// Clusters that work at a time.
+    fn slots(&self, multiprocessors: u32) -> u32 {
+        (multiprocessors * self.resident / self.cluster).max(1)
+    }
+}
+
+/// The number of the fastest kernel by what was measured, and the parts that it cuts K into.
+fn plan(rows: u32, tiles: u32, subs: u32, multiprocessors: u32) -> (usize, u32) {
+    let mut best = (f64::INFINITY, 0, 1);
+    for (number, variant) in VARIANTS.iter().enumerate() {
+        for splits in SPLITS {
+            let sums = u64::from(rows) * u64::from(tiles * TILE_OUTPUTS) * u64::from(splits);
+            // K-quants are cut between super-blocks, of four subs.
+            if splits > 1 && (sums > MOST_PARTIAL as u64 || subs < 4 * splits) {
+                continue;
+            }
+            let waves = (variant.blocks(rows, tiles) * splits).div_ceil(variant.slots(multiprocessors));
+            let block_us = f64::from(subs.div_ceil(splits)) * variant.stage_us + variant.block_us;
+            let sums_us = if splits > 1 { SUMS_US + sums as f64 * SUM_US } else { 0.0 };
+            let time_us = f64::from(waves) * block_us + sums_us;
+            if time_us < best.0 {
+                best = (time_us, number, splits);
+            }
+        }
+    }
+    (best.1, best.2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_products_take_large_blocks_and_small_ones_share_k() {
+        // Gate and up of an 8B model, 4,096 rows; o of a 1B model, 32 rows.
+        assert_eq!(plan(4096, 1792, 64, 132), (2, 1));
+        let (number, splits) = plan(32, 128, 32, 132);
+        assert!(number == 0 && splits > 1, "{number}, {splits}");
+        // Sums have their room.
+        let (_, splits) = plan(1 << 20, 128, 1024, 132);
+        assert_eq!(splits, 1);
+    }
+}
