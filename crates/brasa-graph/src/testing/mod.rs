@@ -16,6 +16,7 @@
 //! - [`check_chains`] compares chains with single steps; [`check_failed_steps`] has steps fail in the middle;
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
 //! - [`DraftTreeCase`] is a random tree of drafts, [`ShiftCase`] a text that loses a page;
+//! - [`check_embeddings`] brings rows in place of token ids;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 
 mod case;
@@ -23,6 +24,7 @@ mod chains;
 mod compare;
 mod decoder;
 mod draft_trees;
+mod embeddings;
 mod failed_steps;
 mod foreign;
 mod inputs_outputs;
@@ -47,6 +49,7 @@ pub use chains::check_chains;
 pub use compare::{Comparison, Tolerance, compare};
 pub use decoder::Decoder;
 pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
+pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;
 pub use inputs_outputs::check_inputs_and_outputs;
 pub use low_rank::{merged, random_adapter};

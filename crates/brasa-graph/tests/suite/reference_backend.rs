@@ -91,6 +91,11 @@ fn embeddings_stand_for_looked_up_rows() {
 }
 
 #[test]
+fn other_lookups_and_factors_are_as_the_graph_says() {
+    brasa_graph::testing::check_other_lookups(&ReferenceBackend);
+}
+
+#[test]
 fn outs_select_rows() {
     let prompt = tokens(6, 5);
     let mut device = Device::new(KvType::F32);
