@@ -7,7 +7,7 @@ use brasa_formats::StorageFormat;
 use crate::device::{Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision};
 use crate::page::PageLayout;
 use crate::reference::ReferenceBackend;
-use crate::step::{PageId, Segment};
+use crate::step::{PageId, Segment, Step};
 use crate::{Graph, GroupId};
 
 use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, tokens};
@@ -63,6 +63,18 @@ fn check_moves(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType, tolerance: 
     let copied = copies(&mut *running.pool, &next);
     let expected = running.run(vec![next.clone()]);
     assert_same_bits(&running.run(vec![copied]), &expected, &format!("{label}, copied pages"));
+
+    // A device computes with any bits, whatever comes out, and keeps nothing of them.
+    let mut random = Random::new(8);
+    let mut noise = pages.clone();
+    for bytes in noise.iter_mut().flatten().flatten() {
+        bytes.fill_with(|| random.below(256) as u8);
+    }
+    overwrite(&mut *running.pool, &noise, &next);
+    let noisy = running.program.run(&Step { segments: vec![next.clone()] }, &mut *running.pool);
+    assert_eq!(noisy.map(|outputs| outputs.only().rows()), Ok(3), "{label}, noise");
+    overwrite(&mut *running.pool, &pages, &next);
+    assert_same_bits(&running.run(vec![next.clone()]), &expected, &format!("{label}, behind noise"));
 
     let go_on = |device: &dyn Backend, pages: &Pages, next: &Segment| {
         let mut other = Running::new(device, graph, Precision::Reference, kv);
@@ -161,20 +173,26 @@ fn read_all(pool: &dyn KvPool, segment: &Segment) -> Pages {
         .collect()
 }
 
+/// Gives the pages that a segment names other contents.
+fn overwrite(pool: &mut dyn KvPool, pages: &Pages, segment: &Segment) {
+    for (number, (table, pages)) in segment.pages.iter().zip(pages).enumerate() {
+        for (page, bytes) in table.iter().flatten().zip(pages.iter().flatten()) {
+            pool.write_page(GroupId(number as u32), *page, bytes).expect("a page of the pool");
+        }
+    }
+}
+
 /// Gives an empty pool the pages of a text, the last one first; returns the text's next rows with their places.
 fn write_all(pool: &mut dyn KvPool, pages: &Pages, next: &Segment) -> Segment {
     let mut moved = next.clone();
     for (number, (table, pages)) in moved.pages.iter_mut().zip(pages).enumerate() {
         let group = GroupId(number as u32);
         pool.reserve(group, pages.len()).expect("pages");
-        for (entry, (place, bytes)) in table.iter_mut().zip(pages).enumerate() {
-            *place = bytes.as_ref().map(|bytes| {
-                let page = PageId::from_index(pages.len() - 1 - entry);
-                pool.write_page(group, page, bytes).expect("a page of the pool");
-                page
-            });
+        for (entry, place) in table.iter_mut().enumerate() {
+            *place = place.map(|_| PageId::from_index(pages.len() - 1 - entry));
         }
     }
+    overwrite(pool, pages, &moved);
     moved
 }
 
