@@ -210,11 +210,10 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                             const uint32_t at = (which ? values : keys) + to + piece;
                             store_shared16(at, v);
                         }
-                        // Behind the last position a page may hold anything; no share of it is not a number.
+                        // The producer fences the slot before a copy is written over this. Behind the last position a page may hold anything; no share of it is not a number.
                         for (uint32_t i = lane; i < (15 - index % 16) * (ROW / 16); i += 32) {
                             store_shared16(values + to + ROW + i * 16, make_uint4(0, 0, 0, 0));
                         }
-                        fence_proxy_async();
                         __syncwarp();
                     }
                     attend<E>(softcap, group, keys, values, begin + mine, see, lane, m0, m1, l0, l1, o);

@@ -90,6 +90,7 @@ template <Sync S> __device__ __forceinline__ After execute(uint32_t& state, uint
         case LINEAR:
             switch (in.format) {
                 case F16: state = linear<S, F16>(state, sequence, stamps); break;
+                case BF16: state = linear<S, BF16>(state, sequence, stamps); break;
                 case Q8_0: state = linear<S, Q8_0>(state, sequence, stamps); break;
                 case Q4_0: state = linear<S, Q4_0>(state, sequence, stamps); break;
                 case Q4_K: state = linear<S, Q4_K>(state, sequence, stamps); break;

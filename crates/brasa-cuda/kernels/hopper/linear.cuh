@@ -16,6 +16,10 @@
 
 namespace brasa {
 
+// Subs of a tile that a warp multiplies together. More hide more of each other's latency; those of halves are long, and hold
+// more slots of the ring.
+__host__ __device__ constexpr int round_subs(uint32_t format) { return format == F16 || format == BF16 ? 2 : 4; }
+
 // Warps may come here with lanes apart, behind a wait for values; bar.sync wants them together.
 __device__ __forceinline__ void consumers_sync() {
     __syncwarp();
@@ -108,8 +112,9 @@ template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint
     const uint32_t subs = in.subs, K = in.inputs;
     float squares = 0.0f;
     uint32_t first = warp;
-    for (; first + 2 * WARPS < subs; first += 8 * WARPS) squares += prepare<S, 4>(from, norm, K, subs, first, lane, tag);
-    if (first < subs) squares += prepare<S, 1>(from, norm, K, subs, first, lane, tag);
+    for (; first + 4 * WARPS < subs; first += 8 * WARPS) squares += prepare<S, 4>(from, norm, K, subs, first, lane, tag);
+    if (first + 2 * WARPS < subs) squares += prepare<S, 2>(from, norm, K, subs, first, lane, tag);
+    else if (first < subs) squares += prepare<S, 1>(from, norm, K, subs, first, lane, tag);
     __syncwarp();
     return squares;
 }
@@ -192,7 +197,7 @@ struct Operand {
             b[0] = b0.x; b[1] = b0.y; b[2] = b0.z; b[3] = b0.w;
             b[4] = b1.x; b[5] = b1.y; b[6] = b1.z; b[7] = b1.w;
         }
-        if (F != F16) {
+        if (F != F16 && F != BF16) {
             const float4 v = peek<float4>(AT_SUMS + s * 16);
             sum[0] = v.x; sum[2] = v.y; sum[4] = v.z; sum[6] = v.w;
         }
@@ -232,19 +237,33 @@ template <uint32_t F> struct Window {
 
 // total += N subs of a tile, the warp's `s`, s + WARPS, …
 template <uint32_t F, int N>
-__device__ __forceinline__ void multiply_subs(const Window<F>& window, uint32_t tile_sub, uint32_t s, const Operand* x, uint32_t lane, float (&total)[4]) {
+__device__ __forceinline__ void multiply_subs(const Window<F>& window, uint32_t tile_sub, uint32_t s, const Operand* x, uint32_t lane, float (&total)[4], float raise) {
     float part[N][4];
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const uint32_t at = tile_sub + s + i * WARPS;
         part[i][0] = part[i][1] = part[i][2] = part[i][3] = 0.0f;
-        multiply_sub<F, true>(window.unit(at), at % geometry(F).unit_subs, lane, x[i].b, x[i].sum, part[i]);
+        multiply_sub<F, true>(window.unit(at), at % geometry(F).unit_subs, lane, x[i].b, x[i].sum, part[i], raise);
     }
 #pragma unroll
     for (int i = 0; i < N; i++) {
         total[0] = fmaf(x[i].scale, part[i][0], total[0]);
         total[2] = fmaf(x[i].scale, part[i][2], total[2]);
     }
+}
+
+// total += the warp's subs of a tile from `s` on, N at a time, whose loads and products overlap. Returns the first that is left.
+template <uint32_t F, int N>
+__device__ __forceinline__ uint32_t multiply_rounds(Window<F>& window, uint32_t tile_sub, uint32_t s, uint32_t subs, uint32_t lane, float (&total)[4], float raise) {
+    for (; s + (N - 1) * WARPS < subs; s += N * WARPS) {
+        Operand x[N];
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i].template load<F>(s + i * WARPS, lane);
+        window.reach(tile_sub + s + (N - 1) * WARPS);
+        multiply_subs<F, N>(window, tile_sub, s, x, lane, total, raise);
+        window.leave(tile_sub + s);
+    }
+    return s;
 }
 
 // `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
@@ -270,16 +289,9 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     Window<F> window;
     window.oldest = window.next = Cursor::unpack(state & 0x7fffffff);
     uint32_t half = state >> 31;
+    const float raise = F == BF16 ? in.raise : 1.0f;
     float best = -INFINITY;
     uint32_t best_id = ~0u;
-    // A few subs of x stay in registers while tiles go by.
-    constexpr int KEPT = 4, ROUND = 1;  // ROUND subs are multiplied together: more cost registers and gained nothing
-    Operand kept[KEPT] = {};
-    const int keep = subs <= KEPT * WARPS && subs % (ROUND * WARPS) == 0 ? subs / WARPS : 0;
-#pragma unroll
-    for (int i = 0; i < KEPT; i++) {
-        if (i < keep) kept[i].load<F>(warp + i * WARPS, lane);
-    }
     if (flags & NORM) squares = warp_sum(squares);
     for (uint32_t first = 0; first < mine.count; first += BATCH) {
         float* partial = reinterpret_cast<float*>(smem + AT_SCRATCH) + half * HALF_FLOATS;
@@ -288,31 +300,10 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
         for (uint32_t tile = 0; tile < batch; tile++) {
             float total[4] = {0, 0, 0, 0};
             const uint32_t tile_sub = (first + tile) * subs;
-            if (keep) {
-#pragma unroll
-                for (int i = 0; i < KEPT; i += ROUND) {
-                    if (i < keep) {
-                        window.reach(tile_sub + warp + (i + ROUND - 1) * WARPS);
-                        multiply_subs<F, ROUND>(window, tile_sub, warp + i * WARPS, kept + i, lane, total);
-                    }
-                }
-            } else {
-                uint32_t s = warp;
-                for (; s + (ROUND - 1) * WARPS < subs; s += ROUND * WARPS) {
-                    Operand x[ROUND];
-#pragma unroll
-                    for (int i = 0; i < ROUND; i++) x[i].load<F>(s + i * WARPS, lane);
-                    window.reach(tile_sub + s + (ROUND - 1) * WARPS);
-                    multiply_subs<F, ROUND>(window, tile_sub, s, x, lane, total);
-                    window.leave(tile_sub + s);
-                }
-                for (; s < subs; s += WARPS) {
-                    Operand x[1];
-                    x[0].load<F>(s, lane);
-                    window.reach(tile_sub + s);
-                    multiply_subs<F, 1>(window, tile_sub, s, x, lane, total);
-                }
-            }
+            uint32_t s = warp;
+            if (round_subs(F) >= 4) s = multiply_rounds<F, 4>(window, tile_sub, s, subs, lane, total, raise);
+            if (round_subs(F) >= 2) s = multiply_rounds<F, 2>(window, tile_sub, s, subs, lane, total, raise);
+            multiply_rounds<F, 1>(window, tile_sub, s, subs, lane, total, raise);
             window.leave(tile_sub + subs);
             if (lane % 4 == 0) {
                 float* to = partial + tile * TILE_FLOATS + warp * 16 + lane / 4;

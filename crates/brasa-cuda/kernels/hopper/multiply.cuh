@@ -5,7 +5,7 @@
 // the block's scale is applied to the accumulator in f32. So weights are exact; x is f16, scaled by a power of two per row.
 //
 // b[2s], b[2s+1]: the B fragment of step s. sum[2s], sum[2s+1]: Σ of x over step s, of the lane's columns 2t and 2t+1.
-// ONE: only column 0 is used, lanes with t = 0 hold it.
+// ONE: only column 0 is used, lanes with t = 0 hold it. `raise`: a power of two that brings BF16 weights into the range of f16.
 #pragma once
 #include "common.cuh"
 #include "element.cuh"
@@ -67,7 +67,7 @@ template <int S> __device__ __forceinline__ void upper_bits(uint32_t (&a)[4], ui
 // `unit`: where the unit lies in shared memory. Loads and products of several subs in one block of code overlap.
 template <uint32_t F, bool ONE>
 __device__ __forceinline__ void multiply_sub(uint32_t unit, uint32_t j, uint32_t lane, const uint32_t (&b)[8],
-                                             const float (&sum)[8], float (&total)[4]) {
+                                             const float (&sum)[8], float (&total)[4], float raise) {
     constexpr Geometry G = geometry(F);
     const uint32_t sub = unit + G.header_bytes + j * G.sub_bytes, g = lane >> 2;
     if constexpr (F == F16) {
@@ -77,6 +77,17 @@ __device__ __forceinline__ void multiply_sub(uint32_t unit, uint32_t j, uint32_t
 #pragma unroll
         for (int s = 0; s < 4; s++) {
             uint32_t a[4] = {w[s].x, w[s].y, w[s].z, w[s].w};
+            mma(total, a, b[2 * s], b[2 * s + 1]);
+        }
+    } else if constexpr (F == BF16) {
+        uint4 w[4];
+#pragma unroll
+        for (int s = 0; s < 4; s++) w[s] = peek<uint4>(sub + s * 512 + lane * 16);
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            uint32_t a[4] = {w[s].x, w[s].y, w[s].z, w[s].w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) a[i] = pack_halves(__uint_as_float(a[i] << 16) * raise, __uint_as_float(a[i] & 0xffff0000) * raise);
             mma(total, a, b[2 * s], b[2 * s + 1]);
         }
     } else if constexpr (F == Q8_0) {

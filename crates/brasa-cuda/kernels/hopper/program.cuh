@@ -43,7 +43,9 @@ struct Instr {
     uint32_t rotary_dim, window, table, kv_offset; // window 0: all; table: the cache's group; kv_offset: elements from q's first to k's in x; v follows k
     uint64_t q_norm, k_norm;                       // null: no norm
     uint64_t keys_offset, values_offset;           // of this cache within a page
-    uint32_t y_ahead, reserved[3];                 // of LINEAR: what it writes has the sequence number of the instruction so many behind it
+    uint32_t y_ahead;                              // of LINEAR: what it writes has the sequence number of the instruction so many behind it
+    float raise;                                   // 2^e of the weight
+    uint32_t reserved[2];
 };
 static_assert(sizeof(Instr) == 192 && sizeof(Instr) % 16 == 0, "shared with the host; one warp loads it, eight bytes a lane");
 

@@ -107,6 +107,8 @@ struct Producer {
     Cursor came{0, 0};        // the oldest slot that was asked for and not seen to come
     uint32_t outstanding = 0;
     uint64_t policy;
+    Row first_row;            // as the launch begins
+    uint32_t patched = 0;     // a bit for each slot that consumers write to: those of a new position
 
     // Behind every wait: false where the consumers have left, who wait for nothing any more.
     __device__ __forceinline__ bool ended() const { return *reinterpret_cast<volatile uint32_t*>(smem + AT_ENDED) != 0; }
@@ -133,6 +135,11 @@ struct Producer {
             if (ended()) return false;
             dog.turn();
         }
+        // Consumers let the slot go behind their own writes to it. What orders those before a copy is a fence, here where nobody waits for it.
+        if (patched >> at.slot & 1) {
+            fence_proxy_async();
+            patched ^= 1u << at.slot;
+        }
         mbarrier_expect(full(at.slot), bytes);
         outstanding++;
         return true;
@@ -152,17 +159,19 @@ struct Producer {
         return true;
     }
     __device__ __forceinline__ bool pages(const Instr& in, uint32_t step) {
-        const uint32_t E = in.head_dim, span = slot_positions(E), row_bytes = E * 2;
+        // kv_heads and head_dim; window and table: most multiprocessors need no more.
+        const uint4 shape = __ldg(reinterpret_cast<const uint4*>(&in.residual_back)), more = __ldg(reinterpret_cast<const uint4*>(&in.rotary_dim));
+        const uint32_t kv_heads = shape.z, E = shape.w, window = more.y, table = more.z, span = slot_positions(E), row_bytes = E * 2;
         uint32_t unit = blockIdx.x, before = 0;
         for (uint32_t r = 0; r < launch.rows; r++) {
-            const Row row = launch.states[r];
-            const Sight see = sight(row.index + step, in.window);
-            const uint32_t units = in.kv_heads * see.pages;
+            const Row row = r == 0 ? first_row : launch.states[r];
+            const Sight see = sight(row.index + step, window);
+            const uint32_t units = kv_heads * see.pages;
             for (; unit < before + units; unit += gridDim.x) {
-                const uint32_t u = unit - before, head = u % in.kv_heads, page = see.first + u / in.kv_heads;
+                const uint32_t u = unit - before, head = u % kv_heads, page = see.first + u / kv_heads;
                 const uint32_t begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
                 const uint32_t low = see.begin > begin ? see.begin - begin : 0;
-                const uint8_t* at_page = page_of(launch, row, in.table, page);
+                const uint8_t* at_page = page_of(launch, row, table, page);
                 const uint64_t head_bytes = uint64_t(PAGE_POSITIONS) * row_bytes;
                 const uint8_t* keys = at_page + in.keys_offset + head * head_bytes;
                 const uint8_t* values = at_page + in.values_offset + head * head_bytes;
@@ -173,6 +182,7 @@ struct Producer {
                     uint8_t* to = smem + at.slot * SLOT_BYTES;
                     bulk_load(to, keys + p * row_bytes, bytes, full(at.slot));
                     bulk_load(to + SLOT_BYTES / 2, values + p * row_bytes, bytes, full(at.slot));
+                    if (page + 1 == see.first + see.pages && p + span >= rounded) patched |= 1u << at.slot;
                     at.next();
                 }
             }
@@ -183,6 +193,7 @@ struct Producer {
     // `visible`: instructions of a step behind which the cache entries of the step before can be read.
     __device__ void run(uint32_t visible) {
         policy = evict_first_policy();
+        first_row = launch.states[0];
         const uint32_t count = launch.count;
         const uint4* from = reinterpret_cast<const uint4*>(launch.program + launch.first);
         constexpr uint32_t STRIDE = sizeof(Instr) / 16;

@@ -16,7 +16,7 @@ const TAGGED_BYTES: u64 = 8;
 const KV_BYTES: usize = 2;
 
 /// Rows of a weight in fragment order, in one format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tiles {
     pub address: u64,
     /// The format's number in `layout.cuh`.
@@ -29,6 +29,8 @@ pub(super) struct Tiles {
     /// Bytes of a unit, and groups of 64 inputs in it.
     pub unit_bytes: u32,
     pub unit_subs: u32,
+    /// A power of two that brings the weights into the range of f16.
+    pub raise: f32,
 }
 
 /// Where the device has what a plan names.
@@ -142,11 +144,12 @@ impl Encoder<'_> {
                 inputs: tiles.inputs,
                 outputs,
                 x_back: self.back(number, linear.x),
-                scale: 1.0,
+                scale: 1.0 / tiles.raise,
                 eps,
                 softcap: softcap.unwrap_or(0.0),
                 residual_back: if residual { self.back(number, Buffer::Hidden) } else { 0 },
                 y_ahead: (last - number) as u32,
+                raise: tiles.raise,
                 ..EMPTY
             });
             // The odd tiles of the next instruction go to multiprocessors that had none.
@@ -245,7 +248,8 @@ const EMPTY: Instr = Instr {
     keys_offset: 0,
     values_offset: 0,
     y_ahead: 0,
-    reserved: [0; 3],
+    raise: 0.0,
+    reserved: [0; 2],
 };
 
 #[cfg(test)]
@@ -278,6 +282,7 @@ mod tests {
                 subs,
                 unit_bytes: 2048,
                 unit_subs: 1,
+                raise: 4.0,
             };
             match self.cut {
                 Some(cut) if rows == 768 => Some(vec![

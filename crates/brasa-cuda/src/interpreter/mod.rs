@@ -153,6 +153,7 @@ fn tiles_of(stretch: &Stretch, inputs: u32, halves: Option<&Halves>) -> Option<T
     };
     let (format, unit_bytes, unit_subs) = match stretch.format {
         StorageFormat::F16 => (0, 2048, 1),
+        StorageFormat::BF16 => (17, 2048, 1),
         StorageFormat::Q8_0 => (1, 1088, 1),
         StorageFormat::Q4_0 => (2, 576, 1),
         StorageFormat::Q4_K => (3, 2368, 4),
@@ -167,6 +168,8 @@ fn tiles_of(stretch: &Stretch, inputs: u32, halves: Option<&Halves>) -> Option<T
         subs: tiles.subs as u32,
         unit_bytes,
         unit_subs,
+        // Quantised weights are multiplied as codes, whose range is that of f16.
+        raise: if stretch.format == StorageFormat::BF16 { tiles.raise() } else { 1.0 },
     })
 }
 

@@ -73,7 +73,7 @@ shared! {
         outputs: u32,
         /// Instructions back to the writer of `x`.
         x_back: u32,
-        /// Factor of products; of an embedding; of cosine and sine.
+        /// Factor of products: one over `raise`; of an embedding; of cosine and sine.
         scale: f32,
         /// Of the norm.
         eps: f32,
@@ -107,8 +107,10 @@ shared! {
         values_offset: u64,
         /// What the instruction writes has the number of the one so many behind it.
         y_ahead: u32,
+        /// A power of two that brings the weight into the range of f16.
+        raise: f32,
         /// Not read.
-        reserved: [u32; 3],
+        reserved: [u32; 2],
     }
     /// What a row needs to go on.
     struct Row {

@@ -44,6 +44,7 @@ fn decoders() -> Vec<Decoder> {
     };
     vec![
         decoder(StorageFormat::F16),
+        decoder(StorageFormat::BF16),
         decoder(StorageFormat::Q8_0),
         decoder(StorageFormat::Q4_0),
         Decoder { softcap: Some(20.0), ..decoder(StorageFormat::Q4_K) },
