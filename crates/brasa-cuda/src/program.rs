@@ -324,6 +324,7 @@ impl Program for CudaProgram {
         Ok(())
     }
 
+    /// Times the operations of the table, for steps of one row too: an interpreter's launch cannot be timed in parts.
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let mut events = vec![Event::record(&gpu.stream).map_err(|error| gpu.error(error))?];
