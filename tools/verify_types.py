@@ -64,7 +64,7 @@ def measure(brasa: str, threads: int, path: pathlib.Path, oracle: dict) -> dict:
         for name in sorted(key.removesuffix(".ids") for key in oracle if key.endswith(".ids")):
             ids = ",".join(map(str, oracle[f"{name}.ids"]))
             for precision in ("fast", "reference"):
-                run("logits", "--ids", ids, "--out", str(out), "--precision", precision, "-t", str(threads))
+                run("logits", "--ids", ids, "--out", str(out), "--force", "--precision", precision, "-t", str(threads))
                 result[precision][name] = relative_l2(np.load(out)[-1], oracle[f"{name}.last"])
     return result
 

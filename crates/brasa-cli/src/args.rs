@@ -358,6 +358,9 @@ pub struct LogitsArguments {
     /// Save all logits as f32 [rows, vocabulary] in NumPy's format
     #[arg(long, value_name = "FILE.npy")]
     pub out: Option<PathBuf>,
+    /// Replace FILE.npy if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
@@ -429,6 +432,9 @@ pub struct BenchArguments {
     /// Draw the profile as a bar chart
     #[arg(long, value_name = "FILE.svg", requires = "profile")]
     pub svg: Option<PathBuf>,
+    /// Replace FILE.svg if it exists
+    #[arg(long, requires = "svg")]
+    pub force: bool,
     /// Measure the time from starting the program to the first byte of an answer instead
     #[arg(long, conflicts_with_all = ["profile", "depth", "parallel"])]
     pub startup: bool,

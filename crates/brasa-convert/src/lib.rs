@@ -35,7 +35,7 @@ mod write;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use brasa_formats::{Checkpoint, Metadata, StorageFormat};
+use brasa_formats::{Checkpoint, Existing, Metadata, StorageFormat};
 
 pub use error::{ConvertError, Result};
 pub use recipe::Recipe;
@@ -51,13 +51,15 @@ pub struct Options {
     pub pre_tokenizer: Option<String>,
     /// The value of `general.name`; otherwise it comes from the input.
     pub name: Option<String>,
+    /// Treatment of a file that is already at the output's path; it stays by default.
+    pub existing: Existing,
 }
 
 impl Options {
     /// The defaults for a recipe.
     pub fn new(recipe: Recipe) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { recipe, threads, pre_tokenizer: None, name: None }
+        Self { recipe, threads, pre_tokenizer: None, name: None, existing: Existing::Keep }
     }
 }
 

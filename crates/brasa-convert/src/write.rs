@@ -3,9 +3,8 @@
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
-use brasa_formats::StorageFormat;
-use brasa_formats::codec;
 use brasa_formats::gguf::{TensorPlan, Writer};
+use brasa_formats::{OutputFile, StorageFormat, codec};
 
 use crate::model::{Model, OutTensor, order};
 use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
@@ -40,6 +39,11 @@ pub fn write(
         shape: tensor.shape.clone(),
         format: choice.format,
     });
+    let output = OutputFile::create(output, options.existing)?;
+    for stale in output.removed() {
+        let warning = format!("{} is gone: a run that was killed had left it", stale.display());
+        tell(observer, Event::Warning(warning))?;
+    }
     let mut writer = Writer::create(output, &model.metadata, plans.collect())?;
     let elements = model.tensors.iter().map(|tensor| (tensor.rows() * tensor.row_len()) as u64).sum();
     let summary = Summary { tensors: model.tensors.len(), elements, bytes: writer.data_bytes(), fallbacks };

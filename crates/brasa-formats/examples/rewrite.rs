@@ -5,7 +5,9 @@ use std::error::Error;
 use std::path::Path;
 
 use brasa_formats::safetensors::Dtype;
-use brasa_formats::{Bytes, Checkpoint, Metadata, Payload, StorageFormat, gguf, safetensors};
+use brasa_formats::{
+    Bytes, Checkpoint, Existing, Metadata, OutputFile, Payload, StorageFormat, gguf, safetensors,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
@@ -29,7 +31,8 @@ fn write_gguf(checkpoint: &Checkpoint, to: &Path) -> Result<(), Box<dyn Error>> 
         shape: tensor.shape.clone(),
         format: tensor.format,
     });
-    let mut writer = gguf::Writer::create(to, &metadata, plan.collect())?;
+    let mut writer =
+        gguf::Writer::create(OutputFile::create(to, Existing::Keep)?, &metadata, plan.collect())?;
     for tensor in checkpoint.tensors() {
         if let Payload::Blocks(bytes) = &tensor.payload {
             writer.write(&tensor.name, bytes)?;
@@ -69,7 +72,8 @@ fn write_safetensors(checkpoint: &Checkpoint, to: &Path) -> Result<(), Box<dyn E
         }
     }
     let plans: Vec<_> = arrays.iter().map(|(plan, _)| plan.clone()).collect();
-    let mut writer = safetensors::Writer::create(to, &[("format", "pt")], &plans)?;
+    let mut writer =
+        safetensors::Writer::create(OutputFile::create(to, Existing::Keep)?, &[("format", "pt")], &plans)?;
     for (plan, bytes) in arrays {
         writer.write(&plan.name, bytes)?;
     }

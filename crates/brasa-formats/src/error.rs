@@ -22,6 +22,12 @@ pub enum FormatError {
         /// The system's reason.
         source: io::Error,
     },
+    /// An output would replace a file that shall be kept.
+    #[error("{} exists", ShownPath(path))]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// No model that any reader here knows.
     #[error("{0}")]
     Unrecognised(Box<Fault>),
@@ -62,7 +68,7 @@ impl FormatError {
     /// Place, problem and hint, for everything but a refusal of the operating system.
     pub fn fault(&self) -> Option<&Fault> {
         match self {
-            Self::Io { .. } => None,
+            Self::Io { .. } | Self::Exists { .. } => None,
             Self::Unrecognised(fault)
             | Self::Malformed(fault)
             | Self::Unsupported(fault)

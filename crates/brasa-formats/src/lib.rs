@@ -7,7 +7,6 @@
 //!
 //! This crate knows neither what a model computes nor any device.
 
-mod atomic;
 mod bytes;
 mod checkpoint;
 pub mod codec;
@@ -20,16 +19,17 @@ mod inspection;
 mod json;
 mod map;
 pub mod mlx;
+mod output_file;
 mod problems;
 pub mod safetensors;
 mod storage;
 mod tensor;
 
-pub use atomic::AtomicFile;
 pub use bytes::Bytes;
 pub use checkpoint::Checkpoint;
 pub use error::{Fault, FormatError, Result};
 pub use inspection::{Container, Inspection, Metadata, TensorInfo};
 pub use map::map_file;
+pub use output_file::{Existing, OutputFile, remove_partial_files};
 pub use storage::{MlxAffine, StorageFormat};
 pub use tensor::{Payload, Tensor};

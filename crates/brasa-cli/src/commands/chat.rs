@@ -17,7 +17,7 @@ const HELP: &str = "\
 /regen           answer the last question again
 /set NAME VALUE  change temp, top_k, top_p, min_p, seed or n
 /stats           what the last answer cost
-/save FILE       write the conversation as JSON
+/save FILE       write the conversation as JSON; /save! replaces a file that exists
 /exit            leave (also Ctrl-D)
 
 Several lines: end a line with \\, or put \"\"\" before and after the text.
@@ -130,11 +130,12 @@ impl Chat<'_> {
             }
             ("set", rest) => self.set(rest)?,
             ("stats", _) => output::line(&self.stats)?,
-            ("save", "") => return Err(Failure::Usage("/save needs a file name".into())),
-            ("save", path) => {
+            ("save" | "save!", "") => return Err(Failure::Usage("/save needs a file name".into())),
+            ("save" | "save!", path) => {
                 let text = serde_json::to_string_pretty(&self.messages)
                     .map_err(|error| Failure::Failed(error.to_string()))?;
-                output::file(path.as_ref(), |out| writeln!(out, "{text}"))?;
+                let force = output::Force { given: name == "save!", how: "/save!" };
+                output::file(path.as_ref(), force, |out| writeln!(out, "{text}"))?;
             }
             _ => return Err(Failure::Usage(format!("/{name} is no command; /help lists them"))),
         }

@@ -26,7 +26,7 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
         Some(path) => {
             let mut score = None;
             let width = model.vocab_size();
-            output::file(path, |out| {
+            output::file(path, output::Force { given: arguments.force, how: "--force" }, |out| {
                 npy_header(out, ids.len(), width)?;
                 let mut failure = Ok(());
                 score = Some(model.score(&ids, |row| {

@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 
 use brasa_convert::{ConvertError, Event, Options, Recipe, convert};
 
+use brasa::formats::{Existing, FormatError};
+
 use crate::args::QuantizeArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
@@ -17,14 +19,15 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
         return Err(Failure::Usage("quantize IN OUT TYPE".into()));
     };
     let recipe = Recipe::parse(kind).map_err(|error| Failure::Usage(error.to_string()))?;
-    if out.exists() && !arguments.force {
-        return Err(Failure::Failed(format!("{} exists\nhint: --force replaces it", out.display())));
-    }
     let mut options = Options::new(recipe);
     if let Some(threads) = arguments.threads {
         options.threads = threads;
     }
     options.pre_tokenizer.clone_from(&arguments.pre);
+    if arguments.force {
+        options.existing = Existing::Replace;
+    }
+    interrupt::clean_up_when_killed();
     interrupt::install();
     let bar = load::count_bar("weights");
     let summary = convert(input, out, &options, &mut |event| {
@@ -50,6 +53,9 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
         Err(ConvertError::Cancelled) => return Err(Failure::Interrupted),
         Err(error @ ConvertError::UnknownPreTokenizer { .. }) => {
             return Err(Failure::Failed(format!("{error} (--pre)")));
+        }
+        Err(error @ ConvertError::Format(FormatError::Exists { .. })) => {
+            return Err(Failure::Failed(format!("{error}\nhint: --force replaces it")));
         }
         Err(error) => return Err(Failure::Failed(error.to_string())),
     };

@@ -34,7 +34,7 @@ fn json(arguments: &[&str]) -> Value {
 }
 
 /// Runs a command that must fail with `code`; returns what it says.
-fn fails(arguments: &[&str], code: i32) -> String {
+pub fn fails(arguments: &[&str], code: i32) -> String {
     let output = brasa(arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
     assert_eq!(stdout(&output), "", "{arguments:?}: a failure prints nothing to standard output");
@@ -148,7 +148,7 @@ fn logits_match_the_reference_and_are_saved_for_numpy() {
     for name in ["tiny-llama", "tiny-gemma3"] {
         let reference = reference(name);
         let prompt = &reference["prompts"][1];
-        let out = directory.join("logits.npy");
+        let out = directory.join(name).with_extension("npy");
         let result = json(&[
             "logits",
             "-m",
@@ -480,7 +480,7 @@ fn help_version_doctor_and_completions_work() {
 }
 
 /// An empty folder for one test, gone when the machine cleans its temporary folder.
-fn scratch(name: &str) -> PathBuf {
+pub fn scratch(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     // It may be left over from an earlier run.
     let _ = std::fs::remove_dir_all(&path);

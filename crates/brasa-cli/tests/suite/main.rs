@@ -6,3 +6,4 @@ mod bench;
 mod chat;
 mod command;
 mod memory;
+mod outputs;

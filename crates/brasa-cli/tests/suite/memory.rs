@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use brasa::formats::gguf::{TensorPlan, Writer};
-use brasa::formats::{Checkpoint, Metadata, StorageFormat};
+use brasa::formats::{Checkpoint, Existing, Metadata, OutputFile, StorageFormat};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -118,7 +118,9 @@ fn write(small: &Path, large: &Path) {
     }
     // One block of Q4_0, scale 2⁻⁸, and as many f32 ones as fill a norm: any values do, as long as they are finite.
     let block = [&[0x00, 0x1c][..], &std::array::from_fn::<u8, 16, _>(|index| (index * 37) as u8)].concat();
-    let mut writer = Writer::create(large, &metadata, tensors.clone()).unwrap();
+    let mut writer =
+        Writer::create(OutputFile::create(large, Existing::Replace).unwrap(), &metadata, tensors.clone())
+            .unwrap();
     for tensor in tensors {
         let pattern =
             if tensor.format == StorageFormat::F32 { 1_f32.to_le_bytes().to_vec() } else { block.clone() };

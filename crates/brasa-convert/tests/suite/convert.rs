@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use brasa_convert::{ConvertError, Event, Options, Recipe, Summary, convert};
 use brasa_formats::gguf::Metadata;
-use brasa_formats::{Checkpoint, Metadata as Description, StorageFormat};
+use brasa_formats::{Checkpoint, Existing, Metadata as Description, StorageFormat};
 
 const CHECKPOINTS: [&str; 6] =
     ["tiny-llama", "tiny-qwen2", "tiny-qwen3moe", "tiny-gemma3", "tiny-gemma4", "tiny-gemma4moe"];
@@ -37,9 +37,13 @@ impl Drop for Folder {
     }
 }
 
+fn replacing(recipe: Recipe) -> Options {
+    Options { existing: Existing::Replace, ..Options::new(recipe) }
+}
+
 fn make(input: &Path, output: &Path, recipe: Recipe) -> (Summary, Vec<String>) {
     let mut fallbacks = Vec::new();
-    let summary = convert(input, output, &Options::new(recipe), &mut |event| {
+    let summary = convert(input, output, &replacing(recipe), &mut |event| {
         if let Event::Fallback { tensor, wanted, used, .. } = event {
             fallbacks.push(format!("{tensor}: {used} instead of {wanted}"));
         }
@@ -209,7 +213,7 @@ fn cancelling_leaves_the_old_file() {
     let output = folder.file("model.gguf");
     std::fs::write(&output, "old").unwrap();
     let mut events = 0;
-    let error = convert(&model("tiny-llama"), &output, &Options::new(Recipe::Q8_0), &mut |_| {
+    let error = convert(&model("tiny-llama"), &output, &replacing(Recipe::Q8_0), &mut |_| {
         events += 1;
         if events > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });

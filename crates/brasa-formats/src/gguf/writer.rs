@@ -11,7 +11,7 @@ use super::array::pack_string;
 use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, LARGEST_ALIGNMENT, LONGEST_KEY, MAGIC};
 use super::metadata::Metadata;
 use crate::error::Fault;
-use crate::{AtomicFile, FormatError, Result, StorageFormat};
+use crate::{FormatError, OutputFile, Result, StorageFormat};
 
 /// A tensor that a [`Writer`] is going to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct TensorPlan {
 /// Writes one GGUF file, tensor after tensor, and puts it in place only when it is complete.
 ///
 /// ```no_run
-/// use brasa_formats::StorageFormat;
+/// use brasa_formats::{Existing, OutputFile, StorageFormat};
 /// use brasa_formats::gguf::{Metadata, TensorPlan, Writer};
 ///
 /// let mut metadata = Metadata::new();
@@ -35,14 +35,15 @@ pub struct TensorPlan {
 /// let plan =
 ///     TensorPlan { name: "output_norm.weight".into(), shape: vec![4], format: StorageFormat::F32 };
 ///
-/// let mut writer = Writer::create("model.gguf", &metadata, vec![plan])?;
+/// let output = OutputFile::create("model.gguf", Existing::Keep)?;
+/// let mut writer = Writer::create(output, &metadata, vec![plan])?;
 /// writer.write("output_norm.weight", &[0; 16])?;
 /// writer.finish()?;
 /// # Ok::<(), brasa_formats::FormatError>(())
 /// ```
 #[derive(Debug)]
 pub struct Writer {
-    file: AtomicFile,
+    file: OutputFile,
     tensors: Vec<TensorPlan>,
     sizes: Vec<u64>,
     alignment: u64,
@@ -68,9 +69,9 @@ impl Writer {
     /// # Errors
     ///
     /// [`FormatError::Unwritable`] if a tensor has no place in a GGUF file (its format, its shape, a name
-    /// given twice), [`FormatError::Io`] if the file cannot be created.
-    pub fn create(path: impl AsRef<Path>, metadata: &Metadata, tensors: Vec<TensorPlan>) -> Result<Self> {
-        let path = path.as_ref();
+    /// given twice), [`FormatError::Io`] if the disk is full or fails.
+    pub fn create(mut file: OutputFile, metadata: &Metadata, tensors: Vec<TensorPlan>) -> Result<Self> {
+        let path = file.path();
         let names =
             metadata.iter().map(|(key, _)| key).chain(tensors.iter().map(|tensor| tensor.name.as_str()));
         for name in names {
@@ -82,8 +83,7 @@ impl Writer {
         let alignment = alignment(path, metadata)?;
         let sizes = sizes(path, &tensors)?;
         let header = header(metadata, &tensors, &sizes, alignment);
-        let mut file = AtomicFile::create(path)?;
-        file.write_all(&header).map_err(|source| FormatError::io(path, source))?;
+        file.write_all(&header).map_err(|source| FormatError::io(file.path(), source))?;
         let mut writer = Self { file, tensors, sizes, alignment, current: 0, written_bytes: 0 };
         writer.pad(header.len() as u64)?;
         writer.advance()?;

@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::{Dtype, METADATA};
 use crate::error::Fault;
-use crate::{AtomicFile, FormatError, Result};
+use crate::{FormatError, OutputFile, Result};
 
 /// A tensor that a [`Writer`] is going to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +23,7 @@ pub struct TensorPlan {
 /// Writes one safetensors file, tensor after tensor, and puts it in place only when it is complete.
 #[derive(Debug)]
 pub struct Writer {
-    file: AtomicFile,
+    file: OutputFile,
     /// Names and sizes in bytes.
     tensors: Vec<(String, u64)>,
     current: usize,
@@ -48,9 +47,9 @@ impl Writer {
     /// # Errors
     ///
     /// [`FormatError::Unwritable`] if a name is given twice or a shape has no size, [`FormatError::Io`] if the
-    /// file cannot be created.
-    pub fn create(path: impl AsRef<Path>, metadata: &[(&str, &str)], tensors: &[TensorPlan]) -> Result<Self> {
-        let path = path.as_ref();
+    /// disk is full or fails.
+    pub fn create(mut file: OutputFile, metadata: &[(&str, &str)], tensors: &[TensorPlan]) -> Result<Self> {
+        let path = file.path();
         let mut names = HashSet::new();
         let mut header = Map::new();
         if !metadata.is_empty() {
@@ -82,10 +81,9 @@ impl Writer {
         let mut header = Value::Object(header).to_string().into_bytes();
         // Spaces, so that the data starts where floats can be read in place.
         header.resize(header.len().next_multiple_of(8), b' ');
-        let mut file = AtomicFile::create(path)?;
         file.write_all(&(header.len() as u64).to_le_bytes())
             .and_then(|()| file.write_all(&header))
-            .map_err(|source| FormatError::io(path, source))?;
+            .map_err(|source| FormatError::io(file.path(), source))?;
         let mut writer = Self { file, tensors: sizes, current: 0, written_bytes: 0 };
         writer.advance();
         Ok(writer)

@@ -105,7 +105,7 @@ fn gguf_round_trips() {
             distinct_names(&mut rng, 8).into_iter().map(|name| plan(&mut rng, name)).collect();
         let contents: Vec<_> = plans.iter().map(|plan| bytes(&mut rng, plan.size_bytes().unwrap())).collect();
 
-        let mut writer = gguf::Writer::create(&path, &metadata, plans.clone()).unwrap();
+        let mut writer = gguf::Writer::create(Scratch::output(&path), &metadata, plans.clone()).unwrap();
         assert_eq!(writer.data_bytes(), contents.iter().map(|content| content.len() as u64).sum::<u64>());
         for (plan, content) in plans.iter().zip(&contents) {
             for piece in pieces(&mut rng, content) {
@@ -155,7 +155,8 @@ fn safetensors_round_trips() {
             .map(|plan| (plan.name.clone(), bytes(&mut rng, plan.size_bytes().unwrap() as usize)))
             .collect();
 
-        let mut writer = safetensors::Writer::create(&path, &[("format", "pt")], &plans).unwrap();
+        let mut writer =
+            safetensors::Writer::create(Scratch::output(&path), &[("format", "pt")], &plans).unwrap();
         for plan in &plans {
             for piece in pieces(&mut rng, &contents[&plan.name]) {
                 assert_eq!(writer.next_tensor(), Some(plan.name.as_str()), "seed {seed}");
@@ -186,7 +187,7 @@ fn an_abandoned_safetensors_writer_leaves_nothing() {
         shape: shape.into(),
     };
     let message = |plans: &[safetensors::TensorPlan]| {
-        let error = safetensors::Writer::create(&path, &[], plans).unwrap_err().to_string();
+        let error = safetensors::Writer::create(Scratch::output(&path), &[], plans).unwrap_err().to_string();
         error.rsplit("model.safetensors: ").next().unwrap().to_owned()
     };
     assert_eq!(message(&[plan("w", &[1]), plan("w", &[1])]), "w: this name is taken");
@@ -196,7 +197,9 @@ fn an_abandoned_safetensors_writer_leaves_nothing() {
         "w: shape [1099511627776, 1099511627776] of F32 has no size"
     );
 
-    let mut writer = safetensors::Writer::create(&path, &[], &[plan("v", &[2]), plan("w", &[1])]).unwrap();
+    let mut writer =
+        safetensors::Writer::create(Scratch::output(&path), &[], &[plan("v", &[2]), plan("w", &[1])])
+            .unwrap();
     let error = writer.write("w", &[0; 4]).unwrap_err().to_string();
     assert!(error.ends_with("w: written out of order: v is due"), "{error}");
     let error = writer.write("v", &[0; 9]).unwrap_err().to_string();

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use brasa_formats::{Existing, OutputFile};
+
 /// An empty directory, removed with everything in it at the end of the test.
 pub struct Scratch(PathBuf);
 
@@ -16,6 +18,12 @@ impl Scratch {
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// An output at a place that is empty, or whose file it may replace.
+    #[allow(dead_code, reason = "not every test writes")]
+    pub fn output(path: impl AsRef<Path>) -> OutputFile {
+        OutputFile::create(path.as_ref(), Existing::Replace).unwrap()
     }
 
     /// Names of all files in the directory, hidden ones too.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use brasa_convert::{Options, Recipe, convert};
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
+use brasa_formats::Existing;
 use brasa_golden::{Golden, Reference, Runner, check_greedy, folder, load_strictly, mean_nll};
 use brasa_graph::Op;
 use brasa_graph::device::{Backend, KvType, Precision};
@@ -87,7 +88,8 @@ fn converted(name: &str, recipe: Recipe) -> PathBuf {
     drop(files);
     let convert = || {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
-        convert(&folder(name), &path, &Options::new(recipe), &mut |_| ControlFlow::Continue(()))
+        let options = Options { existing: Existing::Replace, ..Options::new(recipe) };
+        convert(&folder(name), &path, &options, &mut |_| ControlFlow::Continue(()))
             .unwrap_or_else(|error| panic!("{name} {recipe}: {error}"));
         path
     };

@@ -11,7 +11,7 @@ use brasa::{Arithmetic, Ceilings, KvType, LoadOptions, Model, Precision};
 
 use crate::args::{BenchArguments, CacheType};
 use crate::failure::Failure;
-use crate::load;
+use crate::{load, output};
 use cell::{Cell, Measurement};
 
 /// A model loaded in one way, and its measurements.
@@ -67,7 +67,9 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
         }
     }
     table::print(arguments.output, &runs)?;
-    profile::print(&charts, arguments.output, arguments.svg.as_deref(), &runs)
+    let force = output::Force { given: arguments.force, how: "--force" };
+    let chart = arguments.svg.as_deref().map(|path| (path, force));
+    profile::print(&charts, arguments.output, chart, &runs)
 }
 
 /// The named choices, or the default alone.

@@ -131,7 +131,7 @@ fn medians(
 pub fn print(
     profiles: &[Profile],
     format: TableFormat,
-    chart: Option<&Path>,
+    chart: Option<(&Path, output::Force)>,
     runs: &[Run],
 ) -> Result<(), Failure> {
     for profile in profiles {
@@ -145,10 +145,10 @@ pub fn print(
             TableFormat::Json | TableFormat::Csv => eprint!("{text}"),
         }
     }
-    let Some(chart) = chart else { return Ok(()) };
+    let Some((chart, force)) = chart else { return Ok(()) };
     let read_ceiling = runs.iter().filter_map(Run::read_ceiling).max_by(f64::total_cmp);
     let text = svg::chart(profiles, read_ceiling);
-    output::file(chart, |out| out.write_all(text.as_bytes()))
+    output::file(chart, force, |out| out.write_all(text.as_bytes()))
 }
 
 fn table(head: &str, costs: &[Cost], total: Duration) -> String {

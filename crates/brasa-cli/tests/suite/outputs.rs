@@ -1,0 +1,85 @@
+//! Files that commands write: never over another file unasked, never half, never in place of a device.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::command::{brasa, fails, model, scratch, stderr};
+
+const LOGITS: [&str; 4] = ["logits", "--ids", "1,2,3", "--out"];
+const PROFILE: [&str; 12] =
+    ["bench", "-p", "4", "-n", "0", "-r", "1", "--probe-mib", "0", "--profile", "-t", "1"];
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn existing_files_need_force() {
+    let directory = scratch("existing");
+    let out = directory.join("out");
+    let path = out.to_str().unwrap();
+    let input = model("tiny-llama");
+    let quantize = ["quantize", &input, path, "Q8_0"];
+    let chart = [&PROFILE[..], &["--svg", path]].concat();
+    for command in [&[&LOGITS[..], &[path]].concat(), &quantize[..], &chart] {
+        std::fs::write(&out, "precious").unwrap();
+        let output = brasa(command);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("out exists\nhint: --force replaces it"), "{}", stderr(&output));
+        assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+        let output = brasa(&[command, &["--force"]].concat());
+        assert!(output.status.success(), "{command:?}: {}", stderr(&output));
+        assert!(std::fs::metadata(&out).unwrap().len() > 100);
+        assert_eq!(names(&directory), ["out"]);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn devices_stay_devices() {
+    use std::os::unix::fs::FileTypeExt;
+    let message = fails(&[&LOGITS[..], &["/dev/full"]].concat(), 1);
+    assert!(message.contains("/dev/full: No space left on device"), "{message}");
+    let input = model("tiny-llama");
+    let message = fails(&["quantize", &input, "/dev/full", "Q8_0", "--force"], 1);
+    assert!(message.contains("/dev/full: No space left on device"), "{message}");
+    assert!(brasa(&["quantize", &input, "/dev/null", "Q8_0"]).status.success());
+    for device in ["/dev/full", "/dev/null"] {
+        assert!(std::fs::metadata(device).unwrap().file_type().is_char_device(), "{device}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_killed_run_leaves_no_partial_file() {
+    let directory = scratch("killed");
+    let out = directory.join("out.gguf");
+    let input = model("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+    let mut killed = 0;
+    for (trial, signal) in ["-TERM", "-HUP", "-INT"].iter().cycle().take(30).enumerate() {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_brasa"))
+            .args(["quantize", &input, out.to_str().unwrap(), "F32", "--force", "-t", "1"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        while names(&directory).iter().all(|name| !name.ends_with(".partial")) {
+            if child.try_wait().unwrap().is_some() {
+                break;
+            }
+        }
+        let _ =
+            Command::new("kill").args([*signal, &child.id().to_string()[..]]).stderr(Stdio::null()).status();
+        killed += usize::from(child.wait().unwrap().code() == Some(130));
+        let left = names(&directory);
+        assert!(left.iter().all(|name| name == "out.gguf"), "trial {trial}, {signal}: {left:?}");
+        if killed >= 3 {
+            return;
+        }
+    }
+    panic!("{killed} of 30 runs were killed before they ended");
+}
