@@ -135,6 +135,30 @@ fn single_rows_agree_with_the_reference() {
 }
 
 #[test]
+fn projections_in_two_formats_agree_with_the_reference() {
+    let Some(device) = hopper() else { return };
+    for (format, values) in [
+        (StorageFormat::Q4_K, StorageFormat::Q6_K),
+        (StorageFormat::F16, StorageFormat::Q8_0),
+        (StorageFormat::Q4_0, StorageFormat::BF16),
+    ] {
+        let graph = Arc::new(decoder(format).mixed_graph(15, values));
+        let (text, next) = (tokens(250, 1), tokens(24, 2));
+        let run = |mut running: Running| {
+            running.step(&[(1, &text)]);
+            running.chunked(1, &next, &[1])
+        };
+        let expected = run(Running::new(&ReferenceBackend, &graph, Precision::Reference, KvType::F16));
+        let comparison = compare(&run(running(device, &graph)), &expected);
+        println!("{format} and {values}: {comparison}");
+        assert!(comparison.within(Tolerance(3e-3)), "{format} and {values}: {comparison}");
+        let (mut one, mut other) = (running(device, &graph), running(device, &graph));
+        let (found, _) = chain(&mut other, 5, 80, &[], &mut |_, _| Flow::Continue);
+        assert_eq!(found, single_steps(&mut one, 5, 80), "{format} and {values}");
+    }
+}
+
+#[test]
 fn chains_equal_single_steps_bit_for_bit() {
     let Some(device) = hopper() else { return };
     for decoder in &decoders() {

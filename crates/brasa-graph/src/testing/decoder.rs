@@ -57,12 +57,23 @@ impl Decoder {
     ///
     /// If the graph does not fit together: a bug of this crate.
     pub fn graph(&self, seed: u64) -> Graph {
-        Building { spec: self, b: Builder::new(), random: Random::new(seed) }.graph()
+        self.mixed_graph(seed, self.format)
+    }
+
+    /// The decoder as a graph whose value projections are stored as `values`, as mixtures of formats have it.
+    ///
+    /// # Panics
+    ///
+    /// If the graph does not fit together: a bug of this crate.
+    pub fn mixed_graph(&self, seed: u64, values: StorageFormat) -> Graph {
+        Building { spec: self, values, b: Builder::new(), random: Random::new(seed) }.graph()
     }
 }
 
 struct Building<'a> {
     spec: &'a Decoder,
+    /// How value projections are stored.
+    values: StorageFormat,
     b: Builder,
     random: Random,
 }
@@ -105,7 +116,14 @@ impl Building<'_> {
         let &Decoder { hidden, heads, kv_heads, head_dim, softcap, .. } = self.spec;
         let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
         let x = self.norm(h, &format!("layers.{layer}.attention_norm"), hidden);
-        let qkv = self.weight(&format!("layers.{layer}.qkv"), &[q_width + 2 * kv_width, hidden]);
+        let name = format!("layers.{layer}.qkv");
+        let qkv = if self.values == self.spec.format {
+            self.weight(&name, &[q_width + 2 * kv_width, hidden])
+        } else {
+            let queries_and_keys = self.part(&name, &[q_width + kv_width, hidden], self.spec.format);
+            let parts = vec![queries_and_keys, self.part(&name, &[kv_width, hidden], self.values)];
+            self.b.weight(Weight::new(name, &[q_width + 2 * kv_width, hidden], parts))
+        };
         let qkv = self.b.linear(x, qkv);
         let mut part = |start: usize, heads: usize| {
             let part = self.b.slice(qkv, start..start + heads * head_dim);
@@ -170,8 +188,12 @@ impl Building<'_> {
     }
 
     fn weight(&mut self, name: &str, shape: &[usize]) -> ValueId {
+        let part = self.part(name, shape, self.spec.format);
+        self.b.weight(Weight::new(name, shape, vec![part]))
+    }
+
+    fn part(&mut self, name: &str, shape: &[usize], format: StorageFormat) -> WeightPart {
         let k = shape[shape.len() - 1];
-        let format = self.spec.format;
         let row_bytes = format.row_bytes(k).expect("whole blocks");
         // Encoding is slow: large weights repeat their first rows.
         let rows: usize = shape.iter().rev().skip(1).product();
@@ -185,7 +207,6 @@ impl Building<'_> {
             again.copy_from_slice(&fresh[..again.len()]);
         }
         let payload = Payload::Blocks(Bytes::from(bytes));
-        let tensor = Tensor { name: name.into(), shape: shape.to_vec(), format, payload };
-        self.b.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor)]))
+        WeightPart::whole(Tensor { name: name.into(), shape: shape.to_vec(), format, payload })
     }
 }
