@@ -1,6 +1,6 @@
 //! The persistent interpreter: one launch over all multiprocessors decodes many tokens of one sequence.
 //!
-//! A graph that is a decoder of known shape ([`recognise`]) becomes a list of instructions ([`encode`]) that `kernels/hopper/decode.cuh`
+//! A graph that is a decoder of known shape ([`recognise`]) becomes a list of instructions ([`encode`](mod@encode)) that `kernels/hopper/decode.cuh`
 //! walks once a token. Steps of one row run on it, and chains of one row that take the largest logit: the device draws, shows each
 //! token in memory that the host reads meanwhile, and ends at a stop id or where the host asks for it. All other steps run on
 //! the program's table of operations.
