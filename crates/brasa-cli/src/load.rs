@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{LoadArguments, PrecisionName};
 use crate::failure::Failure;
-use crate::{bundled, interrupt};
+use crate::{bundled, input, interrupt};
 
 /// Beginning of the line on standard error that lists the times of loading.
 pub const PARTS: &str = "loading: ";
@@ -81,7 +81,7 @@ pub fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
 /// All options but the type of cached keys and values, which `brasa bench` takes several of.
 pub fn options_without_kv_type(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
     let chat_template = match &arguments.chat_template_file {
-        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?),
+        Some(path) => Some(input::text(path)?),
         None => None,
     };
     let precision = match arguments.precision {

@@ -7,6 +7,7 @@ mod args;
 mod bundled;
 mod commands;
 mod failure;
+mod input;
 mod interrupt;
 mod load;
 mod output;

@@ -1,12 +1,13 @@
 //! Where a model's files are: a directory on disk, or the same in memory.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::Fault;
+use crate::input_file::{self, read_file};
 use crate::map::map_file;
 use crate::{Bytes, FormatError, Result};
 
@@ -66,7 +67,11 @@ impl Directory {
     pub fn start_of(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.path_of(name);
         match self {
-            Self::Disk(_) => read_at_most(&path, 16).map_err(|source| FormatError::io(&path, source)),
+            Self::Disk(_) => {
+                let mut start = Vec::new();
+                let read = input_file::open(&path).and_then(|file| file.take(16).read_to_end(&mut start));
+                read.map(|_| start).map_err(|source| FormatError::io(&path, source))
+            }
             Self::Memory(_) => self.map(name).map(|bytes| bytes[..bytes.len().min(16)].to_vec()),
         }
     }
@@ -75,10 +80,11 @@ impl Directory {
     pub fn read(&self, name: &str, cap_bytes: u64) -> Result<Option<Vec<u8>>> {
         let path = self.path_of(name);
         let bytes = match self {
-            Self::Disk(_) => match read_at_most(&path, cap_bytes + 1) {
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(source) => return Err(FormatError::io(&path, source)),
+            Self::Disk(_) => match read_file(&path, cap_bytes) {
+                Err(FormatError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                    return Ok(None);
+                }
+                read => read?,
             },
             Self::Memory(files) => match files.get(name) {
                 Some(bytes) => bytes.to_vec(),
@@ -90,10 +96,4 @@ impl Directory {
         }
         Ok(Some(bytes))
     }
-}
-
-fn read_at_most(path: &Path, cap_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(cap_bytes).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -5,7 +5,6 @@
 //! writer here does, is safe, because the map keeps the old file alive.
 #![expect(unsafe_code, reason = "a memory map is only as immutable as its file")]
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use memmap2::Mmap;
 
 use crate::bytes::Owner;
-use crate::{Bytes, FormatError, Result};
+use crate::{Bytes, FormatError, Result, input_file};
 
 /// Maps a whole file, read only. The file must not change while the bytes are in use.
 ///
@@ -23,12 +22,8 @@ use crate::{Bytes, FormatError, Result};
 /// [`FormatError::Io`] if there is no such regular file or the system refuses to map it.
 pub fn map_file(path: &Path) -> Result<Bytes> {
     let map = || -> io::Result<Bytes> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
-        if metadata.len() == 0 {
+        let file = input_file::open(path)?;
+        if file.metadata()?.len() == 0 {
             return Ok(Bytes::from(Vec::new()));
         }
         // SAFETY: the map is private to `Mapped` and only lent out as `&[u8]`; that the file stays as it is

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use ahash::{AHashMap, AHashSet};
+use brasa_formats::{FormatError, read_file};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::Value;
@@ -20,6 +21,9 @@ use crate::steps::{Step, steps};
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
 use crate::{Result, TokenizerError, pattern};
+
+/// Bytes of the largest `tokenizer.json` that is read; a vocabulary of a million ids takes an eighth of it.
+const LARGEST_FILE: u64 = 512 << 20;
 
 /// The texts of the files that describe a tokenizer; only the first is needed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,10 +148,17 @@ impl Tokenizer {
     pub fn from_directory(directory: &Path) -> Result<Self> {
         let read = |name: &str| {
             let path = directory.join(name);
-            match std::fs::read_to_string(&path) {
-                Ok(text) => Ok(Some(text)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(TokenizerError::Io { path: path.display().to_string(), error }),
+            let io = |error| TokenizerError::Io { path: path.display().to_string(), error };
+            match read_file(&path, LARGEST_FILE) {
+                Ok(bytes) => match String::from_utf8(bytes) {
+                    Ok(text) => Ok(Some(text)),
+                    Err(error) => Err(io(std::io::Error::new(std::io::ErrorKind::InvalidData, error))),
+                },
+                Err(FormatError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                    Ok(None)
+                }
+                Err(FormatError::Io { source, .. }) => Err(io(source)),
+                Err(error) => Err(io(std::io::Error::other(error))),
             }
         };
         Self::from_files(&directory.display().to_string(), read, |name| directory.join(name).exists())

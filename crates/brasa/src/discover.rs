@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 12;
 pub struct DiscoveredModel {
     /// The path for [`Model::load`](crate::Model::load).
     pub path: PathBuf,
-    /// `gguf`, `safetensors` or `mlx`.
+    /// `gguf`, `safetensors` or `mlx`; `folder` for a folder that cannot be read.
     pub container: &'static str,
     /// The architecture as the checkpoint names it.
     pub architecture: Option<String>,
@@ -35,7 +35,8 @@ pub struct DiscoveredModel {
 ///
 /// # Errors
 ///
-/// [`Error::File`] if `directory` itself cannot be read. Entries below it that cannot be read are passed over.
+/// [`Error::File`] if `directory` itself cannot be read. Files and folders below it that cannot be read are listed with their
+/// problem.
 pub fn discover(directory: impl AsRef<Path>) -> Result<Vec<DiscoveredModel>, Error> {
     let directory = directory.as_ref();
     let entries = |error| Error::File { path: directory.to_owned(), error };
@@ -47,7 +48,10 @@ pub fn discover(directory: impl AsRef<Path>) -> Result<Vec<DiscoveredModel>, Err
 }
 
 fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
-    let Ok(entries) = std::fs::read_dir(directory) else { return };
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) => return found.push(DiscoveredModel::unusable(directory, "folder", error.to_string())),
+    };
     let mut holds_checkpoint = false;
     for entry in entries.flatten() {
         let path = entry.path();
@@ -59,13 +63,13 @@ fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
             continue;
         }
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gguf") if is_first_part(&path) => found.extend(describe(&path)),
+            Some("gguf") if is_first_part(&path) => found.push(describe(&path)),
             Some("safetensors") => holds_checkpoint |= directory.join("config.json").is_file(),
             _ => {}
         }
     }
     if holds_checkpoint {
-        found.extend(describe(directory));
+        found.push(describe(directory));
     }
 }
 
@@ -80,8 +84,37 @@ fn is_first_part(path: &Path) -> bool {
     }
 }
 
-fn describe(path: &Path) -> Option<DiscoveredModel> {
-    let inspection = Inspection::open(path).ok()?;
+fn describe(path: &Path) -> DiscoveredModel {
+    match Inspection::open(path) {
+        Ok(inspection) => describe_inspected(path, &inspection),
+        Err(error) => {
+            let container = if path.is_dir() { "safetensors" } else { "gguf" };
+            // The path is shown beside the problem.
+            let problem = error.to_string();
+            let place = format!("{}: ", path.display());
+            let problem = problem.strip_prefix(&place).unwrap_or(&problem).to_owned();
+            DiscoveredModel::unusable(path, container, problem)
+        }
+    }
+}
+
+impl DiscoveredModel {
+    fn unusable(path: &Path, container: &'static str, problem: String) -> Self {
+        let file = path.metadata().ok().filter(std::fs::Metadata::is_file);
+        Self {
+            path: path.to_owned(),
+            container,
+            architecture: None,
+            quantization: None,
+            parameters: 0,
+            size_bytes: file.as_ref().map_or(0, std::fs::Metadata::len),
+            files: usize::from(file.is_some()),
+            problem: Some(problem),
+        }
+    }
+}
+
+fn describe_inspected(path: &Path, inspection: &Inspection) -> DiscoveredModel {
     let architecture = match inspection.metadata() {
         Some(Metadata::Gguf(metadata)) => {
             metadata.get::<&str>("general.architecture").ok().flatten().map(str::to_owned)
@@ -93,7 +126,7 @@ fn describe(path: &Path) -> Option<DiscoveredModel> {
     };
     let tensors = inspection.tensors();
     let mlx = tensors.iter().any(|tensor| tensor.name.ends_with(".scales"));
-    Some(DiscoveredModel {
+    DiscoveredModel {
         path: path.to_owned(),
         container: match inspection.container() {
             Container::Gguf => "gguf",
@@ -101,12 +134,20 @@ fn describe(path: &Path) -> Option<DiscoveredModel> {
             Container::HuggingFace => "safetensors",
         },
         architecture,
-        quantization: main_type(tensors),
+        quantization: mlx.then(|| mlx_type(inspection)).flatten().or_else(|| main_type(tensors)),
         parameters: tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum(),
         size_bytes: inspection.files().iter().map(|(_, bytes)| bytes).sum(),
         files: inspection.files().len(),
         problem: inspection.problems().first().map(ToString::to_string),
-    })
+    }
+}
+
+/// The type of most weights of an MLX folder, whose packed words are no type of their own.
+fn mlx_type(inspection: &Inspection) -> Option<String> {
+    let Some(Metadata::Config(config)) = inspection.metadata() else { return None };
+    let quantization = config.get("quantization").or_else(|| config.get("quantization_config"))?;
+    let number = |key: &str| quantization.get(key).and_then(serde_json::Value::as_u64);
+    Some(format!("MLX {} bit/{}", number("bits")?, number("group_size")?))
 }
 
 /// The type that stores the most bytes.

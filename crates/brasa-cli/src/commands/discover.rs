@@ -35,7 +35,12 @@ pub fn discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
             model.quantization.as_deref().unwrap_or("?"),
             indicatif::HumanBytes(model.size_bytes).to_string(),
             model.path.display(),
-            model.problem.as_ref().map(|problem| format!("  ({problem})")).unwrap_or_default()
+            model
+                .problem
+                .as_deref()
+                .and_then(|problem| problem.lines().next())
+                .map(|line| format!("  ({line})"))
+                .unwrap_or_default()
         ))?;
     }
     if models.is_empty() {

@@ -12,12 +12,11 @@ mod quantize;
 mod run;
 mod tokenize;
 
-use std::io::Read;
-
 use clap::CommandFactory;
 
 use crate::args::{Arguments, Command, PromptArguments};
 use crate::failure::Failure;
+use crate::input;
 
 /// Runs the command that `arguments` name.
 ///
@@ -49,13 +48,10 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
 fn prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
     match (&arguments.prompt, &arguments.file) {
         (Some(text), _) => Ok(Some(text.clone().into_bytes())),
-        (None, Some(path)) => std::fs::read(path).map(Some).map_err(|error| Failure::file(path, &error)),
+        (None, Some(path)) => input::read(path).map(Some),
         (None, None) => {
             use std::io::IsTerminal;
-            let mut bytes = Vec::new();
-            if !std::io::stdin().is_terminal() {
-                std::io::stdin().read_to_end(&mut bytes)?;
-            }
+            let bytes = if std::io::stdin().is_terminal() { Vec::new() } else { input::standard()? };
             Ok((!bytes.is_empty()).then_some(bytes))
         }
     }

@@ -7,16 +7,14 @@ use serde_json::json;
 use super::generate::encode;
 use crate::args::PerplexityArguments;
 use crate::failure::Failure;
-use crate::{interrupt, load, output};
+use crate::{input, interrupt, load, output};
 
 /// Tokens of a window if no context length is given, llama-perplexity's default.
 const DEFAULT_WINDOW: usize = 512;
 
 /// Prints the perplexity of a text.
 pub fn perplexity(arguments: &PerplexityArguments) -> Result<(), Failure> {
-    let text = std::fs::read(&arguments.file).map_err(|error| Failure::file(&arguments.file, &error))?;
-    let text = String::from_utf8(text)
-        .map_err(|error| Failure::Failed(format!("{}: not UTF-8: {error}", arguments.file.display())))?;
+    let text = input::text(&arguments.file)?;
     let mut load = arguments.load.clone();
     let window = *load.context.get_or_insert(DEFAULT_WINDOW);
     let model = load::model(&load)?;

@@ -5,5 +5,6 @@
 mod bench;
 mod chat;
 mod command;
+mod inputs;
 mod memory;
 mod outputs;

@@ -1,0 +1,45 @@
+//! Texts that are read whole: from files, pipes and standard input.
+
+use std::fs::File;
+use std::io::stdin;
+use std::path::Path;
+
+use brasa::formats::read_capped;
+
+use crate::failure::Failure;
+
+/// Bytes of the largest text that is read. A context of a million tokens has a tenth of it.
+const LARGEST_TEXT: u64 = 64 << 20;
+
+/// Reads a file, a pipe such as that of `<(command)`, or standard input for `-`.
+///
+/// # Errors
+///
+/// [`Failure::Failed`], naming the file; also if it is larger than any text that makes sense.
+pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path.as_os_str() == "-" {
+        return standard();
+    }
+    let file = File::open(path).map_err(|error| Failure::file(path, &error))?;
+    read_capped(file, path, LARGEST_TEXT).map_err(|error| Failure::Failed(error.to_string()))
+}
+
+/// Reads a file as text.
+///
+/// # Errors
+///
+/// [`Failure::Failed`], naming the file.
+pub fn text(path: &Path) -> Result<String, Failure> {
+    String::from_utf8(read(path)?)
+        .map_err(|error| Failure::Failed(format!("{}: not UTF-8: {error}", path.display())))
+}
+
+/// Reads standard input to its end.
+///
+/// # Errors
+///
+/// [`Failure::Failed`] if it fails or is larger than any text that makes sense.
+pub fn standard() -> Result<Vec<u8>, Failure> {
+    read_capped(stdin().lock(), Path::new("standard input"), LARGEST_TEXT)
+        .map_err(|error| Failure::Failed(error.to_string()))
+}

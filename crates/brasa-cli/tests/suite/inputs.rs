@@ -1,0 +1,93 @@
+//! Files that commands read: pipes and devices in place of models never hang, texts may come from anywhere but have an end.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::command::{brasa, fails, model, models, scratch, stderr, stdout};
+
+#[test]
+fn discover_lists_what_cannot_be_used() {
+    let directory = scratch("unusable");
+    std::fs::write(directory.join("broken.gguf"), "GGUF").unwrap();
+    std::fs::create_dir(directory.join("folder.gguf")).unwrap();
+    let output = brasa(&["discover", directory.to_str().unwrap()]);
+    let text = stdout(&output);
+    assert!(text.starts_with("gguf") && text.contains("broken.gguf  ("), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
+fn discover_names_the_type_of_mlx_folders() {
+    let text = stdout(&brasa(&["discover", models().to_str().unwrap()]));
+    assert!(text.contains("MLX 4 bit/"), "{text}");
+    assert!(!text.contains("U32"), "{text}");
+}
+
+#[cfg(target_os = "linux")]
+fn make_pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn pipes_and_devices_are_no_models() {
+    let directory = scratch("pipes");
+    let pipe = directory.join("pipe.gguf");
+    make_pipe(&pipe);
+    for path in [pipe.as_path(), Path::new("/dev/zero")] {
+        let path = path.to_str().unwrap();
+        let generate = ["generate", "-p", "x", "-m", path];
+        let quantize = ["quantize", path, "/dev/null", "F16"];
+        for command in [&generate[..], &["inspect", path], &quantize] {
+            let message = fails(command, 1);
+            assert!(message.contains("not a regular file"), "{command:?}: {message}");
+        }
+    }
+    let text = stdout(&brasa(&["discover", directory.to_str().unwrap()]));
+    assert!(text.contains("pipe.gguf  (not a regular file)"), "{text}");
+    // In a checkpoint's folder, too.
+    let folder = directory.join("folder");
+    std::fs::create_dir(&folder).unwrap();
+    for entry in std::fs::read_dir(model("tiny-llama")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+    }
+    for name in ["tokenizer.json", "config.json"] {
+        let path = folder.join(name);
+        let saved = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        make_pipe(&path);
+        let message = fails(&["generate", "-p", "x", "-m", folder.to_str().unwrap()], 1);
+        assert!(message.contains(name) && message.contains("not a regular file"), "{name}: {message}");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, saved).unwrap();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn texts_without_an_end_are_refused() {
+    for command in [&["tokenize", "-f", "/dev/zero"][..], &["perplexity", "-f", "/dev/zero"]] {
+        let message = fails(command, 1);
+        assert!(message.contains("/dev/zero: larger than 64 MiB"), "{message}");
+    }
+    let zero = std::fs::File::open("/dev/zero").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_brasa")).arg("tokenize").stdin(zero).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("standard input: larger than 64 MiB"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    use std::io::Write;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_brasa"))
+        .args(["tokenize", "-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"of a dog").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(stdout(&output), stdout(&brasa(&["tokenize", "-p", "of a dog"])));
+}
