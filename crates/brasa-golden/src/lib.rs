@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use brasa_formats::Checkpoint;
 use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use brasa_graph::output::Output;
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Sequences;
@@ -77,6 +78,12 @@ impl Runner {
         self.step(&mut sequences, ids, Outs::All)
     }
 
+    /// Every output of the graph for all rows of `ids`, `[outputs][rows][width]`, computed in one step. Numbers come as floats.
+    pub fn outputs(&mut self, ids: &[u32]) -> Vec<Vec<Vec<f32>>> {
+        let mut sequences = Sequences::new(&*self.pool);
+        self.run(&mut sequences, ids, Outs::All)
+    }
+
     /// Logits of the last row of `ids`, computed in steps of `chunk` rows of which only the last returns any.
     pub fn chunked(&mut self, ids: &[u32], chunk: usize) -> Vec<f32> {
         let mut sequences = Sequences::new(&*self.pool);
@@ -103,14 +110,17 @@ impl Runner {
     }
 
     fn step(&mut self, sequences: &mut Sequences, ids: &[u32], outs: Outs) -> Vec<Vec<f32>> {
+        let [logits] = self.run(sequences, ids, outs).try_into().expect("one output");
+        logits
+    }
+
+    fn run(&mut self, sequences: &mut Sequences, ids: &[u32], outs: Outs) -> Vec<Vec<Vec<f32>>> {
         let segment = sequences.extend(&mut *self.pool, 1, ids, outs).expect("pages");
-        let output = self
-            .program
-            .run(&Step { segments: vec![segment] }, &mut *self.pool)
-            .expect("a valid step")
-            .only();
-        // Numbers of experts too, where a test has the program return them.
-        output.to_floats().chunks(output.width().max(1)).map(<[f32]>::to_vec).collect()
+        let outputs = self.program.run(&Step { segments: vec![segment] }, &mut *self.pool);
+        let rows = |output: Output<'_>| {
+            output.to_floats().chunks(output.width().max(1)).map(<[f32]>::to_vec).collect()
+        };
+        outputs.expect("a valid step").iter().map(rows).collect()
     }
 }
 

@@ -181,28 +181,24 @@ fn tiny_gemma4() {
     trained("tiny-gemma4");
 }
 
-/// The routers of a mixture of experts, each layer's choice as the output of a program of its own.
-struct Routers(Vec<Runner>);
+/// The routers of a mixture of experts: a program that returns the choices of every layer.
+struct Routers(Runner);
 
 impl Routers {
     fn new(device: &dyn Backend, way: Way, path: &Path) -> Self {
-        let model = load_strictly(path, None);
+        let mut model = load_strictly(path, None);
         let routers = model.graph.nodes().iter().filter(|node| matches!(node.op, Op::RouterTopK(_)));
         let chosen: Vec<_> = routers.map(|node| node.outputs[0]).collect();
         assert!(!chosen.is_empty(), "{}: a mixture of experts", path.display());
-        let returning = |&layer| {
-            let mut model = model.clone();
-            model.graph = model.graph.returning(&[layer]);
-            Runner::on(device, model, way.precision, way.kv)
-        };
-        Self(chosen.iter().map(returning).collect())
+        model.graph = model.graph.returning(&chosen);
+        Self(Runner::on(device, model, way.precision, way.kv))
     }
 
     /// Per row of `ids`, the experts that each layer chose.
     fn choose(&mut self, ids: &[u32]) -> Vec<Vec<BTreeSet<u32>>> {
         let mut rows = vec![Vec::new(); ids.len()];
-        for layer in &mut self.0 {
-            for (row, experts) in rows.iter_mut().zip(layer.logits(ids)) {
+        for layer in self.0.outputs(ids) {
+            for (row, experts) in rows.iter_mut().zip(layer) {
                 row.push(experts.into_iter().map(|expert| expert as u32).collect());
             }
         }
