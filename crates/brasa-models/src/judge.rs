@@ -269,6 +269,12 @@ pub(crate) fn neutral_keys() -> impl Iterator<Item = &'static str> {
     NEUTRAL.iter().flat_map(|(keys, _)| keys.iter().copied())
 }
 
+/// Keys of GGUF that are refused unless their values are neutral, and keys that do no harm.
+pub(crate) fn other_gguf_keys() -> impl Iterator<Item = &'static str> {
+    let neutral = NEUTRAL_GGUF.iter().flat_map(|(keys, _)| keys.iter());
+    neutral.chain(HARMLESS_GGUF).copied()
+}
+
 impl Neutral {
     fn is(self, value: &Value) -> bool {
         match self {

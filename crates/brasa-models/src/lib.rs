@@ -65,6 +65,17 @@ pub fn configuration_keys() -> Vec<&'static str> {
     names
 }
 
+/// Names, without the architecture's prefix, of all keys of GGUF that some family reads, that are refused unless they change
+/// nothing, or that are passed over.
+pub fn gguf_configuration_keys() -> Vec<&'static str> {
+    let handled = keys::ALL.iter().flat_map(|key| key.gguf).copied();
+    let mut names: Vec<_> = handled.chain(judge::other_gguf_keys()).collect();
+    names.retain(|&name| name != Source::VOCABULARY);
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
 /// Options of loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {

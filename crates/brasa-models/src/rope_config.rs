@@ -91,8 +91,10 @@ fn from_hf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
             let missing = || ModelError::MissingKey { key: fields.path("long_factor and short_factor") };
             let chosen = fields.divisors(chosen.ok_or_else(missing)?, spec.rotary_dim / 2)?;
             spec.divisors = Some(chosen.into());
-            spec.magnitude =
-                fields.number("attention_factor")?.unwrap_or_else(|| longrope_magnitude(factor, original));
+            spec.magnitude = match fields.number("attention_factor")? {
+                Some(given) => given,
+                None => stretched_magnitude(factor, original)?,
+            };
         }
         "default" => {}
         "linear" => spec.scaling = RopeScaling::Linear { factor: fields.required("factor")? },
@@ -172,7 +174,10 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
         let name = format!("{name}.weight");
         let factors = meta.vector(&name, pairs)?.ok_or(ModelError::MissingTensor { tensor: name })?;
         spec.divisors = Some(factors.into());
-        spec.magnitude = attention_factor.unwrap_or_else(|| longrope_magnitude(context / original, original));
+        spec.magnitude = match attention_factor {
+            Some(given) => given,
+            None => stretched_magnitude(context / original, original)?,
+        };
         return Ok(spec);
     }
     if sliding {
@@ -205,6 +210,16 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
         }
     }
     Ok(spec)
+}
+
+/// The magnitude of LongRoPE. It has none for an original context of one position or less.
+fn stretched_magnitude(factor: f32, original: f32) -> Result<f32> {
+    let magnitude = longrope_magnitude(factor, original);
+    if magnitude.is_finite() {
+        return Ok(magnitude);
+    }
+    let what = format!("LongRoPE stretches an original context of {original} positions by {factor}");
+    Err(ModelError::Dimensions { what, expected: "an original context of more than one".into() })
 }
 
 /// LongRoPE has one set of factors for texts within the original context and one for longer ones. A graph has one

@@ -182,12 +182,18 @@ pub(crate) fn as_json(value: &gguf::Value) -> Value {
         gguf::Value::I32(x) => json!(x),
         gguf::Value::U64(x) => json!(x),
         gguf::Value::I64(x) => json!(x),
-        gguf::Value::F32(x) => json!(x),
-        gguf::Value::F64(x) => json!(x),
+        gguf::Value::F32(x) => float(f64::from(x)),
+        gguf::Value::F64(x) => float(x),
         gguf::Value::Bool(x) => json!(x),
         gguf::Value::String(ref text) => json!(text),
         gguf::Value::Array(ref array) => json!(format!("{} elements", array.len())),
     }
+}
+
+/// A number. JSON has no infinity and no NaN, and would take them for a null, which is no value: they stay texts that every
+/// reader of numbers refuses.
+fn float(x: f64) -> Value {
+    if x.is_finite() { json!(x) } else { json!(x.to_string()) }
 }
 
 fn by_name(tensors: impl IntoIterator<Item = Tensor>) -> BTreeMap<String, Tensor> {

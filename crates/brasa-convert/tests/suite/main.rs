@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod convert;
+mod gguf_keys;
 mod same_specification;
