@@ -100,6 +100,8 @@ impl Run {
     fn cargo(&self) -> Command {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.env("BRASA_FUZZ_SEED", &self.seed).env("BRASA_SKIPPED", &self.skipped);
+        // A snapshot that differs fails, and no file is written.
+        cargo.env("INSTA_UPDATE", "no");
         cargo
     }
 

@@ -8,3 +8,4 @@ mod command;
 mod inputs;
 mod memory;
 mod outputs;
+mod words;
