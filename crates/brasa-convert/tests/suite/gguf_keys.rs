@@ -7,9 +7,11 @@ use std::path::PathBuf;
 
 use brasa_convert::{Options, Recipe, convert};
 use brasa_formats::gguf::{self, Array, TensorPlan, Value, Writer};
-use brasa_formats::{Checkpoint, Metadata, Payload, Tensor};
+use brasa_formats::{Checkpoint, Existing, Metadata, OutputFile, Payload, Tensor};
 use brasa_golden::folder;
 use brasa_models::{LoadOptions, ModelError, ModelSpec, Source, build, gguf_configuration_keys, gguf_pairs};
+
+use super::scratch;
 
 /// Keys that say nothing about what a model computes, whatever their value.
 const HARMLESS: [&str; 3] = ["pooling_type", "rope.scaling.finetuned", "tensor_data_layout"];
@@ -52,7 +54,7 @@ struct Written {
 
 impl Written {
     fn new(name: &'static str) -> Self {
-        let scratch = std::env::temp_dir().join(format!("brasa-keys-{}-{name}", std::process::id()));
+        let scratch = scratch().join(format!("brasa-keys-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&scratch).unwrap();
         let file = scratch.join("written.gguf");
         make(&folder("random").join(name), &file);
@@ -112,7 +114,12 @@ impl Written {
             shape: tensor.shape.clone(),
             format: tensor.format,
         };
-        let mut writer = Writer::create(&input, &changed, self.tensors.iter().map(plan).collect()).unwrap();
+        let mut writer = Writer::create(
+            OutputFile::create(&input, Existing::Replace).unwrap(),
+            &changed,
+            self.tensors.iter().map(plan).collect(),
+        )
+        .unwrap();
         for tensor in &self.tensors {
             let Payload::Blocks(bytes) = &tensor.payload else { panic!("{}: no blocks", tensor.name) };
             writer.write(&tensor.name, bytes).unwrap();
@@ -195,7 +202,7 @@ impl Drop for Written {
 }
 
 fn make(input: &std::path::Path, output: &std::path::Path) {
-    let options = Options { threads: 1, ..Options::new(Recipe::F32) };
+    let options = Options { threads: 1, existing: Existing::Replace, ..Options::new(Recipe::F32) };
     convert(input, output, &options, &mut |_| ControlFlow::Continue(())).unwrap();
 }
 

@@ -7,12 +7,14 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 
 use brasa_convert::{ConvertError, Options, Recipe, convert_checkpoint};
-use brasa_formats::{Bytes, Checkpoint};
+use brasa_formats::{Bytes, Checkpoint, Existing};
 use brasa_golden::{Runner, folder};
 use brasa_graph::op::RopeLayout;
 use brasa_graph::testing::{Tolerance, compare};
 use brasa_models::{LoadOptions, ModelError, ModelSpec, Source, build, configuration_keys, load, read_spec};
 use serde_json::{Map, Value, json};
+
+use super::scratch;
 
 /// Same weights, other order of sums.
 const SAME: Tolerance = Tolerance(1e-4);
@@ -46,7 +48,7 @@ impl Base {
         let path = folder("random").join(name);
         let config = serde_json::from_slice(&std::fs::read(path.join("config.json")).unwrap()).unwrap();
         let weights = Bytes::from(std::fs::read(path.join("model.safetensors")).unwrap());
-        let output = std::env::temp_dir().join(format!("brasa-same-{}-{name}.gguf", std::process::id()));
+        let output = scratch().join(format!("brasa-same-{}-{name}.gguf", std::process::id()));
         Self { name, config, weights, output }
     }
 
@@ -66,7 +68,7 @@ impl Base {
         let label = format!("{}: {changes:?}", self.name);
         let checkpoint = self.checkpoint(changes);
         let read = Source::of(&checkpoint).and_then(|source| build(&source, &LoadOptions::default()));
-        let options = Options { threads: 1, ..Options::new(Recipe::F32) };
+        let options = Options { threads: 1, existing: Existing::Replace, ..Options::new(Recipe::F32) };
         let quiet = &mut |_: brasa_convert::Event<'_>| ControlFlow::Continue(());
         let converted = convert_checkpoint(&checkpoint, &self.output, &options, quiet);
         match (read, converted) {
@@ -307,7 +309,7 @@ fn what_llama_cpp_passes_over_is_told() {
     let notes = |name: &'static str, changes: &[(&str, Value)]| {
         let base = Base::new(name);
         let mut notes = Vec::new();
-        let options = Options::new(Recipe::F32);
+        let options = Options { existing: Existing::Replace, ..Options::new(Recipe::F32) };
         convert_checkpoint(&base.checkpoint(changes), &base.output, &options, &mut |event| {
             if let brasa_convert::Event::Warning(note) = event {
                 notes.push(note);
