@@ -83,11 +83,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("tg of {count} at depth 512: {median:.0} tok/s (median of {DECODED}), best {best:.0}");
     }
     if profile {
-        for (label, rows) in
-            [("one token", 1), ("a prompt of 512", PROMPTS[0]), ("a prompt of 4096", PROMPTS[1])]
-        {
+        for (label, rows) in [("a prompt of 512", PROMPTS[0]), ("a prompt of 4096", PROMPTS[1])] {
             let step = next(&mut *pool, 0..1, rows as u32)?;
             println!("{label}:");
+            print_profile(&program.profile(&step, &mut *pool)?);
+        }
+        for count in [1, 8, 16] {
+            let (first, prompt) = (id, PROMPTS[0] as u32);
+            for id in first..first + count {
+                let step = next(&mut *pool, id..id + 1, prompt)?;
+                program.run(&step, &mut *pool)?;
+            }
+            id += count;
+            let step = next(&mut *pool, first..id, 1)?;
+            println!("a token of {count} at depth 512:");
             print_profile(&program.profile(&step, &mut *pool)?);
         }
     }

@@ -416,8 +416,9 @@ params! {
         softcap: f32,
         has_window: u32,
         window: u32,
-        most_rows: u32,
     }
+    /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each.
+    struct PagesParams { attention: AttentionParams, partial: Ptr<f32>, first_task: u32, pages: u32, }
     /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
     struct FlashParams {
         q: Ptr<f32>,

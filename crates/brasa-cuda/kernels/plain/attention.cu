@@ -1,27 +1,11 @@
-// attention_<type>: y[R, H, E] = softmax(cap(scale · q·k)) · v over the positions that a row sees, of a paged cache or memory;
-// attention_step: of the rows of its segment. GQA: head h reads KV head h / (H / G).
-// Segments of more than `most_rows` rows that are no draft trees are left to flash attention.
+// attention_<type>: y[R, H, E] = softmax(cap(scale · q·k)) · v over the positions that a row sees, of a paged cache or memory whose
+// heads pages.cu cannot hold; attention_step: of the rows of its segment. GQA: head h reads KV head h / (H / G).
 // Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 2·E + 288 floats.
 //
 // Positions are taken 256 at a time, a page, in order: a thread scores one position, then a thread sums one element of the
 // values (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867). The order of sums depends on the positions alone, so a
 // row computes the same bits whatever else is in its step; positions that a draft tree hides weigh exactly 0.
-#include "kv.cuh"
-
-// Keys and values of a head in a page.
-template <class Type>
-struct PagedHead {
-    const u8* keys;
-    const u8* values;
-
-    DEVICE PagedHead(const AttentionParams& p, u32 segment, u32 first, u32 head) {
-        const u8* cache = cache_of(p.cache, segment, first);
-        keys = cache + (u64)head * p.cache.head_bytes;
-        values = cache + (u64)(p.cache.kv_heads + head) * p.cache.head_bytes;
-    }
-    DEVICE float key(u32 position, u32 e, u32 width) const { return Type::at(keys, position, e, width); }
-    DEVICE float value(u32 position, u32 e, u32 width) const { return Type::at(values, position, e, width); }
-};
+#include "sight.cuh"
 
 // Keys and values of a head in 256 rows of the step.
 struct StepHead {
@@ -40,56 +24,6 @@ struct StepHead {
     DEVICE float value(u32 position, u32 e, u32) const { return values[(u64)position * v_stride + e]; }
 };
 
-// What a row sees.
-struct Sight {
-    // Positions from `first` to before `end`; of a segment's own, which begin at `own`, those that the tree lets through.
-    u32 first, end, own;
-    // Where plain text would have the row.
-    u32 place;
-    const TreeRow* row;
-    const TreeRow* tree;
-
-    DEVICE Sight(const AttentionParams& p, const SegmentRows& segment, u32 i) {
-        first = 0;
-        own = p.source == SOURCE_CACHE ? segment.first_index : 0;
-        tree = row = nullptr;
-        if (p.source == SOURCE_MEMORY) {
-            end = segment.memory_rows;
-            place = 0;
-            return;
-        }
-        if (p.source == SOURCE_STEP_BOTH_WAYS) {
-            end = segment.rows;
-            place = i;
-        } else {
-            end = own + i + 1;
-            place = own + i;
-            if (segment.has_tree) {
-                tree = p.step.tree_rows + segment.first_tree_row;
-                row = tree + i;
-                place = own + row->depth;
-            }
-        }
-        if (p.has_window && place + 1 > p.window) {
-            first = place + 1 - p.window;
-        }
-    }
-
-    DEVICE bool sees(const AttentionParams& p, u32 j) const {
-        if (j < first || j >= end) {
-            return false;
-        }
-        if (tree == nullptr || j < own) {
-            return true;
-        }
-        u32 other = j - own;
-        if ((row->seen[other / 64] >> (other % 64) & 1) == 0) {
-            return false;
-        }
-        return !p.has_window || own + tree[other].depth + p.window > place;
-    }
-};
-
 template <class Head>
 DEVICE void attention(const AttentionParams& p) {
     DYNAMIC_SHARED(shared);
@@ -102,9 +36,6 @@ DEVICE void attention(const AttentionParams& p) {
     u32 r = blockIdx.x, h = blockIdx.y, g = h / (p.heads / p.kv_heads);
     u32 segment = p.step.row_segments[r];
     const SegmentRows& rows = p.step.segments[segment];
-    if (rows.rows > p.most_rows && !rows.has_tree) {
-        return;
-    }
     Sight sight(p, rows, r - rows.first_row);
     for (u32 e = t; e < width; e += blockDim.x) {
         q[e] = p.q[(u64)r * p.q_stride + h * width + e];

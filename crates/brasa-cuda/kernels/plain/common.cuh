@@ -11,6 +11,11 @@ DEVICE u32 warp() { return threadIdx.x / 32; }
 // The thread's number in the grid, along x.
 DEVICE u64 thread_number() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 
+// Floats that are loaded in one piece.
+struct alignas(16) Floats4 {
+    float at[4];
+};
+
 // Where row `j` begins.
 DEVICE const float* row_of(const Rows& rows, u32 j) {
     return rows.data + (u64)(j / rows.per) * rows.stride + (u64)(j % rows.per) * rows.width;

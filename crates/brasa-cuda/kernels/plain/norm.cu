@@ -2,17 +2,51 @@
 // Weights may be absent (null). Grid: a block a row; its threads, 32 to 256, depend on D alone, hence so does the order of sums.
 #include "common.cuh"
 
+// Four neighbouring elements of a row from `i` on, in one load where they are aligned; 0 behind the row's end.
+DEVICE Floats4 four(const float* row, u32 i, u32 width, bool aligned) {
+    if (aligned) {
+        return *(const Floats4*)(row + i);
+    }
+    Floats4 values;
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+        values.at[j] = i + j < width ? row[i + j] : 0.0f;
+    }
+    return values;
+}
+
 KERNEL(rms_norm, NormParams) {
     __shared__ float scratch[32];
+    u32 width = p.x.width;
     const float* x = row_of(p.x, blockIdx.x);
-    float* y = p.y + (u64)blockIdx.x * p.x.width;
+    float* y = p.y + (u64)blockIdx.x * width;
+    bool aligned = width % 4 == 0 && ((u64)x | (u64)y | (u64)p.w) % 16 == 0;
     float squares = 0.0f;
-    for (u32 i = threadIdx.x; i < p.x.width; i += blockDim.x) {
-        squares = fmaf(x[i], x[i], squares);
+    for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+        const Floats4 values = four(x, i, width, aligned);
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            squares = fmaf(values.at[j], values.at[j], squares);
+        }
     }
-    float scale = 1.0f / sqrtf(block_sum(squares, scratch) / (float)p.x.width + p.eps);
-    for (u32 i = threadIdx.x; i < p.x.width; i += blockDim.x) {
-        y[i] = x[i] * (p.w == nullptr ? scale : scale * p.w[i]);
+    float scale = 1.0f / sqrtf(block_sum(squares, scratch) / (float)width + p.eps);
+    for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+        Floats4 values = four(x, i, width, aligned);
+        Floats4 weights = {{1.0f, 1.0f, 1.0f, 1.0f}};
+        if (p.w != nullptr) {
+            weights = four(p.w, i, width, aligned);
+        }
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            values.at[j] *= p.w == nullptr ? scale : scale * weights.at[j];
+        }
+        if (aligned) {
+            *(Floats4*)(y + i) = values;
+        } else {
+            for (u32 j = 0; j < 4 && i + j < width; ++j) {
+                y[i + j] = values.at[j];
+            }
+        }
     }
 }
 

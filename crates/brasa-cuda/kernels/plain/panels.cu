@@ -5,11 +5,6 @@
 // Grid: x: one thread an output of a tile's half, blocks of 256; y: rows.
 #include "outputs.cuh"
 
-// Four floats, in one load where they are aligned.
-struct alignas(16) Floats4 {
-    float at[4];
-};
-
 struct alignas(16) Halves8 {
     u32 at[4];
 };

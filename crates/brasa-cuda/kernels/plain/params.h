@@ -660,9 +660,8 @@ struct AttentionParams {
     float softcap;
     u32 has_window;
     u32 window;
-    u32 most_rows;
 };
-static_assert(sizeof(AttentionParams) == 160, "");
+static_assert(sizeof(AttentionParams) == 152, "");
 static_assert(offsetof(AttentionParams, q) == 0, "");
 static_assert(offsetof(AttentionParams, k) == 8, "");
 static_assert(offsetof(AttentionParams, v) == 16, "");
@@ -681,7 +680,18 @@ static_assert(offsetof(AttentionParams, has_softcap) == 136, "");
 static_assert(offsetof(AttentionParams, softcap) == 140, "");
 static_assert(offsetof(AttentionParams, has_window) == 144, "");
 static_assert(offsetof(AttentionParams, window) == 148, "");
-static_assert(offsetof(AttentionParams, most_rows) == 152, "");
+
+struct PagesParams {
+    AttentionParams attention;
+    float *partial;
+    u32 first_task;
+    u32 pages;
+};
+static_assert(sizeof(PagesParams) == 168, "");
+static_assert(offsetof(PagesParams, attention) == 0, "");
+static_assert(offsetof(PagesParams, partial) == 152, "");
+static_assert(offsetof(PagesParams, first_task) == 160, "");
+static_assert(offsetof(PagesParams, pages) == 164, "");
 
 struct FlashParams {
     float *q;

@@ -6,6 +6,7 @@
 #include "linear.cu"
 #include "lookup.cu"
 #include "norm.cu"
+#include "pages.cu"
 #include "panels.cu"
 #include "reduce.cu"
 #include "repack.cu"

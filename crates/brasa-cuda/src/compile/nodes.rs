@@ -8,9 +8,9 @@ use super::Lowering;
 use super::linear::Follow;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
-    EmbedOp, ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MatmulOp, MeanPoolOp, NormOp,
-    ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp, cast_target,
-    flash_kernel,
+    EmbedOp, ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MOST_PAGE_SUMS, MatmulOp,
+    MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp,
+    UnaryOp, WIDEST_PAGED, cast_target, flash_kernel,
 };
 use crate::params;
 
@@ -265,8 +265,19 @@ impl Lowering<'_> {
             }
             _ => None,
         };
+        let pages = match source {
+            Source::Step { .. } => None,
+            _ if head_dim > WIDEST_PAGED => None,
+            _ => {
+                // Room for 64 pages of each row; longer texts take a few rows at a time.
+                let elements: usize = self.shape(inputs[0]).resolve(&self.sizes).iter().product();
+                let floats = MOST_PAGE_SUMS.min(elements.saturating_mul(2 * 64));
+                let (kernels, merge) = (self.kernels_of_types("attend_pages")?, self.kernel("attend_merge")?);
+                Some(Pages { kernels, merge, partial: (self.scratch(floats), floats) })
+            }
+        };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
-        self.push(AttentionOp { kernels, flash, attention, source, kv_heads, q, out }, name);
+        self.push(AttentionOp { kernels, pages, flash, attention, source, kv_heads, q, out }, name);
         Ok(())
     }
 

@@ -1,11 +1,15 @@
 //! Rotations, cache writes, attention.
 
+use std::ops::Range;
+
 use brasa_graph::op::{Attention, Rope, RopeLayout};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
-use crate::params::{self, AttentionParams, CachePages, CacheWriteParams, FlashParams, Ptr, RopeParams};
+use crate::params::{
+    self, AttentionParams, CachePages, CacheWriteParams, FlashParams, PagesParams, Ptr, RopeParams,
+};
 use crate::run::{Run, Slot, THREADS};
 use crate::step_state::SegmentSizes;
 
@@ -47,6 +51,8 @@ pub(crate) enum Source {
 pub(crate) struct AttentionOp {
     /// For pools of f32, f16, bf16 and q8, or for the step.
     pub kernels: Vec<Kernel>,
+    /// For caches and memories whose heads are not too wide.
+    pub pages: Option<Pages>,
     /// For long segments of pools of f16, where there is one for such heads and sums need not be exact.
     pub flash: Option<Flash>,
     pub attention: Attention,
@@ -82,8 +88,28 @@ pub(crate) fn flash_kernel(width: usize) -> Option<(String, u32)> {
     FLASH_WIDTHS.contains(&width).then(|| (format!("flash_{width}"), shared_bytes as u32))
 }
 
-/// Floats of shared memory beside two rows of a head: weights of a page's positions, and those of warps.
-const SHARED_FLOATS: u32 = PAGE_POSITIONS as u32 + 32;
+/// Kernels that attend page by page, and merge.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    /// For pools of f32, f16, bf16 and q8.
+    pub kernels: [Kernel; 4],
+    pub merge: Kernel,
+    /// The buffer of the pages' sums, and how many floats it holds.
+    pub partial: (usize, usize),
+}
+
+/// The widest head that kernels attend to page by page.
+pub(crate) const WIDEST_PAGED: usize = 256;
+/// Most floats of pages' sums.
+pub(crate) const MOST_PAGE_SUMS: usize = 8 << 20;
+/// Threads of a block that merges.
+const MERGE_THREADS: u32 = 128;
+
+/// Bytes of shared memory where a block attends to all positions: two rows of a head, weights of a page's positions, and those
+/// of warps.
+fn shared_bytes(head_dim: u32) -> u32 {
+    (2 * head_dim + PAGE_POSITIONS as u32 + 32) * 4
+}
 
 impl Launch for RopeOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
@@ -156,33 +182,36 @@ impl Launch for AttentionOp {
             softcap: self.attention.softcap.unwrap_or(0.0),
             has_window: u32::from(self.attention.window.is_some()),
             window: self.attention.window.map_or(0, |window| u32::try_from(window).unwrap_or(u32::MAX)),
-            most_rows: u32::MAX,
         };
-        let kernel = match &self.source {
+        match &self.source {
             Source::Cache { group, place } | Source::Memory { group, place } => {
                 params.cache = run.step.cache(run.pool, *group, *place);
                 if matches!(self.source, Source::Memory { .. }) {
                     params.source = params::SOURCE_MEMORY;
-                } else if let Some(flash) = &self.flash
-                    && flash.launch(run, &params)?
-                {
-                    params.most_rows = FEWEST_FLASH_ROWS as u32 - 1;
-                    if run.step.segments.iter().all(|segment| segment.is_long(FEWEST_FLASH_ROWS)) {
-                        return Ok(());
-                    }
                 }
-                &self.kernels[run.pool.type_number()]
             }
             Source::Step { k, v, both_ways } => {
                 let ((k, _), (v, _)) = (run.tensor(k).outer_rows(), run.tensor(v).outer_rows());
                 (params.k, params.v, params.k_stride, params.v_stride) = (k.data, v.data, k.stride, v.stride);
                 params.source =
                     if *both_ways { params::SOURCE_STEP_BOTH_WAYS } else { params::SOURCE_STEP_CAUSAL };
-                &self.kernels[0]
+                return run.launch(
+                    &self.kernels[0],
+                    rows,
+                    heads as usize,
+                    THREADS,
+                    shared_bytes(head_dim),
+                    &params,
+                );
             }
-        };
-        let shared_bytes = (2 * head_dim + SHARED_FLOATS) * 4;
-        run.launch(kernel, rows, heads as usize, THREADS, shared_bytes, &params)
+        }
+        let kernel = &self.kernels[run.pool.type_number()];
+        let flash = self.flash.as_ref().filter(|_| matches!(self.source, Source::Cache { .. }));
+        let is_flash = flash.map_or(Ok(false), |flash| flash.launch(run, &params))?;
+        match &self.pages {
+            Some(pages) => pages.launch(run, &params, is_flash, kernel),
+            None => run.launch(kernel, rows, heads as usize, THREADS, shared_bytes(head_dim), &params),
+        }
     }
 
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
@@ -231,4 +260,69 @@ impl Flash {
         run.launch_blocks(&self.kernel, blocks, FLASH_THREADS, self.shared_bytes, &of_flash)?;
         Ok(true)
     }
+}
+
+impl Pages {
+    /// Queues attention of the rows that flash attention leaves. A row that sees more pages than there is room for falls to
+    /// `whole`.
+    fn launch(
+        &self,
+        run: &Run<'_>,
+        params: &AttentionParams,
+        is_flash: bool,
+        whole: &Kernel,
+    ) -> Result<(), DriverError> {
+        let (heads, kv_heads, width) = (params.heads, params.kv_heads, params.head_dim);
+        let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
+        for (rows, pages) in rows_left(run, params, is_flash) {
+            let of_task = (heads / kv_heads) as usize * pages as usize * (width as usize + 2);
+            let once = (self.partial.1 / of_task.max(1)) as u32;
+            if once == 0 {
+                return run.launch(
+                    whole,
+                    run.step.sizes.rows as u32,
+                    heads as usize,
+                    THREADS,
+                    shared_bytes(width),
+                    params,
+                );
+            }
+            let tasks = rows.start * kv_heads..rows.end * kv_heads;
+            for first_task in tasks.clone().step_by(once as usize) {
+                let count = once.min(tasks.end - first_task);
+                let partial = Ptr::new(run.buffer(self.partial.0));
+                let params = PagesParams { attention: *params, partial, first_task, pages };
+                let kernel = &self.kernels[run.pool.type_number()];
+                run.launch(kernel, count, pages as usize, THREADS, shared, &params)?;
+                run.launch(&self.merge, count * (heads / kv_heads), 1, MERGE_THREADS, 0, &params)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neighbouring rows that are left, and the pages that one of them may see.
+fn rows_left(run: &Run<'_>, params: &AttentionParams, is_flash: bool) -> Vec<(Range<u32>, u32)> {
+    let mut ranges: Vec<(Range<u32>, u32)> = Vec::new();
+    let mut first_row = 0;
+    for segment in &run.step.segments {
+        let rows = first_row..first_row + segment.rows as u32;
+        first_row = rows.end;
+        if rows.is_empty() || (is_flash && segment.is_long(FEWEST_FLASH_ROWS)) {
+            continue;
+        }
+        let end = match params.source {
+            params::SOURCE_MEMORY => segment.memory_rows,
+            _ => segment.first_index + segment.rows,
+        };
+        let pages = end.div_ceil(PAGE_POSITIONS).max(1) as u32;
+        match ranges.last_mut() {
+            Some((last, most)) if last.end == rows.start => {
+                last.end = rows.end;
+                *most = pages.max(*most);
+            }
+            _ => ranges.push((rows, pages)),
+        }
+    }
+    ranges
 }

@@ -13,7 +13,9 @@ mod sequence;
 use std::fmt::Debug;
 
 pub(crate) use arrange::{CopyOp, TransposeOp};
-pub(crate) use attention::{AttentionOp, CacheWriteOp, Flash, RopeOp, Source, flash_kernel};
+pub(crate) use attention::{
+    AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, WIDEST_PAGED, flash_kernel,
+};
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use gemm::{FEWEST_ROWS, Gemm, MOST_PARTIAL, PANEL_ROWS, kernels as gemm_kernels};

@@ -1,0 +1,195 @@
+// attend_pages_<type>: attention of rows to one page of a cache or memory: for each head the sum of values weighted by
+// exp(score - largest score of the page), the sum of weights, and that largest score, [E + 2] floats.
+// Grid: x: tasks, a KV head of a row each; y: pages; a block of 256 threads. Heads of up to 256. Shared memory: 4·(9·E + 256) floats.
+//
+// attend_merge: y[R, H, E] from the pages' sums, in order of pages. Grid: x: heads of tasks; a block of 128 threads.
+//
+// A warp scores 32 positions, one after the other, for four heads that share keys; then it sums the values of its positions. The
+// order of sums depends on positions alone, so a row has the same bits whatever else is in its step.
+#include "sight.cuh"
+
+static const u32 PAGE_WARPS = 8, HEADS_AT_ONCE = 4, POSITIONS_AT_ONCE = 8;
+
+// LANE_ELEMENTS: elements of a head that a lane takes.
+template <class Type, u32 LANE_ELEMENTS>
+DEVICE void attend_page(const PagesParams& all) {
+    DYNAMIC_SHARED(shared);
+    const AttentionParams& p = all.attention;
+    const u32 width = p.head_dim, group = p.heads / p.kv_heads, t = threadIdx.x;
+    float* q = shared;
+    float* weights = q + HEADS_AT_ONCE * width;
+    float* sums = weights + HEADS_AT_ONCE * PAGE_POSITIONS;
+    const u32 task = all.first_task + blockIdx.x, r = task / p.kv_heads, g = task % p.kv_heads, first = blockIdx.y * PAGE_POSITIONS;
+    const u32 segment = p.step.row_segments[r];
+    const SegmentRows& rows = p.step.segments[segment];
+    const Sight sight(p, rows, r - rows.first_row);
+    float* partial = all.partial + ((u64)blockIdx.x * group * all.pages + blockIdx.y) * (width + 2);
+    const u64 next_head = (u64)all.pages * (width + 2);
+    if (first >= sight.end || first + PAGE_POSITIONS <= sight.first) {
+        if (t < group) {
+            partial[t * next_head + width] = 0.0f;
+            partial[t * next_head + width + 1] = -INFINITY;
+        }
+        return;
+    }
+    const PagedHead<Type> head(p, segment, first, g);
+    // The warp's positions that are in sight.
+    u32 begin = first + warp() * 32, end = begin + 32;
+    begin = begin > sight.first ? begin : sight.first;
+    end = end < sight.end ? end : sight.end;
+    for (u32 h = 0; h < group; h += HEADS_AT_ONCE) {
+        const u32 heads = group - h < HEADS_AT_ONCE ? group - h : HEADS_AT_ONCE;
+        for (u32 i = t; i < HEADS_AT_ONCE * width; i += blockDim.x) {
+            // Heads behind the last repeat it; their sums are dropped.
+            const u32 mine = i / width < heads ? i / width : heads - 1;
+            q[i] = p.q[(u64)r * p.q_stride + (g * group + h + mine) * width + i % width];
+        }
+        for (u32 i = t; i < HEADS_AT_ONCE * PAGE_POSITIONS; i += blockDim.x) {
+            weights[i] = -INFINITY;
+        }
+        __syncthreads();
+        for (u32 j = begin; j < end; j += POSITIONS_AT_ONCE) {
+            // All keys are asked for before one is used. Positions behind the last repeat it.
+            float keys[POSITIONS_AT_ONCE][LANE_ELEMENTS];
+#pragma unroll
+            for (u32 n = 0; n < POSITIONS_AT_ONCE; ++n) {
+                const u32 position = (j + n < end ? j + n : end - 1) - first;
+#pragma unroll
+                for (u32 i = 0; i < LANE_ELEMENTS; ++i) {
+                    const u32 e = i * 32 + lane();
+                    keys[n][i] = e < width ? head.key(position, e, width) : 0.0f;
+                }
+            }
+            float dots[POSITIONS_AT_ONCE][HEADS_AT_ONCE] = {};
+#pragma unroll
+            for (u32 i = 0; i < LANE_ELEMENTS; ++i) {
+                const u32 e = i * 32 + lane();
+#pragma unroll
+                for (u32 k = 0; k < HEADS_AT_ONCE; ++k) {
+                    const float of_query = e < width ? q[k * width + e] : 0.0f;
+#pragma unroll
+                    for (u32 n = 0; n < POSITIONS_AT_ONCE; ++n) {
+                        dots[n][k] = fmaf(of_query, keys[n][i], dots[n][k]);
+                    }
+                }
+            }
+            // Lane n · HEADS_AT_ONCE + k keeps the sum of position n and head k.
+            float mine = 0.0f;
+#pragma unroll
+            for (u32 n = 0; n < POSITIONS_AT_ONCE; ++n) {
+#pragma unroll
+                for (u32 k = 0; k < HEADS_AT_ONCE; ++k) {
+                    const float dot = warp_sum(dots[n][k]);
+                    mine = lane() == n * HEADS_AT_ONCE + k ? dot : mine;
+                }
+            }
+            const u32 n = lane() / HEADS_AT_ONCE, k = lane() % HEADS_AT_ONCE;
+            if (n < POSITIONS_AT_ONCE && j + n < end) {
+                float score = p.scale * mine;
+                if (p.has_softcap) {
+                    score = p.softcap * tanhf(score / p.softcap);
+                }
+                weights[k * PAGE_POSITIONS + j + n - first] = sight.sees(p, j + n) ? score : -INFINITY;
+            }
+        }
+        __syncthreads();
+        if (warp() < heads) {
+            float* of_head = weights + warp() * PAGE_POSITIONS;
+            float largest = -INFINITY, total = 0.0f;
+            for (u32 i = lane(); i < PAGE_POSITIONS; i += 32) {
+                largest = fmaxf(largest, of_head[i]);
+            }
+            largest = warp_max(largest);
+            for (u32 i = lane(); i < PAGE_POSITIONS; i += 32) {
+                const float weight = largest == -INFINITY ? 0.0f : expf(of_head[i] - largest);
+                of_head[i] = weight;
+                total += weight;
+            }
+            total = warp_sum(total);
+            if (lane() == 0) {
+                partial[(h + warp()) * next_head + width] = total;
+                partial[(h + warp()) * next_head + width + 1] = largest;
+            }
+        }
+        __syncthreads();
+        float values[HEADS_AT_ONCE][LANE_ELEMENTS] = {};
+#pragma unroll 8
+        for (u32 j = begin; j < end; ++j) {
+#pragma unroll
+            for (u32 i = 0; i < LANE_ELEMENTS; ++i) {
+                const u32 e = i * 32 + lane();
+                if (e < width) {
+                    const float value = head.value(j - first, e, width);
+#pragma unroll
+                    for (u32 k = 0; k < HEADS_AT_ONCE; ++k) {
+                        values[k][i] = fmaf(weights[k * PAGE_POSITIONS + j - first], value, values[k][i]);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (u32 k = 0; k < HEADS_AT_ONCE; ++k) {
+#pragma unroll
+            for (u32 i = 0; i < LANE_ELEMENTS; ++i) {
+                const u32 e = i * 32 + lane();
+                if (e < width) {
+                    sums[(warp() * HEADS_AT_ONCE + k) * width + e] = values[k][i];
+                }
+            }
+        }
+        __syncthreads();
+        for (u32 i = t; i < heads * width; i += blockDim.x) {
+            float sum = 0.0f;
+            for (u32 w = 0; w < PAGE_WARPS; ++w) {
+                sum += sums[w * HEADS_AT_ONCE * width + i];
+            }
+            partial[(h + i / width) * next_head + i % width] = sum;
+        }
+        __syncthreads();
+    }
+}
+
+template <class Type>
+DEVICE void attend_pages(const PagesParams& p) {
+    const u32 width = p.attention.head_dim;
+    if (width <= 32) {
+        attend_page<Type, 1>(p);
+    } else if (width <= 64) {
+        attend_page<Type, 2>(p);
+    } else if (width <= 128) {
+        attend_page<Type, 4>(p);
+    } else {
+        attend_page<Type, 8>(p);
+    }
+}
+
+KERNEL(attend_pages_f32, PagesParams) { attend_pages<KvF32>(p); }
+KERNEL(attend_pages_f16, PagesParams) { attend_pages<KvF16>(p); }
+KERNEL(attend_pages_bf16, PagesParams) { attend_pages<KvBF16>(p); }
+KERNEL(attend_pages_q8, PagesParams) { attend_pages<KvQ8>(p); }
+
+KERNEL(attend_merge, PagesParams) {
+    const AttentionParams& a = p.attention;
+    const u32 width = a.head_dim, group = a.heads / a.kv_heads;
+    const u32 task = p.first_task + blockIdx.x / group, r = task / a.kv_heads, head = task % a.kv_heads * group + blockIdx.x % group;
+    const float* partial = p.partial + (u64)blockIdx.x * p.pages * (width + 2);
+    float largest = -INFINITY, total = 0.0f;
+    for (u32 page = 0; page < p.pages; ++page) {
+        largest = fmaxf(largest, partial[page * (width + 2) + width + 1]);
+    }
+    for (u32 page = 0; page < p.pages; ++page) {
+        const float* of_page = partial + page * (width + 2) + width;
+        // A page without a position in sight adds nothing.
+        total += of_page[1] == -INFINITY ? 0.0f : of_page[0] * expf(of_page[1] - largest);
+    }
+    for (u32 e = threadIdx.x; e < width; e += blockDim.x) {
+        float sum = 0.0f;
+        for (u32 page = 0; page < p.pages; ++page) {
+            const float* of_page = partial + page * (width + 2);
+            if (of_page[width + 1] != -INFINITY) {
+                sum = fmaf(of_page[e], expf(of_page[width + 1] - largest), sum);
+            }
+        }
+        a.y[((u64)r * a.heads + head) * width + e] = sum / total;
+    }
+}

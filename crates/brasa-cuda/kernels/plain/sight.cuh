@@ -1,0 +1,69 @@
+// What attention reads: a head's part of a page, and the positions that a row sees.
+#pragma once
+
+#include "kv.cuh"
+
+// Keys and values of a head in a page.
+template <class Type>
+struct PagedHead {
+    const u8* keys;
+    const u8* values;
+
+    DEVICE PagedHead(const AttentionParams& p, u32 segment, u32 first, u32 head) {
+        const u8* cache = cache_of(p.cache, segment, first);
+        keys = cache + (u64)head * p.cache.head_bytes;
+        values = cache + (u64)(p.cache.kv_heads + head) * p.cache.head_bytes;
+    }
+    DEVICE float key(u32 position, u32 e, u32 width) const { return Type::at(keys, position, e, width); }
+    DEVICE float value(u32 position, u32 e, u32 width) const { return Type::at(values, position, e, width); }
+};
+
+// What a row sees.
+struct Sight {
+    // Positions from `first` to before `end`; of a segment's own, which begin at `own`, those that the tree lets through.
+    u32 first, end, own;
+    // Where plain text would have the row.
+    u32 place;
+    const TreeRow* row;
+    const TreeRow* tree;
+
+    DEVICE Sight(const AttentionParams& p, const SegmentRows& segment, u32 i) {
+        first = 0;
+        own = p.source == SOURCE_CACHE ? segment.first_index : 0;
+        tree = row = nullptr;
+        if (p.source == SOURCE_MEMORY) {
+            end = segment.memory_rows;
+            place = 0;
+            return;
+        }
+        if (p.source == SOURCE_STEP_BOTH_WAYS) {
+            end = segment.rows;
+            place = i;
+        } else {
+            end = own + i + 1;
+            place = own + i;
+            if (segment.has_tree) {
+                tree = p.step.tree_rows + segment.first_tree_row;
+                row = tree + i;
+                place = own + row->depth;
+            }
+        }
+        if (p.has_window && place + 1 > p.window) {
+            first = place + 1 - p.window;
+        }
+    }
+
+    DEVICE bool sees(const AttentionParams& p, u32 j) const {
+        if (j < first || j >= end) {
+            return false;
+        }
+        if (tree == nullptr || j < own) {
+            return true;
+        }
+        u32 other = j - own;
+        if ((row->seen[other / 64] >> (other % 64) & 1) == 0) {
+            return false;
+        }
+        return !p.has_window || own + tree[other].depth + p.window > place;
+    }
+};
