@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{LoadArguments, PrecisionName};
 use crate::failure::Failure;
-use crate::{bundled, input, interrupt};
+use crate::{bundled, input, interrupt, output};
 
 /// Beginning of the line on standard error that lists the times of loading.
 pub const PARTS: &str = "loading: ";
@@ -43,17 +43,17 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     interrupt::check()?;
     let model = model?;
     for warning in model.warnings() {
-        eprintln!("warning: {warning}");
+        output::note(&format!("warning: {warning}"));
     }
     if arguments.verbose {
-        eprintln!(
+        output::note(&format!(
             "{}: {} parameters, context {}, loaded in {:.2} s on {}",
             arguments.name(),
             model.info().parameters,
             model.context(),
             model.load_time().as_secs_f64(),
             model.device().description
-        );
+        ));
         let times = model.load_times();
         let parts = [
             ("open", times.open),

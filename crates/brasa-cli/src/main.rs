@@ -12,6 +12,7 @@ mod interrupt;
 mod load;
 mod output;
 mod sampling;
+mod visible;
 
 use std::process::ExitCode;
 
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
             if !matches!(failure, Failure::Interrupted) {
-                eprintln!("error: {failure}");
+                output::note(&format!("error: {failure}"));
             }
             ExitCode::from(failure.code())
         }

@@ -1,12 +1,14 @@
-//! Text to standard output, as it appears.
+//! Text to standard output and standard error, as it appears. At a terminal, what the terminal would obey is shown as
+//! escapes; a pipe gets every byte.
 
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
 use brasa::formats::{Existing, FormatError, OutputFile};
 
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::visible::visible;
 
 /// Permission to replace a file.
 #[derive(Clone, Copy)]
@@ -24,7 +26,8 @@ pub struct Force {
 /// [`Failure::OutputClosed`] if the reader has gone.
 pub fn write(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
-    out.write_all(text.as_bytes())?;
+    let shown = if out.is_terminal() { visible(text) } else { text.into() };
+    out.write_all(shown.as_bytes())?;
     out.flush()?;
     Ok(())
 }
@@ -36,6 +39,11 @@ pub fn write(text: &str) -> Result<(), Failure> {
 /// [`Failure::OutputClosed`] if the reader has gone.
 pub fn line(text: &str) -> Result<(), Failure> {
     write(&format!("{text}\n"))
+}
+
+/// Writes one line to standard error.
+pub fn note(text: &str) {
+    if stderr().is_terminal() { eprintln!("{}", visible(text)) } else { eprintln!("{text}") }
 }
 
 /// Writes a file that is either whole or not there, or a device or a pipe in place. A file that is there is replaced
@@ -57,7 +65,7 @@ pub fn file(
     let existing = if force.given { Existing::Replace } else { Existing::Keep };
     let mut file = OutputFile::create(path, existing).map_err(refused)?;
     for stale in file.removed() {
-        eprintln!("{} is gone: a run that was killed had left it", stale.display());
+        note(&format!("{} is gone: a run that was killed had left it", stale.display()));
     }
     write(&mut file).map_err(|error| Failure::file(path, &error))?;
     file.commit().map_err(refused)

@@ -134,7 +134,10 @@ fn describe_inspected(path: &Path, inspection: &Inspection) -> DiscoveredModel {
             Container::HuggingFace => "safetensors",
         },
         architecture,
-        quantization: mlx.then(|| mlx_type(inspection)).flatten().or_else(|| main_type(tensors)),
+        quantization: main_type(tensors).map(|name| {
+            let packed = (name == "U32").then(|| mlx_type(inspection)).flatten();
+            packed.unwrap_or(name)
+        }),
         parameters: tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum(),
         size_bytes: inspection.files().iter().map(|(_, bytes)| bytes).sum(),
         files: inspection.files().len(),

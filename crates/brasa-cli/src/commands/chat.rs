@@ -68,7 +68,9 @@ pub fn chat(
                     Ok(true) => {}
                     Ok(false) => return Ok(()),
                     Err(Failure::Interrupted) => output::line("")?,
-                    Err(Failure::Failed(message) | Failure::Usage(message)) => eprintln!("error: {message}"),
+                    Err(Failure::Failed(message) | Failure::Usage(message)) => {
+                        output::note(&format!("error: {message}"));
+                    }
                     Err(failure) => return Err(failure),
                 }
             }

@@ -29,7 +29,7 @@ pub fn discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
     }
     for model in &models {
         output::line(&format!(
-            "{:<12} {:<12} {:<8} {:>10}  {}{}",
+            "{:<12} {:<12} {:<12} {:>10}  {}{}",
             model.container,
             model.architecture.as_deref().unwrap_or("?"),
             model.quantization.as_deref().unwrap_or("?"),
@@ -44,7 +44,7 @@ pub fn discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
         ))?;
     }
     if models.is_empty() {
-        eprintln!("no models below {}", arguments.directory.display());
+        output::note(&format!("no models below {}", arguments.directory.display()));
     }
     Ok(())
 }

@@ -35,13 +35,13 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
             Event::Planned { elements, .. } => bar.set_length(elements),
             Event::Progress { done, .. } => bar.set_position(done),
             Event::Fallback { tensor, row_len, wanted, used } => bar.suspend(|| {
-                eprintln!(
+                output::note(&format!(
                     "{tensor}: stored as {used}, rows of {row_len} are no whole number of {wanted} blocks"
-                );
+                ));
             }),
-            Event::Warning(text) => bar.suspend(|| eprintln!("warning: {text}")),
+            Event::Warning(text) => bar.suspend(|| output::note(&format!("warning: {text}"))),
             Event::Tensor { name, shape, from, to } if arguments.verbose => {
-                bar.suspend(|| eprintln!("{name} {shape:?}: {from} → {to}"));
+                bar.suspend(|| output::note(&format!("{name} {shape:?}: {from} → {to}")));
             }
             _ => {}
         }

@@ -161,3 +161,21 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     terminal.enter("/exit");
     assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
 }
+
+/// Names of files may come from anywhere: a terminal shows what it would obey, a pipe gets the bytes.
+#[test]
+fn escape_codes_in_names_do_not_reach_the_terminal() {
+    let directory = crate::command::scratch("escapes").join("red \u{1b}[31m \u{9b}1m \u{202e}");
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.to_str().unwrap();
+    let mut terminal = Terminal::new(&["discover", path]);
+    terminal.expect("no models below");
+    terminal.expect("red \\u{1b}[31m \\u{9b}1m \\u{202e}");
+    terminal.child.wait().unwrap();
+    std::fs::write(directory.join("broken.gguf"), "GGUF").unwrap();
+    let mut terminal = Terminal::new(&["discover", path]);
+    terminal.expect("red \\u{1b}[31m \\u{9b}1m \\u{202e}");
+    terminal.child.wait().unwrap();
+    let piped = crate::command::stdout(&crate::command::brasa(&["discover", path]));
+    assert!(piped.contains("red \u{1b}[31m \u{9b}1m \u{202e}"), "{piped:?}");
+}
