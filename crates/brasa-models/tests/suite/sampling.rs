@@ -66,7 +66,7 @@ fn bad_values_are_named() {
     }
     for (key, value, expected) in [
         ("temp", -1.0, "general.sampling.temp: found -1.0, expected 0 (greedy) or more"),
-        ("top_p", f32::NAN, "general.sampling.top_p: found null, expected a finite number"),
+        ("top_p", f32::NAN, "general.sampling.top_p: found \"NaN\", expected a finite number"),
         ("penalty_repeat", 0.0, "general.sampling.penalty_repeat: found 0.0, expected more than 0"),
     ] {
         let mut metadata = Metadata::new();
