@@ -43,6 +43,11 @@ pub fn is_emulated(device: &CudaBackend) -> bool {
     device.device().name == "emulated GPU"
 }
 
+/// True on a GPU; on an emulated one only where sweeps are asked for. Says what is skipped.
+pub fn in_full(device: &CudaBackend, what: &str) -> bool {
+    !is_emulated(device) || brasa_fuzz::sweeps(&format!("{what} on an emulated GPU"))
+}
+
 /// `full` on a GPU, `few` on an emulated one, which is slow.
 pub fn full_or_few<T>(device: &CudaBackend, full: T, few: T) -> T {
     if is_emulated(device) { few } else { full }
