@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b] [FORMAT] [DEPTH] [--plain]`
 
+mod shapes;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +15,7 @@ use brasa_graph::chain::{Chain, Flow, RowDraw};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::sampling::{DrawRules, Sampler, SamplingParams};
 use brasa_graph::step::{Outs, Step};
-use brasa_graph::testing::{Decoder, Sequences};
+use brasa_graph::testing::Sequences;
 
 /// Tokens that a measurement decodes, and measurements.
 const DECODED: usize = 128;
@@ -30,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let format = format.ok_or_else(|| format!("no format {name}"))?;
     let depth: usize = arguments.get(2).map_or(Ok(128), |depth| depth.parse())?;
     let model = arguments.first().map_or("1b", String::as_str);
-    let decoder = decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
+    let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
     let device = CudaBackend::new(&CudaOptions { deterministic, ..CudaOptions::default() })?;
     let start = Instant::now();
@@ -100,29 +102,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         rates[rates.len() - 1]
     );
     Ok(())
-}
-
-/// The shapes of `model`.
-fn decoder(model: &str, format: StorageFormat) -> Option<Decoder> {
-    let small = Decoder {
-        format,
-        vocab: 151_936,
-        hidden: 1024,
-        heads: 16,
-        kv_heads: 8,
-        head_dim: 128,
-        feed_forward: 3072,
-        windows: vec![None; 28],
-        experts: None,
-        softcap: None,
-    };
-    let llama = Decoder { vocab: 128_256, heads: 32, ..small.clone() };
-    match model {
-        "0.6b" => Some(small),
-        "1b" => {
-            Some(Decoder { hidden: 2048, head_dim: 64, feed_forward: 8192, windows: vec![None; 16], ..llama })
-        }
-        "8b" => Some(Decoder { hidden: 4096, feed_forward: 14_336, windows: vec![None; 32], ..llama }),
-        _ => None,
-    }
 }

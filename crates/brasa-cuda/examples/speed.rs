@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b] [FORMAT] [--exact] [--profile]`
 
+mod shapes;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, OpTime, Precision, ProgramLimits};
 use brasa_graph::step::{Outs, Step};
-use brasa_graph::testing::{Decoder, Sequences};
+use brasa_graph::testing::Sequences;
 
 /// Rows of prompts.
 const PROMPTS: [usize; 2] = [512, 4096];
@@ -30,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let format = StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name);
     let format = format.ok_or_else(|| format!("no format {name}"))?;
     let model = arguments.first().map_or("1b", String::as_str);
-    let decoder = decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
+    let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
     let device = CudaBackend::new(&CudaOptions { deterministic: exact, ..CudaOptions::default() })?;
     println!("{}", device.info().description);
@@ -101,35 +103,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
-}
-
-/// The shapes of Llama-3.1-8B, Llama-3.2-1B or Qwen3-0.6B.
-fn decoder(model: &str, format: StorageFormat) -> Option<Decoder> {
-    let small = Decoder {
-        format,
-        vocab: 151_936,
-        hidden: 1024,
-        heads: 16,
-        kv_heads: 8,
-        head_dim: 128,
-        feed_forward: 3072,
-        windows: vec![None; 28],
-        experts: None,
-        softcap: None,
-    };
-    let of_llama = Decoder { vocab: 128_256, heads: 32, ..small.clone() };
-    match model {
-        "0.6b" => Some(small),
-        "1b" => Some(Decoder {
-            hidden: 2048,
-            head_dim: 64,
-            feed_forward: 8192,
-            windows: vec![None; 16],
-            ..of_llama
-        }),
-        "8b" => Some(Decoder { hidden: 4096, feed_forward: 14_336, windows: vec![None; 32], ..of_llama }),
-        _ => None,
-    }
 }
 
 /// Sums over layers.

@@ -27,7 +27,7 @@ pub(crate) struct StepState {
     places: Places,
 }
 
-/// What launches need to know of a segment.
+/// Facts about a segment that launches need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentSizes {
     /// Cache index of its first row.

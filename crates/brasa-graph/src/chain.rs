@@ -65,7 +65,7 @@ pub const STEPWISE_TOKENS: usize = 32;
 ///
 /// # Errors
 ///
-/// Those of [`Program::run_chain`].
+/// Errors of [`Program::run_chain`].
 pub fn stepwise<P: Program + ?Sized>(
     program: &mut P,
     step: &mut Step,

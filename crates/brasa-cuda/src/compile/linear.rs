@@ -103,7 +103,7 @@ impl Lowering<'_> {
         Ok(Some([a?, b?, c?]))
     }
 
-    /// What many rows of `x` need beside the kernels of each stretch.
+    /// Preparation of `x` that many rows need beside the kernels of each stretch.
     fn gemm(&mut self, x: ValueId, tiles: &[TilesLaunch]) -> Result<Option<Gemm>, DeviceError> {
         let shape = self.shape(x).resolve(&self.sizes);
         let rows: usize = shape.iter().rev().skip(1).product();

@@ -80,10 +80,10 @@ pub(crate) struct Interpreter {
     partials: DeviceMemory,
     partial_elements: usize,
     max_pages: usize,
-    /// What a launch begins with.
+    /// State from which a launch begins.
     host: PinnedMemory,
     state: DeviceMemory,
-    /// What host and device both look at while a launch runs.
+    /// Words that host and device both read while a launch runs.
     shared: MappedWords,
     /// The last number that an instruction had.
     sequence: u32,
@@ -351,7 +351,7 @@ impl Interpreter {
     }
 }
 
-/// What a launch does with its logits.
+/// Use of the logits of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Draws {
     /// Leaves the last ones to the host.

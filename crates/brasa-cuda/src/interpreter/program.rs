@@ -55,11 +55,11 @@ shared! {
         piece_bytes: u32,
         /// The weight, in fragment order.
         weights: u64,
-        /// What is read.
+        /// The value to read.
         x: u64,
-        /// What is written.
+        /// The value to write.
         y: u64,
-        /// What is added.
+        /// The value to add.
         residual: u64,
         /// Of a norm, f32; 0 for a norm without a weight.
         norm_weight: u64,
@@ -105,14 +105,14 @@ shared! {
         keys_offset: u64,
         /// Bytes of a page before the cache's values.
         values_offset: u64,
-        /// What the instruction writes has the number of the one so many behind it.
+        /// The result carries the number of the instruction so many places behind this one.
         y_ahead: u32,
         /// A power of two that brings the weight into the range of f16.
         raise: f32,
         /// Not read.
         reserved: [u32; 2],
     }
-    /// What a row needs to go on.
+    /// State that a row needs to go on.
     struct Row {
         /// Token to compute.
         token: u32,

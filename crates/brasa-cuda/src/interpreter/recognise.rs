@@ -45,7 +45,7 @@ impl Plan {
     }
 }
 
-/// What is known of values while a graph is walked.
+/// Facts about values, collected while a graph is walked.
 struct Walk<'g> {
     graph: &'g Graph,
     ops: Vec<PlannedOp>,

@@ -22,7 +22,7 @@ const WIDE_ROWS: usize = 8;
 pub(crate) struct LinearOp {
     /// Stretches of the weight in tiles.
     pub tiles: Vec<TilesLaunch>,
-    /// What multiplies many rows on tensor cores; `None` where products are exact, or not all of the weight is in tiles.
+    /// The kernels that multiply many rows on tensor cores; `None` where products are exact, or not all of the weight is in tiles.
     pub gemm: Option<Gemm>,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
@@ -30,12 +30,12 @@ pub(crate) struct LinearOp {
     pub w: StoredWeight,
     /// The weight's number.
     pub number: usize,
-    /// What follows the product; nothing where some rows are read as they are stored.
+    /// The operation behind the product; nothing where some rows are read as they are stored.
     pub behind: Behind,
     pub out: Slot,
 }
 
-/// What follows a product: `residual + (product + bias)`, or `function(gate + bias) · (up + bias)` of its halves.
+/// The operation behind a product: `residual + (product + bias)`, or `function(gate + bias) · (up + bias)` of its halves.
 #[derive(Debug, Default)]
 pub(crate) struct Behind {
     pub bias: Option<Slot>,
