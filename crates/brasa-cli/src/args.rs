@@ -6,11 +6,19 @@ use std::path::PathBuf;
 use brasa::KvType;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::values::{self, Limit, Seed, positive};
+
 /// Runs language models on the machine you have.
 ///
 /// Without a command, chats. Without a model, uses the small dictionary assistant that is built in.
 #[derive(Debug, Parser)]
-#[command(name = "brasa", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+#[command(
+    name = "brasa",
+    version,
+    args_conflicts_with_subcommands = true,
+    args_override_self = true,
+    max_term_width = 100
+)]
 pub struct Arguments {
     /// The command; `run` if none is named.
     #[command(subcommand)]
@@ -57,10 +65,10 @@ pub struct LoadArguments {
     #[arg(short, long, value_name = "PATH")]
     pub model: Option<PathBuf>,
     /// Context length in tokens [default: the model's, at most 131072]
-    #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive)]
+    #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub context: Option<usize>,
     /// Threads [default: as many as this process may use]
-    #[arg(short, long, value_name = "N", value_parser = positive)]
+    #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Device: auto, cpu, cuda, or cuda:N for one of several GPUs [default: auto]
     #[arg(long, value_name = "NAME")]
@@ -78,7 +86,7 @@ pub struct LoadArguments {
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
     pub cache_type_v: Vec<CacheType>,
     /// Prompt tokens computed at once (-ub)
-    #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive)]
+    #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive, allow_negative_numbers = true)]
     pub chunk: usize,
     /// Refuse checkpoints with unknown configuration keys or unused tensors
     #[arg(long)]
@@ -136,43 +144,43 @@ impl From<CacheType> for KvType {
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArguments {
     /// Most tokens to generate; -1 until the model stops or the context is full
-    #[arg(short, long = "predict", visible_alias = "n-predict", value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
-    pub n: i64,
-    /// Random seed [default: a new one each time]
-    #[arg(short, long, value_name = "N")]
-    pub seed: Option<u64>,
+    #[arg(short, long = "predict", visible_alias = "n-predict", value_name = "N", default_value = "-1", value_parser = values::limit, allow_negative_numbers = true)]
+    pub n: Limit,
+    /// Random seed; -1 for a new one each time
+    #[arg(short, long, value_name = "N", default_value = "-1", value_parser = values::seed, allow_negative_numbers = true)]
+    pub seed: Seed,
     /// Temperature; 0 takes the most probable token [default: the model's, else 0.8]
-    #[arg(long = "temp", visible_alias = "temperature", value_name = "T")]
+    #[arg(long = "temp", visible_alias = "temperature", value_name = "T", value_parser = values::temperature, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
     /// Draw from the K most probable tokens; 0 for all [default: the model's, else 40]
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = values::count, allow_negative_numbers = true)]
     pub top_k: Option<usize>,
     /// Draw from the most probable tokens that reach probability P; 1 for all [default: the model's, else 0.95]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = values::top_p, allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Leave out tokens less probable than P times the best; 0 for none [default: the model's, else 0.05]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = values::min_p, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
     /// Make tokens that occurred less likely by this factor [default: the model's, else 1]
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "F", value_parser = values::repeat_penalty, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
     /// Recent tokens that count for the penalties; -1 for all
-    #[arg(long, value_name = "N", default_value_t = 64, allow_negative_numbers = true)]
-    pub repeat_last_n: i64,
+    #[arg(long, value_name = "N", default_value = "64", value_parser = values::limit, allow_negative_numbers = true)]
+    pub repeat_last_n: Limit,
     /// Subtract this from a token's logit for each time it occurred
-    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value = "0", value_parser = values::penalty, allow_negative_numbers = true)]
     pub frequency_penalty: f32,
     /// Subtract this from the logit of every token that occurred
-    #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value = "0", value_parser = values::penalty, allow_negative_numbers = true)]
     pub presence_penalty: f32,
     /// Add BIAS to a token's logit: ID+BIAS or ID-BIAS, e.g. 15043+1 (may be repeated)
-    #[arg(short = 'l', long, value_name = "ID±BIAS", allow_hyphen_values = true)]
-    pub logit_bias: Vec<String>,
+    #[arg(short = 'l', long, value_name = "ID±BIAS", value_parser = values::bias, allow_hyphen_values = true)]
+    pub logit_bias: Vec<(u32, f32)>,
     /// Order of the filters
     #[arg(long, value_enum, default_value_t = OrderName::TemperatureFirst)]
     pub sampling_order: OrderName,
     /// End the answer before this text (may be repeated)
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]
     pub stop: Vec<String>,
     /// Go on when the model ends its answer
     #[arg(long)]
@@ -181,7 +189,7 @@ pub struct SamplingArguments {
     #[arg(long, value_enum, default_value_t = PolicyName::Error, value_name = "POLICY")]
     pub context_policy: PolicyName,
     /// Leading tokens that stay when the context slides
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::count, allow_negative_numbers = true)]
     pub keep: usize,
 }
 
@@ -391,7 +399,7 @@ pub struct QuantizeArguments {
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
     /// Threads [default: as many as this process may use]
-    #[arg(short, long, value_name = "N", value_parser = positive)]
+    #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Report every tensor on standard error
     #[arg(short, long)]
@@ -412,13 +420,13 @@ pub struct BenchArguments {
     #[arg(short, long = "n-depth", value_name = "N", value_delimiter = ',', default_value = "0")]
     pub depth: Vec<usize>,
     /// Sequences that generate together (-npl)
-    #[arg(long = "n-parallel", value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive)]
+    #[arg(long = "n-parallel", value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive, allow_negative_numbers = true)]
     pub parallel: Vec<usize>,
     /// Instruction sets to measure, e.g. avx2,avx512 [default: the best, or BRASA_ISA]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub isa: Vec<String>,
     /// Repetitions
-    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive)]
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive, allow_negative_numbers = true)]
     pub repetitions: usize,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TableFormat::Md)]
@@ -475,13 +483,4 @@ pub fn expand_short_words(arguments: impl Iterator<Item = OsString>) -> Vec<OsSt
             long.unwrap_or(argument)
         })
         .collect()
-}
-
-/// A number of at least 1.
-fn positive(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("must be at least 1".into()),
-        Ok(number) => Ok(number),
-        Err(error) => Err(format!("{error}")),
-    }
 }

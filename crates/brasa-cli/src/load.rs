@@ -45,6 +45,11 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     for warning in model.warnings() {
         output::note(&format!("warning: {warning}"));
     }
+    if let (Some(wanted), Some(own)) = (arguments.context, model.info().context_length)
+        && wanted > own
+    {
+        output::note(&format!("warning: -c {wanted}: the model was made for at most {own} tokens"));
+    }
     if arguments.verbose {
         output::note(&format!(
             "{}: {} parameters, context {}, loaded in {:.2} s on {}",

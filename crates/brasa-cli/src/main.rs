@@ -12,6 +12,7 @@ mod interrupt;
 mod load;
 mod output;
 mod sampling;
+mod values;
 mod visible;
 
 use std::process::ExitCode;

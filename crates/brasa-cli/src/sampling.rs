@@ -21,10 +21,10 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
         top_p: arguments.top_p.unwrap_or(defaults.top_p),
         min_p: arguments.min_p.unwrap_or(defaults.min_p),
         repeat_penalty: arguments.repeat_penalty.unwrap_or(defaults.repeat_penalty),
-        repeat_last_n: usize::try_from(arguments.repeat_last_n).ok(),
+        repeat_last_n: arguments.repeat_last_n,
         frequency_penalty: arguments.frequency_penalty,
         presence_penalty: arguments.presence_penalty,
-        logit_bias: arguments.logit_bias.iter().map(|text| bias(text)).collect::<Result<_, _>>()?,
+        logit_bias: arguments.logit_bias.clone(),
         seed: arguments.seed.unwrap_or_else(fresh_seed),
         order: match arguments.sampling_order {
             OrderName::TemperatureFirst => SamplingOrder::TemperatureFirst,
@@ -34,12 +34,6 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
         },
         ..defaults
     };
-    let max_tokens = match arguments.n {
-        -1 => None,
-        n => Some(
-            usize::try_from(n).map_err(|_| Failure::Usage(format!("-n {n}: a number of tokens, or -1")))?,
-        ),
-    };
     let context_policy = match arguments.context_policy {
         PolicyName::Error => ContextPolicy::Error,
         PolicyName::Stop => ContextPolicy::Stop,
@@ -47,7 +41,7 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
     };
     let options = GenerateOptions {
         sampling,
-        max_tokens,
+        max_tokens: arguments.n,
         stop_strings: arguments.stop.clone(),
         ignore_eos: arguments.ignore_eos,
         context_policy,
@@ -55,17 +49,6 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
     };
     options.validate().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(options)
-}
-
-/// `15043+1` or `15043-0.5` or `15043-inf`.
-fn bias(text: &str) -> Result<(u32, f32), Failure> {
-    let parse = || {
-        let sign = text.find(['+', '-'])?;
-        Some((text[..sign].parse().ok()?, text[sign..].parse::<f32>().ok().filter(|bias| !bias.is_nan())?))
-    };
-    parse().ok_or_else(|| {
-        Failure::Usage(format!("--logit-bias {text}: expected ID+BIAS or ID-BIAS, e.g. 15043+1"))
-    })
 }
 
 /// A seed that differs from run to run.

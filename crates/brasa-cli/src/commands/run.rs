@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 
-use brasa::Message;
 use brasa::tokenizer::ChatOptions;
+use brasa::{Message, Model};
 
 use super::generate::answer;
 use super::{chat, prompt_text};
@@ -21,6 +21,9 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         thinking: arguments.reasoning.map(|switch| switch == Switch::On),
         ..ChatOptions::default()
     };
+    if template.thinking.is_some() && !has_switch_for_thinking(&model) {
+        output::note("warning: --reasoning: the model's chat template has no switch for thinking");
+    }
     let mut messages = Vec::new();
     if let Some(text) = &arguments.system_prompt {
         messages.push(Message::new("system", text));
@@ -47,4 +50,14 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let ids = model.chat_prompt_with(&messages, &template)?;
     let mut stream = model.generate_ids(ids.clone(), &options)?;
     answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options)?.complete()
+}
+
+/// True if the model's chat template writes another prompt if the model may think than if it may not.
+pub fn has_switch_for_thinking(model: &Model) -> bool {
+    let question = [Message::new("user", "?")];
+    let prompt = |thinking| {
+        let options = ChatOptions { thinking: Some(thinking), ..ChatOptions::default() };
+        model.chat_template().and_then(|template| template.render(&question, &options).ok())
+    };
+    prompt(true) != prompt(false)
 }

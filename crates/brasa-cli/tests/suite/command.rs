@@ -505,3 +505,21 @@ fn copy(name: &str, to: &Path, edit: impl Fn(&str, String) -> String) {
         }
     }
 }
+
+#[test]
+fn what_a_model_cannot_do_is_a_named_warning() {
+    let run = |arguments: &[&str]| stderr(&brasa(&[&["run", "-p", "ember", "-n", "1"], arguments].concat()));
+    assert_eq!(run(&["-c", "4097"]), "warning: -c 4097: the model was made for at most 4096 tokens\n");
+    assert_eq!(run(&["-c", "4096"]), "");
+    let no_switch = "warning: --reasoning: the model's chat template has no switch for thinking\n";
+    assert_eq!(run(&["--reasoning", "on"]), no_switch);
+    let switch = scratch("thinking").join("template.jinja");
+    std::fs::write(&switch, "{{ messages[0].content }}{% if enable_thinking %}<think>{% endif %}").unwrap();
+    assert_eq!(run(&["--reasoning", "on", "--chat-template-file", switch.to_str().unwrap()]), "");
+}
+
+#[test]
+fn the_last_of_repeated_flags_counts() {
+    let result = json(&["generate", "-p", "ember", "-n", "7", "--json", "-n", "2", "-s", "-1"]);
+    assert_eq!(result["ids"].as_array().unwrap().len(), 2);
+}

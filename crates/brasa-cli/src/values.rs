@@ -1,0 +1,129 @@
+//! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
+
+use brasa::sampling::SamplingParams;
+
+/// A number of tokens; `None` for no limit.
+pub type Limit = Option<usize>;
+/// A random seed; `None` for a new one each time.
+pub type Seed = Option<u64>;
+
+/// Reads a number of at least 1.
+pub fn positive(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        0 => Err("must be at least 1".into()),
+        number => Ok(number),
+    }
+}
+
+/// Reads a number of at least 0.
+pub fn count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a whole number of 0 or more".into())
+}
+
+/// Reads a number of tokens, or -1 for no limit.
+pub fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "-1" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| "expected a whole number of 0 or more, or -1".into()),
+    }
+}
+
+/// Reads a seed, or -1 for a new one each time.
+pub fn seed(text: &str) -> Result<Seed, String> {
+    match text {
+        "-1" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| "expected a whole number of 0 or more, or -1".into()),
+    }
+}
+
+/// Reads a temperature.
+pub fn temperature(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.temperature = value)
+}
+
+/// Reads the share of top-p.
+pub fn top_p(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.top_p = value)
+}
+
+/// Reads the share of min-p.
+pub fn min_p(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.min_p = value)
+}
+
+/// Reads the factor of the repeat penalty.
+pub fn repeat_penalty(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.repeat_penalty = value)
+}
+
+/// Reads a penalty that is subtracted.
+pub fn penalty(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.frequency_penalty = value)
+}
+
+/// Reads a bias of one token: `15043+1`, `15043-0.5` or `15043-inf`.
+pub fn bias(text: &str) -> Result<(u32, f32), String> {
+    let parse = || {
+        let sign = text.find(['+', '-'])?;
+        let bias = text[sign..].parse::<f32>().ok().filter(|bias| !bias.is_nan() && *bias < f32::INFINITY)?;
+        Some((text[..sign].parse().ok()?, bias))
+    };
+    parse().ok_or_else(|| "expected ID+BIAS or ID-BIAS, e.g. 15043+1".into())
+}
+
+/// Reads a text that may end an answer.
+pub fn stop(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("an empty text would end every answer at once".into()) } else { Ok(text.into()) }
+}
+
+/// Reads a number and lets the sampler judge it.
+fn checked(text: &str, set: impl Fn(&mut SamplingParams, f32)) -> Result<f32, String> {
+    let value: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
+    let mut sampling = SamplingParams::default();
+    set(&mut sampling, value);
+    match sampling.validate() {
+        Ok(()) => Ok(value),
+        Err(error) => {
+            let message = error.to_string();
+            Err(message.find("expected").map_or(message.clone(), |at| message[at..].to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::{bias, count, limit, min_p, positive, repeat_penalty, seed, stop, temperature, top_p};
+
+    #[test]
+    fn what_makes_sense_is_read() {
+        assert_eq!(positive("7"), Ok(7));
+        assert_eq!(count("0"), Ok(0));
+        assert_eq!(limit("-1"), Ok(None));
+        assert_eq!(limit("0"), Ok(Some(0)));
+        assert_eq!(seed("-1"), Ok(None));
+        assert_eq!(seed("18446744073709551615"), Ok(Some(u64::MAX)));
+        assert_eq!(temperature("0"), Ok(0.0));
+        assert_eq!(top_p("1"), Ok(1.0));
+        assert_eq!(bias("15043-inf"), Ok((15043, f32::NEG_INFINITY)));
+    }
+
+    #[test]
+    fn what_makes_none_is_refused() {
+        for text in ["-4", "3.7", "", "x", "1e3", "99999999999999999999", " 1"] {
+            assert!(count(text).is_err() && positive(text).is_err(), "{text:?}");
+            assert!(limit(text).is_err() && seed(text).is_err(), "{text:?}");
+        }
+        assert!(positive("0").is_err());
+        for text in ["-1", "nan", "inf", "x", ""] {
+            assert!(temperature(text).is_err() && top_p(text).is_err(), "{text:?}");
+            assert!(min_p(text).is_err() && repeat_penalty(text).is_err(), "{text:?}");
+        }
+        assert_eq!(top_p("1.5"), Err("expected more than 0, at most 1 (off)".into()));
+        for text in ["7", "7+", "+1", "7+nan", "7+inf", "-7+1"] {
+            assert!(bias(text).is_err(), "{text:?}");
+        }
+        assert!(stop("").is_err());
+    }
+}
