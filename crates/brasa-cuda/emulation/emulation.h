@@ -2,7 +2,7 @@
 //
 // Blocks run one after the other; the threads of a block run one after the other too, each until it waits at a barrier or a
 // shuffle or ends. So races do not show here, but barriers that not all threads reach do: they end the launch with an error.
-// Static shared memory is a static variable, since one block runs at a time.
+// Static shared memory is a static variable of the OS thread, since one block of it runs at a time.
 #pragma once
 
 #include <math.h>
@@ -11,8 +11,8 @@
 
 #define DEVICE inline
 #define DEVICE_TABLE static const
-#define __shared__ static
-#define DYNAMIC_SHARED(name) float* name = brasa_emulation::dynamic_shared
+#define __shared__ static __thread
+#define DYNAMIC_SHARED(name) float* name = brasa_emulation::os_thread.dynamic_shared
 
 namespace brasa_emulation {
 
@@ -20,9 +20,14 @@ struct Index {
     unsigned x, y, z;
 };
 
-// Of the running thread.
-extern Index thread, block, block_size, grid_size;
-extern float* dynamic_shared;
+// What a thread of the CPU runs: one variable, since each costs a call to find.
+struct OsThread {
+    Index thread, block, block_size, grid_size;
+    float* dynamic_shared;
+    struct Block* running;
+};
+
+extern __thread OsThread os_thread;
 
 typedef void (*Entry)(const void* parameters);
 
@@ -37,10 +42,10 @@ uint32_t exchange(uint32_t value, int distance);
 
 }  // namespace brasa_emulation
 
-#define threadIdx brasa_emulation::thread
-#define blockIdx brasa_emulation::block
-#define blockDim brasa_emulation::block_size
-#define gridDim brasa_emulation::grid_size
+#define threadIdx brasa_emulation::os_thread.thread
+#define blockIdx brasa_emulation::os_thread.block
+#define blockDim brasa_emulation::os_thread.block_size
+#define gridDim brasa_emulation::os_thread.grid_size
 
 #define KERNEL(name, Params)                                                              \
     static void name(const Params& p);                                                    \

@@ -11,8 +11,7 @@
 
 namespace brasa_emulation {
 
-Index thread, block, block_size, grid_size;
-float* dynamic_shared;
+__thread OsThread os_thread;
 
 // Kernels by name.
 inline std::map<std::string, Entry>& kernels() {
@@ -58,7 +57,8 @@ struct Stack {
 };
 #endif
 
-const size_t STACK_BYTES = 64 << 10;
+// A stack, and some lines of the cache more: else what is on top of all stacks would share the same few sets of it.
+const size_t STACK_BYTES = (64 << 10) + 3 * 64;
 
 // Threads that wait for each other: a block, or a warp.
 struct Group {
@@ -67,21 +67,49 @@ struct Group {
 
 struct Fibre {
     Stack stack;
-    char* memory;
     bool ended;
+    // What the thread waits for, or null, and the generation in which it came there.
+    const Group* group;
+    unsigned generation;
+
+    bool can_run() const { return !ended && (!group || group->generation != generation); }
 };
 
-static std::vector<Fibre> fibres;
-static Stack scheduler;
-static unsigned current;
-static Entry entry;
-static const void* parameters;
-static Group block_group;
-static std::vector<Group> warps;
-// What each thread gave in the last two exchanges.
-static std::vector<uint32_t> given[2];
-// True when a thread has come on since the scheduler last asked.
-static bool progress;
+// The block that a thread of the CPU runs.
+struct Block {
+    unsigned threads = 0, current = 0;
+    Entry entry;
+    const void* parameters;
+    Stack scheduler;
+    Group group;
+    std::vector<Group> warps;
+    std::vector<Fibre> fibres;
+    std::vector<char> stacks;
+    // What each thread gave in the last two exchanges.
+    std::vector<uint32_t> given[2];
+};
+
+// Goes on with a thread that can run, first of this warp; with the scheduler if there is none.
+static inline void change_fibre(OsThread& os) {
+    Block& b = *os.running;
+    Fibre* fibres = b.fibres.data();
+    Stack& from = fibres[b.current].stack;
+    unsigned first = b.current & ~31u;
+    for (unsigned scanned = 0; scanned < b.threads; scanned += 32) {
+        for (unsigned lane = 1; lane <= 32; ++lane) {
+            unsigned t = first + ((b.current + lane) & 31);
+            if (fibres[t].can_run()) {
+                b.current = t;
+                os.thread.x = t;
+                fibres[t].group = nullptr;
+                Stack::change(from, fibres[t].stack);
+                return;
+            }
+        }
+        first = first + 32 == b.threads ? 0 : first + 32;
+    }
+    Stack::change(from, b.scheduler);
+}
 
 static void leave(Group& group) {
     --group.running;
@@ -92,77 +120,78 @@ static void leave(Group& group) {
 }
 
 static void run_fibre() {
-    for (;;) {
-        entry(parameters);
-        fibres[current].ended = true;
-        progress = true;
-        leave(block_group);
-        leave(warps[current / 32]);
-        Stack::change(fibres[current].stack, scheduler);
-    }
+    Block& b = *os_thread.running;
+    b.entry(b.parameters);
+    b.fibres[b.current].ended = true;
+    leave(b.group);
+    leave(b.warps[b.current / 32]);
+    change_fibre(os_thread);
 }
 
 // Waits until every running thread of the group is here.
-static void wait(Group& group) {
-    progress = true;
-    unsigned generation = group.generation, self = current;
+static inline void wait(OsThread& os, Group& group) {
     if (++group.waiting == group.running) {
         group.waiting = 0;
         ++group.generation;
         return;
     }
-    while (group.generation == generation) {
-        Stack::change(fibres[self].stack, scheduler);
-    }
-    progress = true;
+    Fibre& self = os.running->fibres[os.running->current];
+    self.group = &group;
+    self.generation = group.generation;
+    change_fibre(os);
 }
 
-void block_barrier() { wait(block_group); }
+void block_barrier() {
+    OsThread& os = os_thread;
+    wait(os, os.running->group);
+}
 
 uint32_t exchange(uint32_t value, int distance) {
-    Group& group = warps[current / 32];
-    std::vector<uint32_t>& values = given[group.generation % 2];
-    values[current] = value;
-    wait(group);
-    return values[current ^ (unsigned)distance];
+    OsThread& os = os_thread;
+    Block& b = *os.running;
+    unsigned self = b.current;
+    Group& group = b.warps[self / 32];
+    uint32_t* values = b.given[group.generation % 2].data();
+    values[self] = value;
+    wait(os, group);
+    return values[self ^ (unsigned)distance];
 }
 
 // Runs every block; false where the threads of one wait for each other in vain.
 inline bool launch(Entry kernel, const void* of_kernel, Index grid, unsigned threads, unsigned shared_bytes) {
-    while (fibres.size() < threads) {
-        fibres.push_back({{}, (char*)malloc(STACK_BYTES), false});
-        given[0].resize(fibres.size());
-        given[1].resize(fibres.size());
+    static thread_local Block of_this_thread;
+    OsThread& os = os_thread;
+    Block& b = of_this_thread;
+    os.running = &b;
+    if (b.fibres.size() < threads) {
+        b.fibres.resize(threads);
+        b.stacks.resize(threads * STACK_BYTES);
+        b.given[0].resize(threads);
+        b.given[1].resize(threads);
     }
     std::vector<float> shared(shared_bytes / 4 + 1);
-    entry = kernel;
-    parameters = of_kernel;
-    dynamic_shared = shared.data();
-    grid_size = grid;
-    block_size = {threads, 1, 1};
+    b.threads = threads;
+    b.entry = kernel;
+    b.parameters = of_kernel;
+    os.dynamic_shared = shared.data();
+    os.grid_size = grid;
+    os.block_size = {threads, 1, 1};
     for (unsigned yz = 0; yz < grid.y * grid.z; ++yz) {
         for (unsigned x = 0; x < grid.x; ++x) {
-            block = {x, yz % grid.y, yz / grid.y};
-            block_group = {threads, 0, 0};
-            warps.assign(threads / 32, {32, 0, 0});
+            os.block = {x, yz % grid.y, yz / grid.y};
+            b.group = {threads, 0, 0};
+            b.warps.assign(threads / 32, {32, 0, 0});
             memset(shared.data(), 0xff, shared.size() * 4);
             for (unsigned t = 0; t < threads; ++t) {
-                fibres[t].ended = false;
-                fibres[t].stack.prepare(fibres[t].memory, STACK_BYTES, run_fibre);
+                b.fibres[t].ended = false;
+                b.fibres[t].group = nullptr;
+                b.fibres[t].stack.prepare(b.stacks.data() + t * STACK_BYTES, STACK_BYTES, run_fibre);
             }
-            for (unsigned left = threads; left > 0;) {
-                progress = false;
-                for (unsigned t = 0; t < threads; ++t) {
-                    if (!fibres[t].ended) {
-                        current = t;
-                        thread = {t, 0, 0};
-                        Stack::change(scheduler, fibres[t].stack);
-                        left -= fibres[t].ended;
-                    }
-                }
-                if (!progress) {
-                    return false;
-                }
+            b.current = 0;
+            os.thread = {0, 0, 0};
+            Stack::change(b.scheduler, b.fibres[0].stack);
+            if (b.group.running > 0) {
+                return false;
             }
         }
     }

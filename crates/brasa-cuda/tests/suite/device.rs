@@ -75,7 +75,9 @@ pub fn emulated_driver() -> Option<PathBuf> {
     let unfinished = folder.join(format!("libemulated-{}.so", std::process::id()));
     let compiled = Command::new("g++")
         .args(["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden"])
-        .args(["-DBRASA_EMULATION", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-I"])
+        .args(["-DBRASA_EMULATION", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"])
+        .args(of_this_processor())
+        .arg("-I")
         .arg(root.join("emulation"))
         .arg("-o")
         .arg(&unfinished)
@@ -85,4 +87,13 @@ pub fn emulated_driver() -> Option<PathBuf> {
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     std::fs::rename(&unfinished, &library).expect("the library can be moved");
     Some(library)
+}
+
+/// Flags that make variables of a thread, and conversions of f16, cheap.
+fn of_this_processor() -> &'static [&'static str] {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("f16c") {
+        return &["-mtls-dialect=gnu2", "-mf16c"];
+    }
+    &[]
 }
