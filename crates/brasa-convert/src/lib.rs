@@ -161,7 +161,7 @@ pub fn convert_checkpoint(
     observer: &mut Observer<'_>,
 ) -> Result<Summary> {
     let model = match checkpoint.metadata() {
-        Metadata::Gguf(metadata) => from_gguf::model(checkpoint, metadata),
+        Metadata::Gguf(metadata) => from_gguf::model(checkpoint, metadata, options, observer)?,
         Metadata::Config(_) => hugging_face::model(checkpoint, options, observer)?,
     };
     write::write(model, output, options, observer)

@@ -184,6 +184,6 @@ fn read_index(index: &Path, bytes: &[u8]) -> Result<Weights> {
 
 fn parse<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| {
-        Fault::new(path, json::error_text(&error)).at(json::error_offset(bytes, &error)).malformed()
+        Fault::new(path, json::error_text(bytes, &error)).at(json::error_offset(bytes, &error)).malformed()
     })
 }

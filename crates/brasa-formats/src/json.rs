@@ -52,8 +52,17 @@ pub(crate) fn error_offset(text: &[u8], error: &serde_json::Error) -> usize {
 }
 
 /// An error's message without its line and column, which the offset says better.
-pub(crate) fn error_text(error: &serde_json::Error) -> String {
+pub(crate) fn error_text(json: &[u8], error: &serde_json::Error) -> String {
     let text = error.to_string();
+    // Python writes these three, and its own reader takes them.
+    let rest = json.get(error_offset(json, error).saturating_sub(1)..).unwrap_or_default();
+    let starts = |word: &&&str| {
+        let word = word.as_bytes();
+        rest.starts_with(word) || rest.get(1..).is_some_and(|rest| rest.starts_with(word))
+    };
+    if let Some(word) = ["NaN", "Infinity", "-Infinity"].iter().find(starts) {
+        return format!("{word} is no number in JSON");
+    }
     let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
     // It may quote the file at any length.
     Printable(text).to_string()

@@ -35,6 +35,7 @@ mod sampling;
 mod source;
 mod spec;
 mod spec_difference;
+mod vocabulary;
 mod weights;
 
 pub use error::{ModelError, Result};
@@ -49,6 +50,8 @@ pub use spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,
     PerLayerInputs, Router, ValueSource,
 };
+
+pub use vocabulary::padding as padding_note;
 
 use brasa_formats::Checkpoint;
 use brasa_graph::Graph;
@@ -75,6 +78,9 @@ pub fn gguf_configuration_keys() -> Vec<&'static str> {
     names.dedup();
     names
 }
+
+/// Warnings of one kind that are given one by one. Any further ones are counted.
+const MOST_WARNINGS: usize = 20;
 
 /// Options of loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,15 +128,18 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let spec = family::spec(source, &meta)?;
     let names = meta.names();
     let (mut warnings, used) = meta.finish()?;
+    warnings.extend(vocabulary::check(source, spec.vocab_size)?);
     let weights = Weights::new(source, names, &spec, used);
     let graph = decoder::decoder(&spec, &weights)?;
     let unused_tensors: Vec<String> = weights.unused().into_iter().map(String::from).collect();
-    for tensor in &unused_tensors {
-        let unused = ModelError::UnusedTensor { tensor: tensor.clone(), family: spec.family };
-        if options.strict {
-            return Err(unused);
-        }
-        warnings.push(unused.to_string());
+    let unused = |tensor: &String| ModelError::UnusedTensor { tensor: tensor.clone(), family: spec.family };
+    if let Some(tensor) = unused_tensors.first().filter(|_| options.strict) {
+        return Err(unused(tensor));
+    }
+    warnings.extend(unused_tensors.iter().take(MOST_WARNINGS).map(|tensor| unused(tensor).to_string()));
+    if unused_tensors.len() > MOST_WARNINGS {
+        let more = unused_tensors.len() - MOST_WARNINGS;
+        warnings.push(format!("{more} more tensors have no place in a {} model", spec.family));
     }
     Ok(Model { spec, graph, info: ModelInfo::of(source), warnings, unused_tensors })
 }

@@ -10,7 +10,7 @@ use crate::judge::{Verdict, judge};
 use crate::keys::Key;
 use crate::names::Names;
 use crate::source::Source;
-use crate::{LoadOptions, ModelError, Result};
+use crate::{LoadOptions, MOST_WARNINGS, ModelError, Result};
 use brasa_formats::Container;
 
 /// The largest model that anyone could mean; beyond it a number is a mistake or an attack.
@@ -87,6 +87,13 @@ impl<'a> Metadata<'a> {
 
     pub fn warn(&self, warning: impl Into<String>) {
         self.warnings.borrow_mut().push(warning.into());
+    }
+
+    /// Like [`warn`](Self::warn), for what is read once for each kind of layer.
+    pub fn warn_once(&self, warning: &str) {
+        if !self.warnings.borrow().iter().any(|known| known == warning) {
+            self.warn(warning);
+        }
     }
 
     /// The value of `key`, with its spelling. A null is no value.
@@ -237,10 +244,7 @@ impl<'a> Metadata<'a> {
         if self.options.strict {
             return Err(unknown);
         }
-        let warning = unknown.to_string();
-        if !self.warnings.borrow().contains(&warning) {
-            self.warn(warning);
-        }
+        self.warn_once(&unknown.to_string());
         Ok(())
     }
 
@@ -248,6 +252,7 @@ impl<'a> Metadata<'a> {
     pub fn finish(self) -> Result<(Vec<String>, BTreeSet<&'a str>)> {
         let read = self.read.into_inner();
         let mut warnings = self.warnings.into_inner();
+        let mut unknown_keys = 0_usize;
         for (key, value) in self.source.values.iter().chain(&self.source.outer) {
             if read.contains(key.as_str()) || key == Source::VOCABULARY {
                 continue;
@@ -263,9 +268,15 @@ impl<'a> Metadata<'a> {
                     if self.options.strict {
                         return Err(unknown);
                     }
-                    warnings.push(unknown.to_string());
+                    unknown_keys += 1;
+                    if unknown_keys <= MOST_WARNINGS {
+                        warnings.push(unknown.to_string());
+                    }
                 }
             }
+        }
+        if unknown_keys > MOST_WARNINGS {
+            warnings.push(format!("{} more configuration keys are not known", unknown_keys - MOST_WARNINGS));
         }
         Ok((warnings, self.tensors.into_inner()))
     }

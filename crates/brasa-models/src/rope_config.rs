@@ -151,6 +151,9 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     let context = query.context_length as f32;
     let original = meta.positive(ROPE_ORIGINAL)?.unwrap_or(context);
     let factor = meta.cap(ROPE_SCALING_FACTOR)?.filter(|factor| factor - 1.0 != 0.0);
+    if meta.number(ROPE_SCALING_FACTOR)? == Some(0.0) {
+        meta.warn_once("rope.scaling.factor is 0 and counts as unset");
+    }
     let attention_factor = meta.positive(ROPE_ATTENTION_FACTOR)?;
     let yarn_attention_factor = meta.positive(YARN_ATTENTION_FACTOR)?;
     let (beta_fast, beta_slow) = (meta.positive(YARN_BETA_FAST)?, meta.positive(YARN_BETA_SLOW)?);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use brasa_formats::{Checkpoint, Container, Inspection, Metadata, Tensor, gguf};
 use serde_json::{Map, Value, json};
 
+use crate::vocabulary::is_token_id;
 use crate::{ModelError, Result};
 
 /// Configuration and tensors of one checkpoint.
@@ -19,6 +20,8 @@ pub struct Source {
     pub(crate) values: Map<String, Value>,
     /// Keys around a nested `text_config`.
     pub(crate) outer: Map<String, Value>,
+    /// Special tokens by id, as GGUF's keys name them. Hugging Face's are among `values`.
+    pub(crate) token_ids: Vec<(String, Value)>,
     pub(crate) tensors: BTreeMap<String, Tensor>,
 }
 
@@ -85,11 +88,13 @@ impl Source {
             .or_else(|| named(&outer))
             .or_else(guess)
             .ok_or_else(|| ModelError::MissingKey { key: "model_type".into() })?;
-        Ok(Self { container: Container::HuggingFace, architecture, values, outer, tensors })
+        let token_ids = Vec::new();
+        Ok(Self { container: Container::HuggingFace, architecture, values, outer, token_ids, tensors })
     }
 
     /// Takes metadata and tensors of a GGUF file. Of `metadata` only `general.architecture`, the keys under that
-    /// architecture's prefix and the length of `tokenizer.ggml.tokens` (as [`VOCABULARY`](Self::VOCABULARY)) matter.
+    /// architecture's prefix, the ids of special tokens and the length of `tokenizer.ggml.tokens` (as
+    /// [`VOCABULARY`](Self::VOCABULARY)) matter.
     ///
     /// # Errors
     ///
@@ -103,11 +108,14 @@ impl Source {
             return Err(ModelError::MissingKey { key: "general.architecture".into() });
         };
         let mut values = Map::new();
+        let mut token_ids = Vec::new();
         for (key, value) in all {
             if let Some(key) = key.strip_prefix(&architecture).and_then(|key| key.strip_prefix('.')) {
                 values.insert(key.into(), value);
             } else if key == Self::VOCABULARY {
                 values.insert(key, value);
+            } else if is_token_id(&key) {
+                token_ids.push((key, value));
             }
         }
         Ok(Self {
@@ -115,6 +123,7 @@ impl Source {
             architecture,
             values,
             outer: Map::new(),
+            token_ids,
             tensors: by_name(tensors),
         })
     }

@@ -36,6 +36,7 @@ mod model;
 mod options;
 mod score;
 mod session;
+mod verify;
 
 pub use brasa_engine as engine;
 pub use brasa_engine::{
@@ -59,6 +60,7 @@ pub use model::Model;
 pub use options::{LoadOptions, LoadProgress};
 pub use score::{Perplexity, Score};
 pub use session::Session;
+pub use verify::{Verdict, verify};
 
 /// The examples of the README, as tests.
 #[cfg(doctest)]

@@ -14,7 +14,9 @@ use brasa_tokenizer::{
     AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, Tokenizer,
 };
 
-use crate::{Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device};
+use crate::{
+    Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device, verify,
+};
 
 /// Most positions of a context if the options name none.
 const DEFAULT_CONTEXT: usize = 131_072;
@@ -145,6 +147,7 @@ impl Model {
                 Ok(text) => text?,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
+            warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), spec.vocab_size)?);
             times.tokenizer = tokenizer_time;
             times.total = started.elapsed();
             Ok(Self(Arc::new(Parts {

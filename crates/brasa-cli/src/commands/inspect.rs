@@ -50,7 +50,7 @@ fn object(name: &str, inspection: &Inspection) -> Value {
             })
         })
         .collect();
-    let problems: Vec<String> = inspection.problems().iter().map(ToString::to_string).collect();
+    let verdict = brasa::verify(inspection);
     json!({
         "path": name,
         "container": container(inspection),
@@ -60,7 +60,8 @@ fn object(name: &str, inspection: &Inspection) -> Value {
         "types": types(inspection.tensors()).into_iter().map(|(name, (count, bytes))| (name, json!({"tensors": count, "size_bytes": bytes}))).collect::<Map<_, _>>(),
         "metadata": metadata(inspection),
         "tensors": tensors,
-        "problems": problems,
+        "problems": verdict.problems,
+        "warnings": verdict.warnings,
     })
 }
 
@@ -104,8 +105,12 @@ fn text(name: &str, inspection: &Inspection, list_tensors: bool) -> Result<(), F
             ))?;
         }
     }
-    for problem in inspection.problems() {
+    let verdict = brasa::verify(inspection);
+    for problem in verdict.problems {
         output::line(&format!("\nproblem: {problem}"))?;
+    }
+    for warning in verdict.warnings {
+        output::line(&format!("\nwarning: {warning}"))?;
     }
     Ok(())
 }
@@ -127,7 +132,9 @@ fn architecture(inspection: &Inspection) -> Option<&str> {
 }
 
 fn parameters(tensors: &[TensorInfo]) -> u64 {
-    tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum()
+    // Shapes that cannot be true are listed too.
+    let elements = |shape: &[u64]| shape.iter().fold(1_u64, |product, &dim| product.saturating_mul(dim));
+    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(elements(&tensor.shape)))
 }
 
 fn size_bytes(inspection: &Inspection) -> u64 {
@@ -140,7 +147,7 @@ fn types(tensors: &[TensorInfo]) -> BTreeMap<String, (usize, u64)> {
     for tensor in tensors {
         let (count, bytes) = types.entry(tensor.type_name.clone()).or_default();
         *count += 1;
-        *bytes += tensor.size_bytes.unwrap_or(0);
+        *bytes = bytes.saturating_add(tensor.size_bytes.unwrap_or(0));
     }
     types
 }

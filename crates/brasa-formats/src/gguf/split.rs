@@ -16,6 +16,9 @@ use crate::{Bytes, FormatError, Result};
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
+/// Keys that are equal in all parts of a model that have them.
+const IDENTITY: [&str; 3] = ["general.architecture", "general.name", "general.file_type"];
+const FOREIGN_PARTS: &str = "parts of different models, or renamed parts, do not fit together";
 
 /// The name of one part, taken apart: `STEM-00002-of-00005.gguf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +71,7 @@ pub(crate) fn read_file(
     let first = siblings.next().unwrap_or_default();
     let (mut whole, first_size) = read_part_of(directory, &first, 0, name.count, problems)?;
     let mut files = vec![first_size];
-    let declared = problems.take(whole.metadata.get::<u64>(TENSORS)).flatten();
+    let declared = problems.take(whole.metadata.require::<u64>(TENSORS));
     let mut names: HashSet<String> = whole.infos.iter().map(|info| info.name.clone()).collect();
     for (number, sibling) in (1..).zip(siblings) {
         let part = read_part_of(directory, &sibling, number, name.count, problems);
@@ -78,6 +81,7 @@ pub(crate) fn read_file(
         {
             problems.take(check_key(&size.0, &part.metadata, TENSORS, declared));
         }
+        problems.take(check_kinship(&size.0, &whole.metadata, &part.metadata));
         for info in &part.infos {
             if !names.insert(info.name.clone()) {
                 let fault = Fault::new(&size.0, "this tensor appears in an earlier part too");
@@ -128,9 +132,22 @@ fn read_part_of(
 pub(crate) fn read_single(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Part> {
     let part = read_part(path, bytes, problems)?;
     let count = problems.take(part.metadata.get::<u64>(COUNT)).flatten();
-    if let Some(count) = count.filter(|&count| count > 1) {
-        let no = problems.take(part.metadata.get::<u64>(NO)).flatten().unwrap_or(0);
-        let problem = format!("part {} of {count}, without the others", no.saturating_add(1));
+    let no = problems.take(part.metadata.get::<u64>(NO)).flatten();
+    let declared = problems.take(part.metadata.get::<u64>(TENSORS)).flatten();
+    // A file that was never split says 0 or nothing.
+    let parts = count.unwrap_or(0).max(1);
+    if let Some(no) = no.filter(|&no| no >= parts) {
+        let problem = format!("part {} of {parts}", no.saturating_add(1));
+        problems.push(Fault::new(path, problem).of(NO).hint(FOREIGN_PARTS).malformed());
+    } else if parts == 1
+        && let Some(declared) = declared.filter(|&declared| declared != part.infos.len() as u64)
+    {
+        let problem = format!("found {declared}, but the file holds {} tensors", part.infos.len());
+        problems.push(Fault::new(path, problem).of(TENSORS).hint(FOREIGN_PARTS).malformed());
+    }
+    if parts > 1 {
+        let no = no.unwrap_or(0);
+        let problem = format!("part {} of {parts}, without the others", no.saturating_add(1));
         problems.push(
             Fault::new(path, problem)
                 .hint("parts are found by name: NAME-00001-of-00002.gguf, all in one directory")
@@ -146,7 +163,19 @@ fn check_key(path: &Path, metadata: &Metadata, key: &str, expected: u64) -> Resu
         return Ok(());
     }
     let fault = Fault::new(path, format!("found {found}, expected {expected}")).of(key);
-    Err(fault.hint("parts of different models, or renamed parts, do not fit together").malformed())
+    Err(fault.hint(FOREIGN_PARTS).malformed())
+}
+
+/// Refuses a later part that describes another model than the first part does. Most later parts describe none.
+fn check_kinship(path: &Path, first: &Metadata, later: &Metadata) -> Result<()> {
+    for key in IDENTITY {
+        let (Some(expected), Some(found)) = (first.value(key), later.value(key)) else { continue };
+        if found != expected {
+            let fault = Fault::new(path, "another value than in the first part").of(key);
+            return Err(fault.hint(FOREIGN_PARTS).malformed());
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
         .deserialize(&mut deserializer)
         .and_then(|header| deserializer.end().map(|()| header));
     parsed.map_err(|error| {
-        let problem = format!("header: {}", json::error_text(&error));
+        let problem = format!("header: {}", json::error_text(json, &error));
         let mut fault = Fault::new(path, problem).at(8 + json::error_offset(json, &error));
         fault.name = current.take();
         fault.malformed()

@@ -155,6 +155,15 @@ pub(super) fn vocab_size(meta: &Metadata) -> Result<usize> {
         let rows = crate::names::embedding(meta)?.shape.first().copied();
         rows.filter(|rows| (1..=limits::VOCAB).contains(rows))
     };
+    if meta.is_gguf()
+        && let (Some((key, configured)), Some(rows)) = (meta.value(VOCAB_SIZE), table())
+        && key == "vocab_size"
+        && configured.as_u64() != Some(rows as u64)
+    {
+        meta.warn(format!(
+            "vocab_size is {configured}, but the embedding table has {rows} rows, which count"
+        ));
+    }
     let size = if meta.is_gguf() { table().or(configured) } else { configured.or_else(table) };
     size.ok_or_else(|| meta.missing(VOCAB_SIZE))
 }

@@ -28,8 +28,18 @@ pub fn describe(
         let warning = "no tokenizer.json and no tokenizer.model: the output can only be run on token ids";
         return tell(observer, Event::Warning(warning.into()));
     };
-    let vocabulary = Vocabulary::of(&files, input, vocab_len)?;
-    let (kind, added) = (vocabulary.kind, files.added_tokens());
+    let mut added = files.added_tokens();
+    // Text models of multimodal families have no row for the tokens of images.
+    let beyond = added.split_off(&vocab_len);
+    if let Some((id, token)) = beyond.first_key_value() {
+        let (count, name) = (beyond.len(), &token.content);
+        let warning = format!(
+            "{count} added tokens are left out, since the embedding table has {vocab_len} rows: the first is {id} ({name})"
+        );
+        tell(observer, Event::Warning(warning))?;
+    }
+    let vocabulary = Vocabulary::of(&files, &added, input, vocab_len)?;
+    let kind = vocabulary.kind;
 
     let says_prefix = files.config["add_prefix_space"].as_bool();
     if architecture == "llama"

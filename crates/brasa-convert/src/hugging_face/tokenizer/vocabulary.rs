@@ -51,17 +51,18 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    pub fn of(files: &Files, input: &Input<'_>, vocab_len: usize) -> Result<Self> {
-        let added = files.added_tokens();
-        if let Some((last, token)) = added.last_key_value().filter(|(last, _)| **last >= vocab_len) {
-            let problem = format!("token {last} ({}), the embedding has {vocab_len} rows", token.content);
-            return Err(too_many(problem));
-        }
+    /// The vocabulary of `files`; `added` are the added tokens that have a row.
+    pub fn of(
+        files: &Files,
+        added: &BTreeMap<usize, Added>,
+        input: &Input<'_>,
+        vocab_len: usize,
+    ) -> Result<Self> {
         let byte_fallback = files.tokenizer["model"]["byte_fallback"] == true;
         // A file of this name may hold another kind of tokenizer: then tokenizer.json is there too.
         let pieces = files.sentencepiece.as_deref().filter(|_| input.form.architecture != "gemma4");
         match pieces.map(sentencepiece::parse) {
-            Some(Ok(model)) => return Self::of_pieces(&model, &added, input.is_gemma(), vocab_len),
+            Some(Ok(model)) => return Self::of_pieces(&model, added, input.is_gemma(), vocab_len),
             Some(Err(problem)) if files.tokenizer.is_null() => {
                 let hint = "put the model's tokenizer.json beside it";
                 return Err(ConvertError::tokenizer("tokenizer.model", problem, hint));
@@ -76,12 +77,12 @@ impl Vocabulary {
         }
         let base = base_tokens(files, vocab_len)?;
         if !byte_fallback {
-            return Ok(Self::of_bytes(base, &added, vocab_len));
+            return Ok(Self::of_bytes(base, added, vocab_len));
         }
         if adds_prefix(&files.tokenizer) {
-            Self::of_ranks(base, &added, files, vocab_len)
+            Self::of_ranks(base, added, files, vocab_len)
         } else {
-            Ok(Self::of_spaces(base, &added, vocab_len))
+            Ok(Self::of_spaces(base, added, vocab_len))
         }
     }
 
