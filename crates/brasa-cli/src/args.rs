@@ -1,6 +1,5 @@
 //! Flags. A flag that llama.cpp has too has its name.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use brasa::KvType;
@@ -226,6 +225,9 @@ pub struct PromptArguments {
     /// Read the prompt from a file, byte for byte
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     pub file: Option<PathBuf>,
+    /// Read \n, \t, \r, \", \' and \\ in the prompt as escapes
+    #[arg(short, long)]
+    pub escape: bool,
 }
 
 /// `brasa run`
@@ -237,6 +239,9 @@ pub struct RunArguments {
     /// System prompt (-sys)
     #[arg(long, value_name = "TEXT")]
     pub system_prompt: Option<String>,
+    /// Read the system prompt from a file (-sysf)
+    #[arg(long, value_name = "FILE", conflicts_with = "system_prompt")]
+    pub system_prompt_file: Option<PathBuf>,
     /// Let the model think first, if its template has a switch for that [default: the template's]
     #[arg(long, value_enum, value_name = "on|off")]
     pub reasoning: Option<Switch>,
@@ -466,21 +471,4 @@ pub struct DoctorArguments {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-}
-
-/// Spells out llama.cpp's short flags of several letters, which the parser would read letter by letter.
-pub fn expand_short_words(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    const WORDS: &[(&str, &str)] = &[
-        ("-sys", "--system-prompt"),
-        ("-ctk", "--cache-type-k"),
-        ("-ctv", "--cache-type-v"),
-        ("-npl", "--n-parallel"),
-        ("-ub", "--ubatch-size"),
-    ];
-    arguments
-        .map(|argument| {
-            let long = WORDS.iter().find(|(short, _)| argument == *short).map(|(_, long)| (*long).into());
-            long.unwrap_or(argument)
-        })
-        .collect()
 }

@@ -43,3 +43,33 @@ pub fn standard() -> Result<Vec<u8>, Failure> {
     read_capped(stdin().lock(), Path::new("standard input"), LARGEST_TEXT)
         .map_err(|error| Failure::Failed(error.to_string()))
 }
+
+/// `text` with escapes replaced by what they stand for: `\n`, `\t`, `\r`, `\"`, `\'` and `\\`, as llama.cpp reads them. Other
+/// backslashes stay.
+pub fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, tail)) = rest.split_first() {
+        let meant = match tail.first() {
+            Some(b'n') => Some(b'\n'),
+            Some(b't') => Some(b'\t'),
+            Some(b'r') => Some(b'\r'),
+            Some(&same) if matches!(same, b'"' | b'\'' | b'\\') => Some(same),
+            _ => None,
+        };
+        let escape = meant.filter(|_| first == b'\\');
+        plain.push(escape.unwrap_or(first));
+        rest = &tail[usize::from(escape.is_some())..];
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn escapes_are_read_as_llama_cpp_reads_them() {
+        assert_eq!(unescape(br#"a\nb\tc\rd\"e\'f\\n\q\"#), b"a\nb\tc\rd\"e'f\\n\\q\\");
+    }
+}

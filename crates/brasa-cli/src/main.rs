@@ -7,6 +7,7 @@ mod args;
 mod bundled;
 mod commands;
 mod failure;
+mod habits;
 mod input;
 mod interrupt;
 mod load;
@@ -23,8 +24,7 @@ use crate::args::Arguments;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse_from(args::expand_short_words(std::env::args_os()));
-    match commands::dispatch(arguments) {
+    match run() {
         // A closed output is no failure: its reader has seen enough.
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -34,4 +34,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.code())
         }
     }
+}
+
+/// Reads the arguments and runs the command that they name.
+fn run() -> Result<(), Failure> {
+    let habits::Translated { arguments, notes } = habits::translate(std::env::args_os())?;
+    let arguments = Arguments::parse_from(arguments);
+    for note in notes {
+        output::note(&format!("note: {note}"));
+    }
+    commands::dispatch(arguments)
 }

@@ -46,6 +46,12 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
 
 /// The prompt's bytes: from the flag, the file, or standard input; `None` if none of them gives one.
 fn prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
+    let bytes = raw_prompt_bytes(arguments)?;
+    Ok(bytes.map(|bytes| if arguments.escape { input::unescape(&bytes) } else { bytes }))
+}
+
+/// The prompt's bytes as they were given.
+fn raw_prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
     match (&arguments.prompt, &arguments.file) {
         (Some(text), _) => Ok(Some(text.clone().into_bytes())),
         (None, Some(path)) => input::read(path).map(Some),

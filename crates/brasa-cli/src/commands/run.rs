@@ -9,11 +9,15 @@ use super::generate::answer;
 use super::{chat, prompt_text};
 use crate::args::{RunArguments, Switch};
 use crate::failure::Failure;
-use crate::{bundled, load, output, sampling};
+use crate::{bundled, input, load, output, sampling};
 
 /// Answers the prompt; without one, chats.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let prompt = prompt_text(&arguments.prompt)?;
+    let system_prompt = match &arguments.system_prompt_file {
+        Some(path) => Some(input::text(path)?),
+        None => arguments.system_prompt.clone(),
+    };
     let at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let model = load::model(&arguments.load)?;
     let options = sampling::options(&arguments.sampling, &model)?;
@@ -25,7 +29,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         output::note("warning: --reasoning: the model's chat template has no switch for thinking");
     }
     let mut messages = Vec::new();
-    if let Some(text) = &arguments.system_prompt {
+    if let Some(text) = system_prompt {
         messages.push(Message::new("system", text));
     }
     let question = match prompt {

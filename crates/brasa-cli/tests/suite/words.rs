@@ -97,7 +97,6 @@ fn wrong_usage() {
             &["frobnicate"],
             &["generate", "-p", "x", "--no-such-flag"],
             &["generate", "-p", "x", "--temperatur", "1"],
-            &["generate", "-p", "x", "-c", "0"],
             &["generate", "-p", "x", "--precision", "half"],
             &["generate", "-p", "x", "-f", "text"],
             &["generate", "--ids", "1,x"],
@@ -120,6 +119,33 @@ fn wrong_usage() {
             &["quantize", &model("tiny-llama"), "out.gguf", "Q9_K"],
             &["bench", "--svg", "profile.svg"],
             &["completions", "klingon"],
+        ]),
+    );
+}
+
+#[test]
+fn habits() {
+    let llama = model("tiny-llama");
+    let exact =
+        ["-m", &llama, "-p", "In the beginning", "-n", "4", "--temp", "0", "--precision", "reference"];
+    let accepted = ["-ngl", "99", "-fa", "-cnv", "-c", "0", "-s=-1", "--no-mmap", "--mlock", "-tb", "2"];
+    let raw = ["-no-cnv", "--no-warmup", "--color", "off", "-np", "1"];
+    assert_words(
+        "habits",
+        &transcript(&[
+            &[&accepted[..], &exact].concat(),
+            &[&exact[..], &raw].concat(),
+            &["generate", "-m", &llama, "-p", "a\\nb", "-e", "-n", "1", "--temp=0", "-ngl=0"],
+            &["-sm", "row", "-mm", "x.gguf"],
+            &["-p", "x", "-md", "draft.gguf"],
+            &["--grammar", "root ::= \"x\""],
+            &["run", "--host", "0.0.0.0", "--port", "8080"],
+            &["bench", "-pg", "512,128"],
+            &["serve"],
+            &["list"],
+            &[&llama],
+            &["-hx"],
+            &["-ngl"],
         ]),
     );
 }

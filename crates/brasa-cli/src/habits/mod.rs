@@ -1,0 +1,246 @@
+//! What people type from habit: options of llama.cpp, MLX-LM and Ollama, turned into ours before the parser sees them.
+//!
+//! Short options of several letters (`-ngl 99`) are read as such, a value may begin with `-`, and nothing is taken for an
+//! option behind `--` or in the place of a value.
+
+mod llama_cpp;
+mod others;
+mod own;
+#[cfg(test)]
+mod page;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+
+use clap::{Command, CommandFactory};
+use llama_cpp::{LLAMA_BENCH, LLAMA_CPP};
+use others::{COMMANDS, MLX_LM};
+use own::Options;
+use row::{Outcome, Row, Value};
+
+use crate::args::Arguments;
+use crate::failure::Failure;
+
+/// Arguments for the parser, and what the user should know about them.
+#[derive(Debug)]
+pub struct Translated {
+    /// The arguments, the program's name first.
+    pub arguments: Vec<OsString>,
+    /// Notes, one line each.
+    pub notes: Vec<String>,
+}
+
+/// Turns habits among the program's arguments into our own options.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for an option that Brasa cannot serve; it names what serves instead.
+pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Translated, Failure> {
+    let root = Arguments::command();
+    let mut words = arguments;
+    let mut out: Vec<OsString> = words.next().into_iter().collect();
+    let mut rest: Vec<OsString> = words.collect();
+    rest.reverse();
+    let named = rest.last().and_then(|word| word.to_str()).filter(|word| Options::is_command(&root, word));
+    let command = named.map(str::to_owned);
+    if command.is_some() {
+        out.extend(rest.pop());
+    } else if let Some(word) = rest.last().and_then(|word| word.to_str()) {
+        answer_stranger(word)?;
+    }
+    let mut translation = Translation::new(&root, command.as_deref());
+    while let Some(word) = rest.pop() {
+        if word == "--" {
+            translation.out.push(word);
+            translation.out.extend(rest.drain(..).rev());
+            break;
+        }
+        translation.word(word, &mut rest)?;
+    }
+    Ok(translation.finish(out, command.is_some()))
+}
+
+/// Refuses a first word that is neither a command nor an option, if it is a habit.
+fn answer_stranger(word: &str) -> Result<(), Failure> {
+    if let Some((_, answer)) = COMMANDS.iter().find(|(name, _)| *name == word) {
+        return Err(Failure::Usage(format!("{word} is no command of Brasa: {answer}")));
+    }
+    if !word.starts_with('-') && (word.contains('/') || std::path::Path::new(word).exists()) {
+        return Err(Failure::Usage(format!("{word} is no command of Brasa\nhint: -m {word} names a model")));
+    }
+    Ok(())
+}
+
+/// Words of one command on their way to the parser.
+struct Translation {
+    own: Options,
+    rows: HashMap<&'static str, &'static Row>,
+    out: Vec<OsString>,
+    notes: Vec<String>,
+    /// The command that a habit asks for, e.g. `generate`.
+    command: Option<&'static str>,
+    has_prompt: bool,
+    /// Notes for arguments with a prompt and for arguments without.
+    if_prompt: Vec<(bool, String)>,
+}
+
+impl Translation {
+    fn new(root: &Command, command: Option<&str>) -> Self {
+        Self {
+            own: Options::of(root, command),
+            rows: rows(command),
+            out: Vec::new(),
+            notes: Vec::new(),
+            command: None,
+            has_prompt: false,
+            if_prompt: Vec::new(),
+        }
+    }
+
+    /// Takes one word, and its value from `rest`, whose last word is the next.
+    fn word(&mut self, word: OsString, rest: &mut Vec<OsString>) -> Result<(), Failure> {
+        let Some(text) = word.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
+            self.out.push(word);
+            return Ok(());
+        };
+        let (name, inline) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        // llama.cpp reads `--top_k` as `--top-k`.
+        let name = if name.starts_with("--") { name.replace('_', "-") } else { name.to_owned() };
+        if let Some(&row) = self.rows.get(name.as_str()) {
+            let inline = inline.map(OsString::from);
+            return self.habit(&name, row, inline, rest);
+        }
+        if name.starts_with("--") {
+            match inline {
+                Some(value) => self.own_option(&name, Some(value.into())),
+                None if self.own.takes_value(&name) => {
+                    let value = rest.pop();
+                    self.own_option(&name, value);
+                }
+                None => self.own_option(&name, None),
+            }
+            return Ok(());
+        }
+        if text.chars().count() > 2 && !self.own.is_cluster(text) {
+            return Err(Failure::Usage(format!(
+                "unexpected argument '{text}'\nhint: `brasa --help` lists the options"
+            )));
+        }
+        // A value that begins with `-` reaches the parser as part of its option.
+        match self.own.last_of_cluster(text).map(str::to_owned) {
+            Some(long) if rest.last().is_some_and(|next| begins_with_hyphen(next)) => {
+                let flags = &text[..text.len() - 1];
+                if flags.len() > 1 {
+                    self.out.push(flags.into());
+                }
+                let value = rest.pop();
+                self.own_option(&long, value);
+            }
+            last => {
+                self.has_prompt |= self.own.names_prompt(text);
+                self.out.push(word);
+                if last.is_some() {
+                    self.out.extend(rest.pop());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes an option of ours on.
+    fn own_option(&mut self, name: &str, value: Option<OsString>) {
+        self.has_prompt |= matches!(name, "--prompt" | "--file");
+        match value {
+            Some(value) if begins_with_hyphen(&value) || value.is_empty() => {
+                let mut joined = OsString::from(name);
+                joined.push("=");
+                joined.push(value);
+                self.out.push(joined);
+            }
+            Some(value) => self.out.extend([name.into(), value]),
+            None => self.out.push(name.into()),
+        }
+    }
+
+    /// Takes an option that a table knows.
+    fn habit(
+        &mut self,
+        name: &str,
+        row: &'static Row,
+        inline: Option<OsString>,
+        rest: &mut Vec<OsString>,
+    ) -> Result<(), Failure> {
+        if let Outcome::Answered(answer) = row.outcome {
+            return Err(refusal(name, None, answer));
+        }
+        let missing = |value: &str| Failure::Usage(format!("{name} needs a value: {name} {value}"));
+        let next_is = |words: &[&str], rest: &[OsString]| {
+            let next = rest.last().and_then(|word| word.to_str());
+            next.is_some_and(|next| words.iter().any(|word| word.eq_ignore_ascii_case(next)))
+        };
+        let value = match row.value {
+            Value::None => inline,
+            Value::One(value) => Some(inline.or_else(|| rest.pop()).ok_or_else(|| missing(value))?),
+            Value::Maybe(words) => inline.or_else(|| if next_is(words, rest) { rest.pop() } else { None }),
+            Value::Two(first, second) => {
+                inline.or_else(|| rest.pop()).ok_or_else(|| missing(first))?;
+                Some(rest.pop().ok_or_else(|| missing(second))?)
+            }
+        };
+        let shown = value.as_deref().unwrap_or_default().to_string_lossy().into_owned();
+        let full = if shown.is_empty() { name.to_owned() } else { format!("{name} {shown}") };
+        match row.outcome.for_value(&shown) {
+            Outcome::Ours(long) => self.own_option(long, value),
+            Outcome::Becomes(words) => self.out.extend(words.iter().map(OsString::from)),
+            Outcome::True(_) => {}
+            Outcome::Noted(note) => self.notes.push(format!("{full}: {note}")),
+            Outcome::NotedWithPrompt(note) => self.if_prompt.push((true, format!("{full}: {note}"))),
+            Outcome::NotedWithoutPrompt(note) => self.if_prompt.push((false, format!("{full}: {note}"))),
+            Outcome::Command(command, note) => {
+                self.command = Some(command);
+                self.notes.push(format!("{full}: {note}"));
+            }
+            Outcome::Answered(answer) => return Err(refusal(name, Some(&shown), answer)),
+            Outcome::Cases(..) => unreachable!("`for_value` returns no cases"),
+        }
+        Ok(())
+    }
+
+    /// The whole line: `start`, which holds the program's name and the command if one was named, and the words.
+    fn finish(self, mut start: Vec<OsString>, has_command: bool) -> Translated {
+        let Self { out, mut notes, command, has_prompt, if_prompt, own, .. } = self;
+        if let Some(command) = command.filter(|_| own.is_chat()) {
+            start.truncate(start.len() - usize::from(has_command));
+            start.push(command.into());
+        }
+        notes.extend(if_prompt.into_iter().filter(|(wanted, _)| *wanted == has_prompt).map(|(_, note)| note));
+        start.extend(out);
+        Translated { arguments: start, notes }
+    }
+}
+
+fn refusal(name: &str, value: Option<&str>, answer: &str) -> Failure {
+    let value = value.map(|value| format!(" {value}")).unwrap_or_default();
+    Failure::Usage(format!("{name}{value} is not supported: {answer}"))
+}
+
+fn begins_with_hyphen(word: &OsStr) -> bool {
+    word.as_encoded_bytes().first() == Some(&b'-')
+}
+
+/// The tables that hold for a command, by spelling.
+fn rows(command: Option<&str>) -> HashMap<&'static str, &'static Row> {
+    let bench: &[Row] = if command == Some("bench") { LLAMA_BENCH } else { &[] };
+    let mut rows = HashMap::new();
+    // Rows that come later win.
+    for row in MLX_LM.iter().chain(LLAMA_CPP).chain(bench) {
+        rows.extend(row.spellings.iter().map(|&spelling| (spelling, row)));
+    }
+    rows
+}

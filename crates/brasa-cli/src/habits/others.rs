@@ -1,0 +1,79 @@
+//! Habits of MLX-LM and Ollama, and the answer of Brasa to each.
+
+use super::row::Outcome::{Answered, Cases, Command, Noted, Ours, True};
+use super::row::{Row, flag, value};
+
+/// Options of `mlx_lm.generate` and `mlx_lm.chat` (MLX-LM 0.32) that llama.cpp does not have.
+pub const MLX_LM: &[Row] = &[
+    value(&["--max-tokens"], "N", Ours("--predict")),
+    value(
+        &["--min-tokens-to-keep"],
+        "N",
+        Cases(
+            &[(&["1"], True("the most probable token always stays"))],
+            &Answered("the most probable token always stays; no more can be kept"),
+        ),
+    ),
+    value(
+        &["--max-kv-size"],
+        "N",
+        Answered("`-c N` limits the context, `--context-policy slide` drops older text"),
+    ),
+    value(
+        &["--kv-bits"],
+        "N",
+        Cases(
+            &[(&["8"], super::row::Outcome::Becomes(&["--cache-type-k", "q8_0", "--cache-type-v", "q8_0"]))],
+            &Answered("keys and values are f32, f16, bf16 or q8_0: `-ctk q8_0 -ctv q8_0`"),
+        ),
+    ),
+    value(
+        &["--kv-group-size", "--quantized-kv-start"],
+        "N",
+        Noted("q8_0 has blocks of 32 and holds from the first token on"),
+    ),
+    value(&["--prefill-step-size"], "N", Ours("--ubatch-size")),
+    value(&["--repetition-penalty"], "F", Ours("--repeat-penalty")),
+    value(&["--repetition-context-size"], "N", Ours("--repeat-last-n")),
+    value(
+        &["--adapter-path"],
+        "DIR",
+        Answered("adapters are not supported; `mlx_lm.fuse` merges one into its checkpoint"),
+    ),
+    value(&["--draft-model"], "PATH", Answered("there is no speculative decoding")),
+    value(&["--num-draft-tokens"], "N", Answered("there is no speculative decoding")),
+    value(&["--extra-eos-token"], "TEXT", Ours("--stop")),
+    value(
+        &["--prefill-response"],
+        "TEXT",
+        Answered("answers cannot be begun for the model; `brasa generate` continues any text"),
+    ),
+    value(&["--prompt-cache-file"], "FILE", Answered("prompts are not kept in files")),
+    flag(
+        &["--ignore-chat-template"],
+        Command("generate", "continues the text as it is, like `brasa generate`"),
+    ),
+    flag(
+        &["--use-default-chat-template"],
+        True("the model's template is the default, or the one that fits its family"),
+    ),
+    flag(&["--trust-remote-code"], True("a checkpoint's code is never run")),
+];
+
+/// Commands of Ollama and others, and what serves instead.
+pub const COMMANDS: &[(&str, &str)] = &[
+    ("list", "`brasa discover DIR` lists the models below a folder"),
+    ("ls", "`brasa discover DIR` lists the models below a folder"),
+    ("show", "`brasa inspect FILE` shows a model"),
+    ("serve", "there is no server; `brasa run` answers or chats"),
+    ("server", "there is no server; `brasa run` answers or chats"),
+    ("create", "`brasa quantize IN OUT TYPE` writes a GGUF file"),
+    ("convert", "`brasa quantize IN OUT TYPE` writes a GGUF file"),
+    ("ps", "there is no server; a model runs as long as its command"),
+    ("stop", "there is no server; Ctrl-C stops an answer"),
+    ("rm", "models are files; delete the file or folder"),
+    ("cp", "models are files; copy the file or folder"),
+    ("push", "models are not uploaded; `hf upload` does that"),
+    ("cli", "`brasa run` chats or answers"),
+    ("completion", "`brasa generate` continues a text, `brasa completions SHELL` prints a script"),
+];

@@ -1,0 +1,102 @@
+//! Our own options, as the parser knows them.
+
+use std::collections::HashMap;
+
+use clap::Command;
+
+/// The options of one command.
+pub struct Options {
+    command: Option<String>,
+    /// Long names, and whether they take a value.
+    longs: HashMap<String, bool>,
+    /// Letters: the long name, and whether they take a value.
+    shorts: HashMap<char, (String, bool)>,
+}
+
+impl Options {
+    /// The options of the command of this name; of `run` without one.
+    pub fn of(root: &Command, command: Option<&str>) -> Self {
+        let found = command.and_then(|name| root.find_subcommand(name)).unwrap_or(root);
+        let mut options = Self {
+            command: command.is_some().then(|| found.get_name().to_owned()),
+            longs: [("--help".into(), false), ("--version".into(), false)].into(),
+            shorts: [('h', ("--help".into(), false)), ('V', ("--version".into(), false))].into(),
+        };
+        options.read(found);
+        options
+    }
+
+    fn read(&mut self, command: &Command) {
+        for argument in command.get_arguments() {
+            let Some(long) = argument.get_long() else { continue };
+            let (long, takes_value) = (format!("--{long}"), argument.get_action().takes_values());
+            for alias in argument.get_all_aliases().unwrap_or_default() {
+                self.longs.insert(format!("--{alias}"), takes_value);
+            }
+            for letter in argument.get_short_and_visible_aliases().unwrap_or_default() {
+                self.shorts.insert(letter, (long.clone(), takes_value));
+            }
+            self.longs.insert(long, takes_value);
+        }
+    }
+
+    /// True if `word` is the name of a command of ours.
+    pub fn is_command(root: &Command, word: &str) -> bool {
+        word == "help" || root.find_subcommand(word).is_some()
+    }
+
+    /// True if the command chats or answers.
+    pub fn is_chat(&self) -> bool {
+        self.command.as_deref().is_none_or(|name| name == "run")
+    }
+
+    /// True if `--name` is followed by its value.
+    pub fn takes_value(&self, name: &str) -> bool {
+        self.longs.get(name).copied().unwrap_or(false)
+    }
+
+    /// True if a word such as `-vp` is made of our letters, or is one letter and its value. No word of several letters asks
+    /// for help.
+    pub fn is_cluster(&self, word: &str) -> bool {
+        for letter in word.chars().skip(1) {
+            match self.shorts.get(&letter) {
+                Some((_, true)) => return true,
+                Some((long, false)) if long != "--help" && long != "--version" => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// The long name of the letter that ends `word`, if the next word is its value.
+    pub fn last_of_cluster(&self, word: &str) -> Option<&str> {
+        let mut letters = word.chars().skip(1);
+        let (long, _) = letters.find_map(|letter| self.shorts.get(&letter).filter(|(_, value)| *value))?;
+        letters.next().is_none().then_some(long)
+    }
+
+    /// True if `word` holds the letter of a prompt.
+    pub fn names_prompt(&self, word: &str) -> bool {
+        let mut letters = word.chars().skip(1);
+        let value = letters.find_map(|letter| self.shorts.get(&letter).filter(|(_, value)| *value));
+        value.is_some_and(|(long, _)| matches!(long.as_str(), "--prompt" | "--file"))
+    }
+
+    /// Every spelling with the long name of its option.
+    #[cfg(test)]
+    pub fn spellings(&self, root: &Command) -> Vec<(String, String)> {
+        let found = self.command.as_deref().and_then(|name| root.find_subcommand(name)).unwrap_or(root);
+        let mut spellings = Vec::new();
+        for argument in found.get_arguments() {
+            let Some(long) = argument.get_long() else { continue };
+            let aliases = argument.get_all_aliases().unwrap_or_default();
+            let shorts = argument.get_short_and_visible_aliases().unwrap_or_default();
+            let all = aliases.iter().map(|alias| format!("--{alias}")).chain([format!("--{long}")]);
+            spellings.extend(
+                all.chain(shorts.iter().map(|letter| format!("-{letter}")))
+                    .map(|spelling| (spelling, format!("--{long}"))),
+            );
+        }
+        spellings
+    }
+}

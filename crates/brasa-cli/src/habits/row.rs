@@ -1,0 +1,82 @@
+//! The form of the tables of other tools' options.
+
+/// One option of another tool.
+pub struct Row {
+    /// All spellings of one meaning. The negative form of an option is a row of its own.
+    pub spellings: &'static [&'static str],
+    /// The value that the option takes.
+    pub value: Value,
+    /// The answer of Brasa to the option.
+    pub outcome: Outcome,
+}
+
+/// The value that an option takes.
+pub enum Value {
+    /// No value.
+    None,
+    /// One value, by its name in the help.
+    One(&'static str),
+    /// One of these words, or none.
+    Maybe(&'static [&'static str]),
+    /// Two values, by their names in the help.
+    Two(&'static str, &'static str),
+}
+
+/// The answer of Brasa to an option.
+pub enum Outcome {
+    /// Our option of this long name means the same and takes the value.
+    Ours(&'static str),
+    /// These words stand for the option and its value.
+    Becomes(&'static [&'static str]),
+    /// The option asks for what Brasa does anyway, or for what no result depends on; the reason is for the page.
+    True(#[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str),
+    /// Brasa goes on after a note.
+    Noted(&'static str),
+    /// Brasa goes on; it writes a note if the arguments hold a prompt.
+    NotedWithPrompt(&'static str),
+    /// Brasa goes on; it writes a note if the arguments hold no prompt.
+    NotedWithoutPrompt(&'static str),
+    /// `run` becomes another command of this name, after a note.
+    Command(&'static str, &'static str),
+    /// Brasa refuses the option and names what serves instead.
+    Answered(&'static str),
+    /// The answer depends on the value: pairs of values and answers, and the answer for every other value.
+    Cases(&'static [(&'static [&'static str], Outcome)], &'static Outcome),
+}
+
+impl Outcome {
+    /// The answer for `value`, which is no [`Outcome::Cases`].
+    pub fn for_value(&self, value: &str) -> &Self {
+        let Self::Cases(cases, other) = self else { return self };
+        let found = cases.iter().find(|(values, _)| values.iter().any(|known| same(known, value)));
+        found.map_or(*other, |(_, outcome)| outcome)
+    }
+}
+
+/// True if two values mean the same: letters in any case, spaces left out, numbers by their value.
+fn same(known: &str, value: &str) -> bool {
+    let numbers = known.parse::<f64>().ok().zip(value.parse::<f64>().ok());
+    let letters = |text: &str| -> String {
+        text.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    numbers.map_or_else(|| letters(known) == letters(value), |(known, value)| known.total_cmp(&value).is_eq())
+}
+
+/// An option without a value.
+pub const fn flag(spellings: &'static [&'static str], outcome: Outcome) -> Row {
+    Row { spellings, value: Value::None, outcome }
+}
+
+/// An option with one value.
+pub const fn value(spellings: &'static [&'static str], name: &'static str, outcome: Outcome) -> Row {
+    Row { spellings, value: Value::One(name), outcome }
+}
+
+/// An option whose value may be left out.
+pub const fn maybe(
+    spellings: &'static [&'static str],
+    words: &'static [&'static str],
+    outcome: Outcome,
+) -> Row {
+    Row { spellings, value: Value::Maybe(words), outcome }
+}
