@@ -24,6 +24,8 @@ use crate::args::Arguments;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    brasa::formats::exit_on_shrunk_files(1);
     match run() {
         // A closed output is no failure: its reader has seen enough.
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,

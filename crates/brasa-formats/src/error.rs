@@ -149,7 +149,7 @@ impl fmt::Display for Printable<'_> {
 }
 
 /// A path, made safe to show: names of files may come from an index that somebody else wrote.
-struct ShownPath<'a>(&'a Path);
+pub(crate) struct ShownPath<'a>(pub &'a Path);
 
 impl fmt::Display for ShownPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

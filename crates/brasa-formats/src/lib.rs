@@ -23,6 +23,8 @@ pub mod mlx;
 mod output_file;
 mod problems;
 pub mod safetensors;
+#[cfg(unix)]
+mod shrunk;
 mod storage;
 mod tensor;
 
@@ -33,5 +35,7 @@ pub use input_file::{read_capped, read_file};
 pub use inspection::{Container, Inspection, Metadata, TensorInfo};
 pub use map::map_file;
 pub use output_file::{Existing, OutputFile, remove_partial_files};
+#[cfg(unix)]
+pub use shrunk::exit_on_shrunk_files;
 pub use storage::{MlxAffine, StorageFormat};
 pub use tensor::{Payload, Tensor};

@@ -11,6 +11,8 @@ mod hostile;
 mod output_file;
 mod round_trips;
 mod scratch;
+#[cfg(unix)]
+mod shrunk;
 mod sidecars;
 
 use brasa_fuzz::MeteredAllocator;
