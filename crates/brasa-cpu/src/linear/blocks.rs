@@ -76,7 +76,9 @@ impl<'a> Iterator for Spans<'a> {
         if self.block >= self.end || self.left.is_empty() {
             return None;
         }
-        let (stored, left) = self.left.split_at(self.span_bytes.min(self.left.len()));
+        // The last span may be shorter, but for spans of one block, whose length is then a constant.
+        let bytes = if self.span == 1 { self.span_bytes } else { self.span_bytes.min(self.left.len()) };
+        let (stored, left) = self.left.split_at(bytes);
         self.policy.prefetch(stored.as_ptr(), self.scale_bytes);
         let span = Span {
             policy: self.policy,
