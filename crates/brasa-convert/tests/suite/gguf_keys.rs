@@ -269,32 +269,8 @@ fn values(present: Option<&Value>, layers: usize) -> Vec<Value> {
     values
 }
 
-macro_rules! written {
-    ($($test:ident: $name:literal,)*) => { $(
-        #[test]
-        fn $test() {
-            let written = Written::new($name);
-            written.check_every_key();
-            written.check_other_keys();
-        }
-    )* };
-}
-
-written! {
-    llama: "llama31",
-    llama_with_biases: "llama-biased-tied",
-    llama_yarn: "llama-yarn",
-    mistral: "mistral-window",
-    mixtral: "mixtral",
-    qwen2: "qwen2-window",
-    qwen3: "qwen3",
-    qwen3_moe: "qwen3moe",
-    gemma: "gemma",
-    gemma2: "gemma2",
-    gemma3: "gemma3-linear",
-    gemma4: "gemma4",
-    gemma4_keys_are_values: "gemma4-keys-are-values",
-    gemma4_moe: "gemma4-moe",
-    phi3: "phi3-window",
-    phi3_longrope: "phi3-longrope",
-}
+super::for_each_base!(|name| {
+    let written = Written::new(name);
+    written.check_every_key();
+    written.check_other_keys();
+});

@@ -266,33 +266,7 @@ fn ropes() -> Vec<Value> {
     ropes
 }
 
-macro_rules! bases {
-    ($($test:ident: $name:literal,)*) => { $(
-        #[test]
-        fn $test() {
-            Base::new($name).check_every_key();
-        }
-    )* };
-}
-
-bases! {
-    llama: "llama31",
-    llama_with_biases: "llama-biased-tied",
-    llama_yarn: "llama-yarn",
-    mistral: "mistral-window",
-    mixtral: "mixtral",
-    qwen2: "qwen2-window",
-    qwen3: "qwen3",
-    qwen3_moe: "qwen3moe",
-    gemma: "gemma",
-    gemma2: "gemma2",
-    gemma3: "gemma3-linear",
-    gemma4: "gemma4",
-    gemma4_keys_are_values: "gemma4-keys-are-values",
-    gemma4_moe: "gemma4-moe",
-    phi3: "phi3-window",
-    phi3_longrope: "phi3-longrope",
-}
+super::for_each_base!(|name| Base::new(name).check_every_key());
 
 /// The three that passed in silence.
 #[test]
