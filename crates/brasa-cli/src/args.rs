@@ -32,6 +32,8 @@ pub struct Arguments {
 pub enum Command {
     /// Chat, or answer one question (-p)
     Run(RunArguments),
+    /// Chat, also line by line through a pipe; -p is the first message
+    Chat(RunArguments),
     /// Continue a raw text
     Generate(GenerateArguments),
     /// Show a text's token ids, or the text of token ids
@@ -184,9 +186,9 @@ pub struct SamplingArguments {
     /// Go on when the model ends its answer
     #[arg(long)]
     pub ignore_eos: bool,
-    /// If the context is full: fail, stop, or slide (drop older text and go on)
-    #[arg(long, value_enum, default_value_t = PolicyName::Error, value_name = "POLICY")]
-    pub context_policy: PolicyName,
+    /// If the context is full: fail, stop, or slide (drop older text and go on) [default: error; a chat drops its oldest turns]
+    #[arg(long, value_enum, value_name = "POLICY")]
+    pub context_policy: Option<PolicyName>,
     /// Leading tokens that stay when the context slides
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::count, allow_negative_numbers = true)]
     pub keep: usize,

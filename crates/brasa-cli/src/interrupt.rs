@@ -8,10 +8,13 @@ use brasa::Canceller;
 use brasa::formats::remove_partial_files;
 
 use crate::failure::Failure;
+use crate::terminal;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// True if the command looks at [`INTERRUPTED`] now and then.
 static HEEDED: AtomicBool = AtomicBool::new(false);
+/// True while the user types: nothing is under way that could heed a signal.
+static AT_PROMPT: AtomicBool = AtomicBool::new(false);
 static STREAM: Mutex<Option<Canceller>> = Mutex::new(None);
 static INSTALL: Once = Once::new();
 
@@ -25,8 +28,13 @@ pub fn install() {
 pub fn clean_up_when_killed() {
     INSTALL.call_once(|| {
         let handler = || {
-            if INTERRUPTED.swap(true, Ordering::Relaxed) || !HEEDED.load(Ordering::Relaxed) {
+            let at_prompt = AT_PROMPT.load(Ordering::Relaxed);
+            let heeded = HEEDED.load(Ordering::Relaxed) && !at_prompt;
+            if INTERRUPTED.swap(true, Ordering::Relaxed) || !heeded {
                 remove_partial_files();
+                if at_prompt {
+                    terminal::restore();
+                }
                 std::process::exit(130);
             }
             if let Some(stream) = &*STREAM.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -36,6 +44,23 @@ pub fn clean_up_when_killed() {
         // Without a handler, Ctrl-C keeps its ordinary meaning.
         let _ = ctrlc::set_handler(handler);
     });
+}
+
+/// Makes signals end the process until the guard is dropped, since it only waits for the user.
+pub fn at_prompt() -> AtPrompt {
+    // A signal that came while the last answer was written has been heeded.
+    take();
+    AT_PROMPT.store(true, Ordering::Relaxed);
+    AtPrompt(())
+}
+
+/// Ends the effect of [`at_prompt`] when dropped.
+pub struct AtPrompt(());
+
+impl Drop for AtPrompt {
+    fn drop(&mut self) {
+        AT_PROMPT.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Makes Ctrl-C cancel this stream until the guard is dropped.

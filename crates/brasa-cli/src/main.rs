@@ -12,7 +12,9 @@ mod input;
 mod interrupt;
 mod load;
 mod output;
+mod paint;
 mod sampling;
+mod terminal;
 mod values;
 mod visible;
 

@@ -41,6 +41,20 @@ pub fn line(text: &str) -> Result<(), Failure> {
     write(&format!("{text}\n"))
 }
 
+/// Writes a sequence that the terminal is to obey, such as one of [`Paint`](crate::paint::Paint).
+///
+/// # Errors
+///
+/// [`Failure::OutputClosed`] if the reader has gone.
+pub fn command(sequence: &'static str) -> Result<(), Failure> {
+    Ok(stdout().lock().write_all(sequence.as_bytes())?)
+}
+
+/// `count` and its noun: "1 token", "2 tokens".
+pub fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
 /// Writes one line to standard error.
 pub fn note(text: &str) {
     if stderr().is_terminal() { eprintln!("{}", visible(text)) } else { eprintln!("{text}") }

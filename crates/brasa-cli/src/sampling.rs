@@ -34,7 +34,7 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
         },
         ..defaults
     };
-    let context_policy = match arguments.context_policy {
+    let context_policy = match arguments.context_policy.unwrap_or(PolicyName::Error) {
         PolicyName::Error => ContextPolicy::Error,
         PolicyName::Stop => ContextPolicy::Stop,
         PolicyName::Slide => ContextPolicy::Slide { keep: arguments.keep },
@@ -52,7 +52,7 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
 }
 
 /// A seed that differs from run to run.
-fn fresh_seed() -> u64 {
+pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
 }

@@ -26,7 +26,7 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         (None, text) => encode(&model, &text.unwrap_or_default(), arguments.parse_special)?,
     };
     let mut stream = model.generate_ids(prompt.clone(), &options)?;
-    answer(&model, &mut stream, &prompt, arguments.json, arguments.load.verbose, &options)?.complete()
+    answer(&model, &mut stream, &prompt, arguments.json, arguments.load.verbose, &options)
 }
 
 /// Ids of a text with the model's own special tokens.
@@ -38,26 +38,11 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// The answer of a stream.
-pub struct Answer {
-    /// The text, up to the interruption if there was one.
-    pub text: String,
-    /// True if Ctrl-C ended the answer.
-    pub interrupted: bool,
-}
-
-impl Answer {
-    /// Fails if Ctrl-C ended the answer.
-    pub fn complete(self) -> Result<(), Failure> {
-        if self.interrupted { Err(Failure::Interrupted) } else { Ok(()) }
-    }
-}
-
 /// Prints the answer of a stream: its text while it appears, or one JSON object at the end.
 ///
 /// # Errors
 ///
-/// [`Failure::Failed`] with the stream's error, after the text before it.
+/// [`Failure::Failed`] with the stream's error, after the text before it; [`Failure::Interrupted`] if Ctrl-C ended the answer.
 pub fn answer(
     model: &Model,
     stream: &mut TokenStream,
@@ -65,7 +50,7 @@ pub fn answer(
     as_json: bool,
     verbose: bool,
     options: &GenerateOptions,
-) -> Result<Answer, Failure> {
+) -> Result<(), Failure> {
     let guard = interrupt::cancels(stream);
     let (mut ids, mut text, mut logprobs) = (Vec::new(), String::new(), Vec::new());
     let mut failure = None;
@@ -119,7 +104,8 @@ pub fn answer(
     }
     match failure {
         Some(error) => Err(error.into()),
-        None => Ok(Answer { text, interrupted: interrupt::take() }),
+        None if interrupt::take() => Err(Failure::Interrupted),
+        None => Ok(()),
     }
 }
 

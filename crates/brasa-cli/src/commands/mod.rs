@@ -27,6 +27,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         None => run::run(&arguments.run),
         Some(Command::Run(arguments)) => run::run(&arguments),
+        Some(Command::Chat(arguments)) => run::chat(&arguments),
         Some(Command::Generate(arguments)) => generate::generate(&arguments),
         Some(Command::Tokenize(arguments)) => tokenize::tokenize(&arguments),
         Some(Command::Inspect(arguments)) => inspect::inspect(&arguments),

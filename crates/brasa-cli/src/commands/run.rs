@@ -3,22 +3,69 @@
 use std::io::IsTerminal;
 
 use brasa::tokenizer::ChatOptions;
-use brasa::{Message, Model};
+use brasa::{GenerateOptions, Message, Model};
 
 use super::generate::answer;
 use super::{chat, prompt_text};
-use crate::args::{RunArguments, Switch};
+use crate::args::{PromptArguments, RunArguments, Switch};
 use crate::failure::Failure;
 use crate::{bundled, input, load, output, sampling};
 
 /// Answers the prompt; without one, chats.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let prompt = prompt_text(&arguments.prompt)?;
+    let at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let asks_itself = prompt.is_none();
+    let question = match prompt {
+        Some(text) => text,
+        None if at_terminal && !arguments.json => return converse(arguments, None),
+        // Without a terminal and a prompt, the built-in model answers a question of its own.
+        None if arguments.load.model.is_none() => bundled::QUESTION.to_owned(),
+        None => {
+            return Err(Failure::Usage(
+                "nothing to answer\nhint: give a prompt (-p, -f, or standard input), or run at a terminal to chat".into(),
+            ));
+        }
+    };
+    let Prepared { model, options, template, mut messages } = prepare(arguments)?;
+    if asks_itself && !arguments.json {
+        output::line(&format!("> {question}"))?;
+    }
+    messages.push(Message::new("user", question));
+    let ids = model.chat_prompt_with(&messages, &template)?;
+    let mut stream = model.generate_ids(ids.clone(), &options)?;
+    answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options)
+}
+
+/// Chats, at a terminal or line by line through a pipe.
+pub fn chat(arguments: &RunArguments) -> Result<(), Failure> {
+    if arguments.json {
+        return Err(Failure::Usage("--json is for one answer (`brasa run -p`), not for a chat".into()));
+    }
+    let PromptArguments { prompt, file, .. } = &arguments.prompt;
+    let question = if prompt.is_some() || file.is_some() { prompt_text(&arguments.prompt)? } else { None };
+    converse(arguments, question)
+}
+
+fn converse(arguments: &RunArguments, question: Option<String>) -> Result<(), Failure> {
+    let Prepared { model, options, template, messages } = prepare(arguments)?;
+    chat::chat(&model, messages, question, &template, &options, arguments)
+}
+
+/// A model and its options, ready for a question.
+struct Prepared {
+    model: Model,
+    options: GenerateOptions,
+    template: ChatOptions<'static>,
+    /// The system prompt, if there is one.
+    messages: Vec<Message>,
+}
+
+fn prepare(arguments: &RunArguments) -> Result<Prepared, Failure> {
     let system_prompt = match &arguments.system_prompt_file {
         Some(path) => Some(input::text(path)?),
         None => arguments.system_prompt.clone(),
     };
-    let at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let model = load::model(&arguments.load)?;
     let options = sampling::options(&arguments.sampling, &model)?;
     let template = ChatOptions {
@@ -28,32 +75,8 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if template.thinking.is_some() && !has_switch_for_thinking(&model) {
         output::note("warning: --reasoning: the model's chat template has no switch for thinking");
     }
-    let mut messages = Vec::new();
-    if let Some(text) = system_prompt {
-        messages.push(Message::new("system", text));
-    }
-    let question = match prompt {
-        Some(text) => text,
-        None if at_terminal && !arguments.json => {
-            return chat::chat(&model, messages, &template, &options, arguments);
-        }
-        // Without a terminal and a prompt, the built-in model answers a question of its own.
-        None if arguments.load.model.is_none() => {
-            if !arguments.json {
-                output::line(&format!("> {}", bundled::QUESTION))?;
-            }
-            bundled::QUESTION.to_owned()
-        }
-        None => {
-            return Err(Failure::Usage(
-                "nothing to answer\nhint: give a prompt (-p, -f, or standard input), or run at a terminal to chat".into(),
-            ));
-        }
-    };
-    messages.push(Message::new("user", question));
-    let ids = model.chat_prompt_with(&messages, &template)?;
-    let mut stream = model.generate_ids(ids.clone(), &options)?;
-    answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options)?.complete()
+    let messages = system_prompt.map(|text| Message::new("system", text)).into_iter().collect();
+    Ok(Prepared { model, options, template, messages })
 }
 
 /// True if the model's chat template writes another prompt if the model may think than if it may not.

@@ -47,7 +47,7 @@ impl Options {
 
     /// True if the command chats or answers.
     pub fn is_chat(&self) -> bool {
-        self.command.as_deref().is_none_or(|name| name == "run")
+        self.command.as_deref().is_none_or(|name| matches!(name, "run" | "chat"))
     }
 
     /// True if `--name` is followed by its value.

@@ -1,95 +1,15 @@
-//! The interactive chat, at a terminal that is none.
+//! The interactive chat, at a terminal that is none, and through a pipe.
 
 #![cfg(unix)]
 
-use std::io::{Read, Write};
-use std::path::PathBuf;
-use std::process::Child;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use pty_process::Size;
-use pty_process::blocking::{Command, Pty, open};
 use serde_json::Value;
 
-/// Longer than any step here takes on a busy machine; what does not come by then will not come.
-const PATIENCE: Duration = Duration::from_mins(2);
-/// The line editor sends this when it waits for a line: "pasted text is bracketed from now on".
-const READY: &str = "\x1b[?2004h";
-const CTRL_C: &str = "\x03";
-const CTRL_D: &str = "\x04";
-const UP: &str = "\x1b[A";
-
-/// The command, with somebody at its terminal.
-struct Terminal {
-    child: Child,
-    keyboard: std::fs::File,
-    screen: Receiver<Vec<u8>>,
-    /// Output that no expectation has consumed yet.
-    shown: String,
-}
-
-impl Terminal {
-    fn new(arguments: &[&str]) -> Self {
-        let (pty, pts) = open().unwrap();
-        pty.resize(Size::new(40, 200)).unwrap();
-        let command = Command::new(env!("CARGO_BIN_EXE_brasa")).args(arguments).env("TERM", "xterm");
-        let child = command.spawn(pts).unwrap();
-        let (keyboard, mut screen_file) = halves(&pty);
-        let (sender, screen) = channel();
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            // A terminal whose program has ended gives an error or nothing.
-            while let Ok(count @ 1..) = screen_file.read(&mut bytes) {
-                if sender.send(bytes[..count].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
-        Self { child, keyboard, screen, shown: String::new() }
-    }
-
-    /// Waits until `text` is shown; returns what came before it.
-    fn expect(&mut self, text: &str) -> String {
-        loop {
-            if let Some(place) = self.shown.find(text) {
-                let before = self.shown[..place].to_owned();
-                self.shown.drain(..place + text.len());
-                return before;
-            }
-            match self.screen.recv_timeout(PATIENCE) {
-                Ok(bytes) => self.shown += &String::from_utf8_lossy(&bytes),
-                Err(error) => panic!("expected {text:?}, got {:?}: {error}", self.shown),
-            }
-        }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-    }
-
-    /// Waits for the prompt, types a line; returns what was shown before the prompt.
-    fn enter(&mut self, line: &str) -> String {
-        let before = self.expect(READY);
-        self.press(&format!("{line}\r"));
-        before
-    }
-}
-
-/// The terminal's other end, to write to and to read from.
-fn halves(pty: &Pty) -> (std::fs::File, std::fs::File) {
-    use std::os::fd::AsFd;
-    let file = || std::fs::File::from(pty.as_fd().try_clone_to_owned().unwrap());
-    (file(), file())
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        // One that has ended cannot be killed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::command::{scratch, stderr, stdout};
+use crate::terminal::{CTRL_C, CTRL_D, READY, Terminal, UP};
 
 fn saved(name: &str, terminal: &mut Terminal) -> Value {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("chat-{name}.json"));
@@ -137,6 +57,85 @@ fn a_conversation_at_a_terminal() {
     assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
 }
 
+/// A whole session: keys typed, screen compared.
+#[test]
+fn a_session_on_the_screen() {
+    let file = scratch("session").join("said.json");
+    // Folders differ from machine to machine.
+    let name = |text: String| text.replace(file.to_str().unwrap(), "FILE");
+    let arguments = [
+        "--temp",
+        "0",
+        "-n",
+        "5",
+        "-c",
+        "96",
+        "-t",
+        "1",
+        "--precision",
+        "reference",
+        "--context-policy",
+        "slide",
+    ];
+    let mut terminal = Terminal::of_width(200, &arguments, &[]);
+    let mut session = vec![terminal.answered("")];
+    // Typing and editing: the first word is replaced, the last letter put in from the left.
+    terminal.shows("Defne: hose", "> Defne: hose");
+    terminal.shows("\x1b[D\x1b[Du\x01\x1b[C\x1b[C\x1b[Ci", "> Define: house");
+    session.push(terminal.answered("\r"));
+    // A paste that the terminal marks is edited further; one that it does not mark is one message all the same.
+    terminal.shows("\x1b[200~Define:\rriver\x1b[201~", "river");
+    session.push(terminal.answered("s\r"));
+    session.push(terminal.answered("Define:\r\r\tstone\r"));
+    // History: the message of three lines comes back as a whole, the one before by a second key.
+    terminal.shows(UP, "        stone");
+    terminal.shows([UP; 3].concat(), "rivers");
+    session.push(terminal.answered(CTRL_C));
+    // Bytes that are no UTF-8, and the rest of their paste, are left out, and what was typed is still there.
+    terminal.shows("Define: ", "> Define:");
+    terminal.press(b"d\xe9sol\xe9\rDefine: nothing\r");
+    terminal.expect("the conversation goes on)");
+    terminal.shows("", "> Define: d");
+    session.push(terminal.answered("og\r"));
+    for command in [
+        "/set",
+        "/set temp",
+        "/set top_k=7",
+        "/set top_k -4",
+        "/set n 3.7",
+        "/save FILE",
+        "/save FILE",
+        "/clear",
+        "/regen",
+        "/load FILE",
+        "/load /dev/zero",
+        "/load /no/such/file",
+        "/frobnicate",
+        "/stats of nothing",
+        "/undo",
+        "//etc",
+        "/clear",
+    ] {
+        let keys = format!("{}\r", command.replace("FILE", file.to_str().unwrap()));
+        session.push(name(terminal.answered(keys)));
+    }
+    // A full context: the oldest turns give way.
+    for word in ["house", "river", "stone", "dog", "ember"] {
+        session.push(terminal.answered(format!("Define: {word}\r")));
+    }
+    session.push(terminal.answered(format!("Define:{}\r", " x".repeat(90))));
+    let text = session.join("\n");
+    let seed = text.lines().find(|line| line.starts_with("seed = ")).unwrap();
+    let text = text.replace(seed, "seed = #");
+    let mut settings = insta::Settings::clone_current();
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!("session", text));
+    // Twice Ctrl-C leaves.
+    assert!(terminal.answered(CTRL_C).contains("(Ctrl-C again, Ctrl-D or /exit leaves)"));
+    terminal.press(CTRL_C);
+    assert_eq!(terminal.ended().0, Some(0));
+}
+
 #[test]
 fn ctrl_c_stops_the_answer_and_not_the_program() {
     let mut terminal =
@@ -147,6 +146,7 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     terminal.expect("\n");
     terminal.expect(" ");
     terminal.press(CTRL_C);
+    terminal.expect("(interrupted)");
     let messages = saved("stopped", &mut terminal);
     let roles: Vec<&str> =
         messages.as_array().unwrap().iter().map(|message| message["role"].as_str().unwrap()).collect();
@@ -155,11 +155,76 @@ fn ctrl_c_stops_the_answer_and_not_the_program() {
     // At the prompt it says how to leave; a second question is answered like the first.
     terminal.expect(READY);
     terminal.press(CTRL_C);
-    terminal.expect("(Ctrl-D or /exit leaves)");
+    terminal.expect("(Ctrl-C again, Ctrl-D or /exit leaves)");
     terminal.enter("/set n 3");
     terminal.enter("Define: river");
     terminal.enter("/exit");
     assert_eq!(terminal.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn typed_lines_outlive_a_killed_chat() {
+    let folder = scratch("history");
+    let state = folder.to_str().unwrap();
+    let variables = [("XDG_STATE_HOME", state), ("BRASA_HISTORY", "")];
+    let mut terminal = Terminal::with(&["-t", "1"], &variables);
+    terminal.answered("");
+    terminal.answered("\"\"\"/set\rtemp\"\"\"\r");
+    terminal.answered("/set temp 0\r");
+    terminal.shows("half a line", "> half a line");
+    assert!(Command::new("kill").arg(terminal.child.id().to_string()).status().unwrap().success());
+    assert_eq!(terminal.ended().0, Some(130));
+    let mut terminal = Terminal::with(&["-t", "1"], &variables);
+    terminal.answered("");
+    terminal.shows(UP, "> /set temp 0");
+    terminal.shows(UP, "temp\"\"\"");
+    let kept = std::fs::read_to_string(Path::new(state).join("brasa/history")).unwrap();
+    assert_eq!(kept, "\"\"\"/set\\ntemp\"\"\"\n/set temp 0\n");
+}
+
+#[test]
+fn colours_are_for_terminals_that_have_them() {
+    let arguments = ["chat", "-p", "Define: house", "-n", "1", "-t", "1"];
+    let prompt = "\x1b[1;32m> ";
+    let mut terminal = Terminal::new(&arguments);
+    terminal.expect(prompt);
+    let mut terminal = Terminal::with(&arguments, &[("NO_COLOR", "1")]);
+    assert!(!terminal.expect("> \r\x1b[2C").contains(prompt));
+    // A terminal that can do nothing gets nothing but text, and lines of one paste are still one message.
+    let mut terminal = Terminal::with(&arguments, &[("TERM", "dumb")]);
+    terminal.expect("> Define: house");
+    assert!(!terminal.expect("\n> ").contains('\x1b'));
+    terminal.press("one\ntwo\n/undo\n");
+    assert!(!terminal.expect("\n> ").contains('\x1b'));
+    terminal.press("/undo\n");
+    terminal.expect("1 turn left");
+    terminal.expect("\n> ");
+    terminal.press(CTRL_D);
+    assert_eq!(terminal.ended().0, Some(0));
+}
+
+#[test]
+fn a_pipe_is_answered_line_by_line() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_brasa"))
+        .args(["chat", "--temp", "0", "-n", "3", "-t", "1", "-p", "Define: dog"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(b"Define: house\r\n\n/set n\n/nonsense\nDefine: \xff \\\nriver")
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = stdout(&output);
+    let (answers, notes): (Vec<&str>, String) = (text.lines().collect(), stderr(&output));
+    assert!(answers[0].starts_with("dog") && answers[2].starts_with("house:"), "{text}");
+    assert!(text.contains("\nn = 3\n") && !text.contains("> ") && !text.contains('\x1b'), "{text:?}");
+    assert!(notes.contains("is not UTF-8 text") && notes.contains("/nonsense is no command"), "{notes}");
+    assert_eq!(output.status.code(), Some(1), "a script learns that a line was not obeyed");
 }
 
 /// Names of files may come from anywhere: a terminal shows what it would obey, a pipe gets the bytes.

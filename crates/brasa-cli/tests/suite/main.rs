@@ -9,4 +9,6 @@ mod command;
 mod inputs;
 mod memory;
 mod outputs;
+#[cfg(unix)]
+mod terminal;
 mod words;

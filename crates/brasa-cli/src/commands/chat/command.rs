@@ -1,0 +1,189 @@
+//! The commands of the chat, which begin with a slash.
+
+use std::path::Path;
+
+use brasa::Message;
+use brasa::formats::read_file;
+
+use super::conversation::Conversation;
+use super::{Chat, Next, settings};
+use crate::failure::Failure;
+use crate::output::{self, plural};
+
+/// Names of all commands.
+pub const NAMES: &[&str] = &[
+    "help", "?", "clear", "system", "regen", "undo", "set", "stats", "save", "save!", "load", "exit", "quit",
+    "bye",
+];
+
+const HELP: &str = "\
+/help             this list
+/clear            forget the conversation
+/system TEXT      set the system prompt and forget the conversation
+/regen            answer the last question again
+/undo             forget the last question and its answer
+/set              show the options; /set NAME VALUE changes one, e.g. /set temp 0
+/stats            what the last answer cost
+/save FILE        write the conversation as JSON; /save! replaces a file that exists
+/load FILE        go on with a conversation that was saved
+/exit             leave (also Ctrl-D)
+
+Several lines: paste them, end a line with \\, or put \"\"\" before and after the text.
+A message that begins with a slash: type two. Ctrl-C stops the answer.";
+
+/// Bytes of the largest conversation that is loaded.
+const LARGEST_CONVERSATION: u64 = 64 << 20;
+
+/// True if the line is a command of the chat, whatever its arguments are.
+pub fn is_known(line: &str) -> bool {
+    let name = line.strip_prefix('/').and_then(|rest| rest.split(char::is_whitespace).next());
+    name.is_some_and(|name| NAMES.contains(&name))
+}
+
+impl Chat<'_> {
+    /// Obeys a command.
+    pub fn obey(&mut self, line: &str) -> Result<Next, Failure> {
+        let command = line.trim().trim_start_matches('/');
+        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        match (name, rest.trim()) {
+            ("help" | "?", _) => output::line(HELP)?,
+            ("exit" | "quit" | "bye", _) => return Ok(Next::Leave),
+            ("clear", _) => {
+                let turns = plural(self.conversation.turns(), "turn");
+                self.conversation.clear();
+                confirm(&format!("{turns} forgotten"));
+            }
+            ("system", text) => self.set_system_prompt(text),
+            ("regen", _) => {
+                if !self.conversation.unanswer() {
+                    return Err(Failure::Usage("there is no question yet".into()));
+                }
+                self.answer()?;
+            }
+            ("undo", _) => {
+                if !self.conversation.undo() {
+                    return Err(Failure::Usage("there is no question yet".into()));
+                }
+                confirm(&format!(
+                    "the last question is forgotten, {} left",
+                    plural(self.conversation.turns(), "turn")
+                ));
+            }
+            ("set", rest) => output::line(&settings::set(&mut self.options, rest)?)?,
+            ("stats", _) => output::line(self.stats.as_deref().unwrap_or("nothing has been answered yet"))?,
+            ("save" | "save!" | "load", "") => {
+                return Err(Failure::Usage(format!("/{name} needs a file name")));
+            }
+            ("save" | "save!", path) => self.save(path.as_ref(), name == "save!")?,
+            ("load", path) => self.load(path.as_ref())?,
+            _ => {
+                return Err(Failure::Usage(format!(
+                    "/{name} is no command\nhint: /help lists them; a message that begins with a slash begins with two"
+                )));
+            }
+        }
+        Ok(Next::Stay)
+    }
+
+    fn set_system_prompt(&mut self, text: &str) {
+        let turns = plural(self.conversation.turns(), "turn");
+        let messages = if text.is_empty() { Vec::new() } else { vec![Message::new("system", text)] };
+        self.conversation = Conversation::new(messages);
+        let what = if text.is_empty() { "no system prompt" } else { "the system prompt is set" };
+        confirm(&format!("{what}, {turns} forgotten"));
+    }
+
+    fn save(&self, path: &Path, replace: bool) -> Result<(), Failure> {
+        let messages = self.conversation.messages();
+        let text =
+            serde_json::to_string_pretty(messages).map_err(|error| Failure::Failed(error.to_string()))?;
+        let force = output::Force { given: replace, how: "/save!" };
+        output::file(path, force, |out| writeln!(out, "{text}"))?;
+        confirm(&format!("{} saved to {}", plural(messages.len(), "message"), path.display()));
+        Ok(())
+    }
+
+    fn load(&mut self, path: &Path) -> Result<(), Failure> {
+        let bytes =
+            read_file(path, LARGEST_CONVERSATION).map_err(|error| Failure::Failed(error.to_string()))?;
+        let messages =
+            messages(&bytes).map_err(|reason| Failure::Failed(format!("{}: {reason}", path.display())))?;
+        self.conversation = Conversation::new(messages);
+        self.stats = None;
+        confirm(&format!(
+            "{} loaded from {}, {}",
+            plural(self.conversation.messages().len(), "message"),
+            path.display(),
+            plural(self.conversation.turns(), "turn")
+        ));
+        Ok(())
+    }
+}
+
+/// Messages of a saved conversation, as `/save` writes them or as a part of a request in OpenAI's format.
+fn messages(bytes: &[u8]) -> Result<Vec<Message>, String> {
+    const EXPECTED: &str =
+        "expected a list of messages, each with \"role\" and \"content\", as /save writes it";
+    let parsed: serde_json::Value =
+        serde_json::from_slice(bytes).map_err(|error| format!("{EXPECTED}; it is no JSON: {error}"))?;
+    let list = match parsed {
+        serde_json::Value::Object(mut object) => object.remove("messages").unwrap_or_default(),
+        other => other,
+    };
+    let messages: Vec<Message> =
+        serde_json::from_value(list).map_err(|error| format!("{EXPECTED}; {error}"))?;
+    for (index, message) in messages.iter().enumerate() {
+        if !["system", "developer", "user", "assistant", "tool"].contains(&message.role.as_str()) {
+            let role: String = message.role.chars().take(40).collect();
+            return Err(format!(
+                "message {index} is from {role:?}, expected system, user, assistant or tool"
+            ));
+        }
+    }
+    match messages.last() {
+        Some(last) if last.role == "user" => Err("the last message is a question without an answer".into()),
+        _ => Ok(messages),
+    }
+}
+
+/// Says that a command was obeyed.
+fn confirm(text: &str) {
+    output::note(&format!("({text})"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NAMES, is_known, messages};
+
+    #[test]
+    fn hostile_conversations_are_refused_by_reason() {
+        for (text, reason) in [
+            ("", "it is no JSON"),
+            ("\u{feff}[]", "it is no JSON"),
+            ("3", "expected a list of messages"),
+            ("{\"messages\": 3}", "expected a list"),
+            ("[3]", "expected a list"),
+            ("[{}]", "missing field `role`"),
+            ("[{\"role\": 3}]", "expected a string"),
+            ("[{\"role\": \"boss\", \"content\": \"x\"}]", "message 0 is from \"boss\""),
+            ("[{\"role\": \"user\", \"content\": 3}]", "expected a list"),
+            ("[{\"role\": \"user\", \"content\": \"x\"}]", "without an answer"),
+            (&"[".repeat(100_000), "recursion limit"),
+        ] {
+            let message = messages(text.as_bytes()).expect_err(text);
+            assert!(message.contains(reason), "{text:.40}: {message}");
+        }
+        assert!(messages(b"\xff").is_err());
+        assert_eq!(messages(b"[]"), Ok(Vec::new()));
+        let request = br#"{"model": "m", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
+        assert_eq!(messages(request).map(|messages| messages.len()), Ok(2));
+    }
+
+    #[test]
+    fn commands_are_known_by_their_first_word() {
+        assert!(NAMES.iter().all(|name| is_known(&format!("/{name} x"))));
+        for line in ["", "/", "help", "//help", "/usr/bin", "/ help"] {
+            assert!(!is_known(line), "{line}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! A conversation: what was said, and the part of it that the model still sees.
+
+use brasa::tokenizer::ChatOptions;
+use brasa::{Message, Model};
+
+use crate::failure::Failure;
+
+/// Most free tokens that an answer asks for before older turns are dropped.
+const MOST_ROOM: usize = 256;
+
+/// Messages in order, the system prompt first.
+pub struct Conversation {
+    messages: Vec<Message>,
+    /// Messages in front that are no turns: the system prompt.
+    kept: usize,
+    /// The first message behind `kept` that the model sees; older turns no longer fit.
+    first: usize,
+}
+
+/// Whether the oldest turns give way if the context is full.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// They are no longer shown to the model.
+    DropOldest,
+    /// The question is refused.
+    Refuse,
+}
+
+/// The prompt of an answer.
+pub struct Prompt {
+    /// Token ids.
+    pub ids: Vec<u32>,
+    /// Turns that the model saw before and sees no longer.
+    pub dropped: usize,
+}
+
+impl Conversation {
+    /// A conversation that begins with `messages`; those in front that come from the system stay.
+    pub fn new(messages: Vec<Message>) -> Self {
+        let kept = messages.iter().take_while(|message| is_system(message)).count();
+        Self { messages, kept, first: kept }
+    }
+
+    /// Everything that was said.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Questions that were asked.
+    pub fn turns(&self) -> usize {
+        turns(&self.messages[self.kept..])
+    }
+
+    /// Questions that the model sees.
+    pub fn seen_turns(&self) -> usize {
+        turns(&self.messages[self.first..])
+    }
+
+    /// Adds a question.
+    pub fn ask(&mut self, text: String) {
+        self.messages.push(Message::new("user", text));
+    }
+
+    /// Adds the answer.
+    pub fn answered(&mut self, text: String) {
+        self.messages.push(Message::new("assistant", text));
+    }
+
+    /// Takes the last question back, and its answer, if there is one; false if there is none.
+    pub fn undo(&mut self) -> bool {
+        if !self.unanswer() {
+            return false;
+        }
+        self.messages.pop();
+        self.first = self.first.min(self.messages.len());
+        true
+    }
+
+    /// Takes the last answer back, so that the last question can be answered again; false if there is no question.
+    pub fn unanswer(&mut self) -> bool {
+        let question = self.messages.iter().rposition(|message| message.role == "user");
+        match question.filter(|&question| question >= self.kept) {
+            Some(question) => self.messages.truncate(question + 1),
+            None => return false,
+        }
+        // Dropped turns come before the last question, except if that one was taken back.
+        self.first = self.first.min(self.messages.len() - 1);
+        true
+    }
+
+    /// Forgets all but the system prompt.
+    pub fn clear(&mut self) {
+        self.messages.truncate(self.kept);
+        self.first = self.kept;
+    }
+
+    /// The ids of the conversation, ready for an answer of `most_tokens`. Turns that do not fit into the model's context are
+    /// dropped, the oldest first, until a quarter of it is free, so that not every further question drops one.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Failed`] if the last question alone does not fit, or if turns may not be dropped; then nothing has changed.
+    pub fn prompt(
+        &mut self,
+        model: &Model,
+        template: &ChatOptions<'_>,
+        most_tokens: Option<usize>,
+        when_full: WhenFull,
+    ) -> Result<Prompt, Failure> {
+        let context = model.context();
+        let room = most_tokens.unwrap_or(MOST_ROOM).min(MOST_ROOM).min(context / 8).max(1);
+        let ids = self.ids(self.first, model, template)?;
+        if ids.len() + room <= context {
+            return Ok(Prompt { ids, dropped: 0 });
+        }
+        let starts: Vec<usize> = (self.first + 1..self.messages.len())
+            .filter(|&index| self.messages[index].role == "user")
+            .collect();
+        if when_full == WhenFull::Refuse || starts.is_empty() {
+            // An answer without much room is better than none.
+            return if ids.len() < context {
+                Ok(Prompt { ids, dropped: 0 })
+            } else {
+                Err(too_long(ids.len(), context, self.seen_turns()))
+            };
+        }
+        // Fewer messages make a shorter prompt: the first start that leaves enough free is searched for by halves.
+        let enough = context - (context / 4).max(room).min(context - 1);
+        let (mut low, mut high) = (0, starts.len() - 1);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.ids(starts[middle], model, template)?.len() <= enough {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        let ids = self.ids(starts[low], model, template)?;
+        if ids.len() >= context {
+            return Err(too_long(ids.len(), context, 1));
+        }
+        let dropped = turns(&self.messages[self.first..starts[low]]);
+        self.first = starts[low];
+        Ok(Prompt { ids, dropped })
+    }
+
+    /// Token ids of the system prompt and what follows it in every prompt, in front of the first question.
+    pub fn system_tokens(&self, model: &Model, template: &ChatOptions<'_>) -> Result<usize, Failure> {
+        let prompt = |question: &str| {
+            let mut messages = self.messages[..self.kept].to_vec();
+            messages.push(Message::new("user", question));
+            model.chat_prompt_with(&messages, template)
+        };
+        let (one, other) = (prompt("a")?, prompt("5")?);
+        Ok(one.iter().zip(&other).take_while(|(one, other)| one == other).count())
+    }
+
+    /// The ids of the system prompt and the messages from `first` on.
+    fn ids(&self, first: usize, model: &Model, template: &ChatOptions<'_>) -> Result<Vec<u32>, Failure> {
+        if first == self.kept {
+            return Ok(model.chat_prompt_with(&self.messages, template)?);
+        }
+        let seen = [&self.messages[..self.kept], &self.messages[first..]].concat();
+        Ok(model.chat_prompt_with(&seen, template)?)
+    }
+}
+
+fn is_system(message: &Message) -> bool {
+    message.role == "system" || message.role == "developer"
+}
+
+fn turns(messages: &[Message]) -> usize {
+    messages.iter().filter(|message| message.role == "user").count()
+}
+
+fn too_long(tokens: usize, context: usize, turns: usize) -> Failure {
+    let (what, remedy) = if turns > 1 {
+        ("the conversation", "/clear forgets it; --context-policy slide drops the oldest turns; ")
+    } else {
+        ("the question with what goes before it", "shorten it; ")
+    };
+    Failure::Failed(format!(
+        "{what} takes {tokens} tokens, the context holds {context}\nhint: {remedy}-c gives a larger context"
+    ))
+}

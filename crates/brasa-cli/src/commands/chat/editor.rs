@@ -1,0 +1,226 @@
+//! The line editor at a terminal, made safe against pasted text.
+//!
+//! A paste that the terminal does not mark looks like typed lines. So Enter ends a message only if no further key is there:
+//! the terminal is told to answer "nothing" instead of waiting, and if it does, the message is complete. Otherwise Enter was a
+//! line end within a paste, and the key behind it is put into the message behind that line end.
+
+use std::io::ErrorKind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustyline::completion::Completer;
+use rustyline::config::{ColorMode, Config};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::Validator;
+use rustyline::{
+    Cmd, ConditionalEventHandler, Context, Editor, Event, EventContext, EventHandler, Helper, KeyCode,
+    KeyEvent, Modifiers, Movement, RepeatCount,
+};
+
+use super::command;
+use super::read::Line;
+use crate::failure::Failure;
+use crate::paint::{Paint, Style};
+use crate::{interrupt, output, terminal};
+
+/// Lines of a paste come faster one after the other; typed ones do not.
+const PASTE_PAUSE_MS: u16 = 8;
+
+/// A line editor with a history.
+pub struct LineEditor {
+    editor: Editor<Assistant, DefaultHistory>,
+    typing: Arc<Typing>,
+}
+
+/// The line that is typed, shared by the editor's owner and the hooks that the editor calls.
+#[derive(Default)]
+struct Typing(Mutex<Typed>);
+
+/// The state of the line that is typed.
+#[derive(Default)]
+struct Typed {
+    /// The line so far, also after a failure.
+    line: String,
+    /// The line end behind which nothing is known to follow.
+    ended: Option<LineEnd>,
+    /// True if Ctrl-D was pressed behind Enter: the next line is the end.
+    leaves: bool,
+}
+
+/// A line end as a terminal sends it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineEnd {
+    Return,
+    Feed,
+}
+
+impl Typing {
+    fn lock(&self) -> MutexGuard<'_, Typed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LineEditor {
+    /// An editor that knows these entries, oldest first.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Failed`] if the terminal cannot be used.
+    pub fn new(paint: Paint, entries: &[String]) -> Result<Self, Failure> {
+        let failed = |error: ReadlineError| Failure::Failed(error.to_string());
+        let colors = if paint.is_on() { ColorMode::Enabled } else { ColorMode::Disabled };
+        let config = Config::builder().color_mode(colors).build();
+        let mut editor = Editor::with_config(config).map_err(failed)?;
+        let typing = Arc::new(Typing::default());
+        editor.set_helper(Some(Assistant { typing: typing.clone(), paint }));
+        if cfg!(unix) {
+            editor.bind_sequence(
+                Event::Any,
+                EventHandler::Conditional(Box::new(Keys { typing: typing.clone() })),
+            );
+        }
+        for entry in entries {
+            // History is a convenience.
+            let _ = editor.add_history_entry(entry);
+        }
+        Ok(Self { editor, typing })
+    }
+
+    /// Reads a line, which has several lines if they were pasted.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Failed`] if the terminal fails.
+    pub fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+        if std::mem::take(&mut self.typing.lock().leaves) {
+            return Ok(Line::End);
+        }
+        let mut start = String::new();
+        loop {
+            *self.typing.lock() = Typed { line: start.clone(), ..Typed::default() };
+            let at_prompt = interrupt::at_prompt();
+            let result = self.editor.readline_with_initial(prompt, (&start, ""));
+            drop(at_prompt);
+            let Typed { line, ended, .. } = &mut *self.typing.lock();
+            let line = std::mem::take(line);
+            return match result {
+                Ok(line) => Ok(Line::Text(line)),
+                // Nothing followed Enter, so it was the end of the message.
+                Err(ReadlineError::Eof) if ended.is_some() => Ok(Line::Text(line)),
+                Err(ReadlineError::Eof) => Ok(Line::End),
+                Err(ReadlineError::Interrupted) => {
+                    Ok(if line.is_empty() { Line::Interrupted } else { Line::Abandoned })
+                }
+                Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                    terminal::discard_input();
+                    output::note(
+                        "(that input is not UTF-8 text and was left out; nothing is sent yet, the conversation goes on)",
+                    );
+                    start = line;
+                    continue;
+                }
+                Err(error) => Err(Failure::Failed(format!("the terminal: {error}"))),
+            };
+        }
+    }
+
+    /// Makes `entry` the latest entry of the history.
+    pub fn remember(&mut self, entry: &str) {
+        // History is a convenience; a line that cannot be kept is still answered.
+        let _ = self.editor.add_history_entry(entry);
+    }
+}
+
+/// Looks at each key before the editor does.
+struct Keys {
+    typing: Arc<Typing>,
+}
+
+impl ConditionalEventHandler for Keys {
+    fn handle(&self, event: &Event, _: RepeatCount, _: bool, _: &EventContext) -> Option<Cmd> {
+        let &KeyEvent(code, modifiers) = event.get(0)?;
+        let mut typed = self.typing.lock();
+        let before = typed.ended.take();
+        let end = match (code, modifiers) {
+            (KeyCode::Enter, Modifiers::NONE) => Some(LineEnd::Return),
+            (KeyCode::Char('J'), Modifiers::CTRL) => Some(LineEnd::Feed),
+            _ => None,
+        };
+        if end.is_some() {
+            typed.ended = end;
+            if (before, end) == (Some(LineEnd::Return), Some(LineEnd::Feed)) {
+                return Some(Cmd::Noop);
+            }
+            terminal::wait_for_input(PASTE_PAUSE_MS);
+            if before.is_some() {
+                return Some(Cmd::Insert(1, "\n".into()));
+            }
+            if !terminal::return_when_empty(true) {
+                // A terminal that cannot be asked keeps the editor's own Enter.
+                typed.ended = None;
+                return None;
+            }
+            return Some(Cmd::Move(Movement::EndOfBuffer));
+        }
+        before?;
+        terminal::return_when_empty(false);
+        match (code, modifiers) {
+            (KeyCode::Char(c), Modifiers::NONE | Modifiers::SHIFT) => Some(Cmd::Insert(1, format!("\n{c}"))),
+            (KeyCode::Tab, _) => Some(Cmd::Insert(1, "\n\t".into())),
+            (KeyCode::BracketedPasteStart, _) => None,
+            (code, _) => {
+                // Another key is pressed by hand, and too late for this line.
+                typed.leaves = (code, modifiers) == (KeyCode::Char('D'), Modifiers::CTRL);
+                Some(Cmd::AcceptLine)
+            }
+        }
+    }
+}
+
+/// What the editor asks while a line is typed: nothing but completions of commands and the prompt's colour.
+struct Assistant {
+    typing: Arc<Typing>,
+    paint: Paint,
+}
+
+impl Helper for Assistant {}
+impl Validator for Assistant {}
+
+impl Hinter for Assistant {
+    type Hint = String;
+
+    /// Gives no hint, but hears of every change of the line.
+    fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<String> {
+        line.clone_into(&mut self.typing.lock().line);
+        None
+    }
+}
+
+impl Highlighter for Assistant {
+    fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> std::borrow::Cow<'b, str> {
+        self.paint.text(Style::Prompt, prompt)
+    }
+}
+
+impl Completer for Assistant {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        cursor: usize,
+        _: &Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let begun = line.get(..cursor).and_then(|begun| begun.strip_prefix('/'));
+        let names = begun.map_or(Vec::new(), |begun| {
+            command::NAMES
+                .iter()
+                .filter(|name| name.starts_with(begun))
+                .map(|name| format!("/{name} "))
+                .collect()
+        });
+        Ok((0, names))
+    }
+}

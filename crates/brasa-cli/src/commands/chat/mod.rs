@@ -1,0 +1,225 @@
+//! The chat: what was said stays, whatever is typed, pasted or pressed.
+//!
+//! A [`Reader`](read::Reader) gives messages and commands, a [`Conversation`](conversation::Conversation) keeps what was said and
+//! fits it into the context, [`answer`] shows the answer while it is made.
+
+mod answer;
+mod command;
+mod conversation;
+mod editor;
+mod history;
+mod read;
+mod settings;
+mod thoughts;
+
+use brasa::tokenizer::ChatOptions;
+use brasa::{ContextPolicy, GenerateOptions, Message, Model, Session};
+
+use self::conversation::{Conversation, WhenFull};
+use self::read::{Line, Reader};
+use crate::args::RunArguments;
+use crate::failure::Failure;
+use crate::output::plural;
+use crate::paint::Paint;
+use crate::{bundled, interrupt, output};
+
+/// A conversation, with the model, the session and the options that carry it on.
+struct Chat<'m> {
+    model: &'m Model,
+    session: Session,
+    conversation: Conversation,
+    template: &'m ChatOptions<'m>,
+    options: GenerateOptions,
+    when_full: WhenFull,
+    paint: Paint,
+    verbose: bool,
+    /// The cost of the last answer.
+    stats: Option<String>,
+}
+
+/// Chats until the user leaves or the input ends. `question` is answered first.
+///
+/// # Errors
+///
+/// [`Failure::OutputClosed`]; [`Failure::Failed`] if the terminal fails, or if the input is no terminal and an answer fails.
+pub fn chat(
+    model: &Model,
+    messages: Vec<Message>,
+    question: Option<String>,
+    template: &ChatOptions<'_>,
+    options: &GenerateOptions,
+    arguments: &RunArguments,
+) -> Result<(), Failure> {
+    let mut options = options.clone();
+    let when_full = match arguments.sampling.context_policy {
+        None => {
+            options.context_policy = ContextPolicy::Stop;
+            WhenFull::DropOldest
+        }
+        Some(crate::args::PolicyName::Slide) => WhenFull::DropOldest,
+        Some(_) => WhenFull::Refuse,
+    };
+    let paint = Paint::of_terminal();
+    let mut reader = Reader::new(paint)?;
+    let mut chat = Chat {
+        model,
+        session: model.session(),
+        conversation: Conversation::new(messages),
+        template,
+        options,
+        when_full,
+        paint,
+        verbose: arguments.load.verbose,
+        stats: None,
+    };
+    if reader.is_at_terminal() {
+        output::line(&format!("{} – /help lists commands, Ctrl-D leaves", arguments.load.name()))?;
+        if arguments.load.model.is_none() {
+            output::line(&format!("Ask for words, e.g. {}", bundled::QUESTION))?;
+        }
+    }
+    let mut failed = false;
+    if let Some(question) = question {
+        if reader.is_at_terminal() {
+            output::line(&format!("> {question}"))?;
+        }
+        failed |= !shown(chat.ask(question))?;
+    }
+    let mut wants_to_leave = false;
+    loop {
+        let line = reader.message()?;
+        let wanted_to_leave = std::mem::replace(&mut wants_to_leave, matches!(line, Line::Interrupted));
+        match line {
+            Line::Text(text) => match chat.take_all(&text) {
+                Ok(Next::Stay) => {}
+                Ok(Next::Leave) => break,
+                Err(failure) => failed |= !shown(Err(failure))?,
+            },
+            Line::Abandoned => {}
+            Line::Interrupted if wanted_to_leave => break,
+            Line::Interrupted => output::note("(Ctrl-C again, Ctrl-D or /exit leaves)"),
+            Line::End => break,
+        }
+    }
+    // Somebody at a terminal has seen every error; a script sees the exit code.
+    if failed && !reader.is_at_terminal() {
+        return Err(Failure::Failed("not every message was answered".into()));
+    }
+    Ok(())
+}
+
+/// Prints a failure after which the chat goes on; false if there was one.
+fn shown(result: Result<(), Failure>) -> Result<bool, Failure> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(failure @ (Failure::Failed(_) | Failure::Usage(_))) => {
+            output::note(&format!("error: {failure}"));
+            Ok(false)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What the user wants after a message.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Stay,
+    Leave,
+}
+
+impl Chat<'_> {
+    /// Takes what was entered. Lines in front that are commands are obeyed one after the other; the rest is one message.
+    fn take_all(&mut self, text: &str) -> Result<Next, Failure> {
+        let mut rest = text;
+        while let Some((line, behind)) = rest.split_once('\n') {
+            if !command::is_known(line) {
+                break;
+            }
+            if self.obey(line)? == Next::Leave {
+                return Ok(Next::Leave);
+            }
+            rest = behind;
+        }
+        if rest.trim().is_empty() {
+            return Ok(Next::Stay);
+        }
+        if rest.starts_with("//") {
+            rest = &rest[1..];
+        } else if rest.starts_with('/') && (command::is_known(rest) || !rest.contains('\n')) {
+            return self.obey(rest);
+        }
+        self.ask(rest.to_owned()).map(|()| Next::Stay)
+    }
+
+    /// Asks a question. It is forgotten if there is no answer, since templates expect questions and answers to alternate.
+    fn ask(&mut self, question: String) -> Result<(), Failure> {
+        self.conversation.ask(question);
+        self.answer()
+    }
+
+    /// Answers the last question of the conversation.
+    fn answer(&mut self) -> Result<(), Failure> {
+        let answer = self.stream();
+        match answer {
+            Ok(answer::Answer { text, end }) if !text.is_empty() || end.is_none() => {
+                self.conversation.answered(text);
+                if let Some(end) = end {
+                    output::note(&end);
+                }
+                Ok(())
+            }
+            Ok(answer::Answer { end, .. }) => {
+                self.conversation.undo();
+                output::note(&format!(
+                    "{} (there was no answer yet: the question is forgotten)",
+                    end.unwrap_or_default()
+                ));
+                Ok(())
+            }
+            Err(failure) => {
+                self.conversation.undo();
+                Err(failure)
+            }
+        }
+    }
+
+    fn stream(&mut self) -> Result<answer::Answer, Failure> {
+        // A Ctrl-C from before the answer does not count.
+        interrupt::take();
+        let prompt =
+            self.conversation.prompt(self.model, self.template, self.options.max_tokens, self.when_full)?;
+        if prompt.dropped > 0 {
+            let turns = match prompt.dropped {
+                1 => "the oldest turn is".into(),
+                dropped => format!("the {dropped} oldest turns are"),
+            };
+            output::note(&format!(
+                "(the context of {} tokens is full: {turns} no longer seen)",
+                self.model.context()
+            ));
+        }
+        let mut options = self.options.clone();
+        if let ContextPolicy::Slide { keep } = &mut options.context_policy {
+            *keep = (*keep).max(self.conversation.system_tokens(self.model, self.template)?);
+        }
+        let thinks = answer::begins_with_thoughts(self.model, &prompt.ids);
+        let mut stream = self.session.generate_ids(prompt.ids, &options)?;
+        let answer = answer::show(&mut stream, self.paint, thinks);
+        let metrics = stream.metrics();
+        let stats = format!(
+            "{} ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s; context {} of {}",
+            plural(metrics.prompt_tokens, "prompt token"),
+            metrics.cached_tokens,
+            metrics.prefill_tokens_per_second(),
+            metrics.generated_tokens,
+            metrics.decode_tokens_per_second(),
+            metrics.prompt_tokens + metrics.generated_tokens,
+            self.model.context(),
+        );
+        if self.verbose {
+            output::note(&stats);
+        }
+        self.stats = Some(stats);
+        answer
+    }
+}

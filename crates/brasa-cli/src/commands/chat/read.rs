@@ -1,0 +1,179 @@
+//! Messages from the keyboard or a pipe: one line each, or several if the user says so.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read, Stdin, Write, stdin, stdout};
+
+use super::editor::LineEditor;
+use super::history::History;
+use crate::failure::Failure;
+use crate::paint::{Paint, is_dumb};
+use crate::{interrupt, output, terminal};
+
+/// The prompt of a message.
+const PROMPT: &str = "> ";
+/// The prompt of further lines of a message.
+const MORE: &str = "… ";
+/// Begins and ends a message of several lines.
+const QUOTES: &str = "\"\"\"";
+/// Bytes of the longest line that is read from a pipe.
+const LONGEST_LINE: u64 = 16 << 20;
+/// Lines of a paste come faster one after the other; typed ones do not.
+const PASTE_PAUSE_MS: u16 = 8;
+
+/// A line as it was entered.
+pub enum Line {
+    /// Text, which may have several lines.
+    Text(String),
+    /// Ctrl-C was pressed in an empty line.
+    Interrupted,
+    /// Ctrl-C was pressed in a line with text, which is forgotten.
+    Abandoned,
+    /// Ctrl-D was pressed in an empty line, or the input ended.
+    End,
+}
+
+/// The source of messages.
+pub struct Reader {
+    lines: Lines,
+    history: History,
+}
+
+/// The source of lines.
+enum Lines {
+    Edited(Box<LineEditor>),
+    Plain(PlainLines),
+}
+
+impl Reader {
+    /// Reads from a line editor at a terminal, plain lines otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Failed`] if the terminal cannot be used.
+    pub fn new(paint: Paint) -> Result<Self, Failure> {
+        let at_terminal = stdin().is_terminal() && stdout().is_terminal();
+        if !at_terminal || is_dumb() {
+            let lines = PlainLines { input: BufReader::new(stdin()), at_terminal };
+            return Ok(Self { lines: Lines::Plain(lines), history: History::none() });
+        }
+        terminal::save();
+        let (history, entries) = History::open();
+        let lines = Lines::Edited(Box::new(LineEditor::new(paint, &entries)?));
+        Ok(Self { lines, history })
+    }
+
+    /// True if somebody types.
+    pub fn is_at_terminal(&self) -> bool {
+        match &self.lines {
+            Lines::Edited(_) => true,
+            Lines::Plain(lines) => lines.at_terminal,
+        }
+    }
+
+    /// Reads a message or a command. A message goes on behind a line that ends with a backslash, and up to the second of a pair
+    /// of `"""`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Failed`] if the terminal or the pipe fails.
+    pub fn message(&mut self) -> Result<Line, Failure> {
+        let mut text = match self.line(PROMPT)? {
+            Line::Text(text) => text,
+            other => return Ok(other),
+        };
+        let mut entry = text.clone();
+        let quoted = text.trim_start().starts_with(QUOTES);
+        loop {
+            let goes_on = if quoted { !is_closed(&text) } else { text.ends_with('\\') };
+            if !goes_on {
+                break;
+            }
+            match self.line(MORE)? {
+                Line::Text(line) => {
+                    if !quoted {
+                        text.pop();
+                    }
+                    for whole in [&mut text, &mut entry] {
+                        whole.push('\n');
+                        whole.push_str(&line);
+                    }
+                }
+                // The end of the input ends the message, too.
+                Line::End => break,
+                Line::Interrupted | Line::Abandoned => return Ok(Line::Abandoned),
+            }
+        }
+        self.remember(&entry);
+        if quoted {
+            let inner = text.trim();
+            let inner = inner.strip_prefix(QUOTES).unwrap_or(inner);
+            let inner = inner.strip_suffix(QUOTES).unwrap_or(inner);
+            return Ok(Line::Text(inner.trim_matches('\n').to_owned()));
+        }
+        Ok(Line::Text(text))
+    }
+
+    fn remember(&mut self, entry: &str) {
+        if let Lines::Edited(editor) = &mut self.lines
+            && !entry.trim().is_empty()
+        {
+            editor.remember(entry);
+            self.history.add(entry);
+        }
+    }
+
+    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+        match &mut self.lines {
+            Lines::Edited(editor) => editor.line(prompt),
+            Lines::Plain(lines) => lines.line(prompt),
+        }
+    }
+}
+
+/// True if a text that begins with `"""` ends with further ones.
+fn is_closed(text: &str) -> bool {
+    text.trim().strip_prefix(QUOTES).is_some_and(|rest| rest.ends_with(QUOTES))
+}
+
+/// Lines without an editor: of a pipe, or of a terminal that can do nothing.
+struct PlainLines {
+    input: BufReader<Stdin>,
+    at_terminal: bool,
+}
+
+impl PlainLines {
+    fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
+        if self.at_terminal {
+            output::write(prompt)?;
+            stdout().flush()?;
+        }
+        let mut bytes = Vec::new();
+        loop {
+            let at_prompt = interrupt::at_prompt();
+            let count = (&mut self.input).take(LONGEST_LINE).read_until(b'\n', &mut bytes);
+            drop(at_prompt);
+            if count? == 0 {
+                break;
+            }
+            // Lines that come at once are of one paste.
+            let pasted = self.at_terminal
+                && (!self.input.buffer().is_empty() || terminal::wait_for_input(PASTE_PAUSE_MS));
+            if !pasted || bytes.len() as u64 >= LONGEST_LINE {
+                break;
+            }
+        }
+        if bytes.is_empty() {
+            return Ok(Line::End);
+        }
+        let mut text = String::from_utf8(bytes).unwrap_or_else(|error| {
+            output::note("(that input is not UTF-8 text; what is not is read as \u{fffd})");
+            String::from_utf8_lossy(error.as_bytes()).into_owned()
+        });
+        if text.ends_with('\n') {
+            text.pop();
+            if text.ends_with('\r') {
+                text.pop();
+            }
+        }
+        Ok(Line::Text(text))
+    }
+}
