@@ -149,8 +149,9 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                                 let lane = D::V::OUTPUTS * part;
                                 let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
                                 let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
-                                acc[0][part] = add_scaled::<D, K, true>(
+                                acc[0][part] = add_scaled::<D, K>(
                                     dots,
+                                    false,
                                     acc[0][part],
                                     sums[part],
                                     scale,
@@ -177,7 +178,7 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                                 let sums =
                                     dots.dots::<K, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
                                 acc[row][part] =
-                                    add_scaled::<D, K, true>(dots, acc[row][part], sums, scale, min, meta);
+                                    add_scaled::<D, K>(dots, R > 1, acc[row][part], sums, scale, min, meta);
                             }
                         }
                     }
@@ -244,8 +245,8 @@ impl<M: Meaning, const R: usize> Work for OfPanels<'_, '_, M, R> {
                             ];
                             let [first, second] = dots.panel_dots_of_pair::<M>(starts, &weights, codes);
                             let sums = &mut acc[2 * pair..];
-                            sums[0] = add_scaled::<D, M, false>(dots, sums[0], first, scale, min, metas[0]);
-                            sums[1] = add_scaled::<D, M, false>(dots, sums[1], second, scale, min, metas[1]);
+                            sums[0] = add_scaled::<D, M>(dots, false, sums[0], first, scale, min, metas[0]);
+                            sums[1] = add_scaled::<D, M>(dots, false, sums[1], second, scale, min, metas[1]);
                         }
                     } else {
                         for row in 0..R {
@@ -254,7 +255,7 @@ impl<M: Meaning, const R: usize> Work for OfPanels<'_, '_, M, R> {
                             let start = corrections::<M>(meta, correction);
                             let sums =
                                 dots.panel_dots::<M, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
-                            acc[row] = add_scaled::<D, M, false>(dots, acc[row], sums, scale, min, meta);
+                            acc[row] = add_scaled::<D, M>(dots, false, acc[row], sums, scale, min, meta);
                         }
                     }
                 }
@@ -368,15 +369,16 @@ fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
     }
 }
 
-/// Adds the products of a block to a part's sums of one row, in the order that this file documents; `IN_PLACE` chooses
-/// [`Vectors::add_scaled_in_place`] for minima, which makes loops over strips faster and those over panels slower.
+/// Adds the products of a block to a part's sums of one row, in the order that this file documents; `in_place` chooses
+/// [`Vectors::add_scaled_in_place`] for minima, which makes several rows of strips faster, and one row and panels slower.
 ///
 /// # Safety
 ///
 /// `scale` and `min` point to a part of the scales and minima of a block; those of a second half are [`LANES`] behind.
 #[inline(always)]
-unsafe fn add_scaled<D: Dots, M: Meaning, const IN_PLACE: bool>(
+unsafe fn add_scaled<D: Dots, M: Meaning>(
     dots: D,
+    in_place: bool,
     acc: <D::V as Vectors>::Floats,
     [first, second]: Sums<D>,
     scale: *const f32,
@@ -399,7 +401,7 @@ unsafe fn add_scaled<D: Dots, M: Meaning, const IN_PLACE: bool>(
         } else {
             let factor = v.mul(v.load(scale), v.splat(meta.scale));
             let acc = v.mul_add(v.floats(first), factor, acc);
-            if M::SHAPE.has_min() && IN_PLACE {
+            if M::SHAPE.has_min() && in_place {
                 v.add_scaled_in_place(acc, v.load(min), &raw const meta.scaled_sum)
             } else if M::SHAPE.has_min() {
                 v.mul_add(v.load(min), v.splat(meta.scaled_sum), acc)
