@@ -25,6 +25,7 @@ mod container;
 mod decode;
 mod engine;
 mod error;
+mod fault;
 mod gguf;
 mod json;
 mod pattern;

@@ -2,9 +2,10 @@
 
 mod builtin;
 mod encode;
-mod environment;
+mod generation;
 mod message;
 mod python;
+mod sandbox;
 mod template;
 mod time;
 

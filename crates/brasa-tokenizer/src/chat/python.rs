@@ -5,22 +5,48 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-/// `str(value)`; an undefined value is empty.
-pub fn str(value: &Value) -> String {
-    if let Some(text) = value.as_str() {
-        return text.to_owned();
+use super::sandbox::{memory, pay_for_printing};
+
+/// A text that grows within the budget of the rendering.
+struct Paid {
+    text: String,
+    paid_bytes: usize,
+}
+
+impl Paid {
+    /// An empty text for the printed form of a value, which is at least as long as the texts in the value.
+    fn for_printing(value: &Value) -> Result<Self, Error> {
+        let paid_bytes = pay_for_printing(value)?;
+        Ok(Self { text: String::new(), paid_bytes })
     }
-    let mut out = String::new();
-    repr(value, &mut out, 0);
-    out
+
+    /// Pays for what was written and is not paid for, and for `more` bytes to come.
+    fn pay(&mut self, more: usize) -> Result<(), Error> {
+        let needed = self.text.len().saturating_add(more);
+        let due = needed.saturating_sub(self.paid_bytes);
+        self.paid_bytes += due;
+        memory(due as u64)
+    }
+}
+
+/// `str(value)`; an undefined value is empty.
+pub fn str(value: &Value) -> Result<String, Error> {
+    let mut out = Paid::for_printing(value)?;
+    match value.as_str() {
+        Some(text) => out.text.push_str(text),
+        None => repr(value, &mut out, 0)?,
+    }
+    Ok(out.text)
 }
 
 const DEEPEST: usize = 64;
 
-fn repr(value: &Value, out: &mut String, depth: usize) {
+fn repr(value: &Value, paid: &mut Paid, depth: usize) -> Result<(), Error> {
+    paid.pay(value.as_str().map_or(0, str::len))?;
+    let out = &mut paid.text;
     if depth > DEEPEST {
         out.push_str("...");
-        return;
+        return Ok(());
     }
     match value.kind() {
         ValueKind::Undefined => {}
@@ -30,26 +56,27 @@ fn repr(value: &Value, out: &mut String, depth: usize) {
         ValueKind::String => repr_str(value.as_str().unwrap_or_default(), out),
         ValueKind::Map => {
             out.push('{');
-            for (index, key) in value.try_iter().into_iter().flatten().enumerate() {
-                out.push_str(if index > 0 { ", " } else { "" });
-                repr(&key, out, depth + 1);
-                out.push_str(": ");
-                repr(&value.get_item(&key).unwrap_or_default(), out, depth + 1);
+            for (index, key) in value.try_iter()?.enumerate() {
+                paid.text.push_str(if index > 0 { ", " } else { "" });
+                repr(&key, paid, depth + 1)?;
+                paid.text.push_str(": ");
+                repr(&value.get_item(&key).unwrap_or_default(), paid, depth + 1)?;
             }
-            out.push('}');
+            paid.text.push('}');
         }
         ValueKind::Seq | ValueKind::Iterable => {
             out.push('[');
-            for (index, item) in value.try_iter().into_iter().flatten().enumerate() {
-                out.push_str(if index > 0 { ", " } else { "" });
-                repr(&item, out, depth + 1);
+            for (index, item) in value.try_iter()?.enumerate() {
+                paid.text.push_str(if index > 0 { ", " } else { "" });
+                repr(&item, paid, depth + 1)?;
             }
-            out.push(']');
+            paid.text.push(']');
         }
         _ => {
             let _ = write!(out, "{value}");
         }
     }
+    Ok(())
 }
 
 fn number(value: &Value, out: &mut String) {
@@ -82,23 +109,38 @@ pub fn repr_float(value: f64) -> String {
 fn repr_str(text: &str, out: &mut String) {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
-    for char in text.chars() {
-        match char {
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\\' => out.push_str("\\\\"),
-            char if char == quote => {
-                out.push('\\');
-                out.push(char);
-            }
-            char if char < ' ' || ('\u{7f}'..='\u{a0}').contains(&char) || char == '\u{ad}' => {
-                let _ = write!(out, "\\x{:02x}", char as u32);
-            }
-            char => out.push(char),
+    let special = |char: char| {
+        char < ' '
+            || char == '\\'
+            || char == quote
+            || ('\u{7f}'..='\u{a0}').contains(&char)
+            || char == '\u{ad}'
+    };
+    escape(text, out, special, |char, out| match char {
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\\' => out.push_str("\\\\"),
+        char if char == quote => out.extend(['\\', char]),
+        char => {
+            let _ = write!(out, "\\x{:02x}", char as u32);
         }
-    }
+    });
     out.push(quote);
+}
+
+/// Writes `text`, and each special character as `write` does; the runs between them are copied whole.
+fn escape(text: &str, out: &mut String, special: impl Fn(char) -> bool, write: impl Fn(char, &mut String)) {
+    let mut rest = text;
+    while let Some(at) = rest.find(&special) {
+        out.push_str(&rest[..at]);
+        let mut chars = rest[at..].chars();
+        if let Some(char) = chars.next() {
+            write(char, out);
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
 }
 
 /// `json.dumps` with the arguments that transformers gives its filter.
@@ -121,7 +163,7 @@ pub fn tojson(value: &Value, kwargs: &Kwargs) -> Result<Value, Error> {
     };
     let separators = kwargs.get::<Option<Value>>("separators")?.filter(|value| !value.is_none());
     let (item_separator, key_separator) = match &separators {
-        Some(pair) => (str(&pair.get_item_by_index(0)?), str(&pair.get_item_by_index(1)?)),
+        Some(pair) => (str(&pair.get_item_by_index(0)?)?, str(&pair.get_item_by_index(1)?)?),
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
     };
@@ -133,16 +175,19 @@ pub fn tojson(value: &Value, kwargs: &Kwargs) -> Result<Value, Error> {
         sort_keys: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     kwargs.assert_all_used()?;
-    let mut out = String::new();
+    let mut out = Paid::for_printing(value)?;
     json.write(value, &mut out, 0)?;
-    Ok(Value::from(out))
+    out.pay(0)?;
+    Ok(Value::from(out.text))
 }
 
 impl Json {
-    fn write(&self, value: &Value, out: &mut String, depth: usize) -> Result<(), Error> {
+    fn write(&self, value: &Value, paid: &mut Paid, depth: usize) -> Result<(), Error> {
+        paid.pay(value.as_str().map_or(0, str::len))?;
         if depth > DEEPEST {
             return Err(Error::new(ErrorKind::InvalidOperation, "value nested too deeply for JSON"));
         }
+        let out = &mut paid.text;
         match value.kind() {
             ValueKind::None => out.push_str("null"),
             ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
@@ -154,19 +199,19 @@ impl Json {
                     keys.sort();
                 }
                 let mut items = keys.into_iter();
-                self.list(out, depth, ('{', '}'), |out| {
+                self.list(paid, depth, ('{', '}'), |paid| {
                     let Some(key) = items.next() else { return Ok(false) };
-                    self.string(&str(&key), out);
-                    out.push_str(&self.key_separator);
-                    self.write(&value.get_item(&key)?, out, depth + 1)?;
+                    self.string(&str(&key)?, &mut paid.text);
+                    paid.text.push_str(&self.key_separator);
+                    self.write(&value.get_item(&key)?, paid, depth + 1)?;
                     Ok(true)
                 })?;
             }
             ValueKind::Seq | ValueKind::Iterable => {
                 let mut items = value.try_iter()?;
-                self.list(out, depth, ('[', ']'), |out| {
+                self.list(paid, depth, ('[', ']'), |paid| {
                     let Some(item) = items.next() else { return Ok(false) };
-                    self.write(&item, out, depth + 1)?;
+                    self.write(&item, paid, depth + 1)?;
                     Ok(true)
                 })?;
             }
@@ -182,56 +227,57 @@ impl Json {
 
     fn list(
         &self,
-        out: &mut String,
+        paid: &mut Paid,
         depth: usize,
         (open, close): (char, char),
-        mut next: impl FnMut(&mut String) -> Result<bool, Error>,
+        mut next: impl FnMut(&mut Paid) -> Result<bool, Error>,
     ) -> Result<(), Error> {
-        out.push(open);
+        paid.text.push(open);
         let mut count = 0;
         loop {
-            let before = out.len();
-            out.push_str(if count > 0 { &self.item_separator } else { "" });
-            self.new_line(out, depth + 1);
-            if !next(out)? {
-                out.truncate(before);
+            let before = paid.text.len();
+            paid.text.push_str(if count > 0 { &self.item_separator } else { "" });
+            self.new_line(paid, depth + 1)?;
+            if !next(paid)? {
+                paid.text.truncate(before);
                 break;
             }
             count += 1;
         }
         if count > 0 {
-            self.new_line(out, depth);
+            self.new_line(paid, depth)?;
         }
-        out.push(close);
+        paid.text.push(close);
         Ok(())
     }
 
-    fn new_line(&self, out: &mut String, depth: usize) {
+    fn new_line(&self, paid: &mut Paid, depth: usize) -> Result<(), Error> {
         if let Some(indent) = &self.indent {
-            out.push('\n');
-            (0..depth).for_each(|_| out.push_str(indent));
+            paid.pay(indent.len().saturating_mul(depth))?;
+            paid.text.push('\n');
+            (0..depth).for_each(|_| paid.text.push_str(indent));
         }
+        Ok(())
     }
 
     fn string(&self, text: &str, out: &mut String) {
         out.push('"');
-        for char in text.chars() {
-            match char {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '\u{8}' => out.push_str("\\b"),
-                '\u{c}' => out.push_str("\\f"),
-                char if char < ' ' || (self.ensure_ascii && !char.is_ascii()) => {
-                    for unit in char.encode_utf16(&mut [0; 2]) {
-                        let _ = write!(out, "\\u{unit:04x}");
-                    }
+        let special =
+            |char: char| char < ' ' || matches!(char, '"' | '\\') || (self.ensure_ascii && !char.is_ascii());
+        escape(text, out, special, |char, out| match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            char => {
+                for unit in char.encode_utf16(&mut [0; 2]) {
+                    let _ = write!(out, "\\u{unit:04x}");
                 }
-                char => out.push(char),
             }
-        }
+        });
         out.push('"');
     }
 }

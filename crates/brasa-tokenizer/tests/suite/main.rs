@@ -5,5 +5,6 @@ mod checkpoints;
 mod common;
 mod fuzz;
 mod hostile;
+mod hostile_templates;
 mod published_vocabularies;
 mod random_texts;
