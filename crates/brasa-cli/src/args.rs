@@ -36,6 +36,8 @@ pub enum Command {
     Chat(RunArguments),
     /// Continue a raw text
     Generate(GenerateArguments),
+    /// Download a model from Hugging Face's hub
+    Pull(PullArguments),
     /// Show a text's token ids, or the text of token ids
     Tokenize(TokenizeArguments),
     /// Show a model's configuration, tensors and graph
@@ -59,12 +61,32 @@ pub enum Command {
     },
 }
 
+impl Arguments {
+    /// The flags for loading a model, if the command loads one.
+    pub fn load_mut(&mut self) -> Option<&mut LoadArguments> {
+        match &mut self.command {
+            None => Some(&mut self.run.load),
+            Some(Command::Run(arguments) | Command::Chat(arguments)) => Some(&mut arguments.load),
+            Some(Command::Generate(arguments)) => Some(&mut arguments.load),
+            Some(Command::Perplexity(arguments)) => Some(&mut arguments.load),
+            Some(Command::Logits(arguments)) => Some(&mut arguments.load),
+            Some(Command::Bench(arguments)) => Some(&mut arguments.load),
+            _ => None,
+        }
+    }
+}
+
 /// Which model, and how to load it.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArguments {
     /// Model: a GGUF file, or a folder with a Hugging Face or MLX checkpoint [default: the built-in one]
-    #[arg(short, long, value_name = "PATH")]
+    #[arg(short, long, value_name = "PATH", conflicts_with = "hf_repo")]
     pub model: Option<PathBuf>,
+    /// Model from Hugging Face's hub (-hf), downloaded if it is not in its cache
+    #[arg(long, value_name = "USER/REPO[:QUANT]")]
+    pub hf_repo: Option<String>,
+    #[command(flatten)]
+    pub hub: HubArguments,
     /// Context length in tokens [default: the model's, at most 131072]
     #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub context: Option<usize>,
@@ -103,9 +125,26 @@ pub struct LoadArguments {
     pub verbose: bool,
 }
 
+/// How to reach the hub.
+#[derive(Debug, Clone, Args)]
+pub struct HubArguments {
+    /// GGUF file of the repository (-hff) [default: Q4_K_M, else Q8_0, else the first]
+    #[arg(long, value_name = "FILE")]
+    pub hf_file: Option<String>,
+    /// Token for the hub (-hft) [default: HF_TOKEN, or the one of `hf auth login`]
+    #[arg(long, value_name = "TOKEN", hide_short_help = true)]
+    pub hf_token: Option<String>,
+    /// Download nothing; take what is in the hub's cache
+    #[arg(long, hide_short_help = true)]
+    pub offline: bool,
+}
+
 impl LoadArguments {
     /// The model's name in messages.
     pub fn name(&self) -> String {
+        if let Some(repo) = &self.hf_repo {
+            return repo.clone();
+        }
         self.model.as_ref().map_or_else(|| crate::bundled::NAME.into(), |path| path.display().to_string())
     }
 }
@@ -283,6 +322,17 @@ pub struct GenerateArguments {
     pub sampling: SamplingArguments,
     #[command(flatten)]
     pub load: LoadArguments,
+}
+
+/// `brasa pull`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct PullArguments {
+    /// Repository, and the type of GGUF file to take if there are several
+    #[arg(value_name = "USER/REPO[:QUANT]")]
+    pub repo: String,
+    #[command(flatten)]
+    pub hub: HubArguments,
 }
 
 /// `brasa tokenize`

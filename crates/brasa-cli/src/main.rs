@@ -8,6 +8,7 @@ mod bundled;
 mod commands;
 mod failure;
 mod habits;
+mod hub;
 mod input;
 mod interrupt;
 mod load;
@@ -43,9 +44,12 @@ fn main() -> ExitCode {
 /// Reads the arguments and runs the command that they name.
 fn run() -> Result<(), Failure> {
     let habits::Translated { arguments, notes } = habits::translate(std::env::args_os())?;
-    let arguments = Arguments::parse_from(arguments);
+    let mut arguments = Arguments::parse_from(arguments);
     for note in notes {
         output::note(&format!("note: {note}"));
+    }
+    if let Some(load) = arguments.load_mut() {
+        hub::resolve(load)?;
     }
     commands::dispatch(arguments)
 }

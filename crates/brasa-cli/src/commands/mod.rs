@@ -16,7 +16,7 @@ use clap::CommandFactory;
 
 use crate::args::{Arguments, Command, PromptArguments};
 use crate::failure::Failure;
-use crate::input;
+use crate::{hub, input, output};
 
 /// Runs the command that `arguments` name.
 ///
@@ -29,6 +29,10 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Run(arguments)) => run::run(&arguments),
         Some(Command::Chat(arguments)) => run::chat(&arguments),
         Some(Command::Generate(arguments)) => generate::generate(&arguments),
+        Some(Command::Pull(arguments)) => {
+            let path = hub::fetch(&arguments.repo, &arguments.hub)?;
+            output::line(&path.display().to_string())
+        }
         Some(Command::Tokenize(arguments)) => tokenize::tokenize(&arguments),
         Some(Command::Inspect(arguments)) => inspect::inspect(&arguments),
         Some(Command::Discover(arguments)) => discover::discover(&arguments),
@@ -40,7 +44,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Arguments::command(), "brasa", &mut script);
-            crate::output::write(&String::from_utf8_lossy(&script))
+            output::write(&String::from_utf8_lossy(&script))
         }
     }
 }

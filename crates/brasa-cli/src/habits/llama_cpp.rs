@@ -408,25 +408,11 @@ pub const LLAMA_CPP: &[Row] = &[
         "MODEL",
         Answered("models of Docker Hub are not supported; `-m` takes a file or a folder"),
     ),
-    value(
-        &["-hf", "-hfr", "--hf-repo"],
-        "USER/REPO",
-        Answered(
-            "download the model first, e.g. with `hf download USER/REPO`; `-m` takes a file or a folder",
-        ),
-    ),
-    value(
-        &["-hff", "--hf-file"],
-        "FILE",
-        Answered("download the file first, e.g. with `hf download USER/REPO FILE`; `-m` takes it"),
-    ),
-    value(
-        &["-hft", "--hf-token"],
-        "TOKEN",
-        Answered("download the model first, e.g. with `hf download`; `-m` takes a file or a folder"),
-    ),
+    value(&["-hf", "-hfr", "--hf-repo"], "USER/REPO[:QUANT]", Ours("--hf-repo")),
+    value(&["-hff", "--hf-file"], "FILE", Ours("--hf-file")),
+    value(&["-hft", "--hf-token"], "TOKEN", Ours("--hf-token")),
     value(&["-hfv", "-hfrv", "--hf-repo-v", "-hffv", "--hf-file-v"], "NAME", Answered("there is no speech")),
-    flag(&["--offline"], True("nothing is downloaded")),
+    flag(&["--offline"], Ours("--offline")),
     flag(
         &[
             "--gpt-oss-20b-default",

@@ -6,6 +6,7 @@ mod agreement;
 mod bench;
 mod chat;
 mod command;
+mod hub;
 mod inputs;
 mod memory;
 mod outputs;
