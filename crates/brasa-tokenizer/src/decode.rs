@@ -12,6 +12,9 @@ use serde_json::Value;
 use crate::vocabulary::{TokenKind, Vocabulary};
 use crate::{Result, TokenizerError};
 
+/// Times that the replacements of a decoder may lengthen a token.
+const MOST_GROWTH: usize = 64;
+
 /// The spelling of tokens in a vocabulary.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoder {
@@ -68,6 +71,7 @@ impl Decoder {
         };
         let (mut replacements, mut byte_fallback, mut fused) = (Vec::new(), false, false);
         let (mut strip_start, mut strip_each) = (None, None);
+        let mut growth = 1_usize;
         for step in &steps {
             match kind(step) {
                 // These two see whole words; nobody puts anything after them.
@@ -92,6 +96,13 @@ impl Decoder {
                     let from =
                         text(&step["pattern"], "String").ok_or_else(|| refused("Replace with a pattern"))?;
                     let to = text(step, "content").unwrap_or_default();
+                    if from.is_empty() {
+                        return Err(refused("Replace with an empty pattern"));
+                    }
+                    growth = growth.saturating_mul(to.len().div_ceil(from.len()).max(1));
+                    if growth > MOST_GROWTH {
+                        return Err(refused("Replace that makes tokens many times longer"));
+                    }
                     replacements.push((from.to_owned(), to.to_owned()));
                 }
                 "ByteFallback" => byte_fallback = true,

@@ -5,13 +5,14 @@
 //! pre-tokenizer, so that a pattern that fails is an error (the crate would silently stop splitting) and patterns
 //! of quadratic cost are plain loops.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use ahash::AHashMap;
 use regex::Regex;
 use tokenizers::models::{ModelWrapper, TrainerWrapper};
-use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::pattern::Pattern;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
@@ -20,11 +21,12 @@ use tokenizers::{
     TokenizerImpl,
 };
 
+use crate::normalize::Normalizers;
 use crate::spm::Spm;
 use crate::{Result, TokenizerError, pattern};
 
 /// The pipeline of every tokenizer in this crate.
-pub type Engine = TokenizerImpl<AnyModel, NormalizerWrapper, Splitters, PostProcessorWrapper, DecoderWrapper>;
+pub type Engine = TokenizerImpl<AnyModel, Normalizers, Splitters, PostProcessorWrapper, DecoderWrapper>;
 
 /// A model, and the ids of the added tokens.
 #[derive(Clone)]
@@ -220,14 +222,31 @@ impl Pattern for &DigitGroups {
     }
 }
 
-struct Fallible<'a>(&'a fancy_regex::Regex);
+thread_local! {
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The longest that the patterns of a file may take for a text: ten seconds, and 20 µs for each byte.
+///
+/// One search ends after a million steps back, but a text may begin that many searches.
+pub fn begin_text(bytes: usize) {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let most = Duration::from_secs(10) + Duration::from_micros(bytes.saturating_mul(20).min(1 << 40));
+    UNTIL.set(Instant::now().checked_add(most));
+}
+
+/// A pattern of a file, whose failure is an error, and which ends in time.
+pub struct Fallible<'a>(pub &'a fancy_regex::Regex);
 
 impl Pattern for Fallible<'_> {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
         let mut pieces = Vec::new();
         let mut done = 0;
-        for found in self.0.find_iter(inside) {
+        for (index, found) in self.0.find_iter(inside).enumerate() {
             let found = found?;
+            if index % 64 == 0 && UNTIL.get().is_some_and(|until| Instant::now() > until) {
+                return Err("its patterns take too long".into());
+            }
             if done < found.start() {
                 pieces.push(((done, found.start()), false));
             }

@@ -11,6 +11,7 @@ use tokenizers::{AddedToken, NormalizerWrapper};
 
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine, Splitter, Splitters};
+use crate::normalize::Normalizers;
 use crate::pre::{self, Pre};
 use crate::special::{END_OF_GENERATION, SpecialTokens, end_of_generation};
 use crate::spm::Spm;
@@ -333,7 +334,7 @@ fn spaces_marked(prefix: bool) -> Result<NormalizerWrapper> {
 
 fn with_normalizer(engine: &mut Engine, normalizer: Option<NormalizerWrapper>) -> Result<()> {
     engine
-        .with_normalizer(normalizer)
+        .with_normalizer(normalizer.map(Normalizers::from))
         .map(|_| ())
         .map_err(|error| TokenizerError::malformed("normalizer", error))
 }

@@ -12,10 +12,12 @@ use tokenizers::models::ModelWrapper;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
-use tokenizers::{AddedToken, Model, NormalizerWrapper};
+use tokenizers::{AddedToken, Model};
 
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine, Splitter, Splitters};
+use crate::fault::without_panic;
+use crate::normalize::Normalizers;
 use crate::special::{SpecialTokens, end_of_generation};
 use crate::steps::{Step, steps};
 use crate::tokenizer::{Parts, Tokenizer};
@@ -24,6 +26,9 @@ use crate::{Result, TokenizerError, pattern};
 
 /// Bytes of the largest `tokenizer.json` that is read; a vocabulary of a million ids takes an eighth of it.
 const LARGEST_FILE: u64 = 512 << 20;
+
+/// More steps of cutting than any published tokenizer has.
+const MOST_CUTS: usize = 64;
 
 /// The texts of the files that describe a tokenizer; only the first is needed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +54,11 @@ impl Tokenizer {
     ///
     /// [`TokenizerError::Malformed`] or [`TokenizerError::Unsupported`], naming the file and the part.
     pub fn from_json(files: &HfFiles<'_>) -> Result<Self> {
+        without_panic(|| Self::read_json(files))
+            .unwrap_or_else(|panic| Err(TokenizerError::malformed("tokenizer.json", panic)))
+    }
+
+    fn read_json(files: &HfFiles<'_>) -> Result<Self> {
         let parsed: TokenizerJson<'_> = serde_json::from_str(files.tokenizer)
             .map_err(|error| TokenizerError::malformed("tokenizer.json", error))?;
         if let Some(version) = parsed.version.as_deref().filter(|version| *version != "1.0") {
@@ -60,8 +70,6 @@ impl Tokenizer {
         }
         let config = object("tokenizer_config.json", files.tokenizer_config)?;
         let map = object("special_tokens_map.json", files.special_tokens_map)?;
-        // The patterns of the pre-tokenizer are checked where they are compiled.
-        [&parsed.normalizer, &parsed.decoder].into_iter().flatten().try_for_each(pattern::check_all)?;
         let added = added_tokens(&parsed.added_tokens, &config)?;
         let (model, entries, unknown) = model(parsed.model)?;
         let kinds: AHashMap<&str, TokenKind> = added
@@ -131,7 +139,7 @@ impl Tokenizer {
         let added_ids = added.iter().map(|(id, token)| (token.content.clone(), *id)).collect();
         let mut engine = Engine::new(AnyModel::hf(model, added_ids));
         engine
-            .with_normalizer(part::<NormalizerWrapper>("normalizer", parsed.normalizer)?)
+            .with_normalizer(Normalizers::from_json(parsed.normalizer.as_ref())?)
             .map_err(|error| TokenizerError::malformed("tokenizer.json normalizer", error))?;
         engine.with_pre_tokenizer(splitters(parsed.pre_tokenizer.as_ref())?);
         engine
@@ -396,20 +404,20 @@ fn splitters(value: Option<&Value>) -> Result<Option<Splitters>> {
         Step::Gpt2 => Splitter::isolated(crate::pre::GPT2),
         Step::Bytes => Ok(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into()))),
         Step::Other(value) => {
+            pattern::check_all(value)?;
             let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())
                 .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
             Ok(Splitter::Hf(Box::new(inner)))
         }
     };
-    Ok(Some(Splitters(steps(value)?.into_iter().map(splitter).collect::<Result<_>>()?)))
-}
-
-fn part<T: serde::de::DeserializeOwned>(name: &str, value: Option<Value>) -> Result<Option<T>> {
-    value
-        .filter(|value| !value.is_null())
-        .map(serde_json::from_value)
-        .transpose()
-        .map_err(|error| TokenizerError::malformed(format!("tokenizer.json {name}"), error))
+    let steps = steps(value)?;
+    if steps.len() > MOST_CUTS {
+        return Err(TokenizerError::malformed(
+            "tokenizer.json pre_tokenizer",
+            format!("{} steps, expected at most {MOST_CUTS}", steps.len()),
+        ));
+    }
+    Ok(Some(Splitters(steps.into_iter().map(splitter).collect::<Result<_>>()?)))
 }
 
 fn object(name: &str, text: Option<&str>) -> Result<Value> {

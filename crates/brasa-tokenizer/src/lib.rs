@@ -28,6 +28,7 @@ mod error;
 mod fault;
 mod gguf;
 mod json;
+mod normalize;
 mod pattern;
 mod post;
 mod pre;
@@ -37,7 +38,7 @@ mod steps;
 mod tokenizer;
 mod vocabulary;
 
-pub use chat::{BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content, Message};
+pub use chat::{BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content, Message, TemplateGuess};
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};
 pub use gguf::GgufVocabulary;

@@ -4,7 +4,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use tokenizers::{Encoding, InputSequence};
 
 use crate::decode::{DecodeStream, Decoder};
-use crate::engine::Engine;
+use crate::engine::{Engine, begin_text};
+use crate::fault::without_panic;
+use crate::normalize::take_failure;
 use crate::special::SpecialTokens;
 use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
@@ -196,7 +198,10 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 fn run(engine: &Engine, text: &str, add_special: bool) -> Result<Encoding> {
-    engine
-        .encode_fast(InputSequence::from(text), add_special)
-        .map_err(|error| TokenizerError::Encode { length_bytes: text.len(), reason: error.to_string() })
+    begin_text(text.len());
+    take_failure();
+    let encoded = without_panic(|| engine.encode_fast(InputSequence::from(text), add_special));
+    let failed = |reason| TokenizerError::Encode { length_bytes: text.len(), reason };
+    let encoded = encoded.map_err(failed)?.map_err(|error| failed(error.to_string()))?;
+    take_failure().map_or(Ok(encoded), |reason| Err(failed(reason)))
 }

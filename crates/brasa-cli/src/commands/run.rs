@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use brasa::tokenizer::ChatOptions;
+use brasa::tokenizer::{ChatOptions, ChatTemplate};
 use brasa::{GenerateOptions, Message, Model};
 
 use super::generate::answer;
@@ -68,6 +68,9 @@ fn prepare(arguments: &RunArguments) -> Result<Prepared, Failure> {
     };
     let model = load::model(&arguments.load)?;
     let options = sampling::options(&arguments.sampling, &model)?;
+    if let Some(guess) = model.chat_template().and_then(ChatTemplate::guess) {
+        output::note(&format!("note: {guess}"));
+    }
     let template = ChatOptions {
         thinking: arguments.reasoning.map(|switch| switch == Switch::On),
         ..ChatOptions::default()

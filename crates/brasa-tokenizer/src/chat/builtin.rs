@@ -38,7 +38,8 @@ impl BuiltinTemplate {
         [Self::Llama3, Self::ChatMl, Self::Gemma].into_iter().find(|form| form.name() == name)
     }
 
-    fn control_tokens(self) -> &'static [&'static str] {
+    /// The control tokens that a vocabulary must have for this form.
+    pub fn control_tokens(self) -> &'static [&'static str] {
         match self {
             Self::Llama3 => &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
             Self::ChatMl => &["<|im_start|>", "<|im_end|>"],

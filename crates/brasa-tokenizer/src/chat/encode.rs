@@ -12,6 +12,8 @@ const CLOSE: char = '\u{F0A1F}';
 impl Tokenizer {
     /// The checkpoint's chat template; if it has none, the built-in form whose control tokens it has.
     ///
+    /// [`ChatTemplate::guess`] tells that the form was guessed.
+    ///
     /// # Errors
     ///
     /// [`TokenizerError::Template`] for a template that does not compile, [`TokenizerError::NoTemplate`] if there is neither.
@@ -21,7 +23,7 @@ impl Tokenizer {
         }
         let has = |token: &str| self.token_to_id(token).is_some();
         let form = BuiltinTemplate::choose(has).ok_or(TokenizerError::NoTemplate)?;
-        Ok(self.builtin_chat_template(form))
+        Ok(self.builtin_chat_template(form).guessed())
     }
 
     /// A template from elsewhere, with the texts of this tokenizer's special tokens.

@@ -11,5 +11,5 @@ mod time;
 
 pub use builtin::BuiltinTemplate;
 pub use message::{Content, Message};
-pub use template::{ChatOptions, ChatTemplate};
+pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
 pub use time::CivilTime;

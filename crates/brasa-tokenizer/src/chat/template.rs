@@ -25,7 +25,27 @@ pub struct ChatTemplate {
 #[derive(Debug)]
 enum Form {
     Jinja(Sandbox),
-    Builtin(BuiltinTemplate),
+    Builtin { form: BuiltinTemplate, guessed: bool },
+}
+
+/// A built-in form that was taken because the checkpoint has no chat template of its own.
+///
+/// Its text says which form, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TemplateGuess {
+    /// The form.
+    pub form: BuiltinTemplate,
+}
+
+impl std::fmt::Display for TemplateGuess {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tokens = self.form.control_tokens().join(", ");
+        write!(
+            out,
+            "the model has no chat template; {} is taken, because its vocabulary has {tokens}",
+            self.form.name()
+        )
+    }
 }
 
 /// Arguments of a rendering besides the messages.
@@ -94,7 +114,7 @@ impl ChatTemplate {
 
     /// One of the forms that need no source.
     pub fn builtin<'a>(form: BuiltinTemplate, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        Self { form: Form::Builtin(form), tokens: token_map(tokens) }
+        Self { form: Form::Builtin { form, guessed: false }, tokens: token_map(tokens) }
     }
 
     pub(crate) fn forget_bos(&mut self) {
@@ -105,8 +125,24 @@ impl ChatTemplate {
     pub fn as_builtin(&self) -> Option<BuiltinTemplate> {
         match self.form {
             Form::Jinja(_) => None,
-            Form::Builtin(form) => Some(form),
+            Form::Builtin { form, .. } => Some(form),
         }
+    }
+
+    /// The guess that [`Tokenizer::chat_template`](crate::Tokenizer::chat_template) made; `None` for a template that the
+    /// checkpoint holds or the caller chose.
+    pub fn guess(&self) -> Option<TemplateGuess> {
+        match self.form {
+            Form::Builtin { form, guessed: true } => Some(TemplateGuess { form }),
+            Form::Builtin { .. } | Form::Jinja(_) => None,
+        }
+    }
+
+    pub(crate) fn guessed(mut self) -> Self {
+        if let Form::Builtin { guessed, .. } = &mut self.form {
+            *guessed = true;
+        }
+        self
     }
 
     /// The conversation as text, to be encoded with special tokens parsed and none added.
@@ -117,7 +153,7 @@ impl ChatTemplate {
     /// [`TokenizerError::TemplateLimit`] when it does too much.
     pub fn render(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<String> {
         let sandbox = match &self.form {
-            Form::Builtin(form) => {
+            Form::Builtin { form, .. } => {
                 let bos = self.tokens.get("bos_token").and_then(|token| token.as_str()).unwrap_or_default();
                 return Ok(form.render(bos, messages, options.add_generation_prompt));
             }

@@ -1,6 +1,8 @@
 //! The trained checkpoints in `models/`: the same ids as transformers gives their prompts.
 
-use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial, Tokenizer};
+use brasa_tokenizer::{
+    AddSpecial, BuiltinTemplate, ChatOptions, HfFiles, Message, ParseSpecial, Tokenizer, TokenizerError,
+};
 
 use crate::common;
 use serde_json::Value;
@@ -104,4 +106,33 @@ fn control_tokens_in_messages_are_text() {
         let ids = tokenizer.encode_chat(&template, &messages, &options, ParseSpecial::No).expect("encode");
         assert!(tokenizer.decode(&ids, false).expect("decode").contains(&end_text), "{name}");
     }
+}
+
+/// A checkpoint without a chat template gets a built-in one, and is told which and why.
+#[test]
+fn a_guessed_template_says_so() {
+    let tokens = r#"{"id": 1, "content": "<|im_start|>", "special": true}, {"id": 2, "content": "<|im_end|>", "special": true}"#;
+    let file = |added: &str| {
+        format!(
+            r#"{{"version": "1.0", "decoder": {{"type": "ByteLevel"}}, "added_tokens": [{added}],
+            "model": {{"type": "BPE", "vocab": {{"a": 0}}, "merges": []}}}}"#
+        )
+    };
+    let files = |tokenizer| HfFiles { tokenizer, ..HfFiles::default() };
+    let (with, without) = (file(tokens), file(""));
+    let tokenizer = Tokenizer::from_json(&files(&with)).expect("tokenizer");
+    let template = tokenizer.chat_template().expect("template");
+    assert_eq!(template.as_builtin(), Some(BuiltinTemplate::ChatMl));
+    assert_eq!(
+        template.guess().expect("guess").to_string(),
+        "the model has no chat template; chatml is taken, because its vocabulary has <|im_start|>, <|im_end|>"
+    );
+    // What somebody chose is no guess.
+    assert_eq!(tokenizer.builtin_chat_template(BuiltinTemplate::ChatMl).guess(), None);
+    assert_eq!(tokenizer.chat_template_from("x").expect("template").guess(), None);
+    let own = HfFiles { chat_template: Some("x"), ..files(&with) };
+    let tokenizer = Tokenizer::from_json(&own).expect("tokenizer");
+    assert_eq!(tokenizer.chat_template().expect("template").guess(), None);
+    let tokenizer = Tokenizer::from_json(&files(&without)).expect("tokenizer");
+    assert!(matches!(tokenizer.chat_template(), Err(TokenizerError::NoTemplate)));
 }

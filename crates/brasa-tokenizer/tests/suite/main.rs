@@ -5,6 +5,7 @@ mod checkpoints;
 mod common;
 mod fuzz;
 mod hostile;
+mod hostile_files;
 mod hostile_templates;
 mod published_vocabularies;
 mod random_texts;
