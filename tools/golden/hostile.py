@@ -111,6 +111,60 @@ case("rows-ragged", gguf([], [info("w", [48, 2], 2)], 96))
 for name, kind in [("q4_2", 4), ("q8_k", 15), ("iq2_xxs", 16), ("i8", 24), ("f64", 28), ("31", 31), ("mxfp4", 39), ("99", 99), ("max", 2**32 - 1)]:
     case(f"type-{name}", gguf([], [info("blk.0.attn_q.weight", [256], kind)], 2048))
 
+# Alignments of every kind that is no power of two from 8 up.
+I8, U8, U16, U64, F64 = 1, 0, 2, 10, 12
+for name, kind, value in [
+    ("3", U32, u32(3)), ("24", U16, struct.pack("<H", 24)), ("max", U64, u64(2**64 - 1)), ("2-to-the-31", U32, u32(2**31)),
+    ("a-float", F32, struct.pack("<f", 32)), ("a-bool", BOOL, b"\1"), ("an-array", ARRAY, array(U32, 1, u32(32))),
+]:
+    case(f"alignment-{name}", gguf([pair("general.alignment", kind, value)], [info("w", [2])], 8))
+case("alignment-twice", gguf([pair("general.alignment", U32, u32(32))] * 2, [info("w", [2])], 8))
+case("alignment-64-offset-32", gguf([pair("general.alignment", U32, u32(64))], [info("v", [2]), info("w", [2], offset=32)], 64, align=64))
+# Arrays: counts whose bytes overflow, and faults below the first level.
+case("array-of-doubles-overflows", gguf([pair("a", ARRAY, array(F64, 2**61 + 1))]))
+case("array-of-bools-huge", gguf([pair("a", ARRAY, array(BOOL, 2**40))]))
+case("array-inner-count-huge", gguf([pair("a", ARRAY, array(ARRAY, 1, array(U32, 2**62)))]))
+case("array-inner-type-unknown", gguf([pair("a", ARRAY, array(ARRAY, 1, array(99, 0)))]))
+case("array-inner-bool-of-7", gguf([pair("a", ARRAY, array(ARRAY, 1, array(BOOL, 1, b"\7")))]))
+case("array-inner-string-huge", gguf([pair("a", ARRAY, array(ARRAY, 1, array(STRING, 1, u64(2**63))))]))
+case("array-string-over-cap", gguf([pair("a", ARRAY, array(STRING, 1, u64(2**30 + 1)))]))
+case("array-second-inner-missing", gguf([pair("a", ARRAY, array(ARRAY, 2, array(U8, 9, bytes(9))))])[:80])
+case("key-cut-in-utf8", gguf([pair("é".encode()[:1], BOOL, b"\1")]))
+case("key-length-beyond-the-end", gguf([u64(60000) + b"key"]))
+case("string-over-cap", gguf([pair("a", STRING, u64(2**30 + 1))]))
+case("value-type-max", gguf([pair("a", 2**32 - 1, b"")]))
+case("pair-count-one-too-low", gguf([ARCH, pair("b", STRING, text("c" * 40))], [info("w", [2])], 8, pair_count=1))
+case("tensor-count-of-30-bits", gguf([ARCH], [info("w", [2])], 8, tensor_count=2**30 + 1))
+case("tensor-count-minus-one", gguf([ARCH], [info("w", [2])], 8, tensor_count=2**64 - 1))
+# Descriptions of tensors.
+case("tensor-twice-far-apart", gguf([], [info(n, [2], offset=32 * i) for i, n in enumerate(["w", "x", "y", "w"])], 128))
+case("tensor-name-length-huge", gguf([], [u64(2**50) + b"w"]))
+case("tensor-name-with-control-characters", gguf([], [info("w\x1b[2J\x9b", [8], 99)], 32))
+case("tensor-without-data", gguf([], [info("w", [2])]))
+case("tensor-one-byte-short", gguf([], [info("w", [2])], 7))
+case("tensor-scalar-of-q4_0", gguf([], [info("w", [], 2)], 32))
+case("tensor-empty-rows-of-q4_k", gguf([], [info("w", [128, 0], 12)], 0))
+case("tensor-negative-dimension", gguf([], [info("w", [2**64 - 2])], 64))
+case("tensor-product-of-2-to-the-64", gguf([], [info("w", [2**16] * 4)], 64))
+case("tensor-of-4-huge-dimensions", gguf([], [info("w", [2**64 - 32] * 4, 2)], 64))
+case("tensor-offset-negative", gguf([], [info("w", [2], offset=2**64 - 4096)], 64))
+case("tensor-offset-one-off", gguf([], [info("w", [2], offset=33)], 64))
+case("tensor-offset-at-the-end", gguf([], [info("w", [2], offset=64)], 64))
+case("tensors-overlap-by-one-block", gguf([], [info("v", [64], 2), info("w", [32], 2, 32)], 64))
+case("tensors-nested", gguf([], [info("v", [64]), info("w", [8], offset=64)], 256))
+for name, kind in [
+    ("q8_1", 9), ("iq2_xs", 17), ("iq3_xxs", 18), ("iq1_s", 19), ("iq3_s", 21), ("iq2_s", 22), ("i32", 26), ("i64", 27), ("iq1_m", 29),
+    ("tq1_0", 34), ("tq2_0", 35), ("q4_0_8_8", 33), ("iq4_nl_4_4", 36),
+]:
+    case(f"type-{name}", gguf([], [info("blk.0.attn_q.weight", [256], kind)], 2048))
+# A file that was never split, and says otherwise.
+for name, pairs in {
+    "no-5": [("split.no", 5)], "no-negative": [("split.no", -1)], "count-negative": [("split.count", -2)],
+    "total-7": [("split.no", 0), ("split.count", 1), ("split.tensors.count", 7)],
+}.items():
+    case(f"split-{name}", gguf([pair(key, 5, struct.pack("<i", value)) for key, value in pairs], [info("w", [2])], 8))
+case("split-count-a-string", gguf([pair("split.count", STRING, text("1"))], [info("w", [2])], 8))
+
 
 def split(name, parts):
     for number, (no, count, total, infos) in enumerate(parts, 1):
@@ -133,6 +187,19 @@ split("split-tensor-twice", [(0, 2, 2, v), (1, 2, 2, v)])
 split("split-parts-in-unnumbered-file", [(0, 2, 2, v)])
 (out / "directories/split-parts-in-unnumbered-file/m-00001-of-00002.gguf").rename(
     out / "directories/split-parts-in-unnumbered-file/model.gguf")
+
+split("split-without-total", [(0, 2, None, v), (1, 2, None, w)])
+split("split-second-not-gguf", [(0, 2, 2, v), (1, 2, 2, w)])
+(out / "directories/split-second-not-gguf/m-00002-of-00002.gguf").write_bytes(b"<!DOCTYPE html>")
+split("split-second-empty", [(0, 2, 2, v), (1, 2, 2, w)])
+(out / "directories/split-second-empty/m-00002-of-00002.gguf").write_bytes(b"")
+split("split-second-cut", [(0, 2, 2, v), (1, 2, 2, w)])
+(out / "directories/split-second-cut/m-00002-of-00002.gguf").write_bytes(gguf([pair("split.no", 2, b"\1\0")])[:40])
+split("split-parts-of-two-models", [(0, 2, 2, v), (1, 2, 2, w)])
+for number, name, tensors in [(0, "one", v), (1, "another", w)]:
+    keys = [pair(k, 2, struct.pack("<H", x)) for k, x in [("split.no", number), ("split.count", 2), ("split.tensors.count", 2)]]
+    path = out / f"directories/split-parts-of-two-models/m-0000{number + 1}-of-00002.gguf"
+    path.write_bytes(gguf(keys + [pair("general.name", STRING, text(name))], tensors, 32))
 
 # ---- safetensors
 
@@ -199,6 +266,44 @@ st("bitsandbytes-weight", {"l.weight": entry([8, 1], 0, 8, "U8"), "l.weight.absm
 st("gptq-weight", {"l.qweight": entry([2], 0, 8, "I32")}, 8)
 st("gpt-oss-blocks", {"l.down_proj_blocks": entry([8], 0, 8, "U8")}, 8)
 st("mlx-without-config", {"l.weight": entry([1, 4], 0, 16, "U32"), "l.scales": entry([1, 1], 16, 20), "l.biases": entry([1, 1], 20, 24)}, 24)
+for name, part in [
+    ("dtype-null", '"dtype": null, "shape": [2], "data_offsets": [0, 8]'),
+    ("dtype-lower-case", '"dtype": "f32", "shape": [2], "data_offsets": [0, 8]'),
+    ("dtype-empty", '"dtype": "", "shape": [2], "data_offsets": [0, 8]'),
+    ("dtype-a-list", '"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]'),
+    ("shape-null", '"dtype": "F32", "shape": null, "data_offsets": [0, 8]'),
+    ("shape-a-number", '"dtype": "F32", "shape": 2, "data_offsets": [0, 8]'),
+    ("shape-of-text", '"dtype": "F32", "shape": ["2"], "data_offsets": [0, 8]'),
+    ("shape-nested", '"dtype": "F32", "shape": [[2]], "data_offsets": [0, 8]'),
+    ("shape-nan", '"dtype": "F32", "shape": [NaN], "data_offsets": [0, 8]'),
+    ("shape-infinite", '"dtype": "F32", "shape": [1e999], "data_offsets": [0, 8]'),
+    ("shape-a-float", '"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]'),
+    ("shape-missing", '"dtype": "F32", "data_offsets": [0, 8]'),
+    ("offsets-missing", '"dtype": "F32", "shape": [2]'),
+    ("offsets-null", '"dtype": "F32", "shape": [2], "data_offsets": null'),
+    ("offsets-negative", '"dtype": "F32", "shape": [2], "data_offsets": [-8, 0]'),
+    ("offsets-of-1", '"dtype": "F32", "shape": [2], "data_offsets": [8]'),
+    ("offsets-of-text", '"dtype": "F32", "shape": [2], "data_offsets": ["0", "8"]'),
+    ("offsets-2-to-the-64", '"dtype": "F32", "shape": [2], "data_offsets": [0, 18446744073709551616]'),
+    ("offsets-twice", '"dtype": "F32", "shape": [2], "data_offsets": [0, 8], "data_offsets": [0, 4]'),
+]:
+    st(name, '{"w": {%s}}' % part, 8)
+for name, value in [("a-list", "[1]"), ("a-number", "1"), ("text", '"F32"')]:
+    st(f"entry-{name}", '{"w": %s}' % value, 8)
+st("entry-far-too-deep", '{"w": ' + '{"a": ' * 300 + "1" + "}" * 300 + "}", 8)
+st("metadata-far-too-deep", '{"__metadata__": {"a": ' + "[" * 300 + "]" * 300 + "}}")
+st("metadata-a-list", '{"__metadata__": ["a"]}')
+st("header-with-a-comma-behind", '{"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},}', 8)
+st("header-with-comments", '{/* w */}')
+st("header-with-a-byte-order-mark", b"\xef\xbb\xbf{}")
+st("header-with-half-a-surrogate", '{"\\ud800": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}', 8)
+st("header-with-a-raw-control-character", '{"a\x01": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}', 8)
+st("header-one-byte-short", one, 8, length=len(json.dumps(one)) - 1)
+st("header-one-byte-long", one, 8, length=len(json.dumps(one)) + 1)
+st("name-twice-by-escape", '{"w": %s, "\\u0077": %s}' % ((json.dumps(one["w"]),) * 2), 8)
+st("f6-of-odd-length", {"w": entry([3], 0, 2, "F6_E2M3")}, 2)
+st("one-tensor-inside-another", {"v": entry([8], 0, 32), "w": entry([2], 8, 16)}, 32)
+st("empty-tensor-beyond-the-end", {"v": entry([2], 0, 8), "w": entry([0], 80, 80)}, 8)
 
 # ---- directories
 
@@ -227,6 +332,22 @@ directory("config-missing", None, model__safetensors=good)
 directory("config-not-json", "{", model__safetensors=good)
 directory("config-not-an-object", "[]", model__safetensors=good)
 directory("config-far-too-deep", "[" * 5000, model__safetensors=good)
+for name, value in [("nan", "NaN"), ("infinite", "-Infinity"), ("overflowing", "1e999"), ("octal", "010"), ("hexadecimal", "0x10")]:
+    directory(f"config-number-{name}", '{"model_type": "llama", "rms_norm_eps": %s}' % value, model__safetensors=good)
+directory("config-empty", "", model__safetensors=good)
+directory("config-cut", '{"model_type": "lla', model__safetensors=good)
+directory("config-key-twice", '{"model_type": "llama", "hidden_size": 8, "hidden_size": 16}', model__safetensors=good)
+directory("config-key-twice-inside", '{"model_type": "llama", "rope_scaling": {"factor": 8, "factor": 2}}', model__safetensors=good)
+directory("config-with-a-comma-behind", '{"model_type": "llama",}', model__safetensors=good)
+directory("index-map-a-list", model__safetensors__index__json={"weight_map": ["w"]}, model__safetensors=good)
+directory("index-map-nested", model__safetensors__index__json={"weight_map": {"w": {"file": "model.safetensors"}}}, model__safetensors=good)
+directory("index-map-of-numbers", model__safetensors__index__json={"weight_map": {"w": 1}}, model__safetensors=good)
+directory("index-far-too-deep", model__safetensors__index__json='{"weight_map": ' + "[" * 3000 + "]" * 3000 + "}", model__safetensors=good)
+directory("index-with-control-characters", model__safetensors__index__json=index(w="a\x1b[2J.bin"), model__safetensors=good)
+directory("index-shard-empty", model__safetensors__index__json=index(w="model.safetensors", v="x.safetensors"), model__safetensors=good, x__safetensors=b"")
+directory("index-shard-not-safetensors", model__safetensors__index__json=index(w="x.safetensors"), x__safetensors=b"PK\3\4" + bytes(60))
+directory("index-shard-cut", model__safetensors__index__json=index(w="model.safetensors"), model__safetensors=good[:-1])
+directory("weights-empty", model__safetensors=b"")
 directory("config-not-utf8", None, config__json=b'{"a": "\xff"}', model__safetensors=good)
 directory("weights-missing")
 directory("weights-of-pytorch", pytorch_model__bin=b"PK\3\4")

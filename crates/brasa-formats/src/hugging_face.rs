@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::directory::Directory;
 use crate::error::{Fault, Printable};
-use crate::json::{self, UniqueMap};
+use crate::json::{self, UniqueMap, UniqueValue};
 use crate::mlx::{self, Quantization};
 use crate::problems::Problems;
 use crate::safetensors::{self, RawTensor};
@@ -103,7 +103,7 @@ fn read_config(directory: &Directory) -> Result<Option<serde_json::Value>> {
             .hint("a checkpoint directory needs config.json beside its weights")
             .missing());
     };
-    let config: serde_json::Value = parse(&path, &bytes)?;
+    let UniqueValue(config) = parse(&path, &bytes)?;
     if !config.is_object() {
         return Err(Fault::new(&path, "no JSON object").at(0_u64).malformed());
     }

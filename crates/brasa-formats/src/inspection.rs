@@ -52,6 +52,13 @@ pub struct TensorInfo {
     pub size_bytes: Option<u64>,
 }
 
+impl TensorInfo {
+    /// Elements; as many as fit 64 bits for a shape that cannot be true.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |product: u64, &dim| product.saturating_mul(dim))
+    }
+}
+
 /// A look into a model's files that refuses as little as possible: unsupported or cut-off tensors are
 /// listed like others, and what [`Checkpoint::open`](crate::Checkpoint::open) would refuse is in
 /// [`problems`](Self::problems).

@@ -5,7 +5,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::error::Printable;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
 
 /// An object as ordered pairs; a key that appears twice is an error.
 pub(crate) struct UniqueMap<V>(pub Vec<(String, V)>);
@@ -38,6 +39,70 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
         }
 
         deserializer.deserialize_map(Pairs(PhantomData))
+    }
+}
+
+/// Any value in which no object has a key twice.
+pub(crate) struct UniqueValue(pub Value);
+
+impl<'de> Deserialize<'de> for UniqueValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = UniqueValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E>(self) -> Result<UniqueValue, E> {
+                Ok(UniqueValue(Value::Null))
+            }
+
+            fn visit_bool<E>(self, truth: bool) -> Result<UniqueValue, E> {
+                Ok(UniqueValue(truth.into()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<UniqueValue, E> {
+                Ok(UniqueValue(number.into()))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<UniqueValue, E> {
+                Ok(UniqueValue(number.into()))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<UniqueValue, E> {
+                Ok(UniqueValue(number.into()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<UniqueValue, E> {
+                Ok(UniqueValue(text.into()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<UniqueValue, A::Error> {
+                let mut all = Vec::new();
+                while let Some(UniqueValue(value)) = seq.next_element()? {
+                    all.push(value);
+                }
+                Ok(UniqueValue(all.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<UniqueValue, A::Error> {
+                let mut object = serde_json::Map::new();
+                while let Some(key) = map.next_key::<String>()? {
+                    if object.contains_key(&key) {
+                        let key = Printable(&key);
+                        return Err(A::Error::custom(format_args!("key \"{key}\" appears twice")));
+                    }
+                    let UniqueValue(value) = map.next_value()?;
+                    object.insert(key, value);
+                }
+                Ok(UniqueValue(object.into()))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
     }
 }
 

@@ -138,7 +138,7 @@ fn describe_inspected(path: &Path, inspection: &Inspection) -> DiscoveredModel {
             let packed = (name == "U32").then(|| mlx_type(inspection)).flatten();
             packed.unwrap_or(name)
         }),
-        parameters: tensors.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum(),
+        parameters: tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.elements())),
         size_bytes: inspection.files().iter().map(|(_, bytes)| bytes).sum(),
         files: inspection.files().len(),
         problem: inspection.problems().first().map(ToString::to_string),

@@ -135,9 +135,7 @@ fn architecture(inspection: &Inspection) -> Option<&str> {
 }
 
 fn parameters(tensors: &[TensorInfo]) -> u64 {
-    // Shapes that cannot be true are listed too.
-    let elements = |shape: &[u64]| shape.iter().fold(1_u64, |product, &dim| product.saturating_mul(dim));
-    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(elements(&tensor.shape)))
+    tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.elements()))
 }
 
 fn size_bytes(inspection: &Inspection) -> u64 {

@@ -5,6 +5,8 @@ use std::fs;
 
 use brasa_formats::{Checkpoint, Inspection};
 
+use crate::scratch::Scratch;
+
 /// Opens everything in a folder, and lists the messages.
 ///
 /// Paths are relative to the crate, where tests run.
@@ -49,4 +51,47 @@ fn hostile_directories() {
 #[test]
 fn foreign_files() {
     insta::assert_snapshot!(refusals("foreign"));
+}
+
+/// Links that lead to themselves, in place of every file of a checkpoint.
+#[cfg(unix)]
+#[test]
+fn loops_of_links() {
+    use std::os::unix::fs::symlink;
+
+    let scratch = Scratch::new("loops_of_links");
+    let safetensors = fs::read("tests/golden/containers/plain/model.safetensors").unwrap();
+    for name in ["model.gguf", "model.safetensors", "config.json", "model.safetensors.index.json"] {
+        let folder = scratch.path(name);
+        fs::create_dir(&folder).unwrap();
+        if name != "model.gguf" {
+            fs::write(folder.join("config.json"), "{}").unwrap();
+            fs::write(folder.join("model.safetensors"), &safetensors).unwrap();
+        }
+        let link = folder.join(name);
+        let _ = fs::remove_file(&link);
+        symlink(&link, &link).unwrap();
+        let error = Checkpoint::open(&folder).expect_err(name).to_string();
+        assert!(error.contains(name) && error.contains("symbolic link"), "{name}: {error}");
+    }
+    let folder = scratch.path("folder");
+    symlink(&folder, &folder).unwrap();
+    let error = Checkpoint::open(&folder).unwrap_err().to_string();
+    assert!(error.contains("symbolic link"), "{error}");
+}
+
+/// A name that promises a hundred thousand parts is believed as far as there are files.
+#[test]
+fn the_first_of_99999_parts() {
+    let scratch = Scratch::new("the_first_of_99999_parts");
+    let path = scratch.path("m-00001-of-99999.gguf");
+    fs::copy("tests/hostile/directories/split-part-missing/m-00001-of-00002.gguf", &path).unwrap();
+    let inspection = Inspection::open(&path).unwrap();
+    let problems: Vec<_> = inspection.problems().iter().map(ToString::to_string).collect();
+    assert!(problems[0].contains("split.count: found 2, expected 99999"), "{problems:?}");
+    assert!(
+        problems.iter().any(|problem| problem.contains("part 2 of 99999 cannot be read")),
+        "{problems:?}"
+    );
+    assert!(problems.len() < 5, "{problems:?}");
 }
