@@ -4,6 +4,7 @@ mod aarch64;
 mod cuda;
 #[cfg(test)]
 mod links;
+mod mutate;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -13,6 +14,9 @@ use aarch64::Outcome;
 
 /// How many times more inputs each fuzz target gets than in `cargo test`.
 const FUZZ_TIMES: &str = "10";
+
+/// Runs of commands on broken models: about a minute.
+const MUTATIONS: u64 = 1_000;
 
 /// Each step of CI: its name and the cargo arguments that run it.
 const STEPS: &[(&str, &[&str])] = &[
@@ -31,8 +35,13 @@ fn main() -> ExitCode {
         (Some("aarch64"), None) => run.other_architecture(),
         (Some("cuda"), None) => cuda::embed(),
         (Some("cuda"), Some("--check")) => cuda::check(),
+        (Some("mutate"), _) => {
+            let arguments: Vec<String> = std::env::args().skip(2).collect();
+            mutate::Options::parse(&arguments).and_then(|options| mutate::run(&options))
+        }
         (other, _) => {
-            eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check]");
+            eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check] | mutate");
+            eprintln!("       {}", mutate::USAGE);
             return ExitCode::from(2);
         }
     };
@@ -79,6 +88,8 @@ impl Run {
             cargo.env("BRASA_FUZZ_TIMES", FUZZ_TIMES).env("BRASA_SWEEPS", "1");
             succeed(&mut cargo, name).map_err(|failure| format!("{failure} (BRASA_FUZZ_SEED={seed})"))?;
         }
+        eprintln!("== mutations: cargo xtask mutate --runs {MUTATIONS} --seed {seed}");
+        mutate::run(&mutate::Options::new(MUTATIONS, seed.parse().unwrap_or(0)))?;
         cuda::check()?;
         self.other_architecture()
     }
