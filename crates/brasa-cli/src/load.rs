@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 
 use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -50,6 +51,12 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     {
         output::note(&format!("warning: -c {wanted}: the model was made for at most {own} tokens"));
     }
+    if let Some(file) = arguments.model.as_deref().and_then(gguf_beside_safetensors) {
+        output::note(&format!(
+            "note: the folder's safetensors are used, not the GGUF file beside them: {}",
+            file.display()
+        ));
+    }
     if arguments.verbose {
         output::note(&format!(
             "{}: {} parameters, context {}, loaded in {:.2} s on {}",
@@ -72,6 +79,17 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
         eprintln!("{PARTS}{}", parts.join(", "));
     }
     Ok(model)
+}
+
+/// A GGUF file in a folder from which safetensors are loaded.
+fn gguf_beside_safetensors(folder: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).ok()?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.sort();
+    let of = |extension: &str| {
+        files.iter().find(|path| path.extension().is_some_and(|found| found == extension)).cloned()
+    };
+    of("safetensors").and_then(|_| of("gguf"))
 }
 
 /// The library's options from the command line's flags.

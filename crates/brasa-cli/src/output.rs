@@ -10,6 +10,9 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::visible::visible;
 
+/// Columns that tables and reports fill at most.
+pub const COLUMNS: usize = 100;
+
 /// Permission to replace a file.
 #[derive(Clone, Copy)]
 pub struct Force {
@@ -48,6 +51,26 @@ pub fn line(text: &str) -> Result<(), Failure> {
 /// [`Failure::OutputClosed`] if the reader has gone.
 pub fn command(sequence: &'static str) -> Result<(), Failure> {
     Ok(stdout().lock().write_all(sequence.as_bytes())?)
+}
+
+/// `text` in lines of at most [`COLUMNS`] columns, each indented. Longer words stay whole.
+pub fn wrapped(text: &str, indent: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut columns = 0;
+    for word in text.split_whitespace() {
+        let width = word.chars().count();
+        match lines.last_mut() {
+            Some(line) if columns + 1 + width <= COLUMNS => {
+                line.extend([" ", word]);
+                columns += 1 + width;
+            }
+            _ => {
+                lines.push(format!("{:indent$}{word}", ""));
+                columns = indent + width;
+            }
+        }
+    }
+    lines.join("\n")
 }
 
 /// `count` and its noun: "1 token", "2 tokens".

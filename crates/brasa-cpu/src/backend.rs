@@ -84,7 +84,11 @@ impl Backend for CpuBackend {
         let model = processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         DeviceInfo {
             name: DEVICE.into(),
-            description: format!("{model}, {isa} of {}, {threads} threads", choices.join(" ")),
+            description: format!(
+                "{model}, {isa} of {}, {threads} thread{}",
+                choices.join(" "),
+                if threads == 1 { "" } else { "s" }
+            ),
             threads,
             memory_bytes: memory_bytes(),
         }

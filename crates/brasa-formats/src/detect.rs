@@ -39,10 +39,10 @@ pub(crate) fn find_in_directory(directory: Directory) -> Result<Found> {
         return Ok(Found::HuggingFace { directory, file: None });
     }
 
-    // The parts of a split file count as one.
+    // The parts of a split file count as one, and what llama.cpp calls a multimodal projector is a part of another model.
     let ggufs: Vec<&String> = names
         .iter()
-        .filter(|name| has_extension(name, "gguf"))
+        .filter(|name| has_extension(name, "gguf") && !name.starts_with("mmproj"))
         .filter(|name| PartName::parse(name).is_none_or(|part| part.is_first()))
         .collect();
     match ggufs.as_slice() {
@@ -50,7 +50,7 @@ pub(crate) fn find_in_directory(directory: Directory) -> Result<Found> {
         [] => {}
         several => {
             let shown: Vec<&str> = several.iter().take(8).map(|name| name.as_str()).collect();
-            let shown = shown.join(", ");
+            let shown = shown.join(", ") + if several.len() > 8 { ", …" } else { "" };
             let problem = format!("{} GGUF files: {}", several.len(), Printable(&shown));
             return Err(Fault::new(directory.path(), problem)
                 .hint("name the file that you mean")

@@ -28,20 +28,26 @@ pub fn discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
         return output::line(&serde_json::Value::from(models).to_string());
     }
     for model in &models {
-        output::line(&format!(
-            "{:<12} {:<12} {:<12} {:>10}  {}{}",
+        let line = format!(
+            "{:<12} {:<12} {:<12} {:>10}  {}",
             model.container,
             model.architecture.as_deref().unwrap_or("?"),
             model.quantization.as_deref().unwrap_or("?"),
             indicatif::HumanBytes(model.size_bytes).to_string(),
             model.path.display(),
-            model
-                .problem
-                .as_deref()
-                .and_then(|problem| problem.lines().next())
-                .map(|line| format!("  ({line})"))
-                .unwrap_or_default()
-        ))?;
+        );
+        let Some(problem) = model.problem.as_deref().and_then(|problem| problem.lines().next()) else {
+            output::line(&line)?;
+            continue;
+        };
+        // A problem has the next lines for itself if it does not fit.
+        let whole = format!("{line}  ({problem})");
+        if whole.chars().count() <= output::COLUMNS {
+            output::line(&whole)?;
+        } else {
+            output::line(&line)?;
+            output::line(&output::wrapped(&format!("({problem})"), 4))?;
+        }
     }
     if models.is_empty() {
         output::note(&format!("no models below {}", arguments.directory.display()));

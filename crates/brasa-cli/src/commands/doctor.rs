@@ -46,7 +46,8 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
         for device in &devices {
             match device {
                 Ok(info) => output::line(&format!("device {}: {}", info.name, info.description))?,
-                Err(error) => output::line(&format!("device {error}"))?,
+                // It names the device.
+                Err(error) => output::line(&error.to_string())?,
             }
         }
         match &answer {

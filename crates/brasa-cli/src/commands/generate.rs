@@ -93,8 +93,8 @@ pub fn answer(
     if verbose {
         let metrics = stream.metrics();
         eprintln!(
-            "{} prompt tokens ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s, seed {}",
-            metrics.prompt_tokens,
+            "{} ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s, seed {}",
+            output::plural(metrics.prompt_tokens, "prompt token"),
             metrics.cached_tokens,
             metrics.prefill_tokens_per_second(),
             metrics.generated_tokens,

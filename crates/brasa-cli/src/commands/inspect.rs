@@ -75,26 +75,28 @@ fn text(name: &str, inspection: &Inspection, list_tensors: bool) -> Result<(), F
         architecture(inspection).unwrap_or("architecture unknown")
     ))?;
     output::line(&format!(
-        "{} parameters in {} tensors, {}",
+        "{} parameters in {}, {}",
         parameters(inspection.tensors()),
-        inspection.tensors().len(),
+        output::plural(inspection.tensors().len(), "tensor"),
         indicatif::HumanBytes(size_bytes(inspection))
     ))?;
     output::line("\nstored as")?;
     for (name, (count, bytes)) in types(inspection.tensors()) {
         output::line(&format!(
-            "  {name:<12} {count:>6} tensors {:>12}",
+            "  {name:<12} {count:>6} {:<7} {:>12}",
+            if count == 1 { "tensor" } else { "tensors" },
             indicatif::HumanBytes(bytes).to_string()
         ))?;
     }
     output::line("\nmetadata")?;
     if let Value::Object(metadata) = metadata(inspection) {
         for (key, value) in metadata {
-            let mut value = value.to_string();
-            if value.chars().count() > 160 {
-                value = value.chars().take(160).collect::<String>() + "…";
+            let mut line = format!("  {key} = {value}");
+            // JSON has all of it.
+            if line.chars().count() > output::COLUMNS {
+                line = line.chars().take(output::COLUMNS - 1).collect::<String>() + "…";
             }
-            output::line(&format!("  {key} = {value}"))?;
+            output::line(&line)?;
         }
     }
     if list_tensors {

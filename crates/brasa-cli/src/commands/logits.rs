@@ -45,7 +45,7 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
         return output::line(&json!({"nll": score.mean_nll, "top": top}).to_string());
     }
     if let Some(nll) = score.mean_nll {
-        output::line(&format!("mean −ln p {nll:.6} over {} tokens", ids.len() - 1))?;
+        output::line(&format!("mean −ln p {nll:.6} over {}", output::plural(ids.len() - 1, "token")))?;
     }
     for (id, logit) in top {
         output::line(&format!(

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::generate::encode;
 use crate::args::PerplexityArguments;
 use crate::failure::Failure;
+use crate::output::plural;
 use crate::{input, interrupt, load, output};
 
 /// Tokens of a window if no context length is given, llama-perplexity's default.
@@ -43,10 +44,10 @@ pub fn perplexity(arguments: &PerplexityArguments) -> Result<(), Failure> {
         );
     }
     output::line(&format!(
-        "perplexity {:.4} ± {:.4} ({} tokens in {} windows of {window})",
+        "perplexity {:.4} ± {:.4} ({} in {} of {window})",
         result.value(),
         result.standard_error(),
-        result.tokens,
-        result.windows
+        plural(result.tokens, "token"),
+        plural(result.windows, "window")
     ))
 }

@@ -60,9 +60,9 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
         Err(error) => return Err(Failure::Failed(error.to_string())),
     };
     output::line(&format!(
-        "{}: {} tensors, {} ({:.2} bits per weight){}",
+        "{}: {}, {} ({:.2} bits per weight){}",
         out.display(),
-        summary.tensors,
+        output::plural(summary.tensors, "tensor"),
         indicatif::HumanBytes(summary.bytes),
         summary.bits_per_weight(),
         if summary.fallbacks > 0 {

@@ -12,8 +12,9 @@ fn discover_lists_what_cannot_be_used() {
     std::fs::create_dir(directory.join("folder.gguf")).unwrap();
     let output = brasa(&["discover", directory.to_str().unwrap()]);
     let text = stdout(&output);
-    assert!(text.starts_with("gguf") && text.contains("broken.gguf  ("), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("gguf") && text.contains("broken.gguf\n    ("), "{text}");
+    assert!(text.lines().skip(1).all(|line| line.starts_with("    ") && line.len() <= 100), "{text}");
+    assert_eq!(text.matches("gguf  ").count(), 1, "{text}");
 }
 
 #[test]
@@ -21,6 +22,40 @@ fn discover_names_the_type_of_mlx_folders() {
     let text = stdout(&brasa(&["discover", models().to_str().unwrap()]));
     assert!(text.contains("MLX 4 bit/"), "{text}");
     assert!(!text.contains("U32"), "{text}");
+}
+
+/// A folder is a model if it holds one: a GGUF file, parts of one, or safetensors.
+#[cfg(unix)]
+#[test]
+fn a_folder_with_one_model_runs() {
+    use std::os::unix::fs::symlink;
+    let folder = scratch("one-model");
+    let path = folder.to_str().unwrap();
+    let gguf = models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+    symlink(&gguf, folder.join("model-Q6_K.gguf")).unwrap();
+    // A projector of images is no model of its own.
+    std::fs::write(folder.join("mmproj-model-f16.gguf"), "GGUF").unwrap();
+    let answer = ["run", "-p", "Define: house", "-n", "2", "--temp", "0", "-t", "1", "-m", path];
+    let output = brasa(&answer);
+    assert!(output.status.success() && stdout(&output).starts_with("house"), "{}", stderr(&output));
+    assert!(stdout(&brasa(&["inspect", path])).contains("GGUF v3, qwen3"));
+    // Two models: none is guessed.
+    symlink(&gguf, folder.join("other.gguf")).unwrap();
+    let message = fails(&answer, 1);
+    assert!(message.contains("2 GGUF files: model-Q6_K.gguf, other.gguf"), "{message}");
+    assert!(message.contains("hint: name the file that you mean"), "{message}");
+    // Safetensors go first, and it is said that something is left out.
+    for entry in std::fs::read_dir(model("tiny-llama")).unwrap() {
+        let entry = entry.unwrap();
+        symlink(entry.path(), folder.join(entry.file_name())).unwrap();
+    }
+    let output = brasa(&answer);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("safetensors are used, not the GGUF file beside them"),
+        "{}",
+        stderr(&output)
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -44,7 +79,8 @@ fn pipes_and_devices_are_no_models() {
         }
     }
     let text = stdout(&brasa(&["discover", directory.to_str().unwrap()]));
-    assert!(text.contains("pipe.gguf  (not a regular file)"), "{text}");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert!(words.join(" ").contains("pipe.gguf (not a regular file)"), "{text}");
     // In a checkpoint's folder, too.
     let folder = directory.join("folder");
     std::fs::create_dir(&folder).unwrap();

@@ -8,7 +8,7 @@ use super::cell::Measurement;
 use super::statistics::{deviation, mean, median, spread};
 use crate::args::TableFormat;
 use crate::failure::Failure;
-use crate::output;
+use crate::output::{self, plural};
 
 /// Prints the measurements of all runs.
 pub fn print(format: TableFormat, runs: &[Run]) -> Result<(), Failure> {
@@ -108,34 +108,53 @@ fn row(run: &Run, cell: &Measurement) -> Value {
 }
 
 fn markdown(runs: &[Run]) -> Result<(), Failure> {
-    let mut table = vec![
-        [
-            "model", "size", "params", "backend", "threads", "test", "t/s", "median", "spread", "isa", "kv",
-            "GB/s", "of read", "GFLOP/s", "of peak",
-        ]
-        .map(String::from),
-    ];
+    let [first, others @ ..] = runs else { return Ok(()) };
+    // The same in all rows, these would take half the width of a terminal.
+    let isa = others.iter().any(|run| run.isa != first.isa);
+    let kv = others.iter().any(|run| run.kv_type != first.kv_type);
+    let model = &first.model;
+    let mut heading = format!(
+        "{} ({}): {:.2} MiB, {:.2} M parameters, {}, {}",
+        model.description,
+        model.name,
+        model.size_bytes as f64 / (1 << 20) as f64,
+        model.parameters as f64 / 1e6,
+        model.backend,
+        plural(model.threads, "thread")
+    );
+    if let (false, Some(isa)) = (isa, first.isa) {
+        heading.extend([", ", isa]);
+    }
+    if !kv {
+        heading.extend([", ", kv_name(first.kv_type), " keys and values"]);
+    }
+    output::line(&format!("{heading}\n"))?;
+    let mut names = vec!["test", "t/s", "median", "spread"];
+    names.extend(isa.then_some("isa"));
+    names.extend(kv.then_some("kv"));
+    names.extend(["GB/s", "of read", "GFLOP/s", "of peak"]);
+    let mut table = vec![names.into_iter().map(String::from).collect::<Vec<_>>()];
     let percent = |share: Option<f64>| share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0));
     for (run, cell) in rows(runs) {
         let rates = Rates::of(run, cell);
         let samples = cell.tokens_per_second();
-        table.push([
-            format!("{} ({})", run.model.description, run.model.name),
-            format!("{:.2} MiB", run.model.size_bytes as f64 / (1 << 20) as f64),
-            format!("{:.2} M", run.model.parameters as f64 / 1e6),
-            run.model.backend.clone(),
-            run.model.threads.to_string(),
+        // Faster than memory: a part of the weights stays in the caches.
+        let is_cached = rates.read_share.is_some_and(|share| share > 1.0);
+        let mut row = vec![
             cell.cell.test(),
             format!("{:.2} ± {:.2}", mean(&samples), deviation(&samples)),
             format!("{:.2}", rates.median),
             percent(Some(spread(&samples))),
-            run.isa.unwrap_or("–").into(),
-            kv_name(run.kv_type).into(),
+        ];
+        row.extend(isa.then(|| run.isa.unwrap_or("–").to_owned()));
+        row.extend(kv.then(|| kv_name(run.kv_type).to_owned()));
+        row.extend([
             format!("{:.2}", rates.bytes_per_second / 1e9),
-            percent(rates.read_share),
+            if is_cached { "cached".into() } else { percent(rates.read_share) },
             format!("{:.1}", rates.operations_per_second / 1e9),
             percent(rates.matrix_share),
         ]);
+        table.push(row);
     }
     output::write(&aligned(&table))?;
     for run in runs {
@@ -160,9 +179,9 @@ fn ceilings(run: &Run) -> Result<(), Failure> {
         .map_or_else(String::new, |seconds| format!(", meets at a barrier in {:.2} µs", seconds * 1e6));
     let reads: Vec<f64> = run.probes().map(|probe| probe.read_bytes_per_second).collect();
     output::line(&format!(
-        "\n{} with {} threads: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %){multiplies}{meets}",
+        "\n{} with {}: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %){multiplies}{meets}",
         ceilings.isa(),
-        run.model.threads,
+        plural(run.model.threads, "thread"),
         read / 1e9,
         reads.len(),
         ceilings.buffer_bytes() >> 20,
@@ -170,19 +189,21 @@ fn ceilings(run: &Run) -> Result<(), Failure> {
     ))
 }
 
-/// Rows of cells as a markdown table; the first column to the left, the others to the right.
-pub fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+/// Rows of equally many cells as a markdown table; the first column to the left, the others to the right.
+pub fn aligned<R: AsRef<[String]>>(rows: &[R]) -> String {
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let width =
+        |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |cell: &dyn Fn(usize) -> String| {
-        let cells: Vec<String> = (0..N).map(cell).collect();
+        let cells: Vec<String> = (0..columns).map(cell).collect();
         format!("| {} |\n", cells.join(" | "))
     };
     let mut text = String::new();
     for (index, row) in rows.iter().enumerate() {
         text += &line(&|column| match (column, widths[column]) {
-            (0, width) => format!("{:<width$}", row[0]),
-            (_, width) => format!("{:>width$}", row[column]),
+            (0, width) => format!("{:<width$}", row.as_ref()[0]),
+            (_, width) => format!("{:>width$}", row.as_ref()[column]),
         });
         if index == 0 {
             text += &line(&|column| match (column, widths[column]) {
