@@ -39,6 +39,7 @@ fn exercise(tokenizer: &Tokenizer) -> String {
 fn fuzz_tokenizer_json() {
     fuzzer("tokenizer-json")
         .seed_directory(folder("hostile"), ".json")
+        .seed_directory(folder("hostile/files"), ".json")
         .words([
             "\"type\":",
             "\"Sequence\"",
@@ -62,6 +63,12 @@ fn fuzz_tokenizer_json() {
             "\\\\s+(?!\\\\S)",
             "{18446744073709551615}",
             "{999999}",
+            "\"Replace\"",
+            "\"pattern\":",
+            "\"String\":\"\"",
+            "\"precompiled_charsmap\":",
+            "\"/////wAAAAA=\"",
+            "\"Unigram\"",
             "(?<=",
             "\\\\1",
         ])
@@ -140,7 +147,9 @@ fn fuzz_chat_template() {
         Message::new("user", "a\nb"),
         Message::new("assistant", "<think>c</think>d"),
     ];
+    // Each input gets a thread, which takes longer than most templates.
     fuzzer("chat-template")
+        .runs(6_000)
         .seed_directory(folder("chat/templates"), "Qwen3-0.6B.jinja")
         .seed_directory(folder("chat/templates"), "gemma-2-2b-it.jinja")
         .seed_directory(folder("chat/templates"), "Llama-3.2-3B-Instruct.jinja")
@@ -154,6 +163,22 @@ fn fuzz_chat_template() {
             "loop.index0",
             "range(",
             "~",
+            "not ",
+            "[[",
+            " * 99999999",
+            ".replace('', ",
+            "|format(",
+            "%2000000000s",
+            "{% set n.s = n.s + n.s %}",
+            "{% set n = namespace(s='x') %}",
+            "{% macro f(x) %}",
+            "{% endmacro %}",
+            "{% elif x %}",
+            "|batch(",
+            "|indent(",
+            "[::-1]",
+            " recursive",
+            "loop(",
         ])
         .longest_input(6144)
         .run(|data| {
