@@ -139,6 +139,14 @@ fn growth() {
         ("huge range", "{{ range(1000000000)|list }}".to_owned(), "range has too many elements"),
         ("raw output", format!("{{% for i in range(99999) %}}{}{{% endfor %}}", "x".repeat(10_000)), MEMORY),
         ("attributes", "{% for i in range(99999) %}{% for j in range(99) %}{% set m = namespace(a=i) %}{% endfor %}{% endfor %}".to_owned(), MEMORY),
+        (
+            "closures",
+            format!(
+                "{{% for i in range(99999) %}}{{% macro f() %}}{}{{% endmacro %}}{{% endfor %}}",
+                (0..20_000).map(|name| format!("{{{{ a{name} }}}}")).collect::<Vec<_>>().concat()
+            ),
+            MEMORY,
+        ),
         ("macros in a loop", "{% for i in range(99999) %}{% macro f() %}{{ i }}{% endmacro %}{% endfor %}".to_owned(), MEMORY),
     ] {
         check(name, &source, expected);

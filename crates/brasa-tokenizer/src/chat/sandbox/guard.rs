@@ -5,6 +5,8 @@
 //! because their names are no identifiers. The match is exhaustive, so a new kind of node in the engine does not
 //! compile until somebody has thought about it.
 
+use std::cell::Cell;
+
 use minijinja::machinery::Span;
 use minijinja::machinery::ast::{
     AutoEscape, BinOp, BinOpKind, Block, Call, CallArg, CallBlock, CallType, Compare, CompareOp, Const, Do,
@@ -50,8 +52,13 @@ pub const SCAN: &str = "\0scan";
 pub const OWN: &str = "\0own";
 /// `{% set namespace.name = value %}`.
 pub const SET: &str = "\0set";
-/// Pays for a macro, which keeps what it refers to.
+/// Pays for a macro, which keeps so many variables that it refers to.
 pub const MACRO: &str = "\0macro";
+
+thread_local! {
+    /// Names of variables in the expressions that were rebuilt so far.
+    static NAMES: Cell<u64> = const { Cell::new(0) };
+}
 
 /// A captured text on its way into a namespace.
 const CAPTURED: &str = "\0captured";
@@ -159,15 +166,14 @@ fn guard<'a>(statement: &Stmt<'a>, out: &mut Vec<Stmt<'a>>) -> Result<()> {
             x.span(),
         )),
         Stmt::Macro(x) => {
-            out.push(pay_for_macro(x.span()));
-            Stmt::Macro(macro_declaration(x)?)
+            let (declaration, names) = macro_declaration(x)?;
+            out.push(pay_for_macro(names, x.span()));
+            Stmt::Macro(declaration)
         }
         Stmt::CallBlock(x) => {
-            out.push(pay_for_macro(x.span()));
-            Stmt::CallBlock(Spanned::new(
-                CallBlock { call: call(&x.call)?, macro_decl: macro_declaration(&x.macro_decl)? },
-                x.span(),
-            ))
+            let (macro_decl, names) = macro_declaration(&x.macro_decl)?;
+            out.push(pay_for_macro(names, x.span()));
+            Stmt::CallBlock(Spanned::new(CallBlock { call: call(&x.call)?, macro_decl }, x.span()))
         }
         Stmt::Continue(x) => Stmt::Continue(Spanned::new(minijinja::machinery::ast::Continue, x.span())),
         Stmt::Break(x) => Stmt::Break(Spanned::new(minijinja::machinery::ast::Break, x.span())),
@@ -198,20 +204,21 @@ fn set_attribute<'a>(attribute: &GetAttr<'a>, value: Expr<'a>, span: Span) -> Re
     Ok(emit(filter(SET, [value, expr(&attribute.expr)?, name], span), span))
 }
 
-fn pay_for_macro<'a>(span: Span) -> Stmt<'a> {
-    emit(filter(MACRO, [constant(Value::UNDEFINED, span)], span), span)
+fn pay_for_macro<'a>(names: u64, span: Span) -> Stmt<'a> {
+    emit(filter(MACRO, [constant(Value::from(names), span)], span), span)
 }
 
-fn macro_declaration<'a>(x: &Spanned<Macro<'a>>) -> Result<Spanned<Macro<'a>>> {
-    Ok(Spanned::new(
-        Macro {
-            name: x.name,
-            args: x.args.iter().map(target).collect::<Result<_>>()?,
-            defaults: x.defaults.iter().map(expr).collect::<Result<_>>()?,
-            body: body(&x.body)?,
-        },
-        x.span(),
-    ))
+/// A declaration, and how many variables it may keep alive.
+fn macro_declaration<'a>(x: &Spanned<Macro<'a>>) -> Result<(Spanned<Macro<'a>>, u64)> {
+    let before = NAMES.get();
+    let declaration = Macro {
+        name: x.name,
+        args: x.args.iter().map(target).collect::<Result<_>>()?,
+        defaults: x.defaults.iter().map(expr).collect::<Result<_>>()?,
+        body: body(&x.body)?,
+    };
+    let names = NAMES.get().wrapping_sub(before) + x.args.len() as u64;
+    Ok((Spanned::new(declaration, x.span()), names))
 }
 
 /// The left side of an assignment.
@@ -240,7 +247,10 @@ fn target<'a>(x: &Expr<'a>) -> Result<Expr<'a>> {
 fn expr<'a>(x: &Expr<'a>) -> Result<Expr<'a>> {
     let span = x.span();
     Ok(match x {
-        Expr::Var(x) => Expr::Var(Spanned::new(Var { id: x.id }, span)),
+        Expr::Var(x) => {
+            NAMES.set(NAMES.get().wrapping_add(1));
+            Expr::Var(Spanned::new(Var { id: x.id }, span))
+        }
         Expr::Const(x) => constant(x.value.clone(), span),
         Expr::Slice(x) => {
             let part = |part: &Option<Expr<'a>>| part.as_ref().map(expr).transpose();

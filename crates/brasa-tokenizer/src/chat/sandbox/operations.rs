@@ -11,8 +11,10 @@ use super::{budget, guard};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Bytes that a macro may keep alive: what it refers to, and itself.
+/// Bytes of a macro besides the variables that it refers to.
 const MACRO_BYTES: u64 = 2048;
+/// Bytes of a variable that a macro keeps.
+const KEPT_BYTES: u64 = 128;
 
 /// Adds the filters that [`guard`] puts in place of operators.
 pub fn add_to(environment: &mut Environment<'static>) {
@@ -53,7 +55,8 @@ pub fn add_to(environment: &mut Environment<'static>) {
             )),
         }
     });
-    environment.add_filter(guard::MACRO, |_: &Value| budget::memory(MACRO_BYTES).map(|()| ""));
+    environment
+        .add_filter(guard::MACRO, |names: u64| budget::memory(MACRO_BYTES + KEPT_BYTES * names).map(|()| ""));
 }
 
 /// Adds the functions that make containers.
