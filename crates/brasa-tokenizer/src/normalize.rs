@@ -57,7 +57,15 @@ impl Normalizers {
 fn collect(value: &Value, steps: &mut Vec<Step>) -> Result<()> {
     let malformed =
         |reason: &dyn std::fmt::Display| TokenizerError::malformed("tokenizer.json normalizer", reason);
-    match value["type"].as_str() {
+    // Old files leave the type out, and the crate then guesses it by the fields.
+    let has = |field: &str| value.get(field).is_some();
+    let kind = match value["type"].as_str() {
+        _ if has("normalizers") => Some("Sequence"),
+        _ if has("pattern") => Some("Replace"),
+        _ if has("precompiled_charsmap") => Some("Precompiled"),
+        kind => kind,
+    };
+    match kind {
         Some("Sequence") => {
             let inner = value["normalizers"].as_array();
             return inner
