@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars};
 use crate::{Bytes, Result, Tensor};
@@ -31,7 +32,8 @@ pub struct Checkpoint {
     container: Container,
     metadata: Description,
     tensors: Vec<Tensor>,
-    index: HashMap<String, usize>,
+    /// Places of tensors by name, made when the first is asked for.
+    index: OnceLock<HashMap<String, usize>>,
     sidecars: Sidecars,
     file_bytes: u64,
 }
@@ -89,7 +91,13 @@ impl Checkpoint {
 
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
-        self.index.get(name).map(|&at| &self.tensors[at])
+        self.index
+            .get_or_init(|| {
+                let tensors = self.tensors.iter().enumerate();
+                tensors.map(|(at, tensor)| (tensor.name.clone(), at)).collect()
+            })
+            .get(name)
+            .map(|&at| &self.tensors[at])
     }
 
     /// A file beside the weights, such as `tokenizer.json`; `None` if there is none, and always for GGUF.
@@ -130,7 +138,6 @@ impl TryFrom<Inspection> for Checkpoint {
             return Err(problem);
         }
         let metadata = metadata.ok_or_else(|| crate::error::Fault::new(&path, "no metadata").missing())?;
-        let index = tensors.iter().enumerate().map(|(at, tensor)| (tensor.name.clone(), at)).collect();
-        Ok(Self { path, container, metadata, tensors, index, sidecars, file_bytes })
+        Ok(Self { path, container, metadata, tensors, index: OnceLock::new(), sidecars, file_bytes })
     }
 }

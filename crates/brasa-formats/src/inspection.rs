@@ -45,7 +45,7 @@ pub struct TensorInfo {
     /// The storage format; `None` for types that are not read, or only as part of another tensor.
     pub format: Option<StorageFormat>,
     /// The file it is in.
-    pub file: PathBuf,
+    pub file: Arc<Path>,
     /// Position of the tensor's first byte in its file.
     pub offset_bytes: u64,
     /// Stored bytes; `None` if type or shape do not say.

@@ -124,7 +124,10 @@ pub(crate) fn assemble(
     quantization: Option<&Quantization>,
     problems: &mut Problems,
 ) -> Vec<Tensor> {
-    let by_name: HashMap<&str, &RawTensor> = raws.iter().map(|raw| (raw.name.as_str(), raw)).collect();
+    // Only packed words have siblings to look for.
+    let packed = raws.iter().any(|raw| raw.dtype == Some(Dtype::U32));
+    let named = raws.iter().filter(|_| packed).map(|raw| (raw.name.as_str(), raw));
+    let by_name: HashMap<&str, &RawTensor> = named.collect();
     let mut tensors = Vec::new();
     for raw in raws {
         match classify(raw, &by_name) {
@@ -140,7 +143,7 @@ pub(crate) fn assemble(
                 Err(error) => problems.push(error),
             },
             Kind::Refused(problem) => problems.push(
-                Fault::new(&raw.file, problem)
+                Fault::new(&*raw.file, problem)
                     .of(raw.name.as_str())
                     .hint("use a checkpoint in F32, F16 or BF16, a GGUF file, or an MLX affine checkpoint")
                     .unsupported(),
@@ -165,7 +168,8 @@ fn classify<'a>(raw: &'a RawTensor, by_name: &HashMap<&str, &'a RawTensor>) -> K
     let packed =
         |module: &str| sibling(module, "weight").is_some_and(|weight| weight.dtype == Some(Dtype::U32));
 
-    if let Some(module) = raw.name.strip_suffix(".scales").or_else(|| raw.name.strip_suffix(".biases"))
+    if !by_name.is_empty()
+        && let Some(module) = raw.name.strip_suffix(".scales").or_else(|| raw.name.strip_suffix(".biases"))
         && packed(module)
     {
         return Kind::PartOfTriple;
@@ -207,7 +211,7 @@ impl Triple<'_> {
     /// The one tensor; `None` if the arrays' own faults have been reported already.
     fn tensor(&self, quantization: Option<&Quantization>) -> Result<Option<Tensor>> {
         let (words, scales) = (self.words, self.scales);
-        let fault = |problem: String| Fault::new(&words.file, problem).of(words.name.as_str());
+        let fault = |problem: String| Fault::new(&*words.file, problem).of(words.name.as_str());
         let settings = "the settings are `bits` and `group_size` under `quantization` in config.json";
 
         let Some(quantization) = quantization else {

@@ -78,11 +78,10 @@ impl Header {
         for _ in 0..pair_count {
             let start = cursor.at;
             let key = cursor.text("a key", LONGEST_KEY)?;
-            if metadata.contains(&key) {
+            let value = cursor.value().map_err(|fault| fault.of(key.as_str()).malformed())?;
+            if let Err(key) = metadata.insert_new(key, value) {
                 return Err(Fault::new(path, "this key appears twice").of(key).at(start).malformed());
             }
-            let value = cursor.value().map_err(|fault| fault.of(key.as_str()).malformed())?;
-            metadata.insert(key, value);
         }
         Ok(Self { version, metadata, tensor_count, entries_start: cursor.at })
     }
@@ -292,10 +291,14 @@ impl Cursor<'_> {
 
     fn entry(&mut self) -> Read<Entry> {
         let name = self.text("a tensor name", LONGEST_KEY)?;
-        self.entry_of(name.clone()).map_err(|fault| fault.of(name))
+        match self.description() {
+            Ok((dims, type_code, offset)) => Ok(Entry { name, dims, type_code, offset }),
+            Err(fault) => Err(fault.of(name)),
+        }
     }
 
-    fn entry_of(&mut self, name: String) -> Read<Entry> {
+    /// Dimensions, type and offset of a tensor.
+    fn description(&mut self) -> Read<(Vec<u64>, u32, u64)> {
         let start = self.at;
         let num_dims = self.u32("a tensor description")?;
         if num_dims > MOST_DIMS {
@@ -305,7 +308,7 @@ impl Cursor<'_> {
         let dims = (0..num_dims).map(|_| self.u64("a tensor description")).collect::<Read<_>>()?;
         let type_code = self.u32("a tensor description")?;
         let offset = self.u64("a tensor description")?;
-        Ok(Entry { name, dims, type_code, offset })
+        Ok((dims, type_code, offset))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The key-value pairs of a GGUF file, in order.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
 use super::coerce::FromValue;
@@ -100,6 +101,18 @@ impl Metadata {
         } else {
             self.index.insert(key.clone(), self.entries.len());
             self.entries.push((key, value));
+        }
+    }
+
+    /// Adds a key; the key is given back if it is there already.
+    pub(super) fn insert_new(&mut self, key: String, value: Value) -> std::result::Result<(), String> {
+        match self.index.entry(key) {
+            Entry::Occupied(known) => Err(known.key().clone()),
+            Entry::Vacant(place) => {
+                self.entries.push((place.key().clone(), value));
+                place.insert(self.entries.len() - 1);
+                Ok(())
+            }
         }
     }
 

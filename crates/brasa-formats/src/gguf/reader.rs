@@ -1,6 +1,7 @@
 //! One GGUF file: its header, and its tensors bound to their bytes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::header::{Entries, Entry, Header};
 use super::metadata::Metadata;
@@ -28,7 +29,8 @@ pub(crate) fn read_part(path: &Path, bytes: &Bytes, problems: &mut Problems) -> 
     let (mut infos, mut tensors) = (Vec::new(), Vec::new());
     match header.entries(path, bytes) {
         Ok(entries) => {
-            infos = entries.list.iter().map(|entry| info(path, &entries, entry)).collect();
+            let shared_path: Arc<Path> = path.into();
+            infos = entries.list.iter().map(|entry| info(&shared_path, &entries, entry)).collect();
             bind_all(path, bytes, &entries, &mut tensors, problems);
         }
         Err(error) => problems.push(error),
@@ -36,14 +38,14 @@ pub(crate) fn read_part(path: &Path, bytes: &Bytes, problems: &mut Problems) -> 
     Ok(Part { version: header.version, metadata: header.metadata, infos, tensors })
 }
 
-fn info(path: &Path, entries: &Entries, entry: &Entry) -> TensorInfo {
+fn info(path: &Arc<Path>, entries: &Entries, entry: &Entry) -> TensorInfo {
     let known = TensorType::from_code(entry.type_code);
     TensorInfo {
         name: entry.name.clone(),
         shape: entry.dims.iter().rev().copied().collect(),
         type_name: known.map_or_else(|| format!("type {}", entry.type_code), |known| known.name.to_owned()),
         format: StorageFormat::from_gguf_code(entry.type_code),
-        file: path.to_owned(),
+        file: Arc::clone(path),
         offset_bytes: entries.data_start.saturating_add(entry.offset),
         size_bytes: known.and_then(|known| known.size_bytes(&entry.dims)),
     }

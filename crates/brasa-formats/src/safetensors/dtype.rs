@@ -62,7 +62,35 @@ impl Dtype {
 
     /// The type of a name; `None` for an unknown one.
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|dtype| dtype.to_string() == name)
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// The name in a file.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BOOL => "BOOL",
+            Self::U8 => "U8",
+            Self::I8 => "I8",
+            Self::I16 => "I16",
+            Self::U16 => "U16",
+            Self::I32 => "I32",
+            Self::U32 => "U32",
+            Self::I64 => "I64",
+            Self::U64 => "U64",
+            Self::F4 => "F4",
+            Self::F6_E2M3 => "F6_E2M3",
+            Self::F6_E3M2 => "F6_E3M2",
+            Self::F8_E5M2 => "F8_E5M2",
+            Self::F8_E4M3 => "F8_E4M3",
+            Self::F8_E5M2FNUZ => "F8_E5M2FNUZ",
+            Self::F8_E4M3FNUZ => "F8_E4M3FNUZ",
+            Self::F8_E8M0 => "F8_E8M0",
+            Self::F16 => "F16",
+            Self::BF16 => "BF16",
+            Self::F32 => "F32",
+            Self::F64 => "F64",
+            Self::C64 => "C64",
+        }
     }
 
     /// Bits per element.
@@ -113,6 +141,6 @@ impl Dtype {
 
 impl fmt::Display for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        f.write_str(self.name())
     }
 }

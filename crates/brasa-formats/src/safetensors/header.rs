@@ -58,7 +58,7 @@ pub(super) struct RawHeader(pub Vec<(String, RawEntry)>);
 
 /// Parses the header of the file at `path`, which starts at its byte 8.
 pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
-    let current = RefCell::new(None);
+    let current = RefCell::new(String::new());
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let parsed = HeaderSeed { current: &current }
         .deserialize(&mut deserializer)
@@ -66,14 +66,14 @@ pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
     parsed.map_err(|error| {
         let problem = format!("header: {}", json::error_text(json, &error));
         let mut fault = Fault::new(path, problem).at(8 + json::error_offset(json, &error));
-        fault.name = current.take();
+        fault.name = Some(current.take()).filter(|name| !name.is_empty());
         fault.malformed()
     })
 }
 
 /// Reads the header object, noting in `current` which entry is being read.
 struct HeaderSeed<'c> {
-    current: &'c RefCell<Option<String>>,
+    current: &'c RefCell<String>,
 }
 
 impl<'de> DeserializeSeed<'de> for HeaderSeed<'_> {
@@ -95,7 +95,7 @@ impl<'de> Visitor<'de> for HeaderSeed<'_> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         while let Some(name) = map.next_key::<String>()? {
-            self.current.replace(Some(name.clone()));
+            self.current.borrow_mut().clone_from(&name);
             if !seen.insert(name.clone()) {
                 return Err(A::Error::custom("this name appears twice"));
             }
@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for HeaderSeed<'_> {
             } else {
                 entries.push((name, map.next_value()?));
             }
-            self.current.replace(None);
+            self.current.borrow_mut().clear();
         }
         Ok(RawHeader(entries))
     }

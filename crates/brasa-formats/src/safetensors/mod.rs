@@ -7,7 +7,8 @@ mod dtype;
 mod header;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::Fault;
 use crate::problems::Problems;
@@ -29,7 +30,7 @@ pub(crate) struct RawTensor {
     /// `None` if the name is unknown.
     pub dtype: Option<Dtype>,
     pub shape: Vec<usize>,
-    pub file: PathBuf,
+    pub file: Arc<Path>,
     /// From the start of the file.
     pub offset_bytes: u64,
     pub size_bytes: u64,
@@ -45,10 +46,11 @@ pub(crate) fn read(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Resul
     let header = parse_header(path, header)?;
     let data = bytes.slice(data_start..bytes.len()).expect("the header ends inside the file");
 
+    let shared_path: Arc<Path> = path.into();
     let mut tensors: Vec<_> = header
         .0
         .into_iter()
-        .map(|(name, entry)| bind(path, data_start as u64, &data, name, entry, problems))
+        .map(|(name, entry)| bind(&shared_path, data_start as u64, &data, name, entry, problems))
         .collect();
     let before = problems.total();
     check_coverage(path, data_start as u64, data.len() as u64, &tensors, problems);
@@ -84,7 +86,7 @@ fn header_json<'a>(path: &Path, bytes: &'a Bytes) -> Result<(&'a [u8], usize)> {
 }
 
 fn bind(
-    path: &Path,
+    path: &Arc<Path>,
     data_start: u64,
     data: &Bytes,
     name: String,
@@ -92,7 +94,7 @@ fn bind(
     problems: &mut Problems,
 ) -> RawTensor {
     let [begin, end] = entry.data_offsets;
-    let fault = |problem: String| Fault::new(path, problem).of(name.as_str());
+    let fault = |problem: String| Fault::new(&**path, problem).of(name.as_str());
     let mut sound = true;
     let mut report = |fault: Fault| {
         problems.push(fault.malformed());
@@ -126,7 +128,7 @@ fn bind(
         dtype_name: entry.dtype,
         dtype,
         shape,
-        file: path.to_owned(),
+        file: Arc::clone(path),
         offset_bytes: data_start.saturating_add(begin),
         size_bytes: end.saturating_sub(begin),
         bytes,
