@@ -39,7 +39,6 @@ pub const COMMANDS: &[Words] = &[
     words("inspect --json", &["inspect", "MODEL", "--json"]),
     words("generate in f32", &["generate", "-m", "MODEL", "-p", "ab", "-n", "2", "--precision", "reference"]),
     words("tokenize --decode", &["tokenize", "-m", "MODEL", "--decode", "0,1,2,100,159"]),
-    words("doctor", &["doctor"]),
 ];
 
 /// Bounds of one process.
