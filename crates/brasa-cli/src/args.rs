@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use brasa::KvType;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::suggested::{DEVICES, INSTRUCTION_SETS, Suggested, TYPES};
 use crate::values::{self, Limit, Seed, positive};
 
 /// Runs language models on the machine you have.
@@ -61,7 +62,29 @@ pub enum Command {
     },
 }
 
+/// Options of `run` that the short help of the program shows beside its commands.
+const SHORT_HELP: [&str; 10] = [
+    "prompt",
+    "file",
+    "system_prompt",
+    "n",
+    "temperature",
+    "model",
+    "hf_repo",
+    "context",
+    "device",
+    "verbose",
+];
+
 impl Arguments {
+    /// The parser. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
+    pub fn parser() -> clap::Command {
+        Self::command().mut_args(|argument| {
+            let is_shown = SHORT_HELP.contains(&argument.get_id().as_str());
+            if is_shown { argument } else { argument.hide_short_help(true) }
+        })
+    }
+
     /// The flags for loading a model, if the command loads one.
     pub fn load_mut(&mut self) -> Option<&mut LoadArguments> {
         match &mut self.command {
@@ -79,11 +102,12 @@ impl Arguments {
 /// Which model, and how to load it.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArguments {
-    /// Model: a GGUF file, or a folder with a Hugging Face or MLX checkpoint [default: the built-in one]
+    /// Model: a GGUF file, or a folder with a Hugging Face or MLX checkpoint
+    /// [default: the built-in one]
     #[arg(short, long, value_name = "PATH", conflicts_with = "hf_repo")]
     pub model: Option<PathBuf>,
-    /// Model from Hugging Face's hub (-hf), downloaded if it is not in its cache
-    #[arg(long, value_name = "USER/REPO[:QUANT]")]
+    /// Model of Hugging Face's hub, USER/REPO[:QUANT], downloaded if it is not there (-hf)
+    #[arg(long, value_name = "USER/REPO")]
     pub hf_repo: Option<String>,
     #[command(flatten)]
     pub hub: HubArguments,
@@ -94,31 +118,31 @@ pub struct LoadArguments {
     #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub threads: Option<usize>,
     /// Device: auto, cpu, cuda, or cuda:N for one of several GPUs [default: auto]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
     /// Precision of the arithmetic
-    #[arg(long, value_enum, default_value_t = PrecisionName::Fast)]
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = PrecisionName::Fast, hide_short_help = true)]
     pub precision: PrecisionName,
     /// Give the same bits in any company of requests and for any chunks of a prompt: no prompts in bf16
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub deterministic: bool,
     /// Element type of cached keys (-ctk) [default: f16; f32 in reference precision]
-    #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
+    #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',', hide_short_help = true)]
     pub cache_type_k: Vec<CacheType>,
     /// Element type of cached values (-ctv); must be that of the keys
-    #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',')]
+    #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',', hide_short_help = true)]
     pub cache_type_v: Vec<CacheType>,
     /// Prompt tokens computed at once (-ub)
-    #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive, allow_negative_numbers = true, hide_short_help = true)]
     pub chunk: usize,
     /// Refuse checkpoints with unknown configuration keys or unused tensors
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub pre: Option<String>,
     /// Jinja chat template to use in place of the model's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub chat_template_file: Option<PathBuf>,
     /// Report more on standard error
     #[arg(short, long)]
@@ -129,7 +153,7 @@ pub struct LoadArguments {
 #[derive(Debug, Clone, Args)]
 pub struct HubArguments {
     /// GGUF file of the repository (-hff) [default: Q4_K_M, else Q8_0, else the first]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub hf_file: Option<String>,
     /// Token for the hub (-hft) [default: HF_TOKEN, or the one of `hf auth login`]
     #[arg(long, value_name = "TOKEN", hide_short_help = true)]
@@ -205,31 +229,31 @@ pub struct SamplingArguments {
     #[arg(long, value_name = "F", value_parser = values::repeat_penalty, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
     /// Recent tokens that count for the penalties; -1 for all
-    #[arg(long, value_name = "N", default_value = "64", value_parser = values::limit, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = values::limit, allow_negative_numbers = true, hide_short_help = true)]
     pub repeat_last_n: Limit,
     /// Subtract this from a token's logit for each time it occurred
-    #[arg(long, value_name = "F", default_value = "0", value_parser = values::penalty, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value = "0", value_parser = values::penalty, allow_negative_numbers = true, hide_short_help = true)]
     pub frequency_penalty: f32,
     /// Subtract this from the logit of every token that occurred
-    #[arg(long, value_name = "F", default_value = "0", value_parser = values::penalty, allow_negative_numbers = true)]
+    #[arg(long, value_name = "F", default_value = "0", value_parser = values::penalty, allow_negative_numbers = true, hide_short_help = true)]
     pub presence_penalty: f32,
     /// Add BIAS to a token's logit: ID+BIAS or ID-BIAS, e.g. 15043+1 (may be repeated)
-    #[arg(short = 'l', long, value_name = "ID±BIAS", value_parser = values::bias, allow_hyphen_values = true)]
+    #[arg(short = 'l', long, value_name = "ID±BIAS", value_parser = values::bias, allow_hyphen_values = true, hide_short_help = true)]
     pub logit_bias: Vec<(u32, f32)>,
     /// Order of the filters
-    #[arg(long, value_enum, default_value_t = OrderName::TemperatureFirst)]
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t = OrderName::TemperatureFirst, hide_short_help = true)]
     pub sampling_order: OrderName,
     /// End the answer before this text (may be repeated)
     #[arg(long, value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]
     pub stop: Vec<String>,
     /// Go on when the model ends its answer
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub ignore_eos: bool,
     /// If the context is full: fail, stop, or slide (drop older text and go on) [default: error; a chat drops its oldest turns]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub context_policy: Option<PolicyName>,
     /// Leading tokens that stay when the context slides
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::count, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub keep: usize,
 }
 
@@ -281,7 +305,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "TEXT")]
     pub system_prompt: Option<String>,
     /// Read the system prompt from a file (-sysf)
-    #[arg(long, value_name = "FILE", conflicts_with = "system_prompt")]
+    #[arg(long, value_name = "FILE", conflicts_with = "system_prompt", hide_short_help = true)]
     pub system_prompt_file: Option<PathBuf>,
     /// Let the model think first, if its template has a switch for that [default: the template's]
     #[arg(long, value_enum, value_name = "on|off")]
@@ -387,7 +411,7 @@ pub struct InspectArguments {
 #[allow(missing_docs)]
 pub struct DiscoverArguments {
     /// Folder to search
-    #[arg(value_name = "DIR", default_value = ".")]
+    #[arg(value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     pub directory: PathBuf,
     /// Print one JSON array
     #[arg(long)]
@@ -444,7 +468,7 @@ pub struct QuantizeArguments {
     #[arg(value_name = "OUT", required_unless_present = "list")]
     pub output: Option<PathBuf>,
     /// Type, e.g. Q4_K_M or Q8_0
-    #[arg(value_name = "TYPE", required_unless_present = "list")]
+    #[arg(value_name = "TYPE", required_unless_present = "list", value_parser = Suggested(TYPES), hide_possible_values = true)]
     pub kind: Option<String>,
     /// List the types
     #[arg(long)]
@@ -480,7 +504,7 @@ pub struct BenchArguments {
     #[arg(long = "n-parallel", value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive, allow_negative_numbers = true)]
     pub parallel: Vec<usize>,
     /// Instruction sets to measure, e.g. avx2,avx512 [default: the best, or BRASA_ISA]
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = Suggested(INSTRUCTION_SETS), hide_possible_values = true)]
     pub isa: Vec<String>,
     /// Repetitions
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = positive, allow_negative_numbers = true)]
@@ -489,19 +513,19 @@ pub struct BenchArguments {
     #[arg(short, long, value_enum, default_value_t = TableFormat::Md)]
     pub output: TableFormat,
     /// MiB that the probe of this machine's read bandwidth reads between repetitions; 0 measures no ceilings
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    #[arg(long, value_name = "MIB", default_value_t = 1024, hide_short_help = true)]
     pub probe_mib: usize,
     /// Also print the time of each operation of a prompt and of a decode step
     #[arg(long)]
     pub profile: bool,
-    /// Draw the profile as a bar chart
-    #[arg(long, value_name = "FILE.svg", requires = "profile")]
+    /// Draw the profile as a bar chart; implies --profile
+    #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
     /// Replace FILE.svg if it exists
     #[arg(long, requires = "svg")]
     pub force: bool,
     /// Measure the time from starting the program to the first byte of an answer instead
-    #[arg(long, conflicts_with_all = ["profile", "depth", "parallel"])]
+    #[arg(long, conflicts_with_all = ["profile", "svg", "depth", "parallel"])]
     pub startup: bool,
     #[command(flatten)]
     pub load: LoadArguments,

@@ -15,13 +15,14 @@ mod load;
 mod output;
 mod paint;
 mod sampling;
+mod suggested;
 mod terminal;
 mod values;
 mod visible;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 
 use crate::args::Arguments;
 use crate::failure::Failure;
@@ -44,7 +45,8 @@ fn main() -> ExitCode {
 /// Reads the arguments and runs the command that they name.
 fn run() -> Result<(), Failure> {
     let habits::Translated { arguments, notes } = habits::translate(std::env::args_os())?;
-    let mut arguments = Arguments::parse_from(arguments);
+    let matches = Arguments::parser().get_matches_from(arguments);
+    let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     for note in notes {
         output::note(&format!("note: {note}"));
     }

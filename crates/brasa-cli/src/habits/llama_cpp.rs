@@ -4,9 +4,7 @@
 //! (tools/server/README.md at commit 00dc8057), `llama-cli` (tools/cli at 07179550), `llama-completion` (tools/completion at
 //! 0935e842) and `llama-bench` (tools/llama-bench at 08d0baac). A few spellings that later versions dropped are kept.
 
-use super::row::Outcome::{
-    Answered, Becomes, Cases, Command, Noted, NotedWithPrompt, NotedWithoutPrompt, Ours, True,
-};
+use super::row::Outcome::{Answered, Becomes, Cases, Command, Noted, Ours, SingleTurn, True};
 use super::row::{Row, Value, flag, maybe, value};
 
 const NO_DRAFTS: &str = "there is no speculative decoding";
@@ -62,7 +60,8 @@ const TEMPLATE_ARGUMENTS: &[(&[&str], super::row::Outcome)] = &[
 /// Options of llama-cli, llama-completion and llama-server.
 pub const LLAMA_CPP: &[Row] = &[
     // General.
-    flag(&["-h", "--help", "--usage"], Ours("--help")),
+    flag(&["-h"], Ours("-h")),
+    flag(&["--help", "--usage"], Ours("--help")),
     flag(&["--version"], Ours("--version")),
     flag(&["--license"], Answered("the licences are in the files LICENSE-MIT and LICENSE-APACHE")),
     flag(
@@ -159,16 +158,13 @@ pub const LLAMA_CPP: &[Row] = &[
     ),
     flag(
         &["-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"],
-        NotedWithPrompt("with a prompt there is one answer and no chat; leave it out to chat"),
+        Command("chat", "chats; a prompt is the first message"),
     ),
     flag(
         &["-no-cnv", "--no-conversation"],
         Command("generate", "continues the text as it is, like `brasa generate`"),
     ),
-    flag(
-        &["-st", "--single-turn"],
-        NotedWithoutPrompt("a chat goes on until Ctrl-D; `-p` asks for one answer"),
-    ),
+    flag(&["-st", "--single-turn"], SingleTurn("a chat goes on until Ctrl-D; `-p` asks for one answer")),
     flag(
         &["-mli", "--multiline-input"],
         Noted("a line that ends in \\ goes on in the next; \"\"\" begins and ends a text of several lines"),

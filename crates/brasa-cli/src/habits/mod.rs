@@ -83,8 +83,8 @@ struct Translation {
     /// The command that a habit asks for, e.g. `generate`.
     command: Option<&'static str>,
     has_prompt: bool,
-    /// Notes for arguments with a prompt and for arguments without.
-    if_prompt: Vec<(bool, String)>,
+    /// The note for arguments that ask for a single answer and hold no prompt.
+    single_turn: Option<String>,
 }
 
 impl Translation {
@@ -96,7 +96,7 @@ impl Translation {
             notes: Vec::new(),
             command: None,
             has_prompt: false,
-            if_prompt: Vec::new(),
+            single_turn: None,
         }
     }
 
@@ -200,12 +200,8 @@ impl Translation {
             Outcome::Becomes(words) => self.out.extend(words.iter().map(OsString::from)),
             Outcome::True(_) => {}
             Outcome::Noted(note) => self.notes.push(format!("{full}: {note}")),
-            Outcome::NotedWithPrompt(note) => self.if_prompt.push((true, format!("{full}: {note}"))),
-            Outcome::NotedWithoutPrompt(note) => self.if_prompt.push((false, format!("{full}: {note}"))),
-            Outcome::Command(command, note) => {
-                self.command = Some(command);
-                self.notes.push(format!("{full}: {note}"));
-            }
+            Outcome::SingleTurn(note) => self.single_turn = Some(format!("{full}: {note}")),
+            Outcome::Command(command, _) => self.command = Some(command),
             Outcome::Answered(answer) => return Err(refusal(name, Some(&shown), answer)),
             Outcome::Cases(..) => unreachable!("`for_value` returns no cases"),
         }
@@ -214,12 +210,13 @@ impl Translation {
 
     /// The whole line: `start`, which holds the program's name and the command if one was named, and the words.
     fn finish(self, mut start: Vec<OsString>, has_command: bool) -> Translated {
-        let Self { out, mut notes, command, has_prompt, if_prompt, own, .. } = self;
-        if let Some(command) = command.filter(|_| own.is_chat()) {
+        let Self { out, mut notes, command, has_prompt, single_turn, own, .. } = self;
+        let is_single = single_turn.is_some() && has_prompt;
+        if let Some(command) = command.filter(|command| own.is_chat() && !(is_single && *command == "chat")) {
             start.truncate(start.len() - usize::from(has_command));
             start.push(command.into());
         }
-        notes.extend(if_prompt.into_iter().filter(|(wanted, _)| *wanted == has_prompt).map(|(_, note)| note));
+        notes.extend(single_turn.filter(|_| !has_prompt));
         start.extend(out);
         Translated { arguments: start, notes }
     }

@@ -86,8 +86,7 @@ fn outcome(row: &Row, outcome_of_row: &Outcome) -> String {
         Outcome::Becomes(words) => format!("`{}`", words.join(" ")),
         Outcome::True(text) => format!("accepted: {}", cell(text)),
         Outcome::Noted(text) => format!("note: {}", cell(text)),
-        Outcome::NotedWithPrompt(text) => format!("accepted; with a prompt a note: {}", cell(text)),
-        Outcome::NotedWithoutPrompt(text) => format!("accepted; without a prompt a note: {}", cell(text)),
+        Outcome::SingleTurn(text) => format!("one answer; without a prompt a note: {}", cell(text)),
         Outcome::Command(command, text) => format!("`brasa {command}`: {}", cell(text)),
         Outcome::Answered(text) => format!("error: {}", cell(text)),
         Outcome::Cases(cases, other) => {

@@ -32,12 +32,13 @@ pub enum Outcome {
     True(#[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str),
     /// Brasa goes on after a note.
     Noted(&'static str),
-    /// Brasa goes on; it writes a note if the arguments hold a prompt.
-    NotedWithPrompt(&'static str),
-    /// Brasa goes on; it writes a note if the arguments hold no prompt.
-    NotedWithoutPrompt(&'static str),
-    /// `run` becomes another command of this name, after a note.
-    Command(&'static str, &'static str),
+    /// One answer and no chat; without a prompt, a note.
+    SingleTurn(&'static str),
+    /// `run` becomes the command of this name; the reason is for the page.
+    Command(
+        &'static str,
+        #[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str,
+    ),
     /// Brasa refuses the option and names what serves instead.
     Answered(&'static str),
     /// The answer depends on the value: pairs of values and answers, and the answer for every other value.

@@ -61,17 +61,13 @@ fn check(command: &str, spelling: &str, row: &Row, value: &str, outcome: &Outcom
             let message = refused(&words);
             assert!(message.starts_with(spelling) && message.ends_with(answer), "{shown}: {message}");
         }
-        Outcome::True(_)
-        | Outcome::Noted(_)
-        | Outcome::NotedWithPrompt(_)
-        | Outcome::NotedWithoutPrompt(_) => {
+        Outcome::True(_) | Outcome::Noted(_) | Outcome::SingleTurn(_) => {
             assert_eq!(arguments(&words), plain, "{shown}");
             let notes = translated(&words).unwrap().notes;
             let with_prompt = translated(&[&words[..], &["-p", "x"]].concat()).unwrap().notes;
             let expected = match outcome {
                 Outcome::Noted(note) => [Some(*note); 2],
-                Outcome::NotedWithPrompt(note) => [None, Some(*note)],
-                Outcome::NotedWithoutPrompt(note) => [Some(*note), None],
+                Outcome::SingleTurn(note) => [Some(*note), None],
                 _ => [None; 2],
             };
             for (found, expected) in [notes, with_prompt].iter().zip(expected) {
@@ -82,9 +78,9 @@ fn check(command: &str, spelling: &str, row: &Row, value: &str, outcome: &Outcom
                 assert!(found.iter().all(fits), "{shown}: {found:?}");
             }
         }
-        Outcome::Command(other, note) => {
+        Outcome::Command(other, _) => {
             assert_eq!(arguments(&words), [*other], "{shown}");
-            assert_eq!(translated(&words).unwrap().notes, [format!("{spelling}: {note}")], "{shown}");
+            assert!(translated(&words).unwrap().notes.is_empty(), "{shown}");
         }
         Outcome::Ours(long) => {
             let mut expected = vec![(*long).to_owned()];
@@ -241,8 +237,7 @@ fn collect(outcome: &'static Outcome, texts: &mut Vec<&'static str>) {
     match outcome {
         Outcome::True(text)
         | Outcome::Noted(text)
-        | Outcome::NotedWithPrompt(text)
-        | Outcome::NotedWithoutPrompt(text)
+        | Outcome::SingleTurn(text)
         | Outcome::Command(_, text)
         | Outcome::Answered(text) => texts.push(text),
         Outcome::Cases(cases, other) => {
@@ -259,7 +254,7 @@ fn values_are_no_options() {
         arguments(&["generate", "-p", "-ngl", "-n", "4"]),
         ["generate", "--prompt=-ngl", "--predict", "4"]
     );
-    assert_eq!(arguments(&["-p", "-- a list\n-cnv", "-cnv"]), ["--prompt=-- a list\n-cnv"]);
+    assert_eq!(arguments(&["-p", "-- a list\n-cnv", "-cnv"]), ["chat", "--prompt=-- a list\n-cnv"]);
     assert_eq!(arguments(&["-vp", "-fa"]), ["-v", "--prompt=-fa"]);
     assert_eq!(arguments(&["--stop", "-hf", "-st", "--top_k", "4"]), ["--stop=-hf", "--top-k", "4"]);
     assert_eq!(arguments(&["inspect", "--", "-ngl", "-hf"]), ["inspect", "--", "-ngl", "-hf"]);
@@ -286,8 +281,10 @@ fn options_that_are_none_are_refused() {
 }
 
 #[test]
-fn raw_text_is_continued_by_generate() {
+fn conversation_switches_name_the_command() {
     assert_eq!(arguments(&["-no-cnv", "-p", "x"]), ["generate", "--prompt", "x"]);
     assert_eq!(arguments(&["run", "-p", "x", "-no-cnv"]), ["generate", "--prompt", "x"]);
+    assert_eq!(arguments(&["run", "-p", "x", "-cnv"]), ["chat", "--prompt", "x"]);
+    assert_eq!(arguments(&["-cnv", "-p", "x", "-st"]), ["--prompt", "x"]);
     assert_eq!(arguments(&["perplexity", "-f", "x", "-no-cnv"]), ["perplexity", "--file", "x"]);
 }

@@ -523,3 +523,22 @@ fn the_last_of_repeated_flags_counts() {
     let result = json(&["generate", "-p", "ember", "-n", "7", "--json", "-n", "2", "-s", "-1"]);
     assert_eq!(result["ids"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn completions_know_values() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&brasa(&["completions", shell]));
+        // clap's script for fish completes options alone.
+        let types: &[&str] = if shell == "fish" { &[] } else { &["Q4_K_M", "IQ4_XS"] };
+        for value in types.iter().copied().chain(["cuda", "avx512bf16", "i8mm", "llama-cpp", "q8_0", "slide"])
+        {
+            assert!(script.contains(value), "{shell}: {value}");
+        }
+    }
+    let error = fails(&["bench", "--isa", "abacus", "-p", "1", "-n", "0"], 1);
+    let script = stdout(&brasa(&["completions", "fish"]));
+    let (_, known) = error.trim_end().split_once("expected one of ").unwrap();
+    for name in known.split(", ").filter(|name| !name.ends_with("emulated")) {
+        assert!(script.contains(name), "{name}: {error}");
+    }
+}

@@ -90,6 +90,26 @@ fn help() {
 }
 
 #[test]
+fn short_help_fits_a_screen() {
+    let commands = stdout(&brasa(&["--help"]));
+    let commands = commands.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands =
+        commands.take_while(|line| !line.is_empty()).map(|line| line.split_whitespace().next().unwrap());
+    let commands: Vec<Option<&str>> = [None].into_iter().chain(commands.map(Some)).collect();
+    assert!(commands.len() > 12, "{commands:?}");
+    for command in commands.iter().filter(|command| **command != Some("help")) {
+        let arguments: Vec<&str> = command.iter().copied().chain(["-h"]).collect();
+        let text = stdout(&brasa(&arguments));
+        assert!(text.lines().count() <= 40, "{command:?}: {} lines\n{text}", text.lines().count());
+        assert!(text.lines().all(|line| line.chars().count() <= 100), "{command:?}:\n{text}");
+        if let Some(command @ ("run" | "generate" | "bench")) = command {
+            assert_words(&format!("short_help_{command}"), &text);
+        }
+    }
+    assert_words("short_help", &stdout(&brasa(&["-h"])));
+}
+
+#[test]
 fn wrong_usage() {
     assert_words(
         "wrong_usage",
@@ -117,7 +137,7 @@ fn wrong_usage() {
             &["perplexity"],
             &["quantize", "in"],
             &["quantize", &model("tiny-llama"), "out.gguf", "Q9_K"],
-            &["bench", "--svg", "profile.svg"],
+            &["bench", "--svg", "profile.svg", "--startup"],
             &["completions", "klingon"],
         ]),
     );

@@ -60,7 +60,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
             for cell in &cells {
                 run.measurements.push(cell::measure(&model, *cell, arguments.repetitions, &run)?);
             }
-            if arguments.profile {
+            if arguments.profile || arguments.svg.is_some() {
                 charts.extend(profile::profile(&model, arguments, &run)?);
             }
             runs.push(run);
