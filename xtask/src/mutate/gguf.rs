@@ -377,7 +377,8 @@ fn walk_value(bytes: &[u8], at: &mut usize, kind: u32) -> Option<()> {
         }
         _ => {
             *at += SIZES.get(kind as usize)?;
-            Some(())
+            // A file that was changed before may promise more elements than anybody could count.
+            (*at <= bytes.len()).then_some(())
         }
     }
 }
@@ -397,4 +398,26 @@ fn key_len(piece: &[u8]) -> usize {
 
 fn key_of(piece: &[u8]) -> String {
     String::from_utf8_lossy(piece.get(8..key_len(piece)).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_promises_too_much_cannot_be_taken_apart() {
+        let mut file = Gguf { version: 3, pairs: Vec::new(), tensors: Vec::new(), data: Vec::new() };
+        file.set("a", ARRAY, &[&4_u32.to_le_bytes()[..], &u64::MAX.to_le_bytes()].concat());
+        assert!(Gguf::parse(&file.bytes()).is_none());
+    }
+
+    #[test]
+    fn a_file_is_put_together_as_it_was() {
+        let mut file = Gguf { version: 3, pairs: Vec::new(), tensors: Vec::new(), data: vec![1; 64] };
+        file.set("a", STRING, &string(b"text"));
+        file.set("b", ARRAY, &strings(&["x", "yy"]));
+        let bytes = file.bytes();
+        let parsed = Gguf::parse(&bytes).expect("a file");
+        assert_eq!((parsed.text("a").as_deref(), parsed.bytes()), (Some("text"), bytes));
+    }
 }
