@@ -10,10 +10,11 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, NormalizerWrapper};
 
 use crate::decode::{Decoder, byte_of_token};
-use crate::engine::{AnyModel, Engine, Splitter, Splitters};
+use crate::engine::{AnyModel, Engine};
 use crate::normalize::Normalizers;
 use crate::pre::{self, Pre};
 use crate::special::{END_OF_GENERATION, SpecialTokens, end_of_generation};
+use crate::split::{Splitter, Splitters};
 use crate::spm::Spm;
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
@@ -177,7 +178,6 @@ impl GgufVocabulary {
             .byte_fallback(!pre.byte_level)
             .build()
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.merges", error))?;
-        let mut engine = Engine::new(AnyModel::hf(ModelWrapper::BPE(bpe), self.added_ids()));
         let mut splitters = pre.splitters()?;
         let normalizer: Option<NormalizerWrapper> = if pre.byte_level {
             splitters.push(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into())));
@@ -185,8 +185,7 @@ impl GgufVocabulary {
         } else {
             Some(spaces_marked(false)?)
         };
-        engine.with_pre_tokenizer(Some(Splitters(splitters)));
-        with_normalizer(&mut engine, normalizer)?;
+        let engine = self.engine(AnyModel::Hf(Box::new(ModelWrapper::BPE(bpe))), normalizer, splitters)?;
         let decoder = if pre.byte_level { Decoder::ByteLevel } else { Decoder::sentencepiece(false) };
         // The file of Gemma 4 says that BOS is not added, and its model needs it.
         let gemma4 = self.model == "gemma4" || self.pre.as_deref() == Some("gemma4");
@@ -210,9 +209,9 @@ impl GgufVocabulary {
             }
         }
         let unknown = self.known(self.unknown.or(Some(0)));
-        let mut engine = Engine::new(AnyModel::spm(Spm::new(tokens, bytes, unknown), self.added_ids()));
         let add_space = self.add_space_prefix.unwrap_or(true);
-        with_normalizer(&mut engine, Some(spaces_marked(add_space)?))?;
+        let model = AnyModel::Spm(Box::new(Spm::new(tokens, bytes, unknown)));
+        let engine = self.engine(model, Some(spaces_marked(add_space)?), Vec::new())?;
         let bos = self.bos.or(Some(1));
         self.finish(engine, Decoder::sentencepiece(add_space), self.add_bos.unwrap_or(true), bos, None)
     }
@@ -238,11 +237,11 @@ impl GgufVocabulary {
             .unk_token(unknown)
             .build()
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))?;
-        let mut engine = Engine::new(AnyModel::hf(ModelWrapper::WordPiece(model), self.added_ids()));
         let lowercase = self.lowercase.unwrap_or(true);
         let normalizer = BertNormalizer::new(true, true, self.strip_accents.or(Some(lowercase)), lowercase);
-        with_normalizer(&mut engine, Some(normalizer.into()))?;
-        engine.with_pre_tokenizer(Some(Splitters(vec![Splitter::Hf(Box::new(BertPreTokenizer.into()))])));
+        let splitters = vec![Splitter::Hf(Box::new(BertPreTokenizer.into()))];
+        let model = AnyModel::Hf(Box::new(ModelWrapper::WordPiece(model)));
+        let engine = self.engine(model, Some(normalizer.into()), splitters)?;
         let bos = self.bos.or(self.cls).or(Some(101));
         let separator = self.separator.or(Some(102));
         // The space before a word is part of its first piece, as the file spells it.
@@ -251,7 +250,7 @@ impl GgufVocabulary {
 
     fn finish(
         &self,
-        mut engine: Engine,
+        engine: Engine,
         decoder: Decoder,
         add_bos: bool,
         bos: Option<u32>,
@@ -259,19 +258,6 @@ impl GgufVocabulary {
     ) -> Result<Tokenizer> {
         let vocabulary = Vocabulary::new(self.entries())?;
         let (bos, eos) = (self.known(bos), self.known(self.eos));
-        let strip = self.strips_after_control();
-        let added = self.entries().filter(|(_, text, kind)| kind.is_added() && !text.is_empty()).map(
-            |(_, text, kind)| AddedToken {
-                content: text.to_owned(),
-                rstrip: strip && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>"),
-                normalized: false,
-                special: kind.is_special(),
-                ..AddedToken::default()
-            },
-        );
-        engine
-            .add_tokens(added)
-            .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))?;
         let prefix = bos.filter(|_| add_bos).into_iter().collect();
         let suffix = match self.known(separator) {
             Some(separator) => vec![separator],
@@ -308,11 +294,25 @@ impl GgufVocabulary {
         }))
     }
 
-    fn added_ids(&self) -> AHashMap<String, u32> {
-        self.entries()
-            .filter(|(_, _, kind)| kind.is_added())
-            .map(|(id, text, _)| (text.to_owned(), id))
-            .collect()
+    fn engine(
+        &self,
+        model: AnyModel,
+        normalizer: Option<NormalizerWrapper>,
+        splitters: Vec<Splitter>,
+    ) -> Result<Engine> {
+        let strip = self.strips_after_control();
+        let added = self.entries().filter(|(_, _, kind)| kind.is_added()).map(|(id, text, kind)| {
+            let token = AddedToken {
+                content: text.to_owned(),
+                rstrip: strip && !matches!(text, "<unk>" | "<s>" | "<|endoftext|>"),
+                normalized: false,
+                special: kind.is_special(),
+                ..AddedToken::default()
+            };
+            (id, token)
+        });
+        Engine::new(model, normalizer.map(Normalizers::from), Splitters(splitters), added)
+            .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))
     }
 
     /// Phi-3 was trained with the white space after its control tokens dropped, which no GGUF key can say. Its
@@ -330,11 +330,4 @@ fn spaces_marked(prefix: bool) -> Result<NormalizerWrapper> {
         steps.insert(0, Prepend::new("▁".to_owned()).into());
     }
     Ok(Sequence::new(steps).into())
-}
-
-fn with_normalizer(engine: &mut Engine, normalizer: Option<NormalizerWrapper>) -> Result<()> {
-    engine
-        .with_normalizer(normalizer.map(Normalizers::from))
-        .map(|_| ())
-        .map_err(|error| TokenizerError::malformed("normalizer", error))
 }

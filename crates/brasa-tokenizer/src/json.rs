@@ -15,10 +15,11 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Model};
 
 use crate::decode::{Decoder, byte_of_token};
-use crate::engine::{AnyModel, Engine, Splitter, Splitters};
+use crate::engine::{AnyModel, Engine};
 use crate::fault::without_panic;
 use crate::normalize::Normalizers;
 use crate::special::{SpecialTokens, end_of_generation};
+use crate::split::{Splitter, Splitters};
 use crate::steps::{Step, steps};
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
@@ -136,14 +137,9 @@ impl Tokenizer {
             .collect();
         let around = crate::post::around(parsed.post_processor.as_ref(), &vocabulary)?;
         let decoder = Decoder::from_json(parsed.decoder.as_ref())?;
-        let added_ids = added.iter().map(|(id, token)| (token.content.clone(), *id)).collect();
-        let mut engine = Engine::new(AnyModel::hf(model, added_ids));
-        engine
-            .with_normalizer(Normalizers::from_json(parsed.normalizer.as_ref())?)
-            .map_err(|error| TokenizerError::malformed("tokenizer.json normalizer", error))?;
-        engine.with_pre_tokenizer(splitters(parsed.pre_tokenizer.as_ref())?);
-        engine
-            .add_tokens(added.into_iter().map(|(_, token)| token))
+        let normalizer = Normalizers::from_json(parsed.normalizer.as_ref())?;
+        let splitters = splitters(parsed.pre_tokenizer.as_ref())?;
+        let engine = Engine::new(AnyModel::Hf(Box::new(model)), normalizer, splitters, added)
             .map_err(|error| TokenizerError::malformed("tokenizer.json added_tokens", error))?;
         Ok(Self::new(Parts { engine, vocabulary, decoder, special, around, chat_template, template_tokens }))
     }
@@ -396,8 +392,8 @@ fn added_tokens(listed: &[AddedJson], config: &Value) -> Result<Vec<(u32, AddedT
     Ok(added)
 }
 
-fn splitters(value: Option<&Value>) -> Result<Option<Splitters>> {
-    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(None) };
+fn splitters(value: Option<&Value>) -> Result<Splitters> {
+    let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(Splitters::default()) };
     let splitter = |step: Step<'_>| match step {
         Step::Split { pattern, behavior, invert } => Splitter::regex(pattern, behavior, invert),
         Step::SpacePrefix => Ok(Splitter::SpacePrefix),
@@ -417,7 +413,7 @@ fn splitters(value: Option<&Value>) -> Result<Option<Splitters>> {
             format!("{} steps, expected at most {MOST_CUTS}", steps.len()),
         ));
     }
-    Ok(Some(Splitters(steps.into_iter().map(splitter).collect::<Result<_>>()?)))
+    Ok(Splitters(steps.into_iter().map(splitter).collect::<Result<_>>()?))
 }
 
 fn object(name: &str, text: Option<&str>) -> Result<Value> {

@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod added;
 mod chat;
 mod container;
 mod decode;
@@ -33,6 +34,7 @@ mod pattern;
 mod post;
 mod pre;
 mod special;
+mod split;
 mod spm;
 mod steps;
 mod tokenizer;

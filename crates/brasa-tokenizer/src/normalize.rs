@@ -4,14 +4,12 @@
 //! and each must leave a text that is not much longer than the one that came in: six times "a hundred for one" would
 //! be more than any memory holds. Replacing is done here, with a pattern whose failure is an error.
 
-use std::cell::Cell;
-
 use serde_json::Value;
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::{NormalizedString, Normalizer};
 
-use crate::engine::Fallible;
-use crate::{Result, TokenizerError, pattern};
+use crate::pattern::{self, Fallible};
+use crate::{Result, TokenizerError};
 
 /// More steps than any published tokenizer has.
 const MOST_STEPS: usize = 64;
@@ -23,10 +21,8 @@ const FREE_GROWTH_BYTES: usize = 1 << 16;
 const LONGEST_REPLACEMENT: usize = 64;
 
 /// All steps of a normaliser.
-#[derive(Clone)]
 pub struct Normalizers(Vec<Step>);
 
-#[derive(Clone)]
 enum Step {
     /// Any normaliser of the `tokenizers` crate but `Replace` and `Sequence`.
     Hf(Box<NormalizerWrapper>),
@@ -148,24 +144,24 @@ fn from_base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-thread_local! {
-    /// Why the normaliser failed; the `tokenizers` crate drops its error and goes on with half-changed text.
-    static FAILURE: Cell<Option<String>> = const { Cell::new(None) };
-}
-
-/// The failure of the normaliser on this thread since the last call.
-pub fn take_failure() -> Option<String> {
-    FAILURE.take()
-}
-
-impl Normalizer for Normalizers {
-    fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
-        self.apply(text).inspect_err(|error| FAILURE.set(Some(error.to_string())))
-    }
-}
-
 impl Normalizers {
-    fn apply(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
+    /// The normalised form of `text`.
+    ///
+    /// # Errors
+    ///
+    /// As [`normalize`](Self::normalize).
+    pub fn normalized(&self, text: &str) -> tokenizers::Result<String> {
+        let mut text = NormalizedString::from(text);
+        self.normalize(&mut text)?;
+        Ok(text.get().to_owned())
+    }
+
+    /// Normalises `text`.
+    ///
+    /// # Errors
+    ///
+    /// A step that fails, takes too long or makes the text much longer.
+    pub fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         let most = text.get().len().saturating_mul(MOST_GROWTH).saturating_add(FREE_GROWTH_BYTES);
         let too_long = |bytes: usize| -> tokenizers::Error {
             format!("the normalizer makes {bytes} bytes of it, more than {most}").into()

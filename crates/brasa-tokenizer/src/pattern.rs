@@ -1,9 +1,13 @@
-//! Regular expressions that a file brings along.
+//! Regular expressions that a file brings along: what is compiled, and how long they may take.
 
+use std::cell::Cell;
 use std::fmt::Display;
+use std::time::{Duration, Instant};
 
 use fancy_regex::{Expr, Regex};
 use serde_json::Value;
+use tokenizers::Offsets;
+use tokenizers::pattern::Pattern;
 
 use crate::{Result, TokenizerError};
 
@@ -80,6 +84,52 @@ impl Sizes {
             Expr::Delegate { size, .. } => *size,
             _ => 1,
         }
+    }
+}
+
+thread_local! {
+    static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// The longest that the patterns of a file may take for a text: ten seconds, and 20 µs for each byte.
+///
+/// One search ends after a million steps back, but a text may begin that many searches.
+pub fn begin_text(bytes: usize) {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let most = Duration::from_secs(10) + Duration::from_micros(bytes.saturating_mul(20).min(1 << 40));
+    UNTIL.set(Instant::now().checked_add(most));
+}
+
+/// An error once that time is over.
+pub fn check_time() -> tokenizers::Result<()> {
+    if UNTIL.get().is_some_and(|until| Instant::now() > until) {
+        return Err("its patterns take too long".into());
+    }
+    Ok(())
+}
+
+/// A pattern of a file, whose failure is an error, and which ends in time.
+pub struct Fallible<'a>(pub &'a Regex);
+
+impl Pattern for Fallible<'_> {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        for (index, found) in self.0.find_iter(inside).enumerate() {
+            let found = found?;
+            if index % 64 == 0 {
+                check_time()?;
+            }
+            if done < found.start() {
+                pieces.push(((done, found.start()), false));
+            }
+            pieces.push(((found.start(), found.end()), true));
+            done = found.end();
+        }
+        if done < inside.len() || inside.is_empty() {
+            pieces.push(((done, inside.len()), false));
+        }
+        Ok(pieces)
     }
 }
 

@@ -3,7 +3,7 @@
 //! The patterns are those of the models' own `tokenizer.json`. Where that is not public, they are llama.cpp's.
 
 use crate::Result;
-use crate::engine::{DigitGroups, Splitter};
+use crate::split::{DigitGroups, Splitter};
 
 /// A pre-tokenizer: its cuts, and the other properties that its name implies.
 #[derive(Clone, Copy, Debug)]
@@ -240,7 +240,7 @@ mod tests {
     use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
 
     use super::*;
-    use crate::engine::Splitters;
+    use crate::split::Splitters;
 
     fn golden() -> Value {
         serde_json::from_str(include_str!("../tests/pre/golden.json")).expect("golden")

@@ -1,12 +1,10 @@
 use std::borrow::Cow;
-use std::sync::{Arc, PoisonError, RwLock};
-
-use tokenizers::{Encoding, InputSequence};
+use std::sync::Arc;
 
 use crate::decode::{DecodeStream, Decoder};
-use crate::engine::{Engine, begin_text};
+use crate::engine::Engine;
 use crate::fault::without_panic;
-use crate::normalize::take_failure;
+use crate::pattern::begin_text;
 use crate::special::SpecialTokens;
 use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
@@ -32,8 +30,7 @@ pub enum ParseSpecial {
 
 /// Text to token ids and back, for one model.
 pub struct Tokenizer {
-    /// Locked because whether special tokens are parsed is a state of the pipeline; readers of one mind share it.
-    engine: RwLock<Engine>,
+    engine: Engine,
     /// Shared with the streams, which may outlive the tokenizer.
     vocabulary: Arc<Vocabulary>,
     decoder: Arc<Decoder>,
@@ -57,11 +54,10 @@ pub(crate) struct Parts {
 }
 
 impl Tokenizer {
-    pub(crate) fn new(mut parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts) -> Self {
         let (prefix, suffix) = parts.around;
-        parts.engine.set_encode_special_tokens(true);
         Self {
-            engine: RwLock::new(parts.engine),
+            engine: parts.engine,
             vocabulary: Arc::new(parts.vocabulary),
             decoder: Arc::new(parts.decoder),
             special: parts.special,
@@ -139,7 +135,7 @@ impl Tokenizer {
 
     /// The id of a token as its file spells it: `Ġthe`, `<|im_end|>`.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.engine.read().unwrap_or_else(PoisonError::into_inner).token_to_id(token)
+        self.engine.token_to_id(token)
     }
 
     /// The table of all tokens.
@@ -172,16 +168,10 @@ impl Tokenizer {
     }
 
     fn encode_plain(&self, text: &str, parse: ParseSpecial) -> Result<Vec<u32>> {
-        let as_text = parse == ParseSpecial::No;
-        {
-            let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-            if engine.get_encode_special_tokens() == as_text {
-                return Ok(run(&engine, text, false)?.get_ids().to_vec());
-            }
-        }
-        let mut engine = self.engine.write().unwrap_or_else(PoisonError::into_inner);
-        engine.set_encode_special_tokens(as_text);
-        Ok(run(&engine, text, false)?.get_ids().to_vec())
+        begin_text(text.len());
+        let failed = |reason| TokenizerError::Encode { length_bytes: text.len(), reason };
+        let ids = without_panic(|| self.engine.encode(text, parse)).map_err(failed)?;
+        ids.map_err(|error| failed(error.to_string()))
     }
 }
 
@@ -195,13 +185,4 @@ impl std::fmt::Debug for Tokenizer {
             .field("suffix", &self.suffix)
             .finish_non_exhaustive()
     }
-}
-
-fn run(engine: &Engine, text: &str, add_special: bool) -> Result<Encoding> {
-    begin_text(text.len());
-    take_failure();
-    let encoded = without_panic(|| engine.encode_fast(InputSequence::from(text), add_special));
-    let failed = |reason| TokenizerError::Encode { length_bytes: text.len(), reason };
-    let encoded = encoded.map_err(failed)?.map_err(|error| failed(error.to_string()))?;
-    take_failure().map_or(Ok(encoded), |reason| Err(failed(reason)))
 }

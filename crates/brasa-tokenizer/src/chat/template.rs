@@ -106,7 +106,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Template`] with the line of the fault; [`TokenizerError::TemplateLimit`] when compiling takes too much.
+    /// [`TokenizerError::Template`](crate::TokenizerError::Template) with the line of the fault;
+    /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when compiling takes too much.
     pub fn new<'a>(source: &str, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self> {
         let sandbox = Sandbox::new(without_generation_tags(source))?;
         Ok(Self { form: Form::Jinja(sandbox), tokens: token_map(tokens) })
@@ -149,8 +150,9 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Template`] when the template fails or refuses the conversation, in its own words;
-    /// [`TokenizerError::TemplateLimit`] when it does too much.
+    /// [`TokenizerError::Template`](crate::TokenizerError::Template) when the template fails or refuses the conversation, in its
+    /// own words;
+    /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when it does too much.
     pub fn render(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<String> {
         let sandbox = match &self.form {
             Form::Builtin { form, .. } => {

@@ -1,0 +1,196 @@
+//! The pre-tokenizer: cuts a text into the pieces that the model sees one by one.
+//!
+//! It is that of the `tokenizers` crate, but that a pattern that fails is an error (the crate would silently stop splitting), and
+//! patterns of quadratic cost are plain loops.
+
+use regex::Regex;
+use tokenizers::pattern::Pattern;
+use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior};
+
+use crate::pattern::{self, Fallible};
+use crate::{Result, TokenizerError};
+
+/// All cuts: each splitter cuts what the one before it left whole.
+#[derive(Clone, Default)]
+pub struct Splitters(pub Vec<Splitter>);
+
+/// One cut.
+#[derive(Clone)]
+pub enum Splitter {
+    /// Any pre-tokenizer of the `tokenizers` crate.
+    Hf(Box<PreTokenizerWrapper>),
+    /// Cut around every match.
+    Regex { pattern: Box<fancy_regex::Regex>, behavior: SplitDelimiterBehavior, invert: bool },
+    /// Cut into words, with the white space between them as GPT-2 divides it.
+    Words(Words),
+    /// Cut runs of digits into threes from the right.
+    Digits(DigitGroups),
+    /// Put a space in front of a text that has none.
+    SpacePrefix,
+}
+
+/// A pattern that ends in `|\s+(?!\S)|\s+`: white space before a word leaves its last character to the word.
+///
+/// Nearly all published patterns do. Without the look-ahead the rest needs no backtracking, so the time is linear and
+/// a megabyte of spaces is no harder than a megabyte of prose.
+#[derive(Clone)]
+pub struct Words {
+    /// The alternatives before the white space, then white space.
+    pattern: Box<regex_automata::meta::Regex>,
+}
+
+const SPACE_BEFORE_WORD: &str = r"|\s+(?!\S)|\s+";
+
+impl Words {
+    /// `None` if the pattern does not end so, or its rest needs backtracking.
+    fn new(pattern: &str) -> Option<Self> {
+        let words = pattern.strip_suffix(SPACE_BEFORE_WORD)?;
+        let compiled = regex_automata::meta::Regex::new_many(&[words, r"\s+"]).ok()?;
+        // An empty match would be a cut between two characters, which is not told from no match here.
+        (!compiled.is_match("")).then(|| Self { pattern: Box::new(compiled) })
+    }
+}
+
+impl Pattern for &Words {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let mut pieces = Vec::with_capacity(inside.len() / 4);
+        let mut done = 0;
+        while done < inside.len() {
+            let input = regex_automata::Input::new(inside).range(done..);
+            let Some(found) = self.pattern.find(input).filter(|found| !found.is_empty()) else { break };
+            let mut end = found.end();
+            if found.pattern().as_usize() == 1 && end < inside.len() {
+                let last = inside[found.range()].chars().next_back().map_or(0, char::len_utf8);
+                if end - last > found.start() {
+                    end -= last;
+                }
+            }
+            if done < found.start() {
+                pieces.push(((done, found.start()), false));
+            }
+            pieces.push(((found.start(), end), true));
+            done = end;
+        }
+        if done < inside.len() || inside.is_empty() {
+            pieces.push(((done, inside.len()), false));
+        }
+        Ok(pieces)
+    }
+}
+
+/// Groups of three digits counted from the right: 1234567 is cut into 1, 234 and 567.
+///
+/// A pattern would need a look-ahead to the end of the run from each group, which is quadratic.
+#[derive(Clone)]
+pub struct DigitGroups {
+    run: Regex,
+    needs_word_end: bool,
+}
+
+impl DigitGroups {
+    /// Runs of `class`, such as `\p{N}`; if `needs_word_end`, only runs that a word boundary follows.
+    pub fn new(class: &str, needs_word_end: bool) -> Result<Self> {
+        let tail = if needs_word_end { r"(\b)?" } else { "" };
+        let run = Regex::new(&format!("{class}+{tail}"))
+            .map_err(|error| TokenizerError::malformed("digit class", error))?;
+        Ok(Self { run, needs_word_end })
+    }
+}
+
+impl Pattern for &DigitGroups {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        for run in self.run.captures_iter(inside) {
+            let Some(whole) = run.get(0) else { continue };
+            if self.needs_word_end && run.get(1).is_none() {
+                continue;
+            }
+            if done < whole.start() {
+                pieces.push(((done, whole.start()), false));
+            }
+            let ends: Vec<usize> = whole
+                .as_str()
+                .char_indices()
+                .map(|(at, char)| whole.start() + at + char.len_utf8())
+                .collect();
+            let mut start = whole.start();
+            let first = match ends.len() % 3 {
+                0 => 2,
+                remainder => remainder - 1,
+            };
+            for end in ends.iter().skip(first).step_by(3) {
+                pieces.push(((start, *end), true));
+                start = *end;
+            }
+            done = whole.end();
+        }
+        if done < inside.len() || inside.is_empty() {
+            pieces.push(((done, inside.len()), false));
+        }
+        Ok(pieces)
+    }
+}
+
+struct Inverted<P>(P);
+
+impl<P: Pattern> Pattern for Inverted<P> {
+    fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
+        let pieces = self.0.find_matches(inside)?;
+        Ok(pieces.into_iter().map(|(offsets, matched)| (offsets, !matched)).collect())
+    }
+}
+
+impl Splitter {
+    /// Cut around every match and keep the matches.
+    pub fn isolated(pattern: &str) -> Result<Self> {
+        Self::regex(pattern, SplitDelimiterBehavior::Isolated, false)
+    }
+
+    /// Cut around every match (`invert`: around everything else).
+    ///
+    /// Patterns known to be quadratic become loops.
+    pub fn regex(pattern: &str, behavior: SplitDelimiterBehavior, invert: bool) -> Result<Self> {
+        if behavior == SplitDelimiterBehavior::Isolated && !invert {
+            match pattern {
+                r"\d{1,3}(?=(?:\d{3})*\b)" => return Ok(Self::Digits(DigitGroups::new(r"\d", true)?)),
+                r"(?=(\d{3})+(?!\d))" => return Ok(Self::Digits(DigitGroups::new(r"\d", false)?)),
+                _ => {}
+            }
+            if let Some(words) = Words::new(pattern) {
+                return Ok(Self::Words(words));
+            }
+        }
+        Ok(Self::Regex { pattern: Box::new(pattern::compile(pattern)?), behavior, invert })
+    }
+}
+
+impl PreTokenizer for Splitters {
+    fn pre_tokenize(&self, text: &mut PreTokenizedString) -> tokenizers::Result<()> {
+        for splitter in &self.0 {
+            match splitter {
+                Splitter::Hf(inner) => inner.pre_tokenize(text)?,
+                Splitter::Regex { pattern, behavior, invert: false } => {
+                    text.split(|_, piece| piece.split(Fallible(pattern), *behavior))?;
+                }
+                Splitter::Regex { pattern, behavior, invert: true } => {
+                    text.split(|_, piece| piece.split(Inverted(Fallible(pattern)), *behavior))?;
+                }
+                Splitter::Words(words) => {
+                    text.split(|_, piece| piece.split(words, SplitDelimiterBehavior::Isolated))?;
+                }
+                Splitter::SpacePrefix => text.split(|_, mut piece| {
+                    if !piece.get().starts_with(' ') {
+                        piece.prepend(" ");
+                    }
+                    Ok(vec![piece])
+                })?,
+                Splitter::Digits(groups) => {
+                    text.split(|_, piece| piece.split(groups, SplitDelimiterBehavior::Isolated))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
