@@ -44,6 +44,12 @@ impl AddedTokens {
         self.tokens.is_empty()
     }
 
+    /// The id of the token `text`.
+    pub fn id_of(&self, text: &str) -> Option<u32> {
+        let found = self.tokens.binary_search_by(|(_, token)| token.content.as_str().cmp(text)).ok()?;
+        Some(self.tokens[found].0)
+    }
+
     /// The tokens in `text` and what is between them; tokens carry their ids.
     ///
     /// # Errors

@@ -41,8 +41,8 @@ pub struct Engine {
     normalized: AddedTokens,
     splitters: Splitters,
     model: AnyModel,
-    /// Ids of the added tokens that the model does not know.
-    added_ids: AHashMap<String, u32>,
+    /// Ids of the added tokens whose text is normalised, by the text before it is.
+    before_normalizing: AHashMap<String, u32>,
 }
 
 impl Engine {
@@ -57,26 +57,24 @@ impl Engine {
         splitters: Splitters,
         added: impl IntoIterator<Item = (u32, AddedToken)>,
     ) -> tokenizers::Result<Self> {
-        let (mut raw, mut normalized, mut added_ids) = (Vec::new(), Vec::new(), AHashMap::new());
+        let (mut raw, mut normalized, mut before_normalizing) = (Vec::new(), Vec::new(), AHashMap::new());
         for (id, mut token) in added {
             if token.content.is_empty() {
                 continue;
             }
-            let id = model.token_to_id(&token.content).unwrap_or_else(|| {
-                added_ids.insert(token.content.clone(), id);
-                id
-            });
+            let id = model.token_to_id(&token.content).unwrap_or(id);
             if !token.normalized {
                 raw.push((id, token));
                 continue;
             }
+            before_normalizing.insert(token.content.clone(), id);
             if let Some(normalizer) = &normalizer {
                 token.content = normalizer.normalized(&token.content)?;
             }
             normalized.push((id, token));
         }
         let (raw, normalized) = (AddedTokens::new(raw), AddedTokens::new(normalized));
-        Ok(Self { raw, normalizer, normalized, splitters, model, added_ids })
+        Ok(Self { raw, normalizer, normalized, splitters, model, before_normalizing })
     }
 
     /// The ids of `text`. Special tokens that it names are text unless `parse` says otherwise.
@@ -105,6 +103,7 @@ impl Engine {
 
     /// The id of a token as its file spells it.
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        self.model.token_to_id(token).or_else(|| self.added_ids.get(token).copied())
+        let known = self.model.token_to_id(token).or_else(|| self.raw.id_of(token));
+        known.or_else(|| self.before_normalizing.get(token).copied())
     }
 }

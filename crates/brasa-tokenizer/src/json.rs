@@ -73,17 +73,15 @@ impl Tokenizer {
         let map = object("special_tokens_map.json", files.special_tokens_map)?;
         let added = added_tokens(&parsed.added_tokens, &config)?;
         let (model, entries, unknown) = model(parsed.model)?;
-        let kinds: AHashMap<&str, TokenKind> = added
-            .iter()
-            .map(|(_, token)| {
-                let kind = match token.special {
-                    true if Some(&token.content) == unknown.as_ref() => TokenKind::Unknown,
-                    true => TokenKind::Control,
-                    false => TokenKind::UserDefined,
-                };
-                (token.content.as_str(), kind)
-            })
-            .collect();
+        let kind = |token: &AddedToken| match token.special {
+            true if Some(&token.content) == unknown.as_ref() => TokenKind::Unknown,
+            true => TokenKind::Control,
+            false => TokenKind::UserDefined,
+        };
+        let (known, extra): (Vec<_>, Vec<_>) =
+            added.iter().partition(|(_, token)| entries.contains_key(&token.content));
+        let kinds: AHashMap<&str, TokenKind> =
+            known.into_iter().map(|(_, token)| (token.content.as_str(), kind(token))).collect();
         let byte_fallback = matches!(&model, ModelWrapper::BPE(bpe) if bpe.byte_fallback)
             || matches!(&model, ModelWrapper::Unigram(unigram) if unigram.byte_fallback());
         let plain_kind = |text: &str| match byte_of_token(text) {
@@ -93,10 +91,7 @@ impl Tokenizer {
         let own = entries.iter().map(|(text, id)| {
             (*id, text.as_str(), kinds.get(text.as_str()).copied().unwrap_or_else(|| plain_kind(text)))
         });
-        let extra = added
-            .iter()
-            .filter(|(_, token)| !entries.contains_key(&token.content))
-            .map(|(id, token)| (*id, token.content.as_str(), kinds[token.content.as_str()]));
+        let extra = extra.into_iter().map(|(id, token)| (*id, token.content.as_str(), kind(token)));
         let vocabulary = Vocabulary::new(own.chain(extra))?;
 
         let id_of = |text: &str| {
@@ -357,9 +352,12 @@ fn model(json: &RawValue) -> Result<ModelParts> {
 /// The added tokens of both files; those of the configuration only if the first lacks them.
 fn added_tokens(listed: &[AddedJson], config: &Value) -> Result<Vec<(u32, AddedToken)>> {
     let mut added: Vec<(u32, AddedToken)> = listed.iter().map(|token| (token.id, token.token())).collect();
-    let mut ids: AHashSet<u32> = listed.iter().map(|token| token.id).collect();
-    let mut contents: AHashSet<&str> = listed.iter().map(|token| token.content.as_str()).collect();
-    for (id, token) in config["added_tokens_decoder"].as_object().into_iter().flatten() {
+    let decoder = config["added_tokens_decoder"].as_object().filter(|decoder| !decoder.is_empty());
+    // A million of them are looked up only if there is something to compare with.
+    let compared = if decoder.is_some() { listed } else { &[] };
+    let mut ids: AHashSet<u32> = compared.iter().map(|token| token.id).collect();
+    let mut contents: AHashSet<&str> = compared.iter().map(|token| token.content.as_str()).collect();
+    for (id, token) in decoder.into_iter().flatten() {
         let Ok(id) = id.parse::<u32>() else {
             return Err(TokenizerError::malformed(
                 "tokenizer_config.json",
