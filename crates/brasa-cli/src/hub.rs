@@ -13,7 +13,7 @@ use crate::{interrupt, load, output};
 ///
 /// # Errors
 ///
-/// Those of [`fetch`]; [`Failure::Failed`] for a path that does not exist and looks like a repository.
+/// The errors of [`fetch`]; [`Failure::Failed`] for a path that does not exist and looks like a repository.
 pub fn resolve(arguments: &mut LoadArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.model {
         return existing(path);

@@ -31,7 +31,7 @@ pub enum HubError {
         status: u16,
         /// The status in words.
         meaning: &'static str,
-        /// What to do about it, on a line of its own; may be empty.
+        /// Advice on how to mend it, on a line of its own; may be empty.
         hint: String,
     },
     /// The server could not be reached, or the connection broke.

@@ -17,7 +17,7 @@ use sha2::Sha256;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the server does besides serving its files.
+/// The stand-in's misbehaviour besides serving its files.
 #[derive(Default)]
 struct Behaviour {
     /// Bytes of a body before the connection breaks, for each answer to come.

@@ -1,6 +1,6 @@
 //! Panics of the crates that this one is built on, as errors.
 //!
-//! What is known to make them panic is refused before they see it. This is for what is not known: a file may hold
+//! Input that is known to make them panic is refused before they see it. This is for all other input: a file may hold
 //! anything, and none of it may end the process or write to its terminal.
 
 use std::any::Any;

@@ -149,7 +149,7 @@ impl Normalizers {
     ///
     /// # Errors
     ///
-    /// As [`normalize`](Self::normalize).
+    /// Every error of [`normalize`](Self::normalize).
     pub fn normalized(&self, text: &str) -> tokenizers::Result<String> {
         let mut text = NormalizedString::from(text);
         self.normalize(&mut text)?;

@@ -1,4 +1,4 @@
-//! What people type from habit: options of llama.cpp, MLX-LM and Ollama, turned into ours before the parser sees them.
+//! Options that people type from habit: those of llama.cpp, MLX-LM and Ollama become ours before the parser sees them.
 //!
 //! Short options of several letters (`-ngl 99`) are read as such, a value may begin with `-`, and nothing is taken for an
 //! option behind `--` or in the place of a value.

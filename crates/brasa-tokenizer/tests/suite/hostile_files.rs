@@ -11,7 +11,7 @@ fn texts() -> [String; 4] {
     ["a".repeat(64), "xa".repeat(3_000), "ab b a\u{301} é".to_owned(), String::new()]
 }
 
-/// What becomes of a file: the first error, or nothing.
+/// The first error that a file gives; nothing if it is read.
 fn outcome(file: &str) -> String {
     let tokenizer = match Tokenizer::from_json(&HfFiles { tokenizer: file, ..HfFiles::default() }) {
         Ok(tokenizer) => tokenizer,

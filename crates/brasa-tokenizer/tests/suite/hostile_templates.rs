@@ -87,7 +87,7 @@ fn nesting_of_the_source() {
     }
 }
 
-/// What is just below the limits of nesting does not overflow the stack.
+/// Templates just below the limits of nesting do not overflow the stack.
 #[test]
 fn the_deepest_source_runs() {
     let tag = |inner: String| format!("{{{{ {inner} }}}}");

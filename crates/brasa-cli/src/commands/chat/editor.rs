@@ -179,7 +179,7 @@ impl ConditionalEventHandler for Keys {
     }
 }
 
-/// What the editor asks while a line is typed: nothing but completions of commands and the prompt's colour.
+/// Answers the editor's questions while a line is typed: completions of commands, and the prompt's colour.
 struct Assistant {
     typing: Arc<Typing>,
     paint: Paint,

@@ -120,7 +120,7 @@ fn shown(result: Result<(), Failure>) -> Result<bool, Failure> {
     }
 }
 
-/// What the user wants after a message.
+/// The user's wish after a message: to go on chatting or to leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Stay,

@@ -1,6 +1,6 @@
 //! The engine's filters and tests, each of which pays before it works, by a rule that bounds what it reads and builds.
 //!
-//! What a filter returns is made ours, so nothing lazy is left behind it. Filters that are not listed do not exist:
+//! A filter's result is made ours, so nothing lazy is left behind it. Filters that are not listed do not exist:
 //! a template that names one is told so.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};

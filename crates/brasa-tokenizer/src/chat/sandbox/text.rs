@@ -1,4 +1,4 @@
-//! What is paid for building texts, and Python's methods of texts and maps.
+//! The price of building texts, and Python's methods of texts and maps.
 
 use minijinja::value::{ValueKind, from_args};
 use minijinja::{Error, State, Value};

@@ -112,7 +112,7 @@ pub struct Numbers {
     pub count: usize,
 }
 
-/// What `namespace()` makes: a map whose attributes can be set.
+/// The result of `namespace()`: a map whose attributes can be set.
 #[derive(Debug, Default)]
 pub struct Namespace {
     values: Mutex<BTreeMap<Arc<str>, Value>>,
