@@ -1,6 +1,6 @@
 //! Directories of Hugging Face and MLX: which files hold the weights, and the small files beside them.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use crate::directory::Directory;
 use crate::error::{Fault, Printable};
 use crate::json::{self, UniqueMap, UniqueValue};
 use crate::mlx::{self, Quantization};
+use crate::names::Names;
 use crate::problems::Problems;
 use crate::safetensors::{self, RawTensor};
 use crate::{FormatError, Result, Tensor};
@@ -47,9 +48,12 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
     let mut raws: Vec<RawTensor> = Vec::new();
     let mut files = Vec::new();
     if let Some(weights) = weights {
-        let mut names = HashSet::new();
-        // By file; `None` where the file itself could not be read, which says enough.
-        let mut found_in = vec![None; weights.files.len()];
+        let mut names = Names::default();
+        let promised = weights.promised.iter().enumerate();
+        let promises: HashMap<&str, usize> = promised.map(|(at, (name, _))| (name.as_str(), at)).collect();
+        let mut kept = vec![false; weights.promised.len()];
+        // A file that cannot be read is reported itself, which says enough about its tensors.
+        let mut is_read = vec![false; weights.files.len()];
         for (at, file) in weights.files.iter().enumerate() {
             let path = directory.path_of(file);
             let bytes = directory.map(file).map_err(|error| match error {
@@ -67,10 +71,12 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
                 raws = shard;
                 break;
             }
-            let found = found_in[at].insert(HashSet::new());
+            is_read[at] = true;
             for raw in shard {
-                found.insert(raw.name.clone());
-                if names.insert(raw.name.clone()) {
+                if let Some(&promise) = promises.get(&*raw.name) {
+                    kept[promise] |= weights.promised[promise].1 == at;
+                }
+                if names.insert(&raw.name, raws.iter().map(|raw| raw.name.as_str())) {
                     raws.push(raw);
                 } else {
                     let fault = Fault::new(&path, "this tensor appears in an earlier file too");
@@ -78,11 +84,11 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
                 }
             }
         }
-        for (name, at) in weights.promised {
-            if found_in[at].as_ref().is_some_and(|found: &HashSet<String>| !found.contains(&name)) {
+        for ((name, at), kept) in weights.promised.iter().zip(kept) {
+            if is_read[*at] && !kept {
                 let problem = format!("not in this file, where {INDEX} says it is");
-                let path = directory.path_of(&weights.files[at]);
-                problems.push(Fault::new(path, problem).of(name).malformed());
+                let path = directory.path_of(&weights.files[*at]);
+                problems.push(Fault::new(path, problem).of(name.as_str()).malformed());
             }
         }
     }
@@ -177,13 +183,10 @@ fn read_index(index: &Path, bytes: &[u8]) -> Result<Weights> {
         let problem = format!("weight_map names {} files, expected 1 to {MOST_SHARDS}", names.len());
         return Err(Fault::new(index, problem).malformed());
     }
-    let names: Vec<_> = names.into_iter().collect();
-    let promised =
-        parsed.weight_map.0.iter().filter_map(|(tensor, file)| {
-            names.binary_search(&file.as_str()).ok().map(|at| (tensor.clone(), at))
-        });
-    let promised = promised.collect();
-    Ok(Weights { files: names.into_iter().map(str::to_owned).collect(), promised })
+    let files: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let promised = parsed.weight_map.0.into_iter();
+    let promised = promised.filter_map(|(tensor, file)| Some((tensor, files.binary_search(&file).ok()?)));
+    Ok(Weights { promised: promised.collect(), files })
 }
 
 fn parse<'a, T: Deserialize<'a>>(path: &Path, bytes: &'a [u8]) -> Result<T> {

@@ -1,5 +1,6 @@
 //! Everything a model's files say, without asking whether it can be run.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub struct TensorInfo {
     /// Dimensions as stored, outermost first. Packed MLX words count as words.
     pub shape: Vec<u64>,
     /// The type as its format spells it: `Q4_K`, `BF16`, `I64`.
-    pub type_name: String,
+    pub type_name: Cow<'static, str>,
     /// The storage format; `None` for types that are not read, or only as part of another tensor.
     pub format: Option<StorageFormat>,
     /// The file it is in.
@@ -153,12 +154,12 @@ impl Inspection {
     fn of_directory(path: PathBuf, directory: Directory, file: Option<&str>) -> Self {
         let mut problems = Problems::default();
         let store = hugging_face::read(&directory, file, &mut problems);
-        let infos = store.raws.iter().map(|raw| TensorInfo {
-            name: raw.name.clone(),
-            shape: raw.shape.iter().map(|&dim| dim as u64).collect(),
-            type_name: raw.dtype_name.clone(),
+        let infos = store.raws.into_iter().map(|raw| TensorInfo {
+            name: raw.name,
+            shape: raw.shape.into_iter().map(|dim| dim as u64).collect(),
+            type_name: raw.dtype_name,
             format: raw.dtype.and_then(crate::safetensors::Dtype::float_format),
-            file: raw.file.clone(),
+            file: raw.file,
             offset_bytes: raw.offset_bytes,
             size_bytes: Some(raw.size_bytes),
         });

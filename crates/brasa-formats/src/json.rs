@@ -1,12 +1,17 @@
 //! JSON read with the care that files from strangers need: size caps, and no key twice.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use crate::error::Printable;
+use crate::names::Names;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
+
+/// A text, borrowed from the JSON unless an escape stands in it.
+#[derive(serde::Deserialize)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// An object as ordered pairs; a key that appears twice is an error.
 pub(crate) struct UniqueMap<V>(pub Vec<(String, V)>);
@@ -23,10 +28,10 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for UniqueMap<V> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut pairs = Vec::new();
-                let mut seen = HashSet::new();
+                let mut pairs: Vec<(String, V)> = Vec::new();
+                let mut names = Names::default();
                 while let Some(key) = map.next_key::<String>()? {
-                    if !seen.insert(key.clone()) {
+                    if !names.insert(&key, pairs.iter().map(|(key, _)| key.as_str())) {
                         return Err(A::Error::custom(format_args!(
                             "key \"{}\" appears twice",
                             Printable(&key)

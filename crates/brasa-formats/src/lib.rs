@@ -20,6 +20,7 @@ mod inspection;
 mod json;
 mod map;
 pub mod mlx;
+mod names;
 mod output_file;
 mod problems;
 pub mod safetensors;

@@ -148,7 +148,7 @@ fn size_bytes(inspection: &Inspection) -> u64 {
 fn types(tensors: &[TensorInfo]) -> BTreeMap<String, (usize, u64)> {
     let mut types: BTreeMap<String, (usize, u64)> = BTreeMap::new();
     for tensor in tensors {
-        let (count, bytes) = types.entry(tensor.type_name.clone()).or_default();
+        let (count, bytes) = types.entry(tensor.type_name.to_string()).or_default();
         *count += 1;
         *bytes = bytes.saturating_add(tensor.size_bytes.unwrap_or(0));
     }

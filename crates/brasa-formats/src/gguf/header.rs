@@ -3,13 +3,13 @@
 //! Layout: magic, version, two counts, key-value pairs, tensor descriptions, padding, data. Everything before
 //! the data is packed without padding. Versions 2 and 3 are the same but for version 3's big-endian variant.
 
-use std::collections::HashSet;
 use std::path::Path;
 
 use super::array::Array;
 use super::metadata::Metadata;
 use super::value::{Value, ValueType};
 use crate::error::Fault;
+use crate::names::Names;
 use crate::{Bytes, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
@@ -96,12 +96,12 @@ impl Header {
         }
 
         cursor.check_count("tensors", self.tensor_count, SMALLEST_ENTRY, TENSOR_COUNT_AT)?;
-        let mut entries = Vec::new();
-        let mut names = HashSet::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut names = Names::default();
         for _ in 0..self.tensor_count {
             let start = cursor.at;
             let entry = cursor.entry()?;
-            if !names.insert(entry.name.clone()) {
+            if !names.insert(&entry.name, entries.iter().map(|entry| entry.name.as_str())) {
                 let fault = Fault::new(path, "this tensor appears twice");
                 return Err(fault.of(entry.name).at(start).malformed());
             }

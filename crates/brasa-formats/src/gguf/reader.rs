@@ -43,7 +43,8 @@ fn info(path: &Arc<Path>, entries: &Entries, entry: &Entry) -> TensorInfo {
     TensorInfo {
         name: entry.name.clone(),
         shape: entry.dims.iter().rev().copied().collect(),
-        type_name: known.map_or_else(|| format!("type {}", entry.type_code), |known| known.name.to_owned()),
+        type_name: known
+            .map_or_else(|| format!("type {}", entry.type_code).into(), |known| known.name.into()),
         format: StorageFormat::from_gguf_code(entry.type_code),
         file: Arc::clone(path),
         offset_bytes: entries.data_start.saturating_add(entry.offset),

@@ -3,13 +3,13 @@
 //! Part 1 carries the metadata; every part carries `split.no` (from 0) and `split.count`, and the number of tensors
 //! of all parts together.
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::metadata::Metadata;
 use super::reader::{Part, read_part};
 use crate::directory::Directory;
 use crate::error::Fault;
+use crate::names::Names;
 use crate::problems::Problems;
 use crate::{Bytes, FormatError, Result};
 
@@ -72,7 +72,10 @@ pub(crate) fn read_file(
     let (mut whole, first_size) = read_part_of(directory, &first, 0, name.count, problems)?;
     let mut files = vec![first_size];
     let declared = problems.take(whole.metadata.require::<u64>(TENSORS));
-    let mut names: HashSet<String> = whole.infos.iter().map(|info| info.name.clone()).collect();
+    let mut names = Names::default();
+    for info in &whole.infos {
+        names.insert(&info.name, std::iter::empty());
+    }
     for (number, sibling) in (1..).zip(siblings) {
         let part = read_part_of(directory, &sibling, number, name.count, problems);
         let Some((part, size)) = problems.take(part) else { break };
@@ -83,7 +86,7 @@ pub(crate) fn read_file(
         }
         problems.take(check_kinship(&size.0, &whole.metadata, &part.metadata));
         for info in &part.infos {
-            if !names.insert(info.name.clone()) {
+            if !names.insert(&info.name, whole.infos.iter().map(|info| info.name.as_str())) {
                 let fault = Fault::new(&size.0, "this tensor appears in an earlier part too");
                 problems.push(fault.of(info.name.as_str()).malformed());
             }

@@ -1,26 +1,42 @@
 //! The header's JSON, read entry by entry: names once, ranks bounded, errors that say which tensor.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::METADATA;
+use super::{Dtype, METADATA};
 use crate::Result;
 use crate::error::Fault;
-use crate::json::{self, UniqueMap};
+use crate::json::{self, Text, UniqueMap};
+use crate::names::Names;
 
 const MOST_DIMS: usize = 8;
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object with dtype, shape and data_offsets")]
 pub(super) struct RawEntry {
-    pub dtype: String,
+    pub dtype: TypeName,
     pub shape: Dims,
     pub data_offsets: [u64; 2],
+}
+
+/// The name of an element type, and the type if it is known.
+pub(super) struct TypeName {
+    pub name: Cow<'static, str>,
+    pub dtype: Option<Dtype>,
+}
+
+impl<'de> Deserialize<'de> for TypeName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Text(name) = Text::deserialize(deserializer)?;
+        let dtype = Dtype::from_name(&name);
+        let name = dtype.map_or_else(|| Cow::Owned(name.into_owned()), |dtype| Cow::Borrowed(dtype.name()));
+        Ok(Self { name, dtype })
+    }
 }
 
 /// A shape of bounded rank, so that a list of a hundred million zeros is refused before it is stored.
@@ -58,7 +74,7 @@ pub(super) struct RawHeader(pub Vec<(String, RawEntry)>);
 
 /// Parses the header of the file at `path`, which starts at its byte 8.
 pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
-    let current = RefCell::new(String::new());
+    let current = RefCell::new(Cow::Borrowed(""));
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let parsed = HeaderSeed { current: &current }
         .deserialize(&mut deserializer)
@@ -66,17 +82,17 @@ pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
     parsed.map_err(|error| {
         let problem = format!("header: {}", json::error_text(json, &error));
         let mut fault = Fault::new(path, problem).at(8 + json::error_offset(json, &error));
-        fault.name = Some(current.take()).filter(|name| !name.is_empty());
+        fault.name = Some(current.take().into_owned()).filter(|name| !name.is_empty());
         fault.malformed()
     })
 }
 
 /// Reads the header object, noting in `current` which entry is being read.
-struct HeaderSeed<'c> {
-    current: &'c RefCell<String>,
+struct HeaderSeed<'c, 'de> {
+    current: &'c RefCell<Cow<'de, str>>,
 }
 
-impl<'de> DeserializeSeed<'de> for HeaderSeed<'_> {
+impl<'de> DeserializeSeed<'de> for HeaderSeed<'_, 'de> {
     type Value = RawHeader;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<RawHeader, D::Error> {
@@ -84,7 +100,7 @@ impl<'de> DeserializeSeed<'de> for HeaderSeed<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for HeaderSeed<'_> {
+impl<'de> Visitor<'de> for HeaderSeed<'_, 'de> {
     type Value = RawHeader;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,19 +109,22 @@ impl<'de> Visitor<'de> for HeaderSeed<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
         let mut entries = Vec::new();
-        let mut seen = HashSet::new();
-        while let Some(name) = map.next_key::<String>()? {
-            self.current.borrow_mut().clone_from(&name);
-            if !seen.insert(name.clone()) {
+        let mut names = Names::default();
+        let mut metadata = None;
+        while let Some(Text(name)) = map.next_key()? {
+            self.current.replace(name.clone());
+            let earlier = entries.iter().map(|(name, _): &(String, _)| name.as_str());
+            if !names.insert(&name, earlier.chain(metadata)) {
                 return Err(A::Error::custom("this name appears twice"));
             }
             if name == METADATA {
                 // Free text of the exporter; only its shape is checked. MLX writes null where there is none.
                 map.next_value::<Option<UniqueMap<String>>>()?;
+                metadata = Some(METADATA);
             } else {
-                entries.push((name, map.next_value()?));
+                entries.push((name.into_owned(), map.next_value()?));
             }
-            self.current.borrow_mut().clear();
+            self.current.take();
         }
         Ok(RawHeader(entries))
     }

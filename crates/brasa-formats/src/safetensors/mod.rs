@@ -7,6 +7,7 @@ mod dtype;
 mod header;
 mod writer;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::{Bytes, Result};
 pub use dtype::Dtype;
 pub use writer::{TensorPlan, Writer};
 
-use header::{RawEntry, parse_header};
+use header::{RawEntry, TypeName, parse_header};
 
 const LONGEST_HEADER: u64 = 100_000_000;
 const METADATA: &str = "__metadata__";
@@ -26,7 +27,7 @@ const METADATA: &str = "__metadata__";
 #[derive(Clone, Debug)]
 pub(crate) struct RawTensor {
     pub name: String,
-    pub dtype_name: String,
+    pub dtype_name: Cow<'static, str>,
     /// `None` if the name is unknown.
     pub dtype: Option<Dtype>,
     pub shape: Vec<usize>,
@@ -105,9 +106,9 @@ fn bind(
         report(fault(format!("data offsets [{begin}, {end}] run backwards")));
     }
     let shape: Vec<usize> =
-        entry.shape.0.iter().map(|&dim| usize::try_from(dim).unwrap_or(usize::MAX)).collect();
+        entry.shape.0.into_iter().map(|dim| usize::try_from(dim).unwrap_or(usize::MAX)).collect();
     let elements = shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul((dim as u64).max(1)));
-    let dtype = Dtype::from_name(&entry.dtype);
+    let TypeName { dtype, name: dtype_name } = entry.dtype;
     if let Some(dtype) = dtype {
         let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits()));
         let bits = bits.map(|bits| if shape.contains(&0) { 0 } else { bits });
@@ -125,7 +126,7 @@ fn bind(
     let bytes = window.filter(|_| sound).and_then(|(begin, end)| data.slice(begin..end));
     RawTensor {
         name,
-        dtype_name: entry.dtype,
+        dtype_name,
         dtype,
         shape,
         file: Arc::clone(path),

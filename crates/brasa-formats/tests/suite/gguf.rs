@@ -273,7 +273,7 @@ fn unsupported_types_are_refused_but_inspected() {
     let inspection = Inspection::open(&path).unwrap();
     assert_eq!(inspection.gguf_version(), Some(3));
     let info = &inspection.tensors()[0];
-    assert_eq!((info.type_name.as_str(), info.format, info.size_bytes), ("MXFP4", None, Some(34)));
+    assert_eq!((&*info.type_name, info.format, info.size_bytes), ("MXFP4", None, Some(34)));
     assert_eq!(info.shape, [2, 32]);
     assert_eq!(inspection.problems().len(), 1);
 }

@@ -123,7 +123,7 @@ fn integers_are_listed_but_are_no_tensors() {
         .tensors()
         .iter()
         .filter(|info| info.format.is_none())
-        .map(|info| (info.name.as_str(), info.type_name.as_str(), info.size_bytes))
+        .map(|info| (info.name.as_str(), &*info.type_name, info.size_bytes))
         .collect();
     assert_eq!(integers, [("position_ids", "I64", Some(48)), ("mask", "BOOL", Some(4))]);
     assert!(inspection.readable_tensors().iter().all(|tensor| tensor.name != "mask"));
