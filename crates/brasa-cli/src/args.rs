@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use brasa::KvType;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::paint::When;
 use crate::suggested::{DEVICES, INSTRUCTION_SETS, Suggested, TYPES};
 use crate::values::{self, Limit, Seed, positive};
 
@@ -26,6 +27,9 @@ pub struct Arguments {
     /// Flags of `run`.
     #[command(flatten)]
     pub run: RunArguments,
+    /// Colours: auto, always or never [default: auto]
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = When::Auto, hide_default_value = true, hide_possible_values = true)]
+    pub color: When,
 }
 
 /// The commands.
@@ -63,7 +67,7 @@ pub enum Command {
 }
 
 /// Options of `run` that the short help of the program shows beside its commands.
-const SHORT_HELP: [&str; 10] = [
+const SHORT_HELP: [&str; 11] = [
     "prompt",
     "file",
     "system_prompt",
@@ -74,12 +78,18 @@ const SHORT_HELP: [&str; 10] = [
     "context",
     "device",
     "verbose",
+    "color",
 ];
 
 impl Arguments {
-    /// The parser. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
-    pub fn parser() -> clap::Command {
-        Self::command().mut_args(|argument| {
+    /// The parser, which paints its help and its errors or does not. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
+    pub fn parser(color: When) -> clap::Command {
+        let color = match color {
+            When::Auto => ColorChoice::Auto,
+            When::Always => ColorChoice::Always,
+            When::Never => ColorChoice::Never,
+        };
+        Self::command().color(color).mut_args(|argument| {
             let is_shown = SHORT_HELP.contains(&argument.get_id().as_str());
             if is_shown { argument } else { argument.hide_short_help(true) }
         })
@@ -117,7 +127,7 @@ pub struct LoadArguments {
     /// Threads [default: as many as this process may use]
     #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Device: auto, cpu, cuda, or cuda:N for one of several GPUs [default: auto]
+    /// Device: auto, cpu, cuda, or cuda:N for one GPU [default: auto]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
     /// Precision of the arithmetic

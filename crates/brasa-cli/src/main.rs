@@ -26,6 +26,7 @@ use clap::FromArgMatches;
 
 use crate::args::Arguments;
 use crate::failure::Failure;
+use crate::paint::When;
 
 fn main() -> ExitCode {
     #[cfg(unix)]
@@ -45,7 +46,9 @@ fn main() -> ExitCode {
 /// Reads the arguments and runs the command that they name.
 fn run() -> Result<(), Failure> {
     let habits::Translated { arguments, notes } = habits::translate(std::env::args_os())?;
-    let matches = Arguments::parser().get_matches_from(arguments);
+    let color = When::of(&arguments);
+    paint::choose(color);
+    let matches = Arguments::parser(color).get_matches_from(arguments);
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     for note in notes {
         output::note(&format!("note: {note}"));

@@ -1,7 +1,50 @@
 //! Colours, for terminals that have them and people who want them.
 
 use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, stdout};
+use std::sync::OnceLock;
+
+use clap::ValueEnum;
+
+/// The user's wish, from the command line.
+static WISH: OnceLock<When> = OnceLock::new();
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    /// If the environment and the terminal say so
+    #[default]
+    Auto,
+    /// Also for a file or a pipe
+    Always,
+    /// Not even at a terminal
+    Never,
+}
+
+impl When {
+    /// The wish among translated arguments, before they are parsed: the parser's own messages have colours too.
+    pub fn of(arguments: &[OsString]) -> Self {
+        let mut wish = Self::default();
+        let mut words = arguments.iter().take_while(|word| *word != "--").peekable();
+        while let Some(word) = words.next() {
+            let value = match word.to_str() {
+                Some("--color") => words.peek().copied().map(OsString::as_os_str),
+                Some(word) => word.strip_prefix("--color=").map(OsStr::new),
+                None => None,
+            };
+            let value = value.and_then(OsStr::to_str);
+            wish = value.and_then(|value| Self::from_str(value, false).ok()).unwrap_or(wish);
+        }
+        wish
+    }
+}
+
+/// Makes `when` the wish of the user for the rest of the process.
+pub fn choose(when: When) {
+    // The wish is set once, before anything is painted.
+    let _ = WISH.set(when);
+}
 
 /// Whether text is coloured.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,10 +70,17 @@ impl Style {
 }
 
 impl Paint {
-    /// Colours if standard output is a terminal that has them, and `NO_COLOR` is not set.
-    pub fn of_terminal() -> Self {
-        let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        Self(stdout().is_terminal() && !is_dumb() && !set("NO_COLOR"))
+    /// The colours of standard output, by the user's wish, the environment and the terminal, in this order.
+    pub fn of_output() -> Self {
+        let is = |name, what: fn(&OsStr) -> bool| std::env::var_os(name).is_some_and(|value| what(&value));
+        Self(match WISH.get().copied().unwrap_or_default() {
+            When::Always => true,
+            When::Never => false,
+            When::Auto if is("NO_COLOR", |value| !value.is_empty()) => false,
+            When::Auto if is("CLICOLOR_FORCE", |value| !value.is_empty() && value != "0") => true,
+            When::Auto if is("CLICOLOR", |value| value == "0") => false,
+            When::Auto => stdout().is_terminal() && !is_dumb(),
+        })
     }
 
     /// True if there are colours.

@@ -150,12 +150,13 @@ pub const LLAMA_CPP: &[Row] = &[
     flag(&["--no-display-prompt"], True("a prompt is not repeated before its answer")),
     maybe(
         &["-co", "--color"],
-        &["on", "off", "auto"],
+        &["on", "off", "auto", "always", "never"],
         Cases(
-            &[(&["off"], Noted("NO_COLOR=1 in the environment turns colours off"))],
-            &True("a terminal shows colours, a pipe none"),
+            &[(&["on", ""], Becomes(&["--color", "always"])), (&["off"], Becomes(&["--color", "never"]))],
+            &Ours("--color"),
         ),
     ),
+    flag(&["--no-color"], Becomes(&["--color", "never"])),
     flag(
         &["-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"],
         Command("chat", "chats; a prompt is the first message"),

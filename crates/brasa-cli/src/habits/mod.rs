@@ -44,6 +44,11 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Translated
     let mut out: Vec<OsString> = words.next().into_iter().collect();
     let mut rest: Vec<OsString> = words.collect();
     rest.reverse();
+    // Colours are the only option that may stand before a command.
+    let mut front = Translation::new(&root, None);
+    while let Some(word) = rest.pop_if(|word| names_color(word)) {
+        front.word(word, &mut rest)?;
+    }
     let named = rest.last().and_then(|word| word.to_str()).filter(|word| Options::is_command(&root, word));
     let command = named.map(str::to_owned);
     if command.is_some() {
@@ -51,7 +56,7 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Translated
     } else if let Some(word) = rest.last().and_then(|word| word.to_str()) {
         answer_stranger(word)?;
     }
-    let mut translation = Translation::new(&root, command.as_deref());
+    let mut translation = Translation { out: front.out, ..Translation::new(&root, command.as_deref()) };
     while let Some(word) = rest.pop() {
         if word == "--" {
             translation.out.push(word);
@@ -225,6 +230,12 @@ impl Translation {
 fn refusal(name: &str, value: Option<&str>, answer: &str) -> Failure {
     let value = value.map(|value| format!(" {value}")).unwrap_or_default();
     Failure::Usage(format!("{name}{value} is not supported: {answer}"))
+}
+
+/// True for an option that turns colours on or off.
+fn names_color(word: &OsStr) -> bool {
+    let name = word.to_str().map(|word| word.split('=').next().unwrap_or_default());
+    name.is_some_and(|name| matches!(name, "--color" | "--no-color" | "-co"))
 }
 
 fn begins_with_hyphen(word: &OsStr) -> bool {

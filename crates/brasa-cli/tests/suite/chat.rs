@@ -190,8 +190,18 @@ fn colours_are_for_terminals_that_have_them() {
     terminal.expect(prompt);
     let mut terminal = Terminal::with(&arguments, &[("NO_COLOR", "1")]);
     assert!(!terminal.expect("> \r\x1b[2C").contains(prompt));
-    // A terminal that can do nothing gets nothing but text, and lines of one paste are still one message.
+    // What is asked for by an option comes before all, also in front of the command and in llama.cpp's words.
+    let mut terminal = Terminal::with(&[&["--color"], &arguments[..]].concat(), &[("NO_COLOR", "1")]);
+    terminal.expect(prompt);
+    let mut terminal =
+        Terminal::with(&[&arguments[..], &["-co", "off"]].concat(), &[("CLICOLOR_FORCE", "1")]);
+    assert!(!terminal.expect("> \r\x1b[2C").contains(prompt));
+    let arguments = [&["--color=always"], &arguments[..]].concat();
     let mut terminal = Terminal::with(&arguments, &[("TERM", "dumb")]);
+    terminal.expect(prompt);
+    let arguments = &arguments[1..];
+    // A terminal that can do nothing gets nothing but text, and lines of one paste are still one message.
+    let mut terminal = Terminal::with(arguments, &[("TERM", "dumb")]);
     terminal.expect("> Define: house");
     assert!(!terminal.expect("\n> ").contains('\x1b'));
     terminal.press("one\ntwo\n/undo\n");

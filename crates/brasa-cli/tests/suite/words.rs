@@ -90,6 +90,23 @@ fn help() {
 }
 
 #[test]
+fn help_has_colours_for_those_who_ask() {
+    for (arguments, variable, has_colours) in [
+        (&["-h"][..], "", false),
+        (&["-h"], "CLICOLOR_FORCE", true),
+        (&["-h", "--color", "off"], "CLICOLOR_FORCE", false),
+        (&["--color=always", "run", "-h"], "NO_COLOR", true),
+        (&["doctor", "--no-color", "-h"], "CLICOLOR_FORCE", false),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
+        command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
+        let output =
+            if variable.is_empty() { &mut command } else { command.env(variable, "1") }.output().unwrap();
+        assert_eq!(stdout(&output).contains('\x1b'), has_colours, "{arguments:?} {variable}");
+    }
+}
+
+#[test]
 fn short_help_fits_a_screen() {
     let commands = stdout(&brasa(&["--help"]));
     let commands = commands.lines().skip_while(|line| *line != "Commands:").skip(1);

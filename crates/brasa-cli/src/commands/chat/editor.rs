@@ -70,7 +70,7 @@ impl LineEditor {
     /// [`Failure::Failed`] if the terminal cannot be used.
     pub fn new(paint: Paint, entries: &[String]) -> Result<Self, Failure> {
         let failed = |error: ReadlineError| Failure::Failed(error.to_string());
-        let colors = if paint.is_on() { ColorMode::Enabled } else { ColorMode::Disabled };
+        let colors = if paint.is_on() { ColorMode::Forced } else { ColorMode::Disabled };
         let config = Config::builder().color_mode(colors).build();
         let mut editor = Editor::with_config(config).map_err(failed)?;
         let typing = Arc::new(Typing::default());

@@ -59,7 +59,7 @@ pub fn chat(
         Some(crate::args::PolicyName::Slide) => WhenFull::DropOldest,
         Some(_) => WhenFull::Refuse,
     };
-    let paint = Paint::of_terminal();
+    let paint = Paint::of_output();
     let mut reader = Reader::new(paint)?;
     let mut chat = Chat {
         model,

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Stdin, Write, stdin, stdout}
 use super::editor::LineEditor;
 use super::history::History;
 use crate::failure::Failure;
-use crate::paint::{Paint, is_dumb};
+use crate::paint::{Paint, Style, is_dumb};
 use crate::{interrupt, output, terminal};
 
 /// The prompt of a message.
@@ -52,7 +52,7 @@ impl Reader {
     pub fn new(paint: Paint) -> Result<Self, Failure> {
         let at_terminal = stdin().is_terminal() && stdout().is_terminal();
         if !at_terminal || is_dumb() {
-            let lines = PlainLines { input: BufReader::new(stdin()), at_terminal };
+            let lines = PlainLines { input: BufReader::new(stdin()), at_terminal, paint };
             return Ok(Self { lines: Lines::Plain(lines), history: History::none() });
         }
         terminal::save();
@@ -138,12 +138,15 @@ fn is_closed(text: &str) -> bool {
 struct PlainLines {
     input: BufReader<Stdin>,
     at_terminal: bool,
+    paint: Paint,
 }
 
 impl PlainLines {
     fn line(&mut self, prompt: &str) -> Result<Line, Failure> {
         if self.at_terminal {
+            output::command(self.paint.start(Style::Prompt))?;
             output::write(prompt)?;
+            output::command(self.paint.end())?;
             stdout().flush()?;
         }
         let mut bytes = Vec::new();
