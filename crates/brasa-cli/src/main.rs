@@ -14,6 +14,7 @@ mod interrupt;
 mod load;
 mod output;
 mod paint;
+mod painted;
 mod sampling;
 mod suggested;
 mod terminal;

@@ -185,6 +185,8 @@ pub struct DecodeStream {
     decoder: Arc<Decoder>,
     vocabulary: Arc<Vocabulary>,
     skip_special: bool,
+    /// Special tokens that are not left out.
+    shown: Arc<[u32]>,
     first: bool,
     strip: Option<(char, usize)>,
     pending: Vec<u8>,
@@ -193,7 +195,15 @@ pub struct DecodeStream {
 impl DecodeStream {
     pub(crate) fn new(decoder: Arc<Decoder>, vocabulary: Arc<Vocabulary>, skip_special: bool) -> Self {
         let strip = decoder.strip_start();
-        Self { decoder, vocabulary, skip_special, first: true, strip, pending: Vec::new() }
+        let shown = Arc::default();
+        Self { decoder, vocabulary, skip_special, shown, first: true, strip, pending: Vec::new() }
+    }
+
+    /// The stream, but it leaves none of these tokens out.
+    #[must_use]
+    pub fn showing(mut self, ids: Arc<[u32]>) -> Self {
+        self.shown = ids;
+        self
     }
 
     /// The text that `id` completes; empty while a character is unfinished.
@@ -205,7 +215,7 @@ impl DecodeStream {
         let token =
             self.vocabulary.text(id).ok_or(TokenizerError::UnknownId { id, size: self.vocabulary.len() })?;
         let kind = self.vocabulary.kind(id);
-        if self.skip_special && kind.is_special() {
+        if self.skip_special && kind.is_special() && !self.shown.contains(&id) {
             return Ok(String::new());
         }
         self.pending.extend_from_slice(&self.decoder.bytes(token, kind, self.first));

@@ -40,7 +40,10 @@ mod steps;
 mod tokenizer;
 mod vocabulary;
 
-pub use chat::{BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content, Message, TemplateGuess};
+pub use chat::{
+    AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content, Message, TemplateGuess,
+    ThoughtMarks, Thoughts,
+};
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};
 pub use gguf::GgufVocabulary;

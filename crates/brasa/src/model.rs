@@ -11,7 +11,8 @@ use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision};
 use brasa_models::{ModelInfo, RecommendedSampling};
 use brasa_tokenizer::{
-    AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, Tokenizer,
+    AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks, Thoughts,
+    Tokenizer,
 };
 
 use crate::{
@@ -32,6 +33,9 @@ struct Parts {
     engine: Engine,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
+    thought_marks: Option<&'static ThoughtMarks>,
+    /// Tokens of the marks, which are part of an answer's text even if they are control tokens.
+    shown: Arc<[u32]>,
     info: ModelInfo,
     device: DeviceInfo,
     warnings: Vec<String>,
@@ -147,6 +151,9 @@ impl Model {
                 Ok(text) => text?,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
+            let source = options.chat_template.as_deref().or(tokenizer.chat_template_source());
+            let thought_marks = ThoughtMarks::of(source, &tokenizer);
+            let shown = thought_marks.map_or(Vec::new(), |marks| marks.token_ids(&tokenizer)).into();
             warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), spec.vocab_size)?);
             times.tokenizer = tokenizer_time;
             times.total = started.elapsed();
@@ -154,6 +161,8 @@ impl Model {
                 engine,
                 tokenizer,
                 template,
+                thought_marks,
+                shown,
                 info,
                 device: backend.info(),
                 warnings,
@@ -282,6 +291,17 @@ impl Model {
         Ok(self.0.tokenizer.encode_chat(template, messages, options, ParseSpecial::No)?)
     }
 
+    /// Splits the answer to `prompt` into thoughts and the answer proper.
+    ///
+    /// The marks are those of the model's chat template or vocabulary; the text of a stream holds them.
+    pub fn thoughts(&self, prompt: &[u32]) -> Thoughts {
+        // The longest mark is shorter than this many tokens.
+        const LAST_TOKENS: usize = 32;
+        let last = &prompt[prompt.len().saturating_sub(LAST_TOKENS)..];
+        let end = self.0.tokenizer.decode(last, false).unwrap_or_default();
+        Thoughts::new(self.0.thought_marks, &end)
+    }
+
     /// The engine below, for benchmarks and tools.
     pub fn engine(&self) -> &Engine {
         &self.0.engine
@@ -295,7 +315,8 @@ impl Model {
     ) -> Result<TokenStream, Error> {
         let mut options = options.clone();
         options.stop_ids.extend(&self.0.tokenizer.special_tokens().end_of_generation);
-        let decoder = Box::new(Decoder(self.0.tokenizer.decode_stream(true)));
+        let decoder =
+            Box::new(Decoder(self.0.tokenizer.decode_stream(true).showing(Arc::clone(&self.0.shown))));
         Ok(self.0.engine.generate(Request { prompt, options, decoder, session, mask: None })?)
     }
 

@@ -1,12 +1,14 @@
 //! `brasa generate`: continue a raw text.
 
-use brasa::tokenizer::{AddSpecial, ParseSpecial};
+use brasa::tokenizer::{AddSpecial, ParseSpecial, Thoughts};
 use brasa::{GenerateOptions, Model, TokenStream};
 use serde_json::{Value, json};
 
 use super::prompt_text;
 use crate::args::GenerateArguments;
 use crate::failure::Failure;
+use crate::paint::Paint;
+use crate::painted::PaintedAnswer;
 use crate::{interrupt, load, output, sampling};
 
 /// Continues a raw text.
@@ -26,7 +28,9 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         (None, text) => encode(&model, &text.unwrap_or_default(), arguments.parse_special)?,
     };
     let mut stream = model.generate_ids(prompt.clone(), &options)?;
-    answer(&model, &mut stream, &prompt, arguments.json, arguments.load.verbose, &options)
+    // A raw text has no thoughts apart.
+    let shown = (!arguments.json).then(|| PaintedAnswer::new(Paint::of_output(), Thoughts::new(None, "")));
+    answer(&model, &mut stream, &prompt, shown, arguments.load.verbose, &options)
 }
 
 /// Ids of a text with the model's own special tokens.
@@ -38,7 +42,7 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// Prints the answer of a stream: its text while it appears, or one JSON object at the end.
+/// Prints the answer of a stream: its text while it appears if it is to be `shown`, else one JSON object at the end.
 ///
 /// # Errors
 ///
@@ -47,7 +51,7 @@ pub fn answer(
     model: &Model,
     stream: &mut TokenStream,
     prompt: &[u32],
-    as_json: bool,
+    mut shown: Option<PaintedAnswer>,
     verbose: bool,
     options: &GenerateOptions,
 ) -> Result<(), Failure> {
@@ -57,8 +61,8 @@ pub fn answer(
     for fragment in &mut *stream {
         match fragment {
             Ok(fragment) => {
-                if !as_json {
-                    output::write(&fragment.text)?;
+                if let Some(shown) = &mut shown {
+                    shown.write(&fragment.text)?;
                 }
                 text.push_str(&fragment.text);
                 let Some(token) = fragment.token else { continue };
@@ -73,22 +77,23 @@ pub fn answer(
         }
     }
     drop(guard);
-    if as_json {
-        if failure.is_none() {
-            let mut object = json!({
-                "prompt_ids": prompt,
-                "ids": ids,
-                "text": text,
-                "finish_reason": stream.finish_reason().map(brasa::FinishReason::name),
-                "metrics": metrics(model, stream),
-            });
-            if !logprobs.is_empty() {
-                object["logprobs"] = logprobs.into();
-            }
-            output::line(&object.to_string())?;
+    if let Some(shown) = &mut shown {
+        shown.finish()?;
+        if text.is_empty() {
+            output::write("\n")?;
         }
-    } else if !text.ends_with('\n') {
-        output::write("\n")?;
+    } else if failure.is_none() {
+        let mut object = json!({
+            "prompt_ids": prompt,
+            "ids": ids,
+            "text": text,
+            "finish_reason": stream.finish_reason().map(brasa::FinishReason::name),
+            "metrics": metrics(model, stream),
+        });
+        if !logprobs.is_empty() {
+            object["logprobs"] = logprobs.into();
+        }
+        output::line(&object.to_string())?;
     }
     if verbose {
         let metrics = stream.metrics();

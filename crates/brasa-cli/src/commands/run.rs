@@ -9,6 +9,8 @@ use super::generate::answer;
 use super::{chat, prompt_text};
 use crate::args::{PromptArguments, RunArguments, Switch};
 use crate::failure::Failure;
+use crate::paint::Paint;
+use crate::painted::PaintedAnswer;
 use crate::{bundled, input, load, output, sampling};
 
 /// Answers the prompt; without one, chats.
@@ -34,7 +36,8 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     messages.push(Message::new("user", question));
     let ids = model.chat_prompt_with(&messages, &template)?;
     let mut stream = model.generate_ids(ids.clone(), &options)?;
-    answer(&model, &mut stream, &ids, arguments.json, arguments.load.verbose, &options)
+    let shown = (!arguments.json).then(|| PaintedAnswer::new(Paint::of_output(), model.thoughts(&ids)));
+    answer(&model, &mut stream, &ids, shown, arguments.load.verbose, &options)
 }
 
 /// Chats, at a terminal or line by line through a pipe.

@@ -237,6 +237,33 @@ fn a_pipe_is_answered_line_by_line() {
     assert_eq!(output.status.code(), Some(1), "a script learns that a line was not obeyed");
 }
 
+/// A template may open the thoughts, and the model may never close them.
+#[test]
+fn thoughts_are_dim_and_kept_apart() {
+    let folder = scratch("thoughts");
+    let (template, said) = (folder.join("open.jinja"), folder.join("said.json"));
+    std::fs::write(&template, "{{ messages[-1].content }}<think>\n").unwrap();
+    let template = ["--chat-template-file", template.to_str().unwrap(), "-n", "3", "--temp", "0", "-t", "1"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_brasa"))
+        .args(["chat", "--color", "always"])
+        .args(template)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let typed = format!("Define: house\n/save {}\n", said.display());
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let text = stdout(&child.wait_with_output().unwrap());
+    let thought = text.strip_prefix("\x1b[2m").and_then(|text| text.strip_suffix("\x1b[0m\n")).unwrap();
+    let messages: Value = serde_json::from_slice(&std::fs::read(said).unwrap()).unwrap();
+    assert_eq!(
+        (&messages[1]["content"], &messages[1]["reasoning_content"]),
+        (&"".into(), &thought.trim().into())
+    );
+    let mut terminal = Terminal::new(&[&["-p", "Define: house"], &template[..]].concat());
+    terminal.expect(&format!("\x1b[2m{thought}\x1b[0m"));
+}
+
 /// Names of files may come from anywhere: a terminal shows what it would obey, a pipe gets the bytes.
 #[test]
 fn escape_codes_in_names_do_not_reach_the_terminal() {

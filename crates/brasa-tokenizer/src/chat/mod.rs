@@ -7,9 +7,11 @@ mod message;
 mod python;
 mod sandbox;
 mod template;
+mod thoughts;
 mod time;
 
 pub use builtin::BuiltinTemplate;
 pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
+pub use thoughts::{AnswerPart, ThoughtMarks, Thoughts};
 pub use time::CivilTime;

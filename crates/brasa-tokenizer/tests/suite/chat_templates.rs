@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use brasa_tokenizer::{ChatOptions, ChatTemplate, CivilTime, Message, TokenizerError};
+use brasa_tokenizer::{
+    ChatOptions, ChatTemplate, CivilTime, HfFiles, Message, ThoughtMarks, Tokenizer, TokenizerError,
+};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -61,6 +63,54 @@ fn published_templates_render_as_in_transformers() {
     }
     assert!(wrong.is_empty(), "{} of {} cases differ", wrong.len(), cases.len());
     assert!(cases.len() > 1_000);
+}
+
+#[test]
+fn marks_of_thoughts_are_found_in_published_templates_and_vocabularies() {
+    let tokenizer = |tokens: &[&str]| {
+        let vocabulary: serde_json::Map<String, Value> =
+            tokens.iter().zip(0..).map(|(token, id)| ((*token).to_owned(), id.into())).collect();
+        let special: Vec<Value> = tokens
+            .iter()
+            .zip(0..)
+            .map(|(token, id)| serde_json::json!({"id": id, "content": token, "special": true}))
+            .collect();
+        let model = serde_json::json!({"type": "BPE", "vocab": vocabulary, "merges": []});
+        let file = serde_json::json!({"model": model, "added_tokens": special}).to_string();
+        Tokenizer::from_json(&HfFiles { tokenizer: &file, ..HfFiles::default() }).expect("tokenizer")
+    };
+    let (plain, thinking) = (tokenizer(&["a"]), tokenizer(&["<think>", "</think>"]));
+    let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for entry in std::fs::read_dir(folder().join("templates")).expect("folder") {
+        let path = entry.expect("entry").path();
+        let source = std::fs::read_to_string(&path).expect("template");
+        // What the template says comes before what the vocabulary says.
+        let of_both = ThoughtMarks::of(Some(&source), &thinking).expect("marks");
+        let marks = ThoughtMarks::of(Some(&source), &plain);
+        assert_eq!(of_both.start, marks.map_or("<think>", |marks| marks.start), "{}", path.display());
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("name").to_owned();
+        found.entry(marks.map_or("none", |marks| marks.start)).or_default().push(name);
+    }
+    let counts: Vec<(&str, usize)> = found.iter().map(|(&marks, names)| (marks, names.len())).collect();
+    assert_eq!(
+        counts,
+        [
+            ("<think>", 12),
+            ("<|START_THINKING|>", 1),
+            ("<|channel>thought", 2),
+            ("<|channel|>analysis<|message|>", 1),
+            ("[THINK]", 1),
+            ("none", 12),
+        ],
+        "{found:#?}"
+    );
+    assert_eq!(ThoughtMarks::of(None, &plain), None);
+    let gemma = tokenizer(&["<think>", "</think>", "<|channel>", "<channel|>"]);
+    let marks = ThoughtMarks::of(None, &gemma).expect("marks");
+    assert_eq!((marks.end, marks.token_ids(&gemma)), ("<channel|>", vec![2, 3]));
+    // Control tokens are no text, but for those of the marks.
+    let mut stream = gemma.decode_stream(true).showing(marks.token_ids(&gemma).into());
+    assert_eq!(stream.push(1).expect("id") + &stream.push(3).expect("id"), "<channel|>");
 }
 
 /// Both texts from shortly before the first difference on.

@@ -62,8 +62,8 @@ impl Conversation {
     }
 
     /// Adds the answer.
-    pub fn answered(&mut self, text: String) {
-        self.messages.push(Message::new("assistant", text));
+    pub fn answered(&mut self, answer: Message) {
+        self.messages.push(answer);
     }
 
     /// Takes the last question back, and its answer, if there is one; false if there is none.

@@ -10,7 +10,6 @@ mod editor;
 mod history;
 mod read;
 mod settings;
-mod thoughts;
 
 use brasa::tokenizer::ChatOptions;
 use brasa::{ContextPolicy, GenerateOptions, Message, Model, Session};
@@ -161,8 +160,8 @@ impl Chat<'_> {
     fn answer(&mut self) -> Result<(), Failure> {
         let answer = self.stream();
         match answer {
-            Ok(answer::Answer { text, end }) if !text.is_empty() || end.is_none() => {
-                self.conversation.answered(text);
+            Ok(answer::Answer { message, is_empty, end }) if !is_empty || end.is_none() => {
+                self.conversation.answered(message);
                 if let Some(end) = end {
                     output::note(&end);
                 }
@@ -202,9 +201,9 @@ impl Chat<'_> {
         if let ContextPolicy::Slide { keep } = &mut options.context_policy {
             *keep = (*keep).max(self.conversation.system_tokens(self.model, self.template)?);
         }
-        let thinks = answer::begins_with_thoughts(self.model, &prompt.ids);
+        let thoughts = self.model.thoughts(&prompt.ids);
         let mut stream = self.session.generate_ids(prompt.ids, &options)?;
-        let answer = answer::show(&mut stream, self.paint, thinks);
+        let answer = answer::show(&mut stream, self.paint, thoughts);
         let metrics = stream.metrics();
         let stats = format!(
             "{} ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s; context {} of {}",
