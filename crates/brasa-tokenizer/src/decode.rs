@@ -270,6 +270,18 @@ fn byte_of_char(char: char) -> Option<u8> {
     })
 }
 
+/// The letter of a byte in GPT-2's alphabet.
+pub(crate) fn char_of_byte(byte: u8) -> char {
+    let code = u32::from(byte);
+    let code = match byte {
+        0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF => code,
+        0x00..=0x20 => code + 0x100,
+        0x7F..=0xA0 => code - 0x7F + 0x121,
+        0xAD => 0x143,
+    };
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
 /// The byte of `<0xHH>`.
 pub(crate) fn byte_of_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
@@ -320,4 +332,16 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
 
 fn refused(what: &str) -> TokenizerError {
     TokenizerError::unsupported("decoder", what, "convert the model to GGUF, or report this tokenizer")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_has_a_letter() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(byte_of_char(char_of_byte(byte)), Some(byte));
+        }
+    }
 }

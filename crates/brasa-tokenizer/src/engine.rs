@@ -7,11 +7,12 @@
 
 use ahash::AHashMap;
 use tokenizers::models::ModelWrapper;
-use tokenizers::{AddedToken, Model, OffsetType, PreTokenizedString, PreTokenizer};
+use tokenizers::{AddedToken, Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
 
 use crate::ParseSpecial;
 use crate::added::AddedTokens;
 use crate::normalize::Normalizers;
+use crate::pieces::PieceEncoder;
 use crate::split::Splitters;
 use crate::spm::Spm;
 
@@ -24,6 +25,14 @@ pub enum AnyModel {
 }
 
 impl AnyModel {
+    /// The tokens of one piece.
+    pub fn tokenize(&self, piece: &str) -> tokenizers::Result<Vec<Token>> {
+        match self {
+            Self::Hf(model) => model.tokenize(piece),
+            Self::Spm(model) => Ok(model.tokenize(piece)),
+        }
+    }
+
     fn token_to_id(&self, token: &str) -> Option<u32> {
         match self {
             Self::Hf(model) => model.token_to_id(token),
@@ -93,11 +102,17 @@ impl Engine {
                 self.normalized.cut(&piece, parse)
             })?;
         }
+        if let Some(mut encoder) = PieceEncoder::new(&self.splitters, &self.model) {
+            for (piece, _, tokens) in pieces.get_splits(OffsetReferential::Normalized, OffsetType::None) {
+                match tokens {
+                    Some(tokens) => encoder.ids.extend(tokens.iter().map(|token| token.id)),
+                    None => encoder.encode(piece)?,
+                }
+            }
+            return Ok(encoder.ids);
+        }
         self.splitters.pre_tokenize(&mut pieces)?;
-        pieces.tokenize(|piece| match &self.model {
-            AnyModel::Hf(model) => model.tokenize(piece.get()),
-            AnyModel::Spm(model) => Ok(model.tokenize(piece.get())),
-        })?;
+        pieces.tokenize(|piece| self.model.tokenize(piece.get()))?;
         Ok(pieces.into_encoding(None, 0, OffsetType::None)?.get_ids().to_vec())
     }
 

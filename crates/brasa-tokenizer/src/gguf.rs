@@ -6,7 +6,6 @@ use tokenizers::models::bpe::BPE;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::normalizers::{BertNormalizer, NFC, Prepend, Replace, Sequence};
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, NormalizerWrapper};
 
 use crate::decode::{Decoder, byte_of_token};
@@ -180,7 +179,7 @@ impl GgufVocabulary {
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.merges", error))?;
         let mut splitters = pre.splitters()?;
         let normalizer: Option<NormalizerWrapper> = if pre.byte_level {
-            splitters.push(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into())));
+            splitters.push(Splitter::Bytes);
             pre.compose.then(|| NFC.into())
         } else {
             Some(spaces_marked(false)?)

@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use tokenizers::models::ModelWrapper;
 use tokenizers::models::bpe::BPE;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{AddedToken, Model};
 
 use crate::decode::{Decoder, byte_of_token};
@@ -396,7 +395,7 @@ fn splitters(value: Option<&Value>) -> Result<Splitters> {
         Step::Split { pattern, behavior, invert } => Splitter::regex(pattern, behavior, invert),
         Step::SpacePrefix => Ok(Splitter::SpacePrefix),
         Step::Gpt2 => Splitter::isolated(crate::pre::GPT2),
-        Step::Bytes => Ok(Splitter::Hf(Box::new(ByteLevel::new(false, false, false).into()))),
+        Step::Bytes => Ok(Splitter::Bytes),
         Step::Other(value) => {
             pattern::check_all(value)?;
             let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())

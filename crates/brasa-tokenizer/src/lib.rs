@@ -31,6 +31,7 @@ mod gguf;
 mod json;
 mod normalize;
 mod pattern;
+mod pieces;
 mod post;
 mod pre;
 mod special;

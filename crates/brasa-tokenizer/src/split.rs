@@ -6,6 +6,7 @@
 use regex::Regex;
 use tokenizers::pattern::Pattern;
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior};
 
 use crate::pattern::{self, Fallible};
@@ -15,19 +16,58 @@ use crate::{Result, TokenizerError};
 #[derive(Clone, Default)]
 pub struct Splitters(pub Vec<Splitter>);
 
-/// One cut.
+/// One step of a pre-tokenizer.
 #[derive(Clone)]
 pub enum Splitter {
     /// Any pre-tokenizer of the `tokenizers` crate.
     Hf(Box<PreTokenizerWrapper>),
-    /// Cut around every match.
-    Regex { pattern: Box<fancy_regex::Regex>, behavior: SplitDelimiterBehavior, invert: bool },
-    /// Cut into words, with the white space between them as GPT-2 divides it.
-    Words(Words),
-    /// Cut runs of digits into threes from the right.
-    Digits(DigitGroups),
+    /// Cut around matches.
+    Cut(Cut),
     /// Put a space in front of a text that has none.
     SpacePrefix,
+    /// Spell bytes in GPT-2's alphabet; nothing is cut.
+    Bytes,
+}
+
+/// A cut around every match.
+#[derive(Clone)]
+pub struct Cut {
+    matches: Matches,
+    behavior: SplitDelimiterBehavior,
+    /// True to cut around everything between the matches.
+    invert: bool,
+}
+
+#[derive(Clone)]
+enum Matches {
+    Regex(Box<fancy_regex::Regex>),
+    /// Words, with the white space between them as GPT-2 divides it.
+    Words(Words),
+    /// Runs of digits in threes from the right.
+    Digits(DigitGroups),
+}
+
+impl Cut {
+    /// The matches of `matches`, cut off from what surrounds them.
+    fn isolating(matches: Matches) -> Self {
+        Self { matches, behavior: SplitDelimiterBehavior::Isolated, invert: false }
+    }
+
+    /// True if no match is joined to what is beside it.
+    pub fn only_cuts(&self) -> bool {
+        matches!(self.behavior, SplitDelimiterBehavior::Isolated | SplitDelimiterBehavior::Removed)
+    }
+
+    /// The pieces of `text` in order, for a cut that [only cuts](Self::only_cuts).
+    ///
+    /// # Errors
+    ///
+    /// A pattern that fails or takes too long.
+    pub fn pieces<'t>(&self, text: &'t str) -> tokenizers::Result<impl Iterator<Item = &'t str> + use<'t>> {
+        let removes = self.behavior == SplitDelimiterBehavior::Removed;
+        let kept = self.find_matches(text)?.into_iter().filter(move |(_, matched)| !(removes && *matched));
+        Ok(kept.map(|((start, end), _)| &text[start..end]))
+    }
 }
 
 /// A pattern that ends in `|\s+(?!\S)|\s+`: white space before a word leaves its last character to the word.
@@ -52,7 +92,7 @@ impl Words {
     }
 }
 
-impl Pattern for &Words {
+impl Pattern for Words {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
         let mut pieces = Vec::with_capacity(inside.len() / 4);
         let mut done = 0;
@@ -98,7 +138,7 @@ impl DigitGroups {
     }
 }
 
-impl Pattern for &DigitGroups {
+impl Pattern for DigitGroups {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
         let mut pieces = Vec::new();
         let mut done = 0;
@@ -133,12 +173,17 @@ impl Pattern for &DigitGroups {
     }
 }
 
-struct Inverted<P>(P);
-
-impl<P: Pattern> Pattern for Inverted<P> {
+impl Pattern for &Cut {
     fn find_matches(&self, inside: &str) -> tokenizers::Result<Vec<(Offsets, bool)>> {
-        let pieces = self.0.find_matches(inside)?;
-        Ok(pieces.into_iter().map(|(offsets, matched)| (offsets, !matched)).collect())
+        let mut pieces = match &self.matches {
+            Matches::Regex(pattern) => Fallible(pattern).find_matches(inside),
+            Matches::Words(words) => words.find_matches(inside),
+            Matches::Digits(groups) => groups.find_matches(inside),
+        }?;
+        for (_, matched) in &mut pieces {
+            *matched ^= self.invert;
+        }
+        Ok(pieces)
     }
 }
 
@@ -148,21 +193,27 @@ impl Splitter {
         Self::regex(pattern, SplitDelimiterBehavior::Isolated, false)
     }
 
+    /// Cut runs of digits into threes from the right.
+    pub fn digits(groups: DigitGroups) -> Self {
+        Self::Cut(Cut::isolating(Matches::Digits(groups)))
+    }
+
     /// Cut around every match (`invert`: around everything else).
     ///
     /// Patterns known to be quadratic become loops.
     pub fn regex(pattern: &str, behavior: SplitDelimiterBehavior, invert: bool) -> Result<Self> {
         if behavior == SplitDelimiterBehavior::Isolated && !invert {
             match pattern {
-                r"\d{1,3}(?=(?:\d{3})*\b)" => return Ok(Self::Digits(DigitGroups::new(r"\d", true)?)),
-                r"(?=(\d{3})+(?!\d))" => return Ok(Self::Digits(DigitGroups::new(r"\d", false)?)),
+                r"\d{1,3}(?=(?:\d{3})*\b)" => return Ok(Self::digits(DigitGroups::new(r"\d", true)?)),
+                r"(?=(\d{3})+(?!\d))" => return Ok(Self::digits(DigitGroups::new(r"\d", false)?)),
                 _ => {}
             }
             if let Some(words) = Words::new(pattern) {
-                return Ok(Self::Words(words));
+                return Ok(Self::Cut(Cut::isolating(Matches::Words(words))));
             }
         }
-        Ok(Self::Regex { pattern: Box::new(pattern::compile(pattern)?), behavior, invert })
+        let matches = Matches::Regex(Box::new(pattern::compile(pattern)?));
+        Ok(Self::Cut(Cut { matches, behavior, invert }))
     }
 }
 
@@ -171,24 +222,14 @@ impl PreTokenizer for Splitters {
         for splitter in &self.0 {
             match splitter {
                 Splitter::Hf(inner) => inner.pre_tokenize(text)?,
-                Splitter::Regex { pattern, behavior, invert: false } => {
-                    text.split(|_, piece| piece.split(Fallible(pattern), *behavior))?;
-                }
-                Splitter::Regex { pattern, behavior, invert: true } => {
-                    text.split(|_, piece| piece.split(Inverted(Fallible(pattern)), *behavior))?;
-                }
-                Splitter::Words(words) => {
-                    text.split(|_, piece| piece.split(words, SplitDelimiterBehavior::Isolated))?;
-                }
+                Splitter::Cut(cut) => text.split(|_, piece| piece.split(cut, cut.behavior))?,
                 Splitter::SpacePrefix => text.split(|_, mut piece| {
                     if !piece.get().starts_with(' ') {
                         piece.prepend(" ");
                     }
                     Ok(vec![piece])
                 })?,
-                Splitter::Digits(groups) => {
-                    text.split(|_, piece| piece.split(groups, SplitDelimiterBehavior::Isolated))?;
-                }
+                Splitter::Bytes => ByteLevel::new(false, false, false).pre_tokenize(text)?,
             }
         }
         Ok(())
