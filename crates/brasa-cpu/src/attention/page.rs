@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
-use super::source::{KvFormat, Source};
+use super::source::{KvFormat, Page};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
 use crate::prefetch::{NEAR_BYTES, PrefetchPolicy, ReadRange};
 use crate::simd::{Kernel, LANES, Simd};
@@ -52,9 +52,9 @@ pub(crate) struct Scoring {
 }
 
 /// The kernel that computes a few queries against one page of one KV head.
-pub(super) struct PageKernel<'a, K> {
+pub(super) struct PageKernel<'a, P> {
     /// Keys and values.
-    pub source: K,
+    pub page: P,
     /// Queries, `[E][queries]`.
     pub q: &'a [f32],
     /// Slots that each query sees, for 1, 2, 4 or 8 queries.
@@ -75,13 +75,13 @@ pub(super) struct PageKernel<'a, K> {
 
 impl<'a> PageKernel<'a, ()> {
     /// This kernel on a page.
-    pub(super) fn on<K: Source>(self, source: K) -> PageKernel<'a, K> {
-        let Self { source: (), q, visible, scoring, scores, scaled, partials, o, behind } = self;
-        PageKernel { source, q, visible, scoring, scores, scaled, partials, o, behind }
+    pub(super) fn on<P>(self, page: P) -> PageKernel<'a, P> {
+        let Self { page: (), q, visible, scoring, scores, scaled, partials, o, behind } = self;
+        PageKernel { page, q, visible, scoring, scores, scaled, partials, o, behind }
     }
 }
 
-impl<K: Source> Kernel for PageKernel<'_, K> {
+impl<F: KvFormat> Kernel for PageKernel<'_, Page<'_, F>> {
     type Output = ();
 
     #[inline(always)]
@@ -90,13 +90,13 @@ impl<K: Source> Kernel for PageKernel<'_, K> {
             1 => self.run_queries::<S, 1>(simd),
             2 => self.run_queries::<S, 2>(simd),
             4 => self.run_queries::<S, 4>(simd),
-            8 => self.run_queries::<S, 8>(simd),
+            8 if const { 8 <= S::ACCUMULATORS } => self.run_queries::<S, 8>(simd),
             other => unreachable!("{other} queries in a tile"),
         }
     }
 }
 
-impl<K: Source> PageKernel<'_, K> {
+impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
     #[inline(always)]
     fn run_queries<S: Simd, const Q: usize>(mut self, simd: S) {
         let seen = self.visible.iter().map(|visible| &visible.slots).filter(|slots| !slots.is_empty());
@@ -107,8 +107,8 @@ impl<K: Source> PageKernel<'_, K> {
             return;
         }
         let blocks = first / LANES..end.div_ceil(LANES);
-        let vectors = self.source.head_dim().div_ceil(LANES);
-        let values = (&raw const self.source.values()[first * vectors]).cast();
+        let vectors = self.page.head_dim().div_ceil(LANES);
+        let values = (&raw const self.page.values()[first * vectors]).cast();
         self.score::<S, Q>(simd, blocks.clone(), values);
         for query in 0..Q {
             self.partials[query] = self.soften(simd, query, blocks.clone());
@@ -119,17 +119,15 @@ impl<K: Source> PageKernel<'_, K> {
     /// Computes the scores of all queries at the positions of `blocks`. Afterwards the kernel reads from `values` on.
     #[inline(always)]
     fn score<S: Simd, const Q: usize>(&mut self, simd: S, blocks: Range<usize>, values: *const u8) {
-        let first = self.source.keys(0).as_ptr().cast::<u8>();
-        let end = first.wrapping_add(blocks.end * key_block_bytes(self.source));
+        let first = self.page.keys(0).as_ptr().cast::<u8>();
+        let end = first.wrapping_add(blocks.end * self.page.key_block_bytes());
         let range = ReadRange { end, then: values };
         let mut block = blocks.start;
         while block < blocks.end {
             let left = blocks.end - block;
-            // Sums of a group take registers too.
-            let sums = if K::Format::SCALED { 2 * Q } else { Q };
-            block += if left >= 4 && sums * 4 <= S::ACCUMULATORS {
+            block += if left >= 4 && const { key_sums::<F>(Q) * 4 <= S::ACCUMULATORS } {
                 self.score_blocks::<S, Q, 4>(simd, block, range)
-            } else if left >= 2 && sums * 2 <= S::ACCUMULATORS {
+            } else if left >= 2 && const { key_sums::<F>(Q) * 2 <= S::ACCUMULATORS } {
                 self.score_blocks::<S, Q, 2>(simd, block, range)
             } else {
                 self.score_blocks::<S, Q, 1>(simd, block, range)
@@ -145,24 +143,24 @@ impl<K: Source> PageKernel<'_, K> {
         block: usize,
         range: ReadRange,
     ) -> usize {
-        let source = self.source;
-        let width = source.head_dim();
+        let page = self.page;
+        let width = page.head_dim();
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
-        let keys: [_; P] = std::array::from_fn(|p| &source.keys(block + p)[..width]);
+        let keys: [_; P] = std::array::from_fn(|p| page.keys(block + p));
         // Blocks lie one behind the other: while some are read side by side, as many of the next are prefetched in order.
-        let blocks_bytes = P * key_block_bytes(source);
+        let blocks_bytes = P * page.key_block_bytes();
         let targets = range.targets(keys[0].as_ptr().cast(), blocks_bytes, policy_of(Q));
         let mut sums = [[simd.splat(0.0); P]; Q];
-        if K::Format::SCALED {
-            let scales: [_; P] = std::array::from_fn(|p| source.key_scales(block + p));
+        if F::SCALED {
+            let scales: [_; P] = std::array::from_fn(|p| page.key_scales(block + p));
             for (group, first) in (0..width).step_by(SCALE_ELEMENTS).enumerate() {
                 let end = (first + SCALE_ELEMENTS).min(width);
                 let mut parts = [[simd.splat(0.0); P]; Q];
                 let before = P * size_of_val(&keys[0][..first]);
                 let keys = keys.map(|keys| &keys[first..end]);
                 let ask = |offset, len| targets.prefetch(before + offset, len);
-                add_products::<S, K::Format, Q, P>(simd, &mut parts, keys, &q[first..end], ask);
+                add_products::<S, F, Q, P>(simd, &mut parts, keys, &q[first..end], ask);
                 let scale: [S::V; P] = std::array::from_fn(|p| simd.load_f16(&scales[p][group]));
                 for (sums, parts) in sums.iter_mut().zip(parts) {
                     for ((sum, part), scale) in sums.iter_mut().zip(parts).zip(scale) {
@@ -174,7 +172,7 @@ impl<K: Source> PageKernel<'_, K> {
             targets.prefetch(codes_bytes, blocks_bytes - codes_bytes);
         } else {
             let ask = |offset, len| targets.prefetch(offset, len);
-            add_products::<S, K::Format, Q, P>(simd, &mut sums, keys, q, ask);
+            add_products::<S, F, Q, P>(simd, &mut sums, keys, q, ask);
         }
         for (scores, sums) in self.scores.iter_mut().zip(sums) {
             let (scores, _) = scores.as_chunks_mut::<LANES>();
@@ -233,15 +231,15 @@ impl<K: Source> PageKernel<'_, K> {
     /// Computes `o` = Σ weight · v over `slots`.
     #[inline(always)]
     fn weigh<S: Simd, const Q: usize>(&mut self, simd: S, slots: Range<usize>) {
-        let vectors = self.source.head_dim().div_ceil(LANES);
+        let vectors = self.page.head_dim().div_ceil(LANES);
         let mut vector = 0;
         while vector < vectors {
             let left = vectors - vector;
-            vector += if left >= 8 && Q * 8 <= S::ACCUMULATORS {
+            vector += if left >= 8 && const { Q * 8 <= S::ACCUMULATORS } {
                 self.weigh_vectors::<S, Q, 8>(simd, &slots, vector)
-            } else if left >= 4 && Q * 4 <= S::ACCUMULATORS {
+            } else if left >= 4 && const { Q * 4 <= S::ACCUMULATORS } {
                 self.weigh_vectors::<S, Q, 4>(simd, &slots, vector)
-            } else if left >= 2 && Q * 2 <= S::ACCUMULATORS {
+            } else if left >= 2 && const { Q * 2 <= S::ACCUMULATORS } {
                 self.weigh_vectors::<S, Q, 2>(simd, &slots, vector)
             } else {
                 self.weigh_vectors::<S, Q, 1>(simd, &slots, vector)
@@ -256,14 +254,14 @@ impl<K: Source> PageKernel<'_, K> {
         slots: &Range<usize>,
         vector: usize,
     ) -> usize {
-        let vectors = self.source.head_dim().div_ceil(LANES);
-        let source = self.source;
-        let values = source.values();
+        let vectors = self.page.head_dim().div_ceil(LANES);
+        let page = self.page;
+        let values = page.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
         let range =
             ReadRange { end: values[..slots.end * vectors].as_ptr_range().end.cast(), then: self.behind };
         let row_bytes = vectors * size_of_val(&values[0]);
-        if K::Format::SCALED {
+        if F::SCALED {
             self.scale_weights::<S, Q, E>(simd, slots, vector);
         }
         let group_of = |e: usize| (vector + e) / VECTORS_PER_SCALE - vector / VECTORS_PER_SCALE;
@@ -276,15 +274,15 @@ impl<K: Source> PageKernel<'_, K> {
                 targets.prefetch(at * row_bytes, size_of_val(row));
                 // It is below that anyway, and now no weight's index is checked.
                 let slot = slot % PAGE_POSITIONS;
-                if K::Format::SCALED {
+                if F::SCALED {
                     for (e, row) in row.iter().enumerate() {
-                        let v = K::Format::load(simd, row);
+                        let v = F::load(simd, row);
                         for (sums, weights) in sums.iter_mut().zip(&self.scaled[group_of(e)]) {
                             sums[e] = simd.mul_add(v, simd.splat(weights[slot]), sums[e]);
                         }
                     }
                 } else {
-                    let v: [S::V; E] = std::array::from_fn(|e| K::Format::load(simd, &row[e]));
+                    let v: [S::V; E] = std::array::from_fn(|e| F::load(simd, &row[e]));
                     let weights: [f32; Q] = std::array::from_fn(|query| self.scores[query][slot]);
                     accumulate(simd, &mut sums, &v, &weights);
                 }
@@ -310,7 +308,7 @@ impl<K: Source> PageKernel<'_, K> {
         let first = vector / VECTORS_PER_SCALE;
         let last = (vector + E - 1) / VECTORS_PER_SCALE;
         for (scaled, group) in self.scaled.iter_mut().zip(first..=last) {
-            let scales = &self.source.value_scales()[group * BLOCKS..][..BLOCKS];
+            let scales = &self.page.value_scales()[group * BLOCKS..][..BLOCKS];
             for (scaled, weights) in scaled.iter_mut().zip(&self.scores[..Q]) {
                 let ((scaled, _), (weights, _)) = (scaled.as_chunks_mut(), weights.as_chunks());
                 for block in slots.start / LANES..slots.end.div_ceil(LANES) {
@@ -322,10 +320,9 @@ impl<K: Source> PageKernel<'_, K> {
     }
 }
 
-/// Bytes from a block of keys to the next.
-#[inline(always)]
-fn key_block_bytes(source: impl Source) -> usize {
-    source.keys(1).as_ptr().addr() - source.keys(0).as_ptr().addr()
+/// Number of sums that a block of keys takes: sums of a group take registers too.
+const fn key_sums<F: KvFormat>(queries: usize) -> usize {
+    if F::SCALED { 2 * queries } else { queries }
 }
 
 /// Few queries wait for memory.

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
-use super::source::{KvFormat, Source};
+use super::source::{KvFormat, Page};
 use crate::bf16::round_pairs;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
@@ -82,29 +82,35 @@ impl Panels {
     ///
     /// Other positions of the same tiles of values become zero, because a weight of zero does not undo a NaN. Other keys stay
     /// as they were, because their scores are never looked at.
-    pub fn fill<K: Source>(&mut self, proof: Avx512, _: Avx512Bf16, source: K, slots: Range<usize>) {
-        assert_eq!(source.head_dim(), self.head_dim, "elements of a head");
+    pub fn fill<F: KvFormat>(
+        &mut self,
+        proof: Avx512,
+        _: Avx512Bf16,
+        page: Page<'_, F>,
+        slots: Range<usize>,
+    ) {
+        assert_eq!(page.head_dim(), self.head_dim, "elements of a head");
         // SAFETY: the proofs.
         unsafe {
-            self.fill_keys(proof, source, slots.start / LANES..slots.end.div_ceil(LANES));
-            self.fill_values(proof, source, slots);
+            self.fill_keys(proof, page, slots.start / LANES..slots.end.div_ceil(LANES));
+            self.fill_values(proof, page, slots);
         }
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-    fn fill_keys<K: Source>(&mut self, simd: Avx512, source: K, blocks: Range<usize>) {
+    fn fill_keys<F: KvFormat>(&mut self, simd: Avx512, page: Page<'_, F>, blocks: Range<usize>) {
         let tiles = self.key_tiles();
         for block in blocks {
-            let keys = &source.keys(block)[..self.head_dim];
-            let scales = source.key_scales(block);
+            let keys = page.keys(block);
+            let scales = page.key_scales(block);
             let panel = self.keys[block * tiles..][..tiles].iter_mut();
             let panel = panel.zip(&mut self.key_residuals[block * tiles..][..tiles]);
             for (index, (keys, (tile, residuals))) in keys.chunks(BF16_INPUTS).zip(panel).enumerate() {
-                let scale = K::Format::SCALED.then(|| simd.load_f16(&scales[index]));
+                let scale = F::SCALED.then(|| simd.load_f16(&scales[index]));
                 let element = |element: usize| match (keys.get(element), scale) {
                     (None, _) => simd.splat(0.0),
-                    (Some(raw), None) => K::Format::load(simd, raw),
-                    (Some(raw), Some(scale)) => simd.mul(K::Format::load(simd, raw), scale),
+                    (Some(raw), None) => F::load(simd, raw),
+                    (Some(raw), Some(scale)) => simd.mul(F::load(simd, raw), scale),
                 };
                 for (pair, (lanes, residuals)) in tile.iter_mut().zip(residuals).enumerate() {
                     let both = [element(2 * pair), element(2 * pair + 1)];
@@ -121,9 +127,9 @@ impl Panels {
     }
 
     #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-    fn fill_values<K: Source>(&mut self, simd: Avx512, source: K, slots: Range<usize>) {
+    fn fill_values<F: KvFormat>(&mut self, simd: Avx512, page: Page<'_, F>, slots: Range<usize>) {
         let panels = self.value_panels();
-        let (values, scales) = (source.values(), source.value_scales());
+        let (values, scales) = (page.values(), page.value_scales());
         let scale = |slot: usize, panel: usize| {
             let group = panel * LANES / SCALE_ELEMENTS;
             simd.splat(f16_to_f32(scales[group * BLOCKS + slot / LANES][slot % LANES]))
@@ -137,10 +143,10 @@ impl Panels {
                 for panel in 0..panels {
                     let vector = |row: Option<(usize, &[_])>| match row {
                         None => simd.splat(0.0),
-                        Some((slot, row)) if K::Format::SCALED => {
-                            simd.mul(K::Format::load(simd, &row[panel]), scale(slot, panel))
+                        Some((slot, row)) if F::SCALED => {
+                            simd.mul(F::load(simd, &row[panel]), scale(slot, panel))
                         }
-                        Some((_, row)) => K::Format::load(simd, &row[panel]),
+                        Some((_, row)) => F::load(simd, &row[panel]),
                     };
                     let rounded = round_pairs(vector(rows[0]), vector(rows[1]));
                     store(rounded, &mut self.values[panel * STEPS + step][pair]);

@@ -23,7 +23,7 @@ use super::page::MAX_QUERIES;
 use super::page::{Merge, PageKernel, Partial};
 use super::plan::{CacheAttention, Class, Split};
 use super::scratch::AttentionScratch;
-use super::source::{Bf16, Cached, F16, F32, Q8, Source, Stage};
+use super::source::{Bf16, F16, F32, KvFormat, Page, Q8, Stage};
 use super::visibility::Visible;
 
 /// Queries from which on a page is converted to f32 before they meet it; see [`source`](super::source).
@@ -100,8 +100,7 @@ impl CacheAttention {
         for page in pages.clone() {
             let stored = table[page];
             let next = table[..pages.end].get(page + 1);
-            let behind =
-                next.map_or(ptr::null(), |next| cache.key_block::<u8>(*next, item.head, 0).as_ptr().cast());
+            let behind = next.map_or(ptr::null(), |next| cache.keys::<u8>(*next, item.head).as_ptr().cast());
             let staged = queries >= STAGED_QUERIES && self.stage(cx.isa, cache, item, page, stored, scratch);
             for first in (0..queries).step_by(tile_queries(cx.isa)) {
                 let count = tile_queries(cx.isa).min(queries - first);
@@ -132,9 +131,9 @@ impl CacheAttention {
         let stage = &mut scratch.stage;
         match cache.layout().dtype {
             KvType::F32 => return false,
-            KvType::F16 => stage.fill(isa, Cached::<F16>::new(cache, stored, item.head), slots),
-            KvType::BF16 => stage.fill(isa, Cached::<Bf16>::new(cache, stored, item.head), slots),
-            KvType::Q8 => stage.fill(isa, Cached::<Q8>::new(cache, stored, item.head), slots),
+            KvType::F16 => stage.fill(isa, Page::<F16>::of(cache, stored, item.head), slots),
+            KvType::BF16 => stage.fill(isa, Page::<Bf16>::of(cache, stored, item.head), slots),
+            KvType::Q8 => stage.fill(isa, Page::<Q8>::of(cache, stored, item.head), slots),
         }
         true
     }
@@ -240,7 +239,7 @@ impl CacheAttention {
         }
         let width = self.head_dim;
         let kernel = PageKernel {
-            source: (),
+            page: (),
             q: &scratch.q[queries.start * width..][..padded * width],
             visible: &scratch.visible[..padded],
             scoring: self.scoring,
@@ -253,10 +252,10 @@ impl CacheAttention {
         let (page, head) = (tile.stored, item.head);
         let stage = tile.staged.then_some(&scratch.stage);
         match cache.layout().dtype {
-            KvType::F32 => kernel.run_on(isa, Cached::<F32>::new(cache, page, head), stage),
-            KvType::F16 => kernel.run_on(isa, Cached::<F16>::new(cache, page, head), stage),
-            KvType::BF16 => kernel.run_on(isa, Cached::<Bf16>::new(cache, page, head), stage),
-            KvType::Q8 => kernel.run_on(isa, Cached::<Q8>::new(cache, page, head), stage),
+            KvType::F32 => kernel.run_on(isa, Page::<F32>::of(cache, page, head), stage),
+            KvType::F16 => kernel.run_on(isa, Page::<F16>::of(cache, page, head), stage),
+            KvType::BF16 => kernel.run_on(isa, Page::<Bf16>::of(cache, page, head), stage),
+            KvType::Q8 => kernel.run_on(isa, Page::<Q8>::of(cache, page, head), stage),
         }
     }
 
@@ -304,10 +303,10 @@ struct Tile {
 
 impl PageKernel<'_, ()> {
     /// Runs on a page, or on its positions that were converted to f32.
-    fn run_on<K: Source>(self, isa: Isa, source: K, stage: Option<&Stage>) {
+    fn run_on<F: KvFormat>(self, isa: Isa, page: Page<'_, F>, stage: Option<&Stage>) {
         match stage {
-            None => vectorize(isa, self.on(source)),
-            Some(stage) => vectorize(isa, self.on(stage.over(source))),
+            None => vectorize(isa, self.on(page)),
+            Some(stage) => vectorize(isa, self.on(stage.over(page))),
         }
     }
 }

@@ -1,10 +1,9 @@
-//! Sources of keys and values for a page kernel: the cache, or a page that was converted to f32.
+//! Pages of keys and values for a page kernel: in the cache, or converted to f32.
 //!
 //! To convert an element costs as much as two multiplications with it. If many queries meet one page, its keys and values
 //! are therefore converted once, into memory that the second cache holds. Conversion is exact and scales are applied
 //! later in either case, so results are equal.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
@@ -14,10 +13,12 @@ use crate::kv::CacheReader;
 use crate::memory::Element;
 use crate::simd::{Kernel, LANES, Simd, vectorize};
 
-/// An element type of the cache.
+/// An element type of a page.
 pub(super) trait KvFormat: Copy {
     /// The stored element.
     type Raw: Element;
+    /// The type of elements that were converted to f32. Scales are not applied yet.
+    type Staged: KvFormat<Raw = f32>;
     /// True if each 32 elements have a scale.
     const SCALED: bool;
     /// Loads sixteen elements as f32, without their scale.
@@ -25,11 +26,12 @@ pub(super) trait KvFormat: Copy {
 }
 
 macro_rules! kv_formats {
-    ($($name:ident $raw:ty, $scaled:literal, $load:ident;)*) => {$(
+    ($($name:ident $raw:ty, $scaled:literal, $load:ident => $staged:ident;)*) => {$(
         #[derive(Clone, Copy, Debug)]
         pub(super) struct $name;
         impl KvFormat for $name {
             type Raw = $raw;
+            type Staged = $staged;
             const SCALED: bool = $scaled;
             #[inline(always)]
             fn load<S: Simd>(simd: S, raw: &[$raw; LANES]) -> S::V {
@@ -39,114 +41,71 @@ macro_rules! kv_formats {
     )*};
 }
 
+// Kernels are compiled for each: a converted page that has no scales is a page of f32.
 kv_formats! {
-    F32 f32, false, load;
-    F16 u16, false, load_f16;
-    Bf16 u16, false, load_bf16;
-    Q8 i8, true, load_i8;
+    F32 f32, false, load => F32;
+    F16 u16, false, load_f16 => F32;
+    Bf16 u16, false, load_bf16 => F32;
+    Q8 i8, true, load_i8 => ScaledF32;
+    ScaledF32 f32, true, load => ScaledF32;
 }
 
-/// The keys and values of one page of one KV head.
-pub(super) trait Source: Copy {
-    /// The element type.
-    type Format: KvFormat;
-    /// Elements of a head, E.
-    fn head_dim(&self) -> usize;
-    /// Keys of 16 positions: for each of E elements, a vector of 16 positions.
-    fn keys(&self, block: usize) -> &[[<Self::Format as KvFormat>::Raw; LANES]];
-    /// Scales of the keys of 16 positions: for each 32 elements, a vector of 16 positions.
-    fn key_scales(&self, block: usize) -> &[[u16; LANES]];
-    /// Values of all positions, `[256][⌈E/16⌉][16]`.
-    fn values(&self) -> &[[<Self::Format as KvFormat>::Raw; LANES]];
-    /// Scales of the values: for each 32 elements, `[256 / 16][16]` positions.
-    fn value_scales(&self) -> &[[u16; LANES]];
-}
-
-/// A page of the cache.
+/// The keys and values of one page of one KV head, with elements of type F.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cached<'k, F> {
-    format: PhantomData<F>,
-    cache: CacheReader<'k>,
-    page: u32,
+pub(super) struct Page<'a, F: KvFormat> {
+    /// The cache, which has the scales.
+    cache: CacheReader<'a>,
+    number: u32,
     head: usize,
+    /// Blocks of 16 positions, each `key_stride` vectors behind the one before.
+    keys: &'a [[F::Raw; LANES]],
+    key_stride: usize,
+    values: &'a [[F::Raw; LANES]],
 }
 
-impl<'k, F> Cached<'k, F> {
-    /// KV head `head` of page `page`, whose elements are of type F.
-    pub fn new(cache: CacheReader<'k>, page: u32, head: usize) -> Self {
-        Self { format: PhantomData, cache, page, head }
-    }
-}
-
-impl<F: KvFormat> Source for Cached<'_, F> {
-    type Format = F;
-
+impl<'a, F: KvFormat> Page<'a, F> {
+    /// KV head `head` of page `number` of the cache, whose elements are of type F.
     #[inline(always)]
-    fn head_dim(&self) -> usize {
+    pub fn of(cache: CacheReader<'a>, number: u32, head: usize) -> Self {
+        let key_stride = cache.layout().key_block_bytes() / size_of::<[F::Raw; LANES]>();
+        let (keys, values) = (cache.keys(number, head), cache.values(number, head));
+        Self { cache, number, head, keys, key_stride, values }
+    }
+
+    /// Elements of a head, E.
+    #[inline(always)]
+    pub fn head_dim(&self) -> usize {
         self.cache.layout().head_dim
     }
-    #[inline(always)]
-    fn keys(&self, block: usize) -> &[[F::Raw; LANES]] {
-        self.cache.key_block(self.page, self.head, block)
-    }
-    #[inline(always)]
-    fn key_scales(&self, block: usize) -> &[[u16; LANES]] {
-        self.cache.key_scales(self.page, self.head, block)
-    }
-    #[inline(always)]
-    fn values(&self) -> &[[F::Raw; LANES]] {
-        self.cache.values(self.page, self.head)
-    }
-    #[inline(always)]
-    fn value_scales(&self) -> &[[u16; LANES]] {
-        self.cache.value_scales(self.page, self.head)
-    }
-}
 
-/// A page that was converted to f32, in the layout of the cache.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Staged<'a, K> {
-    /// The stored page.
-    source: K,
-    stage: &'a Stage,
-}
+    /// Bytes from a block of keys to the next.
+    #[inline(always)]
+    pub fn key_block_bytes(&self) -> usize {
+        self.key_stride * size_of::<[F::Raw; LANES]>()
+    }
 
-/// The element type of a converted page. Scales are not applied yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Converted<F>(PhantomData<F>);
+    /// Keys of 16 positions: for each of E elements, a vector of 16 positions.
+    #[inline(always)]
+    pub fn keys(&self, block: usize) -> &'a [[F::Raw; LANES]] {
+        &self.keys[block * self.key_stride..][..self.head_dim()]
+    }
 
-impl<F: KvFormat> KvFormat for Converted<F> {
-    type Raw = f32;
-    const SCALED: bool = F::SCALED;
+    /// Scales of the keys of 16 positions: for each 32 elements, a vector of 16 positions.
     #[inline(always)]
-    fn load<S: Simd>(simd: S, raw: &[f32; LANES]) -> S::V {
-        simd.load(raw)
+    pub fn key_scales(&self, block: usize) -> &'a [[u16; LANES]] {
+        self.cache.key_scales(self.number, self.head, block)
     }
-}
 
-impl<K: Source> Source for Staged<'_, K> {
-    type Format = Converted<K::Format>;
+    /// Values of all positions, `[256][⌈E/16⌉][16]`.
+    #[inline(always)]
+    pub fn values(&self) -> &'a [[F::Raw; LANES]] {
+        self.values
+    }
 
+    /// Scales of the values: for each 32 elements, `[256 / 16][16]` positions.
     #[inline(always)]
-    fn head_dim(&self) -> usize {
-        self.source.head_dim()
-    }
-    #[inline(always)]
-    fn keys(&self, block: usize) -> &[[f32; LANES]] {
-        let width = self.head_dim();
-        &self.stage.keys[block * width..][..width]
-    }
-    #[inline(always)]
-    fn key_scales(&self, block: usize) -> &[[u16; LANES]] {
-        self.source.key_scales(block)
-    }
-    #[inline(always)]
-    fn values(&self) -> &[[f32; LANES]] {
-        &self.stage.values
-    }
-    #[inline(always)]
-    fn value_scales(&self) -> &[[u16; LANES]] {
-        self.source.value_scales()
+    pub fn value_scales(&self) -> &'a [[u16; LANES]] {
+        self.cache.value_scales(self.number, self.head)
     }
 }
 
@@ -163,40 +122,42 @@ impl Stage {
         Self { keys: vec![[0.0; LANES]; vectors], values: vec![[0.0; LANES]; vectors] }
     }
 
-    /// The page `source`, after [`fill`](Self::fill) has converted the positions that are read.
-    pub fn over<K: Source>(&self, source: K) -> Staged<'_, K> {
-        Staged { source, stage: self }
+    /// The page `stored`, after [`fill`](Self::fill) has converted the positions that are read.
+    pub fn over<'a, F: KvFormat>(&'a self, stored: Page<'a, F>) -> Page<'a, F::Staged> {
+        let Page { cache, number, head, .. } = stored;
+        let (keys, values) = (&self.keys[..], &self.values[..]);
+        Page { cache, number, head, keys, key_stride: stored.head_dim(), values }
     }
 
     /// Converts the positions `slots` of a page.
-    pub fn fill<K: Source>(&mut self, isa: Isa, source: K, slots: Range<usize>) {
-        vectorize(isa, Fill { source, slots, stage: self });
+    pub fn fill<F: KvFormat>(&mut self, isa: Isa, stored: Page<'_, F>, slots: Range<usize>) {
+        vectorize(isa, Fill { stored, slots, stage: self });
     }
 }
 
-struct Fill<'a, K> {
-    source: K,
+struct Fill<'a, F: KvFormat> {
+    stored: Page<'a, F>,
     slots: Range<usize>,
     stage: &'a mut Stage,
 }
 
-impl<K: Source> Kernel for Fill<'_, K> {
+impl<F: KvFormat> Kernel for Fill<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { source, slots, stage } = self;
-        let width = source.head_dim();
+        let Self { stored, slots, stage } = self;
+        let width = stored.head_dim();
         for block in slots.start / LANES..slots.end.div_ceil(LANES) {
-            let keys = &source.keys(block)[..width];
+            let keys = stored.keys(block);
             for (to, raw) in stage.keys[block * width..][..width].iter_mut().zip(keys) {
-                simd.store(K::Format::load(simd, raw), to);
+                simd.store(F::load(simd, raw), to);
             }
         }
         let vectors = width.div_ceil(LANES);
         let range = slots.start * vectors..slots.end * vectors;
-        for (to, raw) in stage.values[range.clone()].iter_mut().zip(&source.values()[range]) {
-            simd.store(K::Format::load(simd, raw), to);
+        for (to, raw) in stage.values[range.clone()].iter_mut().zip(&stored.values()[range]) {
+            simd.store(F::load(simd, raw), to);
         }
     }
 }

@@ -36,7 +36,7 @@ use super::items::Item;
 use super::page::Scoring;
 use super::panels::{Panels, STEP, STEPS};
 use super::plan::{CacheAttention, Tiled};
-use super::source::{Bf16, Cached, F16, F32, Q8};
+use super::source::{Bf16, F16, F32, Page, Q8};
 
 /// Queries that meet a page together, two groups of 16.
 const TOGETHER: usize = BF16_SIDE * ROWS;
@@ -146,10 +146,10 @@ impl CacheAttention {
         let slots = self.sight.of_rows(item.segment, &item.rows, page);
         let head = item.head;
         match cache.layout().dtype {
-            KvType::F32 => panels.fill(proof, bf16, Cached::<F32>::new(cache, stored, head), slots),
-            KvType::F16 => panels.fill(proof, bf16, Cached::<F16>::new(cache, stored, head), slots),
-            KvType::BF16 => panels.fill(proof, bf16, Cached::<Bf16>::new(cache, stored, head), slots),
-            KvType::Q8 => panels.fill(proof, bf16, Cached::<Q8>::new(cache, stored, head), slots),
+            KvType::F32 => panels.fill(proof, bf16, Page::<F32>::of(cache, stored, head), slots),
+            KvType::F16 => panels.fill(proof, bf16, Page::<F16>::of(cache, stored, head), slots),
+            KvType::BF16 => panels.fill(proof, bf16, Page::<Bf16>::of(cache, stored, head), slots),
+            KvType::Q8 => panels.fill(proof, bf16, Page::<Q8>::of(cache, stored, head), slots),
         }
     }
 

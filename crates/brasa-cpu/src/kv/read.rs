@@ -3,7 +3,7 @@
 use brasa_graph::step::PAGE_POSITIONS;
 
 use super::CacheView;
-use super::layout::TileLayout;
+use super::layout::{BLOCKS, TileLayout};
 use crate::memory::Element;
 use crate::simd::LANES;
 
@@ -28,13 +28,12 @@ impl<'a> CacheReader<'a> {
         self.0.layout
     }
 
-    /// Keys of 16 positions: for each of E elements, a vector of 16 positions.
+    /// Keys of all positions, with their scales: blocks of 16 positions, [`TileLayout::key_block_bytes`] each.
     #[inline(always)]
-    pub(crate) fn key_block<T: Element>(&self, page: u32, head: usize, block: usize) -> &'a [[T; LANES]] {
-        let layout = self.0.layout;
-        let offset = block * layout.key_block_bytes();
+    pub(crate) fn keys<T: Element>(&self, page: u32, head: usize) -> &'a [[T; LANES]] {
+        let len = BLOCKS * self.0.layout.key_block_bytes() / size_of::<T>();
         // SAFETY: not written meanwhile, by the contract of `reader`.
-        unsafe { self.0.get(page, head, offset, layout.head_dim * LANES) }.as_chunks().0
+        unsafe { self.0.get(page, head, 0, len) }.as_chunks().0
     }
 
     /// Scales of the keys of 16 positions: for each 32 elements, a vector of 16 positions.

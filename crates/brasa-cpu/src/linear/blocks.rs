@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::formats::{Scales, Shape};
+use super::formats::{Kind, Scales, Shape, with_kind};
 use super::layout::{LANES, Lanes, Layout, SUPER_BLOCKS, WIDE_BLOCK_BYTES};
 use super::planes::{self, WideBlock};
 use super::scales::{self, BlockScales, Portable, WidenF16};
@@ -109,10 +109,15 @@ impl<'a> Iterator for Span<'a> {
 }
 
 impl PackedBlock<'_> {
-    /// Writes the scales of the block, stored as `kind`, to `out`, with the processor's instruction for f16.
+    /// Writes the scales of the block, which is of kind K, to `out`, with the processor's instruction for f16.
     #[inline(always)]
-    pub fn scales(&self, widen: impl WidenF16, kind: Scales, out: &mut BlockScales) {
-        scales::of_block(widen, kind, self.head, self.span, self.at, out);
+    pub fn scales<K: Kind>(&self, widen: impl WidenF16, scales: Scales, out: &mut BlockScales) {
+        scales::of_block::<K>(widen, scales, self.head, self.span, self.at, out);
+    }
+
+    /// Writes the scales of the block to `out`, in plain Rust.
+    pub fn portable_scales(&self, layout: &Layout, out: &mut BlockScales) {
+        with_kind!(layout, K => self.scales::<K>(Portable, layout.scales, out));
     }
 }
 
@@ -180,7 +185,7 @@ impl Panel {
         for (block, packed) in Spans::new(layout, strip, self.blocks(), PrefetchPolicy::Never).flatten() {
             let at = block - self.first;
             planes::unpack(layout.codes, packed.planes, &mut self.codes[at].0);
-            packed.scales(Portable, layout.scales, &mut unpacked);
+            packed.portable_scales(layout, &mut unpacked);
             self.put_scales(layout.shape, at, &unpacked);
         }
     }

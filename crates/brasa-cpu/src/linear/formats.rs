@@ -252,7 +252,6 @@ macro_rules! define {
         }
 
         /// A type for each format.
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         pub(super) mod kinds {
             use super::{Codes, Kind, Meaning, Scales, Shape, Width};
             $(
@@ -272,14 +271,12 @@ macro_rules! define {
 for_each_format!([define]);
 
 /// Evaluates the expression with `$kind` standing for the type of the format of `$layout`.
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! with_kind {
     ($layout:expr, $kind:ident => $value:expr) => {
         $crate::linear::formats::for_each_format!([$crate::linear::formats::dispatch] $layout, $kind => $value)
     };
 }
 
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! dispatch {
     (($layout:expr, $kind:ident => $value:expr)
      $($name:ident: $stored:pat => $codes:ident $shape:ident $scales:expr;)*) => {
@@ -323,4 +320,5 @@ macro_rules! with_panel_kind {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) use {dispatch, for_each_format, with_kind, with_panel_kind};
+pub(super) use with_panel_kind;
+pub(super) use {dispatch, for_each_format, with_kind};

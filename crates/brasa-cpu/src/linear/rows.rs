@@ -18,7 +18,7 @@ use super::operands::{Input, Output, RowMap};
 use super::pack;
 use super::planes;
 use super::route::{Route, WeightClass};
-use super::scales::{BlockScales, Portable};
+use super::scales::BlockScales;
 use super::stored::{self, StoredRow};
 use crate::prefetch::PrefetchPolicy;
 use crate::{Error, Isa};
@@ -259,7 +259,7 @@ fn decode_lane(layout: &Layout, strip: &[u8], lane: usize, out: &mut [f32]) {
     let offset = if layout.shape.has_min() { 0 } else { i32::from(layout.codes.offset()) };
     let mut unpacked = BlockScales::ZERO;
     for (block, packed) in Spans::new(layout, strip, 0..layout.blocks, PrefetchPolicy::Never).flatten() {
-        packed.scales(Portable, layout.scales, &mut unpacked);
+        packed.portable_scales(layout, &mut unpacked);
         let codes = planes::unpack_lane(layout.codes, packed.planes, lane);
         for (index, (out, code)) in out[block * BLOCK..][..BLOCK].iter_mut().zip(codes).enumerate() {
             let half = index * halves / BLOCK;

@@ -6,7 +6,7 @@
 //! Loops go over 16 lanes in plain Rust, and the compiler makes vectors of them. Only the conversion of f16 needs an
 //! instruction that the compiler does not find: [`WidenF16`].
 
-use super::formats::{Float, Scales};
+use super::formats::{Float, Kind, Scales};
 use super::layout::{LANES, Lanes};
 
 /// The scales of a block, or of each half of it.
@@ -44,11 +44,11 @@ impl WidenF16 for Portable {
     }
 }
 
-/// Writes the scales of block `at` of a span to `out`.
+/// Writes the scales of block `at` of a span of kind K to `out`.
 ///
-/// `head` is the strip's head from the block's super-block on, `stored` the span.
+/// `head` is the strip's head from the block's super-block on, `stored` the span. `scales` are those of the layout.
 #[inline(always)]
-pub(super) fn of_block(
+pub(super) fn of_block<K: Kind>(
     widen: impl WidenF16,
     scales: Scales,
     head: &[u8],
@@ -56,74 +56,74 @@ pub(super) fn of_block(
     at: usize,
     out: &mut BlockScales,
 ) {
-    match scales {
-        Scales::F16 => out.scale[0] = widen.widen(first(&stored[2 * LANES * at..])),
-        Scales::F16Min => {
-            let pair: &[u8; 4 * LANES] = first(stored);
-            out.scale[0] = widen.widen(first(pair));
-            out.min[0] = widen.widen(first(&pair[2 * LANES..]));
+    // Not a match, of which every arm would be compiled for every kernel of every format.
+    macro_rules! stored_as {
+        ($scales:ident) => {
+            const { matches!(K::SCALES, Some(Scales::$scales)) }
+        };
+    }
+    if stored_as!(F16) {
+        out.scale[0] = widen.widen(first(&stored[2 * LANES * at..]));
+    } else if stored_as!(F16Min) {
+        let pair: &[u8; 4 * LANES] = first(stored);
+        out.scale[0] = widen.widen(first(pair));
+        out.min[0] = widen.widen(first(&pair[2 * LANES..]));
+    } else if stored_as!(Q2K) {
+        let (d, dmin) = super_scales(widen, stored);
+        let words = words(&stored[4 * LANES * (1 + at / 2)..]);
+        for half in 0..2 {
+            let shift = 16 * (at % 2) + 8 * half;
+            out.scale[half] = times(&d, &field(&words, shift, 15));
+            out.min[half] = negative_times(&dmin, &field(&words, shift + 4, 15));
         }
-        Scales::Q2K => {
-            let (d, dmin) = super_scales(widen, stored);
-            let words = words(&stored[4 * LANES * (1 + at / 2)..]);
-            for half in 0..2 {
-                let shift = 16 * (at % 2) + 8 * half;
-                out.scale[half] = times(&d, &field(&words, shift, 15));
-                out.min[half] = negative_times(&dmin, &field(&words, shift + 4, 15));
-            }
+    } else if stored_as!(Q3K) {
+        let d = widen.widen(first(head));
+        let low = words(&stored[4 * LANES * (at / 2 % 2)..]);
+        let high = words(&stored[8 * LANES..]);
+        for half in 0..2 {
+            let byte = 16 * (at % 2) + 8 * half;
+            let (low_shift, high_shift) = (byte + at / 4 * 4, byte + at / 2 * 2);
+            out.scale[half] = times(&d, &six_bits(&field(&low, low_shift, 15), &field(&high, high_shift, 3)));
         }
-        Scales::Q3K => {
-            let d = widen.widen(first(head));
-            let low = words(&stored[4 * LANES * (at / 2 % 2)..]);
-            let high = words(&stored[8 * LANES..]);
-            for half in 0..2 {
-                let byte = 16 * (at % 2) + 8 * half;
-                let (low_shift, high_shift) = (byte + at / 4 * 4, byte + at / 2 * 2);
-                out.scale[half] =
-                    times(&d, &six_bits(&field(&low, low_shift, 15), &field(&high, high_shift, 3)));
-            }
-        }
-        Scales::Q4K => {
-            let (d, dmin) = super_scales(widen, stored);
-            let shift = 8 * (at % 4);
-            let scales = words(&stored[4 * LANES..]);
-            let mins = words(&stored[8 * LANES..]);
-            if at < 4 {
-                out.scale[0] = times(&d, &field(&scales, shift, 63));
-                out.min[0] = negative_times(&dmin, &field(&mins, shift, 63));
-            } else {
-                let rest = words(&stored[12 * LANES..]);
-                let late = |low: usize, early: &[u32; LANES]| {
-                    let (mut codes, high) = (field(&rest, shift + low, 15), field(early, shift + 6, 3));
-                    for (code, high) in codes.iter_mut().zip(high) {
-                        *code |= high << 4;
-                    }
-                    codes
-                };
-                out.scale[0] = times(&d, &late(0, &scales));
-                out.min[0] = negative_times(&dmin, &late(4, &mins));
-            }
-        }
-        Scales::Q6K => {
-            let d = widen.widen(first(head));
-            let pair: &[u8; 2 * LANES] = first(&stored[2 * LANES * at..]);
-            for half in 0..2 {
-                let bytes: &[u8; LANES] = first(&pair[half * LANES..]);
-                for ((out, d), byte) in out.scale[half].iter_mut().zip(&d).zip(bytes) {
-                    *out = d * (*byte as i8) as i32 as f32;
+    } else if stored_as!(Q4K) {
+        let (d, dmin) = super_scales(widen, stored);
+        let shift = 8 * (at % 4);
+        let scales = words(&stored[4 * LANES..]);
+        let mins = words(&stored[8 * LANES..]);
+        if at < 4 {
+            out.scale[0] = times(&d, &field(&scales, shift, 63));
+            out.min[0] = negative_times(&dmin, &field(&mins, shift, 63));
+        } else {
+            let rest = words(&stored[12 * LANES..]);
+            let late = |low: usize, early: &[u32; LANES]| {
+                let (mut codes, high) = (field(&rest, shift + low, 15), field(early, shift + 6, 3));
+                for (code, high) in codes.iter_mut().zip(high) {
+                    *code |= high << 4;
                 }
+                codes
+            };
+            out.scale[0] = times(&d, &late(0, &scales));
+            out.min[0] = negative_times(&dmin, &late(4, &mins));
+        }
+    } else if stored_as!(Q6K) {
+        let d = widen.widen(first(head));
+        let pair: &[u8; 2 * LANES] = first(&stored[2 * LANES * at..]);
+        for half in 0..2 {
+            let bytes: &[u8; LANES] = first(&pair[half * LANES..]);
+            for ((out, d), byte) in out.scale[half].iter_mut().zip(&d).zip(bytes) {
+                *out = d * (*byte as i8) as i32 as f32;
             }
         }
-        Scales::Iq4Xs => {
-            let d = widen.widen(first(stored));
-            let high = shorts(first(&stored[2 * LANES..]));
-            let low = words(&stored[4 * LANES..]);
-            out.scale[0] = times(&d, &six_bits(&field(&low, 4 * at, 15), &field(&high, 2 * at, 3)));
-        }
-        Scales::Affine { float, .. } => {
-            out.scale[0] = floats(widen, float, stored);
-            out.min[0] = floats(widen, float, &stored[LANES * float.bytes()..]);
-        }
+    } else if stored_as!(Iq4Xs) {
+        let d = widen.widen(first(stored));
+        let high = shorts(first(&stored[2 * LANES..]));
+        let low = words(&stored[4 * LANES..]);
+        out.scale[0] = times(&d, &six_bits(&field(&low, 4 * at, 15), &field(&high, 2 * at, 3)));
+    } else if let Scales::Affine { float, .. } = scales {
+        out.scale[0] = floats(widen, float, stored);
+        out.min[0] = floats(widen, float, &stored[LANES * float.bytes()..]);
+    } else {
+        unreachable!("scales without an arm: {scales:?}");
     }
 }
 

@@ -226,7 +226,7 @@ unsafe fn sum_of_pairs<M: Meaning>([a, b, c, d]: [__m256i; 4]) -> __m256i {
 unsafe fn corrected<M: Meaning>(start: [i32; 2], [first, second]: [__m256i; 2]) -> [__m256i; 2] {
     // SAFETY: by the contract.
     unsafe {
-        if M::SHAPE.has_halves() {
+        if const { M::SHAPE.has_halves() } {
             [
                 _mm256_add_epi32(first, _mm256_set1_epi32(start[0])),
                 _mm256_add_epi32(second, _mm256_set1_epi32(start[1])),
@@ -279,7 +279,7 @@ impl Dots for WithVnni {
         // SAFETY: `self` proves the instructions; memory by the contract.
         unsafe {
             let first = sum!(_mm256_set1_epi32(start[0]), 0 1 2 3);
-            if M::SHAPE.has_halves() {
+            if const { M::SHAPE.has_halves() } {
                 [first, sum!(_mm256_set1_epi32(start[1]), 4 5 6 7)]
             } else {
                 [_mm256_add_epi32(first, sum!(_mm256_setzero_si256(), 4 5 6 7)), _mm256_setzero_si256()]

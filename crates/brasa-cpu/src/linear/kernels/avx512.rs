@@ -106,15 +106,15 @@ impl Dots for Avx512 {
                 let mut sums = [_mm512_set1_epi32($start), _mm512_setzero_si512()];
                 $(
                     let activations = _mm512_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
-                    let chain = if $split { $group % 2 } else { 0 };
+                    let chain = if const { $split } { $group % 2 } else { 0 };
                     sums[chain] = _mm512_dpbusd_epi32(sums[chain], weights[$group], activations);
                 )*
-                if $split { _mm512_add_epi32(sums[0], sums[1]) } else { sums[0] }
+                if const { $split } { _mm512_add_epi32(sums[0], sums[1]) } else { sums[0] }
             }};
         }
         // SAFETY: `self` proves the instructions; memory by the contract.
         unsafe {
-            if M::SHAPE.has_halves() {
+            if const { M::SHAPE.has_halves() } {
                 [sum!(start[0], R < 2, 0 1 2 3), sum!(start[1], R < 2, 4 5 6 7)]
             } else {
                 [sum!(start[0], R < 8, 0 1 2 3 4 5 6 7), _mm512_setzero_si512()]

@@ -45,7 +45,7 @@ macro_rules! with_rows {
     };
     (@ $len:expr, $most:expr, $rows:ident, $value:expr, $($count:literal)*) => {
         match $len {
-            $($count if $count <= $most => {
+            $($count if const { $count <= $most } => {
                 const $rows: usize = $count;
                 $value
             })*
@@ -135,7 +135,7 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
             let mut acc = [v.zero_parts(); R];
             for span in Spans::new(layout, strip, 0..layout.blocks, policy) {
                 for (block, packed) in span {
-                    if D::TWO_PARTS_OF_A_ROW && R == 1 {
+                    if const { D::TWO_PARTS_OF_A_ROW && R == 1 } {
                         // SAFETY: the block is of kind K, its scales are unpacked; the row has the block.
                         unsafe {
                             let x = x.get_unchecked(0);
@@ -144,7 +144,7 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                             let codes = x.codes.as_ptr().add(BLOCK * block);
                             let sums = dots.dots_of_parts::<K>(start, packed.planes.as_ptr(), codes, centred);
                             // Unpacked as late as they are needed: there are few registers.
-                            packed.scales(v, layout.scales, &mut unpacked);
+                            packed.scales::<K>(v, layout.scales, &mut unpacked);
                             for part in 0..2 {
                                 let lane = D::V::OUTPUTS * part;
                                 let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
@@ -162,7 +162,7 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                         }
                         continue;
                     }
-                    packed.scales(v, layout.scales, &mut unpacked);
+                    packed.scales::<K>(v, layout.scales, &mut unpacked);
                     for part in 0..D::V::PARTS {
                         // SAFETY: the block is of kind K, its scales are unpacked; rows have the block.
                         unsafe {
@@ -230,7 +230,7 @@ impl<M: Meaning, const R: usize> Work for OfPanels<'_, '_, M, R> {
                     let weights = eight!(G => v.load_codes(codes.add(D::V::BYTES * G)));
                     let scale = panel.scales.as_ptr().cast::<f32>().add(at * scales_bytes + lane);
                     let min = panel.mins.as_ptr().cast::<f32>().wrapping_add(at * scales_bytes + lane);
-                    if D::PAIRS && R > 1 {
+                    if const { D::PAIRS && R > 1 } {
                         for pair in 0..R / 2 {
                             let (first, second) = (x.get_unchecked(2 * pair), x.get_unchecked(2 * pair + 1));
                             let metas =
@@ -287,7 +287,7 @@ impl<K: Kind, const FOR_TILES: bool> Work for Filling<'_, K, FOR_TILES> {
         for span in Spans::new(layout, strip, panel.blocks(), policy) {
             for (block, packed) in span {
                 let at = block - panel.first;
-                packed.scales(v, layout.scales, &mut unpacked);
+                packed.scales::<K>(v, layout.scales, &mut unpacked);
                 panel.put_scales(K::SHAPE, at, &unpacked);
                 let to = panel.codes[at].0.as_mut_ptr();
                 for part in 0..D::V::PARTS {
@@ -343,16 +343,28 @@ pub(super) unsafe fn group<V: Vectors, K: Kind, const G: usize>(
                 v.bits(v.load_codes(planes.add(PLANE_BYTES * $vector)), G % 4 * 2, $to, 3)
             };
         }
-        let codes = match K::CODES {
-            Stored::Bits8 => v.load_codes(planes.add(PLANE_BYTES * G)),
-            Stored::Bits4 => nibble!(0),
-            Stored::Table4 => {
-                return v.look_up(if centred { &CENTRED_TABLE } else { &TABLE }, nibble!(0));
-            }
-            Stored::Bits5 => v.or(v.bits(v.load_codes(planes), G, 4, 1), nibble!(1)),
-            Stored::Bits6 => v.or(pair!(G / 4 * 5, 4), nibble!(1)),
-            Stored::Bits2 => pair!(G / 4, 0),
-            Stored::Bits3 => v.or(v.bits(v.load_codes(planes), G, 2, 1), pair!(1 + G / 4, 0)),
+        // Not a match, of which every arm would be compiled eight times for every format.
+        macro_rules! stored {
+            ($codes:ident) => {
+                const { matches!(K::CODES, Stored::$codes) }
+            };
+        }
+        let codes = if stored!(Bits8) {
+            v.load_codes(planes.add(PLANE_BYTES * G))
+        } else if stored!(Bits4) {
+            nibble!(0)
+        } else if stored!(Table4) {
+            return v.look_up(if centred { &CENTRED_TABLE } else { &TABLE }, nibble!(0));
+        } else if stored!(Bits5) {
+            v.or(v.bits(v.load_codes(planes), G, 4, 1), nibble!(1))
+        } else if stored!(Bits6) {
+            v.or(pair!(G / 4 * 5, 4), nibble!(1))
+        } else if stored!(Bits2) {
+            pair!(G / 4, 0)
+        } else if stored!(Bits3) {
+            v.or(v.bits(v.load_codes(planes), G, 2, 1), pair!(1 + G / 4, 0))
+        } else {
+            unreachable!("codes without an arm: {:?}", K::CODES)
         };
         if centred { v.minus(codes, K::CODES.offset()) } else { codes }
     }
@@ -361,7 +373,7 @@ pub(super) unsafe fn group<V: Vectors, K: Kind, const G: usize>(
 /// Terms that are added to the products of a block, or of each half of it.
 #[inline(always)]
 fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
-    if M::SHAPE.has_halves() {
+    if const { M::SHAPE.has_halves() } {
         let [first, second] = meta.half_sums;
         [correction * i32::from(first), correction * i32::from(second)]
     } else {
@@ -388,11 +400,11 @@ unsafe fn add_scaled<D: Dots, M: Meaning>(
     let v = dots.vectors();
     // SAFETY: by the contract.
     unsafe {
-        if M::SHAPE.has_halves() {
+        if const { M::SHAPE.has_halves() } {
             let both = v.mul(v.floats(first), v.load(scale));
             let both = v.mul_add(v.floats(second), v.load(scale.add(LANES)), both);
             let acc = v.mul_add(both, v.splat(meta.scale), acc);
-            if !M::SHAPE.has_min() {
+            if const { !M::SHAPE.has_min() } {
                 return acc;
             }
             let [first, second] = meta.half_sums;
@@ -401,12 +413,12 @@ unsafe fn add_scaled<D: Dots, M: Meaning>(
         } else {
             let factor = v.mul(v.load(scale), v.splat(meta.scale));
             let acc = v.mul_add(v.floats(first), factor, acc);
-            if M::SHAPE.has_min() && in_place {
-                v.add_scaled_in_place(acc, v.load(min), &raw const meta.scaled_sum)
-            } else if M::SHAPE.has_min() {
-                v.mul_add(v.load(min), v.splat(meta.scaled_sum), acc)
-            } else {
+            if const { !M::SHAPE.has_min() } {
                 acc
+            } else if in_place {
+                v.add_scaled_in_place(acc, v.load(min), &raw const meta.scaled_sum)
+            } else {
+                v.mul_add(v.load(min), v.splat(meta.scaled_sum), acc)
             }
         }
     }

@@ -69,7 +69,7 @@ unsafe fn round_codes<K: Kind>(proof: Avx512, layout: &Layout, strip: &[u8], out
     let parts = K::SHAPE.scales_per_block();
     for span in Spans::new(layout, strip, 0..layout.blocks, PrefetchPolicy::for_rows(ROWS)) {
         for (block, packed) in span {
-            packed.scales(proof, layout.scales, &mut unpacked);
+            packed.scales::<K>(proof, layout.scales, &mut unpacked);
             // SAFETY: `packed` is a block of kind K; scales and minima are 16 floats, `out` of a block is 16 vectors.
             unsafe {
                 let out = out.get_unchecked_mut(block).as_mut_ptr();

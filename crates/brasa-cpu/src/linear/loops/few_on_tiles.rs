@@ -124,7 +124,7 @@ unsafe fn kernel<K: Kind, const N: usize>(
         }
         for span in Spans::new(layout, strip, 0..layout.blocks, policy) {
             for (block, packed) in span {
-                packed.scales(proof, layout.scales, &mut scales[block % UNPACKED]);
+                packed.scales::<K>(proof, layout.scales, &mut scales[block % UNPACKED]);
                 let to = codes[block % UNPACKED].0.as_mut_ptr();
                 // SAFETY: `packed` is a block of kind K, `to` is eight vectors.
                 unsafe {
