@@ -135,7 +135,10 @@ impl OutputFile {
 
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer()?.write(bytes)
+        let written = self.writer()?.write(bytes);
+        #[cfg(unix)]
+        let written = written.map_err(|error| crate::shrunk::blame_source(error, bytes));
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {

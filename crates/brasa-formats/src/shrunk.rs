@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "signal handlers are functions of C, and read what other threads write")]
 
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -71,8 +72,8 @@ impl Watched {
     /// Enters the map of the file at `path`, which occupies `bytes`.
     pub fn new(path: &Path, bytes: &[u8]) -> Self {
         let message = format!(
-            "\nerror: {}: the file became shorter while it was in use\n\
-             hint: nothing may write to a model's file while it is loaded; replace it by renaming another file instead\n",
+            "{}: the file became shorter while it was in use\n\
+             hint: nothing may write to a model's file while it is loaded; replace it by renaming another file instead",
             ShownPath(path)
         );
         let message = Box::into_raw(Box::new(message));
@@ -123,22 +124,42 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     })
 }
 
+/// The entry of the map that `address` lies in.
+fn entry_at(address: usize) -> Option<&'static Entry> {
+    let page = |end: usize| end.saturating_add(0xffff) & !0xffff;
+    entries().find(|entry| {
+        let start = entry.start.load(Ordering::Acquire);
+        start != 0 && (start..page(entry.end.load(Ordering::Relaxed))).contains(&address)
+    })
+}
+
+/// The error of a system call that was to read `bytes`; if they were mapped and are gone, it names their file.
+///
+/// The system raises no signal for itself: it says "Bad address", and a writer would blame the file that it writes.
+pub(crate) fn blame_source(error: io::Error, bytes: &[u8]) -> io::Error {
+    if error.raw_os_error() != Some(libc::EFAULT) {
+        return error;
+    }
+    let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(entry) = entry_at(bytes.as_ptr() as usize) else { return error };
+    // SAFETY: an entry that is not free has a message, and none is freed while changes are locked.
+    let message = unsafe { (*entry.message.load(Ordering::Acquire)).clone() };
+    io::Error::other(message)
+}
+
 /// The handler. It may interrupt a thread anywhere, but what it does beyond reading atomics it does only for a fault inside a
 /// map: then the thread was reading the map, so it holds no lock of the allocator or of this crate.
 extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system passes a valid `siginfo_t` to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
-    let page = |end: usize| end.saturating_add(0xffff) & !0xffff;
-    let found = entries().find(|entry| {
-        let start = entry.start.load(Ordering::Acquire);
-        start != 0 && (start..page(entry.end.load(Ordering::Relaxed))).contains(&address)
-    });
-    let Some(entry) = found else { return pass_on(signal, info, context) };
+    let Some(entry) = entry_at(address) else { return pass_on(signal, info, context) };
     // SAFETY: an entry that is not free has a message, which lives as long as the map that was just being read; `write` and
     // `_exit` may be called from handlers.
     unsafe {
         let message = &*entry.message.load(Ordering::Acquire);
-        libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len());
+        for text in ["\nerror: ", message, "\n"] {
+            libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len());
+        }
         remove_partial_files();
         libc::_exit(EXIT_CODE.load(Ordering::Relaxed));
     }

@@ -489,7 +489,7 @@ pub fn scratch(name: &str) -> PathBuf {
 }
 
 /// Copies a checkpoint, its JSON files edited.
-fn copy(name: &str, to: &Path, edit: impl Fn(&str, String) -> String) {
+pub fn copy(name: &str, to: &Path, edit: impl Fn(&str, String) -> String) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(models().join(name)).unwrap() {
         let path = entry.unwrap().path();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::command::{brasa, fails, model, models, scratch, stderr, stdout};
+use crate::command::{brasa, copy, fails, model, models, scratch, stderr, stdout};
 
 #[test]
 fn discover_lists_what_cannot_be_used() {
@@ -61,6 +61,32 @@ fn a_folder_with_one_model_runs() {
 #[cfg(target_os = "linux")]
 fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// The output is a pipe, so the command waits in the middle of its work until somebody reads.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_that_shrinks_is_named() {
+    // Converted weights are read by the command, which gets a signal; others by the system, which returns an error.
+    for mix in ["F32", "BF16"] {
+        let directory = scratch(&format!("shrinks-{mix}"));
+        copy("tiny-llama", &directory, |_, text| text);
+        let pipe = directory.join("pipe");
+        make_pipe(&pipe);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
+        command.args(["quantize".as_ref(), directory.as_os_str(), pipe.as_os_str(), mix.as_ref()]);
+        let child = command.stderr(Stdio::piped()).spawn().unwrap();
+        // Opening the pipe waits for its writer, which has opened the model before.
+        let mut reader = std::fs::File::open(&pipe).unwrap();
+        let weights = directory.join("model.safetensors");
+        std::fs::OpenOptions::new().write(true).open(&weights).unwrap().set_len(1 << 16).unwrap();
+        std::io::copy(&mut reader, &mut std::io::sink()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let message = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{mix}: {message}");
+        let expected = "model.safetensors: the file became shorter while it was in use\nhint: ";
+        assert!(message.contains(expected), "{mix}: {message}");
+    }
 }
 
 #[cfg(target_os = "linux")]

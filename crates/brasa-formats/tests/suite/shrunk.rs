@@ -1,6 +1,7 @@
 //! A mapped file that shrinks ends the process with a message. The test runs itself once more, as the process that dies.
 
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -41,6 +42,18 @@ fn a_file_that_shrinks_is_named() {
     assert_eq!(output.status.code(), Some(CODE), "{text}");
     assert!(text.contains("model.gguf: the file became shorter while it was in use\nhint: "), "{text}");
     assert!(!text.contains("panicked"), "{text}");
+}
+
+/// Of bytes that are written straight from a map, the system says "Bad address", and raises no signal.
+#[test]
+fn a_file_that_shrinks_is_named_by_what_writes_its_bytes() {
+    let scratch = Scratch::new("a_file_that_shrinks_is_named_by_what_writes_its_bytes");
+    let path = scratch.path("model.gguf");
+    fs::write(&path, vec![7; 4 << 20]).unwrap();
+    let bytes = map_file(&path).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().set_len(1 << 16).unwrap();
+    let error = Scratch::output(scratch.path("copy")).write_all(&bytes).unwrap_err().to_string();
+    assert!(error.contains("model.gguf: the file became shorter while it was in use\nhint: "), "{error}");
 }
 
 #[test]
