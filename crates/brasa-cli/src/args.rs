@@ -95,23 +95,30 @@ impl Arguments {
         })
     }
 
-    /// The flags for loading a model, if the command loads one.
-    pub fn load_mut(&mut self) -> Option<&mut LoadArguments> {
+    /// The flags that name the model, if the command opens one.
+    pub fn source_mut(&mut self) -> Option<&mut SourceArguments> {
         match &mut self.command {
-            None => Some(&mut self.run.load),
-            Some(Command::Run(arguments) | Command::Chat(arguments)) => Some(&mut arguments.load),
-            Some(Command::Generate(arguments)) => Some(&mut arguments.load),
-            Some(Command::Perplexity(arguments)) => Some(&mut arguments.load),
-            Some(Command::Logits(arguments)) => Some(&mut arguments.load),
-            Some(Command::Bench(arguments)) => Some(&mut arguments.load),
+            None => Some(&mut self.run.load.source),
+            Some(Command::Run(arguments) | Command::Chat(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Generate(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Tokenize(arguments)) => Some(&mut arguments.source),
+            Some(Command::Inspect(arguments)) => {
+                if let Some(path) = arguments.path.take() {
+                    arguments.source.model = Some(path);
+                }
+                Some(&mut arguments.source)
+            }
+            Some(Command::Perplexity(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Logits(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Bench(arguments)) => Some(&mut arguments.load.source),
             _ => None,
         }
     }
 }
 
-/// Which model, and how to load it.
+/// Which model.
 #[derive(Debug, Clone, Args)]
-pub struct LoadArguments {
+pub struct SourceArguments {
     /// Model: a GGUF file, or a folder with a Hugging Face or MLX checkpoint
     /// [default: the built-in one]
     #[arg(short, long, value_name = "PATH", conflicts_with = "hf_repo")]
@@ -121,6 +128,13 @@ pub struct LoadArguments {
     pub hf_repo: Option<String>,
     #[command(flatten)]
     pub hub: HubArguments,
+}
+
+/// Which model, and how to load it.
+#[derive(Debug, Clone, Args)]
+pub struct LoadArguments {
+    #[command(flatten)]
+    pub source: SourceArguments,
     /// Context length in tokens [default: the model's, at most 131072]
     #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub context: Option<usize>,
@@ -173,7 +187,7 @@ pub struct HubArguments {
     pub offline: bool,
 }
 
-impl LoadArguments {
+impl SourceArguments {
     /// The model's name in messages.
     pub fn name(&self) -> String {
         if let Some(repo) = &self.hf_repo {
@@ -373,9 +387,8 @@ pub struct PullArguments {
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
 pub struct TokenizeArguments {
-    /// Model: a GGUF file, or a folder with a tokenizer.json [default: the built-in one]
-    #[arg(short, long, value_name = "PATH")]
-    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub source: SourceArguments,
     #[command(flatten)]
     pub prompt: PromptArguments,
     /// Turn these ids into text instead
@@ -400,11 +413,10 @@ pub struct TokenizeArguments {
 #[allow(missing_docs)]
 pub struct InspectArguments {
     /// Model [default: the built-in one]
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", conflicts_with_all = ["model", "hf_repo"])]
     pub path: Option<PathBuf>,
-    /// Model, by the flag of the other commands
-    #[arg(short, long, value_name = "PATH", conflicts_with = "path")]
-    pub model: Option<PathBuf>,
+    #[command(flatten)]
+    pub source: SourceArguments,
     /// Print the graph, and the program that this machine makes of it
     #[arg(long)]
     pub graph: bool,

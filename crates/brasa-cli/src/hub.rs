@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use brasa_hub::{Hub, HubError, Wanted};
 
-use crate::args::{HubArguments, LoadArguments};
+use crate::args::{HubArguments, SourceArguments};
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
@@ -14,7 +14,7 @@ use crate::{interrupt, load, output};
 /// # Errors
 ///
 /// The errors of [`fetch`]; [`Failure::Failed`] for a path that does not exist and looks like a repository.
-pub fn resolve(arguments: &mut LoadArguments) -> Result<(), Failure> {
+pub fn resolve(arguments: &mut SourceArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.model {
         return existing(path);
     }
@@ -31,11 +31,7 @@ pub fn resolve(arguments: &mut LoadArguments) -> Result<(), Failure> {
 }
 
 /// Fails with a hint if a path does not exist and could be a repository.
-///
-/// # Errors
-///
-/// [`Failure::Failed`].
-pub fn existing(path: &Path) -> Result<(), Failure> {
+fn existing(path: &Path) -> Result<(), Failure> {
     let text = path.to_str().filter(|text| !text.to_ascii_lowercase().ends_with(".gguf"));
     match text.filter(|_| !path.exists()).filter(|text| Wanted::parse(text).is_ok()) {
         Some(repo) => Err(Failure::Failed(format!(

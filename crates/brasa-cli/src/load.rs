@@ -36,7 +36,7 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
         bar.set_position(at.done_bytes);
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let model = match &arguments.model {
+    let model = match &arguments.source.model {
         Some(path) => Model::load_with_progress(path, options, progress),
         None => Model::from_gguf_bytes(bundled::MODEL, options, progress),
     };
@@ -51,7 +51,7 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     {
         output::note(&format!("warning: -c {wanted}: the model was made for at most {own} tokens"));
     }
-    if let Some(file) = arguments.model.as_deref().and_then(gguf_beside_safetensors) {
+    if let Some(file) = arguments.source.model.as_deref().and_then(gguf_beside_safetensors) {
         output::note(&format!(
             "note: the folder's safetensors are used, not the GGUF file beside them: {}",
             file.display()
@@ -60,7 +60,7 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     if arguments.verbose {
         output::note(&format!(
             "{}: {} parameters, context {}, loaded in {:.2} s on {}",
-            arguments.name(),
+            arguments.source.name(),
             model.info().parameters,
             model.context(),
             model.load_time().as_secs_f64(),

@@ -54,8 +54,8 @@ fn run() -> Result<(), Failure> {
     for note in notes {
         output::note(&format!("note: {note}"));
     }
-    if let Some(load) = arguments.load_mut() {
-        hub::resolve(load)?;
+    if let Some(source) = arguments.source_mut() {
+        hub::resolve(source)?;
     }
     commands::dispatch(arguments)
 }

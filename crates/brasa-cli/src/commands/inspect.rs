@@ -8,17 +8,14 @@ use serde_json::{Map, Value, json};
 
 use crate::args::InspectArguments;
 use crate::failure::Failure;
-use crate::{bundled, hub, output};
+use crate::{bundled, output};
 
 /// Elements of a metadata array that are shown.
 const SHOWN_ELEMENTS: usize = 8;
 
 /// Prints the contents of a model's files.
 pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
-    let path = arguments.path.as_ref().or(arguments.model.as_ref());
-    if let Some(path) = path {
-        hub::existing(path)?;
-    }
+    let path = arguments.source.model.as_ref();
     if arguments.graph {
         let text = match path {
             Some(path) => brasa::describe_graph(path, &LoadOptions::default())?,

@@ -22,7 +22,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         Some(text) => text,
         None if at_terminal && !arguments.json => return converse(arguments, None),
         // Without a terminal and a prompt, the built-in model answers a question of its own.
-        None if arguments.load.model.is_none() => bundled::QUESTION.to_owned(),
+        None if arguments.load.source.model.is_none() => bundled::QUESTION.to_owned(),
         None => {
             return Err(Failure::Usage(
                 "nothing to answer\nhint: give a prompt (-p, -f, or standard input), or run at a terminal to chat".into(),

@@ -6,15 +6,12 @@ use serde_json::json;
 use super::prompt_bytes;
 use crate::args::TokenizeArguments;
 use crate::failure::Failure;
-use crate::{bundled, hub, output};
+use crate::{bundled, output};
 
 /// Prints ids, or the text of ids.
 pub fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
     let pre = arguments.pre.as_deref();
-    if let Some(path) = &arguments.model {
-        hub::existing(path)?;
-    }
-    let tokenizer = match &arguments.model {
+    let tokenizer = match &arguments.source.model {
         Some(path) => brasa::open_tokenizer(path, pre)?,
         None => brasa::open_tokenizer_bytes(bundled::MODEL, pre)?,
     };

@@ -91,6 +91,13 @@ fn a_repository_is_a_model() {
         let answer = run(&[start, &question].concat());
         assert_eq!((stdout(&answer), stderr(&answer)), (stdout(&expected), String::new()), "{start:?}");
     }
+    // What is not run is found by the same name, and without the hub.
+    for start in [&["tokenize", "-p", "In the beginning"][..], &["inspect"]] {
+        let expected = run(&[start, &["-m", path.to_str().unwrap()]].concat());
+        assert!(expected.status.success(), "{}", stderr(&expected));
+        let named = run(&[start, &["-hf", "me/model", "--offline"]].concat());
+        assert_eq!((stdout(&named), stderr(&named)), (stdout(&expected), String::new()), "{start:?}");
+    }
     let gone =
         brasa("http://127.0.0.1:1", &cache, &[&["generate", "-hf", "me/model"], &question[..]].concat());
     assert_eq!(stdout(&gone), stdout(&expected));
@@ -105,6 +112,10 @@ fn a_repository_is_a_model() {
         (&["-hf", "a/b", "-m", "x", "-p", "x"], 2, "error: the argument '--hf-repo"),
         (&["-hff", "x.gguf", "-p", "x"], 2, "error: --hf-file names a file of a repository"),
         (&["-m", "me/model", "-p", "x"], 1, "hint: -hf me/model takes the repository"),
+        (&["inspect", "-hf", "me/model:Q4_K_M"], 1, "error: me/model: no GGUF file of type Q4_K_M"),
+        (&["inspect", "x", "-hf", "me/model"], 2, "error: the argument '[PATH]'"),
+        (&["tokenize", "-hf", "you/model", "--offline", "-p", "x"], 1, "error: you/model: not in "),
+        (&["tokenize", "-hff", "x.gguf", "-p", "x"], 2, "error: --hf-file names a file of a repository"),
         (&["inspect", "me/model:Q8_0"], 1, "`brasa pull me/model:Q8_0` only downloads it"),
         (&["tokenize", "-m", "me/model", "-p", "x"], 1, "hint: -hf me/model"),
         (&["-m", "me/model.gguf", "-p", "x"], 1, "error: me/model.gguf: "),

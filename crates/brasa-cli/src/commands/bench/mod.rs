@@ -95,7 +95,7 @@ impl Run {
         let exact = options.precision == Precision::Reference;
         Ok(Self {
             model: Facts {
-                name: arguments.load.name(),
+                name: arguments.load.source.name(),
                 description: format!("{} {}", info.architecture, info.main_format().unwrap_or_default()),
                 size_bytes: info.size_bytes,
                 parameters: info.parameters,

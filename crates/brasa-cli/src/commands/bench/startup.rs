@@ -37,7 +37,7 @@ pub fn startup(arguments: &BenchArguments) -> Result<(), Failure> {
     };
     if arguments.output == TableFormat::Json {
         let mut object = Map::new();
-        object.insert("model".into(), arguments.load.name().into());
+        object.insert("model".into(), arguments.load.source.name().into());
         object.insert("prompt_tokens".into(), PROMPT_TOKENS.into());
         object
             .insert("first_byte_ms".into(), json!({"median": median(&first_bytes), "samples": first_bytes}));
@@ -61,7 +61,7 @@ pub fn startup(arguments: &BenchArguments) -> Result<(), Failure> {
 
 /// A text of [`PROMPT_TOKENS`] tokens for this model.
 fn prompt(arguments: &BenchArguments) -> Result<String, Failure> {
-    let tokenizer: Tokenizer = match &arguments.load.model {
+    let tokenizer: Tokenizer = match &arguments.load.source.model {
         Some(path) => brasa::open_tokenizer(path, arguments.load.pre.as_deref())?,
         None => brasa::open_tokenizer_bytes(bundled::MODEL, arguments.load.pre.as_deref())?,
     };
@@ -86,7 +86,7 @@ fn once(arguments: &BenchArguments, prompt: &str) -> Result<(f64, Vec<(String, f
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["generate", "-n", "8", "--temp", "0", "--ignore-eos", "--verbose", "-p", prompt]);
     command.args(["--ubatch-size", &load.chunk.to_string()]);
-    if let Some(model) = &load.model {
+    if let Some(model) = &load.source.model {
         command.arg("-m").arg(model);
     }
     for (flag, value) in [("-c", load.context), ("-t", load.threads)] {

@@ -72,8 +72,8 @@ pub fn chat(
         stats: None,
     };
     if reader.is_at_terminal() {
-        output::line(&format!("{} – /help lists commands, Ctrl-D leaves", arguments.load.name()))?;
-        if arguments.load.model.is_none() {
+        output::line(&format!("{} – /help lists commands, Ctrl-D leaves", arguments.load.source.name()))?;
+        if arguments.load.source.model.is_none() {
             output::line(&format!("Ask for words, e.g. {}", bundled::QUESTION))?;
         }
     }
