@@ -3,6 +3,7 @@
 //! Short options of several letters (`-ngl 99`) are read as such, a value may begin with `-`, and nothing is taken for an
 //! option behind `--` or in the place of a value.
 
+mod llama_bench;
 mod llama_cpp;
 mod others;
 mod own;
@@ -16,7 +17,8 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 
 use clap::{Command, CommandFactory};
-use llama_cpp::{LLAMA_BENCH, LLAMA_CPP};
+use llama_bench::LLAMA_BENCH;
+use llama_cpp::LLAMA_CPP;
 use others::{COMMANDS, MLX_LM};
 use own::Options;
 use row::{Outcome, Row, Value};
@@ -248,7 +250,7 @@ fn rows(command: Option<&str>) -> HashMap<&'static str, &'static Row> {
     let mut rows = HashMap::new();
     // Rows that come later win.
     for row in MLX_LM.iter().chain(LLAMA_CPP).chain(bench) {
-        rows.extend(row.spellings.iter().map(|&spelling| (spelling, row)));
+        rows.extend(row.spellings().map(|spelling| (spelling, row)));
     }
     rows
 }

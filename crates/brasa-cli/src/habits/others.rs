@@ -5,9 +5,9 @@ use super::row::{Row, flag, value};
 
 /// Options of `mlx_lm.generate` and `mlx_lm.chat` (MLX-LM 0.32) that llama.cpp does not have.
 pub const MLX_LM: &[Row] = &[
-    value(&["--max-tokens"], "N", Ours("--predict")),
+    value("--max-tokens", "N", Ours("--predict")),
     value(
-        &["--min-tokens-to-keep"],
+        "--min-tokens-to-keep",
         "N",
         Cases(
             &[(&["1"], True("the most probable token always stays"))],
@@ -15,12 +15,12 @@ pub const MLX_LM: &[Row] = &[
         ),
     ),
     value(
-        &["--max-kv-size"],
+        "--max-kv-size",
         "N",
         Answered("`-c N` limits the context, `--context-policy slide` drops older text"),
     ),
     value(
-        &["--kv-bits"],
+        "--kv-bits",
         "N",
         Cases(
             &[(&["8"], super::row::Outcome::Becomes(&["--cache-type-k", "q8_0", "--cache-type-v", "q8_0"]))],
@@ -28,36 +28,33 @@ pub const MLX_LM: &[Row] = &[
         ),
     ),
     value(
-        &["--kv-group-size", "--quantized-kv-start"],
+        "--kv-group-size --quantized-kv-start",
         "N",
         Noted("q8_0 has blocks of 32 and holds from the first token on"),
     ),
-    value(&["--prefill-step-size"], "N", Ours("--ubatch-size")),
-    value(&["--repetition-penalty"], "F", Ours("--repeat-penalty")),
-    value(&["--repetition-context-size"], "N", Ours("--repeat-last-n")),
+    value("--prefill-step-size", "N", Ours("--ubatch-size")),
+    value("--repetition-penalty", "F", Ours("--repeat-penalty")),
+    value("--repetition-context-size", "N", Ours("--repeat-last-n")),
     value(
-        &["--adapter-path"],
+        "--adapter-path",
         "DIR",
         Answered("adapters are not supported; `mlx_lm.fuse` merges one into its checkpoint"),
     ),
-    value(&["--draft-model"], "PATH", Answered("there is no speculative decoding")),
-    value(&["--num-draft-tokens"], "N", Answered("there is no speculative decoding")),
-    value(&["--extra-eos-token"], "TEXT", Ours("--stop")),
+    value("--draft-model", "PATH", Answered("there is no speculative decoding")),
+    value("--num-draft-tokens", "N", Answered("there is no speculative decoding")),
+    value("--extra-eos-token", "TEXT", Ours("--stop")),
     value(
-        &["--prefill-response"],
+        "--prefill-response",
         "TEXT",
         Answered("answers cannot be begun for the model; `brasa generate` continues any text"),
     ),
-    value(&["--prompt-cache-file"], "FILE", Answered("prompts are not kept in files")),
+    value("--prompt-cache-file", "FILE", Answered("prompts are not kept in files")),
+    flag("--ignore-chat-template", Command("generate", "continues the text as it is, like `brasa generate`")),
     flag(
-        &["--ignore-chat-template"],
-        Command("generate", "continues the text as it is, like `brasa generate`"),
-    ),
-    flag(
-        &["--use-default-chat-template"],
+        "--use-default-chat-template",
         True("the model's template is the default, or the one that fits its family"),
     ),
-    flag(&["--trust-remote-code"], True("a checkpoint's code is never run")),
+    flag("--trust-remote-code", True("a checkpoint's code is never run")),
 ];
 
 /// Commands of Ollama and others, and what serves instead.

@@ -7,7 +7,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::llama_cpp::{LLAMA_BENCH, LLAMA_CPP};
+use super::llama_bench::LLAMA_BENCH;
+use super::llama_cpp::LLAMA_CPP;
 use super::others::{COMMANDS, MLX_LM};
 use super::row::{Outcome, Row, Value};
 
@@ -70,8 +71,8 @@ fn table(page: &mut String, title: &str, rows: &[Row]) {
             Value::Maybe(words) => format!(" [{}]", words.join("|")),
             Value::Two(first, second) => format!(" {first} {second}"),
         };
-        let last = row.spellings.len() - 1;
-        let spellings = row.spellings.iter().enumerate().map(|(at, spelling)| {
+        let last = row.spellings().count() - 1;
+        let spellings = row.spellings().enumerate().map(|(at, spelling)| {
             format!("`{}{}`", spelling, if at == last { cell(&value) } else { String::new() })
         });
         let spellings: Vec<_> = spellings.collect();
@@ -81,7 +82,7 @@ fn table(page: &mut String, title: &str, rows: &[Row]) {
 
 fn outcome(row: &Row, outcome_of_row: &Outcome) -> String {
     match outcome_of_row {
-        Outcome::Ours(long) if row.spellings.contains(long) => "the same".into(),
+        Outcome::Ours(long) if row.spellings().any(|spelling| spelling == *long) => "the same".into(),
         Outcome::Ours(long) => format!("`{long}`"),
         Outcome::Becomes(words) => format!("`{}`", words.join(" ")),
         Outcome::True(text) => format!("accepted: {}", cell(text)),

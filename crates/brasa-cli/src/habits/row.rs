@@ -2,12 +2,19 @@
 
 /// One option of another tool.
 pub struct Row {
-    /// All spellings of one meaning. The negative form of an option is a row of its own.
-    pub spellings: &'static [&'static str],
+    /// All spellings of one meaning, divided by spaces. The negative form of an option is a row of its own.
+    spellings: &'static str,
     /// The value that the option takes.
     pub value: Value,
     /// The answer of Brasa to the option.
     pub outcome: Outcome,
+}
+
+impl Row {
+    /// Each spelling.
+    pub fn spellings(&self) -> impl Iterator<Item = &'static str> {
+        self.spellings.split_ascii_whitespace()
+    }
 }
 
 /// The value that an option takes.
@@ -64,20 +71,21 @@ fn same(known: &str, value: &str) -> bool {
 }
 
 /// An option without a value.
-pub const fn flag(spellings: &'static [&'static str], outcome: Outcome) -> Row {
+pub const fn flag(spellings: &'static str, outcome: Outcome) -> Row {
     Row { spellings, value: Value::None, outcome }
 }
 
 /// An option with one value.
-pub const fn value(spellings: &'static [&'static str], name: &'static str, outcome: Outcome) -> Row {
+pub const fn value(spellings: &'static str, name: &'static str, outcome: Outcome) -> Row {
     Row { spellings, value: Value::One(name), outcome }
 }
 
+/// An option with two values.
+pub const fn two(spellings: &'static str, names: [&'static str; 2], outcome: Outcome) -> Row {
+    Row { spellings, value: Value::Two(names[0], names[1]), outcome }
+}
+
 /// An option whose value may be left out.
-pub const fn maybe(
-    spellings: &'static [&'static str],
-    words: &'static [&'static str],
-    outcome: Outcome,
-) -> Row {
+pub const fn maybe(spellings: &'static str, words: &'static [&'static str], outcome: Outcome) -> Row {
     Row { spellings, value: Value::Maybe(words), outcome }
 }

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, Parser};
 
-use super::llama_cpp::{LLAMA_BENCH, LLAMA_CPP};
+use super::llama_bench::LLAMA_BENCH;
+use super::llama_cpp::LLAMA_CPP;
 use super::others::{COMMANDS, MLX_LM};
 use super::own::Options;
 use super::row::{Outcome, Row, Value};
@@ -138,7 +139,7 @@ fn every_spelling_has_its_outcome() {
                 Value::One(name) | Value::Two(name, _) => sample(name),
                 Value::Maybe(words) => words[0],
             };
-            for spelling in row.spellings {
+            for spelling in row.spellings() {
                 if let Outcome::Cases(cases, other) = &row.outcome {
                     for (value, outcome) in cases
                         .iter()
@@ -168,13 +169,13 @@ fn every_spelling_has_its_outcome() {
 fn spellings_are_unique_and_well_formed() {
     for table in [LLAMA_CPP, MLX_LM, LLAMA_BENCH] {
         let mut seen = BTreeSet::new();
-        for spelling in table.iter().flat_map(|row| row.spellings) {
+        for spelling in table.iter().flat_map(Row::spellings) {
             assert!(seen.insert(spelling), "{spelling} has two rows");
             assert!(spelling.starts_with('-') && !spelling.contains(['=', '_']), "{spelling}");
         }
     }
-    let llama: BTreeSet<_> = LLAMA_CPP.iter().flat_map(|row| row.spellings).collect();
-    for spelling in MLX_LM.iter().flat_map(|row| row.spellings) {
+    let llama: BTreeSet<_> = LLAMA_CPP.iter().flat_map(Row::spellings).collect();
+    for spelling in MLX_LM.iter().flat_map(Row::spellings) {
         assert!(!llama.contains(spelling), "{spelling} is llama.cpp's too");
     }
 }
