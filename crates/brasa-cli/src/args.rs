@@ -89,7 +89,10 @@ impl Arguments {
             When::Always => ColorChoice::Always,
             When::Never => ColorChoice::Never,
         };
-        Self::command().color(color).mut_args(|argument| {
+        // A chat prints no JSON object and says so if it is asked for one.
+        let root =
+            Self::command().mut_subcommand("chat", |chat| chat.mut_arg("json", |json| json.hide(true)));
+        root.color(color).mut_args(|argument| {
             let is_shown = SHORT_HELP.contains(&argument.get_id().as_str());
             if is_shown { argument } else { argument.hide_short_help(true) }
         })
@@ -311,7 +314,7 @@ pub struct PromptArguments {
     /// The prompt
     #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// Read the prompt from a file, byte for byte
+    /// Read the prompt from a file, byte for byte; - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     pub file: Option<PathBuf>,
     /// Read \n, \t, \r, \", \' and \\ in the prompt as escapes
@@ -514,13 +517,13 @@ pub struct QuantizeArguments {
 #[allow(missing_docs)]
 pub struct BenchArguments {
     /// Prompt lengths to measure; 0 for none
-    #[arg(short = 'p', long = "n-prompt", value_name = "N", value_delimiter = ',', default_value = "512")]
+    #[arg(short = 'p', long = "n-prompt", value_name = "N", value_delimiter = ',', default_value = "512", value_parser = values::measured, allow_negative_numbers = true)]
     pub prompt: Vec<usize>,
     /// Generation lengths to measure; 0 for none
-    #[arg(short, long = "n-gen", value_name = "N", value_delimiter = ',', default_value = "128")]
+    #[arg(short, long = "n-gen", value_name = "N", value_delimiter = ',', default_value = "128", value_parser = values::measured, allow_negative_numbers = true)]
     pub n: Vec<usize>,
     /// Tokens already in the context before each measurement
-    #[arg(short, long = "n-depth", value_name = "N", value_delimiter = ',', default_value = "0")]
+    #[arg(short, long = "n-depth", value_name = "N", value_delimiter = ',', default_value = "0", value_parser = values::measured, allow_negative_numbers = true)]
     pub depth: Vec<usize>,
     /// Sequences that generate together (-npl)
     #[arg(long = "n-parallel", value_name = "N", value_delimiter = ',', default_value = "1", value_parser = positive, allow_negative_numbers = true)]
@@ -535,7 +538,7 @@ pub struct BenchArguments {
     #[arg(short, long, value_enum, default_value_t = TableFormat::Md)]
     pub output: TableFormat,
     /// MiB that the probe of this machine's read bandwidth reads between repetitions; 0 measures no ceilings
-    #[arg(long, value_name = "MIB", default_value_t = 1024, hide_short_help = true)]
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = values::measured, allow_negative_numbers = true, hide_short_help = true)]
     pub probe_mib: usize,
     /// Also print the time of each operation of a prompt and of a decode step
     #[arg(long)]

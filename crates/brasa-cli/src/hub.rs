@@ -73,6 +73,9 @@ impl From<HubError> for Failure {
         match error {
             HubError::Interrupted => Self::Interrupted,
             HubError::Name { .. } => Self::Usage(error.to_string()),
+            HubError::Unreachable { .. } => Self::Failed(format!(
+                "{error}\nhint: HTTPS_PROXY names a proxy, HF_ENDPOINT another server; -m takes files that are there"
+            )),
             error => Self::Failed(error.to_string()),
         }
     }

@@ -86,10 +86,14 @@ fn gguf_beside_safetensors(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     files.sort();
-    let of = |extension: &str| {
-        files.iter().find(|path| path.extension().is_some_and(|found| found == extension)).cloned()
+    let named = |start: &str, extension: &str| {
+        let fits = |path: &&PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with(start) && path.extension().is_some_and(|found| found == extension)
+        };
+        files.iter().find(fits).cloned()
     };
-    of("safetensors").and_then(|_| of("gguf"))
+    named("model", "safetensors").and_then(|_| named("", "gguf"))
 }
 
 /// The library's options from the command line's flags.

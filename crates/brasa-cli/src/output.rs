@@ -83,6 +83,26 @@ pub fn note(text: &str) {
     if stderr().is_terminal() { eprintln!("{}", visible(text)) } else { eprintln!("{text}") }
 }
 
+/// Refuses early what [`file`] would refuse at the end of the work: a file that is there, without `force`.
+///
+/// # Errors
+///
+/// [`Failure::Failed`], naming the file.
+pub fn refuse_existing(path: &Path, force: Force) -> Result<(), Failure> {
+    if force.given || !path.is_file() {
+        return Ok(());
+    }
+    Err(refused(FormatError::Exists { path: path.to_owned() }, force))
+}
+
+/// The failure of an output file.
+fn refused(error: FormatError, force: Force) -> Failure {
+    match error {
+        FormatError::Exists { .. } => Failure::Failed(format!("{error}\nhint: {} replaces it", force.how)),
+        error => Failure::Failed(error.to_string()),
+    }
+}
+
 /// Writes a file that is either whole or not there, or a device or a pipe in place. A file that is there is replaced
 /// only with `force`.
 ///
@@ -94,10 +114,7 @@ pub fn file(
     force: Force,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<(), Failure> {
-    let refused = |error: FormatError| match error {
-        FormatError::Exists { .. } => Failure::Failed(format!("{error}\nhint: {} replaces it", force.how)),
-        error => Failure::Failed(error.to_string()),
-    };
+    let refused = |error: FormatError| refused(error, force);
     interrupt::clean_up_when_killed();
     let existing = if force.given { Existing::Replace } else { Existing::Keep };
     let mut file = OutputFile::create(path, existing).map_err(refused)?;

@@ -15,6 +15,16 @@ pub fn positive(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Reads a size of a measurement, of at most a million: more tokens than any model's context, or a terabyte in MiB.
+pub fn measured(text: &str) -> Result<usize, String> {
+    const MOST: usize = 1 << 20;
+    count(text).and_then(
+        |number| {
+            if number > MOST { Err(format!("expected at most {MOST}")) } else { Ok(number) }
+        },
+    )
+}
+
 /// Reads a number of at least 0.
 pub fn count(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| "expected a whole number of 0 or more".into())

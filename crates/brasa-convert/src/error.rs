@@ -59,6 +59,12 @@ pub enum ConvertError {
         /// The steps of the pre-tokenizer.
         found: String,
     },
+    /// The system starts no more threads.
+    #[error("a thread could not be started: {source}")]
+    Thread {
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// The observer asked to stop.
     #[error("cancelled")]
     Cancelled,

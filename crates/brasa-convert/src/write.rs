@@ -11,6 +11,8 @@ use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
 
 /// Elements that one thread holds as f32 at a time.
 const SLAB_ELEMENTS: usize = 1 << 20;
+/// Threads beyond these are not started; each has a slab of its own in memory.
+const MOST_THREADS: usize = 256;
 
 /// The version of the block formats that llama.cpp reads.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -64,7 +66,7 @@ pub fn write(
         let (from, to) = (tensor.source.format(), choice.format);
         tell(observer, Event::Tensor { name: &tensor.name, shape: &tensor.shape, from, to })?;
         let (rows, row_len) = (tensor.rows(), tensor.row_len());
-        let threads = options.threads.max(1);
+        let threads = options.threads.clamp(1, MOST_THREADS);
         let slab_rows = (SLAB_ELEMENTS * threads / row_len.max(1)).max(threads);
         let mut saturated = 0;
         for first in (0..rows).step_by(slab_rows) {
@@ -129,14 +131,16 @@ fn encode(
         Ok(saturated)
     };
     let saturated = std::thread::scope(|scope| -> Result<usize> {
-        let workers: Vec<_> = bytes
+        let workers = bytes
             .chunks_mut(rows_each * row_bytes)
             .enumerate()
             .map(|(i, out)| {
                 let (first, encode_rows) = (slab.start + i * rows_each, &encode_rows);
-                scope.spawn(move || encode_rows(first, out))
+                let builder = std::thread::Builder::new();
+                builder.spawn_scoped(scope, move || encode_rows(first, out))
             })
-            .collect();
+            .collect::<std::io::Result<Vec<_>>>()
+            .map_err(|source| ConvertError::Thread { source })?;
         let mut saturated = 0;
         for worker in workers {
             // A panic of a worker is a broken invariant of ours: let it go on.

@@ -35,7 +35,9 @@ pub(crate) fn find(path: &Path) -> Result<Found> {
 pub(crate) fn find_in_directory(directory: Directory) -> Result<Found> {
     let names = directory.names()?;
     let has = |wanted: fn(&str) -> bool| names.iter().any(|name| wanted(name));
-    if has(|name| has_extension(name, "safetensors") || name.ends_with(".safetensors.index.json")) {
+    // Safetensors of another name are no weights: a GGUF file beside them is the model.
+    let is_weights = |name: &str| name.starts_with("model") && has_extension(name, "safetensors");
+    if has(is_weights) || has(|name| name.ends_with(".safetensors.index.json")) {
         return Ok(Found::HuggingFace { directory, file: None });
     }
 
@@ -57,7 +59,10 @@ pub(crate) fn find_in_directory(directory: Directory) -> Result<Found> {
                 .unrecognised());
         }
     }
-    if has(|name| matches!(name, "config.json" | "tokenizer.json" | "tokenizer_config.json")) {
+    if has(|name| {
+        has_extension(name, "safetensors")
+            || matches!(name, "config.json" | "tokenizer.json" | "tokenizer_config.json")
+    }) {
         return Ok(Found::HuggingFace { directory, file: None });
     }
     Err(Fault::new(directory.path(), "no model in this directory: no .gguf, no .safetensors, no config.json")

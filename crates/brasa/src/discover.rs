@@ -52,7 +52,8 @@ fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
         Ok(entries) => entries,
         Err(error) => return found.push(DiscoveredModel::unusable(directory, "folder", error.to_string())),
     };
-    let mut holds_checkpoint = false;
+    // Safetensors that are not named like weights, beside a GGUF file, are no model.
+    let (mut holds_weights, mut holds_others, mut holds_gguf) = (false, false, false);
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };
@@ -63,12 +64,18 @@ fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
             continue;
         }
         match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gguf") if is_first_part(&path) => found.push(describe(&path)),
-            Some("safetensors") => holds_checkpoint |= directory.join("config.json").is_file(),
+            Some("gguf") if is_first_part(&path) => {
+                holds_gguf = true;
+                found.push(describe(&path));
+            }
+            Some("safetensors") if directory.join("config.json").is_file() => {
+                let is_weights = entry.file_name().to_str().is_some_and(|name| name.starts_with("model"));
+                *(if is_weights { &mut holds_weights } else { &mut holds_others }) = true;
+            }
             _ => {}
         }
     }
-    if holds_checkpoint {
+    if holds_weights || holds_others && !holds_gguf {
         found.push(describe(directory));
     }
 }

@@ -22,6 +22,9 @@ use crate::{
 /// Most positions of a context if the options name none.
 const DEFAULT_CONTEXT: usize = 131_072;
 
+/// Most positions of any context: numbers of positions have 32 bits.
+const MOST_POSITIONS: usize = i32::MAX as usize;
+
 /// A model made ready: tokenizer, chat template, compiled program, engine.
 ///
 /// A handle: clones are cheap, name one loaded model, and may be used from any thread, any number of streams at once.
@@ -93,6 +96,11 @@ impl Model {
             || options.threads == Some(0)
         {
             return Err(Error::Options("chunk, sequences, context and threads must be at least 1".into()));
+        }
+        if let Some(context) = options.context.filter(|&context| context > MOST_POSITIONS) {
+            return Err(Error::Options(format!(
+                "a context of {context} tokens: at most {MOST_POSITIONS} are possible"
+            )));
         }
         let mut times = LoadTimes { open: started.elapsed(), ..LoadTimes::default() };
         let backend = device::open(options.device.as_deref(), options)?;

@@ -12,6 +12,10 @@ use crate::{load, output};
 
 /// Prints the most probable next tokens; saves all logits if asked to.
 pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
+    let force = output::Force { given: arguments.force, how: "--force" };
+    if let Some(path) = &arguments.out {
+        output::refuse_existing(path, force)?;
+    }
     let text = if arguments.ids.is_some() { None } else { prompt_text(&arguments.prompt)? };
     let model = load::model(&arguments.load)?;
     let ids = match (&arguments.ids, text) {
@@ -26,17 +30,25 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
         Some(path) => {
             let mut score = None;
             let width = model.vocab_size();
-            output::file(path, output::Force { given: arguments.force, how: "--force" }, |out| {
+            let written = output::file(path, force, |out| {
                 npy_header(out, ids.len(), width)?;
                 let mut failure = Ok(());
-                score = Some(model.score(&ids, |row| {
+                let computed = model.score(&ids, |row| {
                     if failure.is_ok() {
                         failure = row.iter().try_for_each(|logit| out.write_all(&logit.to_le_bytes()));
                     }
-                }));
-                failure
-            })?;
-            score.ok_or_else(|| Failure::Failed("no logits were computed".into()))??
+                });
+                // Without all rows there is no file.
+                let missing = computed.is_err().then(|| std::io::Error::other("no logits were computed"));
+                score = Some(computed);
+                failure.and(missing.map_or(Ok(()), Err))
+            });
+            match (score, written) {
+                (Some(computed), Ok(())) => computed?,
+                (Some(Err(error)), _) => return Err(error.into()),
+                (_, Err(failure)) => return Err(failure),
+                (None, Ok(())) => return Err(Failure::Failed("no logits were computed".into())),
+            }
         }
     };
     let top = largest(&score.last_logits, arguments.top);

@@ -19,6 +19,8 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
         return Err(Failure::Usage("quantize IN OUT TYPE".into()));
     };
     let recipe = Recipe::parse(kind).map_err(|error| Failure::Usage(error.to_string()))?;
+    let force = output::Force { given: arguments.force, how: "--force" };
+    output::refuse_existing(out, force)?;
     let mut options = Options::new(recipe);
     if let Some(threads) = arguments.threads {
         options.threads = threads;

@@ -24,6 +24,28 @@ fn discover_names_the_type_of_mlx_folders() {
     assert!(!text.contains("U32"), "{text}");
 }
 
+/// Numbers that no memory holds and no sum takes.
+#[test]
+fn huge_numbers_are_refused_or_do_no_harm() {
+    let most = usize::MAX.to_string();
+    for (arguments, code, words) in [
+        (&["bench", "-p", "99999999999", "-n", "0"][..], 2, "expected at most 1048576"),
+        (&["bench", "-p", "0", "-n", "99999999999"], 2, "expected at most 1048576"),
+        (&["bench", "-d", &most], 2, "expected at most 1048576"),
+        (&["bench", "--probe-mib", &most], 2, "expected at most 1048576"),
+        (&["run", "-p", "x", "-c", &most], 1, "at most 2147483647 are possible"),
+        (&["run", "-p", "x", "-ub", &most], 1, "out of memory"),
+    ] {
+        let message = fails(arguments, code);
+        assert!(message.contains(words), "{arguments:?}: {message}");
+    }
+    let harmless = ["--keep", &most, "--context-policy", "slide", "--top-k", &most, "--repeat-last-n", &most];
+    let output = brasa(&[&["run", "-p", "x", "-n", "1", "-t", "1"], &harmless[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let output = brasa(&["quantize", &model("tiny-llama"), "/dev/null", "F16", "-t", &most]);
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
 /// A folder is a model if it holds one: a GGUF file, parts of one, or safetensors.
 #[cfg(unix)]
 #[test]
@@ -39,6 +61,13 @@ fn a_folder_with_one_model_runs() {
     let output = brasa(&answer);
     assert!(output.status.success() && stdout(&output).starts_with("house"), "{}", stderr(&output));
     assert!(stdout(&brasa(&["inspect", path])).contains("GGUF v3, qwen3"));
+    // Safetensors that are not named like weights are none.
+    std::fs::write(folder.join("golden.safetensors"), "").unwrap();
+    std::fs::write(folder.join("config.json"), "{}").unwrap();
+    let output = brasa(&answer);
+    assert!(output.status.success() && stderr(&output).is_empty(), "{}", stderr(&output));
+    assert_eq!(stdout(&brasa(&["discover", path])).matches("golden").count(), 0);
+    std::fs::remove_file(folder.join("config.json")).unwrap();
     // Two models: none is guessed.
     symlink(&gguf, folder.join("other.gguf")).unwrap();
     let message = fails(&answer, 1);

@@ -37,6 +37,25 @@ fn existing_files_need_force() {
     }
 }
 
+/// What fails behind the start leaves no file; what can be refused at once is refused before any work.
+#[test]
+fn failures_leave_no_file() {
+    let directory = scratch("failures");
+    let out = directory.join("out");
+    let path = out.to_str().unwrap();
+    let message = fails(&["logits", "--ids", "1,99999999", "--out", path], 1);
+    assert!(message.contains("99999999 is outside the vocabulary"), "{message}");
+    assert!(names(&directory).is_empty());
+    std::fs::write(&out, "precious").unwrap();
+    for command in [
+        &["quantize", "/no/such/model", path, "Q8_0"][..],
+        &["logits", "-m", "/no/such/model", "-p", "x", "--out", path],
+        &["bench", "-m", "/no/such/model", "--svg", path],
+    ] {
+        assert!(fails(command, 1).contains("out exists\nhint: --force"), "{command:?}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn devices_stay_devices() {

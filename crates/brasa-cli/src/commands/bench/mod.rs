@@ -42,6 +42,10 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     if arguments.startup {
         return startup::startup(arguments);
     }
+    let force = output::Force { given: arguments.force, how: "--force" };
+    if let Some(chart) = &arguments.svg {
+        output::refuse_existing(chart, force)?;
+    }
     let cells = Cell::all(arguments);
     let mut load = arguments.load.clone();
     load.context.get_or_insert(cells.iter().map(Cell::positions).max().unwrap_or(1));
@@ -67,7 +71,6 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
         }
     }
     table::print(arguments.output, &runs)?;
-    let force = output::Force { given: arguments.force, how: "--force" };
     let chart = arguments.svg.as_deref().map(|path| (path, force));
     profile::print(&charts, arguments.output, chart, &runs)
 }
