@@ -5,9 +5,6 @@
 //!
 //! Then 4 and 8 sequences decode together, each at that depth: tokens per second of all, beside those of one.
 
-#[path = "../tests/suite/common/decoder.rs"]
-mod decoder;
-
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -20,8 +17,7 @@ use brasa_graph::device::{
     Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
 };
 use brasa_graph::step::{Outs, Step};
-use brasa_graph::testing::Sequences;
-use decoder::Decoder;
+use brasa_graph::testing::{Decoder, Sequences};
 
 const PROMPT: usize = 512;
 const DECODED: usize = 48;
@@ -46,21 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let device = CpuBackend::new(CpuOptions { threads, ..CpuOptions::default() })?;
     println!("{}", device.info().description);
-    let graph = Arc::new(
-        Decoder {
-            format,
-            vocab: 151_936,
-            hidden: 1024,
-            heads: 16,
-            kv_heads: 8,
-            head_dim: 128,
-            feed_forward: 3072,
-            windows: vec![None; 28],
-            experts: None,
-            softcap: None,
-        }
-        .graph(1),
-    );
+    let graph = Arc::new(Decoder::qwen3_0_6b(format).graph(1));
     let stored_bytes: u64 = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
     let start = Instant::now();
     let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;

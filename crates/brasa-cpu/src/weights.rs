@@ -265,7 +265,7 @@ impl Held {
             fill(&self.experts, pack)?;
         }
         if uses.floats {
-            fill(&self.floats, || decode(weight))?;
+            fill(&self.floats, || weight.decode(DEVICE))?;
         }
         Ok(())
     }
@@ -345,20 +345,6 @@ fn fill<T>(
         place.get_or_init(|| packed);
     }
     Ok(())
-}
-
-fn decode(weight: &Weight) -> Result<Vec<f32>, DeviceError> {
-    let mut floats = vec![0.0; weight.rows() * weight.row_len()];
-    let mut rest = floats.as_mut_slice();
-    for part in &weight.parts {
-        let (out, tail) = rest.split_at_mut(part.rows.len() * weight.row_len());
-        part.tensor.decode_rows(part.rows.clone(), out).map_err(|error| DeviceError::Unsupported {
-            device: DEVICE.into(),
-            what: format!("{}: {error}", weight.name),
-        })?;
-        rest = tail;
-    }
-    Ok(floats)
 }
 
 fn refused(weight: &Weight, error: Error) -> DeviceError {

@@ -6,6 +6,7 @@ use brasa_formats::codec::encode_row;
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 
 use crate::GraphError;
+use crate::device::DeviceError;
 
 /// Names a weight of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,6 +86,31 @@ impl Weight {
         } else {
             refuse(format!("{rows} stored rows, expected {} for shape {shape:?}", weight.rows()))
         }
+    }
+
+    /// The elements, decoded exactly, for a device that errors name.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if bytes of a part do not decode, [`DeviceError::OutOfMemory`].
+    pub fn decode(&self, device: &str) -> Result<Vec<f32>, DeviceError> {
+        let elements = self.rows().saturating_mul(self.row_len());
+        let mut values = Vec::new();
+        values.try_reserve_exact(elements).map_err(|_| DeviceError::OutOfMemory {
+            bytes: (elements as u64).saturating_mul(4),
+            what: self.name.clone(),
+        })?;
+        values.resize(elements, 0.0);
+        let mut rest = values.as_mut_slice();
+        for part in &self.parts {
+            let (out, tail) = rest.split_at_mut(part.rows.len() * self.row_len());
+            part.tensor.decode_rows(part.rows.clone(), out).map_err(|error| DeviceError::Unsupported {
+                device: device.into(),
+                what: format!("{}: {error}", self.name),
+            })?;
+            rest = tail;
+        }
+        Ok(values)
     }
 
     /// A weight of the same name, shape and formats that holds `values`, `[rows, row_len]`. F16 and BF16 rows round to the

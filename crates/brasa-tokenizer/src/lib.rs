@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod added;
+mod charsmap;
 mod chat;
 mod container;
 mod decode;

@@ -3,7 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::common::decoder::Decoder;
 use crate::common::running::{device, exact};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_formats::StorageFormat;
@@ -12,6 +11,7 @@ use brasa_graph::device::{
     Backend, DeviceError, KvPoolSpec, KvType, Precision, ProgramLimits, UploadProgress,
 };
 use brasa_graph::step::{Outs, Step};
+use brasa_graph::testing::Decoder;
 use brasa_graph::testing::{
     Sequences, check_chains, check_failed_steps, check_inputs_and_outputs, check_pages, check_refusals,
     check_shared_weights,

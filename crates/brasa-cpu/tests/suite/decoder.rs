@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::common::decoder::Decoder;
 use crate::common::running::{Running, assert_same_bits, device, exact, tokens};
 use crate::common::sets::swept_tiles;
 use brasa_cpu::Isa;
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::testing::Decoder;
 use brasa_graph::testing::{Tolerance, compare};
 
 fn assert_near_reference(decoder: &Decoder, precision: Precision, kv: KvType, bound: f32) {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::common::decoder::Decoder;
 use crate::common::running::{Running, device, exact, tokens};
 use brasa_formats::StorageFormat;
 use brasa_graph::Graph;
 use brasa_graph::device::{Backend, KvType, Precision};
 use brasa_graph::pass::{LowRank, add_low_rank};
 use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::testing::Decoder;
 use brasa_graph::testing::{Comparison, Random, compare, merged, random_adapter};
 
 /// Adapters of every projection of the small decoder: stacks in parts, other layers whole.

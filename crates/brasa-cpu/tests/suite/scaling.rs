@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::common::decoder::Decoder;
 use crate::common::running::{Running, assert_same_bits, device, exact, tokens};
 use crate::common::tensors::{Noise, tensor};
 use brasa_cpu::Team;
@@ -12,6 +11,7 @@ use brasa_cpu::linear::{PackedLinear, Packer};
 use brasa_formats::StorageFormat;
 use brasa_graph::WeightPart;
 use brasa_graph::device::{KvType, Precision};
+use brasa_graph::testing::Decoder;
 
 const MANY: usize = 64;
 

@@ -5,18 +5,7 @@ use brasa_graph::testing::Decoder;
 
 /// A decoder of Llama-3.1-8B (`8b`), Llama-3.2-1B (`1b`) or Qwen3-0.6B (`0.6b`); `None` for other names.
 pub fn decoder(model: &str, format: StorageFormat) -> Option<Decoder> {
-    let small = Decoder {
-        format,
-        vocab: 151_936,
-        hidden: 1024,
-        heads: 16,
-        kv_heads: 8,
-        head_dim: 128,
-        feed_forward: 3072,
-        windows: vec![None; 28],
-        experts: None,
-        softcap: None,
-    };
+    let small = Decoder::qwen3_0_6b(format);
     let of_llama = Decoder { vocab: 128_256, heads: 32, ..small.clone() };
     match model {
         "0.6b" => Some(small),

@@ -12,26 +12,9 @@ use super::{Array, Env, Kv, ReferencePool, SegmentRows};
 ///
 /// # Errors
 ///
-/// [`DeviceError::Unsupported`] where a part's bytes do not decode, [`DeviceError::OutOfMemory`].
+/// Errors of [`Weight::decode`].
 pub fn decode_weight(weight: &Weight) -> Result<Array, DeviceError> {
-    let row_len = weight.row_len();
-    let elements = weight.rows().saturating_mul(row_len);
-    let mut data = Vec::new();
-    data.try_reserve_exact(elements).map_err(|_| DeviceError::OutOfMemory {
-        bytes: (elements as u64).saturating_mul(4),
-        what: weight.name.clone(),
-    })?;
-    data.resize(elements, 0.0);
-    let mut rest = data.as_mut_slice();
-    for part in &weight.parts {
-        let (out, tail) = rest.split_at_mut(part.rows.len() * row_len);
-        part.tensor.decode_rows(part.rows.clone(), out).map_err(|error| DeviceError::Unsupported {
-            device: "reference".into(),
-            what: format!("{}: {error}", weight.name),
-        })?;
-        rest = tail;
-    }
-    Ok(Array::f32(weight.shape.clone(), data))
+    Ok(Array::f32(weight.shape.clone(), weight.decode("reference")?))
 }
 
 /// Runs `step` through `graph` and returns all of its outputs.

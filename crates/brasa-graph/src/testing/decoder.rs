@@ -51,6 +51,22 @@ impl Decoder {
         }
     }
 
+    /// The sizes of Qwen3-0.6B (Qwen Team 2025, arXiv:2505.09388).
+    pub fn qwen3_0_6b(format: StorageFormat) -> Self {
+        Self {
+            format,
+            vocab: 151_936,
+            hidden: 1024,
+            heads: 16,
+            kv_heads: 8,
+            head_dim: 128,
+            feed_forward: 3072,
+            windows: vec![None; 28],
+            experts: None,
+            softcap: None,
+        }
+    }
+
     /// The decoder as a graph, its weights named by `seed`.
     ///
     /// # Panics

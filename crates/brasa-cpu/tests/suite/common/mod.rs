@@ -1,6 +1,5 @@
 //! Random weights, small decoders, and devices to run them on.
 
-pub mod decoder;
 pub mod packed;
 pub mod running;
 pub mod sets;
