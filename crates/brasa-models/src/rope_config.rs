@@ -99,12 +99,17 @@ fn from_hf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
         "default" => {}
         "linear" => spec.scaling = RopeScaling::Linear { factor: fields.required("factor")? },
         "llama3" => {
-            spec.scaling = RopeScaling::Llama3 {
-                factor: fields.required("factor")?,
-                low_freq_factor: fields.required("low_freq_factor")?,
-                high_freq_factor: fields.required("high_freq_factor")?,
-                original,
-            };
+            let low_freq_factor = fields.required("low_freq_factor")?;
+            let high_freq_factor = fields.required("high_freq_factor")?;
+            if high_freq_factor <= low_freq_factor {
+                return Err(ModelError::BadValue {
+                    key: fields.path("high_freq_factor"),
+                    found: high_freq_factor.to_string(),
+                    expected: format!("more than low_freq_factor, {low_freq_factor}"),
+                });
+            }
+            let factor = fields.required("factor")?;
+            spec.scaling = RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original };
         }
         "yarn" => {
             let factor = fields.number("factor")?.unwrap_or(context / original);

@@ -398,6 +398,12 @@ fn splitters(value: Option<&Value>) -> Result<Splitters> {
         Step::Bytes => Ok(Splitter::Bytes),
         Step::Other(value) => {
             pattern::check_all(value)?;
+            if value["type"] == "FixedLength" && value["length"] == 0 {
+                return Err(TokenizerError::malformed(
+                    "tokenizer.json pre_tokenizer",
+                    "FixedLength of 0, expected at least 1",
+                ));
+            }
             let inner: PreTokenizerWrapper = serde_json::from_value(value.clone())
                 .map_err(|error| TokenizerError::malformed("tokenizer.json pre_tokenizer", error))?;
             Ok(Splitter::Hf(Box::new(inner)))

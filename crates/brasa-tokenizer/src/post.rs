@@ -7,6 +7,9 @@ use serde_json::Value;
 use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
 
+/// The most ids around a text; published tokenizers have three.
+const MOST_IDS: usize = 1024;
+
 /// The ids before and after a text.
 pub fn around(post_processor: Option<&Value>, vocabulary: &Vocabulary) -> Result<(Vec<u32>, Vec<u32>)> {
     let (mut prefix, mut suffix) = (Vec::new(), Vec::new());
@@ -24,7 +27,10 @@ fn wrap(value: &Value, prefix: &mut Vec<u32>, suffix: &mut Vec<u32>) -> Result<(
         Some("ByteLevel") => Ok(()),
         Some("Sequence") => {
             let inner = value["processors"].as_array().into_iter().flatten();
-            inner.into_iter().try_for_each(|inner| wrap(inner, prefix, suffix))
+            inner.into_iter().try_for_each(|inner| {
+                wrap(inner, prefix, suffix)?;
+                check_count(prefix.len() + suffix.len())
+            })
         }
         Some("BertProcessing" | "RobertaProcessing") => {
             prefix.insert(0, id(&value["cls"][1])?);
@@ -43,6 +49,7 @@ fn wrap(value: &Value, prefix: &mut Vec<u32>, suffix: &mut Vec<u32>) -> Result<(
                 let ids = ids.ok_or_else(|| malformed(&format!("special token {name:?} without ids")))?;
                 for one in ids {
                     (if text_seen { &mut after } else { &mut before }).push(id(one)?);
+                    check_count(before.len() + after.len())?;
                 }
             }
             if !text_seen {
@@ -59,6 +66,10 @@ fn wrap(value: &Value, prefix: &mut Vec<u32>, suffix: &mut Vec<u32>) -> Result<(
             "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence are",
         )),
     }
+}
+
+fn check_count(ids: usize) -> Result<()> {
+    if ids > MOST_IDS { Err(malformed(&format!("more than {MOST_IDS} ids around a text"))) } else { Ok(()) }
 }
 
 fn id(value: &Value) -> Result<u32> {

@@ -67,6 +67,11 @@ fn absurd_numbers() {
             "rope_scaling.factor: found 0, expected",
         ),
         (
+            json!({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4,
+                "original_max_position_embeddings": 8}}),
+            "rope_scaling.high_freq_factor: found 4, expected more than low_freq_factor, 4",
+        ),
+        (
             json!({"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}}),
             "found 1 factors, expected 8",
         ),

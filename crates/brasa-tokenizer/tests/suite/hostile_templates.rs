@@ -331,6 +331,31 @@ fn time() {
     }
 }
 
+/// The engine's own slices panic on some of these and say something else than Python of others.
+#[test]
+fn slices_are_those_of_python() {
+    let smallest = "-9223372036854775807 - 1";
+    for (expression, expected) in [
+        ("''[::-1]", "\"\"".to_owned()),
+        ("[][::-1]", "[]".to_owned()),
+        ("'añc'[::-1]", "\"cña\"".to_owned()),
+        ("'abc'[2:0:-1]", "\"cb\"".to_owned()),
+        ("'abc'[0:2:-1]", "\"\"".to_owned()),
+        ("[1, 2, 3, 4][1:-1]", "[2, 3]".to_owned()),
+        ("range(5)[::-2]", "[4, 2, 0]".to_owned()),
+        (&format!("'abc'[::{smallest}]"), "\"c\"".to_owned()),
+        (&format!("[1, 2][{smallest}:9223372036854775807:{smallest}]"), "[]".to_owned()),
+        ("x[1:]", "[]".to_owned()),
+    ] {
+        assert_eq!(rendered(&format!("{{{{ ({expression}) | tojson }}}}")), expected, "{expression}");
+    }
+    for (expression, expected) in
+        [("'abc'[::0]", "cannot slice by step size of 0"), ("7[1:]", "value of type number cannot be sliced")]
+    {
+        assert!(rendered(&format!("{{{{ {expression} }}}}")).contains(expected), "{expression}");
+    }
+}
+
 /// Operators mean what they mean in the engine's own hands.
 #[test]
 fn operators_are_those_of_the_engine() {

@@ -1,4 +1,4 @@
-//! Random weights, small decoders, and devices to run them on.
+//! Random weights, and devices to run them on.
 
 pub mod packed;
 pub mod running;

@@ -11,7 +11,7 @@ use minijinja::machinery::Span;
 use minijinja::machinery::ast::{
     AutoEscape, BinOp, BinOpKind, Block, Call, CallArg, CallBlock, CallType, Compare, CompareOp, Const, Do,
     EmitExpr, Expr, Extends, Filter, FilterBlock, ForLoop, FromImport, GetAttr, GetItem, IfCond, IfExpr,
-    Import, Include, Macro, Set, SetBlock, Slice, Spanned, Stmt, Template, Test, UnaryOp, UnaryOpKind, Var,
+    Import, Include, Macro, Set, SetBlock, Spanned, Stmt, Template, Test, UnaryOp, UnaryOpKind, Var,
     WithBlock,
 };
 use minijinja::{Error, ErrorKind, Value};
@@ -48,8 +48,8 @@ pub const MAP: &str = "\0map";
 pub const WALK: &str = "\0walk";
 /// A value that is about to be looped over, cut or given to a function: pays for its own items or bytes.
 pub const SCAN: &str = "\0scan";
-/// The result of one of the engine's operations, which may be lazy.
-pub const OWN: &str = "\0own";
+/// `value[start:stop:step]`; none for what is left out.
+pub const SLICE: &str = "\0slice";
 /// `{% set namespace.name = value %}`.
 pub const SET: &str = "\0set";
 /// Pays for a macro, which keeps so many variables that it refers to.
@@ -253,14 +253,11 @@ fn expr<'a>(x: &Expr<'a>) -> Result<Expr<'a>> {
         }
         Expr::Const(x) => constant(x.value.clone(), span),
         Expr::Slice(x) => {
-            let part = |part: &Option<Expr<'a>>| part.as_ref().map(expr).transpose();
-            let slice = Slice {
-                expr: filter(SCAN, [expr(&x.expr)?], span),
-                start: part(&x.start)?,
-                stop: part(&x.stop)?,
-                step: part(&x.step)?,
+            let bound = |bound: &Option<Expr<'a>>| match bound {
+                Some(bound) => expr(bound),
+                None => Ok(constant(Value::from(()), span)),
             };
-            filter(OWN, [Expr::Slice(Spanned::new(slice, span))], span)
+            filter(SLICE, [expr(&x.expr)?, bound(&x.start)?, bound(&x.stop)?, bound(&x.step)?], span)
         }
         Expr::UnaryOp(x) => {
             #[expect(clippy::needless_match, reason = "the kind cannot be copied")]

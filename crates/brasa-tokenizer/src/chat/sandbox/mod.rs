@@ -24,6 +24,7 @@ mod budget;
 mod filters;
 mod guard;
 mod operations;
+mod slice;
 mod source;
 mod text;
 mod values;

@@ -6,6 +6,7 @@
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Value};
 
+use super::slice::slice;
 use super::values::{Namespace, Numbers, Weight, list, map, own, walk};
 use super::{budget, guard};
 
@@ -45,7 +46,7 @@ pub fn add_to(environment: &mut Environment<'static>) {
         scan(&value)?;
         Ok(value.into_value())
     });
-    environment.add_filter(guard::OWN, |value: Value| own(value));
+    environment.add_filter(guard::SLICE, slice);
     environment.add_filter(guard::SET, |value: Value, namespace: &Value, name: &str| {
         match namespace.downcast_object_ref::<Namespace>() {
             Some(namespace) => namespace.set(name, value).map(|()| ""),
