@@ -13,8 +13,8 @@ use crate::terminal;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// True if the command looks at [`INTERRUPTED`] now and then.
 static HEEDED: AtomicBool = AtomicBool::new(false);
-/// True while the user types: nothing is under way that could heed a signal.
-static AT_PROMPT: AtomicBool = AtomicBool::new(false);
+/// True while nothing is under way that could heed a signal: the user types, or one long computation runs.
+static ENDS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 static STREAM: Mutex<Option<Canceller>> = Mutex::new(None);
 static INSTALL: Once = Once::new();
 
@@ -28,11 +28,11 @@ pub fn install() {
 pub fn clean_up_when_killed() {
     INSTALL.call_once(|| {
         let handler = || {
-            let at_prompt = AT_PROMPT.load(Ordering::Relaxed);
-            let heeded = HEEDED.load(Ordering::Relaxed) && !at_prompt;
+            let ends = ENDS_AT_ONCE.load(Ordering::Relaxed);
+            let heeded = HEEDED.load(Ordering::Relaxed) && !ends;
             if INTERRUPTED.swap(true, Ordering::Relaxed) || !heeded {
                 remove_partial_files();
-                if at_prompt {
+                if ends {
                     terminal::restore();
                 }
                 std::process::exit(130);
@@ -47,19 +47,24 @@ pub fn clean_up_when_killed() {
 }
 
 /// Makes signals end the process until the guard is dropped, since it only waits for the user.
-pub fn at_prompt() -> AtPrompt {
+pub fn at_prompt() -> EndsAtOnce {
     // A signal that came while the last answer was written has been heeded.
     take();
-    AT_PROMPT.store(true, Ordering::Relaxed);
-    AtPrompt(())
+    ends_at_once()
 }
 
-/// Ends the effect of [`at_prompt`] when dropped.
-pub struct AtPrompt(());
+/// Makes signals end the process until the guard is dropped, since nothing under way could heed one.
+pub fn ends_at_once() -> EndsAtOnce {
+    ENDS_AT_ONCE.store(true, Ordering::Relaxed);
+    EndsAtOnce(())
+}
 
-impl Drop for AtPrompt {
+/// Ends the effect of [`ends_at_once`] when dropped.
+pub struct EndsAtOnce(());
+
+impl Drop for EndsAtOnce {
     fn drop(&mut self) {
-        AT_PROMPT.store(false, Ordering::Relaxed);
+        ENDS_AT_ONCE.store(false, Ordering::Relaxed);
     }
 }
 

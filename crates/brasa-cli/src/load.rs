@@ -76,7 +76,7 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
             ("load", times.total),
         ]
         .map(|(name, time)| format!("{name} {:.1} ms", time.as_secs_f64() * 1e3));
-        eprintln!("{PARTS}{}", parts.join(", "));
+        output::note(&format!("{PARTS}{}", parts.join(", ")));
     }
     Ok(model)
 }

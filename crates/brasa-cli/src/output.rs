@@ -78,9 +78,11 @@ pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Writes one line to standard error.
+/// Writes one line to standard error. Nobody may read it any more: a terminal can be closed before its programs end.
 pub fn note(text: &str) {
-    if stderr().is_terminal() { eprintln!("{}", visible(text)) } else { eprintln!("{text}") }
+    let mut out = stderr().lock();
+    let shown = if out.is_terminal() { visible(text) } else { text.into() };
+    let _ = writeln!(out, "{shown}");
 }
 
 /// Refuses early what [`file`] would refuse at the end of the work: a file that is there, without `force`.

@@ -97,7 +97,7 @@ pub fn answer(
     }
     if verbose {
         let metrics = stream.metrics();
-        eprintln!(
+        output::note(&format!(
             "{} ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s, seed {}",
             output::plural(metrics.prompt_tokens, "prompt token"),
             metrics.cached_tokens,
@@ -105,7 +105,7 @@ pub fn answer(
             metrics.generated_tokens,
             metrics.decode_tokens_per_second(),
             options.sampling.seed,
-        );
+        ));
     }
     match failure {
         Some(error) => Err(error.into()),

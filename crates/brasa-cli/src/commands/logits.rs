@@ -8,7 +8,7 @@ use super::generate::encode;
 use super::prompt_text;
 use crate::args::LogitsArguments;
 use crate::failure::Failure;
-use crate::{load, output};
+use crate::{interrupt, load, output};
 
 /// Prints the most probable next tokens; saves all logits if asked to.
 pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
@@ -25,6 +25,7 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
             return Err(Failure::Usage("no tokens\nhint: give them (--ids) or a text (-p, -f)".into()));
         }
     };
+    let ends = interrupt::ends_at_once();
     let score = match &arguments.out {
         None => model.score(&ids, |_| {})?,
         Some(path) => {
@@ -51,6 +52,7 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
             }
         }
     };
+    drop(ends);
     let top = largest(&score.last_logits, arguments.top);
     if arguments.json {
         let top: Vec<_> = top.iter().map(|&(id, logit)| json!({"id": id, "logit": logit})).collect();

@@ -56,6 +56,16 @@ fn failures_leave_no_file() {
     }
 }
 
+/// A terminal may be closed while its program still has something to say.
+#[cfg(target_os = "linux")]
+#[test]
+fn messages_that_nobody_can_read_are_no_fault() {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
+    let status = command.args(["inspect", "/no/such/model"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn devices_stay_devices() {

@@ -142,7 +142,7 @@ pub fn print(
             format!("\n{}: {:.3} ms\n\n{kinds}\n{operations}", profile.title, total.as_secs_f64() * 1e3);
         match format {
             TableFormat::Md => output::write(&text)?,
-            TableFormat::Json | TableFormat::Csv => eprint!("{text}"),
+            TableFormat::Json | TableFormat::Csv => output::note(text.trim_end_matches('\n')),
         }
     }
     let Some((chart, force)) = chart else { return Ok(()) };
