@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
 
+use brasa::Metrics;
 use brasa::formats::{Existing, FormatError, OutputFile};
 
 use crate::failure::Failure;
@@ -76,6 +77,21 @@ pub fn wrapped(text: &str, indent: usize) -> String {
 /// `count` and its noun: "1 token", "2 tokens".
 pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// The cost of an answer. A single token has no speed: its time is that of the prompt.
+pub fn cost(metrics: &Metrics) -> String {
+    let at = |tokens_per_second: f64| {
+        if tokens_per_second > 0.0 { format!(" at {tokens_per_second:.1} tok/s") } else { String::new() }
+    };
+    format!(
+        "{} ({} cached){}, {} generated{}",
+        plural(metrics.prompt_tokens, "prompt token"),
+        metrics.cached_tokens,
+        at(metrics.prefill_tokens_per_second()),
+        metrics.generated_tokens,
+        at(metrics.decode_tokens_per_second()),
+    )
 }
 
 /// Writes one line to standard error. Nobody may read it any more: a terminal can be closed before its programs end.

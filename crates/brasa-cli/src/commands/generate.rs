@@ -97,15 +97,7 @@ pub fn answer(
     }
     if verbose {
         let metrics = stream.metrics();
-        output::note(&format!(
-            "{} ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s, seed {}",
-            output::plural(metrics.prompt_tokens, "prompt token"),
-            metrics.cached_tokens,
-            metrics.prefill_tokens_per_second(),
-            metrics.generated_tokens,
-            metrics.decode_tokens_per_second(),
-            options.sampling.seed,
-        ));
+        output::note(&format!("{}, seed {}", output::cost(metrics), options.sampling.seed));
     }
     match failure {
         Some(error) => Err(error.into()),

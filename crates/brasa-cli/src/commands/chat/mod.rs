@@ -18,7 +18,6 @@ use self::conversation::{Conversation, WhenFull};
 use self::read::{Line, Reader};
 use crate::args::RunArguments;
 use crate::failure::Failure;
-use crate::output::plural;
 use crate::paint::Paint;
 use crate::{bundled, interrupt, output};
 
@@ -206,12 +205,8 @@ impl Chat<'_> {
         let answer = answer::show(&mut stream, self.paint, thoughts);
         let metrics = stream.metrics();
         let stats = format!(
-            "{} ({} cached) at {:.1} tok/s, {} generated at {:.1} tok/s; context {} of {}",
-            plural(metrics.prompt_tokens, "prompt token"),
-            metrics.cached_tokens,
-            metrics.prefill_tokens_per_second(),
-            metrics.generated_tokens,
-            metrics.decode_tokens_per_second(),
+            "{}; context {} of {}",
+            output::cost(metrics),
             metrics.prompt_tokens + metrics.generated_tokens,
             self.model.context(),
         );
