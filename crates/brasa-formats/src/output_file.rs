@@ -63,7 +63,8 @@ impl OutputFile {
         let path = path.into();
         let fail = |source| FormatError::io(&path, source);
         let target = follow_links(&path).map_err(fail)?;
-        let old = match fs::metadata(&target) {
+        // Asked of the path as given: the link behind `/dev/stdout` names a pipe that has no path.
+        let old = match fs::metadata(&path) {
             Ok(metadata) => Some(metadata),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(fail(error)),
@@ -73,7 +74,7 @@ impl OutputFile {
                 return Err(fail(io::ErrorKind::IsADirectory.into()));
             }
             if !old.is_file() {
-                let file = OpenOptions::new().write(true).open(&target).map_err(fail)?;
+                let file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
                 let file = Some(BufWriter::with_capacity(BUFFER_BYTES, file));
                 return Ok(Self { path, file, partial: None, removed: Vec::new() });
             }

@@ -145,4 +145,18 @@ mod unix {
         assert_eq!(reader.join().unwrap().unwrap(), "through the pipe");
         assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     }
+
+    /// What `/dev/stdout` is if a program reads the output.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn pipes_without_a_path_are_written_to() {
+        use std::os::fd::AsRawFd;
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+        write(path.as_ref(), Existing::Keep, "through the pipe").unwrap();
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "through the pipe");
+    }
 }
