@@ -9,6 +9,7 @@
 use std::arch::x86_64::*;
 
 use crate::isa::{Avx512, Avx512Bf16};
+use crate::simd::read;
 use crate::tile_row::{BF16_INPUTS, Bf16Rows, ROWS};
 use crate::tiles::{AmxThread, Bf16Factors, Bf16MatrixUnit, Bf16Weights, EmulatedBf16, Sums, Tiles};
 
@@ -79,9 +80,9 @@ unsafe fn kernel<const R: usize, const ADD: bool>(a: &[Bf16Rows], b: &[Bf16Weigh
         for pair in 0..ROWS {
             // SAFETY: a tile of weights is 16 vectors, a row of a tile 16 pairs.
             unsafe {
-                let weights = bf16(_mm512_loadu_si512(weights.add(pair).cast()));
+                let weights = bf16(read(weights.add(pair).cast()));
                 for (row, acc) in acc.iter_mut().enumerate() {
-                    let x = _mm512_set1_epi32(rows.add(row * ROWS + pair).read_unaligned());
+                    let x = _mm512_set1_epi32(read(rows.add(row * ROWS + pair)));
                     *acc = _mm512_dpbf16_ps(*acc, weights, bf16(x));
                 }
             }

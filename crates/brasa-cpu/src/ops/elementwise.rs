@@ -153,15 +153,15 @@ impl Kernel for Apply<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let one = |x| evaluate(simd, self.function, x);
+        // Not a closure for both places, which would be compiled without the instructions of `simd`.
         let (vectors, rest) = self.x.as_chunks_mut::<LANES>();
         for x in vectors {
-            simd.store(one(simd.load(x)), x);
+            simd.store(evaluate(simd, self.function, simd.load(x)), x);
         }
         if !rest.is_empty() {
             let mut last = [0.0; LANES];
             last[..rest.len()].copy_from_slice(rest);
-            simd.store(one(simd.load(&last)), &mut last);
+            simd.store(evaluate(simd, self.function, simd.load(&last)), &mut last);
             rest.copy_from_slice(&last[..rest.len()]);
         }
     }
@@ -172,17 +172,18 @@ impl Kernel for Gated<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let one = |gate, up| simd.mul(evaluate(simd, self.function, gate), up);
         let (gates, gates_rest) = self.gate.as_chunks_mut::<LANES>();
         let (ups, ups_rest) = self.up.as_chunks::<LANES>();
         for (gate, up) in gates.iter_mut().zip(ups) {
-            simd.store(one(simd.load(gate), simd.load(up)), gate);
+            let opened = evaluate(simd, self.function, simd.load(gate));
+            simd.store(simd.mul(opened, simd.load(up)), gate);
         }
         if !gates_rest.is_empty() {
             let (mut gate, mut up) = ([0.0; LANES], [0.0; LANES]);
             gate[..gates_rest.len()].copy_from_slice(gates_rest);
             up[..ups_rest.len()].copy_from_slice(ups_rest);
-            simd.store(one(simd.load(&gate), simd.load(&up)), &mut gate);
+            let opened = evaluate(simd, self.function, simd.load(&gate));
+            simd.store(simd.mul(opened, simd.load(&up)), &mut gate);
             gates_rest.copy_from_slice(&gate[..gates_rest.len()]);
         }
     }

@@ -7,6 +7,22 @@ use std::arch::x86_64::*;
 use super::lanes::{LANES, Simd};
 use crate::isa::{Avx2, Avx512};
 
+/// Reads a vector, or a number, at any address.
+///
+/// With debug assertions `read_unaligned`, which intrinsics load with, checks that memory and its result lie apart, in every turn
+/// of every inner loop.
+///
+/// # Safety
+///
+/// T's bytes can be read at `from`, and any bytes make a T.
+#[inline(always)]
+pub(crate) unsafe fn read<T: Copy>(from: *const T) -> T {
+    #[repr(C, packed)]
+    struct Unaligned<T>(T);
+    // SAFETY: by the contract; the type needs no alignment.
+    unsafe { (*from.cast::<Unaligned<T>>()).0 }
+}
+
 /// Two halves of sixteen lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Pair(__m256, __m256);
@@ -33,7 +49,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load(self, from: &[f32; LANES]) -> Pair {
         // SAFETY: `self` proves AVX2; sixteen elements are there.
-        unsafe { Pair(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))) }
+        unsafe { Pair(read(from.as_ptr().cast()), read(from.as_ptr().add(8).cast())) }
     }
     #[inline(always)]
     fn store(self, v: Pair, to: &mut [f32; LANES]) {
@@ -48,8 +64,8 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves F16C; sixteen elements are there.
         unsafe {
             Pair(
-                _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().cast())),
-                _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().add(8).cast())),
+                _mm256_cvtph_ps(read(from.as_ptr().cast())),
+                _mm256_cvtph_ps(read(from.as_ptr().add(8).cast())),
             )
         }
     }
@@ -59,17 +75,14 @@ impl Simd for Avx2 {
         unsafe {
             let widen =
                 |half: __m128i| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half)));
-            Pair(
-                widen(_mm_loadu_si128(from.as_ptr().cast())),
-                widen(_mm_loadu_si128(from.as_ptr().add(8).cast())),
-            )
+            Pair(widen(read(from.as_ptr().cast())), widen(read(from.as_ptr().add(8).cast())))
         }
     }
     #[inline(always)]
     fn load_i8(self, from: &[i8; LANES]) -> Pair {
         // SAFETY: `self` proves AVX2; sixteen elements are there.
         unsafe {
-            let bytes = _mm_loadu_si128(from.as_ptr().cast());
+            let bytes = read(from.as_ptr().cast());
             Pair(
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes))),
@@ -138,7 +151,7 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn load(self, from: &[f32; LANES]) -> __m512 {
         // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+        unsafe { read(from.as_ptr().cast()) }
     }
     #[inline(always)]
     fn store(self, v: __m512, to: &mut [f32; LANES]) {
@@ -148,20 +161,20 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn load_f16(self, from: &[u16; LANES]) -> __m512 {
         // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+        unsafe { _mm512_cvtph_ps(read(from.as_ptr().cast())) }
     }
     #[inline(always)]
     fn load_bf16(self, from: &[u16; LANES]) -> __m512 {
         // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
         unsafe {
-            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+            let wide = _mm512_cvtepu16_epi32(read(from.as_ptr().cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
         }
     }
     #[inline(always)]
     fn load_i8(self, from: &[i8; LANES]) -> __m512 {
         // SAFETY: `self` proves AVX-512 F; sixteen elements are there.
-        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(read(from.as_ptr().cast()))) }
     }
     lanewise!(add, _mm512_add_ps);
     lanewise!(sub, _mm512_sub_ps);

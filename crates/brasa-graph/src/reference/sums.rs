@@ -1,5 +1,7 @@
 //! Sums in an order that depends only on their length.
 
+use std::array::from_fn;
+
 /// Partial sums kept side by side; the compiler keeps them in vector registers.
 const LANES: usize = 16;
 
@@ -74,13 +76,8 @@ pub(crate) fn argmax(row: &[f32]) -> usize {
     best.1
 }
 
-fn pairwise(mut lanes: [f32; LANES]) -> f32 {
-    let mut width = LANES;
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            lanes[i] += lanes[i + width];
-        }
-    }
-    lanes[0]
+fn pairwise(lanes: [f32; LANES]) -> f32 {
+    let eight: [f32; 8] = from_fn(|i| lanes[i] + lanes[i + 8]);
+    let four: [f32; 4] = from_fn(|i| eight[i] + eight[i + 4]);
+    (four[0] + four[2]) + (four[1] + four[3])
 }

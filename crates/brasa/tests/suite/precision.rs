@@ -33,8 +33,13 @@ const LEAST_GREEDY_STEPS_OF_ALL: usize = 40;
 /// Rows of a mixture of experts that may have chosen other experts than the oracle's.
 const OTHER_EXPERTS: f64 = 0.02;
 
+/// One thread: the harness runs as many tests at once as there are processors, and more threads would wait for each other.
 fn cpu() -> CpuBackend {
-    let options = CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() };
+    cpu_with(1)
+}
+
+fn cpu_with(threads: usize) -> CpuBackend {
+    let options = CpuOptions { threads: Some(threads), deterministic: true, ..CpuOptions::default() };
     CpuBackend::new(options).expect("this processor")
 }
 
@@ -224,7 +229,7 @@ fn chunks_equal_the_whole_where_that_is_asked_for() {
     assert_eq!(equal(&asked), asked.isa() == forbidden.isa(), "{}", asked.isa().name());
 }
 
-/// Every family and variant with random weights, in reference precision.
+/// Every family and variant with random weights, in reference precision, on two threads.
 #[test]
 fn random_families() {
     for entry in std::fs::read_dir(folder("random")).expect("the folder of random checkpoints") {
@@ -238,7 +243,7 @@ fn check_random(path: &Path) {
         let ids = golden.ids(&format!("{text}.ids"));
         let expected_ids = golden.ids(&format!("{text}.greedy_ids"));
         let model = load_strictly(path, Some(ids.len() + expected_ids.len()));
-        let mut runner = Runner::on(&cpu(), model, Precision::Reference, KvType::F32);
+        let mut runner = Runner::on(&cpu_with(2), model, Precision::Reference, KvType::F32);
         let logits = runner.logits(&ids);
         let comparison = if text == "short" {
             compare(&logits.concat(), &golden.floats("short.logits"))

@@ -60,7 +60,7 @@ impl Way {
 }
 
 /// One thread: the harness runs as many tests at once as there are processors, and more threads would wait for each other.
-/// `precision.rs` uses two.
+/// The random families of `precision.rs` run on two.
 fn device() -> CpuBackend {
     cpu(CpuOptions { threads: Some(1), deterministic: true, ..CpuOptions::default() })
 }

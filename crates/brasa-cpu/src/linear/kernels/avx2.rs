@@ -17,6 +17,7 @@ use super::super::formats::{Kind, Meaning, Width};
 use super::codes::group;
 use super::vectors::{Centring, Dots, Vectors, Work, one_each, one_each_of_memory};
 use crate::isa::{Avx2, AvxVnni};
+use crate::simd::read;
 
 /// Proof that this CPU has AVX2 and int8 dot products in its vectors.
 #[derive(Clone, Copy)]
@@ -64,15 +65,15 @@ impl Vectors for Avx2 {
     }
 
     one_each_of_memory! {
-        load_codes(from: *const u8) -> __m256i = _mm256_loadu_si256(from.cast());
+        load_codes(from: *const u8) -> __m256i = read(from.cast());
         store_codes(codes: __m256i, to: *mut u8) = _mm256_storeu_si256(to.cast(), codes);
-        load(from: *const f32) -> __m256 = _mm256_loadu_ps(from);
+        load(from: *const f32) -> __m256 = read(from.cast());
         add_scaled_in_place(sum: __m256, a: __m256, factor: *const f32) -> __m256 =
             _mm256_fmadd_ps(a, _mm256_set1_ps(*factor), sum);
         store(floats: __m256, to: *mut f32) = _mm256_storeu_ps(to, floats);
-        load_f16(from: *const u8) -> __m256 = _mm256_cvtph_ps(_mm_loadu_si128(from.cast()));
+        load_f16(from: *const u8) -> __m256 = _mm256_cvtph_ps(read(from.cast()));
         load_bf16_pair(from: *const u8) -> [__m256; 2] = {
-            let both = _mm256_loadu_si256(from.cast());
+            let both = read(from.cast());
             let high = _mm256_and_si256(both, _mm256_set1_epi32(0xffff_0000_u32.cast_signed()));
             [_mm256_castsi256_ps(_mm256_slli_epi32::<16>(both)), _mm256_castsi256_ps(high)]
         };
@@ -127,7 +128,7 @@ impl Dots for Avx2 {
         macro_rules! sum {
             ($($group:literal)*) => {
                 sum_of_pairs::<M>([$({
-                    let activations = _mm256_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
+                    let activations = _mm256_set1_epi32(read(x.cast::<i32>().add($group)));
                     pairs::<M>(weights[$group], activations)
                 }),*])
             };
@@ -146,7 +147,7 @@ impl Dots for Avx2 {
     ) -> [[__m256i; 2]; 2] {
         macro_rules! both {
             ($group:literal) => {{
-                let activations = _mm256_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
+                let activations = _mm256_set1_epi32(read(x.cast::<i32>().add($group)));
                 let first = group::<Self, K, $group>(self, planes, centred);
                 let second = group::<Self, K, $group>(self, planes.add(Self::BYTES), centred);
                 [pairs::<K>(first, activations), pairs::<K>(second, activations)]
@@ -270,7 +271,7 @@ impl Dots for WithVnni {
             ($start:expr, $($group:literal)*) => {{
                 let mut sum = $start;
                 $(
-                    let activations = _mm256_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
+                    let activations = _mm256_set1_epi32(read(x.cast::<i32>().add($group)));
                     sum = _mm256_dpbusd_avx_epi32(sum, weights[$group], activations);
                 )*
                 sum

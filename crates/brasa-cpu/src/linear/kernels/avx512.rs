@@ -13,6 +13,7 @@ use std::arch::x86_64::*;
 use super::super::formats::Meaning;
 use super::vectors::{Centring, Dots, Vectors, Work, one_each, one_each_of_memory};
 use crate::isa::Avx512;
+use crate::simd::read;
 
 impl Vectors for Avx512 {
     type Codes = __m512i;
@@ -46,15 +47,15 @@ impl Vectors for Avx512 {
     }
 
     one_each_of_memory! {
-        load_codes(from: *const u8) -> __m512i = _mm512_loadu_si512(from.cast());
+        load_codes(from: *const u8) -> __m512i = read(from.cast());
         store_codes(codes: __m512i, to: *mut u8) = _mm512_storeu_si512(to.cast(), codes);
-        load(from: *const f32) -> __m512 = _mm512_loadu_ps(from);
+        load(from: *const f32) -> __m512 = read(from.cast());
         add_scaled_in_place(sum: __m512, a: __m512, factor: *const f32) -> __m512 =
             add_scaled_in_place(sum, a, factor);
         store(floats: __m512, to: *mut f32) = _mm512_storeu_ps(to, floats);
-        load_f16(from: *const u8) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(from.cast()));
+        load_f16(from: *const u8) -> __m512 = _mm512_cvtph_ps(read(from.cast()));
         load_bf16_pair(from: *const u8) -> [__m512; 2] = {
-            let both = _mm512_loadu_si512(from.cast());
+            let both = read(from.cast());
             let high = _mm512_and_si512(both, _mm512_set1_epi32(0xffff_0000_u32.cast_signed()));
             [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(both)), _mm512_castsi512_ps(high)]
         };
@@ -105,7 +106,7 @@ impl Dots for Avx512 {
             ($start:expr, $split:expr, $($group:literal)*) => {{
                 let mut sums = [_mm512_set1_epi32($start), _mm512_setzero_si512()];
                 $(
-                    let activations = _mm512_set1_epi32(x.cast::<i32>().add($group).read_unaligned());
+                    let activations = _mm512_set1_epi32(read(x.cast::<i32>().add($group)));
                     let chain = if const { $split } { $group % 2 } else { 0 };
                     sums[chain] = _mm512_dpbusd_epi32(sums[chain], weights[$group], activations);
                 )*

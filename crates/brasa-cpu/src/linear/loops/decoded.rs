@@ -4,13 +4,18 @@
 //! A dot product has 16 running sums, of the inputs k ≡ 0…15 (mod 16), products rounded before they are added,
 //! halved to one sum as a tree.
 
+use std::array::from_fn;
 use std::ops::Range;
 
 use brasa_formats::Tensor;
 
 use super::super::layout::LANES;
 use super::Products;
-use crate::{Error, Isa};
+use crate::Error;
+use crate::simd::{Kernel, Simd, vectorize};
+
+/// Rows that meet a decoded row together, so that no sum waits for another.
+const TOGETHER: usize = 4;
 
 /// Rows of a stored tensor.
 #[derive(Debug)]
@@ -60,60 +65,55 @@ pub(in super::super) fn multiply(
     for strip in wanted.strips.clone() {
         for (lane, column) in (strip * LANES..wanted.n.min((strip + 1) * LANES)).enumerate() {
             stored.decode_row(column, weights);
-            for row in 0..wanted.rows() {
-                let dot = dot(wanted.isa, weights, wanted.float_row(row));
+            let write = |row, dot| {
                 // SAFETY: gone before other memory is asked for.
                 unsafe { wanted.results(row, strip..strip + 1)[lane] = dot };
+            };
+            let mut row = 0;
+            while wanted.rows() - row >= TOGETHER {
+                let rows = from_fn(|at| wanted.float_row(row + at));
+                for dot in vectorize(wanted.isa, Dots::<TOGETHER> { weights, rows }) {
+                    write(row, dot);
+                    row += 1;
+                }
+            }
+            for row in row..wanted.rows() {
+                let [dot] = vectorize(wanted.isa, Dots { weights, rows: [wanted.float_row(row)] });
+                write(row, dot);
             }
         }
     }
 }
 
-/// The dot product of a decoded row and activations.
-fn dot(isa: Isa, a: &[f32], b: &[f32]) -> f32 {
-    match isa {
-        #[cfg(target_arch = "x86_64")]
-        #[expect(unsafe_code, reason = "compiles one source for several instruction sets")]
-        // SAFETY: the value proves AVX2.
-        Isa::Avx2(_) => unsafe { dot_avx2(a, b) },
-        #[cfg(target_arch = "x86_64")]
-        #[expect(unsafe_code, reason = "compiles one source for several instruction sets")]
-        // SAFETY: the value proves AVX-512.
-        Isa::Avx512(_) => unsafe { dot_avx512(a, b) },
-        // NEON needs no enabling: the compiler uses it everywhere.
-        _ => dot_generic(a, b),
-    }
+/// The dot products of a decoded row and R rows of activations.
+struct Dots<'a, const R: usize> {
+    weights: &'a [f32],
+    rows: [&'a [f32]; R],
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-fn dot_avx2(a: &[f32], b: &[f32]) -> f32 {
-    dot_generic(a, b)
-}
+impl<const R: usize> Kernel for Dots<'_, R> {
+    type Output = [f32; R];
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn dot_avx512(a: &[f32], b: &[f32]) -> f32 {
-    dot_generic(a, b)
-}
-
-#[inline(always)]
-fn dot_generic(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0.0; 16];
-    let (a, a_rest) = a.as_chunks::<16>();
-    let (b, b_rest) = b.as_chunks::<16>();
-    for (a, b) in a.iter().zip(b) {
-        for (sum, (a, b)) in sums.iter_mut().zip(a.iter().zip(b)) {
-            *sum += a * b;
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> [f32; R] {
+        let (weights, weights_rest) = self.weights.as_chunks::<LANES>();
+        let rows = self.rows.map(|row| row[..self.weights.len()].as_chunks::<LANES>());
+        let mut sums = [simd.splat(0.0); R];
+        for (at, weights) in weights.iter().enumerate() {
+            let weights = simd.load(weights);
+            for (sum, (row, _)) in sums.iter_mut().zip(&rows) {
+                *sum = simd.add(*sum, simd.mul(weights, simd.load(&row[at])));
+            }
         }
-    }
-    for (sum, (a, b)) in sums.iter_mut().zip(a_rest.iter().zip(b_rest)) {
-        *sum += a * b;
-    }
-    for half in [8, 4, 2, 1] {
-        for index in 0..half {
-            sums[index] += sums[index + half];
+        let mut dots = [0.0; R];
+        for ((dot, sum), (_, rest)) in dots.iter_mut().zip(sums).zip(rows) {
+            let mut lanes = [0.0; LANES];
+            simd.store(sum, &mut lanes);
+            for (lane, (weight, x)) in lanes.iter_mut().zip(weights_rest.iter().zip(rest)) {
+                *lane += weight * x;
+            }
+            *dot = simd.sum(simd.load(&lanes));
         }
+        dots
     }
-    sums[0]
 }
