@@ -26,6 +26,10 @@ SHAPES = {
         architecture="llama", vocabulary="llama-bpe", layers=16, hidden=2048, feed_forward=8192, heads=32, kv_heads=8,
         head_dim=64, context=131072, rope_base=5e5, eps=1e-5,
     ),
+    "llama-3.1-8b": dict(
+        architecture="llama", vocabulary="llama-bpe", layers=32, hidden=4096, feed_forward=14336, heads=32, kv_heads=8,
+        head_dim=128, context=131072, rope_base=5e5, eps=1e-5, has_head=True,
+    ),
 }  # fmt: skip
 
 # Offsets of the f16 scales in a block, and what they are: a weight of such a model is about 0.02.
@@ -46,26 +50,47 @@ SCALES = {
 TYPES = ["F32", "F16", "BF16", *SCALES, "Q4_K_M"]
 
 
-def blocks(rng, rows, columns, name):
+class Source:
+    """Random values of a type. They repeat after a prime number of them, so that large files are made as fast as they are written."""
+
+    PERIOD = 16_777_213
+
+    def __init__(self, name):
+        rng = np.random.default_rng(0)
+        if name in ("F32", "F16", "BF16"):
+            values = rng.standard_normal(self.PERIOD, np.float32) * np.float32(0.02)
+            if name == "BF16":
+                values = (values.view(np.uint32) >> 16).astype(np.uint16)
+            self.values = values.astype(np.float16) if name == "F16" else values
+        else:
+            self.values = rng.integers(0, 256, self.PERIOD, dtype=np.uint8)
+        self.next = 0
+
+    def take(self, *shape):
+        count = int(np.prod(shape))
+        taken = np.resize(np.roll(self.values, -self.next), count)
+        self.next = (self.next + count) % self.PERIOD
+        return taken.reshape(shape)
+
+
+def blocks(source, rows, columns, name):
     """Random stored rows of a type."""
     if name in ("F32", "F16", "BF16"):
-        values = rng.standard_normal((rows, columns), np.float32) * np.float32(0.02)
-        if name == "BF16":
-            return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-        return values.astype(np.float16) if name == "F16" else values
+        values = source.take(rows, columns)
+        return values.view(np.uint8) if name == "BF16" else values
     elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    data = rng.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
+    data = source.take(rows, columns // elements, size)
     for offset, scale in SCALES[name].items():
         data[:, :, offset : offset + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
     return data.reshape(rows, -1)
 
 
-def stored_type(kind, name, layer, layers):
+def stored_type(kind, name, layer, layers, head):
     """The type of one matrix; llama.cpp's Q4_K_M spends two more bits where they matter most."""
     if kind != "Q4_K_M":
         return kind
     more_bits = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
-    generous = name == "token_embd" or (name in ("attn_v", "ffn_down") and more_bits)
+    generous = name == head or (name in ("attn_v", "ffn_down") and more_bits)
     return "Q6_K" if generous else "Q4_K"
 
 
@@ -91,7 +116,8 @@ def write(path, shape_name, kind, layers=None):
     shape = SHAPES[shape_name]
     layers = layers or shape["layers"]
     hidden, feed_forward, head_dim = shape["hidden"], shape["feed_forward"], shape["head_dim"]
-    rng = np.random.default_rng(0)
+    sources = {}
+    head = "output" if shape.get("has_head") else "token_embd"
     writer = gguf.GGUFWriter(path, shape["architecture"])
     writer.add_name(f"Random {shape_name}")
     writer.add_block_count(layers)
@@ -110,15 +136,19 @@ def write(path, shape_name, kind, layers=None):
         writer.add_vocab_size(vocabulary)
 
     def matrix(name, rows, columns, layer=0):
-        kind_here = stored_type(kind, name.split(".")[-2], layer, layers)
+        kind_here = stored_type(kind, name.split(".")[-2], layer, layers, head)
+        if kind_here not in sources:
+            sources[kind_here] = Source(kind_here)
         plain = kind_here in ("F32", "F16")
         raw = None if plain else gguf.GGMLQuantizationType[kind_here]
-        writer.add_tensor(name, blocks(rng, rows, columns, kind_here), raw_dtype=raw)
+        writer.add_tensor(name, blocks(sources[kind_here], rows, columns, kind_here), raw_dtype=raw)
 
     def norm(name, width):
         writer.add_tensor(name, np.ones(width, np.float32))
 
     matrix("token_embd.weight", vocabulary, hidden)
+    if head == "output":
+        matrix("output.weight", vocabulary, hidden)
     norm("output_norm.weight", hidden)
     for layer in range(layers):
         name = f"blk.{layer}."

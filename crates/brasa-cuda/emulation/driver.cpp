@@ -131,19 +131,23 @@ EXPORT cuModuleGetFunction(void** function, void*, const char* name) {
     return SUCCESS;
 }
 
-EXPORT cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned threads, unsigned block_y,
-                      unsigned block_z, unsigned shared_bytes, void*, void** parameters, void**) {
-    if (grid_x == 0 || grid_y == 0 || grid_y > 65535 || grid_z == 0 || grid_z > 65535 || threads == 0 || threads > 1024 || threads % 32 != 0 ||
-        block_y != 1 || block_z != 1 || shared_bytes > 227 << 10) {
+struct LaunchConfig {
+    unsigned grid[3], block[3], shared_bytes;
+    void* stream;
+    const unsigned* attributes;
+    unsigned attributes_count;
+};
+
+EXPORT cuLaunchKernelEx(const LaunchConfig* config, void* function, void** parameters, void**) {
+    const unsigned *grid = config->grid, *block = config->block, threads = block[0];
+    // Blocks run one after the other here, so that none can wait for another.
+    const bool together = config->attributes_count == 1 && config->attributes[0] == 2;
+    if (grid[0] == 0 || grid[1] == 0 || grid[1] > 65535 || grid[2] == 0 || grid[2] > 65535 || threads == 0 || threads > 1024 ||
+        threads % 32 != 0 || block[1] != 1 || block[2] != 1 || config->shared_bytes > 227 << 10 || together) {
         return INVALID_VALUE;
     }
-    bool ended = launch((Entry)function, parameters[0], {grid_x, grid_y, grid_z}, threads, shared_bytes);
+    bool ended = launch((Entry)function, parameters[0], {grid[0], grid[1], grid[2]}, threads, config->shared_bytes);
     return ended ? SUCCESS : LAUNCH_FAILED;
-}
-
-// Blocks run one after the other here, which is what the device says of itself.
-EXPORT cuLaunchCooperativeKernel(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**) {
-    return INVALID_VALUE;
 }
 
 extern "C" __attribute__((visibility("default"))) int cuGetErrorName(int status, const char** name) {

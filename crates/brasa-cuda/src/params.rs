@@ -246,8 +246,12 @@ params! {
         function: u32,
     }
     struct TilesParams { x: Rows, weights: Ptr<u8>, rows: u32, inputs: u32, subs: u32, out: Outputs, }
+    /// The norm of a row or a head: its weight, which may be absent, and the number added to the mean square; nothing where
+    /// `is_there` is 0.
+    struct Norm { weight: Ptr<f32>, eps: f32, is_there: u32, }
     struct PanelsParams {
         x: Rows,
+        norm: Norm,
         panels: Ptr<u8>,
         row_scale: Ptr<f32>,
         rows: u32,
@@ -389,6 +393,35 @@ params! {
         rotary_dim: u32,
         interleaved: u32,
     }
+    /// Cosine and sine of each row and pair.
+    struct RotationsParams {
+        positions: Ptr<u32>,
+        frequencies: Ptr<f32>,
+        table: Ptr<f32>,
+        rows: u32,
+        pairs: u32,
+        magnitude: f32,
+    }
+    /// Norms of heads, rotations of queries and keys by a table, and the write of keys and values. `threads` work on a head.
+    struct HeadsParams {
+        q: Ptr<f32>,
+        k: Ptr<f32>,
+        v: Ptr<f32>,
+        y: Ptr<f32>,
+        rotations: Ptr<f32>,
+        q_norm: Norm,
+        k_norm: Norm,
+        v_norm: Norm,
+        step: StepRows,
+        cache: CachePages,
+        q_stride: u32,
+        k_stride: u32,
+        v_stride: u32,
+        heads: u32,
+        rotary_dim: u32,
+        interleaved: u32,
+        threads: u32,
+    }
     struct CacheWriteParams {
         k: Ptr<f32>,
         v: Ptr<f32>,
@@ -417,7 +450,7 @@ params! {
         has_window: u32,
         window: u32,
     }
-    /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each.
+    /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each, or to one part of a page.
     struct PagesParams { attention: AttentionParams, partial: Ptr<f32>, first_task: u32, pages: u32, }
     /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
     struct FlashParams {
@@ -457,6 +490,11 @@ params! {
         rows: u32,
         width: u32,
     }
+}
+
+impl Norm {
+    /// No norm.
+    pub(crate) const NONE: Self = Self { weight: Ptr::NONE, eps: 0.0, is_there: 0 };
 }
 
 impl Rows {

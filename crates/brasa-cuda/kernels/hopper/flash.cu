@@ -1,1 +1,2 @@
 #include "flash.cuh"
+#include "parts.cuh"

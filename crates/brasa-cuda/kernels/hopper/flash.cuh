@@ -11,6 +11,7 @@
 #include "../plain/params.h"
 #include "common.cuh"
 #include "layout.cuh"
+#include "overlap.cuh"
 
 namespace brasa {
 
@@ -20,6 +21,8 @@ template <int E> struct FlashShape {
 };
 
 template <int E> __device__ __forceinline__ void flash(const FlashParams& p) {
+    let_next_start();
+    wait_for_last();
     using T = FlashShape<E>;
     constexpr uint32_t SPAN = T::SPAN, ROW = E * 2, LOADS = E / 16;
     extern __shared__ __align__(1024) uint8_t flash_shared[];

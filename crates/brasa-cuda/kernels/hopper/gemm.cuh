@@ -14,6 +14,7 @@
 #pragma once
 #include "../plain/params.h"
 #include "multiply.cuh"
+#include "overlap.cuh"
 #include "wgmma.cuh"
 
 namespace brasa {
@@ -211,6 +212,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
     constexpr uint32_t STAGES = T::STAGES;
     extern __shared__ __align__(1024) uint8_t gemm_shared[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
+    let_next_start();
     uint8_t* stages = gemm_shared + ((1024 - (shared_address(gemm_shared) & 1023)) & 1023);
     const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
     if (threadIdx.x == 0) {
@@ -249,31 +251,54 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
             const uint32_t row_block = w.row_block, first_tile = (w.output_block * CLUSTER + rank) * T::TILES;
             const uint32_t my_tiles = first_tile < p.tiles ? min(T::TILES, p.tiles - first_tile) : 0;
             const uint32_t my_panels = min(uint32_t(ROWS / 64), panels - row_block * (ROWS / 64));
-            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + my_panels * 8192;
+            // Of a block's only panel, the rows that are there, in eights; products of others are dropped.
+            const uint32_t panel_bytes = ROWS == 64 ? (min(64u, p.rows - row_block * 64) + 7) / 8 * 1024 : 8192;
+            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + my_panels * panel_bytes;
             const bool panel = copy < my_panels, weight = copy >= ROWS / 64 && copy - ROWS / 64 < my_tiles;
             const uint32_t i = copy - ROWS / 64;  // of the tiles
             const uint8_t* from = p.panels + ((uint64_t(row_block) * (ROWS / 64) + copy) * p.subs + w.first_sub) * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
             if (weight) from = p.weights + (first_tile + i) * tile + uint64_t(w.first_sub / G.unit_subs) * unit_bytes(F);
             const uint32_t to = weight ? i * T::PIECE : T::A_BYTES + copy * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
-            for (uint32_t k = 0; k < w.subs; k++) {
+            auto ask_panel = [&](uint32_t s) {
+                uint8_t* there = stages + s * T::STAGE + to;
+                if (CLUSTER > 1) bulk_load_both(there, from, 4096, full + s);
+                else bulk_load(there, from, panel_bytes, full + s);
+                from += 8192;
+            };
+            auto ask_weight = [&](uint32_t s, uint32_t k) {
+                uint8_t* there = stages + s * T::STAGE + to;
+                if (G.header_bytes) bulk_load(there, from, G.header_bytes, full + s);
+                bulk_load(there + G.header_bytes, from + G.header_bytes + k % G.unit_subs * G.sub_bytes, G.sub_bytes, full + s);
+                if (k % G.unit_subs == G.unit_subs - 1) from += unit_bytes(F);
+            };
+            uint32_t k = 0;
+            if (at == blockIdx.x / CLUSTER) {
+                // Weights fill the ring while the launch in front still makes x.
+                const uint32_t first = min(STAGES, w.subs);
+                for (; k < first; k++) {
+                    if (copy == 0) mbarrier_expect(full + k, bytes);
+                    __syncwarp();
+                    if (weight) ask_weight(k, k);
+                }
+                wait_for_last();
+                for (uint32_t s = 0; s < first; s++) {
+                    if (panel) ask_panel(s);
+                }
+                stage = first == STAGES ? 0 : first;
+                parity = first == STAGES;
+            }
+            for (; k < w.subs; k++) {
                 mbarrier_wait(empty + stage, parity ^ 1);
                 if (copy == 0) mbarrier_expect(full + stage, bytes);
                 __syncwarp();
-                uint8_t* there = stages + stage * T::STAGE + to;
-                if (panel) {
-                    if (CLUSTER > 1) bulk_load_both(there, from, 4096, full + stage);
-                    else bulk_load(there, from, 8192, full + stage);
-                    from += 8192;
-                } else if (weight) {
-                    if (G.header_bytes) bulk_load(there, from, G.header_bytes, full + stage);
-                    bulk_load(there + G.header_bytes, from + G.header_bytes + k % G.unit_subs * G.sub_bytes, G.sub_bytes, full + stage);
-                    if (k % G.unit_subs == G.unit_subs - 1) from += unit_bytes(F);
-                }
+                if (panel) ask_panel(stage);
+                else if (weight) ask_weight(stage, k);
                 if (++stage == STAGES) { stage = 0; parity ^= 1; }
             }
         }
     } else {
         if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        wait_for_last();
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, g = lane >> 2, t = lane & 3;
         const uint32_t my_piece = (group * 4 + warp) * T::PIECE;
         const uint32_t base = shared_address(stages);

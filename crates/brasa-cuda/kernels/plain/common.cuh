@@ -16,6 +16,11 @@ struct alignas(16) Floats4 {
     float at[4];
 };
 
+// Halves that are stored in one piece, two to a word.
+struct alignas(16) Halves8 {
+    u32 at[4];
+};
+
 // Where row `j` begins.
 DEVICE const float* row_of(const Rows& rows, u32 j) {
     return rows.data + (u64)(j / rows.per) * rows.stride + (u64)(j % rows.per) * rows.width;

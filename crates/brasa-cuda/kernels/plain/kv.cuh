@@ -14,8 +14,15 @@ DEVICE u32 half_place(u32 position, u32 e, u32 width) {
     return position * width + (width % 8 == 0 ? brasa::kv_piece(width, position, e / 8) * 8 + e % 8 : e);
 }
 
-// Element types: `at` reads element `e` of a position of a head of width E, `put` writes it. q8 is written block by block.
+// Element types: `at` reads element `e` of a position of a head of width E, `put` writes it, `put8` writes eight from a multiple of
+// eight on, where E is one too. Blocks of BLOCK elements, of which `put8` is told the largest magnitude, share a scale.
 struct KvF32 {
+    static const u32 BLOCK = 8;
+    static DEVICE void put8(u8* head, u32 position, u32 e, u32 width, const float (&x)[8], float) {
+        float* to = (float*)head + position * width + e;
+        *(Floats4*)to = {{x[0], x[1], x[2], x[3]}};
+        *(Floats4*)(to + 4) = {{x[4], x[5], x[6], x[7]}};
+    }
     static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
         return ((const float*)head)[position * width + e];
     }
@@ -25,6 +32,15 @@ struct KvF32 {
 };
 
 struct KvF16 {
+    static const u32 BLOCK = 8;
+    static DEVICE void put8(u8* head, u32 position, u32 e, u32 width, const float (&x)[8], float) {
+        Halves8 halves;
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i) {
+            halves.at[i] = float_to_half(x[2 * i]) | (u32)float_to_half(x[2 * i + 1]) << 16;
+        }
+        *(Halves8*)((unsigned short*)head + half_place(position, e, width)) = halves;
+    }
     static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
         return half_to_float(((const unsigned short*)head)[half_place(position, e, width)]);
     }
@@ -34,6 +50,15 @@ struct KvF16 {
 };
 
 struct KvBF16 {
+    static const u32 BLOCK = 8;
+    static DEVICE void put8(u8* head, u32 position, u32 e, u32 width, const float (&x)[8], float) {
+        Halves8 halves;
+#pragma unroll
+        for (u32 i = 0; i < 4; ++i) {
+            halves.at[i] = float_to_bf16(x[2 * i]) | (u32)float_to_bf16(x[2 * i + 1]) << 16;
+        }
+        *(Halves8*)((unsigned short*)head + half_place(position, e, width)) = halves;
+    }
     static DEVICE float at(const u8* head, u32 position, u32 e, u32 width) {
         return bf16_to_float(((const unsigned short*)head)[half_place(position, e, width)]);
     }
@@ -43,6 +68,17 @@ struct KvBF16 {
 };
 
 struct KvQ8 {
+    static const u32 BLOCK = 32;
+    static DEVICE void put8(u8* head, u32 position, u32 e, u32 width, const float (&x)[8], float largest) {
+        if (e % BLOCK == 0) {
+            scales(head, position, width)[e / BLOCK] = float_to_half(largest / 127.0f);
+        }
+        const float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            head[position * width + e + i] = (u8)(signed char)(int)roundf(x[i] * inverse);
+        }
+    }
     static DEVICE unsigned short* scales(u8* head, u32 position, u32 width) {
         return (unsigned short*)(head + PAGE_POSITIONS * width) + position * ((width + 31) / 32);
     }

@@ -267,21 +267,33 @@ static_assert(offsetof(TilesParams, inputs) == 36, "");
 static_assert(offsetof(TilesParams, subs) == 40, "");
 static_assert(offsetof(TilesParams, out) == 48, "");
 
+struct Norm {
+    float *weight;
+    float eps;
+    u32 is_there;
+};
+static_assert(sizeof(Norm) == 16, "");
+static_assert(offsetof(Norm, weight) == 0, "");
+static_assert(offsetof(Norm, eps) == 8, "");
+static_assert(offsetof(Norm, is_there) == 12, "");
+
 struct PanelsParams {
     Rows x;
+    Norm norm;
     u8 *panels;
     float *row_scale;
     u32 rows;
     u32 inputs;
     u32 subs;
 };
-static_assert(sizeof(PanelsParams) == 56, "");
+static_assert(sizeof(PanelsParams) == 72, "");
 static_assert(offsetof(PanelsParams, x) == 0, "");
-static_assert(offsetof(PanelsParams, panels) == 24, "");
-static_assert(offsetof(PanelsParams, row_scale) == 32, "");
-static_assert(offsetof(PanelsParams, rows) == 40, "");
-static_assert(offsetof(PanelsParams, inputs) == 44, "");
-static_assert(offsetof(PanelsParams, subs) == 48, "");
+static_assert(offsetof(PanelsParams, norm) == 24, "");
+static_assert(offsetof(PanelsParams, panels) == 40, "");
+static_assert(offsetof(PanelsParams, row_scale) == 48, "");
+static_assert(offsetof(PanelsParams, rows) == 56, "");
+static_assert(offsetof(PanelsParams, inputs) == 60, "");
+static_assert(offsetof(PanelsParams, subs) == 64, "");
 
 struct GemmParams {
     u8 *weights;
@@ -624,6 +636,60 @@ static_assert(offsetof(RotateKeysParams, head_dim) == 32, "");
 static_assert(offsetof(RotateKeysParams, head_bytes) == 36, "");
 static_assert(offsetof(RotateKeysParams, rotary_dim) == 40, "");
 static_assert(offsetof(RotateKeysParams, interleaved) == 44, "");
+
+struct RotationsParams {
+    u32 *positions;
+    float *frequencies;
+    float *table;
+    u32 rows;
+    u32 pairs;
+    float magnitude;
+};
+static_assert(sizeof(RotationsParams) == 40, "");
+static_assert(offsetof(RotationsParams, positions) == 0, "");
+static_assert(offsetof(RotationsParams, frequencies) == 8, "");
+static_assert(offsetof(RotationsParams, table) == 16, "");
+static_assert(offsetof(RotationsParams, rows) == 24, "");
+static_assert(offsetof(RotationsParams, pairs) == 28, "");
+static_assert(offsetof(RotationsParams, magnitude) == 32, "");
+
+struct HeadsParams {
+    float *q;
+    float *k;
+    float *v;
+    float *y;
+    float *rotations;
+    Norm q_norm;
+    Norm k_norm;
+    Norm v_norm;
+    StepRows step;
+    CachePages cache;
+    u32 q_stride;
+    u32 k_stride;
+    u32 v_stride;
+    u32 heads;
+    u32 rotary_dim;
+    u32 interleaved;
+    u32 threads;
+};
+static_assert(sizeof(HeadsParams) == 192, "");
+static_assert(offsetof(HeadsParams, q) == 0, "");
+static_assert(offsetof(HeadsParams, k) == 8, "");
+static_assert(offsetof(HeadsParams, v) == 16, "");
+static_assert(offsetof(HeadsParams, y) == 24, "");
+static_assert(offsetof(HeadsParams, rotations) == 32, "");
+static_assert(offsetof(HeadsParams, q_norm) == 40, "");
+static_assert(offsetof(HeadsParams, k_norm) == 56, "");
+static_assert(offsetof(HeadsParams, v_norm) == 72, "");
+static_assert(offsetof(HeadsParams, step) == 88, "");
+static_assert(offsetof(HeadsParams, cache) == 120, "");
+static_assert(offsetof(HeadsParams, q_stride) == 160, "");
+static_assert(offsetof(HeadsParams, k_stride) == 164, "");
+static_assert(offsetof(HeadsParams, v_stride) == 168, "");
+static_assert(offsetof(HeadsParams, heads) == 172, "");
+static_assert(offsetof(HeadsParams, rotary_dim) == 176, "");
+static_assert(offsetof(HeadsParams, interleaved) == 180, "");
+static_assert(offsetof(HeadsParams, threads) == 184, "");
 
 struct CacheWriteParams {
     float *k;

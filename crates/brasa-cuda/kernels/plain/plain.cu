@@ -3,6 +3,7 @@
 #include "cache.cu"
 #include "elementwise.cu"
 #include "experts.cu"
+#include "heads.cu"
 #include "linear.cu"
 #include "lookup.cu"
 #include "norm.cu"

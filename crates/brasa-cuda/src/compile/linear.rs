@@ -1,14 +1,17 @@
 //! Matrix products, with what follows them where one kernel does both.
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::fuse::{Fusion, GateUpActivation, LinearResidual};
+use brasa_graph::fuse::Norm;
 use brasa_graph::op::Unary;
-use brasa_graph::{Fused, ValueId};
+use brasa_graph::{Op, ValueId};
 
 use super::Lowering;
 use crate::driver::Kernel;
-use crate::ops::{Behind, FEWEST_ROWS, Gemm, LinearOp, MOST_PARTIAL, PANEL_ROWS, TilesLaunch, gemm_kernels};
-use crate::weights::{Halves, Stored, kernel_suffix};
+use crate::ops::{
+    Behind, FEWEST_ROWS, Gemm, HeadNorm, InFront, LinearOp, MOST_PARTIAL, PANEL_ROWS, TilesLaunch,
+    gemm_kernels,
+};
+use crate::weights::{Stored, kernel_suffix};
 
 /// Values that follow a product.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,36 +22,6 @@ pub(super) struct Follow {
 }
 
 impl Lowering<'_> {
-    /// True for fused nodes that [`Self::lower_fused`] knows: all of the weight is in tiles, and halves are paired as they are gated.
-    pub(super) fn fuses(&self, fused: &Fused) -> bool {
-        match &fused.fusion {
-            Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) => {
-                let halves = Halves { gate: gate.rows.clone(), up: up.rows.clone() };
-                let stretches = self.stored(gate.w).map_or(&[][..], |stored| &stored.stretches);
-                gate.w == up.w && gate.bias == up.bias && stretches.len() == 1 && stretches[0].pairs(&halves)
-            }
-            Fusion::LinearResidual(LinearResidual { layer, .. }) => self
-                .stored(layer.w)
-                .is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some())),
-            _ => false,
-        }
-    }
-
-    /// Appends the operation of fused nodes.
-    pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<(), DeviceError> {
-        match &fused.fusion {
-            Fusion::GateUpActivation(GateUpActivation { x, gate, activation, y, .. }) => {
-                let follow = Follow { bias: gate.bias, gated_by: Some(*activation), ..Follow::default() };
-                self.linear(*x, gate.w, *y, &follow)
-            }
-            Fusion::LinearResidual(LinearResidual { x, layer, residual, y }) => {
-                let follow = Follow { bias: layer.bias, residual: Some(*residual), ..Follow::default() };
-                self.linear(*x, layer.w, *y, &follow)
-            }
-            other => unreachable!("{} is left alone", other.pattern().name()),
-        }
-    }
-
     pub(super) fn linear(
         &mut self,
         x: ValueId,
@@ -82,7 +55,14 @@ impl Lowering<'_> {
         }
         let w = stored.weight;
         let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
-        let x = self.slot(x)?;
+        let (x, in_front) = match self.normed.get(&x).copied() {
+            Some((plain, norm)) => {
+                let norm = self.head_norm(norm)?;
+                let (kernel, normed) = (self.kernel("rms_norm")?, self.buffer(self.shape(plain)));
+                (self.slot(plain)?, Some(InFront { norm, kernel, normed }))
+            }
+            None => (self.slot(x)?, None),
+        };
         let behind = Behind {
             bias: follow.bias.map(|bias| self.dense(bias)).transpose()?,
             residual: follow.residual.map(|residual| self.slot(residual)).transpose()?,
@@ -90,7 +70,7 @@ impl Lowering<'_> {
         };
         let out = self.make(y);
         let label = self.label("linear", number);
-        self.push(LinearOp { tiles, gemm, rows, x, w, number, behind, out }, label);
+        self.push(LinearOp { tiles, gemm, rows, x, in_front, w, number, behind, out }, label);
         Ok(())
     }
 
@@ -121,7 +101,34 @@ impl Lowering<'_> {
         Ok(Some(Gemm { panels, sums, scratch, subs }))
     }
 
-    fn stored(&self, w: ValueId) -> Option<&Stored> {
+    /// True for a norm that the products behind it compute as they round their rows: all that read it multiply on tensor cores.
+    pub(super) fn defers_norm(&self, y: ValueId) -> bool {
+        let graph = self.graph;
+        if self.exact
+            || !self.gpu.has_tensor_kernels()
+            || self.shape(y).rank() != 2
+            || graph.outputs().contains(&y)
+        {
+            return false;
+        }
+        let in_tiles = |w| {
+            self.stored(w)
+                .is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some()))
+        };
+        let mut readers = graph.nodes().iter().filter(|node| node.inputs.contains(&y)).peekable();
+        readers.peek().is_some()
+            && readers.all(|node| match (&node.op, &node.inputs[..]) {
+                (Op::Linear(_), &[x, w]) => x == y && in_tiles(w),
+                _ => false,
+            })
+    }
+
+    /// The operands of a norm; the next operation needs them.
+    pub(super) fn head_norm(&mut self, norm: Norm) -> Result<HeadNorm, DeviceError> {
+        Ok(HeadNorm { weight: norm.w.map(|w| self.dense(w)).transpose()?, eps: norm.eps })
+    }
+
+    pub(super) fn stored(&self, w: ValueId) -> Option<&Stored> {
         self.weights.stored(self.weight(w)?)
     }
 }

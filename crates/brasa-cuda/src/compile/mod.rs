@@ -3,12 +3,16 @@
 //! Every node but views becomes an operation of its own, or one with its neighbours. What each operation reads and writes says how
 //! long buffers are needed, hence where they lie.
 
+mod fused;
 mod layout;
 mod linear;
 mod nodes;
 
+use std::collections::HashMap;
+
 use brasa_graph::device::{DeviceError, ProgramLimits};
-use brasa_graph::fuse::Pattern;
+use brasa_graph::fuse::Norm;
+use brasa_graph::op::Rope;
 use brasa_graph::{Graph, Input, Item, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::driver::Kernel;
@@ -16,10 +20,8 @@ use crate::gpu::Gpu;
 use crate::ops::{CopyOp, Launch};
 use crate::run::{AXES, Base, Slot};
 use crate::weights::{CudaWeights, kernel_suffix};
+use fused::PATTERNS;
 use layout::{Lifetime, lay_out};
-
-/// Nodes that become one operation.
-const PATTERNS: &[Pattern] = &[Pattern::GateUpActivation, Pattern::LinearResidual];
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub(crate) fn compile(
         sizes: Sizes::at_most(limits),
         buffers: Vec::new(),
         values: vec![None; graph.values().len()],
+        normed: HashMap::new(),
+        rotations: Vec::new(),
         ops: Vec::new(),
         computes_numbers: false,
     };
@@ -97,6 +101,10 @@ struct Lowering<'g> {
     buffers: Vec<Lifetime>,
     /// The buffer of each value that has one.
     values: Vec<Option<usize>>,
+    /// Norms that the products behind them compute: the result, what is normed, and how.
+    normed: HashMap<ValueId, (ValueId, Norm)>,
+    /// Tables of rotations that there are: what makes them, and their buffers.
+    rotations: Vec<((Rope, ValueId, ValueId), usize)>,
     ops: Vec<Entry>,
     computes_numbers: bool,
 }

@@ -1,6 +1,7 @@
 //! Each operation of a graph as one of the device.
 
 use brasa_graph::device::DeviceError;
+use brasa_graph::fuse::Norm;
 use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn};
 use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
 
@@ -10,7 +11,7 @@ use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
     EmbedOp, ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MOST_PAGE_SUMS, MatmulOp,
     MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp,
-    UnaryOp, WIDEST_PAGED, cast_target, flash_kernel,
+    UnaryOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
 };
 use crate::params;
 
@@ -57,6 +58,10 @@ impl Lowering<'_> {
                 let of_chosen = op.gating == Gating::SoftmaxChosen;
                 let (experts, weights) = (self.make(experts), self.make(weights));
                 self.push(RouterTopKOp { kernel, logits, k: op.k, of_chosen, experts, weights }, name);
+            }
+            (Op::RmsNorm(op), inputs, &[y]) if self.defers_norm(y) => {
+                let norm = Norm { w: inputs.get(1).copied(), eps: op.eps };
+                self.normed.insert(y, (inputs[0], norm));
             }
             (Op::RmsNorm(op), inputs, &[y]) => self.norm("rms_norm", op.eps, inputs, y)?,
             (Op::LayerNorm(op), inputs, &[y]) => self.norm("layer_norm", op.eps, inputs, y)?,
@@ -273,7 +278,15 @@ impl Lowering<'_> {
                 let elements: usize = self.shape(inputs[0]).resolve(&self.sizes).iter().product();
                 let floats = MOST_PAGE_SUMS.min(elements.saturating_mul(2 * 64));
                 let (kernels, merge) = (self.kernels_of_types("attend_pages")?, self.kernel("attend_merge")?);
-                Some(Pages { kernels, merge, partial: (self.scratch(floats), floats) })
+                let sharing =
+                    self.shape(inputs[0]).0[1].constant().map_or(usize::MAX, |heads| heads / kv_heads);
+                let parts = match parts_kernel(head_dim, sharing) {
+                    Some((name, shared_bytes)) if !self.exact && self.gpu.has_tensor_kernels() => {
+                        Some(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+                    }
+                    _ => None,
+                };
+                Some(Pages { kernels, parts, merge, partial: (self.scratch(floats), floats) })
             }
         };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));

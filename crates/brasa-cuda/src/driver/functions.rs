@@ -20,6 +20,32 @@ pub(super) type CuAddress = u64;
 /// A handle that only the driver looks into.
 pub(super) type Handle = *mut c_void;
 
+/// A launch as the driver takes it.
+#[repr(C)]
+pub(super) struct LaunchConfig {
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared_bytes: c_uint,
+    pub stream: Handle,
+    pub attributes: *const LaunchAttribute,
+    pub attributes_count: c_uint,
+}
+
+/// A wish for a launch: its number and its value, a union of 64 bytes that begins with an integer.
+#[repr(C, align(8))]
+pub(super) struct LaunchAttribute {
+    pub id: c_uint,
+    pub value: [c_int; 17],
+}
+
+/// All blocks run at the same time.
+pub(super) const COOPERATIVE: c_uint = 2;
+/// Blocks may start before the launch in front has ended; they wait for it themselves.
+pub(super) const PROGRAMMATIC_SERIALIZATION: c_uint = 6;
+
+const _: () =
+    assert!(size_of::<LaunchAttribute>() == 72 && size_of::<LaunchConfig>() == 56, "as cuda.h has them");
+
 /// Where Linux and Windows keep the driver library; tried in order.
 const LIBRARIES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
@@ -92,30 +118,11 @@ functions! {
     load_module = "cuModuleLoadData"(module: *mut Handle, image: *const c_void);
     unload_module = "cuModuleUnload"(module: Handle);
     function = "cuModuleGetFunction"(function: *mut Handle, module: Handle, name: *const c_char);
-    launch = "cuLaunchKernel"(
+    launch = "cuLaunchKernelEx"(
+        config: *const LaunchConfig,
         function: Handle,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared_bytes: c_uint,
-        stream: Handle,
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
-    );
-    launch_together = "cuLaunchCooperativeKernel"(
-        function: Handle,
-        grid_x: c_uint,
-        grid_y: c_uint,
-        grid_z: c_uint,
-        block_x: c_uint,
-        block_y: c_uint,
-        block_z: c_uint,
-        shared_bytes: c_uint,
-        stream: Handle,
-        parameters: *mut *mut c_void,
     );
     set_function_attribute = "cuFuncSetAttribute"(function: Handle, attribute: c_int, value: c_int);
     error_name = "cuGetErrorName"(status: Status, name: *mut *const c_char);

@@ -1,10 +1,10 @@
 //! Streams: queues of copies and kernels that run in order.
 
-use std::ffi::c_void;
+use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::functions::Handle;
+use super::functions::{COOPERATIVE, Handle, LaunchAttribute, LaunchConfig, PROGRAMMATIC_SERIALIZATION};
 use super::{Context, DriverError, Kernel};
 
 /// A queue of work. What is queued later begins when everything queued before has ended.
@@ -108,7 +108,8 @@ impl Stream {
         unsafe { self.context.functions.fill(address, 0, bytes, self.handle) }
     }
 
-    /// Queues a kernel whose only parameter is `parameters`, by value.
+    /// Queues a kernel whose only parameter is `parameters`, by value. Kernels of compute capability 9.0 start while the launch in front
+    /// of them ends, and wait for it themselves (`griddepcontrol.wait`).
     ///
     /// # Safety
     ///
@@ -120,28 +121,12 @@ impl Stream {
         grid: Grid,
         parameters: &P,
     ) -> Result<(), DriverError> {
-        self.context.make_current()?;
-        let mut list = [std::ptr::from_ref(parameters).cast::<c_void>().cast_mut()];
-        let [x, y, z] = grid.blocks;
-        // SAFETY: the caller's promise; the driver copies the parameters before it returns.
-        unsafe {
-            self.context.functions.launch(
-                kernel.handle,
-                x,
-                y,
-                z,
-                grid.threads,
-                1,
-                1,
-                grid.shared_bytes,
-                self.handle,
-                list.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        }
+        let overlaps = self.context.device().capability == (9, 0);
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(kernel, grid, parameters, overlaps.then_some(PROGRAMMATIC_SERIALIZATION)) }
     }
 
-    /// Queues a kernel like [`launch`](Self::launch), all of whose blocks run at the same time.
+    /// Queues a kernel like [`launch`](Self::launch), all of whose blocks run at the same time, behind everything queued before.
     ///
     /// # Safety
     ///
@@ -153,22 +138,44 @@ impl Stream {
         grid: Grid,
         parameters: &P,
     ) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(kernel, grid, parameters, Some(COOPERATIVE)) }
+    }
+
+    /// Queues a kernel with one wish or none.
+    ///
+    /// # Safety
+    ///
+    /// `P` is the kernel's parameter structure, and the addresses in it are of live allocations as large as the kernel
+    /// reads and writes.
+    unsafe fn launch_with<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        Grid { blocks, threads, shared_bytes }: Grid,
+        parameters: &P,
+        wish: Option<c_uint>,
+    ) -> Result<(), DriverError> {
         self.context.make_current()?;
+        let mut value = [0; 17];
+        // The eight bytes of a value that begins behind the padding of its number.
+        value[1] = 1;
+        let attribute = LaunchAttribute { id: wish.unwrap_or(0), value };
+        let config = LaunchConfig {
+            grid: blocks,
+            block: [threads, 1, 1],
+            shared_bytes,
+            stream: self.handle,
+            attributes: &raw const attribute,
+            attributes_count: wish.is_some().into(),
+        };
         let mut list = [std::ptr::from_ref(parameters).cast::<c_void>().cast_mut()];
-        let [x, y, z] = grid.blocks;
         // SAFETY: the caller's promise; the driver copies the parameters before it returns.
         unsafe {
-            self.context.functions.launch_together(
+            self.context.functions.launch(
+                &raw const config,
                 kernel.handle,
-                x,
-                y,
-                z,
-                grid.threads,
-                1,
-                1,
-                grid.shared_bytes,
-                self.handle,
                 list.as_mut_ptr(),
+                std::ptr::null_mut(),
             )
         }
     }

@@ -62,7 +62,7 @@ pub(crate) struct AttentionOp {
     pub out: Slot,
 }
 
-/// A kernel of flash attention.
+/// A kernel of attention on tensor cores.
 #[derive(Debug)]
 pub(crate) struct Flash {
     pub kernel: Kernel,
@@ -88,16 +88,29 @@ pub(crate) fn flash_kernel(width: usize) -> Option<(String, u32)> {
     FLASH_WIDTHS.contains(&width).then(|| (format!("flash_{width}"), shared_bytes as u32))
 }
 
+/// The kernel of attention of few rows for `sharing` heads of `width` that share keys, and the shared memory that it needs; `None` where
+/// there is none.
+pub(crate) fn parts_kernel(width: usize, sharing: usize) -> Option<(String, u32)> {
+    let has_kernel = FLASH_WIDTHS.contains(&width) && sharing <= MOST_SHARING;
+    has_kernel.then(|| (format!("attend_parts_{width}"), (PART_POSITIONS * width * 4) as u32))
+}
+
 /// Kernels that attend page by page, and merge.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
+    /// For pools of f16, part of a page by part, where there is one for such heads and sums need not be exact.
+    pub parts: Option<Flash>,
     pub merge: Kernel,
     /// The buffer of the pages' sums, and how many floats it holds.
     pub partial: (usize, usize),
 }
 
+/// Positions of a part, threads of a block that attends to one, and most heads that share keys.
+const PART_POSITIONS: usize = 128;
+const PART_THREADS: u32 = 128;
+const MOST_SHARING: usize = 16;
 /// The widest head that kernels attend to page by page.
 pub(crate) const WIDEST_PAGED: usize = 256;
 /// Most floats of pages' sums.
@@ -273,8 +286,15 @@ impl Pages {
         whole: &Kernel,
     ) -> Result<(), DriverError> {
         let (heads, kv_heads, width) = (params.heads, params.kv_heads, params.head_dim);
-        let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
-        for (rows, pages) in rows_left(run, params, is_flash) {
+        let on_tensor_cores = self.parts.as_ref().filter(|_| run.pool.type_number() == F16);
+        let (kernel, positions, threads, shared) = match on_tensor_cores {
+            Some(parts) => (&parts.kernel, PART_POSITIONS, PART_THREADS, parts.shared_bytes),
+            None => {
+                let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
+                (&self.kernels[run.pool.type_number()], PAGE_POSITIONS, THREADS, shared)
+            }
+        };
+        for (rows, pages) in rows_left(run, params, is_flash, positions) {
             let of_task = (heads / kv_heads) as usize * pages as usize * (width as usize + 2);
             let once = (self.partial.1 / of_task.max(1)) as u32;
             if once == 0 {
@@ -292,8 +312,7 @@ impl Pages {
                 let count = once.min(tasks.end - first_task);
                 let partial = Ptr::new(run.buffer(self.partial.0));
                 let params = PagesParams { attention: *params, partial, first_task, pages };
-                let kernel = &self.kernels[run.pool.type_number()];
-                run.launch(kernel, count, pages as usize, THREADS, shared, &params)?;
+                run.launch(kernel, count, pages as usize, threads, shared, &params)?;
                 run.launch(&self.merge, count * (heads / kv_heads), 1, MERGE_THREADS, 0, &params)?;
             }
         }
@@ -301,8 +320,13 @@ impl Pages {
     }
 }
 
-/// Neighbouring rows that are left, and the pages that one of them may see.
-fn rows_left(run: &Run<'_>, params: &AttentionParams, is_flash: bool) -> Vec<(Range<u32>, u32)> {
+/// Neighbouring rows that are left, and the pages, of so many positions each, that one of them may see.
+fn rows_left(
+    run: &Run<'_>,
+    params: &AttentionParams,
+    is_flash: bool,
+    positions: usize,
+) -> Vec<(Range<u32>, u32)> {
     let mut ranges: Vec<(Range<u32>, u32)> = Vec::new();
     let mut first_row = 0;
     for segment in &run.step.segments {
@@ -315,7 +339,7 @@ fn rows_left(run: &Run<'_>, params: &AttentionParams, is_flash: bool) -> Vec<(Ra
             params::SOURCE_MEMORY => segment.memory_rows,
             _ => segment.first_index + segment.rows,
         };
-        let pages = end.div_ceil(PAGE_POSITIONS).max(1) as u32;
+        let pages = end.div_ceil(positions).max(1) as u32;
         match ranges.last_mut() {
             Some((last, most)) if last.end == rows.start => {
                 last.end = rows.end;

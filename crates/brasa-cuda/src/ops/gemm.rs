@@ -1,7 +1,7 @@
 //! Products of many rows on tensor cores.
 
 use crate::driver::{DriverError, Kernel};
-use crate::params::{GemmParams, GemmSumParams, Outputs, PanelsParams, Ptr, Rows};
+use crate::params::{GemmParams, GemmSumParams, Norm, Outputs, PanelsParams, Ptr, Rows};
 use crate::run::{Run, THREADS};
 use crate::weights::Tiles;
 
@@ -88,11 +88,19 @@ pub(crate) fn kernels(suffix: &str) -> [(String, u32); 3] {
 }
 
 impl Gemm {
-    /// Queues the conversion of `x` to panels, which all stretches read.
-    pub(crate) fn prepare(&self, run: &Run<'_>, x: Rows, rows: u32, inputs: u32) -> Result<(), DriverError> {
+    /// Queues the conversion of `x`, normed where there is a norm, to panels, which all stretches read.
+    pub(crate) fn prepare(
+        &self,
+        run: &Run<'_>,
+        x: Rows,
+        norm: Norm,
+        rows: u32,
+        inputs: u32,
+    ) -> Result<(), DriverError> {
         let [panels, row_scale, _] = self.scratch.map(|buffer| run.buffer(buffer));
         let params = PanelsParams {
             x,
+            norm,
             panels: Ptr::new(panels),
             row_scale: Ptr::new(row_scale),
             rows,

@@ -3,11 +3,12 @@
 use brasa_graph::op::Unary;
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::Launch;
 use crate::ops::elementwise::unary;
 use crate::ops::gemm::{FEWEST_ROWS, Gemm};
+use crate::ops::{HeadNorm, Launch, row_threads};
 use crate::params::{
-    self, LinearParams, LinearTransposedParams, MatmulParams, Outputs, Ptr, Rows, StoredWeight, TilesParams,
+    self, LinearParams, LinearTransposedParams, MatmulParams, Norm, NormParams, Outputs, Ptr, Rows,
+    StoredWeight, TilesParams,
 };
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
@@ -27,12 +28,23 @@ pub(crate) struct LinearOp {
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
+    /// The norm of `x` in front of the product.
+    pub in_front: Option<InFront>,
     pub w: StoredWeight,
     /// The weight's number.
     pub number: usize,
     /// The operation behind the product; nothing where some rows are read as they are stored.
     pub behind: Behind,
     pub out: Slot,
+}
+
+/// A norm in front of a product.
+#[derive(Debug)]
+pub(crate) struct InFront {
+    pub norm: HeadNorm,
+    /// The norm's own kernel, and the buffer that it writes to, for rows that are not multiplied on tensor cores.
+    pub kernel: Kernel,
+    pub normed: usize,
 }
 
 /// The operation behind a product: `residual + (product + bias)`, or `function(gate + bias) · (up + bias)` of its halves.
@@ -78,10 +90,13 @@ pub(crate) struct MatmulOp {
 
 impl Launch for LinearOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let (x, rows) = run.tensor(&self.x).rows();
+        let (mut x, rows) = run.tensor(&self.x).rows();
         let gemm = self.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
+        let norm = self.in_front.as_ref().map(|in_front| &in_front.norm);
         if let Some(gemm) = gemm {
-            gemm.prepare(run, x, rows, self.w.row_len)?;
+            gemm.prepare(run, x, HeadNorm::params(norm, run), rows, self.w.row_len)?;
+        } else if let Some(in_front) = &self.in_front {
+            x = in_front.launch(run, x, rows)?;
         }
         for launch in &self.tiles {
             let out = self.outputs(run, launch);
@@ -103,6 +118,17 @@ impl Launch for LinearOp {
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
         let (_, rows) = run.tensor(&self.x).rows();
         (run.weights.stored_bytes(self.number), 2 * run.weights.elements(self.number) * u64::from(rows))
+    }
+}
+
+impl InFront {
+    /// Queues the norm of `x`; returns the normed rows.
+    fn launch(&self, run: &Run<'_>, x: Rows, rows: u32) -> Result<Rows, DriverError> {
+        let Norm { weight, eps, .. } = HeadNorm::params(Some(&self.norm), run);
+        let y = Ptr::new(run.buffer(self.normed));
+        let params = NormParams { x, w: weight, b: Ptr::NONE, y, eps };
+        run.launch(&self.kernel, rows, 1, row_threads(x.width), 0, &params)?;
+        Ok(Rows { data: y, per: 1, stride: x.width, width: x.width })
     }
 }
 

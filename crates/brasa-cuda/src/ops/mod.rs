@@ -5,6 +5,7 @@ mod attention;
 mod elementwise;
 mod experts;
 mod gemm;
+mod heads;
 mod linear;
 mod lookup;
 mod reduce;
@@ -15,11 +16,13 @@ use std::fmt::Debug;
 pub(crate) use arrange::{CopyOp, TransposeOp};
 pub(crate) use attention::{
     AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, WIDEST_PAGED, flash_kernel,
+    parts_kernel,
 };
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use gemm::{FEWEST_ROWS, Gemm, MOST_PARTIAL, PANEL_ROWS, kernels as gemm_kernels};
-pub(crate) use linear::{Behind, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
+pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, RotationsOp, WIDEST_HEAD};
+pub(crate) use linear::{Behind, InFront, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};

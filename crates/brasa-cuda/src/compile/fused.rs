@@ -1,0 +1,99 @@
+//! Nodes that become one operation.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::fuse::{Fusion, GateUpActivation, LinearResidual, Pattern, QkNormRopeCacheWrite};
+use brasa_graph::{Fused, GroupId, ValueId};
+
+use super::Lowering;
+use super::linear::Follow;
+use crate::ops::{HEAD_ELEMENTS, HeadsOp, RotationsOp, WIDEST_HEAD};
+use crate::weights::Halves;
+
+/// What is looked for.
+pub(super) const PATTERNS: &[Pattern] =
+    &[Pattern::GateUpActivation, Pattern::QkNormRopeCacheWrite, Pattern::LinearResidual];
+
+impl Lowering<'_> {
+    /// True for fused nodes that [`Self::lower_fused`] knows: all of the weight is in tiles, and halves are paired as they are gated.
+    pub(super) fn fuses(&self, fused: &Fused) -> bool {
+        match &fused.fusion {
+            Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) => {
+                let halves = Halves { gate: gate.rows.clone(), up: up.rows.clone() };
+                let stretches = self.stored(gate.w).map_or(&[][..], |stored| &stored.stretches);
+                gate.w == up.w && gate.bias == up.bias && stretches.len() == 1 && stretches[0].pairs(&halves)
+            }
+            Fusion::LinearResidual(LinearResidual { layer, .. }) => self
+                .stored(layer.w)
+                .is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some())),
+            Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
+            _ => false,
+        }
+    }
+
+    /// True where threads can take eight elements of a head each.
+    fn fuses_heads(&self, heads: &QkNormRopeCacheWrite) -> bool {
+        let width = self.shape(heads.q).width().unwrap_or(0);
+        let in_pieces = |value: ValueId| {
+            let view = self.graph.view(value);
+            self.shape(value).rank() == 3
+                && self.shape(value).width() == Some(width)
+                && view.elements.start.is_multiple_of(HEAD_ELEMENTS)
+                && view.row_stride.is_multiple_of(HEAD_ELEMENTS)
+        };
+        (HEAD_ELEMENTS..=WIDEST_HEAD).contains(&width)
+            && width.is_multiple_of(HEAD_ELEMENTS)
+            && [heads.q, heads.k, heads.v].into_iter().all(in_pieces)
+    }
+
+    /// Appends the operation of fused nodes.
+    pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<(), DeviceError> {
+        match &fused.fusion {
+            Fusion::GateUpActivation(GateUpActivation { x, gate, activation, y, .. }) => {
+                let follow = Follow { bias: gate.bias, gated_by: Some(*activation), ..Follow::default() };
+                self.linear(*x, gate.w, *y, &follow)
+            }
+            Fusion::LinearResidual(LinearResidual { x, layer, residual, y }) => {
+                let follow = Follow { bias: layer.bias, residual: Some(*residual), ..Follow::default() };
+                self.linear(*x, layer.w, *y, &follow)
+            }
+            Fusion::QkNormRopeCacheWrite(heads) => self.heads(heads),
+            other => unreachable!("{} is left alone", other.pattern().name()),
+        }
+    }
+
+    fn heads(&mut self, fused: &QkNormRopeCacheWrite) -> Result<(), DeviceError> {
+        let &QkNormRopeCacheWrite { q, k, v, q_norm, k_norm, v_norm, rope, cache, y, .. } = fused;
+        let table = self.rotations(fused)?;
+        let kernels = self.kernels_of_types("heads")?;
+        let (GroupId(group), place) = self.graph.cache_place(cache);
+        let [a, b, c] =
+            [q_norm, k_norm, v_norm].map(|norm| norm.map(|norm| self.head_norm(norm)).transpose());
+        let (q, k, v, norms) = (self.slot(q)?, self.slot(k)?, self.slot(v)?, [a?, b?, c?]);
+        self.need(table);
+        let out = self.make(y);
+        self.push(
+            HeadsOp { kernels, rope, q, k, v, norms, table, group: group as usize, place, out },
+            "heads",
+        );
+        Ok(())
+    }
+
+    /// The buffer of cosines and sines of a rotation, which layers that turn alike share.
+    fn rotations(&mut self, fused: &QkNormRopeCacheWrite) -> Result<usize, DeviceError> {
+        let &QkNormRopeCacheWrite { rope, positions, frequencies, .. } = fused;
+        let known = self.rotations.iter().find(|(key, _)| *key == (rope, positions, frequencies));
+        if let Some(&(_, table)) = known {
+            return Ok(table);
+        }
+        let kernel = self.kernel("rotations")?;
+        let rows = self.shape(positions).resolve(&self.sizes).iter().product::<usize>();
+        let (of_positions, of_frequencies) = (self.dense(positions)?, self.dense(frequencies)?);
+        let table = self.scratch(rows.saturating_mul(rope.rotary_dim));
+        self.push(
+            RotationsOp { kernel, rope, positions: of_positions, frequencies: of_frequencies, table },
+            "rotations",
+        );
+        self.rotations.push(((rope, positions, frequencies), table));
+        Ok(table)
+    }
+}
