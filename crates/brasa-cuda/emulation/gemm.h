@@ -38,6 +38,7 @@ inline void gemm(const GemmParams& p, u32 format) {
 }  // namespace brasa_emulation
 
 #define BRASA_EMULATED_GEMM(name, Format)                                                                \
+    KERNEL(gemm_##name##_16, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }                    \
     KERNEL(gemm_##name##_64, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }                    \
     KERNEL(gemm_##name##_128, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }                   \
     KERNEL(gemm_##name##_256, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }

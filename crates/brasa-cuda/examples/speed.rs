@@ -19,7 +19,7 @@ use brasa_graph::testing::Sequences;
 const PROMPTS: [usize; 2] = [512, 4096];
 /// Tokens that each sequence decodes behind a prompt of 512, for so many sequences.
 const DECODED: usize = 64;
-const SEQUENCES: [u64; 6] = [1, 2, 4, 8, 16, 32];
+const SEQUENCES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let megabytes = weights.size_bytes() >> 20;
     println!("{model} {format}: {megabytes} MB uploaded in {:.2?}", start.elapsed());
-    let limits = ProgramLimits { max_rows: PROMPTS[1], max_outs: 32, max_segments: 32 };
+    let limits = ProgramLimits { max_rows: PROMPTS[1], max_outs: 64, max_segments: 64 };
     let mut program = device.compile(Arc::clone(&graph), weights, limits)?;
     let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
     let mut sequences = Sequences::new(&*pool);
@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("{label}:");
             print_profile(&program.profile(&step, &mut *pool)?);
         }
-        for count in [1, 8, 16] {
+        for count in [4, 16, 64] {
             let (first, prompt) = (id, PROMPTS[0] as u32);
             for id in first..first + count {
                 let step = next(&mut *pool, id..id + 1, prompt)?;

@@ -149,33 +149,45 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t PIECE = (G.header_bytes + G.sub_bytes + 127) / 128 * 128;  // a tile's header and sub
     static constexpr uint32_t A_BYTES = (TILES * PIECE + 1023) / 1024 * 1024, B_BYTES = ROWS * 128;
     static constexpr uint32_t STAGE = (A_BYTES + B_BYTES + 1023) / 1024 * 1024;
-    static constexpr uint32_t FIT = (GROUPS == 1 ? 112640 : 229376) / STAGE, STAGES = FIT > 8 ? 8 : FIT;
+    static constexpr uint32_t FIT = (GROUPS == 1 ? 112640 : 229376) / STAGE, MOST = ROWS == 16 ? 16 : 8, STAGES = FIT > MOST ? MOST : FIT;
+    static constexpr uint32_t PANELS = ROWS < 64 ? 1 : ROWS / 64;  // of a stage, all or a part of one
     static constexpr uint32_t SHARED = STAGES * STAGE + 1024;
     static constexpr uint32_t THREADS = 128 * (GROUPS + 1);
 };
 
-// Calls `write(row, lower, upper)` for each of the lane's rows, its products scaled.
-template <int ROWS, class Write>
-__device__ __forceinline__ void each_row(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, Write write) {
+// Calls `write(row, lower, upper, read(row))` for each of the lane's rows, its products scaled. What eight rows need is read before any
+// of them is written, so that their loads are on their way together.
+template <int ROWS, class Read, class Write>
+__device__ __forceinline__ void each_row(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, Read read, Write write) {
+    constexpr int TOGETHER = ROWS / 4 < 8 ? ROWS / 4 : 8;
 #pragma unroll
-    for (int j = 0; j < ROWS / 8; j++) {
+    for (int begin = 0; begin < ROWS / 4; begin += TOGETHER) {
+        if (first_row + begin * 4 >= p.rows) return;
+        float scale[TOGETHER];
+        float2 before[TOGETHER];
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            const uint32_t row = first_row + 8 * j + c;
-            if (row >= p.rows) continue;
-            const float scale = __ldg(p.row_scale + row) * p.scale;
-            write(row, d[4 * j + c] * scale, d[4 * j + 2 + c] * scale);
+        for (int i = 0; i < TOGETHER; i++) {
+            const uint32_t row = min(first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2, p.rows - 1);
+            scale[i] = __ldg(p.row_scale + row);
+            before[i] = read(row);
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            const int n = (begin + i) / 2 * 4 + i % 2;
+            const uint32_t row = first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2;
+            if (row < p.rows) write(row, d[n] * (scale[i] * p.scale), d[n + 2] * (scale[i] * p.scale), before[i]);
         }
     }
 }
 
-// Outputs g and g + 8 of a tile, or parts of their sums.
+// Outputs g and g + 8 of a tile, or parts of their sums. d[4j + c]: output g + 8·(c/2), row 8j + 2t + c%2.
 template <int ROWS>
-__device__ __forceinline__ void write_products(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t tile, uint32_t g, uint32_t split) {
+__device__ __forceinline__ void write_products(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, uint32_t tile, uint32_t g, uint32_t split) {
     const Outputs& out = p.out;
+    auto nothing = [](uint32_t) { return make_float2(0.0f, 0.0f); };
     if (p.splits > 1) {
         float* to = p.partial + uint64_t(split) * p.rows * p.tiles * 16 + tile * 16 + g;
-        each_row<ROWS>(p, d, first_row, [&](uint32_t row, float lower, float upper) {
+        each_row<ROWS>(p, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
             to[uint64_t(row) * p.tiles * 16] = lower;
             to[uint64_t(row) * p.tiles * 16 + 8] = upper;
         });
@@ -188,7 +200,7 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
     if (out.form == TILES_GATED) {
         if (!has_lower) return;
         auto gated = [&](auto act) {
-            each_row<ROWS>(p, d, first_row, [&](uint32_t row, float lower, float upper) {
+            each_row<ROWS>(p, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
                 out.y[uint64_t(row) * out.y_width + i] = act(lower + low_bias) * (upper + high_bias);
             });
         };
@@ -197,12 +209,16 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
         else gated([](float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); });
         return;
     }
-    each_row<ROWS>(p, d, first_row, [&](uint32_t row, float lower, float upper) {
+    auto residual = [&](uint32_t row) {
         const Rows& r = out.residual;
-        const float* residual = r.data ? r.data + uint64_t(row / r.per) * r.stride + uint64_t(row % r.per) * r.width : nullptr;
+        if (!r.data) return make_float2(0.0f, 0.0f);
+        const float* from = r.data + uint64_t(row / r.per) * r.stride + uint64_t(row % r.per) * r.width;
+        return make_float2(has_lower ? from[n] : 0.0f, has_upper ? from[m] : 0.0f);
+    };
+    each_row<ROWS>(p, d, first_row, t, residual, [&](uint32_t row, float lower, float upper, float2 before) {
         float* y = out.y + uint64_t(row) * out.y_width;
-        if (has_lower) y[n] = (residual ? residual[n] : 0.0f) + (lower + low_bias);
-        if (has_upper) y[m] = (residual ? residual[m] : 0.0f) + (upper + high_bias);
+        if (has_lower) y[n] = before.x + (lower + low_bias);
+        if (has_upper) y[m] = before.y + (upper + high_bias);
     });
 }
 
@@ -243,20 +259,20 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
     uint32_t stage = 0, parity = 0;
     if (group == GROUPS) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-        // A stage is ROWS/64 panels and a piece of every tile, each a copy of its own. Copies of one warp are issued one after the
+        // A stage is PANELS panels and a piece of every tile, each a copy of its own. Copies of one warp are issued one after the
         // other (UBLKCP takes its operands from uniform registers), so they are dealt to the four warps: copy i to lane i/4 of warp i%4.
         const uint32_t copy = threadIdx.x % 32 * 4 + threadIdx.x % 128 / 32;
         for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
             const Work w = work(at);
             const uint32_t row_block = w.row_block, first_tile = (w.output_block * CLUSTER + rank) * T::TILES;
             const uint32_t my_tiles = first_tile < p.tiles ? min(T::TILES, p.tiles - first_tile) : 0;
-            const uint32_t my_panels = min(uint32_t(ROWS / 64), panels - row_block * (ROWS / 64));
+            const uint32_t first_panel = row_block * ROWS / 64, my_panels = min(T::PANELS, panels - first_panel);
             // Of a block's only panel, the rows that are there, in eights; products of others are dropped.
-            const uint32_t panel_bytes = ROWS == 64 ? (min(64u, p.rows - row_block * 64) + 7) / 8 * 1024 : 8192;
+            const uint32_t panel_bytes = CLUSTER == 1 ? (min(uint32_t(ROWS), p.rows - row_block * ROWS) + 7) / 8 * 1024 : 8192;
             const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + my_panels * panel_bytes;
-            const bool panel = copy < my_panels, weight = copy >= ROWS / 64 && copy - ROWS / 64 < my_tiles;
-            const uint32_t i = copy - ROWS / 64;  // of the tiles
-            const uint8_t* from = p.panels + ((uint64_t(row_block) * (ROWS / 64) + copy) * p.subs + w.first_sub) * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
+            const bool panel = copy < my_panels, weight = copy >= T::PANELS && copy - T::PANELS < my_tiles;
+            const uint32_t i = copy - T::PANELS;  // of the tiles
+            const uint8_t* from = p.panels + (uint64_t(first_panel + copy) * p.subs + w.first_sub) * 8192 + row_block * ROWS % 64 * 128 + (CLUSTER > 1 ? rank * 4096 : 0);
             if (weight) from = p.weights + (first_tile + i) * tile + uint64_t(w.first_sub / G.unit_subs) * unit_bytes(F);
             const uint32_t to = weight ? i * T::PIECE : T::A_BYTES + copy * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
             auto ask_panel = [&](uint32_t s) {
@@ -347,9 +363,8 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
             }
             wgmma_wait<0>();
             release(last);
-            // d[4j + c]: output g + 8·(c/2) of the warp's tile, row 8j + 2t + c%2.
             const uint32_t my_tile = first_tile + group * 4 + warp;
-            if (my_tile < p.tiles) write_products<ROWS>(p, d, w.row_block * ROWS + 2 * t, my_tile, g, w.split);
+            if (my_tile < p.tiles) write_products<ROWS>(p, d, w.row_block * ROWS, t, my_tile, g, w.split);
         }
     }
     __syncwarp();
@@ -364,6 +379,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
         brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER>(p);                                                                       \
     }
 #define BRASA_GEMMS(NAME, FORMAT)                  \
+    BRASA_GEMM(gemm_##NAME##_16, FORMAT, 16, 1, 1)   \
     BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1)   \
     BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2) \
     BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2)

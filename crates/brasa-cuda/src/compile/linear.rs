@@ -8,8 +8,8 @@ use brasa_graph::{Op, ValueId};
 use super::Lowering;
 use crate::driver::Kernel;
 use crate::ops::{
-    Behind, FEWEST_ROWS, Gemm, HeadNorm, InFront, LinearOp, MOST_PARTIAL, PANEL_ROWS, TilesLaunch,
-    gemm_kernels,
+    Behind, FEWEST_ROWS, GEMM_SIZES, Gemm, HeadNorm, InFront, LinearOp, MOST_PARTIAL, PANEL_ROWS,
+    TilesLaunch, gemm_kernels,
 };
 use crate::weights::{Stored, kernel_suffix};
 
@@ -75,12 +75,13 @@ impl Lowering<'_> {
     }
 
     /// The kernels that multiply many rows with weights of a format, where there are such kernels and sums need not be exact.
-    fn kernels_of_many(&self, suffix: &str) -> Result<Option<[Kernel; 3]>, DeviceError> {
+    fn kernels_of_many(&self, suffix: &str) -> Result<Option<[Kernel; GEMM_SIZES]>, DeviceError> {
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }
-        let [a, b, c] = gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
-        Ok(Some([a?, b?, c?]))
+        let [a, b, c, d] =
+            gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
+        Ok(Some([a?, b?, c?, d?]))
     }
 
     /// Preparation of `x` that many rows need beside the kernels of each stretch.

@@ -4,7 +4,7 @@ use brasa_graph::op::Unary;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
-use crate::ops::gemm::{FEWEST_ROWS, Gemm};
+use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES as GEMM_SIZES};
 use crate::ops::{HeadNorm, Launch, row_threads};
 use crate::params::{
     self, LinearParams, LinearTransposedParams, MatmulParams, Norm, NormParams, Outputs, Ptr, Rows,
@@ -63,7 +63,7 @@ pub(crate) struct TilesLaunch {
     /// For one row, and for several.
     pub kernels: (Kernel, Kernel),
     /// For many rows, on tensor cores.
-    pub many: Option<[Kernel; 3]>,
+    pub many: Option<[Kernel; GEMM_SIZES]>,
 }
 
 /// `out[r,k] = Σ_n y[r,n] · w[n,k]`.
