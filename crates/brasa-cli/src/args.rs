@@ -159,9 +159,9 @@ pub struct LoadArguments {
     /// Element type of cached values (-ctv); must be that of the keys
     #[arg(long, value_enum, value_name = "TYPE", value_delimiter = ',', hide_short_help = true)]
     pub cache_type_v: Vec<CacheType>,
-    /// Prompt tokens computed at once (-ub)
-    #[arg(long = "ubatch-size", value_name = "N", default_value_t = 512, value_parser = positive, allow_negative_numbers = true, hide_short_help = true)]
-    pub chunk: usize,
+    /// Prompt tokens computed at once (-ub) [default: 512 on a CPU, 2048 on a GPU]
+    #[arg(long = "ubatch-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, hide_short_help = true)]
+    pub chunk: Option<usize>,
     /// Refuse checkpoints with unknown configuration keys or unused tensors
     #[arg(long, hide_short_help = true)]
     pub strict: bool,

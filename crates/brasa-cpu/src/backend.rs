@@ -15,6 +15,9 @@ use crate::program::CpuProgram;
 use crate::weights::CpuWeightSet;
 use crate::{Isa, Team};
 
+/// Rows of a prompt's chunk: more are no faster, and their values leave the caches.
+const PROMPT_ROWS: usize = 512;
+
 /// The processor that this program runs on.
 ///
 /// Programs of one backend share its threads and take turns.
@@ -91,6 +94,7 @@ impl Backend for CpuBackend {
             ),
             threads,
             memory_bytes: memory_bytes(),
+            prompt_rows: PROMPT_ROWS,
         }
     }
 

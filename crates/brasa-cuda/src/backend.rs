@@ -14,6 +14,9 @@ use crate::kv::CudaKvPool;
 use crate::program::CudaProgram;
 use crate::weights::CudaWeightSet;
 
+/// Rows of a prompt's chunk: tensor cores of a large GPU are not filled by fewer (`docs/performance/cuda.md`).
+const PROMPT_ROWS: usize = 2048;
+
 /// One GPU of this machine.
 #[derive(Clone, Debug)]
 pub struct CudaBackend {
@@ -78,6 +81,7 @@ impl Backend for CudaBackend {
             ),
             threads: 1,
             memory_bytes: Some(device.memory_bytes),
+            prompt_rows: PROMPT_ROWS,
         }
     }
 

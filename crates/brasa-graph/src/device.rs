@@ -67,6 +67,8 @@ pub struct DeviceInfo {
     pub threads: usize,
     /// Memory of the device, where known.
     pub memory_bytes: Option<u64>,
+    /// Rows of a prompt that the device computes well at once.
+    pub prompt_rows: usize,
 }
 
 /// How exactly a program computes.

@@ -59,6 +59,7 @@ fn describe(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Er
     let backend = device::open(options.device.as_deref(), options)?;
     let graph = Arc::new(graph);
     let weights = backend.upload(&graph, options.precision, &mut |_| ControlFlow::Continue(()))?;
-    let program = backend.compile(Arc::clone(&graph), weights, options.program_limits(spec.vocab_size))?;
+    let limits = options.program_limits(&backend.info(), spec.vocab_size);
+    let program = backend.compile(Arc::clone(&graph), weights, limits)?;
     Ok(format!("{}\n{}", print::graph(&graph), program.describe()))
 }

@@ -90,7 +90,7 @@ impl Model {
         mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
         started: Instant,
     ) -> Result<Self, Error> {
-        if options.chunk == 0
+        if options.chunk == Some(0)
             || options.max_sequences == 0
             || options.context == Some(0)
             || options.threads == Some(0)
@@ -127,7 +127,7 @@ impl Model {
                 progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
             })?;
             let weights_done = Instant::now();
-            let limits = options.program_limits(spec.vocab_size);
+            let limits = options.program_limits(&backend.info(), spec.vocab_size);
             let weight_bytes = weights.size_bytes();
             let program = backend.compile(Arc::clone(&graph), weights, limits)?;
             let reference = options.precision == Precision::Reference;

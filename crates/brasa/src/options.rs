@@ -1,6 +1,6 @@
 //! How to load a model.
 
-use brasa_graph::device::{KvType, Precision, ProgramLimits};
+use brasa_graph::device::{DeviceInfo, KvType, Precision, ProgramLimits};
 
 /// How to load a model. The default suits the machine.
 #[derive(Clone, Debug)]
@@ -21,8 +21,9 @@ pub struct LoadOptions {
     pub deterministic: bool,
     /// Element type of cached keys and values; `None` for f16, or f32 in reference precision.
     pub kv_type: Option<KvType>,
-    /// Most rows of a step: a prompt is computed in chunks of this many tokens.
-    pub chunk: usize,
+    /// Most rows of a step: a prompt is computed in chunks of this many tokens. `None` for as many as the device computes well
+    /// at once: 512 on a CPU, 2,048 on a GPU.
+    pub chunk: Option<usize>,
     /// Requests served at once; further ones wait.
     pub max_sequences: usize,
     /// Most bytes that cached keys and values take on the device, of running requests and sessions together, the padding of
@@ -50,7 +51,7 @@ impl Default for LoadOptions {
             precision: Precision::Fast,
             deterministic: false,
             kv_type: None,
-            chunk: 512,
+            chunk: None,
             max_sequences: 16,
             cache_bytes: None,
             prefix_bytes: 0,
@@ -62,11 +63,12 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// The largest step of a program for these options.
-    pub(crate) fn program_limits(&self, vocab_size: usize) -> ProgramLimits {
+    /// The largest step of a program for these options on a device.
+    pub(crate) fn program_limits(&self, device: &DeviceInfo, vocab_size: usize) -> ProgramLimits {
+        let chunk = self.chunk.unwrap_or(device.prompt_rows);
         ProgramLimits {
-            max_rows: self.chunk.max(self.max_sequences),
-            max_outs: self.max_sequences.max(score_rows(vocab_size).min(self.chunk)),
+            max_rows: chunk.max(self.max_sequences),
+            max_outs: self.max_sequences.max(score_rows(vocab_size).min(chunk)),
             max_segments: self.max_sequences,
         }
     }

@@ -23,7 +23,7 @@ fn resident_bytes() -> Option<u64> {
 fn a_thousand_tokens_in_bounded_memory() {
     for name in ["lexicon-qwen3/lexicon-qwen3-Q6_K.gguf", "tiny-gemma3"] {
         let options =
-            LoadOptions { context: Some(256), chunk: 128, threads: Some(1), ..LoadOptions::default() };
+            LoadOptions { context: Some(256), chunk: Some(128), threads: Some(1), ..LoadOptions::default() };
         let model = Model::load(folder(name), &options).unwrap();
         let mut options = GenerateOptions {
             max_tokens: Some(1000),

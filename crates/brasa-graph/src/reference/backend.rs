@@ -28,6 +28,7 @@ impl Backend for ReferenceBackend {
             description: "reference interpreter, f32, one thread".into(),
             threads: 1,
             memory_bytes: None,
+            prompt_rows: 512,
         }
     }
 

@@ -30,7 +30,7 @@ fn everywhere(check: impl Fn(&dyn Fn(LoadOptions) -> Model)) {
 
 fn chunks_of(chunk: usize) -> LoadOptions {
     // A step must have room for a row of every sequence.
-    LoadOptions { chunk, max_sequences: chunk.min(16), ..LoadOptions::default() }
+    LoadOptions { chunk: Some(chunk), max_sequences: chunk.min(16), ..LoadOptions::default() }
 }
 
 /// Text-like ids: no special tokens, few repetitions.

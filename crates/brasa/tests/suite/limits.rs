@@ -15,7 +15,7 @@ const LEXICON: &str = "lexicon-qwen3/lexicon-qwen3-Q6_K.gguf";
 
 fn lexicon(context: usize) -> Model {
     let options =
-        LoadOptions { context: Some(context), chunk: 256, threads: Some(1), ..LoadOptions::default() };
+        LoadOptions { context: Some(context), chunk: Some(256), threads: Some(1), ..LoadOptions::default() };
     Model::load(folder(LEXICON), &options).unwrap()
 }
 

@@ -85,11 +85,10 @@ fn once(arguments: &BenchArguments, prompt: &str) -> Result<(f64, Vec<(String, f
     let load = &arguments.load;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["generate", "-n", "8", "--temp", "0", "--ignore-eos", "--verbose", "-p", prompt]);
-    command.args(["--ubatch-size", &load.chunk.to_string()]);
     if let Some(model) = &load.source.model {
         command.arg("-m").arg(model);
     }
-    for (flag, value) in [("-c", load.context), ("-t", load.threads)] {
+    for (flag, value) in [("-c", load.context), ("-t", load.threads), ("--ubatch-size", load.chunk)] {
         if let Some(value) = value {
             command.args([flag, &value.to_string()]);
         }
