@@ -16,8 +16,8 @@ use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
 use crate::interpreter::{self, Interpreter, Outcome};
 use crate::kv::CudaKvPool;
-use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
-use crate::run::Run;
+use crate::params::{ArgmaxParams, CachePages, Fault, Ptr, RotateKeysParams};
+use crate::run::{Base, Run, Slot};
 use crate::step_state::StepState;
 use crate::weights::CudaWeights;
 
@@ -38,9 +38,26 @@ pub(crate) struct CudaProgram {
     /// Where each output lies in `outputs`.
     places: Vec<OutputPlace>,
     outputs: PinnedMemory,
+    /// The largest logit's id of each row, on the device and here.
+    largest: DeviceMemory,
+    ids: Vec<u32>,
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,
 }
+
+/// What a step is run for.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// Its outputs, of so many bytes.
+    Outputs { bytes: usize },
+    /// The id of the largest logit of each row.
+    Largest,
+}
+
+/// Threads of a block that finds the largest logit of a row.
+const LARGEST_THREADS: u32 = 1024;
+/// The id that stands for a row without a largest finite logit.
+const NO_TOKEN: u32 = u32::MAX;
 
 /// How the keys of a cache were turned.
 #[derive(Clone, Debug)]
@@ -70,6 +87,8 @@ impl CudaProgram {
             interpreter: Interpreter::new(gpu, graph, &weights)?,
             places: OutputPlace::of(graph),
             outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
+            largest: gpu.allocate(limits.max_outs * size_of::<u32>(), "the ids of the largest logits")?,
+            ids: Vec::new(),
             gpu: Arc::clone(gpu),
             weights,
             limits,
@@ -92,7 +111,8 @@ impl CudaProgram {
         if step.rows() == 0 {
             return Ok(());
         }
-        let result = self.queue(step, pool, bytes, between).and_then(|()| self.check_fault());
+        let result =
+            self.queue(step, pool, Wanted::Outputs { bytes }, between).and_then(|()| self.check_fault());
         self.note(result)
     }
 
@@ -145,17 +165,19 @@ impl CudaProgram {
         Ok(())
     }
 
-    /// Queues a step and waits for its outputs, which take `bytes`.
+    /// Queues a step and waits for what is wanted of it.
     fn queue(
         &mut self,
         step: &Step,
         pool: &CudaKvPool,
-        bytes: usize,
+        wanted: Wanted,
         between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
     ) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let failed = |error| gpu.error(error);
-        self.reserve_outputs(bytes)?;
+        if let Wanted::Outputs { bytes } = wanted {
+            self.reserve_outputs(bytes)?;
+        }
         let _steady = self.weights.hold_steady();
         self.step.load(&gpu, step, pool)?;
         if self.table.computes_numbers {
@@ -175,6 +197,16 @@ impl CudaProgram {
             entry.op.launch(&run).map_err(failed)?;
             between(&run, number).map_err(failed)?;
         }
+        let bytes = match wanted {
+            Wanted::Outputs { bytes } => bytes,
+            Wanted::Largest => {
+                let (x, rows) = run.tensor(&self.table.outputs[0]).rows();
+                let params = ArgmaxParams { x, y: Ptr::new(self.largest.address()) };
+                run.launch(&self.table.largest, rows, 1, LARGEST_THREADS, 0, &params).map_err(failed)?;
+                self.ids.resize(rows as usize, 0);
+                return gpu.read(&self.largest, bytemuck::cast_slice_mut(&mut self.ids));
+            }
+        };
         let mut rest = &mut self.outputs.bytes_mut()[..bytes];
         for slot in &self.table.outputs {
             let output = run.tensor(slot);
@@ -284,7 +316,7 @@ impl Program for CudaProgram {
     ) -> Result<Finish, DeviceError> {
         chain::check(step, pool, chain.rows)?;
         let takes = self.interpreter.is_some() && Interpreter::takes(step, pool);
-        if !takes || step.outs() == 0 || !Interpreter::draws(&chain.rows[0]) {
+        if !takes || step.outs() == 0 || !chain.rows[0].takes_largest() {
             return chain::stepwise(self, step, pool, chain);
         }
         self.prepare(step, pool)?;
@@ -299,6 +331,25 @@ impl Program for CudaProgram {
             Outcome::Ended(length) => Ok(Finish { lengths: vec![length] }),
             Outcome::Undrawn => chain::stepwise(self, step, pool, chain),
         }
+    }
+
+    fn run_largest(
+        &mut self,
+        step: &Step,
+        pool: &mut dyn KvPool,
+    ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
+        let is_logits = |slot: &Slot| matches!(slot.base, Base::Buffer(_)) && slot.shape.rank() == 2;
+        let has_logits = matches!(&self.table.outputs[..], [output] if is_logits(output));
+        let interprets = self.interpreter.is_some() && Interpreter::takes(step, pool);
+        if !has_logits || interprets || step.outs() == 0 {
+            return Ok(None);
+        }
+        self.prepare(step, pool)?;
+        let pool = own(&self.gpu, pool)?;
+        let result = self.queue(step, pool, Wanted::Largest, &mut |_, _| Ok(()));
+        let result = result.and_then(|()| self.check_fault());
+        self.note(result)?;
+        Ok(Some(self.ids.iter().map(|&id| (id != NO_TOKEN).then_some(id)).collect()))
     }
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {

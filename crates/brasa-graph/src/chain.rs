@@ -78,14 +78,25 @@ pub fn stepwise<P: Program + ?Sized>(
         step.segments.iter().map(|segment| segment.first_index + segment.rows).collect();
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
     loop {
-        let output = program.run(step, pool)?.only();
+        let all_largest = step
+            .segments
+            .iter()
+            .zip(&numbers)
+            .all(|(segment, &number)| segment.outs != Outs::Last || rows[number].takes_largest());
+        let largest = if all_largest { program.run_largest(step, pool)? } else { None };
+        // Of a row without a largest logit the sampler says why; the step writes again what it wrote.
+        let largest: Option<Vec<u32>> = largest.and_then(|ids| ids.into_iter().collect());
+        let logits = if largest.is_none() { Some(program.run(step, pool)?.only()) } else { None };
         let (mut place, mut out, mut last) = (0, 0, false);
         while let Some(segment) = step.segments.get_mut(place) {
             let number = numbers[place];
             let next = match segment.outs {
                 Outs::Last => {
                     let row = &mut rows[number];
-                    let drawn = row.draw(output.row(out), sampler);
+                    let drawn = match (&logits, &largest) {
+                        (Some(logits), _) => row.draw(logits.row(out), sampler),
+                        (None, ids) => Ok(row.take(ids.as_ref().map_or(0, |ids| ids[out]))),
+                    };
                     out += 1;
                     let next = drawn.as_ref().ok().map(|draw| draw.token).filter(|&id| row.goes_on(id));
                     let flow = sink(number, drawn);
@@ -113,6 +124,19 @@ pub fn stepwise<P: Program + ?Sized>(
 }
 
 impl RowDraw<'_> {
+    /// True if every token of the row is the one with the largest logit, so that a device can find it.
+    pub fn takes_largest(&self) -> bool {
+        self.mask.is_none() && self.rules.takes_largest(self.position)
+    }
+
+    /// Takes `token`, which has the largest logit, and counts it.
+    pub fn take(&mut self, token: u32) -> Draw {
+        self.history.push(token);
+        self.position = self.position.saturating_add(1);
+        self.limit -= 1;
+        Draw { token, logprob: None, top: Vec::new() }
+    }
+
     /// Draws the next token, and counts it.
     fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) -> Result<Draw, SamplingError> {
         let row = Row::new(logits, self.position, self.history);
@@ -120,14 +144,12 @@ impl RowDraw<'_> {
             Some(mask) => sampler.draw_masked(self.rules, &row, &mut **mask),
             None => sampler.draw(self.rules, &row),
         }?;
-        self.history.push(draw.token);
-        self.position = self.position.saturating_add(1);
-        self.limit -= 1;
+        self.take(draw.token);
         Ok(draw)
     }
 
     /// True unless the row ends by itself with the token that was just drawn.
-    fn goes_on(&self, token: u32) -> bool {
+    pub fn goes_on(&self, token: u32) -> bool {
         self.limit > 0 && !self.stops.contains(&token)
     }
 }

@@ -250,6 +250,21 @@ pub trait Program: Send {
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
+    /// Runs a step and finds, for each row that asks for logits, the lowest id of those with the largest logit; `None` where a row
+    /// has no largest finite logit. `None` for all where this device leaves that to the host, and nothing was run.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`run`](Self::run).
+    fn run_largest(
+        &mut self,
+        step: &Step,
+        pool: &mut dyn KvPool,
+    ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
+        let _ = (step, pool);
+        Ok(None)
+    }
+
     /// Most tokens of a row in one chain. `masked` says that a row of the chain has a mask, which a device that cannot ask the
     /// host in the middle of a chain answers with 1.
     fn max_chain(&self, masked: bool) -> usize {

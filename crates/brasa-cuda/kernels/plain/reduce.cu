@@ -85,6 +85,45 @@ KERNEL(argmax, ArgmaxParams) {
     }
 }
 
+// The id of the largest finite number of a row, ties to the lowest; 0xffffffff where the largest is infinite or no number is there.
+// Grid: a block of up to 1024 threads a row.
+KERNEL(largest, ArgmaxParams) {
+    __shared__ float values[32];
+    __shared__ u32 places[32];
+    const float* x = row_of(p.x, blockIdx.x);
+    float best = -INFINITY;
+    u32 place = 0xffffffffu;
+    auto better = [&](float value, u32 at) {
+        if (value > best || (value == best && at < place)) {
+            best = value;
+            place = at;
+        }
+    };
+#pragma unroll 8
+    for (u32 i = threadIdx.x; i < p.x.width; i += blockDim.x) {
+        better(x[i], i);
+    }
+    auto of_warp = [&]() {
+        for (int distance = 16; distance > 0; distance /= 2) {
+            float value = __shfl_xor_sync(0xffffffffu, best, distance);
+            better(value, __shfl_xor_sync(0xffffffffu, place, distance));
+        }
+    };
+    of_warp();
+    if (lane() == 0) {
+        values[warp()] = best;
+        places[warp()] = place;
+    }
+    __syncthreads();
+    bool is_there = lane() < blockDim.x / 32;
+    best = is_there ? values[lane()] : -INFINITY;
+    place = is_there ? places[lane()] : 0xffffffffu;
+    of_warp();
+    if (threadIdx.x == 0) {
+        p.y[blockIdx.x] = fabsf(best) < INFINITY ? place : 0xffffffffu;
+    }
+}
+
 KERNEL(cross_entropy, CrossEntropyParams) {
     __shared__ float scratch[32];
     const float* x = row_of(p.x, blockIdx.x);

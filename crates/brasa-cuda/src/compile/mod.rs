@@ -32,6 +32,8 @@ pub(crate) struct Table {
     pub arena_bytes: usize,
     /// The program's results: dense rows.
     pub outputs: Vec<Slot>,
+    /// Finds the id of the largest logit of each row.
+    pub largest: Kernel,
     /// True where an operation looks up numbers that the step did not bring, so that only the device can check them.
     pub computes_numbers: bool,
 }
@@ -87,7 +89,8 @@ pub(crate) fn compile(
     }
     let (offsets, arena_bytes) = lay_out(&lowering.buffers);
     let Lowering { ops, computes_numbers, .. } = lowering;
-    Ok(Table { ops, offsets, arena_bytes, outputs, computes_numbers })
+    let largest = gpu.kernel("largest")?;
+    Ok(Table { ops, offsets, arena_bytes, outputs, largest, computes_numbers })
 }
 
 /// A graph on its way.

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use brasa_graph::chain::{Chain, Flow, RowDraw, go_on};
+use brasa_graph::chain::{Chain, Flow, go_on};
 use brasa_graph::device::DeviceError;
-use brasa_graph::sampling::Draw;
 use brasa_graph::step::Step;
 
 use super::program::{NO_TOKEN, TOKEN_IS_THERE};
@@ -38,21 +37,7 @@ impl Drop for Ending<'_> {
 }
 
 impl Interpreter {
-    /// True for a row that takes the largest logit, whatever it has drawn before.
-    pub(crate) fn draws(row: &RowDraw<'_>) -> bool {
-        let params = row.rules.params();
-        let penalties = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
-        let may_end = row.rules.end_ids().is_empty() || row.position >= row.rules.ends_from();
-        params.temperature == 0.0
-            && penalties.iter().all(|&penalty| penalty == 0.0)
-            && params.logit_bias.is_empty()
-            && params.suppressed.is_empty()
-            && params.logprobs.is_none()
-            && row.mask.is_none()
-            && may_end
-    }
-
-    /// Decodes a step that it [takes](Self::takes), whose row it [draws](Self::draws). `step` is left with the row that was
+    /// Decodes a step that it [takes](Self::takes), whose row takes the largest logits. `step` is left with the row that was
     /// computed last.
     pub(crate) fn run_chain(
         &mut self,
@@ -89,11 +74,9 @@ impl Interpreter {
                 return Ok(Some(Outcome::Undrawn));
             }
             let row = &mut chain.rows[0];
-            row.history.push(token);
-            row.position = row.position.saturating_add(1);
-            row.limit -= 1;
-            let goes_on = row.limit > 0 && !row.stops.contains(&token);
-            let flow = (chain.sink)(0, Ok(Draw { token, logprob: None, top: Vec::new() }));
+            let draw = row.take(token);
+            let goes_on = row.goes_on(token);
+            let flow = (chain.sink)(0, Ok(draw));
             if !goes_on || flow != Flow::Continue {
                 return Ok(Some(Outcome::Ended(segment.first_index + segment.rows)));
             }

@@ -47,6 +47,23 @@ impl DrawRules {
         self.ends_from
     }
 
+    /// True if the token at `position` and every later one is the one with the largest logit, whatever was drawn before; a mask may
+    /// still forbid it.
+    pub fn takes_largest(&self, position: u32) -> bool {
+        let SamplingParams { temperature, logprobs, logit_bias, .. } = &self.params;
+        *temperature == 0.0
+            && logprobs.is_none()
+            && logit_bias.is_empty()
+            && !self.has_penalties()
+            && self.forbidden(position).next().is_none()
+    }
+
+    /// True if tokens that were drawn before change logits.
+    pub(crate) fn has_penalties(&self) -> bool {
+        let SamplingParams { repeat_penalty, frequency_penalty, presence_penalty, .. } = self.params;
+        [repeat_penalty - 1.0, frequency_penalty, presence_penalty].iter().any(|&x| x != 0.0)
+    }
+
     /// Ids that cannot be drawn at `position`: suppressed ones, and end ids before the minimum length.
     pub fn forbidden(&self, position: u32) -> impl Iterator<Item = u32> + '_ {
         let early_ends = if position < self.ends_from { &self.end_ids[..] } else { &[] };

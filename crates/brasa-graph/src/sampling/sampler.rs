@@ -72,7 +72,7 @@ impl Sampler {
             let not_finite = row.logits.iter().filter(|z| !z.is_finite()).count();
             SamplingError::NoToken { vocab_size: row.logits.len(), not_finite }
         };
-        if params.temperature == 0.0 && params.logprobs.is_none() && leaves_logits(rules, row) {
+        if rules.takes_largest(row.position) && row.mask.is_none() {
             let (max, token) = largest(row.logits);
             return max
                 .is_finite()
@@ -130,7 +130,7 @@ impl Sampler {
         let params = rules.params();
         z.clear();
         z.extend_from_slice(row.logits);
-        if has_penalties(params) {
+        if rules.has_penalties() {
             counts.resize(z.len().max(counts.len()), 0);
             let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
             let recent = &row.history[row.history.len() - window..];
@@ -285,18 +285,6 @@ impl Sampler {
         let listed = (0..top.min(few)).map_while(|rank| candidates.get(z, rank));
         draw.top = listed.map(|(z, id)| (id, logprob(z))).collect();
     }
-}
-
-fn has_penalties(params: &SamplingParams) -> bool {
-    let neutral = [params.repeat_penalty - 1.0, params.frequency_penalty, params.presence_penalty];
-    neutral.iter().any(|&x| x != 0.0)
-}
-
-/// True if penalties, bias, suppression and mask change no logit.
-fn leaves_logits(rules: &DrawRules, row: &Row) -> bool {
-    let params = rules.params();
-    let adjusts = has_penalties(params) || !params.logit_bias.is_empty() || row.mask.is_some();
-    !adjusts && rules.forbidden(row.position).next().is_none()
 }
 
 /// The largest number and the lowest id that has it.

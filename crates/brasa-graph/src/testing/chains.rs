@@ -31,6 +31,7 @@ pub fn check_chains(device: &dyn Backend) {
     checks.one_answer_ends_all();
     checks.masks_hold_for_their_row();
     checks.rows_without_tokens_end_alone();
+    checks.largest_logits_are_taken();
 }
 
 /// A small decoder and the tokens that single steps give.
@@ -85,7 +86,7 @@ impl Checks {
         assert!(count >= 8, "a chain of {count} tokens is too short to be checked");
         let mut checks =
             Self { label: device.info().description, running, texts: 0, count, plain: Vec::new() };
-        checks.plain = (0..PROMPTS.len()).map(|row| checks.stepwise(row)).collect();
+        checks.plain = (0..PROMPTS.len()).map(|row| checks.stepwise(row, &rules(row as u64))).collect();
         checks
     }
 
@@ -161,14 +162,31 @@ impl Checks {
         assert_eq!(shown.finish.lengths, [PROMPTS[0] + 3, PROMPTS[1], PROMPTS[2]], "{}", self.label);
     }
 
+    /// Rows that take the largest logits alone, and beside one that draws.
+    fn largest_logits_are_taken(&mut self) {
+        let params = SamplingParams { temperature: 0.0, ..SamplingParams::default() };
+        let greedy = DrawRules::new(params).expect("parameters within their range");
+        let tokens: Vec<_> = (0..PROMPTS.len()).map(|row| self.stepwise(row, &greedy)).collect();
+        let mut ask = Ask::tokens(self.count);
+        for row in [2, 1, 0] {
+            ask.rules[row] = greedy.clone();
+            if row == 2 {
+                continue;
+            }
+            let segments = self.segments();
+            let shown = self.chain(&segments, &mut ask, |_, _| Flow::Continue).expect("a chain");
+            assert_eq!(shown.tokens[row..], tokens[row..], "{}", self.label);
+        }
+    }
+
     /// The tokens of single steps and draws.
-    fn stepwise(&mut self, row: usize) -> Vec<u32> {
-        let (rules, mut sampler) = (rules(row as u64), Sampler::default());
+    fn stepwise(&mut self, row: usize, rules: &DrawRules) -> Vec<u32> {
+        let mut sampler = Sampler::default();
         let mut segment = self.segments().swap_remove(row);
         let mut text = segment.tokens.clone();
         for _ in 0..self.count {
             let logits = self.running.run(vec![segment.clone()]);
-            let draw = sampler.draw(&rules, &Row::new(&logits, text.len() as u32, &text));
+            let draw = sampler.draw(rules, &Row::new(&logits, text.len() as u32, &text));
             segment.first_index = text.len();
             text.push(draw.expect("a token").token);
             segment.set_tokens(&text[text.len() - 1..]);
