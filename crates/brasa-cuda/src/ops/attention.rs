@@ -287,12 +287,11 @@ impl Pages {
     ) -> Result<(), DriverError> {
         let (heads, kv_heads, width) = (params.heads, params.kv_heads, params.head_dim);
         let on_tensor_cores = self.parts.as_ref().filter(|_| run.pool.type_number() == F16);
-        let (kernel, positions, threads, shared) = match on_tensor_cores {
-            Some(parts) => (&parts.kernel, PART_POSITIONS, PART_THREADS, parts.shared_bytes),
-            None => {
-                let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
-                (&self.kernels[run.pool.type_number()], PAGE_POSITIONS, THREADS, shared)
-            }
+        let (kernel, positions, threads, shared) = if let Some(parts) = on_tensor_cores {
+            (&parts.kernel, PART_POSITIONS, PART_THREADS, parts.shared_bytes)
+        } else {
+            let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
+            (&self.kernels[run.pool.type_number()], PAGE_POSITIONS, THREADS, shared)
         };
         for (rows, pages) in rows_left(run, params, is_flash, positions) {
             let of_task = (heads / kv_heads) as usize * pages as usize * (width as usize + 2);
