@@ -18,13 +18,13 @@
 #include "../hopper/overlap.cuh"
 
 #define KERNEL(name, Params)                                               \
-    static __device__ __forceinline__ void name##_body(const Params& p);   \
+    __device__ __forceinline__ void name##_body(const Params& p);          \
     extern "C" __global__ void name(const __grid_constant__ Params p) {    \
         brasa::let_next_start();                                           \
         brasa::wait_for_last();                                            \
         name##_body(p);                                                    \
     }                                                                      \
-    static __device__ __forceinline__ void name##_body(const Params& p)
+    __device__ __forceinline__ void name##_body(const Params& p)
 #define DEVICE __device__ __forceinline__
 #define DEVICE_TABLE __device__ const
 // Dynamic shared memory of the block.
