@@ -68,8 +68,6 @@ impl Vectors for Avx2 {
         load_codes(from: *const u8) -> __m256i = read(from.cast());
         store_codes(codes: __m256i, to: *mut u8) = _mm256_storeu_si256(to.cast(), codes);
         load(from: *const f32) -> __m256 = read(from.cast());
-        add_scaled_in_place(sum: __m256, a: __m256, factor: *const f32) -> __m256 =
-            _mm256_fmadd_ps(a, _mm256_set1_ps(*factor), sum);
         store(floats: __m256, to: *mut f32) = _mm256_storeu_ps(to, floats);
         load_f16(from: *const u8) -> __m256 = _mm256_cvtph_ps(read(from.cast()));
         load_bf16_pair(from: *const u8) -> [__m256; 2] = {

@@ -7,7 +7,6 @@
     reason = "intrinsics come by the dozen; vector loads need no alignment"
 )]
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::formats::Meaning;
@@ -50,8 +49,6 @@ impl Vectors for Avx512 {
         load_codes(from: *const u8) -> __m512i = read(from.cast());
         store_codes(codes: __m512i, to: *mut u8) = _mm512_storeu_si512(to.cast(), codes);
         load(from: *const f32) -> __m512 = read(from.cast());
-        add_scaled_in_place(sum: __m512, a: __m512, factor: *const f32) -> __m512 =
-            add_scaled_in_place(sum, a, factor);
         store(floats: __m512, to: *mut f32) = _mm512_storeu_ps(to, floats);
         load_f16(from: *const u8) -> __m512 = _mm512_cvtph_ps(read(from.cast()));
         load_bf16_pair(from: *const u8) -> [__m512; 2] = {
@@ -122,25 +119,4 @@ impl Dots for Avx512 {
             }
         }
     }
-}
-
-/// `sum + a · factor`, written where `sum` was: the compiler would write it elsewhere and move it back in every block.
-///
-/// # Safety
-///
-/// `factor` can be read.
-#[inline]
-#[target_feature(enable = "avx512f")]
-unsafe fn add_scaled_in_place(mut sum: __m512, a: __m512, factor: *const f32) -> __m512 {
-    // SAFETY: an instruction of AVX-512F; memory by the contract.
-    unsafe {
-        asm!(
-            "vfmadd231ps {sum}, {a}, dword ptr [{factor}]{{1to16}}",
-            sum = inout(zmm_reg) sum,
-            a = in(zmm_reg) a,
-            factor = in(reg) factor,
-            options(pure, readonly, nostack, preserves_flags),
-        );
-    }
-    sum
 }

@@ -149,15 +149,8 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                                 let lane = D::V::OUTPUTS * part;
                                 let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
                                 let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
-                                acc[0][part] = add_scaled::<D, K>(
-                                    dots,
-                                    false,
-                                    acc[0][part],
-                                    sums[part],
-                                    scale,
-                                    min,
-                                    meta,
-                                );
+                                acc[0][part] =
+                                    add_scaled::<D, K>(dots, acc[0][part], sums[part], scale, min, meta);
                             }
                         }
                         continue;
@@ -178,7 +171,7 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                                 let sums =
                                     dots.dots::<K, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
                                 acc[row][part] =
-                                    add_scaled::<D, K>(dots, R > 1, acc[row][part], sums, scale, min, meta);
+                                    add_scaled::<D, K>(dots, acc[row][part], sums, scale, min, meta);
                             }
                         }
                     }
@@ -245,8 +238,8 @@ impl<M: Meaning, const R: usize> Work for OfPanels<'_, '_, M, R> {
                             ];
                             let [first, second] = dots.panel_dots_of_pair::<M>(starts, &weights, codes);
                             let sums = &mut acc[2 * pair..];
-                            sums[0] = add_scaled::<D, M>(dots, false, sums[0], first, scale, min, metas[0]);
-                            sums[1] = add_scaled::<D, M>(dots, false, sums[1], second, scale, min, metas[1]);
+                            sums[0] = add_scaled::<D, M>(dots, sums[0], first, scale, min, metas[0]);
+                            sums[1] = add_scaled::<D, M>(dots, sums[1], second, scale, min, metas[1]);
                         }
                     } else {
                         for row in 0..R {
@@ -255,7 +248,7 @@ impl<M: Meaning, const R: usize> Work for OfPanels<'_, '_, M, R> {
                             let start = corrections::<M>(meta, correction);
                             let sums =
                                 dots.panel_dots::<M, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
-                            acc[row] = add_scaled::<D, M>(dots, false, acc[row], sums, scale, min, meta);
+                            acc[row] = add_scaled::<D, M>(dots, acc[row], sums, scale, min, meta);
                         }
                     }
                 }
@@ -381,8 +374,7 @@ fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
     }
 }
 
-/// Adds the products of a block to a part's sums of one row, in the order that this file documents; `in_place` chooses
-/// [`Vectors::add_scaled_in_place`] for minima, which makes several rows of strips faster, and one row and panels slower.
+/// Adds the products of a block to a part's sums of one row, in the order that this file documents.
 ///
 /// # Safety
 ///
@@ -390,7 +382,6 @@ fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
 #[inline(always)]
 unsafe fn add_scaled<D: Dots, M: Meaning>(
     dots: D,
-    in_place: bool,
     acc: <D::V as Vectors>::Floats,
     [first, second]: Sums<D>,
     scale: *const f32,
@@ -415,8 +406,6 @@ unsafe fn add_scaled<D: Dots, M: Meaning>(
             let acc = v.mul_add(v.floats(first), factor, acc);
             if const { !M::SHAPE.has_min() } {
                 acc
-            } else if in_place {
-                v.add_scaled_in_place(acc, v.load(min), &raw const meta.scaled_sum)
             } else {
                 v.mul_add(v.load(min), v.splat(meta.scaled_sum), acc)
             }

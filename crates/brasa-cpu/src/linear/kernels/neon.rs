@@ -72,8 +72,6 @@ impl Vectors for Neon {
         load_codes(from: *const u8) -> uint8x16_t = vld1q_u8(from);
         store_codes(codes: uint8x16_t, to: *mut u8) = vst1q_u8(to, codes);
         load(from: *const f32) -> float32x4_t = vld1q_f32(from);
-        add_scaled_in_place(sum: float32x4_t, a: float32x4_t, factor: *const f32) -> float32x4_t =
-            vfmaq_f32(sum, a, vdupq_n_f32(*factor));
         store(floats: float32x4_t, to: *mut f32) = vst1q_f32(to, floats);
         load_f16(from: *const u8) -> float32x4_t = vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(from)));
         load_bf16_pair(from: *const u8) -> [float32x4_t; 2] = {

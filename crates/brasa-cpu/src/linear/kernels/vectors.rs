@@ -59,13 +59,6 @@ pub(in super::super) trait Vectors: Copy {
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a · b + c`, rounded once.
     fn mul_add(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
-    /// `sum + a · factor`, rounded once; if the instruction set has many registers, in the register that `sum` has.
-    unsafe fn add_scaled_in_place(
-        self,
-        sum: Self::Floats,
-        a: Self::Floats,
-        factor: *const f32,
-    ) -> Self::Floats;
 
     unsafe fn load_f16(self, from: *const u8) -> Self::Floats;
     /// Two inputs of bf16: the low and the high half of every lane.
