@@ -14,7 +14,7 @@ use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 use crate::compile::{Table, compile};
 use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
-use crate::interpreter::{self, Interpreter, Outcome};
+use crate::interpreter::{self, Interpreter, NO_TOKEN, Outcome};
 use crate::kv::CudaKvPool;
 use crate::params::{ArgmaxParams, CachePages, Fault, Ptr, RotateKeysParams};
 use crate::run::{Base, Run, Slot};
@@ -45,7 +45,7 @@ pub(crate) struct CudaProgram {
     lost: Option<DeviceError>,
 }
 
-/// What a step is run for.
+/// The result that the caller of a step asks for.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     /// Its outputs, of so many bytes.
@@ -56,8 +56,6 @@ enum Wanted {
 
 /// Threads of a block that finds the largest logit of a row.
 const LARGEST_THREADS: u32 = 1024;
-/// The id that stands for a row without a largest finite logit.
-const NO_TOKEN: u32 = u32::MAX;
 
 /// How the keys of a cache were turned.
 #[derive(Clone, Debug)]

@@ -37,7 +37,7 @@ fn existing_files_need_force() {
     }
 }
 
-/// What fails behind the start leaves no file; what can be refused at once is refused before any work.
+/// A command that fails while it works leaves no file; an output that cannot be written is refused before any work.
 #[test]
 fn failures_leave_no_file() {
     let directory = scratch("failures");

@@ -9,7 +9,7 @@ use super::linear::Follow;
 use crate::ops::{HEAD_ELEMENTS, HeadsOp, RotationsOp, WIDEST_HEAD};
 use crate::weights::Halves;
 
-/// What is looked for.
+/// Patterns of nodes that one operation of this device computes.
 pub(super) const PATTERNS: &[Pattern] =
     &[Pattern::GateUpActivation, Pattern::QkNormRopeCacheWrite, Pattern::LinearResidual];
 
@@ -22,9 +22,7 @@ impl Lowering<'_> {
                 let stretches = self.stored(gate.w).map_or(&[][..], |stored| &stored.stretches);
                 gate.w == up.w && gate.bias == up.bias && stretches.len() == 1 && stretches[0].pairs(&halves)
             }
-            Fusion::LinearResidual(LinearResidual { layer, .. }) => self
-                .stored(layer.w)
-                .is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some())),
+            Fusion::LinearResidual(LinearResidual { layer, .. }) => self.is_in_tiles(layer.w),
             Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
             _ => false,
         }

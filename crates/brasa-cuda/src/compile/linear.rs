@@ -112,14 +112,10 @@ impl Lowering<'_> {
         {
             return false;
         }
-        let in_tiles = |w| {
-            self.stored(w)
-                .is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some()))
-        };
         let mut readers = graph.nodes().iter().filter(|node| node.inputs.contains(&y)).peekable();
         readers.peek().is_some()
             && readers.all(|node| match (&node.op, &node.inputs[..]) {
-                (Op::Linear(_), &[x, w]) => x == y && in_tiles(w),
+                (Op::Linear(_), &[x, w]) => x == y && self.is_in_tiles(w),
                 _ => false,
             })
     }
@@ -127,6 +123,11 @@ impl Lowering<'_> {
     /// The operands of a norm; the next operation needs them.
     pub(super) fn head_norm(&mut self, norm: Norm) -> Result<HeadNorm, DeviceError> {
         Ok(HeadNorm { weight: norm.w.map(|w| self.dense(w)).transpose()?, eps: norm.eps })
+    }
+
+    /// True for a weight all of whose rows are in tiles.
+    pub(super) fn is_in_tiles(&self, w: ValueId) -> bool {
+        self.stored(w).is_some_and(|stored| stored.stretches.iter().all(|stretch| stretch.tiles.is_some()))
     }
 
     pub(super) fn stored(&self, w: ValueId) -> Option<&Stored> {

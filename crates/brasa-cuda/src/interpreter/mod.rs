@@ -32,6 +32,7 @@ use plan::{BUFFERS, Buffer, Plan, Rows};
 use program::{IN_FLIGHT, Launch, MAX_STOPS, Row, SHARED_BYTES, THREADS};
 
 pub(crate) use chain::Outcome;
+pub(crate) use program::NO_TOKEN;
 
 /// Most tokens of a launch. A request that arrives waits for a step, not for the chain: the host can end it.
 pub(crate) const MAX_CHAIN: usize = 64;

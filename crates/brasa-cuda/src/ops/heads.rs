@@ -63,7 +63,7 @@ impl Launch for RotationsOp {
 }
 
 impl HeadNorm {
-    /// What kernels read of a norm that may be absent.
+    /// The norm as kernels read it; one that is absent is marked so.
     pub(crate) fn params(norm: Option<&Self>, run: &Run<'_>) -> Norm {
         norm.map_or(Norm::NONE, |Self { weight, eps }| Norm {
             weight: weight.as_ref().map_or(Ptr::NONE, |weight| run.tensor(weight).floats()),

@@ -146,7 +146,7 @@ mod unix {
         assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     }
 
-    /// What `/dev/stdout` is if a program reads the output.
+    /// A link like `/dev/stdout` whose name leads to a pipe.
     #[cfg(target_os = "linux")]
     #[test]
     fn pipes_without_a_path_are_written_to() {
