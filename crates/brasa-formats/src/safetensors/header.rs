@@ -12,7 +12,7 @@ use super::{Dtype, METADATA};
 use crate::Result;
 use crate::error::Fault;
 use crate::json::{self, Text, UniqueMap};
-use crate::names::Names;
+use crate::names::{Names, any_twice};
 
 const MOST_DIMS: usize = 8;
 
@@ -74,9 +74,17 @@ pub(super) struct RawHeader(pub Vec<(String, RawEntry)>);
 
 /// Parses the header of the file at `path`, which starts at its byte 8.
 pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
+    let header = parse(path, json, None)?;
+    // The second pass says where; few files need it.
+    let repeats = any_twice(header.0.iter().map(|(name, _)| name.as_str()));
+    if repeats { parse(path, json, Some(Names::default())) } else { Ok(header) }
+}
+
+/// Parses the header; looks for names that appear twice if there are `names`.
+fn parse(path: &Path, json: &[u8], names: Option<Names>) -> Result<RawHeader> {
     let current = RefCell::new(Cow::Borrowed(""));
     let mut deserializer = serde_json::Deserializer::from_slice(json);
-    let parsed = HeaderSeed { current: &current }
+    let parsed = HeaderSeed { current: &current, names }
         .deserialize(&mut deserializer)
         .and_then(|header| deserializer.end().map(|()| header));
     parsed.map_err(|error| {
@@ -90,6 +98,7 @@ pub(super) fn parse_header(path: &Path, json: &[u8]) -> Result<RawHeader> {
 /// Reads the header object, noting in `current` which entry is being read.
 struct HeaderSeed<'c, 'de> {
     current: &'c RefCell<Cow<'de, str>>,
+    names: Option<Names>,
 }
 
 impl<'de> DeserializeSeed<'de> for HeaderSeed<'_, 'de> {
@@ -107,20 +116,21 @@ impl<'de> Visitor<'de> for HeaderSeed<'_, 'de> {
         f.write_str("an object of tensors")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawHeader, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<RawHeader, A::Error> {
         let mut entries = Vec::new();
-        let mut names = Names::default();
-        let mut metadata = None;
+        let mut has_metadata = false;
         while let Some(Text(name)) = map.next_key()? {
             self.current.replace(name.clone());
+            let is_metadata = name == METADATA;
             let earlier = entries.iter().map(|(name, _): &(String, _)| name.as_str());
-            if !names.insert(&name, earlier.chain(metadata)) {
+            let is_new = self.names.as_mut().is_none_or(|names| names.insert(&name, earlier));
+            if !is_new || is_metadata && has_metadata {
                 return Err(A::Error::custom("this name appears twice"));
             }
-            if name == METADATA {
+            if is_metadata {
                 // Free text of the exporter; only its shape is checked. MLX writes null where there is none.
                 map.next_value::<Option<UniqueMap<String>>>()?;
-                metadata = Some(METADATA);
+                has_metadata = true;
             } else {
                 entries.push((name.into_owned(), map.next_value()?));
             }
