@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::delivery::Delivery;
 use crate::executor::Executor;
+use crate::queue::QueuePlace;
 use crate::{Request, SessionId};
 
 /// A message to the engine's thread.
@@ -20,5 +21,6 @@ pub(crate) enum Command {
 pub(crate) struct Job {
     pub(crate) request: Request,
     pub(crate) delivery: Delivery,
+    pub(crate) place: QueuePlace,
     pub(crate) submitted: Instant,
 }

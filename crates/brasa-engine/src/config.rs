@@ -1,21 +1,47 @@
 //! The sizes of an engine.
 
+use crate::EngineError;
+
 /// Sizes that an engine is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
     /// Positions that one text may have.
     pub context: usize,
-    /// Requests served at once; further ones wait, first come first served.
+    /// Requests served at once; further ones wait: higher priorities first, then first come, first served, but those whose
+    /// prompt is cached before others, and nobody overtaken more than eight times.
     pub max_sequences: usize,
+    /// Most requests that wait, at least 1. Those count that have arrived and have not been served yet.
+    pub max_waiting: usize,
+    /// Most prompt tokens of a step in which other requests decode, at least 1. They wait for the step, so a larger number
+    /// serves prompts sooner and makes the gaps between the others' tokens longer.
+    pub mixed_prompt_rows: usize,
     /// Token ids of the model.
     pub vocab_size: usize,
     /// Most bytes of KV pages on the device, of running requests, sessions and kept prefixes together. The padding of the
     /// device's layout counts.
     ///
-    /// When they are used up, kept prefixes give way first, then idle sessions, then paused requests; if nothing is left to
-    /// give way, the youngest request fails with [`EngineError::CacheFull`](crate::EngineError::CacheFull).
+    /// When they are used up, kept prefixes give way first, then idle sessions, then paused and waiting requests, then the
+    /// youngest running request: it waits, and its keys and values are computed again. A request that alone
+    /// does not fit fails with [`EngineError::CacheFull`](crate::EngineError::CacheFull).
     /// [`pages_bytes`](crate::pages_bytes) says what a text costs.
     pub cache_bytes: u64,
     /// Bytes of KV pages, among `cache_bytes`, that stay when a text ends, for later texts that begin alike; 0 for none.
     pub prefix_bytes: u64,
+}
+
+impl EngineConfig {
+    /// Refuses sizes with which no request could ever be served.
+    pub(crate) fn validate(&self) -> Result<(), EngineError> {
+        let sizes = [
+            ("max_sequences", self.max_sequences),
+            ("max_waiting", self.max_waiting),
+            ("mixed_prompt_rows", self.mixed_prompt_rows),
+        ];
+        match sizes.iter().find(|(_, size)| *size == 0) {
+            Some((name, _)) => {
+                Err(EngineError::Options(format!("{name} is 0: no request could ever be served")))
+            }
+            None => Ok(()),
+        }
+    }
 }

@@ -14,6 +14,7 @@ use crate::command::{Command, Job};
 use crate::delivery::{Wake, delivery};
 use crate::executor::Executor;
 use crate::kv::KvStore;
+use crate::queue::Queue;
 use crate::stream::TokenStream;
 use crate::worker::worker;
 use crate::{EngineConfig, EngineError, Request, SessionId};
@@ -25,6 +26,7 @@ pub struct Engine {
     thread: Option<JoinHandle<()>>,
     next_session: AtomicU64,
     closing: Arc<AtomicBool>,
+    queue: Queue,
     config: EngineConfig,
 }
 
@@ -33,7 +35,8 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] if the thread cannot be started, or the program reads memories: texts have none.
+    /// [`EngineError::Options`] if the thread cannot be started, a size of `config` is 0 that must not be, or the program
+    /// reads memories: texts have none.
     pub fn start(
         program: Box<dyn Program>,
         pool: Box<dyn KvPool>,
@@ -44,6 +47,7 @@ impl Engine {
                 "the model reads an encoder's memory, and the engine serves texts alone".into(),
             ));
         }
+        config.validate()?;
         let store = KvStore::new(pool, config.cache_bytes, config.prefix_bytes);
         let executor = Executor::new(program, store, config.context, config.vocab_size);
         let closing = Arc::new(AtomicBool::new(false));
@@ -62,7 +66,15 @@ impl Engine {
                 let _ = commands.send(Command::Wake);
             }
         });
-        Ok(Self { commands, wake, thread: Some(thread), next_session: AtomicU64::new(0), closing, config })
+        Ok(Self {
+            commands,
+            wake,
+            thread: Some(thread),
+            next_session: AtomicU64::new(0),
+            closing,
+            queue: Queue::new(config.max_waiting),
+            config,
+        })
     }
 
     /// The sizes that the engine was started with.
@@ -75,7 +87,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`EngineError::Options`], [`EngineError::EmptyPrompt`], [`EngineError::PromptTooLong`],
-    /// [`EngineError::UnknownToken`], [`EngineError::Closed`]; everything later arrives through the stream.
+    /// [`EngineError::UnknownToken`], [`EngineError::QueueFull`], [`EngineError::Closed`]; everything later arrives through the stream.
     pub fn generate(&self, request: Request) -> Result<TokenStream, EngineError> {
         request.options.validate()?;
         request.options.sampling.validate_ids(self.config.vocab_size)?;
@@ -91,8 +103,9 @@ impl Engine {
         if let Some(&id) = request.prompt.iter().find(|&&id| id as usize >= self.config.vocab_size) {
             return Err(EngineError::UnknownToken { id, vocab_size: self.config.vocab_size });
         }
+        let place = self.queue.enter()?;
         let (delivery, inbox) = delivery(request.options.run_ahead, Arc::clone(&self.wake));
-        let job = Job { request, delivery, submitted: Instant::now() };
+        let job = Job { request, delivery, place, submitted: Instant::now() };
         self.send(Command::Generate(Box::new(job)))?;
         Ok(TokenStream::new(inbox))
     }

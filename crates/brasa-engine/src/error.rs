@@ -36,15 +36,23 @@ pub enum EngineError {
         /// Size of the vocabulary.
         vocab_size: usize,
     },
-    /// KV pages ran out.
+    /// The KV pages are too few for this request alone.
     #[error(
-        "the KV cache is full: {pages} pages in use, a budget of {budget_bytes} bytes\nhint: fewer sequences at once, a smaller context, or a larger budget"
+        "the KV cache is full: {pages} pages in use, a budget of {budget_bytes} bytes\nhint: a shorter text, a smaller context, or a larger budget"
     )]
     CacheFull {
         /// Pages that exist of the cache group that wanted another one.
         pages: usize,
         /// Most bytes of pages of all groups.
         budget_bytes: u64,
+    },
+    /// As many requests wait as may wait.
+    #[error(
+        "the queue is full: {waiting} requests wait for a place\nhint: try again later, or allow a longer queue"
+    )]
+    QueueFull {
+        /// Requests that wait.
+        waiting: usize,
     },
     /// The request's deadline passed.
     #[error("the deadline passed after {tokens} tokens")]

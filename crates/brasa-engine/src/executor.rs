@@ -9,6 +9,7 @@ use brasa_graph::sampling::{DrawRules, Sampler, TokenMask};
 use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, Step};
 
 use crate::kv::KvStore;
+use crate::outlook::Outlook;
 use crate::sequence::Sequence;
 use crate::{CacheScope, EngineError};
 
@@ -127,6 +128,16 @@ impl Executor {
     /// earlier text of `scope` left behind; returns its length.
     pub(crate) fn resume(&mut self, sequence: &mut Sequence, scope: CacheScope, tokens: &[u32]) -> usize {
         self.store.resume(sequence, scope, tokens)
+    }
+
+    /// The length that [`truncate`](Self::truncate) would keep.
+    pub(crate) fn resumable(&self, sequence: &Sequence, length: usize) -> usize {
+        self.store.resumable(sequence, length)
+    }
+
+    /// The pages and their holders, for a look ahead.
+    pub(crate) fn outlook(&self) -> Outlook<'_> {
+        self.store.outlook()
     }
 
     /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes.

@@ -9,17 +9,23 @@ use brasa_graph::step::PAGE_POSITIONS;
 use crate::command::Job;
 use crate::delivery::{Delivery, Event};
 use crate::executor::{Executor, SequenceChain};
-use crate::sequence::Sequence;
+use crate::outlook::Outlook;
+use crate::queue::QueuePlace;
+use crate::schedule::{Active, Candidate, Standing};
+use crate::sequence::{Sequence, common_tokens};
 use crate::stop::StopMatcher;
 use crate::{
-    ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId, TextDecoder,
-    Token,
+    CacheScope, ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId,
+    TextDecoder, Token,
 };
 
-/// A request being served.
+/// A request on its way.
 pub(crate) struct Generation {
     sequence: Sequence,
     session: Option<SessionId>,
+    /// Place in the queue; `None` once the generation has been admitted.
+    place: Option<QueuePlace>,
+    standing: Standing,
     /// Prompt and generated tokens; the tokens that `sequence` does not hold are still to be computed.
     tokens: Vec<u32>,
     rules: DrawRules,
@@ -36,7 +42,8 @@ pub(crate) struct Answer {
     stops: StopMatcher,
     delivery: Delivery,
     submitted: Instant,
-    started: Instant,
+    /// When the generation was first admitted.
+    started: Option<Instant>,
     first_token: Option<Instant>,
     metrics: Metrics,
     /// Positions of the context, and tokens that may be generated before it is full.
@@ -54,15 +61,16 @@ enum State {
 }
 
 impl Generation {
-    /// Takes `sequence` back to the beginning that it shares with the prompt, and begins from there.
+    /// Makes a generation that waits; `sequence` is its session's or empty.
     ///
     /// If that is impossible, the reader gets the error, and the sequence comes back.
-    pub(crate) fn start(
+    pub(crate) fn arrive(
         job: Job,
-        mut sequence: Sequence,
-        executor: &mut Executor,
+        sequence: Sequence,
+        arrival: u64,
+        context: usize,
     ) -> Result<Self, (Sequence, Option<SessionId>)> {
-        let Job { request, delivery, submitted } = job;
+        let Job { request, delivery, place, submitted } = job;
         let rules = match DrawRules::new(request.options.sampling.clone()) {
             Ok(rules) => rules.with_ends(request.options.stop_ids.clone(), request.prompt.len() as u32),
             Err(error) => {
@@ -70,29 +78,19 @@ impl Generation {
                 return Err((sequence, request.session));
             }
         };
-        // The last token is always computed: its logits decide the next one.
-        let reusable = &request.prompt[..request.prompt.len() - 1];
-        let cached_tokens = executor.resume(&mut sequence, request.options.cache_scope, reusable);
-        let started = Instant::now();
-        let metrics = Metrics {
-            prompt_tokens: request.prompt.len(),
-            cached_tokens,
-            queue_time: started - submitted,
-            ..Metrics::default()
-        };
         let stop_strings =
             if request.options.ignore_eos { Vec::new() } else { request.options.stop_strings.clone() };
         let mut answer = Answer {
-            context: executor.context(),
-            room: executor.context() + 1 - request.prompt.len(),
+            context,
+            room: context + 1 - request.prompt.len(),
             decoder: request.decoder,
             stops: StopMatcher::new(stop_strings),
             options: request.options,
             delivery,
             submitted,
-            started,
+            started: None,
             first_token: None,
-            metrics,
+            metrics: Metrics { prompt_tokens: request.prompt.len(), ..Metrics::default() },
             state: State::Running,
         };
         if answer.options.max_tokens == Some(0) {
@@ -101,12 +99,82 @@ impl Generation {
         Ok(Self {
             sequence,
             session: request.session,
+            place: Some(place),
+            standing: Standing::new(arrival, answer.options.priority),
             tokens: request.prompt,
             rules,
             mask: request.mask,
             answer,
             kept: false,
         })
+    }
+
+    /// Begins, or goes on after a pause or a preemption. What the cache holds of the text is not computed again.
+    pub(crate) fn admit(&mut self, executor: &mut Executor) {
+        if !self.standing.returning || self.sequence.tokens().is_empty() {
+            executor.resume(&mut self.sequence, self.answer.options.cache_scope, resumable(&self.tokens));
+        }
+        if !self.standing.returning {
+            self.answer.begin(self.sequence.tokens().len());
+        }
+        self.standing.returning = true;
+        self.place = None;
+    }
+
+    /// The order of this generation among others.
+    pub(crate) fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Records that this generation waits while another one is admitted.
+    pub(crate) fn see_admitted(&mut self, other: Standing) {
+        self.standing.see_admitted(other);
+    }
+
+    /// Counts the pages of this generation among those of active ones.
+    pub(crate) fn add_to(&self, outlook: &mut Outlook<'_>) {
+        outlook.add_active(&self.sequence);
+    }
+
+    /// This generation as the scheduler sees it among active ones.
+    pub(crate) fn as_active(&self, outlook: Option<&Outlook<'_>>, chunk: usize) -> Active {
+        let need = outlook.map(|outlook| outlook.need(&self.sequence, self.next_positions(), chunk));
+        Active { pending: self.pending().len(), need: need.unwrap_or_default() }
+    }
+
+    /// This generation as the scheduler sees it among those that wait for a place beside `active` ones.
+    pub(crate) fn as_candidate(
+        &self,
+        outlook: &Outlook<'_>,
+        executor: &Executor,
+        active: &[Self],
+        chunk: usize,
+    ) -> Candidate {
+        let scope = self.answer.options.cache_scope;
+        let text = resumable(&self.tokens);
+        let (prefix, need) = outlook.need_behind_prefix(scope, text, self.next_positions(), chunk);
+        let own = if self.standing.returning && self.holds_pages() {
+            self.sequence.tokens().len()
+        } else {
+            executor.resumable(&self.sequence, self.sequence.shared(scope, text))
+        };
+        let cached = own.max(prefix);
+        let coming = active.iter().filter(|active| active.computes_prompt_in(scope)).map(|active| {
+            let common = common_tokens(&active.tokens, text);
+            if common > cached { outlook.after_prompt(active.tokens.len(), common) } else { 0 }
+        });
+        let coming = coming.max().unwrap_or(0);
+        Candidate { standing: self.standing, cached, coming, need }
+    }
+
+    /// True if the generation computes a prompt whose pages will be offered to texts of `scope`.
+    fn computes_prompt_in(&self, scope: CacheScope) -> bool {
+        !self.kept && self.answer.options.cache_scope == scope
+    }
+
+    /// Positions that the generation may have when it has computed what is pending and a page more.
+    fn next_positions(&self) -> usize {
+        self.tokens.len() + self.answer.left().saturating_sub(1).min(PAGE_POSITIONS)
     }
 
     /// Tokens that are still to be computed.
@@ -149,9 +217,12 @@ impl Generation {
         self.answer.delivery.is_behind()
     }
 
-    /// Gives back all pages; their keys and values are computed again when the generation goes on.
+    /// Gives back all pages; their keys and values are computed again when the generation goes on, unless the prefixes
+    /// still hold them.
     pub(crate) fn give_pages_back(&mut self, executor: &mut Executor) {
+        executor.keep(&self.sequence);
         executor.truncate(&mut self.sequence, 0);
+        self.answer.metrics.preemptions += usize::from(self.standing.returning);
     }
 
     /// True if the generation holds pages.
@@ -209,7 +280,21 @@ impl Generation {
     }
 }
 
+/// The beginning of a text that may come from the cache: the last token is always computed, since its logits decide the
+/// next one.
+fn resumable(tokens: &[u32]) -> &[u32] {
+    &tokens[..tokens.len() - 1]
+}
+
 impl Answer {
+    /// Records that the generation is served from now on, and that `cached_tokens` of its prompt need not be computed.
+    fn begin(&mut self, cached_tokens: usize) {
+        let now = Instant::now();
+        self.started = Some(now);
+        self.metrics.cached_tokens = cached_tokens;
+        self.metrics.queue_time = now - self.submitted;
+    }
+
     /// Ends if cancelled or late.
     fn expire(&mut self, now: Instant) {
         if self.state == State::Finished {
@@ -245,7 +330,7 @@ impl Answer {
         match self.first_token {
             None => {
                 self.first_token = Some(now);
-                self.metrics.prefill_time = now - self.started;
+                self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
                 self.metrics.first_token_time = now - self.submitted;
             }
             Some(first) => self.metrics.decode_time = now - first,
@@ -315,6 +400,9 @@ impl Answer {
     }
 
     fn close(&mut self, end: Result<FinishReason, EngineError>) {
+        if self.started.is_none() {
+            self.metrics.queue_time = self.submitted.elapsed();
+        }
         self.delivery.end(match end {
             Ok(reason) => Event::Done(reason, self.metrics),
             Err(error) => Event::Failed(error, self.metrics),

@@ -6,6 +6,7 @@ use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 
+use crate::outlook::Outlook;
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
 use crate::sequence::Sequence;
@@ -92,11 +93,7 @@ impl KvStore {
     /// Forgets everything from index `length` on; returns the length kept. It is 0 if a window group no longer holds the
     /// positions that the next row would see.
     pub(crate) fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
-        let resumable = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
-            let oldest = group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS;
-            table.iter().take(length.div_ceil(PAGE_POSITIONS)).skip(oldest).all(Option::is_some)
-        });
-        let kept = if resumable { length.min(sequence.tokens.len()) } else { 0 };
+        let kept = self.resumable(sequence, length);
         sequence.tokens.truncate(kept);
         sequence.shifted_from = sequence.shifted_from.filter(|&from| from < kept);
         for (table, pages) in sequence.tables.iter_mut().zip(&mut self.groups) {
@@ -107,18 +104,32 @@ impl KvStore {
         kept
     }
 
+    /// The length that [`truncate`](Self::truncate) would keep.
+    pub(crate) fn resumable(&self, sequence: &Sequence, length: usize) -> usize {
+        let held = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
+            let oldest = group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS;
+            table.iter().take(length.div_ceil(PAGE_POSITIONS)).skip(oldest).all(Option::is_some)
+        });
+        if held { length.min(sequence.tokens.len()) } else { 0 }
+    }
+
+    /// The pool's pages and their holders, for a look ahead.
+    pub(crate) fn outlook(&self) -> Outlook<'_> {
+        Outlook {
+            groups: &self.pool.spec().groups,
+            totals: self.groups.iter().map(Pages::total).collect(),
+            page_bytes: &self.page_bytes,
+            growth_bytes: self.growth_bytes(),
+            prefixes: &self.prefixes,
+            active: self.groups.iter().map(|pages| vec![false; pages.total()]).collect(),
+        }
+    }
+
     /// Takes `sequence` back to the beginning that it shares with `tokens`, or to the beginning that an earlier text left if
     /// that is longer; returns its length. Nothing of another `scope` is taken, and nothing that was computed with dropped
     /// text in sight.
     pub(crate) fn resume(&mut self, sequence: &mut Sequence, scope: CacheScope, tokens: &[u32]) -> usize {
-        let own = if sequence.scope == scope {
-            let fresh = sequence.shifted_from.unwrap_or(usize::MAX);
-            let shared = sequence.tokens.iter().zip(tokens).take_while(|(held, wanted)| held == wanted);
-            shared.count().min(fresh)
-        } else {
-            0
-        };
-        let kept = self.truncate(sequence, own);
+        let kept = self.truncate(sequence, sequence.shared(scope, tokens));
         sequence.scope = scope;
         let path = self.prefixes.find(scope, tokens, &self.pool.spec().groups);
         if path.len() * PAGE_POSITIONS > kept {
@@ -248,10 +259,14 @@ impl KvStore {
 
     /// Pages of `group` that the budget still has room for.
     fn affordable(&self, group: usize) -> usize {
+        usize::try_from(self.growth_bytes() / self.page_bytes[group].max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that the budget leaves for pages that do not exist yet.
+    fn growth_bytes(&self) -> u64 {
         let exist: u64 =
             self.groups.iter().zip(&self.page_bytes).map(|(pages, bytes)| pages.total() as u64 * bytes).sum();
-        let left = self.budget_bytes.saturating_sub(exist);
-        usize::try_from(left / self.page_bytes[group].max(1)).unwrap_or(usize::MAX)
+        self.budget_bytes.saturating_sub(exist)
     }
 }
 

@@ -16,16 +16,20 @@
 //!   `Segment`.
 //! - A *chain* is a step and the steps of the tokens that are drawn after it. [`SequenceChain`] is one sequence's part in it,
 //!   which the device sees as a `Segment` and a `RowDraw`.
-//! - A *generation* is a [`Request`] being served: a sequence, the tokens still to be computed, and the way of drawn tokens to
-//!   the reader. It is *active*, or *parked* while its reader is behind.
+//! - A *generation* is a [`Request`] on its way: a sequence, the tokens still to be computed, and the way of drawn tokens to
+//!   the reader. It is *waiting* for a place, *active*, or *parked* while its reader is behind.
 //! - A *session* holds a sequence between requests. The *prefixes* are whole pages of texts that have ended, for any request
 //!   that begins alike.
 //!
 //! # Layers
 //!
 //! Files import downwards only: `engine` (the handle), `worker` (the thread), `generation`, `command`, `executor` (steps and
-//! chains over sequences), `kv` (pages within a budget), `prefix`, `sequence` and `pages`; beside them `stream`,
-//! `delivery` (the queue to a reader) and `stop`; below all the plain types of requests, options, errors and metrics.
+//! chains over sequences), `kv` (pages within a budget), `outlook`, `prefix`, `sequence` and `pages`; beside them `stream`,
+//! `delivery` (the queue to a reader), `queue` (its bound), `sessions` and `stop`; below all the plain types of requests,
+//! options, errors and metrics.
+//!
+//! `schedule` decides who is served, by which rows, and who gives way: pure functions from plain data to decisions. The worker
+//! describes, asks and obeys.
 
 #![forbid(unsafe_code)]
 
@@ -39,11 +43,15 @@ mod generation;
 mod kv;
 mod metrics;
 mod options;
+mod outlook;
 mod pages;
 mod prefix;
+mod queue;
 mod request;
+mod schedule;
 mod scope;
 mod sequence;
+mod sessions;
 mod stop;
 mod stream;
 mod worker;

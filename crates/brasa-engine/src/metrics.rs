@@ -11,7 +11,9 @@ pub struct Metrics {
     pub cached_tokens: usize,
     /// Tokens generated, the stopping token not counted.
     pub generated_tokens: usize,
-    /// Time spent waiting for a free slot.
+    /// Times that the request gave its pages to others and was computed again.
+    pub preemptions: usize,
+    /// Time spent waiting for a place, until the request was served for the first time.
     pub queue_time: Duration,
     /// Time from the first prompt row to the first sampled token.
     pub prefill_time: Duration,

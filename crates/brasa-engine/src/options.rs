@@ -19,6 +19,8 @@ pub struct GenerateOptions {
     pub stop_strings: Vec<String>,
     /// Goes on at end tokens and stop strings alike.
     pub ignore_eos: bool,
+    /// Requests of a higher priority are served first. A request that was overtaken eight times goes before all others.
+    pub priority: i32,
     /// Gives up after this instant.
     pub deadline: Option<Instant>,
     /// Behaviour when the context is full.
@@ -38,6 +40,7 @@ impl Default for GenerateOptions {
             stop_ids: Vec::new(),
             stop_strings: Vec::new(),
             ignore_eos: false,
+            priority: 0,
             deadline: None,
             context_policy: ContextPolicy::default(),
             run_ahead: 1024,

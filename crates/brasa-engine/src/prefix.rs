@@ -42,23 +42,48 @@ impl Prefixes {
     }
 
     /// Nodes of `scope`, from the root on, that hold the beginning of `tokens`, as many as a text can be resumed behind.
-    pub(crate) fn find(&mut self, scope: CacheScope, tokens: &[u32], groups: &[CacheGroup]) -> Vec<usize> {
+    pub(crate) fn find(&self, scope: CacheScope, tokens: &[u32], groups: &[CacheGroup]) -> Vec<usize> {
         let mut path = self.walk(scope, tokens);
         while !self.resumable(&path, groups) {
             path.pop();
         }
-        self.touch(&path);
         path
+    }
+
+    /// Pages of a text that a sequence resumed behind `path` would hold, by cache group.
+    pub(crate) fn pages_of<'a>(
+        &'a self,
+        path: &'a [usize],
+        groups: &[CacheGroup],
+        group: usize,
+    ) -> impl Iterator<Item = PageId> + 'a {
+        let oldest = oldest_page(&groups[group], path.len());
+        path[oldest..]
+            .iter()
+            .filter_map(move |&node| self.nodes[node].as_ref().and_then(|node| node.pages[group]))
+    }
+
+    /// Pages of tokens with which another text could begin if a prompt of `length` tokens were kept as soon as it is
+    /// computed; both begin with `common` tokens.
+    pub(crate) fn after_prompt(&self, length: usize, common: usize, groups: &[CacheGroup]) -> usize {
+        let most = (common / PAGE_POSITIONS).min(self.most_nodes);
+        let held = |pages: usize, group: &CacheGroup| {
+            let released =
+                group.spec.window.map_or(0, |window| length.saturating_sub(window) / PAGE_POSITIONS);
+            oldest_page(group, pages) >= released
+        };
+        (1..=most).rev().find(|&pages| groups.iter().all(|group| held(pages, group))).unwrap_or(0)
     }
 
     /// Gives `sequence`, which is empty, the beginning of a text that `path` holds. Every page of it has one more holder.
     pub(crate) fn share(
-        &self,
+        &mut self,
         path: &[usize],
         groups: &[CacheGroup],
         pages: &mut [Pages],
         sequence: &mut Sequence,
     ) {
+        self.touch(path);
         let nodes: Vec<&Node> = path.iter().filter_map(|&node| self.nodes[node].as_ref()).collect();
         for (group, pages) in pages.iter_mut().enumerate() {
             let oldest = oldest_page(&groups[group], path.len());

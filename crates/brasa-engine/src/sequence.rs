@@ -30,4 +30,18 @@ impl Sequence {
     pub fn tokens(&self) -> &[u32] {
         &self.tokens
     }
+
+    /// Tokens at the beginning of `tokens` that the sequence holds as a fresh run in `scope` would.
+    pub(crate) fn shared(&self, scope: CacheScope, tokens: &[u32]) -> usize {
+        if self.scope != scope {
+            return 0;
+        }
+        let fresh = self.shifted_from.unwrap_or(usize::MAX);
+        common_tokens(&self.tokens, tokens).min(fresh)
+    }
+}
+
+/// Tokens that two texts have in common at their beginning.
+pub(crate) fn common_tokens(first: &[u32], second: &[u32]) -> usize {
+    first.iter().zip(second).take_while(|(first, second)| first == second).count()
 }

@@ -1,6 +1,6 @@
-//! The engine's thread: admits requests, composes steps, hands out tokens.
+//! The engine's thread: describes requests to the scheduler, obeys it, and hands out tokens.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
@@ -11,33 +11,29 @@ use crate::command::{Command, Job};
 use crate::delivery::Event;
 use crate::executor::{Executor, SequenceChain};
 use crate::generation::{Answer, Generation};
+use crate::schedule::{self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, Room, StepPlan};
 use crate::sequence::Sequence;
-use crate::{EngineConfig, EngineError, FinishReason, Metrics, SessionId};
+use crate::sessions::{Claim, Sessions};
+use crate::{EngineConfig, EngineError, Metrics, SessionId};
 
-/// The state of a session.
-enum Held {
-    /// No request uses the session. It holds the sequence of its last one, which was the `since`-th to end.
-    Idle { sequence: Sequence, since: u64 },
-    /// A request uses the sequence. `closed` if the session was closed meanwhile.
-    InUse { closed: bool },
-}
-
-struct Scheduler<'a> {
+struct Worker<'a> {
     executor: Executor,
     config: EngineConfig,
     commands: &'a Receiver<Command>,
     closing: &'a AtomicBool,
-    /// A command that ended a chain.
-    arrived: Option<Command>,
-    waiting: VecDeque<Box<Job>>,
+    /// Commands that arrived during a chain.
+    arrived: VecDeque<Command>,
+    /// Generations that may be admitted.
+    waiting: Vec<Generation>,
+    /// Generations that take part in steps, senior first.
     active: Vec<Generation>,
-    /// Generations whose readers are behind, longest parked first. They take no part in steps.
-    parked: VecDeque<Generation>,
-    sessions: HashMap<SessionId, Held>,
-    /// The active generation that gets its rows first in the next step.
-    turn: usize,
-    /// Requests that have left their sequence in a session.
-    finished: u64,
+    /// Generations whose readers are behind.
+    parked: Vec<Generation>,
+    sessions: Sessions,
+    /// Requests that have arrived.
+    arrivals: u64,
+    /// True if a generation had to give its pages back, and no active one has given up its place since.
+    short: bool,
 }
 
 /// Serves commands until the engine closes.
@@ -47,35 +43,34 @@ pub(crate) fn worker(
     commands: &Receiver<Command>,
     closing: &AtomicBool,
 ) {
-    let mut scheduler = Scheduler {
+    let mut worker = Worker {
         executor,
         config,
         commands,
         closing,
-        arrived: None,
-        waiting: VecDeque::new(),
+        arrived: VecDeque::new(),
+        waiting: Vec::new(),
         active: Vec::new(),
-        parked: VecDeque::new(),
-        sessions: HashMap::new(),
-        turn: 0,
-        finished: 0,
+        parked: Vec::new(),
+        sessions: Sessions::default(),
+        arrivals: 0,
+        short: false,
     };
-    while !closing.load(Ordering::Relaxed) && scheduler.take_commands() {
-        scheduler.admit();
-        scheduler.retire();
-        scheduler.step();
+    while !closing.load(Ordering::Relaxed) && worker.take_commands() {
+        worker.retire();
+        worker.run();
     }
     // Streams whose generation is dropped here see a closed channel.
 }
 
-impl Scheduler<'_> {
+impl Worker<'_> {
     /// Takes the commands that callers have sent; waits for one if there is nothing else to do. False when the engine closes.
     fn take_commands(&mut self) -> bool {
         loop {
             let idle = self.active.is_empty()
                 && self.waiting.is_empty()
                 && self.parked.iter().all(Generation::is_behind);
-            let command = if let Some(command) = self.arrived.take() {
+            let command = if let Some(command) = self.arrived.pop_front() {
                 Ok(command)
             } else if idle {
                 self.commands.recv().map_err(|_| TryRecvError::Disconnected)
@@ -83,14 +78,12 @@ impl Scheduler<'_> {
                 self.commands.try_recv()
             };
             match command {
-                Ok(Command::Generate(job)) => self.waiting.push_back(job),
-                Ok(Command::CloseSession(id)) => match self.sessions.remove(&id) {
-                    Some(Held::Idle { sequence, .. }) => self.executor.release(sequence),
-                    Some(Held::InUse { .. }) => {
-                        self.sessions.insert(id, Held::InUse { closed: true });
+                Ok(Command::Generate(job)) => self.arrive(*job),
+                Ok(Command::CloseSession(id)) => {
+                    if let Some(sequence) = self.sessions.close(id) {
+                        self.executor.release(sequence);
                     }
-                    None => {}
-                },
+                }
                 Ok(Command::Work(work)) => work(&mut self.executor),
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
                 Ok(Command::Wake) | Err(TryRecvError::Empty) => return true,
@@ -98,96 +91,117 @@ impl Scheduler<'_> {
         }
     }
 
-    /// Turns generations whose readers have caught up, then waiting jobs, into active generations, first come first served.
-    fn admit(&mut self) {
-        let most = self.config.max_sequences.min(self.executor.max_segments()).min(self.executor.max_outs());
-        while self.active.len() < most
-            && let Some(ready) = self.parked.iter().position(|parked| !parked.is_behind())
-        {
-            self.active.extend(self.parked.remove(ready));
-        }
-        while self.active.len() < most
-            && let Some(job) = self.waiting.pop_front()
-        {
-            let sequence = match job.request.session {
-                None => self.executor.sequence(),
-                Some(id) => match self.sessions.insert(id, Held::InUse { closed: false }) {
-                    None => self.executor.sequence(),
-                    Some(Held::Idle { sequence, .. }) => sequence,
-                    Some(in_use @ Held::InUse { .. }) => {
-                        self.sessions.insert(id, in_use);
-                        job.delivery.end(Event::Failed(EngineError::SessionBusy, Metrics::default()));
-                        continue;
-                    }
-                },
-            };
-            match Generation::start(*job, sequence, &mut self.executor) {
-                Ok(generation) => self.active.push(generation),
-                Err((sequence, session)) => self.put_back(sequence, session),
+    /// Lets a request wait.
+    fn arrive(&mut self, job: Job) {
+        let sequence = match job.request.session.map(|id| self.sessions.claim(id)) {
+            None | Some(Claim::Empty) => self.executor.sequence(),
+            Some(Claim::Held(sequence)) => sequence,
+            Some(Claim::Busy) => {
+                return job.delivery.end(Event::Failed(EngineError::SessionBusy, Metrics::default()));
             }
+        };
+        self.arrivals += 1;
+        match Generation::arrive(job, sequence, self.arrivals, self.executor.context()) {
+            Ok(generation) => self.waiting.push(generation),
+            Err((sequence, session)) => self.put_back(sequence, session),
         }
     }
 
-    /// Ends generations that were cancelled or are past their deadline, waiting ones too.
+    /// Ends generations that were cancelled or are past their deadline, and lets those wait whose readers have caught up.
     fn retire(&mut self) {
         let now = Instant::now();
-        for generation in self.active.iter_mut().chain(&mut self.parked) {
+        for generation in self.active.iter_mut().chain(&mut self.waiting).chain(&mut self.parked) {
             generation.expire(now);
         }
-        self.waiting.retain(|job| {
-            let cancelled = job.delivery.is_cancelled();
-            let late = job.request.options.deadline.is_some_and(|deadline| deadline <= now);
-            let metrics = Metrics { queue_time: now - job.submitted, ..Metrics::default() };
-            let event = if cancelled {
-                Event::Done(FinishReason::Cancelled, metrics)
-            } else {
-                Event::Failed(EngineError::DeadlineExceeded { tokens: 0 }, metrics)
-            };
-            if cancelled || late {
-                job.delivery.end(event);
-            }
-            !cancelled && !late
-        });
         self.remove_finished();
+        self.waiting.extend(self.parked.extract_if(.., |parked| !parked.is_behind()));
     }
 
-    /// Runs a step with rows of the active generations: the next token of those that decode, and as much of the others'
-    /// prompts as fits. If a step has fewer rows than there are generations, they take turns. If all decode and nobody
-    /// waits, runs a chain of such steps.
-    fn step(&mut self) {
-        let count = self.active.len();
-        if count == 0 {
-            return;
-        }
-        self.turn %= count;
-        let taking_part = count.min(self.executor.max_rows());
-        let mut room = self.executor.max_rows() - taking_part;
-        let mut rows = vec![0; count];
-        for offset in 0..taking_part {
-            let index = (self.turn + offset) % count;
-            let wanted = self.active[index].pending().len();
-            rows[index] = wanted.min(1 + room);
-            room -= rows[index] - 1;
-        }
-        self.turn += if taking_part < count { taking_part } else { 1 };
-        if !self.prepare(&rows) {
-            return;
-        }
-
-        // A prompt ends in a step of its own: later texts can begin with the pages that its windows hold then.
-        let decoding = self.active.iter().all(|active| active.pending().len() == 1);
-        let masked = self.active.iter().any(Generation::is_masked);
-        let alone = self.waiting.is_empty() && taking_part == count;
-        let limit = if decoding && alone { self.executor.max_chain(masked) } else { 1 };
-        let active = self.active.iter_mut().zip(&rows).filter(|&(_, &rows)| rows > 0);
-        let chains = active.map(|(active, &rows)| active.chain(rows, limit));
-        let (mut parts, mut answers): (Vec<SequenceChain<'_>>, Vec<&mut Answer>) = chains.unzip();
-        let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
-            let flow = answers[number].take(drawn);
-            if self.arrived.is_none() {
-                self.arrived = self.commands.try_recv().ok();
+    /// Does what the scheduler decides, up to a step or a chain.
+    fn run(&mut self) {
+        loop {
+            match self.plan() {
+                Plan::Admit(place) => self.admit(place),
+                Plan::Step(step) => {
+                    if self.prepare(&step.rows) {
+                        self.step(&step);
+                    }
+                    return;
+                }
+                Plan::Rest => return,
             }
-            let wanted = self.arrived.is_some() || self.closing.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Asks the scheduler. The cache is looked into only if somebody waits and a place is free.
+    fn plan(&mut self) -> Plan {
+        let executor = &self.executor;
+        let max_rows = executor.max_rows();
+        let max_active =
+            self.config.max_sequences.min(executor.max_segments()).min(executor.max_outs()).min(max_rows);
+        let mut candidates: Vec<Candidate> = Vec::new();
+        let mut room = Room::default();
+        let mut outlook = None;
+        if !self.waiting.is_empty() && self.active.len() < max_active {
+            self.waiting.sort_by_key(|waiting| waiting.standing().turn());
+            let outlook = outlook.insert(executor.outlook());
+            for generation in &self.active {
+                generation.add_to(outlook);
+            }
+            room = outlook.room();
+            let first = self.waiting.iter().take(MOST_CANDIDATES);
+            let described =
+                first.map(|waiting| waiting.as_candidate(outlook, executor, &self.active, max_rows));
+            candidates.extend(described);
+        }
+        let active = self.active.iter().map(|active| active.as_active(outlook.as_ref(), max_rows));
+        let active: Vec<_> = active.collect();
+        let masked = self.active.iter().any(Generation::is_masked);
+        let limits = Limits {
+            max_active,
+            max_rows,
+            mixed_rows: self.config.mixed_prompt_rows,
+            max_chain: executor.max_chain(masked),
+            waiting: self.waiting.len(),
+            room,
+            short: self.short,
+        };
+        schedule::plan(&active, &candidates, &limits)
+    }
+
+    /// Makes the waiting generation at `place` active.
+    fn admit(&mut self, place: usize) {
+        let mut generation = self.waiting.remove(place);
+        let standing = generation.standing();
+        for waiting in &mut self.waiting {
+            waiting.see_admitted(standing);
+        }
+        generation.admit(&mut self.executor);
+        let junior =
+            self.active.partition_point(|active| active.standing().seniority() < standing.seniority());
+        self.active.insert(junior, generation);
+    }
+
+    /// Runs a step, or the chain that begins with it.
+    fn step(&mut self, step: &StepPlan) {
+        let active = self.active.iter_mut().zip(&step.rows).filter(|&(_, &rows)| rows > 0);
+        let chains = active.map(|(active, &rows)| active.chain(rows, step.chain.limit));
+        let (mut parts, mut answers): (Vec<SequenceChain<'_>>, Vec<&mut Answer>) = chains.unzip();
+        let (arrived, commands, closing) = (&mut self.arrived, self.commands, self.closing);
+        let mut chain = step.chain;
+        let mut wanted = false;
+        let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
+            let answer = &mut *answers[number];
+            let flow = answer.take(drawn);
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Generate(_) if !chain.ends_on_arrival => chain.ends_with_row = true,
+                    _ => wanted = true,
+                }
+                arrived.push_back(command);
+            }
+            wanted |= closing.load(Ordering::Relaxed);
+            wanted |= chain.ends_with_row && flow == Flow::StopRow;
             if wanted && flow == Flow::Continue { Flow::StopAll } else { flow }
         });
         match result {
@@ -196,24 +210,32 @@ impl Scheduler<'_> {
                     generation.keep_prompt(&mut self.executor);
                     if generation.is_full() {
                         generation.slide(&mut self.executor);
+                        self.short = false;
                     }
                 }
                 self.remove_finished();
+                let before = self.active.len();
                 self.parked.extend(self.active.extract_if(.., |active| active.is_behind()));
+                self.short &= self.active.len() == before;
             }
-            Err(error) => self.fail(error),
+            Err(error) => {
+                for generation in self.active.iter_mut().chain(&mut self.parked) {
+                    generation.fail(error.clone());
+                }
+                self.remove_finished();
+            }
         }
     }
 
     /// Makes the next rows of the active generations writable. False if that failed for one of them and the step is to be
-    /// composed anew: a generation whose page the device could not make or copy ends, and the others go on.
+    /// planned anew: a generation whose page the device could not make or copy ends, and the others go on.
     fn prepare(&mut self, rows: &[usize]) -> bool {
         let mut failed = false;
         for (place, &rows) in rows.iter().enumerate().filter(|&(_, &rows)| rows > 0) {
             match self.active[place].prepare(rows, &mut self.executor) {
                 Ok(()) => {}
                 Err(error @ EngineError::CacheFull { .. }) => {
-                    self.fail(error);
+                    self.give_way(place, error);
                     return false;
                 }
                 Err(error) => {
@@ -228,36 +250,48 @@ impl Scheduler<'_> {
         !failed
     }
 
-    /// A step that could not run changed nothing. If pages ran out, the session that has been idle longest gives up its
-    /// own, or the generation that has been parked longest, or the youngest generation ends, and the step is tried again.
-    /// Any other failure ends all.
-    fn fail(&mut self, error: EngineError) {
-        if let EngineError::CacheFull { .. } = error {
-            let idle = |held: &Held| if let Held::Idle { since, .. } = held { Some(*since) } else { None };
-            let oldest = self.sessions.iter().filter_map(|(&id, held)| Some((idle(held)?, id))).min();
-            if let Some((_, id)) = oldest {
-                if let Some(Held::Idle { sequence, .. }) = self.sessions.remove(&id) {
+    /// Frees pages for the active generation at `place`, for which there are none.
+    fn give_way(&mut self, place: usize, error: EngineError) {
+        let hold = |generations: &[Generation]| -> Vec<bool> {
+            generations.iter().map(Generation::holds_pages).collect()
+        };
+        self.parked.sort_by_key(|parked| parked.standing().seniority());
+        self.waiting.sort_by_key(|waiting| waiting.standing().seniority());
+        // Paused generations give way before waiting ones.
+        let (waiting, parked) = (hold(&self.waiting), hold(&self.parked));
+        let at_rest = [waiting, parked].concat();
+        match schedule::give_way(self.sessions.idle(), &at_rest, &hold(&self.active), place) {
+            GiveWay::Session => {
+                if let Some(sequence) = self.sessions.give_up_oldest() {
                     self.executor.release(sequence);
                 }
-            } else if let Some(parked) = self.parked.iter_mut().find(|parked| parked.holds_pages()) {
-                parked.give_pages_back(&mut self.executor);
-            } else if let Some(youngest) = self.active.last_mut() {
-                youngest.fail(error);
             }
-        } else {
-            for generation in self.active.iter_mut().chain(&mut self.parked) {
-                generation.fail(error.clone());
+            GiveWay::AtRest(junior) => {
+                let generation = self.waiting.iter_mut().chain(&mut self.parked).nth(junior);
+                if let Some(generation) = generation {
+                    generation.give_pages_back(&mut self.executor);
+                }
+            }
+            GiveWay::Preempt(junior) => {
+                let mut generation = self.active.remove(junior);
+                generation.give_pages_back(&mut self.executor);
+                self.waiting.push(generation);
+                self.short = true;
+            }
+            GiveWay::Fail => {
+                self.active[place].fail(error);
+                self.remove_finished();
             }
         }
-        self.remove_finished();
     }
 
     fn remove_finished(&mut self) {
-        let mut finished: Vec<Generation> =
-            self.active.extract_if(.., |generation| generation.is_finished()).collect();
-        while let Some(place) = self.parked.iter().position(Generation::is_finished) {
-            finished.extend(self.parked.remove(place));
+        let before = self.active.len();
+        let mut finished = Vec::new();
+        for generations in [&mut self.active, &mut self.waiting, &mut self.parked] {
+            finished.extend(generations.extract_if(.., |generation| generation.is_finished()));
         }
+        self.short &= self.active.len() == before;
         for generation in finished {
             let (sequence, session) = generation.into_sequence();
             self.put_back(sequence, session);
@@ -267,17 +301,12 @@ impl Scheduler<'_> {
     /// Leaves a sequence in its session, or gives its pages back.
     fn put_back(&mut self, sequence: Sequence, session: Option<SessionId>) {
         self.executor.keep(&sequence);
-        match session {
-            Some(id) if !matches!(self.sessions.get(&id), Some(Held::InUse { closed: true })) => {
-                self.finished += 1;
-                self.sessions.insert(id, Held::Idle { sequence, since: self.finished });
-            }
-            session => {
-                if let Some(id) = session {
-                    self.sessions.remove(&id);
-                }
-                self.executor.release(sequence);
-            }
+        let left = match session {
+            Some(id) => self.sessions.leave(id, sequence),
+            None => Some(sequence),
+        };
+        if let Some(sequence) = left {
+            self.executor.release(sequence);
         }
     }
 }

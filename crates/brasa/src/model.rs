@@ -91,11 +91,15 @@ impl Model {
         started: Instant,
     ) -> Result<Self, Error> {
         if options.chunk == Some(0)
+            || options.mixed_chunk == Some(0)
             || options.max_sequences == 0
+            || options.max_waiting == 0
             || options.context == Some(0)
             || options.threads == Some(0)
         {
-            return Err(Error::Options("chunk, sequences, context and threads must be at least 1".into()));
+            return Err(Error::Options(
+                "chunks, sequences, waiting requests, context and threads must be at least 1".into(),
+            ));
         }
         if let Some(context) = options.context.filter(|&context| context > MOST_POSITIONS) {
             return Err(Error::Options(format!(
@@ -147,6 +151,8 @@ impl Model {
             let config = EngineConfig {
                 context,
                 max_sequences: options.max_sequences,
+                max_waiting: options.max_waiting,
+                mixed_prompt_rows: options.mixed_prompt_rows(&backend.info()),
                 vocab_size: spec.vocab_size,
                 cache_bytes,
                 prefix_bytes: options.prefix_bytes,

@@ -24,8 +24,14 @@ pub struct LoadOptions {
     /// Most rows of a step: a prompt is computed in chunks of this many tokens. `None` for as many as the device computes well
     /// at once: 512 on a CPU, 2,048 on a GPU.
     pub chunk: Option<usize>,
+    /// Most prompt tokens of a step in which other requests decode, so that a long prompt does not stall them; `None` for an
+    /// eighth of `chunk`.
+    pub mixed_chunk: Option<usize>,
     /// Requests served at once; further ones wait.
     pub max_sequences: usize,
+    /// Most requests that wait; further ones are refused with
+    /// [`EngineError::QueueFull`](brasa_engine::EngineError::QueueFull).
+    pub max_waiting: usize,
     /// Most bytes that cached keys and values take on the device, of running requests and sessions together, the padding of
     /// the device's layout included; `None` for twice `max_sequences` full contexts, but at most three quarters of the
     /// device's memory beside the weights.
@@ -52,7 +58,9 @@ impl Default for LoadOptions {
             deterministic: false,
             kv_type: None,
             chunk: None,
+            mixed_chunk: None,
             max_sequences: 16,
+            max_waiting: 1024,
             cache_bytes: None,
             prefix_bytes: 0,
             strict: false,
@@ -63,6 +71,11 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
+    /// Most prompt rows of a step in which other requests decode.
+    pub(crate) fn mixed_prompt_rows(&self, device: &DeviceInfo) -> usize {
+        self.mixed_chunk.unwrap_or_else(|| (self.chunk.unwrap_or(device.prompt_rows) / 8).max(1))
+    }
+
     /// The largest step of a program for these options on a device.
     pub(crate) fn program_limits(&self, device: &DeviceInfo, vocab_size: usize) -> ProgramLimits {
         let chunk = self.chunk.unwrap_or(device.prompt_rows);

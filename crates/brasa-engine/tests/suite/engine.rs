@@ -5,6 +5,7 @@ mod contexts;
 mod on_the_cpu;
 mod on_the_mock;
 mod pages;
+mod schedules;
 mod small_model;
 mod streams;
 mod texts;
@@ -23,6 +24,7 @@ use brasa_graph::{Graph, GroupId};
 // Devices run these tests again by name.
 use contexts::*;
 use pages::*;
+use schedules::*;
 use small_model::{LAYERS, VOCAB, graph};
 use streams::*;
 use texts::*;
@@ -31,6 +33,17 @@ thread_local! {
     /// The device of the engines that the current test starts.
     static DEVICE: RefCell<Box<dyn Backend>> = RefCell::new(Box::new(ReferenceBackend));
 }
+
+/// Sizes that tests change as they need.
+const CONFIG: EngineConfig = EngineConfig {
+    context: 1024,
+    max_sequences: 2,
+    max_waiting: 100,
+    mixed_prompt_rows: 8,
+    vocab_size: VOCAB,
+    cache_bytes: u64::MAX,
+    prefix_bytes: 0,
+};
 
 fn engine(context: usize, chunk: usize, max_sequences: usize) -> Engine {
     engine_of(LAYERS, KvType::F32, context, chunk, max_sequences, 0)
@@ -62,7 +75,7 @@ fn engine_for(
     let spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
     start_engine(&graph, limits, spec, |pool| {
         let cache_bytes = pages_bytes(pool, context) * texts as u64;
-        EngineConfig { context, max_sequences, vocab_size: VOCAB, cache_bytes, prefix_bytes }
+        EngineConfig { context, max_sequences, cache_bytes, prefix_bytes, ..CONFIG }
     })
 }
 

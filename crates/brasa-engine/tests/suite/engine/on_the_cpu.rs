@@ -26,7 +26,7 @@ again! {
     idle_sessions_give_way_to_running_requests,
     a_paused_generation_gives_its_pages_to_running_ones,
     pages_fit_a_budget_of_bytes,
-    the_youngest_request_fails_when_pages_run_out,
+    the_youngest_request_waits_when_pages_run_out,
     a_mask_decides_which_tokens_come,
     stop_ids_and_strings_end_the_text_before_them,
 }

@@ -41,11 +41,16 @@ again! {
     a_busy_session_refuses_a_second_request,
     idle_sessions_give_way_to_running_requests,
     pages_fit_a_budget_of_bytes,
-    the_youngest_request_fails_when_pages_run_out,
-    more_sequences_than_rows_take_turns,
+    the_youngest_request_waits_when_pages_run_out,
+    a_request_that_alone_does_not_fit_fails,
+    more_sequences_than_rows_wait_for_a_place,
     scopes_share_nothing,
     a_sequence_keeps_its_id,
     bad_requests_are_refused_at_once,
+    random_schedules_give_everyone_the_text_that_it_has_alone,
+    higher_priorities_are_served_first,
+    a_prompt_that_is_being_computed_is_computed_once,
+    a_full_queue_refuses_requests_until_one_is_served,
 }
 
 #[test]
@@ -53,6 +58,7 @@ fn every_test_is_run_again() {
     let files = [
         include_str!("contexts.rs"),
         include_str!("pages.rs"),
+        include_str!("schedules.rs"),
         include_str!("streams.rs"),
         include_str!("texts.rs"),
     ];

@@ -7,8 +7,8 @@ use brasa_engine::{CacheScope, EngineConfig, EngineError, Executor, GenerateOpti
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 
 use super::{
-    LAYERS, VOCAB, engine, engine_for, engine_of, graph, ids, limit, page_bytes, prompt, start, start_engine,
-    while_held,
+    CONFIG, LAYERS, VOCAB, engine, engine_for, engine_of, graph, ids, limit, page_bytes, prompt, start,
+    start_engine, while_held,
 };
 
 #[test]
@@ -150,11 +150,10 @@ pub fn pages_fit_a_budget_of_bytes() {
     let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
     let engine = start_engine(&graph, limits, spec, |_| EngineConfig {
         context: 512,
-        max_sequences: 2,
-        vocab_size: VOCAB,
         // Not quite six pages of the device, padding included.
         cache_bytes: 6 * page_bytes() - 1,
         prefix_bytes: 2 * page_bytes(),
+        ..CONFIG
     });
     let held_bytes = || engine.with(|executor: &mut Executor| executor.memory_bytes()).unwrap();
     let before = held_bytes();
@@ -167,30 +166,48 @@ pub fn pages_fit_a_budget_of_bytes() {
 }
 
 #[test]
-pub fn the_youngest_request_fails_when_pages_run_out() {
-    // Pages for one text of two pages, and two texts that want both.
-    let engine = engine_for(&[None], KvType::F32, 512, 512, 2, 0, 1);
-    let expected = ids(&mut start(&engine, prompt(200, 1), &limit(200), None));
-    let mut first = None;
-    let mut second = None;
-    while_held(&engine, || {
-        first = Some(start(&engine, prompt(200, 1), &limit(200), None));
-        second = Some(start(&engine, prompt(250, 2), &limit(200), None));
-    });
-    let mut said = Vec::new();
-    let error = second.unwrap().find_map(|fragment| match fragment {
-        Ok(fragment) => {
-            said.push(fragment.token.unwrap().id);
-            None
+pub fn the_youngest_request_waits_when_pages_run_out() {
+    // Four pages, and two texts that come to need three each; with kept prefixes and without.
+    let prompts = [prompt(240, 1), prompt(250, 2)];
+    let alone = engine_for(&[None], KvType::F32, 1024, 512, 1, 0, 1);
+    let expected = prompts.clone().map(|prompt| ids(&mut start(&alone, prompt, &limit(290), None)));
+    for prefix_bytes in [0, 1 << 20] {
+        let engine = engine_for(&[None], KvType::F32, 1024, 512, 2, prefix_bytes, 1);
+        let mut streams = Vec::new();
+        while_held(&engine, || {
+            streams.extend(prompts.clone().map(|prompt| start(&engine, prompt, &limit(290), None)));
+        });
+        for (stream, expected) in streams.iter_mut().zip(&expected) {
+            assert_eq!(&ids(stream), expected);
         }
-        Err(error) => Some(error),
-    });
-    assert_eq!(error, Some(EngineError::CacheFull { pages: 2, budget_bytes: 2 * page_bytes() }));
-    assert_eq!(ids(&mut first.unwrap()), expected, "the older request has all it needs");
-    // The tokens that were handed out before are those of a request with enough pages.
-    let whole = ids(&mut start(&engine, prompt(250, 2), &limit(200), None));
-    assert!(!said.is_empty() && said[..] == whole[..said.len()], "{said:?}");
-    assert!(said.len() < 200);
+        let preemptions: Vec<_> = streams.iter().map(|stream| stream.metrics().preemptions).collect();
+        assert_eq!(preemptions, [0, 1]);
+    }
+}
+
+#[test]
+pub fn a_request_that_alone_does_not_fit_fails() {
+    // One page for texts that want two.
+    let graph = Arc::new(graph(&[None]));
+    let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 2 };
+    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let engine = start_engine(&graph, limits, spec, |_| EngineConfig { cache_bytes: page_bytes(), ..CONFIG });
+    let large = engine_of(&[None], KvType::F32, 1024, 64, 1, 0);
+    for seed in 0..2 {
+        let expected = ids(&mut start(&large, prompt(200, seed), &limit(100), None));
+        let mut said = Vec::new();
+        let mut error = None;
+        for fragment in start(&engine, prompt(200, seed), &limit(100), None) {
+            match fragment {
+                Ok(fragment) => said.extend(fragment.token.map(|token| token.id)),
+                Err(failure) => error = Some(failure),
+            }
+        }
+        assert_eq!(error, Some(EngineError::CacheFull { pages: 1, budget_bytes: page_bytes() }));
+        assert_eq!(said, expected[..57], "the tokens before are those of a request with enough pages");
+        // A short one goes on to be served.
+        assert_eq!(start(&engine, prompt(9, seed), &limit(5), None).count(), 5);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use brasa_engine::{Engine, EngineConfig, Executor, GenerateOptions, Outs, PlainI
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingParams, TokenMask};
 
-use super::{LAYERS, VOCAB, engine, engine_of, graph, ids, limit, prompt, start, start_engine};
+use super::{CONFIG, LAYERS, VOCAB, engine, engine_of, graph, ids, limit, prompt, start, start_engine};
 
 #[test]
 pub fn chunked_prefill_equals_whole() {
@@ -37,7 +37,7 @@ pub fn sequences_together_equal_each_alone() {
 }
 
 #[test]
-pub fn more_sequences_than_rows_take_turns() {
+pub fn more_sequences_than_rows_wait_for_a_place() {
     let alone = engine_of(LAYERS, KvType::F32, 1024, 64, 1, 0);
     let expected: Vec<_> =
         (0..5).map(|seed| ids(&mut start(&alone, prompt(3 + seed, seed), &limit(20), None))).collect();
@@ -45,13 +45,7 @@ pub fn more_sequences_than_rows_take_turns() {
     let graph = Arc::new(graph(LAYERS));
     let limits = ProgramLimits { max_rows: 2, max_outs: 8, max_segments: 8 };
     let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
-    let config = EngineConfig {
-        context: 1024,
-        max_sequences: 5,
-        vocab_size: VOCAB,
-        cache_bytes: u64::MAX,
-        prefix_bytes: 0,
-    };
+    let config = EngineConfig { max_sequences: 5, ..CONFIG };
     let engine = start_engine(&graph, limits, spec, |_| config);
     let mut streams: Vec<_> =
         (0..5).map(|seed| start(&engine, prompt(3 + seed, seed), &limit(20), None)).collect();

@@ -1,0 +1,89 @@
+//! The scheduler: pure functions from plain data to decisions. Nothing in this folder sees a device, a text or a clock.
+//!
+//! The worker describes the requests, asks [`plan`], obeys, and asks again. [`plan`] answers with one decision at a time, so
+//! every decision rests on the state that the last one left. Pages that run out in the middle are the question of
+//! [`give_way`].
+//!
+//! # Rules
+//!
+//! - Every decoding request has its row in every step. Prompts share the rows that are left, senior first: all of a step if
+//!   nobody decodes, [`Limits::mixed_rows`] otherwise, so that a long prompt does not stall the others.
+//! - A waiting request is admitted when the step has a row for it and the cache has room for it. Nobody passes a request that
+//!   waits for room.
+//! - [`Standing`] is the order of requests: higher priorities first, then first come, first served. Among waiting
+//!   requests of one priority, those that were admitted before go first, then those with more cached pages. A request that
+//!   was overtaken [`MOST_OVERTAKEN`] times goes before all others, so nobody starves.
+//! - A request whose prompt begins like a prompt that is being computed waits for it and finds it cached.
+//! - If nobody can be admitted and all decode, the step is the beginning of a chain. A row that ends makes a place, so it ends
+//!   the chain if somebody waits.
+//! - If pages run out, texts at rest give way first, then the most junior request is *preempted*: it gives its pages back and
+//!   waits for another admission with all its tokens. A request fails only if it alone cannot fit.
+
+mod admission;
+mod room;
+mod rows;
+mod shortage;
+#[cfg(test)]
+mod simulation;
+mod standing;
+#[cfg(test)]
+mod table;
+
+pub(crate) use admission::{Candidate, MOST_CANDIDATES};
+pub(crate) use room::Room;
+pub(crate) use rows::StepPlan;
+pub(crate) use shortage::{GiveWay, give_way};
+#[cfg(test)]
+pub(crate) use standing::MOST_OVERTAKEN;
+pub(crate) use standing::Standing;
+
+/// A request that takes part in steps.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    /// Tokens that are still to be computed, at least 1. A request with a single one decodes.
+    pub(crate) pending: usize,
+    /// Pages that its next page of text will need and that it does not hold yet, by cache group.
+    pub(crate) need: Vec<usize>,
+}
+
+/// The bounds of a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// Most requests that take part in steps, at most `max_rows`.
+    pub(crate) max_active: usize,
+    /// Most rows of a step.
+    pub(crate) max_rows: usize,
+    /// Most prompt rows of a step in which others decode, at least 1.
+    pub(crate) mixed_rows: usize,
+    /// Most tokens of a request in one chain.
+    pub(crate) max_chain: usize,
+    /// All waiting requests, of which the candidates are the first.
+    pub(crate) waiting: usize,
+    /// Pages that active requests could still have.
+    pub(crate) room: Room,
+    /// True if a request had to give its pages back, and none has ended since.
+    pub(crate) short: bool,
+}
+
+/// The next thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Plan {
+    /// The candidate of this number becomes active; then plan again.
+    Admit(usize),
+    /// Run a step.
+    Step(StepPlan),
+    /// There is nothing to run.
+    Rest,
+}
+
+/// The next thing to do for the `active` requests, senior first, and the `candidates`, the first of those that wait.
+pub(crate) fn plan(active: &[Active], candidates: &[Candidate], limits: &Limits) -> Plan {
+    let step = rows::compose(active, limits);
+    if active.len() < limits.max_active
+        && step.rows_left > 0
+        && let Some(place) = admission::next(active, candidates, limits)
+    {
+        return Plan::Admit(place);
+    }
+    if active.is_empty() { Plan::Rest } else { Plan::Step(step) }
+}

@@ -1,0 +1,80 @@
+//! Sequences that are held between requests.
+
+use std::collections::HashMap;
+
+use crate::SessionId;
+use crate::sequence::Sequence;
+
+/// The sessions of an engine.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    held: HashMap<SessionId, Held>,
+    /// Requests that have left their sequence here.
+    left: u64,
+}
+
+/// The state of a session.
+enum Held {
+    /// No request uses the session. It holds the sequence of its last one, which was the `since`-th to end.
+    Idle { sequence: Sequence, since: u64 },
+    /// A request uses the sequence. `closed` if the session was closed meanwhile.
+    InUse { closed: bool },
+}
+
+/// The answer to a request that wants to use a session.
+pub(crate) enum Claim {
+    /// The session holds a sequence, which is the request's now.
+    Held(Sequence),
+    /// The session holds nothing yet.
+    Empty,
+    /// Another request uses the session.
+    Busy,
+}
+
+impl Sessions {
+    /// Gives the sequence of a session to a request, until it is [left](Self::leave) there again.
+    pub(crate) fn claim(&mut self, id: SessionId) -> Claim {
+        match self.held.insert(id, Held::InUse { closed: false }) {
+            None => Claim::Empty,
+            Some(Held::Idle { sequence, .. }) => Claim::Held(sequence),
+            Some(in_use @ Held::InUse { .. }) => {
+                self.held.insert(id, in_use);
+                Claim::Busy
+            }
+        }
+    }
+
+    /// Leaves a sequence in its session. It comes back if the session was closed meanwhile.
+    pub(crate) fn leave(&mut self, id: SessionId, sequence: Sequence) -> Option<Sequence> {
+        if let Some(Held::InUse { closed: true }) = self.held.get(&id) {
+            self.held.remove(&id);
+            return Some(sequence);
+        }
+        self.left += 1;
+        self.held.insert(id, Held::Idle { sequence, since: self.left });
+        None
+    }
+
+    /// Forgets a session; returns the sequence that it holds.
+    pub(crate) fn close(&mut self, id: SessionId) -> Option<Sequence> {
+        match self.held.remove(&id)? {
+            Held::Idle { sequence, .. } => Some(sequence),
+            Held::InUse { .. } => {
+                self.held.insert(id, Held::InUse { closed: true });
+                None
+            }
+        }
+    }
+
+    /// Sessions that no request uses.
+    pub(crate) fn idle(&self) -> usize {
+        self.held.values().filter(|held| matches!(held, Held::Idle { .. })).count()
+    }
+
+    /// Forgets the session that has been idle longest; returns its sequence.
+    pub(crate) fn give_up_oldest(&mut self) -> Option<Sequence> {
+        let idle = |held: &Held| if let Held::Idle { since, .. } = held { Some(*since) } else { None };
+        let (_, id) = self.held.iter().filter_map(|(&id, held)| Some((idle(held)?, id))).min()?;
+        self.close(id)
+    }
+}
