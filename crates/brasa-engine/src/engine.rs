@@ -48,7 +48,8 @@ impl Engine {
             ));
         }
         config.validate()?;
-        let store = KvStore::new(pool, config.cache_bytes, config.prefix_bytes);
+        let EngineConfig { cache_bytes, prefix_bytes, context, .. } = config;
+        let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, program.limits().max_rows);
         let executor = Executor::new(program, store, config.context, config.vocab_size);
         let closing = Arc::new(AtomicBool::new(false));
         let (commands, receiver) = channel();

@@ -6,7 +6,7 @@ use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 
-use crate::outlook::Outlook;
+use crate::outlook::{Outlook, most_pages};
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
 use crate::sequence::Sequence;
@@ -20,6 +20,9 @@ pub(crate) struct KvStore {
     page_bytes: Vec<u64>,
     /// Most bytes of pages of all groups.
     budget_bytes: u64,
+    /// Pages of each group that the longest text needs which the budget can hold. Pages never move from one group to
+    /// another, so no group grows at the cost of these.
+    reserved: Vec<usize>,
     /// The beginnings of texts that have ended.
     prefixes: Prefixes,
     next_id: u64,
@@ -27,14 +30,34 @@ pub(crate) struct KvStore {
 
 impl KvStore {
     /// A store over an empty pool that grows to `budget_bytes` of pages, and keeps `prefix_bytes` of them for texts that
-    /// begin alike.
-    pub(crate) fn new(pool: Box<dyn KvPool>, budget_bytes: u64, prefix_bytes: u64) -> Self {
+    /// begin alike. Texts have up to `context` positions and are computed in chunks of up to `chunk` rows.
+    pub(crate) fn new(
+        pool: Box<dyn KvPool>,
+        budget_bytes: u64,
+        prefix_bytes: u64,
+        context: usize,
+        chunk: usize,
+    ) -> Self {
         let spec = pool.spec();
         let groups = (0..spec.groups.len()).map(|group| GroupId(group as u32));
         let page_bytes: Vec<u64> = groups.map(|group| pool.page_bytes(group)).collect();
+        let need = |pages: usize| -> Vec<usize> {
+            spec.groups.iter().map(|group| most_pages(group, pages * PAGE_POSITIONS, chunk)).collect()
+        };
+        let bytes = |need: &[usize]| {
+            let bytes =
+                need.iter().zip(&page_bytes).map(|(&pages, bytes)| bytes.saturating_mul(pages as u64));
+            bytes.fold(0, u64::saturating_add)
+        };
+        let (mut fits, mut beyond) = (0, context.div_ceil(PAGE_POSITIONS) + 1);
+        while fits + 1 < beyond {
+            let middle = usize::midpoint(fits, beyond);
+            *(if bytes(&need(middle)) <= budget_bytes { &mut fits } else { &mut beyond }) = middle;
+        }
+        let reserved = need(fits);
         let groups = spec.groups.iter().map(|_| Pages::default()).collect();
         let prefixes = Prefixes::new((prefix_bytes / page_bytes.iter().sum::<u64>().max(1)) as usize);
-        Self { pool, groups, page_bytes, budget_bytes, prefixes, next_id: 0 }
+        Self { pool, groups, page_bytes, budget_bytes, reserved, prefixes, next_id: 0 }
     }
 
     /// The pool, for a program to run on.
@@ -257,9 +280,14 @@ impl KvStore {
         }
     }
 
-    /// Pages of `group` that the budget still has room for.
+    /// Pages of `group` that the budget still has room for, beside those that are reserved for other groups.
     fn affordable(&self, group: usize) -> usize {
-        usize::try_from(self.growth_bytes() / self.page_bytes[group].max(1)).unwrap_or(usize::MAX)
+        let others = (0..self.groups.len()).filter(|&other| other != group);
+        let kept = others.map(|other| {
+            self.reserved[other].saturating_sub(self.groups[other].total()) as u64 * self.page_bytes[other]
+        });
+        let left = self.growth_bytes().saturating_sub(kept.sum());
+        usize::try_from(left / self.page_bytes[group].max(1)).unwrap_or(usize::MAX)
     }
 
     /// Bytes that the budget leaves for pages that do not exist yet.
@@ -346,7 +374,7 @@ mod tests {
         let pool = Ledger { spec, capacity: vec![0; windows.len()], copies };
         // Room for two texts.
         let budget_bytes = 2 * pages_bytes(&pool, context);
-        KvStore::new(Box::new(pool), budget_bytes, 0)
+        KvStore::new(Box::new(pool), budget_bytes, 0, 1 << 20, 1)
     }
 
     fn extend(store: &mut KvStore, sequence: &mut Sequence, rows: usize) {
@@ -427,6 +455,31 @@ mod tests {
         let exist = [store.groups[0].total(), store.groups[1].total()];
         assert_eq!(exist.iter().sum::<usize>(), 16, "{exist:?}");
         assert!(exist[1] <= 4 && rows == exist[0] * PAGE_POSITIONS, "{exist:?} for {rows} rows");
+    }
+
+    #[test]
+    fn no_group_grows_at_the_cost_of_the_longest_text() {
+        // 16 pages. Many texts of one page take them, and end; the longest text needs other pages than theirs.
+        let mut store = store(&[None, Some(40)], 7 * PAGE_POSITIONS / 2);
+        assert_eq!(store.reserved, [14, 2]);
+        let mut texts = Vec::new();
+        loop {
+            let mut text = store.empty(CacheScope::default());
+            if store.prepare(&mut text, 9).is_err() {
+                store.release(text);
+                break;
+            }
+            store.commit(&mut text, &[7; 9]);
+            texts.push(text);
+        }
+        assert!(texts.len() >= 2, "{}", texts.len());
+        for text in texts {
+            store.release(text);
+        }
+        let mut long = store.empty(CacheScope::default());
+        for _ in 0..14 * PAGE_POSITIONS / 64 {
+            extend(&mut store, &mut long, 64);
+        }
     }
 
     #[test]

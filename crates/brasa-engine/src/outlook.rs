@@ -81,7 +81,9 @@ impl Outlook<'_> {
 }
 
 /// Most pages that a text of `positions` positions holds at any time while it is computed in chunks of up to `chunk` rows.
-fn most_pages(group: &CacheGroup, positions: usize, chunk: usize) -> usize {
+pub(crate) fn most_pages(group: &CacheGroup, positions: usize, chunk: usize) -> usize {
     let all = positions.div_ceil(PAGE_POSITIONS);
-    group.spec.window.map_or(all, |window| all.min((window + chunk).div_ceil(PAGE_POSITIONS) + 1))
+    // A window and the rows behind it may begin at the last position of a page.
+    let window = |window: usize| (window + chunk).saturating_sub(1).div_ceil(PAGE_POSITIONS) + 1;
+    group.spec.window.map_or(all, |size| all.min(window(size)))
 }

@@ -46,7 +46,8 @@ pub fn random_schedules_give_everyone_the_text_that_it_has_alone() {
         let config = EngineConfig {
             max_sequences: 1 + random.below(4),
             mixed_prompt_rows: 1 + random.below(60),
-            cache_bytes: (5 + random.below(6)) as u64 * page_bytes(),
+            // The longest text needs four pages of the whole text, and three of a window.
+            cache_bytes: (4 + 3 * layers + random.below(6)) as u64 * page_bytes(),
             prefix_bytes: random.below(2) as u64 * 4 * page_bytes(),
             ..CONFIG
         };
