@@ -261,8 +261,9 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                     consumers_sync();
                 }
                 const uint32_t width = min(slice, E - s);
-                for (uint32_t i = thread; i < group * width; i += CONSUMERS) {
-                    const uint32_t q = i / width, e = i % width;
+                for (uint32_t i = thread; i / 32 * 32 < group * width; i += CONSUMERS) {
+                    const bool there = i < group * width;
+                    const uint32_t q = there ? i / width : 0, e = i % width;
                     float sum = 0.0f;
 #pragma unroll
                     for (uint32_t w = 0; w < WARPS; w++) {
@@ -271,13 +272,13 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                     }
                     const uint32_t h = head * group + q;
                     if (see.pages == 1) {
-                        Values<S>::store(in.y, (r * in.heads + h) * E + s + e, sum / masses[q * WARPS], sequence + 1);
-                    } else {
+                        Values<S>::store(in.y, (r * in.heads + h) * E + s + e, sum / masses[q * WARPS], sequence + 1, there);
+                    } else if (there) {
                         const uint32_t at = ((r * in.heads + h) * launch.max_pages + place) * (E + 2);
-                        Values<S>::store(launch.partials, at + s + e, sum, sequence);
+                        Singles<S>::store(launch.partials, at + s + e, sum, sequence);
                         if (s + e == 0) {
-                            Values<S>::store(launch.partials, at + E, masses[q * WARPS + 1], sequence);
-                            Values<S>::store(launch.partials, at + E + 1, masses[q * WARPS], sequence);
+                            Singles<S>::store(launch.partials, at + E, masses[q * WARPS + 1], sequence);
+                            Singles<S>::store(launch.partials, at + E + 1, masses[q * WARPS], sequence);
                         }
                     }
                 }
@@ -310,10 +311,10 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
             for (uint32_t p = warp; p < see.pages; p += WARPS) {
                 const uint32_t at = ((r * in.heads + h) * launch.max_pages + p) * (E + 2);
                 const uint64_t from = launch.partials;
-                const auto rm = Values<S>::start(from, at + E), rl = Values<S>::start(from, at + E + 1), ro = Values<S>::start(from, at + e);
-                const float pm = Values<S>::finish(rm, from, at + E, sequence - 1);
-                const float pl = Values<S>::finish(rl, from, at + E + 1, sequence - 1);
-                const float po = Values<S>::finish(ro, from, at + e, sequence - 1);
+                const auto rm = Singles<S>::start(from, at + E), rl = Singles<S>::start(from, at + E + 1), ro = Singles<S>::start(from, at + e);
+                const float pm = Singles<S>::finish(rm, from, at + E, sequence - 1);
+                const float pl = Singles<S>::finish(rl, from, at + E + 1, sequence - 1);
+                const float po = Singles<S>::finish(ro, from, at + e, sequence - 1);
                 const float top = fmaxf(m, pm), f = exp2f(m - top), pf = exp2f(pm - top);
                 o = fmaf(o, f, __fmul_rn(po, pf));
                 l = fmaf(l, f, __fmul_rn(pl, pf));
@@ -332,7 +333,7 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
                     sum = fmaf(f, outs[w * 96 + lane], sum);
                     mass = fmaf(f, outs[w * 96 + 64 + lane], mass);
                 }
-                Values<S>::store(in.y, (r * in.heads + h) * E + e, sum / mass, sequence);
+                Values<S>::store(in.y, (r * in.heads + h) * E + e, sum / mass, sequence, true);
             }
             consumers_sync();
         }

@@ -67,11 +67,14 @@ __device__ __forceinline__ uint64_t load_tagged(const uint64_t* p) {
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 }
-// Two neighbouring tagged values; each is read in one piece, the pair is not. Aligned to 16 bytes.
-__device__ __forceinline__ ulonglong2 load_tagged2(const uint64_t* p) {
+// Sixteen bytes, read and written in one piece; aligned to sixteen.
+__device__ __forceinline__ ulonglong2 load_quad(const ulonglong2* p) {
     ulonglong2 v;
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
+    asm volatile("{\n .reg .b128 q;\n ld.relaxed.gpu.global.b128 q, [%2];\n mov.b128 {%0, %1}, q;\n}" : "=l"(v.x), "=l"(v.y) : "l"(p) : "memory");
     return v;
+}
+__device__ __forceinline__ void store_quad(ulonglong2* p, uint64_t low, uint64_t high) {
+    asm volatile("{\n .reg .b128 q;\n mov.b128 q, {%1, %2};\n st.relaxed.gpu.global.b128 [%0], q;\n}" ::"l"(p), "l"(low), "l"(high) : "memory");
 }
 
 // ---- mbarriers and bulk copies (sm_90) ----

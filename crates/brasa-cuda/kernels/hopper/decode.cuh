@@ -26,8 +26,8 @@ __device__ __noinline__ uint32_t winner(uint32_t tag) {
     uint32_t id = ~0u;
     const uint64_t base = reinterpret_cast<uint64_t>(the_launch().candidates);
     for (uint32_t i = threadIdx.x; i <= gridDim.x; i += CONSUMERS) {
-        const float v = load_value<Sync::Tagged>(base, 2 * i, tag);
-        const uint32_t n = __float_as_uint(load_value<Sync::Tagged>(base, 2 * i + 1, tag));
+        const float v = load_value<Singles<Sync::Tagged>>(base, 2 * i, tag);
+        const uint32_t n = __float_as_uint(load_value<Singles<Sync::Tagged>>(base, 2 * i + 1, tag));
         if (v > best || (v == best && n < id)) { best = v; id = n; }
     }
     const uint2 found = block_best(best, id);
@@ -68,12 +68,13 @@ template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t seq
         show(step - 1, token);
         if (ends_chain(token)) return false;
     }
-    const uint32_t each = (in.outputs + gridDim.x - 1) / gridDim.x, first = blockIdx.x * each;
-    for (uint32_t i = threadIdx.x; i < each; i += CONSUMERS) {
+    const uint32_t quads = (in.outputs + 3) / 4, each = (quads + gridDim.x - 1) / gridDim.x * 4, first = blockIdx.x * each;
+    for (uint32_t i = threadIdx.x; i / 32 * 32 < each; i += CONSUMERS) {
         const uint32_t k = first + i;
-        if (k < in.outputs) {
-            Values<S>::store(in.y, k, weight_at(in.format, reinterpret_cast<const uint8_t*>(in.weights), in.subs, token, k) * in.scale, sequence);
-        }
+        const bool there = i < each && k / 4 < quads;
+        float v = 0.0f;
+        if (there && k < in.outputs) v = weight_at(in.format, reinterpret_cast<const uint8_t*>(in.weights), in.subs, token, k) * in.scale;
+        Values<S>::store(in.y, k, v, sequence, there);
     }
     rotate(step);
     return true;

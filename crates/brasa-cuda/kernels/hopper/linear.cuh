@@ -132,7 +132,7 @@ __device__ __forceinline__ void finish_tiles(const Ending& in, const float* part
                                              uint32_t tag, float& best, uint32_t& best_id) {
     const uint32_t thread = threadIdx.x, flags = in.flags;
     const bool paired = flags & PAIRED;
-    if (thread >= outputs) return;
+    if (thread / 32 * 32 >= outputs) return;  // whole warps: they store quads
     const uint32_t tile = paired ? thread / 8 : thread / 16, o = paired ? thread % 8 : thread % 16;
     const float* p = partial + tile * TILE_FLOATS + o;
     float factor = in.scale;
@@ -140,15 +140,16 @@ __device__ __forceinline__ void finish_tiles(const Ending& in, const float* part
     float v = __fmul_rn(tree(p, 16), factor);
     if (paired) v = gate_activation(v, flags) * (tree(p + 8, 16) * factor);
     const uint32_t n = first_output + thread;
-    if (n >= in.outputs) return;
-    if (in.bias) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
-    if (flags & RESIDUAL) v = __fadd_rn(v, is_first ? early : load_value<S>(in.residual, n, in.residual_tag));
+    const bool there = thread < outputs && n < in.outputs;
+    if (in.bias && there) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
+    if ((flags & RESIDUAL) && there) v = __fadd_rn(v, is_first ? early : load_value<Values<S>>(in.residual, n, in.residual_tag));
     if (in.softcap > 0.0f) v = in.softcap * tanhf(v / in.softcap);
     if (flags & DRAW) {
+        if (!there) return;
         if (v > best || (v == best && n < best_id)) { best = v; best_id = n; }
         if (flags & LOGITS) __stcg(reinterpret_cast<float*>(in.y) + n, v);
     } else {
-        Values<S>::store(in.y, n, v, tag);
+        Values<S>::store(in.y, n, there ? v : 0.0f, tag, thread < outputs && n / 4 * 4 < in.outputs);
     }
 }
 

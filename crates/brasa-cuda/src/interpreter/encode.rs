@@ -2,6 +2,7 @@
 
 use brasa_graph::step::PAGE_POSITIONS;
 
+use super::QUAD_BYTES;
 use super::plan::{Buffer, End, Gate, Plan, PlannedAttention, PlannedLinear, PlannedNorm, PlannedOp, Rows};
 use super::program::{
     ATTENTION, COMBINE, DRAW, EMBED, GELU_TANH, INTERLEAVED, Instr, LINEAR, LOGITS, NORM, PAIRED, RESIDUAL,
@@ -10,8 +11,6 @@ use super::program::{
 
 /// Outputs of a tile.
 const TILE_OUTPUTS: u32 = 16;
-/// Bytes of a value with the number of its writer.
-const TAGGED_BYTES: u64 = 8;
 /// Bytes of an element of keys and values.
 const KV_BYTES: usize = 2;
 
@@ -116,9 +115,10 @@ impl Encoder<'_> {
             let outputs = tiles.rows / outputs_per_row;
             let count = tiles.rows.div_ceil(TILE_OUTPUTS);
             let tiles_odd = count % self.multiprocessors;
-            let (y, value_bytes) =
-                to.map_or((self.places.logits(), 4), |to| (self.places.buffer(to), TAGGED_BYTES));
-            let y = y + u64::from(first_output) * value_bytes;
+            let y = match to {
+                Some(to) => self.places.buffer(to) + quads(first_output)?,
+                None => self.places.logits() + u64::from(first_output) * 4,
+            };
             let (norm, norm_weight, eps) = self.norm(linear.norm)?;
             let bias = match linear.bias {
                 Some(bias) => self.places.decoded(bias)? + u64::from(first_output) * 4,
@@ -170,7 +170,7 @@ impl Encoder<'_> {
         let mut instr = Instr {
             op: ATTENTION,
             flags: if attention.interleaved { INTERLEAVED } else { 0 },
-            x: self.places.buffer(Buffer::Projected) + queries as u64 * TAGGED_BYTES,
+            x: self.places.buffer(Buffer::Projected) + quads(queries as u32)?,
             y: self.places.buffer(Buffer::Attended),
             x_back: self.back(number, Buffer::Projected),
             scale: attention.magnitude,
@@ -209,6 +209,11 @@ impl Encoder<'_> {
     fn back(&self, number: usize, buffer: Buffer) -> u32 {
         (number - self.written[buffer as usize]) as u32
     }
+}
+
+/// Bytes of so many values; `None` if the last are part of a quad.
+fn quads(values: u32) -> Option<u64> {
+    values.is_multiple_of(4).then_some(u64::from(values / 4) * QUAD_BYTES as u64)
 }
 
 /// An instruction of zeros.
@@ -371,7 +376,7 @@ mod tests {
         let [q, v, attention, ..] = &instrs[1..] else { panic!("{} instructions", instrs.len()) };
         assert_eq!((q.outputs, q.y_ahead, q.x_back, q.format), (640, 1, 1, 0));
         assert_eq!((v.outputs, v.y_ahead, v.x_back, v.format), (128, 0, 2, 1));
-        assert_eq!(v.y, q.y + 640 * 8);
+        assert_eq!(v.y, q.y + 640 * 4);
         assert_eq!((attention.op, attention.x_back), (ATTENTION, 1));
         assert_eq!(instrs[5].residual_back, 5);
     }

@@ -45,6 +45,10 @@ const TOKENS: usize = 1;
 const TABLES: usize = 32;
 const STATE: usize = 16;
 
+/// Bytes of a tagged number, and of four tagged values; `values.cuh` has their layouts.
+const SINGLE_BYTES: usize = 8;
+const QUAD_BYTES: usize = 16;
+
 /// Sequence numbers begin anew behind this one, all tagged values being forgotten.
 const LAST_SEQUENCE: u32 = 0xf000_0000;
 
@@ -101,13 +105,13 @@ struct Values {
 impl Values {
     fn new(gpu: &Gpu, plan: &Plan, blocks: u32) -> Result<Self, DeviceError> {
         let mut bytes = 0;
-        let mut part = |elements: usize| {
+        let mut part = |part_bytes: usize| {
             let start = bytes;
-            bytes += (elements * 8).next_multiple_of(256);
+            bytes += part_bytes.next_multiple_of(256);
             start
         };
-        let offsets = plan.widths.map(&mut part);
-        let candidates = part(2 * (blocks as usize + 1));
+        let offsets = plan.widths.map(|width| part(width.div_ceil(4) * QUAD_BYTES));
+        let candidates = part(2 * (blocks as usize + 1) * SINGLE_BYTES);
         Ok(Self { memory: gpu.allocate_zeros(bytes, "values of one row")?, offsets, candidates })
     }
 }
@@ -286,9 +290,9 @@ impl Interpreter {
         let max_pages = pages.next_power_of_two().max(16);
         let what = "partial results of attention";
         let bytes = TABLES + self.groups.max(1) * max_pages * 8;
-        let partial_bytes = self.partial_elements.saturating_mul(max_pages).saturating_mul(8);
+        let partial_bytes = self.partial_elements.saturating_mul(max_pages).saturating_mul(SINGLE_BYTES);
         // Elements are counted in 32 bits.
-        if partial_bytes / 8 > u32::MAX as usize {
+        if partial_bytes / SINGLE_BYTES > u32::MAX as usize {
             return Err(DeviceError::OutOfMemory { bytes: partial_bytes as u64, what: what.into() });
         }
         self.max_pages = 0;
