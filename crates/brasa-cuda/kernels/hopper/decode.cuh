@@ -167,6 +167,7 @@ template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch
             mbarrier_init(empty(i), WARPS);
         }
         *reinterpret_cast<uint32_t*>(smem + AT_PROGRESS) = *reinterpret_cast<uint32_t*>(smem + AT_ENDED) = 0;
+        *reinterpret_cast<uint4*>(smem + AT_ZERO) = make_uint4(0, 0, 0, 0);
         *reinterpret_cast<Launch*>(smem + AT_LAUNCH) = launch;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         fence_proxy_async();

@@ -6,19 +6,14 @@
 //
 // x becomes f16 with a power of two for each sub that brings its largest magnitude into [2^14, 2^15).
 //
-// Order of sums: steps of 16 inputs in a sub, subs of a warp in order, then the warps as a tree. It depends on K and the format alone.
+// Order of sums: a warp's subs four at a time (columns.cuh), then the four lanes of an output, then the warps as a tree. It depends on K and the format alone.
 // Products whose sum could be contracted are written with __fmul_rn or fmaf, so that both kinds of Sync make the same bits.
 #pragma once
-#include "multiply.cuh"
-#include "ring.cuh"
+#include "columns.cuh"
 #include "stamps.cuh"
 #include "values.cuh"
 
 namespace brasa {
-
-// Subs of a tile that a warp multiplies together. More hide more of each other's latency; those of halves are long, and hold
-// more slots of the ring.
-__host__ __device__ constexpr int round_subs(uint32_t format) { return format == F16 || format == BF16 ? 2 : 4; }
 
 // Warps may come here with lanes apart, behind a wait for values; bar.sync wants them together.
 __device__ __forceinline__ void consumers_sync() {
@@ -186,26 +181,6 @@ __device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_
     }
 }
 
-// x of a sub as the warp multiplies it.
-struct Operand {
-    uint32_t b[8];
-    float sum[8], scale;
-    template <uint32_t F> __device__ __forceinline__ void load(uint32_t s, uint32_t lane) {
-#pragma unroll
-        for (int i = 0; i < 8; i++) { b[i] = 0; sum[i] = 0.0f; }
-        if (lane < 4) {
-            const uint4 b0 = peek<uint4>(AT_X + s * 128 + lane * 16), b1 = peek<uint4>(AT_X + s * 128 + 64 + lane * 16);
-            b[0] = b0.x; b[1] = b0.y; b[2] = b0.z; b[3] = b0.w;
-            b[4] = b1.x; b[5] = b1.y; b[6] = b1.z; b[7] = b1.w;
-        }
-        if (F != F16 && F != BF16) {
-            const float4 v = peek<float4>(AT_SUMS + s * 16);
-            sum[0] = v.x; sum[2] = v.y; sum[4] = v.z; sum[6] = v.w;
-        }
-        scale = peek<float>(AT_SCALES + s * 4);
-    }
-};
-
 // The slots of a linear layer as one warp sees them: those that it has waited for and not yet let go.
 template <uint32_t F> struct Window {
     static constexpr Geometry G = geometry(F);
@@ -227,44 +202,85 @@ template <uint32_t F> struct Window {
             begin += SLOT_SUBS;
         }
     }
-    // Where the unit of a held sub lies.
-    __device__ __forceinline__ uint32_t unit(uint32_t sub) const {
-        const uint32_t ahead = (sub - begin) / SLOT_SUBS, in_slot = (sub - begin) % SLOT_SUBS;
-        uint32_t slot = oldest.slot + ahead;
-        if (slot >= SLOTS) slot -= SLOTS;
-        return AT_RING + slot * SLOT_BYTES + in_slot / G.unit_subs * unit_bytes(F);
-    }
 };
 
-// total += N subs of a tile, the warp's `s`, s + WARPS, …
+// Where the warp's subs lie in the ring, 32 in order of their use: lane l knows the l-th.
+template <uint32_t F> struct Places {
+    uint32_t start;            // slot of the layer's first sub
+    uint32_t subs, each;       // subs of a tile; those of the warp
+    uint32_t used = 32;        // lanes whose subs were used
+    Spot spot;
+
+    // The next N subs begin with number `k` of tile `tile`.
+    template <int N> __device__ __forceinline__ void need(uint32_t tile, uint32_t k, uint32_t warp, uint32_t lane) {
+        if (used + N <= 32) return;
+        constexpr Geometry G = geometry(F);
+        constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
+        used = 0;
+        k += lane;
+        const uint32_t sub = (tile + k / each) * subs + k % each * WARPS + warp, in_slot = sub % SLOT_SUBS;
+        spot.unit = AT_RING + (start + sub / SLOT_SUBS) % SLOTS * SLOT_BYTES + in_slot / G.unit_subs * unit_bytes(F);
+        spot.sub = spot.unit + G.header_bytes + in_slot % G.unit_subs * G.sub_bytes;
+    }
+    __device__ __forceinline__ uint32_t sub(uint32_t i) const { return __shfl_sync(~0u, spot.sub, used + i); }
+    __device__ __forceinline__ Spot of(uint32_t i) const { return {sub(i), __shfl_sync(~0u, spot.unit, used + i)}; }
+};
+
+// total += N subs of the warp, from `s` of the tile on, with their x.
 template <uint32_t F, int N>
-__device__ __forceinline__ void multiply_subs(const Window<F>& window, uint32_t tile_sub, uint32_t s, const Operand* x, uint32_t lane, float (&total)[4], float raise) {
-    float part[N][4];
+__device__ __forceinline__ void multiply_round(Window<F>& window, Places<F>& places, const Columns<F, N>& x, uint32_t tile, uint32_t s, uint32_t warp, uint32_t lane, float2& total,
+                                               float raise) {
+    places.template need<N>(tile, s / WARPS, warp, lane);
+    uint32_t at[N];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        const uint32_t at = tile_sub + s + i * WARPS;
-        part[i][0] = part[i][1] = part[i][2] = part[i][3] = 0.0f;
-        multiply_sub<F, true>(window.unit(at), at % geometry(F).unit_subs, lane, x[i].b, x[i].sum, part[i], raise);
-    }
+    for (int i = 0; i < N; i++) at[i] = places.sub(i);
+    Spot own[Columns<F, N>::PARTS];
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        total[0] = fmaf(x[i].scale, part[i][0], total[0]);
-        total[2] = fmaf(x[i].scale, part[i][2], total[2]);
-    }
+    for (int part = 0; part < Columns<F, N>::PARTS; part++) own[part] = column_blocks(F) == 1 ? Spot{} : places.of(column_blocks(F) == 4 ? part * 2 + lane % 4 / 2 : lane % 4);
+    places.used += N;
+    window.reach(tile * places.subs + s + (N - 1) * WARPS);
+    multiply_columns<F, N>(at, own, x, lane, total, raise);
 }
 
-// total += the warp's subs of a tile from `s` on, N at a time, whose loads and products overlap. Returns the first that is left.
+// total += the warp's subs of a tile from `s` on, N at a time. Returns the first that is left.
 template <uint32_t F, int N>
-__device__ __forceinline__ uint32_t multiply_rounds(Window<F>& window, uint32_t tile_sub, uint32_t s, uint32_t subs, uint32_t lane, float (&total)[4], float raise) {
-    for (; s + (N - 1) * WARPS < subs; s += N * WARPS) {
-        Operand x[N];
-#pragma unroll
-        for (int i = 0; i < N; i++) x[i].template load<F>(s + i * WARPS, lane);
-        window.reach(tile_sub + s + (N - 1) * WARPS);
-        multiply_subs<F, N>(window, tile_sub, s, x, lane, total, raise);
-        window.leave(tile_sub + s);
+__device__ __forceinline__ uint32_t multiply_rounds(Window<F>& window, Places<F>& places, uint32_t tile, uint32_t s, uint32_t warp, uint32_t lane, float2& total, float raise) {
+    for (; s + (N - 1) * WARPS < places.subs; s += N * WARPS) {
+        Columns<F, N> x;
+        x.load(s, lane);
+        multiply_round<F, N>(window, places, x, tile, s, warp, lane, total, raise);
+        window.leave(tile * places.subs + s);
     }
     return s;
+}
+
+// The warp's sums of a tile, left for the block. Of columns, the four lanes of an output pair are added: the first leaves output g, the second g + 8.
+template <uint32_t F> __device__ __forceinline__ void leave_total(float* to, uint32_t lane, float2 total) {
+    if constexpr (column_blocks(F) == 1) {
+        if (lane % 4 == 0) {
+            to[lane / 4] = total.x;
+            to[lane / 4 + 8] = total.y;
+        }
+        return;
+    }
+    const bool upper = lane & 1;
+    float v = upper ? total.y : total.x;
+    v += __shfl_xor_sync(~0u, upper ? total.x : total.y, 1);
+    v += __shfl_xor_sync(~0u, v, 2);
+    if (lane % 4 < 2) to[lane / 4 + (upper ? 8 : 0)] = v;
+}
+
+// Tiles of which every warp has N subs: x stays in registers.
+template <uint32_t F, int N>
+__device__ __forceinline__ void multiply_tiles(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane, float raise) {
+    Columns<F, N> x;
+    x.load(warp, lane);
+    for (uint32_t tile = 0; tile < batch; tile++) {
+        float2 total = make_float2(0.0f, 0.0f);
+        multiply_round<F, N>(window, places, x, first + tile, warp, warp, lane, total, raise);
+        leave_total<F>(partial + tile * TILE_FLOATS + warp * 16, lane, total);
+        window.leave((first + tile + 1) * places.subs);
+    }
 }
 
 // `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
@@ -290,6 +306,9 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     Window<F> window;
     window.oldest = window.next = Cursor::unpack(state & 0x7fffffff);
     uint32_t half = state >> 31;
+    // Weights of halves are long: four subs would hold more slots of the ring than their overlap is worth.
+    constexpr int ROUND = column_blocks(F) == 1 ? 2 : 4;
+    Places<F> places{window.next.slot, subs, max(1u, (subs + WARPS - 1 - warp) / WARPS)};
     const float raise = F == BF16 ? in.raise : 1.0f;
     float best = -INFINITY;
     uint32_t best_id = ~0u;
@@ -298,18 +317,19 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
         float* partial = reinterpret_cast<float*>(smem + AT_SCRATCH) + half * HALF_FLOATS;
         half ^= 1;
         const uint32_t batch = min(BATCH, mine.count - first);
-        for (uint32_t tile = 0; tile < batch; tile++) {
-            float total[4] = {0, 0, 0, 0};
-            const uint32_t tile_sub = (first + tile) * subs;
-            uint32_t s = warp;
-            if (round_subs(F) >= 4) s = multiply_rounds<F, 4>(window, tile_sub, s, subs, lane, total, raise);
-            if (round_subs(F) >= 2) s = multiply_rounds<F, 2>(window, tile_sub, s, subs, lane, total, raise);
-            multiply_rounds<F, 1>(window, tile_sub, s, subs, lane, total, raise);
-            window.leave(tile_sub + subs);
-            if (lane % 4 == 0) {
-                float* to = partial + tile * TILE_FLOATS + warp * 16 + lane / 4;
-                to[0] = total[0];
-                to[8] = total[2];
+        if (subs == ROUND * WARPS) {
+            multiply_tiles<F, ROUND>(window, places, first, batch, partial, warp, lane, raise);
+        } else if (ROUND == 4 && subs == 2 * WARPS) {
+            multiply_tiles<F, 2>(window, places, first, batch, partial, warp, lane, raise);
+        } else {
+            for (uint32_t tile = 0; tile < batch; tile++) {
+                float2 total = make_float2(0.0f, 0.0f);
+                uint32_t s = warp;
+                if constexpr (ROUND == 4) s = multiply_rounds<F, 4>(window, places, first + tile, s, warp, lane, total, raise);
+                s = multiply_rounds<F, 2>(window, places, first + tile, s, warp, lane, total, raise);
+                multiply_rounds<F, 1>(window, places, first + tile, s, warp, lane, total, raise);
+                leave_total<F>(partial + tile * TILE_FLOATS + warp * 16, lane, total);
+                window.leave((first + tile + 1) * subs);
             }
         }
         if ((flags & NORM) && lane == 0) partial[BATCH * TILE_FLOATS + warp] = squares;

@@ -46,7 +46,8 @@ constexpr uint32_t AT_FULL = AT_LAUNCH + sizeof(Launch);
 constexpr uint32_t AT_EMPTY = AT_FULL + 8 * SLOTS;
 constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that the consumers have finished
 constexpr uint32_t AT_ENDED = AT_PROGRESS + 4;              // not 0: the consumers have left
-constexpr uint32_t SHARED_BYTES = AT_PROGRESS + 16;
+constexpr uint32_t AT_ZERO = (AT_ENDED + 4 + 15) / 16 * 16;     // sixteen bytes of zeros
+constexpr uint32_t SHARED_BYTES = AT_ZERO + 16;
 static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
 static_assert(CONSUMERS != 256 || (THREADS == HOST_THREADS && SLOT_BYTES == HOST_SLOT_BYTES && SHARED_BYTES == HOST_SHARED_BYTES), "shared with the host");
 static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
