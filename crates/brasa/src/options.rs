@@ -26,10 +26,6 @@ pub struct LoadOptions {
     pub chunk: Option<usize>,
     /// Most prompt tokens of a step in which other requests decode, so that a long prompt does not stall them; `None` for a
     /// sixteenth of `chunk`, or of what suits the device: 32 on a CPU, 128 on a GPU.
-    ///
-    /// On 2 cores of Zen 4, prompts of 768 tokens beside seven decoding requests (Qwen3-0.6B's shape, Q4_0) held these up for 1.4 s
-    /// at 512 rows a step, for 0.24 s at 64, and for 0.16 to 0.20 s at 32; both prompts were computed after 4.2 s, 4.7 s and 5.9 to
-    /// 7.7 s.
     pub mixed_chunk: Option<usize>,
     /// Requests served at once; further ones wait.
     pub max_sequences: usize,
