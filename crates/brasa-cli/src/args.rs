@@ -1,13 +1,18 @@
 //! Flags. A flag that llama.cpp has too has its name.
 
+mod serve;
+
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use brasa::KvType;
-use clap::{Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Arg, ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::paint::When;
 use crate::suggested::{DEVICES, INSTRUCTION_SETS, Suggested, TYPES};
 use crate::values::{self, Limit, Seed, positive};
+
+pub use serve::ServeArguments;
 
 /// Runs language models on the machine you have.
 ///
@@ -57,6 +62,8 @@ pub enum Command {
     Quantize(QuantizeArguments),
     /// Measure prompt and generation speed
     Bench(BenchArguments),
+    /// Serve models over HTTP, in the forms of OpenAI, Anthropic and llama.cpp
+    Serve(ServeArguments),
     /// Check this machine, and that the built-in model answers
     Doctor(DoctorArguments),
     /// Print a completion script for a shell
@@ -98,8 +105,34 @@ impl Arguments {
         })
     }
 
+    /// The parser for these words of the command line.
+    ///
+    /// The long help of `serve` has a line for an option, since it would not fit two screens otherwise.
+    pub fn parser_of(words: &[OsString], color: When) -> clap::Command {
+        let parser = Self::parser(color);
+        let is_asked = |word: &str| words.iter().any(|other| other == word);
+        if !(is_asked("serve") && is_asked("--help")) {
+            return parser;
+        }
+        let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
+        parser.mut_subcommand("serve", |serve| {
+            serve.mut_args(|option| option.hide_short_help(false)).disable_help_flag(true).arg(help)
+        })
+    }
+
     /// The flags that name the model, if the command opens one.
+    ///
+    /// With a server the command opens none.
     pub fn source_mut(&mut self) -> Option<&mut SourceArguments> {
+        let remote = match &self.command {
+            None => Some(&self.run.remote),
+            Some(Command::Run(arguments) | Command::Chat(arguments)) => Some(&arguments.remote),
+            Some(Command::Generate(arguments)) => Some(&arguments.remote),
+            _ => None,
+        };
+        if remote.is_some_and(|remote| remote.server.is_some()) {
+            return None;
+        }
         match &mut self.command {
             None => Some(&mut self.run.load.source),
             Some(Command::Run(arguments) | Command::Chat(arguments)) => Some(&mut arguments.load.source),
@@ -138,6 +171,16 @@ pub struct SourceArguments {
 pub struct LoadArguments {
     #[command(flatten)]
     pub source: SourceArguments,
+    #[command(flatten)]
+    pub setup: SetupArguments,
+    /// Report more on standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+/// How to load a model.
+#[derive(Debug, Clone, Args)]
+pub struct SetupArguments {
     /// Context length in tokens [default: the model's, at most 131072]
     #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub context: Option<usize>,
@@ -171,9 +214,31 @@ pub struct LoadArguments {
     /// Jinja chat template to use in place of the model's
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub chat_template_file: Option<PathBuf>,
-    /// Report more on standard error
-    #[arg(short, long)]
-    pub verbose: bool,
+}
+
+/// How to guess tokens ahead.
+#[derive(Debug, Clone, Args)]
+pub struct DraftArguments {
+    /// Guess ahead what the text repeats: the same answer sooner where it copies from the prompt
+    #[arg(long, hide_short_help = true)]
+    pub lookup: bool,
+    /// Most tokens guessed at once, with --lookup; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
+    pub draft_max: usize,
+    /// Fewest tokens guessed at once, with --lookup
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
+    pub draft_min: usize,
+}
+
+/// A running server that computes the answer.
+#[derive(Debug, Clone, Args)]
+pub struct RemoteArguments {
+    /// Ask the server at URL, whose key is in BRASA_API_KEY; -m is then its name of a model
+    #[arg(long, value_name = "URL", hide_short_help = true, conflicts_with_all = [
+        "hf_repo", "context", "threads", "device", "precision", "deterministic", "cache_type_k", "cache_type_v", "chunk",
+        "strict", "pre", "chat_template_file", "lookup", "draft_max", "draft_min",
+    ])]
+    pub server: Option<String>,
 }
 
 /// How to reach the hub.
@@ -273,6 +338,18 @@ pub struct SamplingArguments {
     /// End the answer before this text (may be repeated)
     #[arg(long, value_name = "TEXT", value_parser = values::stop, allow_hyphen_values = true)]
     pub stop: Vec<String>,
+    /// Make the answer JSON of this schema; {} for any JSON
+    #[arg(short, long, value_name = "SCHEMA", group = "grammar_source")]
+    pub json_schema: Option<String>,
+    /// Make the answer JSON of the schema in a file (-jf)
+    #[arg(long, value_name = "FILE", group = "grammar_source", hide_short_help = true)]
+    pub json_schema_file: Option<PathBuf>,
+    /// Make the answer a text of this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
+    #[arg(long, value_name = "GRAMMAR", group = "grammar_source", hide_short_help = true)]
+    pub grammar: Option<String>,
+    /// Make the answer a text of the grammar in a file
+    #[arg(long, value_name = "FILE", group = "grammar_source", hide_short_help = true)]
+    pub grammar_file: Option<PathBuf>,
     /// Go on when the model ends its answer
     #[arg(long, hide_short_help = true)]
     pub ignore_eos: bool,
@@ -322,6 +399,21 @@ pub struct PromptArguments {
     pub escape: bool,
 }
 
+/// A file for keys and values.
+#[derive(Debug, Clone, Args)]
+#[expect(clippy::struct_field_names, reason = "the names of llama.cpp's options")]
+pub struct PromptCacheArguments {
+    /// Keep the prompt's keys and values in a file, and begin with those that are there; of a chat, the conversation's
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub prompt_cache: Option<PathBuf>,
+    /// Keep the answer's in the file too
+    #[arg(long, hide_short_help = true)]
+    pub prompt_cache_all: bool,
+    /// Read the file and never write it
+    #[arg(long, hide_short_help = true)]
+    pub prompt_cache_ro: bool,
+}
+
 /// `brasa run`
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
@@ -334,6 +426,8 @@ pub struct RunArguments {
     /// Read the system prompt from a file (-sysf)
     #[arg(long, value_name = "FILE", conflicts_with = "system_prompt", hide_short_help = true)]
     pub system_prompt_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub prompt_cache: PromptCacheArguments,
     /// Let the model think first, if its template has a switch for that [default: the template's]
     #[arg(long, value_enum, value_name = "on|off")]
     pub reasoning: Option<Switch>,
@@ -343,7 +437,11 @@ pub struct RunArguments {
     #[command(flatten)]
     pub sampling: SamplingArguments,
     #[command(flatten)]
+    pub drafts: DraftArguments,
+    #[command(flatten)]
     pub load: LoadArguments,
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// On or off.
@@ -360,6 +458,8 @@ pub enum Switch {
 pub struct GenerateArguments {
     #[command(flatten)]
     pub prompt: PromptArguments,
+    #[command(flatten)]
+    pub prompt_cache: PromptCacheArguments,
     /// The prompt as token ids, used as they are
     #[arg(long, value_name = "1,2,3", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
     pub ids: Option<Vec<u32>>,
@@ -372,7 +472,11 @@ pub struct GenerateArguments {
     #[command(flatten)]
     pub sampling: SamplingArguments,
     #[command(flatten)]
+    pub drafts: DraftArguments,
+    #[command(flatten)]
     pub load: LoadArguments,
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `brasa pull`

@@ -6,6 +6,7 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use brasa::Canceller;
 use brasa::formats::remove_partial_files;
+use brasa_server::ServerHandle;
 
 use crate::failure::Failure;
 use crate::terminal;
@@ -17,6 +18,7 @@ static HEEDED: AtomicBool = AtomicBool::new(false);
 static ENDS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 static STREAM: Mutex<Option<Canceller>> = Mutex::new(None);
 static INSTALL: Once = Once::new();
+static SERVER: Mutex<Option<ServerHandle>> = Mutex::new(None);
 
 /// From now on Ctrl-C sets a flag instead of ending the process; a second one, unheeded, ends it.
 pub fn install() {
@@ -39,6 +41,9 @@ pub fn clean_up_when_killed() {
             }
             if let Some(stream) = &*STREAM.lock().unwrap_or_else(PoisonError::into_inner) {
                 stream.cancel();
+            }
+            if let Some(server) = &*SERVER.lock().unwrap_or_else(PoisonError::into_inner) {
+                server.shut_down();
             }
         };
         // Without a handler, Ctrl-C keeps its ordinary meaning.
@@ -72,6 +77,12 @@ impl Drop for EndsAtOnce {
 pub fn cancels(stream: &brasa::TokenStream) -> Guard {
     *STREAM.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.canceller());
     Guard(())
+}
+
+/// Makes Ctrl-C end this server once its running requests have finished. A second Ctrl-C ends the process.
+pub fn shuts_down(server: ServerHandle) {
+    install();
+    *SERVER.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
 }
 
 /// Ends the effect of [`cancels`] when dropped.

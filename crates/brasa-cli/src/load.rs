@@ -4,10 +4,10 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision};
+use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision, Speculation};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::{LoadArguments, PrecisionName};
+use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments};
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, output};
 
@@ -20,7 +20,7 @@ pub const PARTS: &str = "loading: ";
 ///
 /// [`Failure::Failed`] with the library's message; [`Failure::Interrupted`].
 pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
-    model_with(arguments, &options(arguments)?)
+    model_with(arguments, &options(&arguments.setup)?)
 }
 
 /// Like [`model`], with other options than the command line's.
@@ -46,7 +46,7 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     for warning in model.warnings() {
         output::note(&format!("warning: {warning}"));
     }
-    if let (Some(wanted), Some(own)) = (arguments.context, model.info().context_length)
+    if let (Some(wanted), Some(own)) = (arguments.setup.context, model.info().context_length)
         && wanted > own
     {
         output::note(&format!("warning: -c {wanted}: the model was made for at most {own} tokens"));
@@ -97,7 +97,7 @@ fn gguf_beside_safetensors(folder: &Path) -> Option<PathBuf> {
 }
 
 /// The library's options from the command line's flags.
-pub fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
+pub fn options(arguments: &SetupArguments) -> Result<LoadOptions, Failure> {
     if arguments.cache_type_k != arguments.cache_type_v || arguments.cache_type_k.len() > 1 {
         return Err(Failure::Usage("-ctk and -ctv must name the same type".into()));
     }
@@ -106,7 +106,7 @@ pub fn options(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
 }
 
 /// All options but the type of cached keys and values, which `brasa bench` takes several of.
-pub fn options_without_kv_type(arguments: &LoadArguments) -> Result<LoadOptions, Failure> {
+pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions, Failure> {
     let chat_template = match &arguments.chat_template_file {
         Some(path) => Some(input::text(path)?),
         None => None,
@@ -127,6 +127,19 @@ pub fn options_without_kv_type(arguments: &LoadArguments) -> Result<LoadOptions,
         chat_template,
         ..LoadOptions::default()
     })
+}
+
+/// How tokens are guessed ahead, from the command line's flags.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] if more drafts are wanted than allowed.
+pub fn speculation(arguments: &DraftArguments) -> Result<Speculation, Failure> {
+    let DraftArguments { lookup, draft_max: most, draft_min: least } = *arguments;
+    if least > most {
+        return Err(Failure::Usage(format!("--draft-min {least}: more than --draft-max {most}")));
+    }
+    Ok(Speculation { lookup, most, least, ..Speculation::LOOKUP })
 }
 
 /// A progress bar over bytes on standard error; invisible if that is no terminal.

@@ -6,6 +6,7 @@
 mod args;
 mod bundled;
 mod commands;
+mod config;
 mod failure;
 mod habits;
 mod hub;
@@ -15,6 +16,7 @@ mod load;
 mod output;
 mod paint;
 mod painted;
+mod prompt_cache;
 mod sampling;
 mod suggested;
 mod terminal;
@@ -49,7 +51,8 @@ fn run() -> Result<(), Failure> {
     let habits::Translated { arguments, notes } = habits::translate(std::env::args_os())?;
     let color = When::of(&arguments);
     paint::choose(color);
-    let matches = Arguments::parser(color).get_matches_from(arguments);
+    let arguments = config::extend(arguments, color)?;
+    let matches = Arguments::parser_of(&arguments, color).get_matches_from(arguments);
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     for note in notes {
         output::note(&format!("note: {note}"));

@@ -63,7 +63,12 @@ impl PaintedAnswer {
         Ok(())
     }
 
-    fn part(&mut self, part: AnswerPart) -> Result<(), Failure> {
+    /// Writes a part that is known to be a thought or the answer proper.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::OutputClosed`].
+    pub fn part(&mut self, part: AnswerPart) -> Result<(), Failure> {
         let (text, dim) = match &part {
             AnswerPart::Thought(text) => (text.as_str(), true),
             AnswerPart::Mark(text) => (*text, true),

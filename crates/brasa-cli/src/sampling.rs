@@ -1,16 +1,17 @@
 //! Generation options from flags, the checkpoint's recommendation and defaults, in that order.
 
 use brasa::sampling::{SamplingOrder, SamplingParams};
-use brasa::{ContextPolicy, GenerateOptions, Model};
+use brasa::{ContextPolicy, GenerateOptions, Grammar, Model};
 
 use crate::args::{OrderName, PolicyName, SamplingArguments};
 use crate::failure::Failure;
+use crate::input;
 
 /// Generation options for `model`.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`], naming the flag.
+/// [`Failure::Usage`], naming the flag; [`Failure::Failed`] for a grammar that cannot be read or used.
 pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateOptions, Failure> {
     let mut defaults =
         SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
@@ -45,10 +46,31 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
         stop_strings: arguments.stop.clone(),
         ignore_eos: arguments.ignore_eos,
         context_policy,
+        mask: grammar(arguments)?.map(|grammar| model.grammar(&grammar)).transpose()?,
         ..GenerateOptions::default()
     };
     options.validate().map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(options)
+}
+
+/// The grammar that answers are held to.
+fn grammar(arguments: &SamplingArguments) -> Result<Option<Grammar>, Failure> {
+    let SamplingArguments { json_schema, json_schema_file, grammar, grammar_file, .. } = arguments;
+    let file = |path: &Option<_>| path.as_deref().map(input::text).transpose();
+    let schema = match file(json_schema_file)? {
+        None => json_schema.clone(),
+        text => text,
+    };
+    if let Some(text) = schema {
+        let schema = serde_json::from_str(&text)
+            .map_err(|error| Failure::Usage(format!("--json-schema: not JSON: {error}")))?;
+        return Ok(Some(Grammar::JsonSchema(schema)));
+    }
+    let text = match file(grammar_file)? {
+        None => grammar.clone(),
+        text => text,
+    };
+    Ok(text.map(Grammar::from_text))
 }
 
 /// A seed that differs from run to run.

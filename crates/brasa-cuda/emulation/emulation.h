@@ -93,6 +93,17 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned value) {
     return found;
 }
 
+inline void store_to_host(unsigned long long* to, unsigned long long word) { *to = word; }
+
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
+inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }
+
+inline unsigned atomicAdd(unsigned* at, unsigned value) {
+    unsigned found = *at;
+    *at += value;
+    return found;
+}
+
 inline unsigned atomicMax(unsigned* at, unsigned value) {
     unsigned found = *at;
     *at = found > value ? found : value;

@@ -1,7 +1,9 @@
-//! Speed of greedy chains on a decoder with random weights in the shapes of Llama-3.2-1B, Llama-3.1-8B or Qwen3-0.6B, all of whose
+//! Speed of chains of one text or of several together, greedy or sampled as llama.cpp does by default, on a decoder with random weights in the shapes of Llama-3.2-1B, Llama-3.1-8B or Qwen3-0.6B, all of whose
 //! matrices have one format.
 //!
-//! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b] [FORMAT] [DEPTH] [--plain]`
+//! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b] [FORMAT] [DEPTH] [TEXTS] [--plain] [--sampled] [--masked]`
+//!
+//! With `--masked` a mask that allows everything keeps drawing on the host.
 
 mod shapes;
 
@@ -13,7 +15,7 @@ use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
 use brasa_graph::chain::{Chain, Flow, RowDraw};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
-use brasa_graph::sampling::{DrawRules, Sampler, SamplingParams};
+use brasa_graph::sampling::{DrawRules, Sampler, SamplingError, SamplingOrder, SamplingParams, TokenMask};
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Sequences;
 
@@ -23,14 +25,31 @@ const ROUNDS: u64 = 5;
 /// Rows of a step of the prompt.
 const CHUNK: usize = 512;
 
+/// A mask that forbids nothing.
+#[derive(Clone, Copy)]
+struct Everything;
+
+impl TokenMask for Everything {
+    fn fill(&mut self, _drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
+        words.fill(u32::MAX);
+        Ok(())
+    }
+
+    fn accept(&mut self, _token: u32) {}
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
-    let plain = arguments.iter().position(|argument| argument == "--plain");
-    let deterministic = plain.map(|place| arguments.remove(place)).is_some();
+    let mut flag = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name);
+        place.map(|place| arguments.remove(place)).is_some()
+    };
+    let (deterministic, sampled, masked) = (flag("--plain"), flag("--sampled"), flag("--masked"));
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
     let format = StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name);
     let format = format.ok_or_else(|| format!("no format {name}"))?;
     let depth: usize = arguments.get(2).map_or(Ok(128), |depth| depth.parse())?;
+    let texts: usize = arguments.get(3).map_or(Ok(1), |texts| texts.parse())?;
     let model = arguments.first().map_or("1b", String::as_str);
     let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
@@ -40,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (made, start) = (start.elapsed(), Instant::now());
     let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let megabytes = weights.size_bytes() >> 20;
-    let limits = ProgramLimits { max_rows: CHUNK, max_outs: 1, max_segments: 1 };
+    let limits = ProgramLimits { max_rows: CHUNK, max_outs: texts, max_segments: texts };
     let mut program = device.compile(Arc::clone(&graph), weights, limits)?;
     println!(
         "{}, {model} {format}, {megabytes} MB, made in {made:.1?}, ready in {:.1?}",
@@ -50,53 +69,61 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("  {}", program.describe().lines().next().unwrap_or_default());
     let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
     let mut sequences = Sequences::new(&*pool);
-    let rules = DrawRules::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() })?;
+    let greedy = SamplingParams::default();
+    let usual = SamplingParams {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.05,
+        order: SamplingOrder::LlamaCpp,
+        ..SamplingParams::default()
+    };
+    let rules = DrawRules::new(if sampled { usual } else { greedy })?;
     let vocab = decoder.vocab as u32;
     let text: Vec<u32> = (0..depth as u32).map(|row| row * 7919 % vocab).collect();
     let mut rates = Vec::new();
-    for id in 0..ROUNDS {
-        for chunk in text.chunks(CHUNK) {
-            let segment = sequences.extend(&mut *pool, id, chunk, Outs::Last)?;
-            program.run(&Step { segments: vec![segment] }, &mut *pool)?;
+    for round in 0..ROUNDS {
+        let ids = round * texts as u64..(round + 1) * texts as u64;
+        let mut segments = Vec::new();
+        for id in ids {
+            for chunk in text.chunks(CHUNK) {
+                let segment = sequences.extend(&mut *pool, id, chunk, Outs::Last)?;
+                program.run(&Step { segments: vec![segment] }, &mut *pool)?;
+            }
+            sequences.extend(&mut *pool, id, &[0; DECODED], Outs::None)?;
+            sequences.truncate(id, depth);
+            segments.push(sequences.extend(&mut *pool, id, &[1], Outs::Last)?);
         }
-        sequences.extend(&mut *pool, id, &[0; DECODED], Outs::None)?;
-        sequences.truncate(id, depth);
-        let (mut token, mut first_index, mut left) = (1, depth, DECODED);
-        let segment = sequences.extend(&mut *pool, id, &[token], Outs::Last)?;
+        let mut histories = vec![text.clone(); texts];
+        let (mut first_index, mut left) = (depth, DECODED);
         let start = Instant::now();
         while left > 0 {
-            let mut segment = segment.clone();
-            segment.first_index = first_index;
-            segment.set_tokens(&[token]);
-            let (mut history, mut last) = (vec![token], token);
-            let limit = left.min(program.max_chain(false));
-            let row = RowDraw {
+            let limit = left.min(program.max_chain(masked));
+            for (segment, history) in segments.iter_mut().zip(&histories) {
+                segment.first_index = first_index;
+                segment.set_tokens(history.last().map_or(&[], std::slice::from_ref));
+            }
+            let mut masks = vec![Everything; texts];
+            let row = |(history, mask)| RowDraw {
                 rules: &rules,
                 position: first_index as u32,
-                history: &mut history,
+                history,
                 limit,
                 stops: &[],
-                mask: None,
+                mask: masked.then_some(mask as &mut dyn TokenMask),
             };
-            let finish = program.run_chain(
-                &mut Step { segments: vec![segment] },
-                &mut *pool,
-                Chain {
-                    rows: &mut [row],
-                    sampler: &mut Sampler::default(),
-                    sink: &mut |_, drawn| {
-                        last = drawn.map_or(0, |draw| draw.token);
-                        Flow::Continue
-                    },
-                },
-            )?;
-            (first_index, left, token) = (finish.lengths[0], left - limit, last);
+            let mut rows: Vec<RowDraw<'_>> = histories.iter_mut().zip(&mut masks).map(row).collect();
+            let chain =
+                Chain { rows: &mut rows, sampler: &mut Sampler::default(), sink: &mut |_, _| Flow::Continue };
+            let mut step = Step { segments: segments.clone() };
+            let finish = program.run_chain(&mut step, &mut *pool, chain)?;
+            (first_index, left) = (finish.lengths[0], left - limit);
         }
-        rates.push(DECODED as f64 / start.elapsed().as_secs_f64());
+        rates.push((texts * DECODED) as f64 / start.elapsed().as_secs_f64());
     }
     rates.sort_by(f64::total_cmp);
     println!(
-        "  tg{DECODED} at depth {depth}: {:.1} tok/s (median of {ROUNDS}), {:.1} to {:.1}",
+        "  tg{DECODED} of {texts} at depth {depth}: {:.1} tok/s (median of {ROUNDS}), {:.1} to {:.1}",
         rates[rates.len() / 2],
         rates[0],
         rates[rates.len() - 1]

@@ -18,6 +18,7 @@
 
 mod backend;
 mod compile;
+mod draw;
 mod driver;
 mod embedded;
 mod gpu;

@@ -158,6 +158,13 @@ constants! {
     TILES_DENSE = 0,
     TILES_SPLIT = 1,
     TILES_GATED = 2,
+    DRAW_PART = 4096,
+    DRAW_BINS = 64,
+    DRAW_LISTED = 1024,
+    DRAW_TOP_K = 0,
+    DRAW_MIN_P = 1,
+    DRAW_TOP_P = 2,
+    DRAW_NO_TOKEN = 0xffff_ffff,
 }
 
 params! {
@@ -368,6 +375,55 @@ params! {
     }
     struct SoftmaxParams { x: Rows, y: Ptr<f32>, }
     struct ArgmaxParams { x: Rows, y: Ptr<u32>, }
+    /// How the token of a row is drawn. Occurrences are pairs of an id and how often it occurred, biases pairs of an id and the bits
+    /// of a float, equal ids together. `most` is top-k, or as many as can be. Filters follow each other; the value of top-p is p, that
+    /// of min-p the temperature times its logarithm. `sums` says that top-p asks for the sum of all shares at `sum_temperature`, which
+    /// is an inverse; `whole` that it counts in shares of all tokens behind other filters too.
+    struct DrawRow {
+        occurrences: Ptr<u32>,
+        biases: Ptr<u32>,
+        forbidden: Ptr<u32>,
+        occurrences_count: u32,
+        biases_count: u32,
+        forbidden_count: u32,
+        position: u32,
+        seed_low: u32,
+        seed_high: u32,
+        repeat: f32,
+        frequency: f32,
+        presence: f32,
+        inverse_temperature: f32,
+        sum_temperature: f32,
+        is_greedy: u32,
+        most: u32,
+        filters_count: u32,
+        kinds: [u32; 3],
+        values: [f32; 3],
+        sums: u32,
+        whole: u32,
+    }
+    /// Rows of logits to draw from. Of each row and part of 4096 tokens the largest key and the best score, of each row and 256 tokens
+    /// the sum of their shares; of each row the counts of bins, then of what is listed, and the list.
+    struct DrawParams {
+        x: Rows,
+        rows: Ptr<DrawRow>,
+        largest: Ptr<u64>,
+        scores: Ptr<u64>,
+        listed: Ptr<u64>,
+        sums: Ptr<f32>,
+        counts: Ptr<u32>,
+        y: Ptr<u32>,
+    }
+    /// State of the interpreter, the token that was drawn, words that the host reads and writes meanwhile, and ids that end a chain.
+    struct HandOnParams {
+        state: Ptr<u32>,
+        token: Ptr<u32>,
+        shown: Ptr<u64>,
+        cancel: Ptr<u64>,
+        stops: Ptr<u32>,
+        stops_count: u32,
+        reserved: u32,
+    }
     struct CrossEntropyParams { x: Rows, targets: Ptr<u32>, y: Ptr<f32>, fault: Ptr<Fault>, }
     struct RopeParams {
         x: Ptr<f32>,
@@ -507,6 +563,13 @@ pub(crate) fn part_bytes(parts: &[Part]) -> &[u8] {
     const { assert!(size_of::<Part>() == 3 * size_of::<Ptr<u8>>() + size_of::<[u32; 10]>(), "no padding") };
     // SAFETY: a part holds numbers without padding between them.
     unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), size_of_val(parts)) }
+}
+
+/// Rows to draw from as bytes, to be copied to the device.
+pub(crate) fn draw_bytes(rows: &[DrawRow]) -> &[u8] {
+    const { assert!(size_of::<DrawRow>() == 3 * size_of::<Ptr<u32>>() + size_of::<[u32; 22]>(), "no padding") };
+    // SAFETY: a row holds numbers without padding between them.
+    unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
 }
 
 /// The header that kernels include.

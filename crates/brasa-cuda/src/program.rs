@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use brasa_graph::chain::{self, Chain, Finish};
-use brasa_graph::device::{DeviceError, KvPool, KvType, OpTime, Program, ProgramLimits};
+use brasa_graph::device::{DeviceError, DrawInputs, KvPool, KvType, OpTime, Program, ProgramLimits};
 use brasa_graph::op::RopeLayout;
 use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
@@ -12,11 +12,12 @@ use brasa_graph::step::{PageId, Step};
 use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 
 use crate::compile::{Table, compile};
+use crate::draw::Drawer;
 use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
-use crate::interpreter::{self, Interpreter, NO_TOKEN, Outcome};
+use crate::interpreter::{self, Interpreter, Outcome};
 use crate::kv::CudaKvPool;
-use crate::params::{ArgmaxParams, CachePages, Fault, Ptr, RotateKeysParams};
+use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
 use crate::run::{Base, Run, Slot};
 use crate::step_state::StepState;
 use crate::weights::CudaWeights;
@@ -38,24 +39,11 @@ pub(crate) struct CudaProgram {
     /// Where each output lies in `outputs`.
     places: Vec<OutputPlace>,
     outputs: PinnedMemory,
-    /// The largest logit's id of each row, on the device and here.
-    largest: DeviceMemory,
-    ids: Vec<u32>,
+    /// Draws tokens from logits.
+    drawer: Drawer,
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,
 }
-
-/// The result that the caller of a step asks for.
-#[derive(Clone, Copy, Debug)]
-enum Wanted {
-    /// Its outputs, of so many bytes.
-    Outputs { bytes: usize },
-    /// The id of the largest logit of each row.
-    Largest,
-}
-
-/// Threads of a block that finds the largest logit of a row.
-const LARGEST_THREADS: u32 = 1024;
 
 /// How the keys of a cache were turned.
 #[derive(Clone, Debug)]
@@ -85,8 +73,7 @@ impl CudaProgram {
             interpreter: Interpreter::new(gpu, graph, &weights)?,
             places: OutputPlace::of(graph),
             outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
-            largest: gpu.allocate(limits.max_outs * size_of::<u32>(), "the ids of the largest logits")?,
-            ids: Vec::new(),
+            drawer: Drawer::new(gpu)?,
             gpu: Arc::clone(gpu),
             weights,
             limits,
@@ -109,8 +96,8 @@ impl CudaProgram {
         if step.rows() == 0 {
             return Ok(());
         }
-        let result =
-            self.queue(step, pool, Wanted::Outputs { bytes }, between).and_then(|()| self.check_fault());
+        let queued = self.reserve_outputs(bytes).and_then(|()| self.queue(step, pool, between));
+        let result = queued.and_then(|()| self.download(pool, bytes)).and_then(|()| self.check_fault());
         self.note(result)
     }
 
@@ -163,58 +150,57 @@ impl CudaProgram {
         Ok(())
     }
 
-    /// Queues a step and waits for what is wanted of it.
+    /// Queues the operations of a step.
     fn queue(
         &mut self,
         step: &Step,
         pool: &CudaKvPool,
-        wanted: Wanted,
         between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
     ) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let failed = |error| gpu.error(error);
-        if let Wanted::Outputs { bytes } = wanted {
-            self.reserve_outputs(bytes)?;
-        }
         let _steady = self.weights.hold_steady();
         self.step.load(&gpu, step, pool)?;
         if self.table.computes_numbers {
             // SAFETY: the allocation is that large.
             unsafe { gpu.stream.clear(self.fault.address(), size_of::<Fault>()) }.map_err(failed)?;
         }
-        let run = Run {
-            gpu: &gpu,
+        let run = self.as_run(pool);
+        for (number, entry) in self.table.ops.iter().enumerate() {
+            entry.op.launch(&run).map_err(failed)?;
+            between(&run, number).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Where the values of the step that was loaded last are.
+    fn as_run<'a>(&'a self, pool: &'a CudaKvPool) -> Run<'a> {
+        Run {
+            gpu: &self.gpu,
             step: &self.step,
             pool,
             weights: &self.weights,
             arena: self.arena.address(),
             offsets: &self.table.offsets,
             fault: Ptr::new(self.fault.address()),
-        };
-        for (number, entry) in self.table.ops.iter().enumerate() {
-            entry.op.launch(&run).map_err(failed)?;
-            between(&run, number).map_err(failed)?;
         }
-        let bytes = match wanted {
-            Wanted::Outputs { bytes } => bytes,
-            Wanted::Largest => {
-                let (x, rows) = run.tensor(&self.table.outputs[0]).rows();
-                let params = ArgmaxParams { x, y: Ptr::new(self.largest.address()) };
-                run.launch(&self.table.largest, rows, 1, LARGEST_THREADS, 0, &params).map_err(failed)?;
-                self.ids.resize(rows as usize, 0);
-                return gpu.read(&self.largest, bytemuck::cast_slice_mut(&mut self.ids));
-            }
-        };
+    }
+
+    /// Waits for the outputs of the queued step, which take `bytes`.
+    fn download(&mut self, pool: &CudaKvPool, bytes: usize) -> Result<(), DeviceError> {
+        let gpu = Arc::clone(&self.gpu);
+        let mut outputs = Vec::with_capacity(self.table.outputs.len());
+        let run = self.as_run(pool);
+        outputs.extend(self.table.outputs.iter().map(|slot| run.tensor(slot)));
         let mut rest = &mut self.outputs.bytes_mut()[..bytes];
-        for slot in &self.table.outputs {
-            let output = run.tensor(slot);
+        for output in outputs {
             let (to, after) = rest.split_at_mut(output.count() as usize * 4);
             // SAFETY: the output is dense and lies in the arena, the step's numbers or a weight, all of which are alive.
-            unsafe { gpu.stream.download(to, output.address) }.map_err(failed)?;
+            unsafe { gpu.stream.download(to, output.address) }.map_err(|error| gpu.error(error))?;
             rest = after;
         }
         if self.table.outputs.is_empty() {
-            gpu.stream.synchronize().map_err(failed)?;
+            gpu.stream.synchronize().map_err(|error| gpu.error(error))?;
         }
         Ok(())
     }
@@ -270,15 +256,7 @@ impl CudaProgram {
             _ => "rotate_keys_f16",
         };
         let kernel = self.gpu.kernel(kernel)?;
-        let run = Run {
-            gpu: &self.gpu,
-            step: &self.step,
-            pool,
-            weights: &self.weights,
-            arena: self.arena.address(),
-            offsets: &self.table.offsets,
-            fault: Ptr::NONE,
-        };
+        let run = self.as_run(pool);
         let positions = pages.len() * brasa_graph::step::PAGE_POSITIONS * kv_heads as usize;
         run.each(&kernel, (positions * rotation.rotary_dim / 2) as u64, &params)
             .and_then(|()| self.gpu.stream.synchronize())
@@ -314,14 +292,19 @@ impl Program for CudaProgram {
     ) -> Result<Finish, DeviceError> {
         chain::check(step, pool, chain.rows)?;
         let takes = self.interpreter.is_some() && Interpreter::takes(step, pool);
-        if !takes || step.outs() == 0 || !chain.rows[0].takes_largest() {
+        let row = &chain.rows[0];
+        let draws = takes && step.outs() > 0 && (row.takes_largest() || Drawer::takes_chain(row));
+        if !draws {
             return chain::stepwise(self, step, pool, chain);
         }
         self.prepare(step, pool)?;
         let pool_here = own(&self.gpu, pool)?;
         let steady = self.weights.hold_steady();
         let result = match &mut self.interpreter {
-            Some(interpreter) => interpreter.run_chain(step, pool_here, &mut chain),
+            Some(interpreter) if chain.rows[0].takes_largest() => {
+                interpreter.run_chain(step, pool_here, &mut chain)
+            }
+            Some(interpreter) => interpreter.run_drawn_chain(step, pool_here, &mut chain, &mut self.drawer),
             None => Ok(Outcome::Undrawn),
         };
         drop(steady);
@@ -331,23 +314,38 @@ impl Program for CudaProgram {
         }
     }
 
-    fn run_largest(
+    fn run_drawn(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
+        draws: &[DrawInputs<'_>],
     ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
-        let is_logits = |slot: &Slot| matches!(slot.base, Base::Buffer(_)) && slot.shape.rank() == 2;
+        let sizes = Sizes::of(step);
+        let is_logits = |slot: &Slot| {
+            let dims = slot.shape.resolve(&sizes);
+            matches!(slot.base, Base::Buffer(_)) && dims.len() == 2 && Drawer::takes(dims[1])
+        };
         let has_logits = matches!(&self.table.outputs[..], [output] if is_logits(output));
-        let interprets = self.interpreter.is_some() && Interpreter::takes(step, pool);
-        if !has_logits || interprets || step.outs() == 0 {
+        if !has_logits || step.outs() == 0 || step.outs() != draws.len() {
             return Ok(None);
         }
         self.prepare(step, pool)?;
+        let interprets = Interpreter::takes(step, pool);
         let pool = own(&self.gpu, pool)?;
-        let result = self.queue(step, pool, Wanted::Largest, &mut |_, _| Ok(()));
-        let result = result.and_then(|()| self.check_fault());
-        self.note(result)?;
-        Ok(Some(self.ids.iter().map(|&id| (id != NO_TOKEN).then_some(id)).collect()))
+        let result = match self.interpreter.as_mut().filter(|_| interprets) {
+            Some(interpreter) => {
+                let _steady = self.weights.hold_steady();
+                interpreter.compute(step, pool)
+            }
+            None => self.queue(step, pool, &mut |_, _| Ok(())).map(|()| {
+                let (x, _) = self.as_run(pool).tensor(&self.table.outputs[0]).rows();
+                x
+            }),
+        };
+        let x = self.note(result)?;
+        let drawn = self.drawer.draw(x, draws);
+        let drawn = drawn.and_then(|ids| self.check_fault().map(|()| ids));
+        self.note(drawn).map(Some)
     }
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
@@ -384,15 +382,7 @@ impl Program for CudaProgram {
             Ok(())
         })?;
         if step.rows() > 0 {
-            let run = Run {
-                gpu: &gpu,
-                step: &self.step,
-                pool: own(&gpu, pool)?,
-                weights: &self.weights,
-                arena: self.arena.address(),
-                offsets: &self.table.offsets,
-                fault: Ptr::NONE,
-            };
+            let run = self.as_run(own(&gpu, pool)?);
             costs.extend(self.table.ops.iter().map(|entry| entry.op.cost(&run)));
         }
         let timed = labels.into_iter().zip(costs).zip(events.windows(2));

@@ -5,14 +5,19 @@ use std::time::Instant;
 use crate::delivery::Delivery;
 use crate::executor::Executor;
 use crate::queue::QueuePlace;
+use crate::sessions::Sessions;
 use crate::{Request, SessionId};
+
+/// Work on sequences and sessions.
+pub(crate) type SessionWork = Box<dyn FnOnce(&mut Executor, &mut Sessions) + Send>;
 
 /// A message to the engine's thread.
 pub(crate) enum Command {
     Generate(Box<Job>),
     CloseSession(SessionId),
     Work(Box<dyn FnOnce(&mut Executor) + Send>),
-    /// A reader has caught up or wants no more.
+    AtSessions(SessionWork),
+    /// A reader has caught up or wants no more, or a text has been made that the engine waits for.
     Wake,
     Close,
 }
@@ -20,6 +25,8 @@ pub(crate) enum Command {
 /// A request on its way in.
 pub(crate) struct Job {
     pub(crate) request: Request,
+    /// Index of the first token whose logits are read; `None` for a generation.
+    pub(crate) reads_from: Option<usize>,
     pub(crate) delivery: Delivery,
     pub(crate) place: QueuePlace,
     pub(crate) submitted: Instant,

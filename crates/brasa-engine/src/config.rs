@@ -12,8 +12,9 @@ pub struct EngineConfig {
     pub max_sequences: usize,
     /// Most requests that wait, at least 1. Those count that have arrived and have not been served yet.
     pub max_waiting: usize,
-    /// Most prompt tokens of a step in which other requests decode, at least 1. They wait for the step, so a larger number
-    /// serves prompts sooner and makes the gaps between the others' tokens longer.
+    /// Most prompt tokens of a step in which other requests decode, at least 1. They wait for the step, so the engine takes
+    /// fewer: as many as make the step at most three times as long as without them, by the times of past steps, but at least a
+    /// sixteenth of this number.
     pub mixed_prompt_rows: usize,
     /// Token ids of the model.
     pub vocab_size: usize,

@@ -1,32 +1,29 @@
-//! The way of a generation's text to its reader: a queue between the engine's thread and a stream.
+//! The way of a generation's text to its reader: a queue between the text's thread and a stream.
 //!
-//! The engine never waits for a reader. A generation whose reader is [behind](Delivery::is_behind) is parked, and goes on
-//! when the reader has taken half of what lies in the queue. So a queue is bounded, and a reader who stops reading stops
-//! the work as well.
+//! Nothing waits for a reader. The engine's thread never touches the queue: a [`Gate`] counts the fragments that the reader
+//! has taken, and the engine's thread pauses a generation whose reader is too far behind. So a queue is bounded, and a
+//! reader who stops reading stops the work as well.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::gate::{Gate, Wake};
 use crate::{EngineError, FinishReason, Fragment, Metrics};
 
 /// An entry of the queue.
 pub(crate) enum Event {
     Fragment(Fragment),
+    Logits(Vec<f32>),
     Done(FinishReason, Metrics),
     Failed(EngineError, Metrics),
 }
 
-/// Wakes the engine's thread.
-pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
-
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
-    cancelled: AtomicBool,
-    run_ahead: usize,
-    wake: Wake,
+    reader: Reader,
 }
 
 #[derive(Default)]
@@ -34,21 +31,37 @@ struct Queue {
     events: VecDeque<Event>,
     /// A task that waits for the next event.
     waiting: Option<Waker>,
-    /// True from the moment the queue is full until the reader has taken half of it.
-    behind: bool,
-    /// True once the engine's end is gone.
+    /// True once the sender's end is gone.
     closed: bool,
 }
 
-/// A queue whose generation is parked when `run_ahead` fragments lie in it: the engine's end and the reader's.
-pub(crate) fn delivery(run_ahead: usize, wake: Wake) -> (Delivery, Inbox) {
-    let shared = Arc::new(Shared {
-        queue: Mutex::default(),
-        arrived: Condvar::new(),
-        cancelled: AtomicBool::new(false),
-        run_ahead,
-        wake,
-    });
+/// The part of a reader's state that the engine's thread sees.
+#[derive(Clone)]
+pub(crate) struct Reader(Arc<ReaderState>);
+
+struct ReaderState {
+    /// Fragments that the reader has taken.
+    taken: Gate,
+    cancelled: AtomicBool,
+}
+
+impl Reader {
+    /// Counts the fragments that the reader has taken.
+    pub(crate) fn taken(&self) -> &Gate {
+        &self.0.taken
+    }
+
+    /// True if the reader is gone or wants no more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// An empty queue: the sender's end and the reader's. `wake` wakes the engine's thread.
+pub(crate) fn delivery(wake: Wake) -> (Delivery, Inbox) {
+    let state = ReaderState { taken: Gate::new(wake), cancelled: AtomicBool::new(false) };
+    let reader = Reader(Arc::new(state));
+    let shared = Arc::new(Shared { queue: Mutex::default(), arrived: Condvar::new(), reader });
     (Delivery(Arc::clone(&shared)), Inbox(shared))
 }
 
@@ -58,6 +71,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Wakes the reader, which can have the lock by then.
     fn notify(&self, mut queue: MutexGuard<'_, Queue>) {
         let waiting = queue.waiting.take();
         drop(queue);
@@ -68,33 +82,20 @@ impl Shared {
     }
 }
 
-/// The engine's end. Dropping it tells the reader that nothing more comes.
+/// The sender's end. Dropping it tells the reader that nothing more comes.
 pub(crate) struct Delivery(Arc<Shared>);
 
 impl Delivery {
-    /// Puts a fragment into the queue.
-    pub(crate) fn send(&self, fragment: Fragment) {
-        let mut queue = self.0.lock();
-        queue.events.push_back(Event::Fragment(fragment));
-        queue.behind |= queue.events.len() >= self.0.run_ahead;
-        self.0.notify(queue);
-    }
-
-    /// Puts the last event into the queue.
-    pub(crate) fn end(&self, event: Event) {
+    /// Puts an event into the queue.
+    pub(crate) fn send(&self, event: Event) {
         let mut queue = self.0.lock();
         queue.events.push_back(event);
         self.0.notify(queue);
     }
 
-    /// True if the generation must wait for its reader. The reader wakes the engine when this changes.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.0.lock().behind
-    }
-
-    /// True if the reader is gone or wants no more.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.cancelled.load(Ordering::Relaxed)
+    /// The state of the reader.
+    pub(crate) fn reader(&self) -> Reader {
+        self.0.reader.clone()
     }
 }
 
@@ -111,13 +112,13 @@ impl Drop for Delivery {
 pub(crate) struct Inbox(Arc<Shared>);
 
 impl Inbox {
-    /// The next event, waited for; `None` if the engine's end is gone.
+    /// The next event, waited for; `None` if the sender's end is gone.
     pub(crate) fn receive(&self) -> Option<Event> {
         let mut queue = self.0.lock();
         loop {
             if let Some(event) = queue.events.pop_front() {
-                self.caught_up(queue);
-                return Some(event);
+                drop(queue);
+                return Some(self.take(event));
             }
             if queue.closed {
                 return None;
@@ -130,8 +131,8 @@ impl Inbox {
     pub(crate) fn poll(&self, context: Option<&Context<'_>>) -> Poll<Option<Event>> {
         let mut queue = self.0.lock();
         if let Some(event) = queue.events.pop_front() {
-            self.caught_up(queue);
-            return Poll::Ready(Some(event));
+            drop(queue);
+            return Poll::Ready(Some(self.take(event)));
         }
         if queue.closed {
             return Poll::Ready(None);
@@ -140,19 +141,19 @@ impl Inbox {
         Poll::Pending
     }
 
-    /// Lets a parked generation go on if half of the queue has been read.
-    fn caught_up(&self, mut queue: MutexGuard<'_, Queue>) {
-        if queue.behind && queue.events.len() <= self.0.run_ahead / 2 {
-            queue.behind = false;
-            drop(queue);
-            (self.0.wake)();
+    /// Counts an event that the reader takes.
+    fn take(&self, event: Event) -> Event {
+        if let Event::Fragment(Fragment { token: Some(_), .. }) | Event::Logits(_) = &event {
+            self.0.reader.0.taken.raise();
         }
+        event
     }
 
-    /// Asks the generation to end, a parked one too.
+    /// Asks the generation to end, a paused one too.
     pub(crate) fn cancel(&self) {
-        if !self.0.cancelled.swap(true, Ordering::Relaxed) {
-            (self.0.wake)();
+        let reader = &self.0.reader.0;
+        if !reader.cancelled.swap(true, Ordering::Relaxed) {
+            reader.taken.wake();
         }
     }
 }

@@ -10,23 +10,35 @@ use std::time::Instant;
 use brasa_graph::CacheKind;
 use brasa_graph::device::{KvPool, Program};
 
+use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
-use crate::delivery::{Wake, delivery};
+use crate::delivery::{Inbox, delivery};
 use crate::executor::Executor;
+use crate::gate::Wake;
 use crate::kv::KvStore;
 use crate::queue::Queue;
-use crate::stream::TokenStream;
+use crate::stats::Board;
+use crate::stream::{LogitRows, TokenStream};
+use crate::text::Texts;
 use crate::worker::worker;
-use crate::{EngineConfig, EngineError, Request, SessionId};
+use crate::{
+    EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Request, SessionId,
+};
 
-/// Serves requests on a thread of its own. Dropping it cancels the running requests and waits for the thread.
+/// Most bytes of logits that a request waits to have read, beside those of a step.
+const UNREAD_BYTES: usize = 64 << 20;
+
+/// Serves requests on a thread of its own, beside which another one makes text of their tokens. Dropping it cancels the
+/// running requests and waits for the threads.
 pub struct Engine {
     commands: Sender<Command>,
     wake: Wake,
-    thread: Option<JoinHandle<()>>,
+    /// The engine's thread and the text's, in the order in which they end.
+    threads: Vec<JoinHandle<()>>,
     next_session: AtomicU64,
     closing: Arc<AtomicBool>,
     queue: Queue,
+    board: Board,
     config: EngineConfig,
 }
 
@@ -49,17 +61,13 @@ impl Engine {
         }
         config.validate()?;
         let EngineConfig { cache_bytes, prefix_bytes, context, .. } = config;
-        let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, program.limits().max_rows);
+        // Rows that a window must outlast: a chunk, or those that a stop string may take back.
+        let rows = program.limits().max_rows.max(MOST_UNHEARD);
+        let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows);
         let executor = Executor::new(program, store, config.context, config.vocab_size);
         let closing = Arc::new(AtomicBool::new(false));
+        let board = Board::default();
         let (commands, receiver) = channel();
-        let thread = std::thread::Builder::new()
-            .name("brasa-engine".into())
-            .spawn({
-                let closing = Arc::clone(&closing);
-                move || worker(executor, config, &receiver, &closing)
-            })
-            .map_err(|error| EngineError::Options(format!("cannot start the engine's thread: {error}")))?;
         let wake: Wake = Arc::new({
             let commands = commands.clone();
             move || {
@@ -67,13 +75,25 @@ impl Engine {
                 let _ = commands.send(Command::Wake);
             }
         });
+        let no_thread = |error: std::io::Error| {
+            EngineError::Options(format!("cannot start the engine's thread: {error}"))
+        };
+        let (texts, text_thread) = Texts::start(Arc::clone(&wake)).map_err(no_thread)?;
+        let thread = std::thread::Builder::new()
+            .name("brasa-engine".into())
+            .spawn({
+                let (closing, board) = (Arc::clone(&closing), board.clone());
+                move || worker(executor, config, texts, board, &receiver, &closing)
+            })
+            .map_err(no_thread)?;
         Ok(Self {
             commands,
             wake,
-            thread: Some(thread),
+            threads: vec![thread, text_thread],
             next_session: AtomicU64::new(0),
             closing,
             queue: Queue::new(config.max_waiting),
+            board,
             config,
         })
     }
@@ -83,6 +103,11 @@ impl Engine {
         self.config
     }
 
+    /// The state of the engine between two steps: at most one step old while it runs.
+    pub fn stats(&self) -> EngineStats {
+        self.board.read()
+    }
+
     /// Starts a generation.
     ///
     /// # Errors
@@ -90,6 +115,31 @@ impl Engine {
     /// [`EngineError::Options`], [`EngineError::EmptyPrompt`], [`EngineError::PromptTooLong`],
     /// [`EngineError::UnknownToken`], [`EngineError::QueueFull`], [`EngineError::Closed`]; everything later arrives through the stream.
     pub fn generate(&self, request: Request) -> Result<TokenStream, EngineError> {
+        self.submit(request, None).map(TokenStream::new)
+    }
+
+    /// Starts to compute the logits of a text, as a request among others.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`generate`](Self::generate), and [`EngineError::Options`] for a first row behind the text.
+    pub fn read(&self, request: ReadRequest) -> Result<LogitRows, EngineError> {
+        let ReadRequest { tokens, first, options } = request;
+        if first >= tokens.len() && !tokens.is_empty() {
+            return Err(EngineError::Options(format!(
+                "logits are read from token {first} on, of a text of {} tokens",
+                tokens.len()
+            )));
+        }
+        let run_ahead =
+            options.run_ahead.min(UNREAD_BYTES / (self.config.vocab_size.max(1) * size_of::<f32>())).max(1);
+        let options =
+            GenerateOptions { max_tokens: None, stop_strings: Vec::new(), mask: None, run_ahead, ..options };
+        let request = Request { prompt: tokens, options, decoder: Box::new(PlainIds), session: None };
+        self.submit(request, Some(first)).map(LogitRows::new)
+    }
+
+    fn submit(&self, request: Request, reads_from: Option<usize>) -> Result<Inbox, EngineError> {
         request.options.validate()?;
         request.options.sampling.validate_ids(self.config.vocab_size)?;
         if request.prompt.is_empty() {
@@ -105,10 +155,10 @@ impl Engine {
             return Err(EngineError::UnknownToken { id, vocab_size: self.config.vocab_size });
         }
         let place = self.queue.enter()?;
-        let (delivery, inbox) = delivery(request.options.run_ahead, Arc::clone(&self.wake));
-        let job = Job { request, delivery, place, submitted: Instant::now() };
+        let (delivery, inbox) = delivery(Arc::clone(&self.wake));
+        let job = Job { request, reads_from, delivery, place, submitted: Instant::now() };
         self.send(Command::Generate(Box::new(job)))?;
-        Ok(TokenStream::new(inbox))
+        Ok(inbox)
     }
 
     /// A new session, holding nothing yet.
@@ -139,7 +189,7 @@ impl Engine {
         receiver.recv().map_err(|_| EngineError::Closed)
     }
 
-    fn send(&self, command: Command) -> Result<(), EngineError> {
+    pub(crate) fn send(&self, command: Command) -> Result<(), EngineError> {
         self.commands.send(command).map_err(|_| EngineError::Closed)
     }
 }
@@ -149,8 +199,8 @@ impl Drop for Engine {
         self.closing.store(true, Ordering::Relaxed);
         // Wakes a thread that waits for work; one that is gone needs no waking.
         let _ = self.commands.send(Command::Close);
-        if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been reported by the panic hook and seen by every stream as `Closed`.
+        for thread in self.threads.drain(..) {
+            // A panic of a thread has been reported by the panic hook and seen by every stream as `Closed`.
             let _ = thread.join();
         }
     }

@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 
-use brasa_graph::chain::{Chain, ChainSink, RowDraw};
-use brasa_graph::device::{OpTime, Program};
+use brasa_graph::GroupId;
+use brasa_graph::chain::{Chain, ChainSink, Flow, RowDraw};
+use brasa_graph::device::{DrawInputs, OpTime, Program};
 use brasa_graph::output::Output;
-use brasa_graph::sampling::{DrawRules, Sampler, TokenMask};
-use brasa_graph::step::{Outs, PAGE_POSITIONS, Segment, Step};
+use brasa_graph::page::PageLayout;
+use brasa_graph::sampling::{Draw, DrawRules, Sampler, SamplingError, TokenMask};
+use brasa_graph::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
 
 use crate::kv::KvStore;
 use crate::outlook::Outlook;
 use crate::sequence::Sequence;
-use crate::{CacheScope, EngineError};
+use crate::{CacheScope, EngineError, EngineStats};
 
 /// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
 pub struct Executor {
@@ -21,6 +23,8 @@ pub struct Executor {
     vocab_size: usize,
     step: Step,
     sampler: Sampler,
+    /// Sequences that are being read or written outside the engine, whose pages cannot give way.
+    lent: usize,
 }
 
 /// The next rows of one sequence in a step. On the device they are a [`Segment`].
@@ -42,6 +46,8 @@ pub struct SequenceChain<'a> {
     pub tokens: &'a mut Vec<u32>,
     /// Rows of the first step.
     pub rows: usize,
+    /// First of these rows whose logits are read, in place of drawing; `None` for a text that is generated.
+    pub reads_from: Option<usize>,
     /// How tokens are drawn.
     pub rules: &'a DrawRules,
     /// Position of the next token, which names its noise.
@@ -52,20 +58,85 @@ pub struct SequenceChain<'a> {
     pub stops: &'a [u32],
     /// The ids that a grammar allows; `None` for all.
     pub mask: Option<&'a mut dyn TokenMask>,
+    /// Guesses of the tokens that follow `tokens`, read by [`Executor::run_drafts`] alone.
+    pub drafts: &'a [u32],
+}
+
+/// Takes each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the draw or the
+/// reason why there is none.
+pub type DraftSink<'a> = dyn FnMut(usize, bool, Result<Draw, SamplingError>) -> Flow + 'a;
+
+/// A row of a step that asked for logits.
+#[derive(Debug)]
+pub enum StepOut<'a> {
+    /// The token that was drawn from them, or the reason why there is none.
+    Drawn(Result<Draw, SamplingError>),
+    /// The logits that follow the token at `index` of its sequence.
+    Logits {
+        /// Index of the token.
+        index: usize,
+        /// `[vocab_size]`.
+        logits: &'a [f32],
+    },
 }
 
 impl SequenceChain<'_> {
+    fn row_draw(&mut self) -> RowDraw<'_> {
+        RowDraw {
+            rules: self.rules,
+            position: self.position,
+            history: &mut *self.tokens,
+            limit: self.limit,
+            stops: self.stops,
+            mask: self.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask),
+        }
+    }
+
     fn first_rows(&mut self) -> SequenceRows<'_> {
         let start = self.sequence.tokens.len();
         let tokens = &self.tokens[start..start + self.rows];
-        let last = start + self.rows == self.tokens.len();
-        SequenceRows { sequence: self.sequence, tokens, outs: if last { Outs::Last } else { Outs::None } }
+        let outs = match self.reads_from {
+            Some(0) => Outs::All,
+            Some(first) if first >= self.rows => Outs::None,
+            Some(first) if first + 1 == self.rows => Outs::Last,
+            Some(first) => Outs::Rows((first as u32..self.rows as u32).collect()),
+            None if start + self.rows == self.tokens.len() => Outs::Last,
+            None => Outs::None,
+        };
+        SequenceRows { sequence: self.sequence, tokens, outs }
+    }
+}
+
+impl SequenceChain<'_> {
+    /// The rows of the last token and of its drafts, which are then among the tokens.
+    fn drafted_rows(&mut self) -> SequenceRows<'_> {
+        let start = self.sequence.tokens.len();
+        self.tokens.extend_from_slice(self.drafts);
+        let tokens = &self.tokens[start..];
+        let outs = if self.drafts.is_empty() { Outs::Last } else { Outs::All };
+        SequenceRows { sequence: self.sequence, tokens, outs }
+    }
+
+    /// What a device draws the tokens of these rows by; `None` if it cannot.
+    fn drafted_draws(&self) -> Option<Vec<DrawInputs<'_>>> {
+        let plain = self.mask.is_none() && self.rules.params().logprobs.is_none();
+        let first = self.tokens.len() - self.drafts.len();
+        plain.then(|| {
+            let rows = (first..=self.tokens.len()).zip(self.position..);
+            rows.map(|(end, position)| DrawInputs {
+                rules: self.rules,
+                position,
+                history: &self.tokens[..end],
+            })
+            .collect()
+        })
     }
 }
 
 impl Executor {
     pub(crate) fn new(program: Box<dyn Program>, store: KvStore, context: usize, vocab_size: usize) -> Self {
-        Self { program, store, context, vocab_size, step: Step::default(), sampler: Sampler::default() }
+        let (step, sampler) = (Step::default(), Sampler::default());
+        Self { program, store, context, vocab_size, step, sampler, lent: 0 }
     }
 
     /// Positions that a sequence may have.
@@ -125,9 +196,20 @@ impl Executor {
     }
 
     /// Takes `sequence` back to the beginning that it shares with `tokens`, or makes it a longer beginning of them that an
-    /// earlier text of `scope` left behind; returns its length.
-    pub(crate) fn resume(&mut self, sequence: &mut Sequence, scope: CacheScope, tokens: &[u32]) -> usize {
-        self.store.resume(sequence, scope, tokens)
+    /// earlier text of `scope` left behind or one of the `others` holds; returns its length.
+    pub(crate) fn resume<'a>(
+        &mut self,
+        sequence: &mut Sequence,
+        scope: CacheScope,
+        tokens: &[u32],
+        others: impl Iterator<Item = &'a Sequence>,
+    ) -> usize {
+        self.store.resume(sequence, scope, tokens, others)
+    }
+
+    /// Writes the figures of pages and prefixes into `stats`.
+    pub(crate) fn describe(&self, stats: &mut EngineStats) {
+        self.store.describe(stats);
     }
 
     /// The length that [`truncate`](Self::truncate) would keep.
@@ -140,14 +222,81 @@ impl Executor {
         self.store.outlook()
     }
 
-    /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes.
-    pub(crate) fn keep(&mut self, sequence: &Sequence) {
-        self.store.keep(sequence);
+    /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes; and the page
+    /// behind them too if the sequence `ends` there and is never written again.
+    pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
+        self.store.keep(sequence, ends);
     }
 
     /// Another sequence with the same content; pages are shared until one of the two writes.
     pub fn fork(&mut self, sequence: &Sequence) -> Sequence {
         self.store.fork(sequence)
+    }
+
+    /// A second sequence over the pages of `sequence`, to be read or written outside the engine.
+    pub(crate) fn lend(&mut self, sequence: &Sequence) -> Sequence {
+        self.lent += 1;
+        self.store.fork(sequence)
+    }
+
+    /// Ends the loan of a sequence, and gives its pages back.
+    pub(crate) fn take_back(&mut self, sequence: Sequence) {
+        self.own_again();
+        self.store.release(sequence);
+    }
+
+    /// Ends the loan of a sequence, which stays.
+    pub(crate) fn own_again(&mut self) {
+        self.lent -= 1;
+    }
+
+    /// True if a sequence is lent.
+    pub(crate) fn lends(&self) -> bool {
+        self.lent > 0
+    }
+
+    /// The layouts of the pages of all cache groups.
+    pub(crate) fn layouts(&mut self) -> Vec<PageLayout> {
+        let spec = self.store.pool().spec();
+        spec.groups.iter().map(|group| PageLayout::new(group, spec.dtype)).collect()
+    }
+
+    /// The first page of each cache group that the row behind `length` positions sees.
+    pub(crate) fn oldest_pages(&self, length: usize) -> Vec<usize> {
+        self.store.oldest_pages(length)
+    }
+
+    /// Copies a page to `bytes`, in the canonical layout.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Device`].
+    pub(crate) fn read_page(
+        &mut self,
+        group: GroupId,
+        page: PageId,
+        bytes: &mut [u8],
+    ) -> Result<(), EngineError> {
+        Ok(self.store.pool().read_page(group, page, bytes)?)
+    }
+
+    /// Appends a page of the given contents to a block table of `sequence`.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::CacheFull`], [`EngineError::Device`]: the sequence holds the pages that it held.
+    pub(crate) fn append_page(
+        &mut self,
+        sequence: &mut Sequence,
+        group: usize,
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
+        self.store.append_page(sequence, group, bytes)
+    }
+
+    /// Forgets the kept prefix of `tokens`, except the beginning that other kept texts share.
+    pub(crate) fn forget(&mut self, scope: CacheScope, tokens: &[u32]) {
+        self.store.forget(scope, tokens);
     }
 
     /// Bytes of KV pages and of the program's arena.
@@ -211,22 +360,98 @@ impl Executor {
             }
             copy_tables(part.sequence, segment);
         }
-        let mut rows: Vec<RowDraw<'_>> = parts
-            .iter_mut()
-            .map(|part| RowDraw {
-                rules: part.rules,
-                position: part.position,
-                history: &mut *part.tokens,
-                limit: part.limit,
-                stops: part.stops,
-                mask: part.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask),
-            })
-            .collect();
+        let mut rows: Vec<RowDraw<'_>> = parts.iter_mut().map(SequenceChain::row_draw).collect();
         let chain = Chain { rows: &mut rows, sampler: &mut self.sampler, sink };
         let finish = self.program.run_chain(&mut self.step, self.store.pool(), chain)?;
         for (part, length) in parts.iter_mut().zip(finish.lengths) {
             let computed = part.sequence.tokens.len()..length;
             self.store.commit(part.sequence, &part.tokens[computed]);
+        }
+        Ok(())
+    }
+
+    /// Runs one step of the last token of each sequence, the only one that is not computed, and its drafts, and draws the tokens behind them as far as they equal the
+    /// drafts, and one more. `sink` sees each token; any answer but [`Flow::Continue`] ends its sequence's part of the step. The last
+    /// token drawn of a sequence is not part of it, nor is a draft that was not drawn.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run): no sequence changed, and `sink` saw nothing.
+    pub fn run_drafts(
+        &mut self,
+        parts: &mut [SequenceChain<'_>],
+        sink: &mut DraftSink<'_>,
+    ) -> Result<(), EngineError> {
+        let mut rows: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::drafted_rows).collect();
+        let composed = self.compose(&mut rows);
+        drop(rows);
+        let drawn = composed.and_then(|()| {
+            let draws: Option<Vec<Vec<DrawInputs<'_>>>> =
+                parts.iter().map(|part| part.drafted_draws()).collect();
+            match draws {
+                Some(draws) => Ok(self.program.run_drawn(&self.step, self.store.pool(), &draws.concat())?),
+                None => Ok(None),
+            }
+        });
+        for part in &mut *parts {
+            part.tokens.truncate(part.tokens.len() - part.drafts.len());
+        }
+        let drawn: Option<Vec<u32>> = drawn?.and_then(|ids| ids.into_iter().collect());
+        let logits = match drawn {
+            Some(_) => None,
+            None => Some(self.program.run(&self.step, self.store.pool())?.only()),
+        };
+        let mut out = 0;
+        for (number, part) in parts.iter_mut().enumerate() {
+            let begin = part.sequence.tokens.len();
+            let (drafts, mut computed) = (part.drafts, 0);
+            let mut row = part.row_draw();
+            for place in 0..=drafts.len() {
+                let drawn = match (&logits, &drawn) {
+                    (Some(logits), _) => row.draw(logits.row(out + place), &mut self.sampler),
+                    (None, ids) => Ok(row.take(ids.as_ref().map_or(0, |ids| ids[out + place]))),
+                };
+                computed += 1;
+                let token = drawn.as_ref().ok().map(|draw| draw.token);
+                let accepted = token.is_some() && token == drafts.get(place).copied();
+                let goes_on = accepted && token.is_some_and(|token| row.goes_on(token));
+                if sink(number, accepted, drawn) != Flow::Continue || !goes_on {
+                    break;
+                }
+            }
+            out += drafts.len() + 1;
+            self.store.commit(part.sequence, &part.tokens[begin..begin + computed]);
+        }
+        Ok(())
+    }
+
+    /// Runs one step, draws a token of the sequences whose last token was in it, and shows the logits of the rows that are
+    /// read. `sink` sees them in the order of the rows. The rows are then part of their sequences.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run): no sequence changed, and `sink` saw nothing.
+    pub fn run_reading(
+        &mut self,
+        parts: &mut [SequenceChain<'_>],
+        sink: &mut dyn FnMut(usize, StepOut<'_>),
+    ) -> Result<(), EngineError> {
+        let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
+        self.compose(&mut first)?;
+        let output = self.program.run(&self.step, self.store.pool())?.only();
+        let mut out = 0;
+        for (number, (part, segment)) in parts.iter_mut().zip(&self.step.segments).enumerate() {
+            let computed = part.sequence.tokens.len()..part.sequence.tokens.len() + part.rows;
+            self.store.commit(part.sequence, &part.tokens[computed]);
+            for row in segment.out_rows() {
+                let logits = output.row(out);
+                out += 1;
+                if part.reads_from.is_some() {
+                    sink(number, StepOut::Logits { index: segment.first_index + row, logits });
+                } else {
+                    sink(number, StepOut::Drawn(part.row_draw().draw(logits, &mut self.sampler)));
+                }
+            }
         }
         Ok(())
     }
@@ -260,30 +485,6 @@ impl Executor {
             self.store.commit(part.sequence, part.tokens);
         }
         Ok(times)
-    }
-
-    /// Appends `tokens` to `sequence` in as many steps as it takes; `sink` receives the logits of every row, and may stop.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`run`](Self::run).
-    pub fn score(
-        &mut self,
-        sequence: &mut Sequence,
-        tokens: &[u32],
-        sink: &mut dyn FnMut(usize, &[f32]) -> std::ops::ControlFlow<()>,
-    ) -> Result<(), EngineError> {
-        let chunk = self.max_rows().min(self.max_outs());
-        for (index, tokens) in tokens.chunks(chunk).enumerate() {
-            let output =
-                self.run(&mut [SequenceRows { sequence: &mut *sequence, tokens, outs: Outs::All }])?;
-            for row in 0..output.rows() {
-                if sink(index * chunk + row, output.row(row)).is_break() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Makes the step of `parts`, with pages for their tokens.

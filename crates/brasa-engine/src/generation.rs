@@ -6,18 +6,53 @@ use brasa_graph::chain::Flow;
 use brasa_graph::sampling::{Draw, DrawRules, SamplingError, TokenMask};
 use brasa_graph::step::PAGE_POSITIONS;
 
+use crate::answer::{Answer, State};
 use crate::command::Job;
-use crate::delivery::{Delivery, Event};
+use crate::draft::{Draft, LEAST_HOPE, Lookup};
 use crate::executor::{Executor, SequenceChain};
 use crate::outlook::Outlook;
 use crate::queue::QueuePlace;
 use crate::schedule::{Active, Candidate, Standing};
 use crate::sequence::{Sequence, common_tokens};
-use crate::stop::StopMatcher;
-use crate::{
-    CacheScope, ContextPolicy, EngineError, FinishReason, Fragment, GenerateOptions, Metrics, SessionId,
-    TextDecoder, Token,
-};
+use crate::text::Texts;
+use crate::{CacheScope, ContextPolicy, EngineError, EngineStats, SessionId, Speculation};
+
+/// The receiver of a generation's tokens.
+pub(crate) struct Listener<'a> {
+    answer: &'a mut Answer,
+    lookup: Option<&'a mut Lookup>,
+    /// Tokens of the text.
+    length: usize,
+    adaptive: bool,
+}
+
+impl Listener<'_> {
+    /// Hands out the token that was drawn; says whether to go on.
+    pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
+        if let (Some(lookup), Ok(draw)) = (&mut self.lookup, &drawn) {
+            lookup.see(self.length, draw.token);
+            self.length += 1;
+        }
+        self.answer.take(drawn)
+    }
+
+    /// Like [`take`](Self::take), for a token that was drafted or was not.
+    pub(crate) fn take_drafted(&mut self, accepted: bool, drawn: Result<Draw, SamplingError>) -> Flow {
+        self.answer.metrics.accepted_tokens += usize::from(accepted);
+        self.take(drawn)
+    }
+
+    /// Hands out the logits behind the token at `index`, which is the `last` one or is not.
+    pub(crate) fn take_logits(&mut self, index: usize, logits: &[f32], last: bool) {
+        self.answer.take_logits(index, logits, last);
+    }
+
+    /// True if the next token can be guessed with at least this hope.
+    pub(crate) fn hopes(&self, least: f32) -> bool {
+        let least = if self.adaptive { least } else { LEAST_HOPE };
+        self.lookup.as_ref().is_some_and(|lookup| lookup.hope() > least)
+    }
+}
 
 /// A request on its way.
 pub(crate) struct Generation {
@@ -31,91 +66,72 @@ pub(crate) struct Generation {
     rules: DrawRules,
     mask: Option<Box<dyn TokenMask>>,
     answer: Answer,
+    speculation: Speculation,
+    lookup: Option<Lookup>,
+    /// Guesses of the tokens behind the text, for the next step.
+    draft: Draft,
     /// True once the prompt's pages have been offered to later texts.
     kept: bool,
 }
 
-/// The way of drawn tokens to the reader.
-pub(crate) struct Answer {
-    options: GenerateOptions,
-    decoder: Box<dyn TextDecoder>,
-    stops: StopMatcher,
-    delivery: Delivery,
-    submitted: Instant,
-    /// When the generation was first admitted.
-    started: Option<Instant>,
-    first_token: Option<Instant>,
-    metrics: Metrics,
-    /// Positions of the context, and tokens that may be generated before it is full.
-    context: usize,
-    room: usize,
-    state: State,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Running,
-    /// The text has filled the context and must be shortened.
-    Full,
-    Finished,
-}
-
 impl Generation {
-    /// Makes a generation that waits; `sequence` is its session's or empty.
-    ///
-    /// If that is impossible, the reader gets the error, and the sequence comes back.
-    pub(crate) fn arrive(
+    /// A generation that waits. `sequence` is its session's or empty.
+    pub(crate) fn new(
         job: Job,
+        rules: DrawRules,
         sequence: Sequence,
         arrival: u64,
         context: usize,
-    ) -> Result<Self, (Sequence, Option<SessionId>)> {
-        let Job { request, delivery, place, submitted } = job;
-        let rules = match DrawRules::new(request.options.sampling.clone()) {
-            Ok(rules) => rules.with_ends(request.options.stop_ids.clone(), request.prompt.len() as u32),
-            Err(error) => {
-                delivery.end(Event::Failed(error.into(), Metrics::default()));
-                return Err((sequence, request.session));
-            }
-        };
-        let stop_strings =
-            if request.options.ignore_eos { Vec::new() } else { request.options.stop_strings.clone() };
-        let mut answer = Answer {
-            context,
-            room: context + 1 - request.prompt.len(),
-            decoder: request.decoder,
-            stops: StopMatcher::new(stop_strings),
-            options: request.options,
-            delivery,
-            submitted,
-            started: None,
-            first_token: None,
-            metrics: Metrics { prompt_tokens: request.prompt.len(), ..Metrics::default() },
-            state: State::Running,
-        };
-        if answer.options.max_tokens == Some(0) {
-            answer.end(FinishReason::Length);
-        }
-        Ok(Self {
+        texts: &mut Texts,
+    ) -> Self {
+        let Job { request, reads_from, delivery, place, submitted } = job;
+        let options = request.options;
+        let stop_strings = if options.ignore_eos { Vec::new() } else { options.stop_strings.clone() };
+        let reader = delivery.reader();
+        let voice = texts.begin(request.decoder, stop_strings, delivery);
+        let prompt_tokens = request.prompt.len();
+        let (priority, stop_ids) = (options.priority, options.stop_ids.clone());
+        let mask = options.mask.as_ref().map(|source| source.start());
+        let speculation = options.speculation.filter(|_| reads_from.is_none()).unwrap_or(Speculation::OFF);
+        let mut answer = Answer::new(options, (voice, reader), submitted, prompt_tokens, context);
+        answer.next_read = reads_from;
+        Self {
             sequence,
             session: request.session,
             place: Some(place),
-            standing: Standing::new(arrival, answer.options.priority),
-            tokens: request.prompt,
-            rules,
-            mask: request.mask,
+            standing: Standing::new(arrival, priority),
+            rules: rules.with_ends(stop_ids, prompt_tokens as u32),
+            mask,
             answer,
+            tokens: request.prompt,
+            speculation,
+            lookup: speculation.drafts().then(Lookup::default),
+            draft: Draft::default(),
             kept: false,
-        })
+        }
     }
 
     /// Begins, or goes on after a pause or a preemption. What the cache holds of the text is not computed again.
-    pub(crate) fn admit(&mut self, executor: &mut Executor) {
+    ///
+    /// `others` are texts whose beginning this one may share.
+    pub(crate) fn admit<'a>(
+        &mut self,
+        executor: &mut Executor,
+        others: impl Iterator<Item = &'a Sequence>,
+        stats: &mut EngineStats,
+    ) {
         if !self.standing.returning || self.sequence.tokens().is_empty() {
-            executor.resume(&mut self.sequence, self.answer.options.cache_scope, resumable(&self.tokens));
+            let (text, scope) = (self.cacheable(), self.answer.options.cache_scope);
+            executor.resume(&mut self.sequence, scope, &self.tokens[..text], others);
+            self.sequence.private = !self.answer.options.caches();
         }
         if !self.standing.returning {
-            self.answer.begin(self.sequence.tokens().len());
+            let cached = self.sequence.tokens().len();
+            self.answer.begin(cached);
+            stats.prompt_tokens += self.tokens.len() as u64;
+            stats.cached_tokens += cached as u64;
+            stats.prefix_queries += 1;
+            stats.prefix_hits += u64::from(cached > 0);
         }
         self.standing.returning = true;
         self.place = None;
@@ -139,7 +155,9 @@ impl Generation {
     /// This generation as the scheduler sees it among active ones.
     pub(crate) fn as_active(&self, outlook: Option<&Outlook<'_>>, chunk: usize) -> Active {
         let need = outlook.map(|outlook| outlook.need(&self.sequence, self.next_positions(), chunk));
-        Active { pending: self.pending().len(), need: need.unwrap_or_default() }
+        let reads = self.answer.next_read.map_or(0, |next| self.tokens.len() - next);
+        let pending = self.pending().len();
+        Active { pending, reads: reads.min(pending), need: need.unwrap_or_default() }
     }
 
     /// This generation as the scheduler sees it among those that wait for a place beside `active` ones.
@@ -151,7 +169,7 @@ impl Generation {
         chunk: usize,
     ) -> Candidate {
         let scope = self.answer.options.cache_scope;
-        let text = resumable(&self.tokens);
+        let text = &self.tokens[..self.cacheable()];
         let (prefix, need) = outlook.need_behind_prefix(scope, text, self.next_positions(), chunk);
         let own = if self.standing.returning && self.holds_pages() {
             self.sequence.tokens().len()
@@ -169,7 +187,7 @@ impl Generation {
 
     /// True if the generation computes a prompt whose pages will be offered to texts of `scope`.
     fn computes_prompt_in(&self, scope: CacheScope) -> bool {
-        !self.kept && self.answer.options.cache_scope == scope
+        !self.kept && self.answer.options.caches() && self.answer.options.cache_scope == scope
     }
 
     /// Positions that the generation may have when it has computed what is pending and a page more.
@@ -180,6 +198,11 @@ impl Generation {
     /// Tokens that are still to be computed.
     pub(crate) fn pending(&self) -> &[u32] {
         &self.tokens[self.sequence.tokens().len()..]
+    }
+
+    /// True if each row that is computed gives a token.
+    pub(crate) fn decodes(&self) -> bool {
+        self.pending().len() == 1 && self.answer.next_read.is_none()
     }
 
     /// True if a grammar decides which tokens may come.
@@ -196,31 +219,89 @@ impl Generation {
         executor.prepare(&mut self.sequence, rows)
     }
 
+    /// Guesses the tokens behind the text; at most `most`.
+    pub(crate) fn guess(&mut self, most: usize) {
+        self.draft.clear();
+        let most = most.min(self.most_drafts());
+        if let Some(lookup) = &mut self.lookup
+            && lookup.read(&self.tokens)
+        {
+            lookup.draft(most, &mut self.draft);
+        }
+    }
+
+    /// The guesses.
+    pub(crate) fn draft(&self) -> &Draft {
+        &self.draft
+    }
+
+    /// Keeps the first `count` guesses for the next step, all of them unless their number is adaptive.
+    pub(crate) fn keep_drafts(&mut self, count: usize) {
+        let count = if self.speculation.adaptive { count } else { self.draft.tokens.len() };
+        self.draft.cut(if count < self.speculation.least { 0 } else { count });
+    }
+
+    /// Makes the guesses' positions writable, or drops the guesses.
+    pub(crate) fn prepare_drafts(&mut self, executor: &mut Executor) {
+        let rows = 1 + self.draft.tokens.len();
+        if rows > 1 && executor.prepare(&mut self.sequence, rows).is_err() {
+            self.draft.clear();
+        }
+        self.answer.metrics.drafted_tokens += self.draft.tokens.len();
+    }
+
+    /// Most tokens behind the text that can be guessed, so that the token behind them can be drawn too.
+    pub(crate) fn most_drafts(&self) -> usize {
+        self.speculation.most.min(self.answer.left().saturating_sub(1))
+    }
+
+    /// Indexes a part of the text that is not indexed yet.
+    pub(crate) fn read_ahead(&mut self) {
+        if let Some(lookup) = &mut self.lookup {
+            lookup.read(&self.tokens);
+        }
+    }
+
     /// The part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its tokens.
-    pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (SequenceChain<'_>, &mut Answer) {
-        let Self { sequence, tokens, rules, mask, answer, .. } = self;
+    pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (SequenceChain<'_>, Listener<'_>) {
+        let Self { sequence, tokens, rules, mask, answer, lookup, draft, speculation, .. } = self;
         // Counted from the first prompt token even if the context has slid since: noise must not repeat.
         let position = (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32;
         let mask = mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
         let stops = if answer.options.ignore_eos { &[] } else { rules.end_ids() };
         let limit = limit.min(answer.left());
-        (SequenceChain { sequence, tokens, rows, rules, position, limit, stops, mask }, answer)
+        sequence.may_return_to = answer.settled(tokens.len());
+        let begin = sequence.tokens().len();
+        let reads_from = answer.next_read.map(|next| next.saturating_sub(begin).min(rows));
+        let drafts = &draft.tokens[..];
+        let adaptive = speculation.adaptive;
+        let listener = Listener { answer, lookup: lookup.as_mut(), length: tokens.len(), adaptive };
+        let chain =
+            SequenceChain { sequence, tokens, rows, reads_from, rules, position, limit, stops, mask, drafts };
+        (chain, listener)
     }
 
-    /// True if nothing more is to be done.
+    /// True if nothing more is to be computed.
     pub(crate) fn is_finished(&self) -> bool {
         self.answer.state == State::Finished
     }
 
-    /// True if the reader must read before the generation goes on.
+    /// True if the reader must read, or the text be made, before the generation goes on.
     pub(crate) fn is_behind(&self) -> bool {
-        self.answer.delivery.is_behind()
+        self.answer.is_behind()
+    }
+
+    /// True if no stop string can be found in the tokens drawn so far. If one can, the engine's thread is woken when the text
+    /// is made.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.answer.is_settled()
     }
 
     /// Gives back all pages; their keys and values are computed again when the generation goes on, unless the prefixes
     /// still hold them.
     pub(crate) fn give_pages_back(&mut self, executor: &mut Executor) {
-        executor.keep(&self.sequence);
+        self.sequence.may_return_to = self.answer.settled(self.tokens.len());
+        executor.keep(&self.sequence, true);
         executor.truncate(&mut self.sequence, 0);
         self.answer.metrics.preemptions += usize::from(self.standing.returning);
     }
@@ -237,10 +318,23 @@ impl Generation {
 
     /// Offers the pages of the prompt to later texts, once it has been computed.
     pub(crate) fn keep_prompt(&mut self, executor: &mut Executor) {
-        if !self.kept && self.answer.first_token.is_some() {
-            executor.keep(&self.sequence);
+        if !self.kept && self.answer.has_begun() {
+            executor.keep(&self.sequence, false);
             self.kept = true;
         }
+    }
+
+    /// The keys and values so far.
+    pub(crate) fn sequence(&self) -> &Sequence {
+        &self.sequence
+    }
+
+    /// Tokens at the beginning of the text that may come from the cache: the last token is always computed, since its logits
+    /// decide the next one.
+    fn cacheable(&self) -> usize {
+        let last = self.tokens.len() - 1;
+        let needed = self.answer.next_read.map_or(last, |next| next.min(last));
+        if self.answer.options.caches() { needed } else { 0 }
     }
 
     /// Ends if cancelled or late.
@@ -253,9 +347,18 @@ impl Generation {
         self.answer.fail(error);
     }
 
+    /// Shortens a text that has filled the context, if no stop string can take it back. False if there was nothing to do.
+    pub(crate) fn slide_if_full(&mut self, executor: &mut Executor) -> bool {
+        let slides = self.is_full() && self.is_settled();
+        if slides {
+            self.slide(executor);
+        }
+        slides
+    }
+
     /// Drops the older half of the droppable tokens: whole pages if the device can move the others; exactly half if it
     /// cannot, and the others are computed afresh.
-    pub(crate) fn slide(&mut self, executor: &mut Executor) {
+    fn slide(&mut self, executor: &mut Executor) {
         let context = self.answer.context;
         let ContextPolicy::Slide { keep } = self.answer.options.context_policy else { return };
         let droppable = self.tokens.len().saturating_sub(keep);
@@ -264,149 +367,31 @@ impl Generation {
         }
         let first = keep.div_ceil(PAGE_POSITIONS);
         let pages = (self.sequence.tokens().len() / PAGE_POSITIONS).saturating_sub(first).div_ceil(2);
+        let before = self.tokens.len();
         if pages > 0 && executor.shift(&mut self.sequence, first..first + pages) {
             self.tokens.drain(first * PAGE_POSITIONS..(first + pages) * PAGE_POSITIONS);
         } else {
             executor.truncate(&mut self.sequence, keep);
             self.tokens.drain(keep..keep + droppable.div_ceil(2));
         }
+        if let Some(lookup) = &mut self.lookup {
+            lookup.shorten(before - self.tokens.len());
+        }
+        self.sequence.may_return_to = None;
         self.answer.room = context + 1 - self.tokens.len();
         self.answer.state = State::Running;
     }
 
-    /// The sequence, for its session or for release.
-    pub(crate) fn into_sequence(self) -> (Sequence, Option<SessionId>) {
+    /// The sequence of the settled generation, for its session or for release. It holds nothing that was computed behind a
+    /// stop string.
+    pub(crate) fn into_sequence(mut self, executor: &mut Executor) -> (Sequence, Option<SessionId>) {
+        let in_vain = self.answer.drawn_in_vain();
+        if in_vain > 0 {
+            // The token that completed the stop string was drawn and not computed, as at any other end.
+            let length = self.tokens.len() - in_vain - 1;
+            executor.truncate(&mut self.sequence, length);
+        }
+        self.sequence.may_return_to = None;
         (self.sequence, self.session)
-    }
-}
-
-/// The beginning of a text that may come from the cache: the last token is always computed, since its logits decide the
-/// next one.
-fn resumable(tokens: &[u32]) -> &[u32] {
-    &tokens[..tokens.len() - 1]
-}
-
-impl Answer {
-    /// Records that the generation is served from now on, and that `cached_tokens` of its prompt need not be computed.
-    fn begin(&mut self, cached_tokens: usize) {
-        let now = Instant::now();
-        self.started = Some(now);
-        self.metrics.cached_tokens = cached_tokens;
-        self.metrics.queue_time = now - self.submitted;
-    }
-
-    /// Ends if cancelled or late.
-    fn expire(&mut self, now: Instant) {
-        if self.state == State::Finished {
-        } else if self.delivery.is_cancelled() {
-            self.end(FinishReason::Cancelled);
-        } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
-            self.fail(EngineError::DeadlineExceeded { tokens: self.metrics.generated_tokens });
-        }
-    }
-
-    /// Tokens that may still be generated, at least 1 while the generation runs.
-    fn left(&self) -> usize {
-        let wanted = self.options.max_tokens.unwrap_or(usize::MAX);
-        wanted.saturating_sub(self.metrics.generated_tokens).min(self.room)
-    }
-
-    /// Hands out the token that was drawn; says whether to go on.
-    pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
-        let now = Instant::now();
-        match drawn {
-            Ok(draw) => self.hand_out(draw, now),
-            Err(error) => self.fail(error.into()),
-        }
-        self.expire(now);
-        if self.state == State::Running && !self.delivery.is_behind() {
-            Flow::Continue
-        } else {
-            Flow::StopRow
-        }
-    }
-
-    fn hand_out(&mut self, draw: Draw, now: Instant) {
-        match self.first_token {
-            None => {
-                self.first_token = Some(now);
-                self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
-                self.metrics.first_token_time = now - self.submitted;
-            }
-            Some(first) => self.metrics.decode_time = now - first,
-        }
-        if !self.options.ignore_eos && self.options.stop_ids.contains(&draw.token) {
-            return self.end(FinishReason::Stop);
-        }
-        let (mut text, stopped) = self.stops.push(&self.decoder.push(draw.token));
-        self.metrics.generated_tokens += 1;
-        self.room -= 1;
-        let end = self.end_after_token(stopped);
-        if end.is_some() && !stopped {
-            // The last token takes the text along that was held back.
-            text.push_str(&self.held_back());
-        }
-        let token = Token { id: draw.token, logprob: draw.logprob, top: draw.top };
-        self.delivery.send(Fragment { text, token: Some(token) });
-        match end {
-            Some(end) => self.close(end),
-            None if self.room == 0 => self.state = State::Full,
-            None => {}
-        }
-    }
-
-    /// How the generation ends with the token that has just been counted; `None` if it goes on.
-    fn end_after_token(&self, stopped: bool) -> Option<Result<FinishReason, EngineError>> {
-        if stopped {
-            return Some(Ok(FinishReason::Stop));
-        }
-        if Some(self.metrics.generated_tokens) == self.options.max_tokens {
-            return Some(Ok(FinishReason::Length));
-        }
-        match self.options.context_policy {
-            _ if self.room > 0 => None,
-            ContextPolicy::Error => Some(Err(EngineError::ContextFull { context: self.context })),
-            ContextPolicy::Stop => Some(Ok(FinishReason::ContextFull)),
-            ContextPolicy::Slide { .. } => None,
-        }
-    }
-
-    /// Ends with an error, after the text so far.
-    fn fail(&mut self, error: EngineError) {
-        self.end_without_token(Err(error));
-    }
-
-    /// Ends without a further token; text that was held back comes out.
-    fn end(&mut self, reason: FinishReason) {
-        self.end_without_token(Ok(reason));
-    }
-
-    fn end_without_token(&mut self, end: Result<FinishReason, EngineError>) {
-        let text = self.held_back();
-        if !text.is_empty() {
-            self.delivery.send(Fragment { text, token: None });
-        }
-        self.close(end);
-    }
-
-    /// Text of an incomplete character or a possible stop string, now that no more comes.
-    fn held_back(&mut self) -> String {
-        let rest = self.decoder.finish();
-        let (mut text, stopped) = self.stops.push(&rest);
-        if !stopped {
-            text.push_str(&self.stops.finish());
-        }
-        text
-    }
-
-    fn close(&mut self, end: Result<FinishReason, EngineError>) {
-        if self.started.is_none() {
-            self.metrics.queue_time = self.submitted.elapsed();
-        }
-        self.delivery.end(match end {
-            Ok(reason) => Event::Done(reason, self.metrics),
-            Err(error) => Event::Failed(error, self.metrics),
-        });
-        self.state = State::Finished;
     }
 }

@@ -9,8 +9,8 @@ use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 use crate::outlook::{Outlook, most_pages};
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
-use crate::sequence::Sequence;
-use crate::{CacheScope, EngineError};
+use crate::sequence::{Sequence, oldest_page};
+use crate::{CacheScope, EngineError, EngineStats};
 
 /// The pool of pages and their holders.
 pub(crate) struct KvStore {
@@ -56,7 +56,8 @@ impl KvStore {
         }
         let reserved = need(fits);
         let groups = spec.groups.iter().map(|_| Pages::default()).collect();
-        let prefixes = Prefixes::new((prefix_bytes / page_bytes.iter().sum::<u64>().max(1)) as usize);
+        let most_nodes = prefix_bytes / page_bytes.iter().sum::<u64>().max(1);
+        let prefixes = Prefixes::new(usize::try_from(most_nodes).unwrap_or(usize::MAX), page_bytes.len());
         Self { pool, groups, page_bytes, budget_bytes, reserved, prefixes, next_id: 0 }
     }
 
@@ -68,7 +69,15 @@ impl KvStore {
     /// A sequence of nothing.
     pub(crate) fn empty(&mut self, scope: CacheScope) -> Sequence {
         let tables = vec![BlockTable::new(); self.groups.len()];
-        Sequence { id: self.new_id(), scope, tokens: Vec::new(), tables, shifted_from: None }
+        Sequence {
+            id: self.new_id(),
+            scope,
+            tokens: Vec::new(),
+            tables,
+            shifted_from: None,
+            may_return_to: None,
+            private: false,
+        }
     }
 
     fn new_id(&mut self) -> SequenceId {
@@ -102,9 +111,10 @@ impl KvStore {
     /// the sequence sees.
     pub(crate) fn commit(&mut self, sequence: &mut Sequence, tokens: &[u32]) {
         sequence.tokens.extend_from_slice(tokens);
+        let stays = sequence.may_return_to.unwrap_or(usize::MAX).min(sequence.tokens.len());
         for (group, table) in sequence.tables.iter_mut().enumerate() {
             let Some(window) = self.pool.spec().groups[group].spec.window else { continue };
-            let unseen = sequence.tokens.len().saturating_sub(window) / PAGE_POSITIONS;
+            let unseen = stays.saturating_sub(window) / PAGE_POSITIONS;
             for entry in &mut table[..unseen] {
                 if let Some(page) = entry.take() {
                     self.groups[group].release(page);
@@ -130,7 +140,7 @@ impl KvStore {
     /// The length that [`truncate`](Self::truncate) would keep.
     pub(crate) fn resumable(&self, sequence: &Sequence, length: usize) -> usize {
         let held = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
-            let oldest = group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS;
+            let oldest = oldest_page(group, length);
             table.iter().take(length.div_ceil(PAGE_POSITIONS)).skip(oldest).all(Option::is_some)
         });
         if held { length.min(sequence.tokens.len()) } else { 0 }
@@ -148,24 +158,96 @@ impl KvStore {
         }
     }
 
-    /// Takes `sequence` back to the beginning that it shares with `tokens`, or to the beginning that an earlier text left if
-    /// that is longer; returns its length. Nothing of another `scope` is taken, and nothing that was computed with dropped
-    /// text in sight.
-    pub(crate) fn resume(&mut self, sequence: &mut Sequence, scope: CacheScope, tokens: &[u32]) -> usize {
+    /// Takes `sequence` back to the beginning that it shares with `tokens`, or gives it a longer one, which an earlier text
+    /// left or one of the `others` holds; returns its length. A page of which the beginning alone is shared is copied. Nothing
+    /// of another `scope` is taken, and nothing that was computed with dropped text in sight.
+    pub(crate) fn resume<'a>(
+        &mut self,
+        sequence: &mut Sequence,
+        scope: CacheScope,
+        tokens: &[u32],
+        others: impl Iterator<Item = &'a Sequence>,
+    ) -> usize {
         let kept = self.truncate(sequence, sequence.shared(scope, tokens));
         sequence.scope = scope;
-        let path = self.prefixes.find(scope, tokens, &self.pool.spec().groups);
-        if path.len() * PAGE_POSITIONS > kept {
+        let found = self.prefixes.find(scope, tokens, &self.pool.spec().groups);
+        let others = others.filter(|other| self.prefixes.keeps_any() && !other.private);
+        let other = others.map(|other| (self.resumable(other, other.shared(scope, tokens)), other));
+        let other = other.max_by_key(|(length, _)| *length).filter(|&(length, _)| length > found.tokens);
+        if other.map_or(found.tokens, |(length, _)| length) > kept {
             self.truncate(sequence, 0);
-            self.prefixes.share(&path, &self.pool.spec().groups, &mut self.groups, sequence);
+            match other {
+                Some((length, other)) => self.share(other, length, sequence),
+                None => {
+                    self.prefixes.share(&found, &self.pool.spec().groups, &mut self.groups, sequence);
+                }
+            }
+            self.copy_end(sequence);
         }
         sequence.tokens.len()
     }
 
-    /// Keeps the whole pages of `sequence` for later texts that begin alike.
-    pub(crate) fn keep(&mut self, sequence: &Sequence) {
-        let fresh = sequence.shifted_from.unwrap_or(sequence.tokens.len());
-        self.prefixes.keep(sequence, fresh, &mut self.groups);
+    /// Gives `sequence`, which is empty, the first `length` tokens of another one.
+    fn share(&mut self, other: &Sequence, length: usize, sequence: &mut Sequence) {
+        let tables = other.tables.iter().zip(&mut sequence.tables).zip(&mut self.groups);
+        for (((table, shared), pages), group) in tables.zip(&self.pool.spec().groups) {
+            let oldest = oldest_page(group, length);
+            let table = table[..length.div_ceil(PAGE_POSITIONS)].iter().enumerate();
+            *shared = table.map(|(place, page)| page.filter(|_| place >= oldest)).collect();
+            for &page in shared.iter().flatten() {
+                pages.share(page);
+            }
+        }
+        sequence.tokens = other.tokens[..length].to_vec();
+    }
+
+    /// Makes the last page of `sequence` its own if it is a part of one. If there is no page for the copy, the part is dropped.
+    fn copy_end(&mut self, sequence: &mut Sequence) {
+        let whole = sequence.tokens.len() / PAGE_POSITIONS;
+        if (0..self.groups.len()).any(|group| self.own(sequence, group, whole).is_err()) {
+            self.truncate(sequence, whole * PAGE_POSITIONS);
+        }
+    }
+
+    /// Keeps the whole pages of `sequence` for later texts that begin alike, up to where it may be taken back; and the page
+    /// behind them too if the sequence `ends` there and is never written again.
+    pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
+        if sequence.private {
+            return;
+        }
+        let stays = sequence.may_return_to.unwrap_or(usize::MAX).min(sequence.tokens.len());
+        let fresh = sequence.shifted_from.unwrap_or(stays).min(stays);
+        self.prefixes.keep(sequence, fresh, ends, &mut self.groups);
+    }
+
+    /// Forgets the kept prefix of `tokens`, except the beginning that other kept texts share.
+    pub(crate) fn forget(&mut self, scope: CacheScope, tokens: &[u32]) {
+        self.prefixes.forget(scope, tokens, &mut self.groups);
+    }
+
+    /// The first page of each cache group that the row behind `length` positions sees.
+    pub(crate) fn oldest_pages(&self, length: usize) -> Vec<usize> {
+        self.pool.spec().groups.iter().map(|group| oldest_page(group, length)).collect()
+    }
+
+    /// Appends a page of the given contents to a block table of `sequence`.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::CacheFull`], [`EngineError::Device`]: the sequence holds the pages that it held.
+    pub(crate) fn append_page(
+        &mut self,
+        sequence: &mut Sequence,
+        group: usize,
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
+        let page = self.take(group)?;
+        if let Err(error) = self.pool.write_page(GroupId(group as u32), page, bytes) {
+            self.groups[group].release(page);
+            return Err(error.into());
+        }
+        sequence.tables[group].push(Some(page));
+        Ok(())
     }
 
     /// Drops the tokens of `pages` of `sequence` and lets `turn` move the keys behind them. The moved pages become the
@@ -246,7 +328,22 @@ impl KvStore {
             tokens: sequence.tokens.clone(),
             tables: sequence.tables.clone(),
             shifted_from: sequence.shifted_from,
+            may_return_to: sequence.may_return_to,
+            private: sequence.private,
         }
+    }
+
+    /// Writes the figures of pages and prefixes into `stats`.
+    pub(crate) fn describe(&self, stats: &mut EngineStats) {
+        let bytes = |pages: &mut dyn Iterator<Item = usize>| -> u64 {
+            pages.zip(&self.page_bytes).map(|(pages, bytes)| pages as u64 * bytes).sum()
+        };
+        stats.pages = self.groups.iter().map(Pages::total).sum();
+        stats.pages_used = self.groups.iter().map(Pages::used).sum();
+        stats.cache_bytes_used = bytes(&mut self.groups.iter().map(Pages::used));
+        stats.cache_bytes = self.budget_bytes;
+        stats.prefix_bytes_used = bytes(&mut self.prefixes.held().iter().copied());
+        stats.prefix_evictions = self.prefixes.evicted();
     }
 
     /// Bytes of all pages.
@@ -491,8 +588,12 @@ mod tests {
         extend(&mut store, &mut first, 300);
         let other = store.fork(&first);
         assert_ne!(other.id(), id);
-        assert_eq!(store.resume(&mut first, scope(1), &[7; 290]), 290);
-        assert_eq!(store.resume(&mut first, scope(2), &[7; 290]), 0, "the same tokens, another scope");
+        assert_eq!(store.resume(&mut first, scope(1), &[7; 290], std::iter::empty()), 290);
+        assert_eq!(
+            store.resume(&mut first, scope(2), &[7; 290], std::iter::empty()),
+            0,
+            "the same tokens, another scope"
+        );
         assert_eq!(first.id(), id);
         store.release(first);
         store.release(other);

@@ -3,7 +3,8 @@
 //! One thread owns the program and the KV pool. Callers hand it [requests](Request) and receive tokens; every
 //! step that the thread runs carries rows of all active requests, prompt chunks and single decode tokens alike,
 //! so several streams share each pass over the weights. What a request costs, when it stops and why is decided
-//! here and nowhere else.
+//! here and nowhere else. A second thread makes text of the tokens, looks for stop strings and wakes readers, so that nothing
+//! but numbers is between two steps.
 //!
 //! This crate knows token ids, steps and pages. It sees devices through [`brasa_graph::device`], text through
 //! [`TextDecoder`], and knows nothing of model families or files.
@@ -18,27 +19,31 @@
 //!   which the device sees as a `Segment` and a `RowDraw`.
 //! - A *generation* is a [`Request`] on its way: a sequence, the tokens still to be computed, and the way of drawn tokens to
 //!   the reader. It is *waiting* for a place, *active*, or *parked* while its reader is behind.
-//! - A *session* holds a sequence between requests. The *prefixes* are whole pages of texts that have ended, for any request
-//!   that begins alike.
+//! - *Drafts* are tokens that are guessed ahead and computed in one step with the last token, and kept as far as they are drawn.
+//! - A *session* holds a sequence between requests. A *snapshot* is its text on the way to a file, a *restoration* on the way back. The *prefixes* are pages of texts that have ended, for any request that
+//!   begins alike.
 //!
 //! # Layers
 //!
-//! Files import downwards only: `engine` (the handle), `worker` (the thread), `generation`, `command`, `executor` (steps and
-//! chains over sequences), `kv` (pages within a budget), `outlook`, `prefix`, `sequence` and `pages`; beside them `stream`,
-//! `delivery` (the queue to a reader), `queue` (its bound), `sessions` and `stop`; below all the plain types of requests,
-//! options, errors and metrics.
+//! Files import downwards only: `snapshot` (texts that leave and come back), `engine` (the handle), `worker` (the thread), `generation`, `answer`, `command`, `executor` (steps
+//! and chains over sequences), `draft` (guesses), `kv` (pages within a budget), `outlook`, `prefix`, `sequence` and `pages`; beside them `text` (the
+//! thread that makes text of tokens), `stop`, `stream`, `delivery` (the queue to a reader), `gate` (counts to wait for), `queue`
+//! (the bound on waiting requests), `stats` and `sessions`; below all the plain types of requests, options, errors and metrics.
 //!
 //! `schedule` decides who is served, by which rows, and who gives way: pure functions from plain data to decisions. The worker
 //! describes, asks and obeys.
 
 #![forbid(unsafe_code)]
 
+mod answer;
 mod command;
 mod config;
 mod delivery;
+mod draft;
 mod engine;
 mod error;
 mod executor;
+mod gate;
 mod generation;
 mod kv;
 mod metrics;
@@ -52,8 +57,11 @@ mod schedule;
 mod scope;
 mod sequence;
 mod sessions;
+mod snapshot;
+mod stats;
 mod stop;
 mod stream;
+mod text;
 mod worker;
 
 pub use brasa_graph::chain::Flow;
@@ -61,11 +69,13 @@ pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
 pub use engine::Engine;
 pub use error::EngineError;
-pub use executor::{Executor, SequenceChain, SequenceRows};
+pub use executor::{Executor, SequenceChain, SequenceRows, StepOut};
 pub use kv::pages_bytes;
 pub use metrics::Metrics;
-pub use options::{ContextPolicy, GenerateOptions};
-pub use request::{FinishReason, Fragment, PlainIds, Request, SessionId, TextDecoder, Token};
+pub use options::{ContextPolicy, GenerateOptions, MaskSource, Speculation};
+pub use request::{FinishReason, Fragment, PlainIds, ReadRequest, Request, SessionId, TextDecoder, Token};
 pub use scope::CacheScope;
 pub use sequence::Sequence;
-pub use stream::{Canceller, TokenStream};
+pub use snapshot::{Restoration, Snapshot, SnapshotState};
+pub use stats::EngineStats;
+pub use stream::{Canceller, LogitRows, TokenStream};

@@ -11,6 +11,10 @@ pub struct Metrics {
     pub cached_tokens: usize,
     /// Tokens generated, the stopping token not counted.
     pub generated_tokens: usize,
+    /// Tokens that were guessed ahead and computed.
+    pub drafted_tokens: usize,
+    /// Tokens among `drafted_tokens` that were drawn, and so cost no step of their own.
+    pub accepted_tokens: usize,
     /// Times that the request gave its pages to others and was computed again.
     pub preemptions: usize,
     /// Time spent waiting for a place, until the request was served for the first time.

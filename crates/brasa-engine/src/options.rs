@@ -1,8 +1,10 @@
 //! Options of a generation.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
-use brasa_graph::sampling::SamplingParams;
+use brasa_graph::sampling::{SamplingParams, TokenMask};
 
 use crate::{CacheScope, EngineError};
 
@@ -28,8 +30,53 @@ pub struct GenerateOptions {
     /// Most fragments that wait for their reader, at least 1. A generation that has made as many pauses until half of
     /// them have been read; others go on meanwhile.
     pub run_ahead: usize,
+    /// True to take the beginning of the prompt from the cache if an earlier text left it there, and to leave the text to later
+    /// ones; false to compute the whole prompt. `None` leaves the choice to the caller of the engine, and is true without one.
+    pub cache_prompt: Option<bool>,
     /// Keys and values are reused only among requests of an equal scope.
     pub cache_scope: CacheScope,
+    /// Makes the mask that says which tokens may come next, such as a grammar's; `None` allows all.
+    pub mask: Option<Arc<dyn MaskSource>>,
+    /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
+    /// engine, and guesses nothing without one.
+    pub speculation: Option<Speculation>,
+}
+
+/// How tokens are guessed ahead: *drafts*, which a step computes together with the last token, and which are kept as far as they
+/// equal the tokens that are drawn.
+///
+/// Every draw sees its own logits, noise, history and mask, so the text is the one without drafts: bit for bit where the device
+/// computes a row alike in any company, as all devices do with [deterministic](brasa_graph::device) arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speculation {
+    /// Guesses the tokens that followed the text's last ones where these occurred before, in the prompt or in the answer.
+    pub lookup: bool,
+    /// Most drafts of a step; 0 for none. A CPU computes up to 8 rows in one way in all modes, which are a token and 7 drafts.
+    pub most: usize,
+    /// Fewest drafts of a step: fewer are not computed.
+    pub least: usize,
+    /// True to compute as many drafts as will make tokens come faster, by how often guesses came true and how long steps took, none
+    /// if they lose. False to compute every draft that there is.
+    pub adaptive: bool,
+}
+
+impl Speculation {
+    /// No drafts.
+    pub const OFF: Self = Self { lookup: false, most: 0, least: 0, adaptive: true };
+
+    /// Drafts out of the text itself, as many as pay.
+    pub const LOOKUP: Self = Self { lookup: true, most: 7, ..Self::OFF };
+
+    /// True if tokens are guessed.
+    pub(crate) fn drafts(&self) -> bool {
+        self.lookup && self.most > 0
+    }
+}
+
+/// Makes masks that all begin alike, one for each generation.
+pub trait MaskSource: fmt::Debug + Send + Sync {
+    /// A mask in front of the first generated token.
+    fn start(&self) -> Box<dyn TokenMask>;
 }
 
 impl Default for GenerateOptions {
@@ -44,7 +91,10 @@ impl Default for GenerateOptions {
             deadline: None,
             context_policy: ContextPolicy::default(),
             run_ahead: 1024,
+            cache_prompt: None,
             cache_scope: CacheScope::default(),
+            mask: None,
+            speculation: None,
         }
     }
 }
@@ -71,6 +121,11 @@ pub enum ContextPolicy {
 }
 
 impl GenerateOptions {
+    /// True if the request takes part in sharing keys and values.
+    pub(crate) fn caches(&self) -> bool {
+        self.cache_prompt.unwrap_or(true)
+    }
+
     /// Checks the options as far as possible without a model.
     ///
     /// # Errors

@@ -60,9 +60,9 @@ impl Outlook<'_> {
         positions: usize,
         chunk: usize,
     ) -> (usize, Vec<usize>) {
-        let path = self.prefixes.find(scope, tokens, self.groups);
+        let found = self.prefixes.find(scope, tokens, self.groups);
         let shared = |group: usize| {
-            let pages = self.prefixes.pages_of(&path, self.groups, group);
+            let pages = self.prefixes.pages_of(&found, self.groups, group);
             pages.filter(|page| self.active[group][page.index()]).count()
         };
         let need = self
@@ -70,7 +70,7 @@ impl Outlook<'_> {
             .iter()
             .enumerate()
             .map(|(number, group)| most_pages(group, positions, chunk).saturating_sub(shared(number)));
-        (path.len() * PAGE_POSITIONS, need.collect())
+        (found.tokens, need.collect())
     }
 
     /// Tokens that a text can begin with once an active request has computed its prompt of `length` tokens, of which

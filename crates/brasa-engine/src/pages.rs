@@ -51,7 +51,6 @@ impl Pages {
     }
 
     /// Pages with a holder.
-    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.total() - self.free.len()
     }

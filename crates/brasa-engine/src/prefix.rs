@@ -1,8 +1,9 @@
 //! Prefixes that texts have in common: a tree of pages for each scope, by the tokens whose keys and values they hold.
 //!
-//! A node is one whole page of tokens that follow its parent's. Whole pages are never written again, so texts share them
-//! without a copy; positions beyond its last whole page are a text's own. The tree holds the newest prefixes that fit its
-//! budget and gives up leaves, longest unused first.
+//! A node is a page of tokens that follow its parent's. Whole pages are never written again, so texts share them without a
+//! copy. A text that parts from a node within its page gets a copy of the page. A leaf may hold less than a page: the end of
+//! a text that goes on no more. The tree holds the newest prefixes that fit its budget and gives up leaves, longest unused
+//! first.
 
 use std::collections::HashMap;
 
@@ -11,15 +12,20 @@ use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
 
 use crate::CacheScope;
 use crate::pages::Pages;
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, common_tokens, oldest_page};
 
 /// The trees.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
     /// Freed places are reused.
     nodes: Vec<Option<Node>>,
+    free: Vec<usize>,
     roots: HashMap<CacheScope, Vec<usize>>,
     most_nodes: usize,
+    /// Pages of each cache group that nodes hold.
+    held: Vec<usize>,
+    /// Nodes that were given up for want of room.
+    evicted: u64,
     /// Counts uses.
     clock: u64,
 }
@@ -27,6 +33,7 @@ pub(crate) struct Prefixes {
 #[derive(Debug)]
 struct Node {
     scope: CacheScope,
+    /// A page of tokens; fewer in a leaf.
     tokens: Box<[u32]>,
     parent: Option<usize>,
     children: Vec<usize>,
@@ -35,32 +42,66 @@ struct Node {
     used: u64,
 }
 
+/// The beginning of a text that a tree holds.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Nodes from the root on. Of the last one, the text may have the first tokens alone.
+    path: Vec<usize>,
+    /// Tokens that the text begins with.
+    pub(crate) tokens: usize,
+}
+
 impl Prefixes {
-    /// An empty tree of at most `most_nodes` pages of tokens.
-    pub(crate) fn new(most_nodes: usize) -> Self {
-        Self { most_nodes, ..Self::default() }
+    /// An empty tree of at most `most_nodes` pages of tokens, of `groups` cache groups.
+    pub(crate) fn new(most_nodes: usize, groups: usize) -> Self {
+        Self { most_nodes, held: vec![0; groups], ..Self::default() }
     }
 
-    /// Nodes of `scope`, from the root on, that hold the beginning of `tokens`, as many as a text can be resumed behind.
-    pub(crate) fn find(&self, scope: CacheScope, tokens: &[u32], groups: &[CacheGroup]) -> Vec<usize> {
+    /// False if nothing is ever kept.
+    pub(crate) fn keeps_any(&self) -> bool {
+        self.most_nodes > 0
+    }
+
+    /// Pages of each cache group that the trees hold.
+    pub(crate) fn held(&self) -> &[usize] {
+        &self.held
+    }
+
+    /// Nodes that were given up for want of room, so far.
+    pub(crate) fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// The longest beginning of `tokens` behind which a text of `scope` can be resumed.
+    pub(crate) fn find(&self, scope: CacheScope, tokens: &[u32], groups: &[CacheGroup]) -> Found {
         let mut path = self.walk(scope, tokens);
-        while !self.resumable(&path, groups) {
-            path.pop();
+        let mut length = path.len() * PAGE_POSITIONS;
+        let rest = &tokens[length..];
+        let parts = self.children(scope, path.last().copied()).iter().filter_map(|&place| {
+            let common = common_tokens(&self.nodes[place].as_ref()?.tokens, rest);
+            (common > 0).then_some((common, place))
+        });
+        if let Some((common, place)) = parts.max() {
+            path.push(place);
+            length += common;
         }
-        path
+        while !self.resumable(&path, length, groups) {
+            path.pop();
+            length = path.len() * PAGE_POSITIONS;
+        }
+        Found { path, tokens: length }
     }
 
-    /// Pages of a text that a sequence resumed behind `path` would hold, by cache group.
+    /// Whole pages of a text that a sequence resumed behind `found` would share, by cache group.
     pub(crate) fn pages_of<'a>(
         &'a self,
-        path: &'a [usize],
+        found: &'a Found,
         groups: &[CacheGroup],
         group: usize,
     ) -> impl Iterator<Item = PageId> + 'a {
-        let oldest = oldest_page(&groups[group], path.len());
-        path[oldest..]
-            .iter()
-            .filter_map(move |&node| self.nodes[node].as_ref().and_then(|node| node.pages[group]))
+        let oldest = oldest_page(&groups[group], found.tokens);
+        let whole = found.path[..found.tokens / PAGE_POSITIONS].get(oldest..).unwrap_or_default();
+        whole.iter().filter_map(move |&node| self.nodes[node].as_ref().and_then(|node| node.pages[group]))
     }
 
     /// Pages of tokens with which another text could begin if a prompt of `length` tokens were kept as soon as it is
@@ -68,25 +109,23 @@ impl Prefixes {
     pub(crate) fn after_prompt(&self, length: usize, common: usize, groups: &[CacheGroup]) -> usize {
         let most = (common / PAGE_POSITIONS).min(self.most_nodes);
         let held = |pages: usize, group: &CacheGroup| {
-            let released =
-                group.spec.window.map_or(0, |window| length.saturating_sub(window) / PAGE_POSITIONS);
-            oldest_page(group, pages) >= released
+            oldest_page(group, pages * PAGE_POSITIONS) >= oldest_page(group, length)
         };
         (1..=most).rev().find(|&pages| groups.iter().all(|group| held(pages, group))).unwrap_or(0)
     }
 
-    /// Gives `sequence`, which is empty, the beginning of a text that `path` holds. Every page of it has one more holder.
+    /// Gives `sequence`, which is empty, the beginning of a text that was `found`. Every page of it has one more holder.
     pub(crate) fn share(
         &mut self,
-        path: &[usize],
+        found: &Found,
         groups: &[CacheGroup],
         pages: &mut [Pages],
         sequence: &mut Sequence,
     ) {
-        self.touch(path);
-        let nodes: Vec<&Node> = path.iter().filter_map(|&node| self.nodes[node].as_ref()).collect();
+        self.touch(&found.path);
+        let nodes: Vec<&Node> = found.path.iter().filter_map(|&node| self.nodes[node].as_ref()).collect();
         for (group, pages) in pages.iter_mut().enumerate() {
-            let oldest = oldest_page(&groups[group], path.len());
+            let oldest = oldest_page(&groups[group], found.tokens);
             let table: BlockTable = nodes
                 .iter()
                 .enumerate()
@@ -98,48 +137,61 @@ impl Prefixes {
             sequence.tables[group] = table;
         }
         sequence.tokens = nodes.iter().flat_map(|node| node.tokens.iter().copied()).collect();
+        sequence.tokens.truncate(found.tokens);
     }
 
-    /// Keeps the whole pages among the first `fresh` tokens of a text, which a fresh run would compute alike.
-    pub(crate) fn keep(&mut self, sequence: &Sequence, fresh: usize, pages: &mut [Pages]) {
+    /// Keeps the whole pages among the first `fresh` tokens of a text, which a fresh run would compute alike, and the
+    /// tokens behind them too if the text `ends` there and is never written again.
+    pub(crate) fn keep(&mut self, sequence: &Sequence, fresh: usize, ends: bool, pages: &mut [Pages]) {
         let whole = (fresh / PAGE_POSITIONS).min(self.most_nodes);
-        let tokens = &sequence.tokens[..whole * PAGE_POSITIONS];
-        let mut path = self.walk(sequence.scope, tokens);
-        for place in 0..whole {
-            let of_group = |group: usize| sequence.tables[group][place];
-            if let Some(&node) = path.get(place) {
-                // This text may still hold pages that the text before had released from its window.
-                let Some(node) = &mut self.nodes[node] else { continue };
-                for (group, held) in node.pages.iter_mut().enumerate() {
-                    if held.is_none()
-                        && let Some(page) = of_group(group)
-                    {
-                        pages[group].share(page);
-                        *held = Some(page);
-                    }
+        let mut path = self.walk(sequence.scope, &sequence.tokens[..whole * PAGE_POSITIONS]);
+        for (place, &node) in path.iter().enumerate() {
+            // This text may still hold pages that the text before had released from its window.
+            let Some(node) = &mut self.nodes[node] else { continue };
+            for (group, held) in node.pages.iter_mut().enumerate() {
+                if held.is_none()
+                    && let Some(page) = sequence.tables[group][place]
+                {
+                    pages[group].share(page);
+                    self.held[group] += 1;
+                    *held = Some(page);
                 }
-            } else {
-                let held: Vec<Option<PageId>> = (0..pages.len()).map(of_group).collect();
-                for (page, pages) in held.iter().zip(&mut *pages) {
-                    if let Some(page) = *page {
-                        pages.share(page);
-                    }
-                }
-                let tokens = tokens[place * PAGE_POSITIONS..][..PAGE_POSITIONS].into();
-                let parent = place.checked_sub(1).map(|above| path[above]);
-                let scope = sequence.scope;
-                path.push(self.add(Node {
-                    scope,
-                    tokens,
-                    parent,
-                    children: Vec::new(),
-                    pages: held,
-                    used: 0,
-                }));
             }
+        }
+        for place in path.len()..whole {
+            path.push(self.hold(sequence, place, PAGE_POSITIONS, path.last().copied(), pages));
+        }
+        let rest = fresh - whole * PAGE_POSITIONS;
+        if ends && (1..PAGE_POSITIONS).contains(&rest) && whole < self.most_nodes {
+            let tokens = &sequence.tokens[whole * PAGE_POSITIONS..fresh];
+            let above = path.last().copied();
+            let known = self.children(sequence.scope, above).iter().copied().find(|&place| {
+                self.nodes[place].as_ref().is_some_and(|node| node.tokens.starts_with(tokens))
+            });
+            path.push(match known {
+                Some(place) => place,
+                None => self.hold(sequence, whole, rest, above, pages),
+            });
         }
         self.touch(&path);
         while self.len() > self.most_nodes && self.give_up(pages) {}
+    }
+
+    /// Forgets a text, except the beginning that others share with it.
+    pub(crate) fn forget(&mut self, scope: CacheScope, tokens: &[u32], pages: &mut [Pages]) {
+        let mut path = self.walk(scope, tokens);
+        let rest = &tokens[path.len() * PAGE_POSITIONS..];
+        let is_end =
+            |&&place: &&usize| self.nodes[place].as_ref().is_some_and(|node| rest.starts_with(&node.tokens));
+        if !rest.is_empty() {
+            path.extend(self.children(scope, path.last().copied()).iter().find(is_end).copied());
+        }
+        while let Some(place) = path.pop() {
+            if self.nodes[place].as_ref().is_some_and(|node| !node.children.is_empty()) {
+                break;
+            }
+            self.remove(place, pages);
+        }
     }
 
     /// Gives up the leaf that has been unused longest; false if there is none.
@@ -148,48 +200,40 @@ impl Prefixes {
             node.as_ref().filter(|node| node.children.is_empty()).map(|node| (node.used, place))
         });
         let Some((_, place)) = leaves.min() else { return false };
-        let Some(node) = self.nodes[place].take() else { return false };
-        for (page, pages) in node.pages.iter().zip(pages) {
-            if let Some(page) = *page {
-                pages.release(page);
-            }
-        }
-        if let Some(parent) = node.parent.and_then(|parent| self.nodes[parent].as_mut()) {
-            parent.children.retain(|&child| child != place);
-        } else if let Some(roots) = self.roots.get_mut(&node.scope) {
-            roots.retain(|&root| root != place);
-            if roots.is_empty() {
-                self.roots.remove(&node.scope);
-            }
-        }
+        self.evicted += 1;
+        self.remove(place, pages);
         true
     }
 
     fn len(&self) -> usize {
-        self.nodes.iter().flatten().count()
+        self.nodes.len() - self.free.len()
+    }
+
+    /// The nodes that follow `above`, or the roots of `scope`.
+    fn children(&self, scope: CacheScope, above: Option<usize>) -> &[usize] {
+        match above {
+            Some(above) => self.nodes[above].as_ref().map_or(&[], |node| &node.children),
+            None => self.roots.get(&scope).map_or(&[], |roots| roots),
+        }
     }
 
     /// The nodes of `scope` that hold whole pages of `tokens`, from the root on.
     fn walk(&self, scope: CacheScope, tokens: &[u32]) -> Vec<usize> {
-        let mut path = Vec::new();
-        let Some(mut among) = self.roots.get(&scope) else { return path };
+        let mut path: Vec<usize> = Vec::new();
         for page in tokens.chunks_exact(PAGE_POSITIONS) {
-            let found = among.iter().find_map(|&place| {
-                let node = self.nodes[place].as_ref()?;
-                (*node.tokens == *page).then_some((place, node))
-            });
-            let Some((place, node)) = found else { break };
+            let among = self.children(scope, path.last().copied());
+            let is_page = |&&place: &&usize| self.nodes[place].as_ref().is_some_and(|n| *n.tokens == *page);
+            let Some(&place) = among.iter().find(is_page) else { break };
             path.push(place);
-            among = &node.children;
         }
         path
     }
 
-    /// True if every group still holds the pages that the row behind `path` would see.
-    fn resumable(&self, path: &[usize], groups: &[CacheGroup]) -> bool {
+    /// True if every group still holds the pages that the row at index `length` would see.
+    fn resumable(&self, path: &[usize], length: usize, groups: &[CacheGroup]) -> bool {
         groups.iter().enumerate().all(|(group, spec)| {
-            path[oldest_page(spec, path.len())..]
-                .iter()
+            path.iter()
+                .skip(oldest_page(spec, length))
                 .all(|&node| self.nodes[node].as_ref().is_some_and(|node| node.pages[group].is_some()))
         })
     }
@@ -203,9 +247,36 @@ impl Prefixes {
         }
     }
 
-    fn add(&mut self, node: Node) -> usize {
-        let (parent, scope) = (node.parent, node.scope);
-        let place = self.nodes.iter().position(Option::is_none).unwrap_or(self.nodes.len());
+    /// Makes the page at `place` of a text, of which `rows` positions count, a node below `parent`. Leaves that it contains
+    /// go.
+    fn hold(
+        &mut self,
+        sequence: &Sequence,
+        place: usize,
+        rows: usize,
+        parent: Option<usize>,
+        pages: &mut [Pages],
+    ) -> usize {
+        let tokens: Box<[u32]> = sequence.tokens[place * PAGE_POSITIONS..][..rows].into();
+        let contained = |&place: &usize| {
+            let node = self.nodes[place].as_ref();
+            node.is_some_and(|node| node.tokens.len() < rows && tokens.starts_with(&node.tokens))
+        };
+        let siblings = self.children(sequence.scope, parent);
+        let contained: Vec<usize> = siblings.iter().copied().filter(contained).collect();
+        for leaf in contained {
+            self.remove(leaf, pages);
+        }
+        let held: Vec<Option<PageId>> = sequence.tables.iter().map(|table| table[place]).collect();
+        for (group, page) in held.iter().enumerate() {
+            if let Some(page) = *page {
+                pages[group].share(page);
+                self.held[group] += 1;
+            }
+        }
+        let scope = sequence.scope;
+        let node = Node { scope, tokens, parent, children: Vec::new(), pages: held, used: 0 };
+        let place = self.free.pop().unwrap_or(self.nodes.len());
         if place == self.nodes.len() {
             self.nodes.push(None);
         }
@@ -216,9 +287,24 @@ impl Prefixes {
         }
         place
     }
-}
 
-/// The first page that the row behind `pages` whole pages sees.
-fn oldest_page(group: &CacheGroup, pages: usize) -> usize {
-    group.spec.window.map_or(0, |window| (pages * PAGE_POSITIONS).saturating_sub(window)) / PAGE_POSITIONS
+    /// Removes a leaf, and releases its pages.
+    fn remove(&mut self, place: usize, pages: &mut [Pages]) {
+        let Some(node) = self.nodes[place].take() else { return };
+        self.free.push(place);
+        for (group, page) in node.pages.iter().enumerate() {
+            if let Some(page) = *page {
+                pages[group].release(page);
+                self.held[group] -= 1;
+            }
+        }
+        if let Some(parent) = node.parent.and_then(|parent| self.nodes[parent].as_mut()) {
+            parent.children.retain(|&child| child != place);
+        } else if let Some(roots) = self.roots.get_mut(&node.scope) {
+            roots.retain(|&root| root != place);
+            if roots.is_empty() {
+                self.roots.remove(&node.scope);
+            }
+        }
+    }
 }

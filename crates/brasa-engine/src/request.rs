@@ -1,7 +1,5 @@
 //! Requests of callers, and the answers that they get.
 
-use brasa_graph::sampling::TokenMask;
-
 use crate::GenerateOptions;
 
 /// Names keys and values that outlive a request.
@@ -18,8 +16,18 @@ pub struct Request {
     pub decoder: Box<dyn TextDecoder>,
     /// The session that keeps keys and values from one request to the next; `None` for none.
     pub session: Option<SessionId>,
-    /// The ids that a grammar allows at each token; `None` for all.
-    pub mask: Option<Box<dyn TokenMask>>,
+}
+
+/// A request for the logits of a text, which is computed beside running generations and generates nothing.
+#[derive(Clone, Debug)]
+pub struct ReadRequest {
+    /// The whole text.
+    pub tokens: Vec<u32>,
+    /// Index of the first token behind which the logits are wanted; they are wanted behind all later ones too. The last index
+    /// gives the logits of the next token alone.
+    pub first: usize,
+    /// Priority, deadline, scope, run-ahead and the use of the cache. How tokens are drawn does not matter.
+    pub options: GenerateOptions,
 }
 
 /// Turns a stream of token ids into text, never emitting half a character.

@@ -1,6 +1,7 @@
 //! A sequence: a text whose keys and values are cached.
 
-use brasa_graph::step::{BlockTable, SequenceId};
+use brasa_graph::CacheGroup;
+use brasa_graph::step::{BlockTable, PAGE_POSITIONS, SequenceId};
 
 use crate::CacheScope;
 
@@ -18,6 +19,11 @@ pub struct Sequence {
     pub(crate) tables: Vec<BlockTable>,
     /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
     pub(crate) shifted_from: Option<usize>,
+    /// Length to which the sequence may be taken back because its end is not decided yet. Until then its windows keep what the
+    /// row behind that length sees. `None` if all of it stays.
+    pub(crate) may_return_to: Option<usize>,
+    /// True if no other text may begin with these keys and values.
+    pub(crate) private: bool,
 }
 
 impl Sequence {
@@ -44,4 +50,9 @@ impl Sequence {
 /// Tokens that two texts have in common at their beginning.
 pub(crate) fn common_tokens(first: &[u32], second: &[u32]) -> usize {
     first.iter().zip(second).take_while(|(first, second)| first == second).count()
+}
+
+/// The first page of a cache group that the row behind `length` positions sees.
+pub(crate) fn oldest_page(group: &CacheGroup, length: usize) -> usize {
+    group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS
 }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::SessionId;
 use crate::sequence::Sequence;
+use crate::{EngineError, SessionId};
 
 /// The sessions of an engine.
 #[derive(Default)]
@@ -55,6 +55,19 @@ impl Sessions {
         None
     }
 
+    /// The sequence of a session; `None` if it holds none.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::SessionBusy`] if a request uses it.
+    pub(crate) fn idle_sequence(&mut self, id: SessionId) -> Result<Option<&mut Sequence>, EngineError> {
+        match self.held.get_mut(&id) {
+            None => Ok(None),
+            Some(Held::Idle { sequence, .. }) => Ok(Some(sequence)),
+            Some(Held::InUse { .. }) => Err(EngineError::SessionBusy),
+        }
+    }
+
     /// Forgets a session; returns the sequence that it holds.
     pub(crate) fn close(&mut self, id: SessionId) -> Option<Sequence> {
         match self.held.remove(&id)? {
@@ -64,6 +77,14 @@ impl Sessions {
                 None
             }
         }
+    }
+
+    /// The sequences of sessions that no request uses.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = &Sequence> {
+        self.held.values().filter_map(|held| match held {
+            Held::Idle { sequence, .. } => Some(sequence),
+            Held::InUse { .. } => None,
+        })
     }
 
     /// Sessions that no request uses.

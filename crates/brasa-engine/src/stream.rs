@@ -22,6 +22,55 @@ pub struct TokenStream {
     ended: bool,
 }
 
+/// The logits of a text that is read, `[vocab_size]` for each row that was asked for, in order.
+///
+/// The engine runs ahead of the reader by at most [`run_ahead`](crate::GenerateOptions::run_ahead) rows, or 64 MiB of them, and
+/// those of a step. A failed stream yields its error once. Dropping it cancels the request.
+pub struct LogitRows(TokenStream);
+
+impl LogitRows {
+    pub(crate) fn new(inbox: Inbox) -> Self {
+        Self(TokenStream::new(inbox))
+    }
+
+    /// The next row if there is one; otherwise `Pending`, and the next row wakes the task of `context`.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<f32>, EngineError>>> {
+        if self.0.ended {
+            return Poll::Ready(None);
+        }
+        self.0.inbox.poll(Some(context)).map(|event| self.see(event))
+    }
+
+    /// A handle that cancels the request from elsewhere.
+    pub fn canceller(&self) -> Canceller {
+        self.0.canceller()
+    }
+
+    /// The cost of the request; complete once the stream has ended.
+    pub fn metrics(&self) -> &Metrics {
+        self.0.metrics()
+    }
+
+    fn see(&mut self, event: Option<Event>) -> Option<Result<Vec<f32>, EngineError>> {
+        match event {
+            Some(Event::Logits(row)) => Some(Ok(row)),
+            end => self.0.see(end)?.err().map(Err),
+        }
+    }
+}
+
+impl Iterator for LogitRows {
+    type Item = Result<Vec<f32>, EngineError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.ended {
+            return None;
+        }
+        let event = self.0.inbox.receive();
+        self.see(event)
+    }
+}
+
 /// Cancels a generation from elsewhere, e.g. from another thread.
 #[derive(Clone)]
 pub struct Canceller(Inbox);
@@ -52,7 +101,7 @@ impl TokenStream {
         if self.ended {
             return Poll::Ready(None);
         }
-        self.inbox.poll(None).map(|event| self.take(event))
+        self.inbox.poll(None).map(|event| self.see(event))
     }
 
     /// Like [`try_next`](Self::try_next), but `Pending` has the next fragment wake the task of `context`.
@@ -62,7 +111,7 @@ impl TokenStream {
         if self.ended {
             return Poll::Ready(None);
         }
-        self.inbox.poll(Some(context)).map(|event| self.take(event))
+        self.inbox.poll(Some(context)).map(|event| self.see(event))
     }
 
     /// Asks the generation to end; fragments already made are still yielded.
@@ -85,9 +134,10 @@ impl TokenStream {
         &self.metrics
     }
 
-    fn take(&mut self, event: Option<Event>) -> Option<Result<Fragment, EngineError>> {
+    fn see(&mut self, event: Option<Event>) -> Option<Result<Fragment, EngineError>> {
         match event {
             Some(Event::Fragment(fragment)) => Some(Ok(fragment)),
+            Some(Event::Logits(_)) => unreachable!("logits among the text of a generation"),
             Some(Event::Done(reason, metrics)) => {
                 (self.ended, self.finish, self.metrics) = (true, Some(reason), metrics);
                 None
@@ -112,7 +162,7 @@ impl Iterator for TokenStream {
             return None;
         }
         let event = self.inbox.receive();
-        self.take(event)
+        self.see(event)
     }
 }
 

@@ -6,15 +6,21 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
 use brasa_graph::chain::Flow;
+use brasa_graph::sampling::DrawRules;
 
+use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
-use crate::delivery::Event;
-use crate::executor::{Executor, SequenceChain};
-use crate::generation::{Answer, Generation};
-use crate::schedule::{self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, Room, StepPlan};
+use crate::executor::{Executor, SequenceChain, StepOut};
+use crate::generation::{Generation, Listener};
+use crate::schedule::{self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, Room, StepCosts, StepPlan};
 use crate::sequence::Sequence;
 use crate::sessions::{Claim, Sessions};
-use crate::{EngineConfig, EngineError, Metrics, SessionId};
+use crate::stats::Board;
+use crate::text::{Said, Texts};
+use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, SessionId};
+
+/// Drafts that a chain ends for, if they are worth their rows.
+const MOST_DRAFTS_AHEAD: usize = 8;
 
 struct Worker<'a> {
     executor: Executor,
@@ -29,17 +35,24 @@ struct Worker<'a> {
     active: Vec<Generation>,
     /// Generations whose readers are behind.
     parked: Vec<Generation>,
+    /// Generations that have ended, but in whose text a stop string may yet be found.
+    settling: Vec<Generation>,
+    texts: Texts,
     sessions: Sessions,
-    /// Requests that have arrived.
-    arrivals: u64,
     /// True if a generation had to give its pages back, and no active one has given up its place since.
     short: bool,
+    /// Totals so far; what can be counted at any time is counted when it is published.
+    stats: EngineStats,
+    board: Board,
+    costs: StepCosts,
 }
 
 /// Serves commands until the engine closes.
 pub(crate) fn worker(
     executor: Executor,
     config: EngineConfig,
+    texts: Texts,
+    board: Board,
     commands: &Receiver<Command>,
     closing: &AtomicBool,
 ) {
@@ -52,13 +65,18 @@ pub(crate) fn worker(
         waiting: Vec::new(),
         active: Vec::new(),
         parked: Vec::new(),
+        settling: Vec::new(),
+        texts,
         sessions: Sessions::default(),
-        arrivals: 0,
         short: false,
+        stats: EngineStats::default(),
+        board,
+        costs: StepCosts::default(),
     };
     while !closing.load(Ordering::Relaxed) && worker.take_commands() {
         worker.retire();
         worker.run();
+        worker.publish(false);
     }
     // Streams whose generation is dropped here see a closed channel.
 }
@@ -73,6 +91,7 @@ impl Worker<'_> {
             let command = if let Some(command) = self.arrived.pop_front() {
                 Ok(command)
             } else if idle {
+                self.publish(true);
                 self.commands.recv().map_err(|_| TryRecvError::Disconnected)
             } else {
                 self.commands.try_recv()
@@ -81,10 +100,15 @@ impl Worker<'_> {
                 Ok(Command::Generate(job)) => self.arrive(*job),
                 Ok(Command::CloseSession(id)) => {
                     if let Some(sequence) = self.sessions.close(id) {
-                        self.executor.release(sequence);
+                        self.end(sequence);
                     }
                 }
                 Ok(Command::Work(work)) => work(&mut self.executor),
+                Ok(Command::AtSessions(work)) => {
+                    // A session is idle as soon as its reader has seen the end, or is gone.
+                    self.retire();
+                    work(&mut self.executor, &mut self.sessions);
+                }
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
                 Ok(Command::Wake) | Err(TryRecvError::Empty) => return true,
             }
@@ -93,18 +117,27 @@ impl Worker<'_> {
 
     /// Lets a request wait.
     fn arrive(&mut self, job: Job) {
+        // The request may be the answer to an end that the text's thread has just found.
+        self.settle();
+        let rules = match DrawRules::new(job.request.options.sampling.clone()) {
+            Ok(rules) => rules,
+            Err(error) => return self.refuse(job, error.into()),
+        };
         let sequence = match job.request.session.map(|id| self.sessions.claim(id)) {
             None | Some(Claim::Empty) => self.executor.sequence(),
             Some(Claim::Held(sequence)) => sequence,
-            Some(Claim::Busy) => {
-                return job.delivery.end(Event::Failed(EngineError::SessionBusy, Metrics::default()));
-            }
+            Some(Claim::Busy) => return self.refuse(job, EngineError::SessionBusy),
         };
-        self.arrivals += 1;
-        match Generation::arrive(job, sequence, self.arrivals, self.executor.context()) {
-            Ok(generation) => self.waiting.push(generation),
-            Err((sequence, session)) => self.put_back(sequence, session),
-        }
+        self.stats.requests += 1;
+        let context = self.executor.context();
+        let texts = &mut self.texts;
+        self.waiting.push(Generation::new(job, rules, sequence, self.stats.requests, context, texts));
+    }
+
+    /// Gives the reader an error in place of a text.
+    fn refuse(&mut self, job: Job, error: EngineError) {
+        let voice = self.texts.begin(Box::new(PlainIds), Vec::new(), job.delivery);
+        voice.say(Said { token: None, end: Some(Err(error)), metrics: Metrics::default() });
     }
 
     /// Ends generations that were cancelled or are past their deadline, and lets those wait whose readers have caught up.
@@ -113,8 +146,11 @@ impl Worker<'_> {
         for generation in self.active.iter_mut().chain(&mut self.waiting).chain(&mut self.parked) {
             generation.expire(now);
         }
+        for mut generation in self.parked.extract_if(.., |parked| !parked.is_behind()) {
+            generation.slide_if_full(&mut self.executor);
+            self.waiting.push(generation);
+        }
         self.remove_finished();
-        self.waiting.extend(self.parked.extract_if(.., |parked| !parked.is_behind()));
     }
 
     /// Does what the scheduler decides, up to a step or a chain.
@@ -124,7 +160,11 @@ impl Worker<'_> {
                 Plan::Admit(place) => self.admit(place),
                 Plan::Step(step) => {
                     if self.prepare(&step.rows) {
-                        self.step(&step);
+                        if self.draft() {
+                            self.step_drafts();
+                        } else {
+                            self.step(&step);
+                        }
                     }
                     return;
                 }
@@ -137,6 +177,7 @@ impl Worker<'_> {
     fn plan(&mut self) -> Plan {
         let executor = &self.executor;
         let max_rows = executor.max_rows();
+        let chunk = max_rows.max(MOST_UNHEARD);
         let max_active =
             self.config.max_sequences.min(executor.max_segments()).min(executor.max_outs()).min(max_rows);
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -150,17 +191,18 @@ impl Worker<'_> {
             }
             room = outlook.room();
             let first = self.waiting.iter().take(MOST_CANDIDATES);
-            let described =
-                first.map(|waiting| waiting.as_candidate(outlook, executor, &self.active, max_rows));
+            let described = first.map(|waiting| waiting.as_candidate(outlook, executor, &self.active, chunk));
             candidates.extend(described);
         }
-        let active = self.active.iter().map(|active| active.as_active(outlook.as_ref(), max_rows));
+        let active = self.active.iter().map(|active| active.as_active(outlook.as_ref(), chunk));
         let active: Vec<_> = active.collect();
+        let decoding = self.active.iter().filter(|active| active.decodes()).count();
         let masked = self.active.iter().any(Generation::is_masked);
         let limits = Limits {
             max_active,
             max_rows,
-            mixed_rows: self.config.mixed_prompt_rows,
+            max_outs: executor.max_outs(),
+            mixed_rows: self.costs.prompt_rows(decoding, self.config.mixed_prompt_rows),
             max_chain: executor.max_chain(masked),
             waiting: self.waiting.len(),
             room,
@@ -176,23 +218,83 @@ impl Worker<'_> {
         for waiting in &mut self.waiting {
             waiting.see_admitted(standing);
         }
-        generation.admit(&mut self.executor);
+        let generations = [&self.active, &self.parked, &self.waiting, &self.settling].into_iter().flatten();
+        let others = self.sessions.sequences().chain(generations.map(Generation::sequence));
+        generation.admit(&mut self.executor, others, &mut self.stats);
         let junior =
             self.active.partition_point(|active| active.standing().seniority() < standing.seniority());
         self.active.insert(junior, generation);
     }
 
+    /// Guesses the tokens behind the active generations, if all of them decode. True if a guess is worth its row.
+    fn draft(&mut self) -> bool {
+        let decoding = self.active.len();
+        let most = self.executor.max_rows().min(self.executor.max_outs()).saturating_sub(decoding);
+        let drafting = self.active.iter().any(|active| active.most_drafts() > 0);
+        if !drafting || most == 0 || !self.active.iter().all(Generation::decodes) {
+            return false;
+        }
+        self.active.iter_mut().for_each(|active| active.guess(most / decoding));
+        let hopes: Vec<&[f32]> = self.active.iter().map(|active| &active.draft().hopes[..]).collect();
+        let counts = schedule::share_drafts(&hopes, decoding, most, &self.costs);
+        for (active, count) in self.active.iter_mut().zip(counts) {
+            active.keep_drafts(count);
+            active.prepare_drafts(&mut self.executor);
+        }
+        self.active.iter().any(|active| !active.draft().tokens.is_empty())
+    }
+
+    /// Runs a step of the guesses, which all active generations take part in.
+    fn step_drafts(&mut self) {
+        let began = Instant::now();
+        let chains = self.active.iter_mut().map(|active| active.chain(1, usize::MAX));
+        let (mut parts, mut listeners): (Vec<SequenceChain<'_>>, Vec<Listener<'_>>) = chains.unzip();
+        let drafts: usize = parts.iter().map(|part| part.drafts.len()).sum();
+        let rows = parts.len() + drafts;
+        let stats = &mut self.stats;
+        let result = self.executor.run_drafts(&mut parts, &mut |number, accepted, drawn| {
+            stats.decode_rows += 1;
+            stats.accepted_rows += u64::from(accepted);
+            listeners[number].take_drafted(accepted, drawn)
+        });
+        stats.steps += 1;
+        stats.draft_rows += drafts as u64;
+        self.costs.observe(rows, began.elapsed());
+        self.finish_step(result);
+    }
+
     /// Runs a step, or the chain that begins with it.
     fn step(&mut self, step: &StepPlan) {
+        let began = Instant::now();
+        let rows = step.rows.iter().sum();
+        let mut counts = StepCounts::new(&self.active, &step.rows);
         let active = self.active.iter_mut().zip(&step.rows).filter(|&(_, &rows)| rows > 0);
         let chains = active.map(|(active, &rows)| active.chain(rows, step.chain.limit));
-        let (mut parts, mut answers): (Vec<SequenceChain<'_>>, Vec<&mut Answer>) = chains.unzip();
+        let (mut parts, mut listeners): (Vec<SequenceChain<'_>>, Vec<Listener<'_>>) = chains.unzip();
         let (arrived, commands, closing) = (&mut self.arrived, self.commands, self.closing);
         let mut chain = step.chain;
         let mut wanted = false;
+        let least_hope = schedule::least_hope(parts.len(), MOST_DRAFTS_AHEAD, &self.costs);
+        if parts.iter().any(|part| part.reads_from.is_some_and(|first| first < part.rows)) {
+            let lasts: Vec<usize> = parts.iter().map(|part| part.tokens.len() - 1).collect();
+            let result = self.executor.run_reading(&mut parts, &mut |number, out| match out {
+                StepOut::Drawn(drawn) => {
+                    counts.drawn[number] += 1;
+                    listeners[number].take(drawn);
+                }
+                StepOut::Logits { index, logits } => {
+                    listeners[number].take_logits(index, logits, index == lasts[number]);
+                }
+            });
+            counts.add_to(&mut self.stats);
+            self.costs.observe(rows, began.elapsed());
+            return self.finish_step(result);
+        }
         let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
-            let answer = &mut *answers[number];
-            let flow = answer.take(drawn);
+            let listener = &mut listeners[number];
+            counts.drawn[number] += 1;
+            let flow = listener.take(drawn);
+            wanted |= listener.hopes(least_hope);
             while let Ok(command) = commands.try_recv() {
                 match command {
                     Command::Generate(_) if !chain.ends_on_arrival => chain.ends_with_row = true,
@@ -204,18 +306,26 @@ impl Worker<'_> {
             wanted |= chain.ends_with_row && flow == Flow::StopRow;
             if wanted && flow == Flow::Continue { Flow::StopAll } else { flow }
         });
+        let steps = counts.add_to(&mut self.stats);
+        self.costs.observe(rows, began.elapsed().div_f64(steps as f64));
+        self.finish_step(result);
+    }
+
+    /// Looks after the active generations behind a step.
+    fn finish_step(&mut self, result: Result<(), EngineError>) {
         match result {
             Ok(()) => {
                 for generation in &mut self.active {
+                    generation.read_ahead();
                     generation.keep_prompt(&mut self.executor);
-                    if generation.is_full() {
-                        generation.slide(&mut self.executor);
+                    if generation.slide_if_full(&mut self.executor) {
                         self.short = false;
                     }
                 }
                 self.remove_finished();
                 let before = self.active.len();
-                self.parked.extend(self.active.extract_if(.., |active| active.is_behind()));
+                self.parked
+                    .extend(self.active.extract_if(.., |active| active.is_behind() || active.is_full()));
                 self.short &= self.active.len() == before;
             }
             Err(error) => {
@@ -257,32 +367,37 @@ impl Worker<'_> {
         };
         self.parked.sort_by_key(|parked| parked.standing().seniority());
         self.waiting.sort_by_key(|waiting| waiting.standing().seniority());
-        // Paused generations give way before waiting ones.
-        let (waiting, parked) = (hold(&self.waiting), hold(&self.parked));
-        let at_rest = [waiting, parked].concat();
+        // Ended generations give way first, then paused ones, then waiting ones.
+        let at_rest = [&self.waiting, &self.parked, &self.settling].map(|texts| hold(texts)).concat();
         match schedule::give_way(self.sessions.idle(), &at_rest, &hold(&self.active), place) {
             GiveWay::Session => {
                 if let Some(sequence) = self.sessions.give_up_oldest() {
-                    self.executor.release(sequence);
+                    self.end(sequence);
                 }
             }
             GiveWay::AtRest(junior) => {
-                let generation = self.waiting.iter_mut().chain(&mut self.parked).nth(junior);
+                let at_rest = self.waiting.iter_mut().chain(&mut self.parked).chain(&mut self.settling);
+                let generation = at_rest.into_iter().nth(junior);
                 if let Some(generation) = generation {
                     generation.give_pages_back(&mut self.executor);
                 }
             }
-            GiveWay::Preempt(junior) => {
-                let mut generation = self.active.remove(junior);
-                generation.give_pages_back(&mut self.executor);
-                self.waiting.push(generation);
-                self.short = true;
-            }
+            GiveWay::Preempt(junior) => self.preempt(junior),
+            GiveWay::Fail if self.executor.lends() => self.preempt(place),
             GiveWay::Fail => {
                 self.active[place].fail(error);
                 self.remove_finished();
             }
         }
+    }
+
+    /// Lets the active generation at `place` wait, without its pages.
+    fn preempt(&mut self, place: usize) {
+        let mut generation = self.active.remove(place);
+        generation.give_pages_back(&mut self.executor);
+        self.waiting.push(generation);
+        self.short = true;
+        self.stats.preemptions += 1;
     }
 
     fn remove_finished(&mut self) {
@@ -292,21 +407,83 @@ impl Worker<'_> {
             finished.extend(generations.extract_if(.., |generation| generation.is_finished()));
         }
         self.short &= self.active.len() == before;
-        for generation in finished {
-            let (sequence, session) = generation.into_sequence();
+        self.settling.extend(finished);
+        self.settle();
+    }
+
+    /// Puts back the sequences of generations that have ended and whose text holds no further surprise.
+    fn settle(&mut self) {
+        let settled: Vec<Generation> = self.settling.extract_if(.., Generation::is_settled).collect();
+        for generation in settled {
+            let (sequence, session) = generation.into_sequence(&mut self.executor);
             self.put_back(sequence, session);
         }
     }
 
     /// Leaves a sequence in its session, or gives its pages back.
     fn put_back(&mut self, sequence: Sequence, session: Option<SessionId>) {
-        self.executor.keep(&sequence);
         let left = match session {
-            Some(id) => self.sessions.leave(id, sequence),
+            Some(id) => {
+                // The session goes on to write the last page.
+                self.executor.keep(&sequence, false);
+                self.sessions.leave(id, sequence)
+            }
             None => Some(sequence),
         };
         if let Some(sequence) = left {
-            self.executor.release(sequence);
+            self.end(sequence);
         }
+    }
+
+    /// Ends a text; later texts may begin with it.
+    fn end(&mut self, sequence: Sequence) {
+        self.executor.keep(&sequence, true);
+        self.executor.release(sequence);
+    }
+
+    /// Leaves the state where callers see it; for certain if it `must` be.
+    fn publish(&mut self, must: bool) {
+        let stats = &mut self.stats;
+        stats.running = self.active.len();
+        stats.paused = self.parked.len();
+        stats.waiting = self.waiting.len();
+        stats.idle_sessions = self.sessions.idle();
+        stats.prefix_bytes = self.config.prefix_bytes;
+        self.executor.describe(stats);
+        self.board.publish(*stats, must);
+    }
+}
+
+/// The rows of a chain, counted.
+struct StepCounts {
+    prompt_rows: usize,
+    /// True for a part that decodes, by its number.
+    decodes: Vec<bool>,
+    /// Tokens drawn, by the number of the part.
+    drawn: Vec<u64>,
+}
+
+impl StepCounts {
+    fn new(active: &[Generation], rows: &[usize]) -> Self {
+        let parts = || active.iter().zip(rows).filter(|&(_, &rows)| rows > 0);
+        let decodes: Vec<bool> = parts().map(|(active, _)| active.decodes()).collect();
+        let prompt_rows = parts().zip(&decodes).filter(|&(_, &decodes)| !decodes).map(|((_, &rows), _)| rows);
+        Self { prompt_rows: prompt_rows.sum(), drawn: vec![0; decodes.len()], decodes }
+    }
+
+    /// Adds the rows to `stats`; returns how many steps they were.
+    fn add_to(&self, stats: &mut EngineStats) -> u64 {
+        // The part with most tokens has drawn one in each step.
+        let steps = self.drawn.iter().copied().max().unwrap_or(0).max(1);
+        stats.steps += steps;
+        stats.prompt_rows += self.prompt_rows as u64;
+        stats.decode_rows += self
+            .drawn
+            .iter()
+            .zip(&self.decodes)
+            .filter(|&(_, &decodes)| decodes)
+            .map(|(drawn, _)| drawn)
+            .sum::<u64>();
+        steps
     }
 }

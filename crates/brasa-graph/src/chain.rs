@@ -5,7 +5,7 @@
 //! ids; the caller ends it by its answer to a token. The caller's answer may arrive late: a device that draws on its own may
 //! by then have drawn further tokens of that row, which nobody sees and which leave no trace in histories, masks and lengths.
 
-use crate::device::{DeviceError, KvPool, Program};
+use crate::device::{DeviceError, DrawInputs, KvPool, Program};
 use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, TokenMask};
 use crate::step::{Outs, PAGE_POSITIONS, Segment, Step};
 use crate::{CacheKind, GroupId};
@@ -78,22 +78,20 @@ pub fn stepwise<P: Program + ?Sized>(
         step.segments.iter().map(|segment| segment.first_index + segment.rows).collect();
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
     loop {
-        let all_largest = step
-            .segments
-            .iter()
-            .zip(&numbers)
-            .all(|(segment, &number)| segment.outs != Outs::Last || rows[number].takes_largest());
-        let largest = if all_largest { program.run_largest(step, pool)? } else { None };
-        // Of a row without a largest logit the sampler says why; the step writes again what it wrote.
-        let largest: Option<Vec<u32>> = largest.and_then(|ids| ids.into_iter().collect());
-        let logits = if largest.is_none() { Some(program.run(step, pool)?.only()) } else { None };
+        let drawn = match draws(step, &numbers, rows) {
+            Some(draws) => program.run_drawn(step, pool, &draws)?,
+            None => None,
+        };
+        // Of a row without a token the sampler draws it or says why; the step writes again what it wrote.
+        let drawn: Option<Vec<u32>> = drawn.and_then(|ids| ids.into_iter().collect());
+        let logits = if drawn.is_none() { Some(program.run(step, pool)?.only()) } else { None };
         let (mut place, mut out, mut last) = (0, 0, false);
         while let Some(segment) = step.segments.get_mut(place) {
             let number = numbers[place];
             let next = match segment.outs {
                 Outs::Last => {
                     let row = &mut rows[number];
-                    let drawn = match (&logits, &largest) {
+                    let drawn = match (&logits, &drawn) {
                         (Some(logits), _) => row.draw(logits.row(out), sampler),
                         (None, ids) => Ok(row.take(ids.as_ref().map_or(0, |ids| ids[out]))),
                     };
@@ -123,13 +121,25 @@ pub fn stepwise<P: Program + ?Sized>(
     }
 }
 
+/// What a device needs to draw the token of each row; `None` where it cannot draw for one of them.
+fn draws<'a>(step: &Step, numbers: &[usize], rows: &'a [RowDraw<'_>]) -> Option<Vec<DrawInputs<'a>>> {
+    let draws = step.segments.iter().zip(numbers).filter(|(segment, _)| segment.outs == Outs::Last);
+    draws
+        .map(|(_, &number)| {
+            let RowDraw { rules, position, history, mask, .. } = &rows[number];
+            let plain = mask.is_none() && rules.params().logprobs.is_none();
+            plain.then_some(DrawInputs { rules, position: *position, history })
+        })
+        .collect()
+}
+
 impl RowDraw<'_> {
     /// True if every token of the row is the one with the largest logit, so that a device can find it.
     pub fn takes_largest(&self) -> bool {
         self.mask.is_none() && self.rules.takes_largest(self.position)
     }
 
-    /// Takes `token`, which has the largest logit, and counts it.
+    /// Takes `token`, which a device drew, and counts it.
     pub fn take(&mut self, token: u32) -> Draw {
         self.history.push(token);
         self.position = self.position.saturating_add(1);
@@ -138,7 +148,11 @@ impl RowDraw<'_> {
     }
 
     /// Draws the next token, and counts it.
-    fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) -> Result<Draw, SamplingError> {
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError`]: no token could be drawn; nothing was counted.
+    pub fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) -> Result<Draw, SamplingError> {
         let row = Row::new(logits, self.position, self.history);
         let draw = match &mut self.mask {
             Some(mask) => sampler.draw_masked(self.rules, &row, &mut **mask),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::chain::{self, Chain, Finish};
 use crate::output::Outputs;
+use crate::sampling::DrawRules;
 use crate::step::{PageId, Step};
 use crate::{CacheGroup, Graph, GroupId, Weight};
 
@@ -227,6 +228,17 @@ impl Default for ProgramLimits {
     }
 }
 
+/// What the token of a row is drawn by, besides its logits.
+#[derive(Clone, Copy, Debug)]
+pub struct DrawInputs<'a> {
+    /// How to draw. Log-probabilities are not asked for.
+    pub rules: &'a DrawRules,
+    /// Position of the token to draw; names the noise.
+    pub position: u32,
+    /// All tokens before the drawn one.
+    pub history: &'a [u32],
+}
+
 /// A compiled graph: a flat table of operations over one arena, replayed step by step.
 pub trait Program: Send {
     /// The largest step it runs.
@@ -250,18 +262,21 @@ pub trait Program: Send {
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
-    /// Runs a step and finds, for each row that asks for logits, the lowest id of those with the largest logit; `None` where a row
-    /// has no largest finite logit. `None` for all where this device leaves that to the host, and nothing was run.
+    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` in place of a token that the
+    /// host is to draw, or to say why there is none. `None` for all where this device leaves drawing to the host; nothing was run.
+    ///
+    /// Tokens are those of [`Sampler::draw`](crate::sampling::Sampler::draw) up to the rounding of the device's logarithm.
     ///
     /// # Errors
     ///
     /// Errors of [`run`](Self::run).
-    fn run_largest(
+    fn run_drawn(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
+        draws: &[DrawInputs<'_>],
     ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
-        let _ = (step, pool);
+        let _ = (step, pool, draws);
         Ok(None)
     }
 
@@ -277,7 +292,8 @@ pub trait Program: Send {
     ///
     /// The sink sees the tokens of a row in order. Its answer may take effect late: tokens that the device drew behind it
     /// are thrown away. Segments that ask for no logits take part in the first step only. Tokens equal those of as many calls
-    /// of [`run`](Self::run) and [`Sampler::draw`](crate::sampling::Sampler::draw), bit for bit. `step` is used up.
+    /// of [`run`](Self::run) and [`Sampler::draw`](crate::sampling::Sampler::draw), bit for bit where the device does not [draw](Self::run_drawn) by itself. `step` is
+    /// used up.
     ///
     /// # Errors
     ///

@@ -35,3 +35,4 @@ mod tls;
 pub use error::{HubError, Result};
 pub use fetch::{Fetched, Hub, Progress};
 pub use name::{RepoName, Wanted};
+pub use tls::config as tls_config;

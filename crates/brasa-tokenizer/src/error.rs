@@ -66,6 +66,14 @@ pub enum TokenizerError {
         /// The template engine's or the template's own words.
         reason: String,
     },
+    /// A message of a conversation cannot be read, whatever the template.
+    #[error("{field}: {reason}")]
+    Message {
+        /// The part of the conversation, such as `messages[2].tool_calls[0].function.arguments`.
+        field: String,
+        /// What was found there.
+        reason: String,
+    },
     /// The chat template asked for more work or memory than any conversation needs.
     #[error(
         "chat template: stopped because it exceeded its {limit}\nhint: the template loops or recurses without end; give another one"
@@ -79,6 +87,10 @@ pub enum TokenizerError {
 impl TokenizerError {
     pub(crate) fn malformed(source_name: impl Into<String>, reason: impl Display) -> Self {
         Self::Malformed { source_name: source_name.into(), reason: reason.to_string() }
+    }
+
+    pub(crate) fn message(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Message { field: field.into(), reason: reason.into() }
     }
 
     pub(crate) fn missing(directory: impl Into<String>, has_sentencepiece_model: bool) -> Self {

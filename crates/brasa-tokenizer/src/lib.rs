@@ -43,8 +43,8 @@ mod tokenizer;
 mod vocabulary;
 
 pub use chat::{
-    AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content, Message, TemplateGuess,
-    ThoughtMarks, Thoughts,
+    AnswerEvent, AnswerParser, AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content,
+    Message, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice, ToolFormat,
 };
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};

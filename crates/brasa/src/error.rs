@@ -1,6 +1,8 @@
 //! Errors of the library, by the crate that they come from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::SessionFileError;
 
 /// The reason why a model could not be loaded or a request not be served. A message with a known remedy names it in a
 /// line that begins with `hint:`.
@@ -19,6 +21,9 @@ pub enum Error {
     /// The device.
     #[error(transparent)]
     Device(#[from] brasa_graph::device::DeviceError),
+    /// A grammar.
+    #[error(transparent)]
+    Grammar(#[from] brasa_grammar::GrammarError),
     /// A request.
     #[error(transparent)]
     Engine(#[from] brasa_engine::EngineError),
@@ -29,6 +34,14 @@ pub enum Error {
         path: PathBuf,
         /// The system's error.
         error: std::io::Error,
+    },
+    /// A session's file.
+    #[error("{}{error}", path.as_ref().map_or(String::new(), |path| format!("{}: ", path.display())))]
+    SessionFile {
+        /// Which file; `None` if the bytes came from elsewhere.
+        path: Option<PathBuf>,
+        /// What is wrong with it.
+        error: SessionFileError,
     },
     /// A text too short for its perplexity.
     #[error(
@@ -45,4 +58,20 @@ pub enum Error {
     /// Options that make no sense.
     #[error("{0}")]
     Options(String),
+}
+
+impl Error {
+    /// The error, if it is about a session's file, with the file's name.
+    pub(crate) fn of_file(self, path: &Path) -> Self {
+        match self {
+            Self::SessionFile { error, .. } => Self::SessionFile { path: Some(path.to_owned()), error },
+            other => other,
+        }
+    }
+}
+
+impl From<SessionFileError> for Error {
+    fn from(error: SessionFileError) -> Self {
+        Self::SessionFile { path: None, error }
+    }
 }

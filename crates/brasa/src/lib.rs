@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 #[cfg(feature = "cpu")]
 mod ceilings;
 mod device;
@@ -36,14 +37,17 @@ mod model;
 mod options;
 mod score;
 mod session;
+mod session_file;
 mod verify;
 
+pub use batch::{BatchAnswer, InOrder};
 pub use brasa_engine as engine;
 pub use brasa_engine::{
-    CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, Metrics, Token,
-    TokenStream,
+    CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
+    Speculation, Token, TokenStream,
 };
 pub use brasa_formats as formats;
+pub use brasa_grammar::{self as grammar, Grammar};
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::{ModelInfo, RecommendedSampling};
@@ -59,7 +63,8 @@ pub use memory::peak_memory_bytes;
 pub use model::Model;
 pub use options::{LoadOptions, LoadProgress};
 pub use score::{Perplexity, Score};
-pub use session::Session;
+pub use session::{SavedSession, Session, SessionProgress};
+pub use session_file::SessionFileError;
 pub use verify::{Verdict, verify};
 
 /// The examples of the README, as tests.

@@ -3,24 +3,32 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use brasa_engine::{Engine, EngineConfig, EngineError, Request, SessionId, TextDecoder, pages_bytes};
+use brasa_engine::{
+    Engine, EngineConfig, MaskSource, Request, SessionId, Speculation, TextDecoder, pages_bytes,
+};
 use brasa_formats::{Bytes, Checkpoint};
+use brasa_grammar::{Grammar, Grammars};
 use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision};
 use brasa_models::{ModelInfo, RecommendedSampling};
 use brasa_tokenizer::{
-    AddSpecial, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks, Thoughts,
-    Tokenizer,
+    AddSpecial, AnswerParser, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks,
+    Thoughts, Tokenizer, ToolChoice, ToolFormat,
 };
+use serde_json::Value;
 
+use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
 use crate::{
     Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device, verify,
 };
 
 /// Most positions of a context if the options name none.
 const DEFAULT_CONTEXT: usize = 131_072;
+
+/// Bytes of keys and values that sessions share if the options name none.
+const SESSION_PREFIX_BYTES: u64 = 1 << 30;
 
 /// Most positions of any context: numbers of positions have 32 bits.
 const MOST_POSITIONS: usize = i32::MAX as usize;
@@ -34,9 +42,14 @@ pub struct Model(Arc<Parts>);
 
 struct Parts {
     engine: Engine,
-    tokenizer: Tokenizer,
+    /// True if requests without a session share the beginnings of their prompts.
+    shares_prompts: bool,
+    speculation: Speculation,
+    tokenizer: Arc<Tokenizer>,
+    grammars: Grammars,
     template: Option<ChatTemplate>,
     thought_marks: Option<&'static ThoughtMarks>,
+    tool_format: ToolFormat,
     /// Tokens of the marks, which are part of an answer's text even if they are control tokens.
     shown: Arc<[u32]>,
     info: ModelInfo,
@@ -44,6 +57,9 @@ struct Parts {
     warnings: Vec<String>,
     load_times: LoadTimes,
     recommended_sampling: RecommendedSampling,
+    /// The identity that sessions' files have, without the tokenizer.
+    identity: Identity,
+    tokenizer_fingerprint: OnceLock<String>,
 }
 
 impl Model {
@@ -140,6 +156,8 @@ impl Model {
             let context = options
                 .context
                 .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)));
+            let loaded = Weights { checkpoint, spec: &spec };
+            let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
             let cache_bytes = options.cache_bytes.unwrap_or_else(|| {
                 // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
@@ -155,7 +173,7 @@ impl Model {
                 mixed_prompt_rows: options.mixed_prompt_rows(&backend.info()),
                 vocab_size: spec.vocab_size,
                 cache_bytes,
-                prefix_bytes: options.prefix_bytes,
+                prefix_bytes: options.prefix_bytes.unwrap_or(SESSION_PREFIX_BYTES),
             };
             let engine = Engine::start(program, pool, config)?;
             times.graph = graph_done - graph_started;
@@ -167,21 +185,32 @@ impl Model {
             };
             let source = options.chat_template.as_deref().or(tokenizer.chat_template_source());
             let thought_marks = ThoughtMarks::of(source, &tokenizer);
-            let shown = thought_marks.map_or(Vec::new(), |marks| marks.token_ids(&tokenizer)).into();
+            let tool_format = ToolFormat::of(source, &tokenizer);
+            let mut shown = thought_marks.map_or(Vec::new(), |marks| marks.token_ids(&tokenizer));
+            shown.extend(tool_format.token_ids(&tokenizer));
+            let shown = shown.into();
             warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), spec.vocab_size)?);
+            let tokenizer = Arc::new(tokenizer);
+            let grammars = Grammars::new(Arc::clone(&tokenizer), spec.vocab_size);
             times.tokenizer = tokenizer_time;
             times.total = started.elapsed();
             Ok(Self(Arc::new(Parts {
                 engine,
+                shares_prompts: options.prefix_bytes.is_some(),
+                speculation: options.speculation,
                 tokenizer,
+                grammars,
                 template,
                 thought_marks,
+                tool_format,
                 shown,
                 info,
                 device: backend.info(),
                 warnings,
                 load_times: times,
                 recommended_sampling,
+                identity,
+                tokenizer_fingerprint: OnceLock::new(),
             })))
         })
     }
@@ -266,7 +295,25 @@ impl Model {
     /// [`Error::Tokenizer`] if the model has no chat template, or the template refuses the messages; [`Error::Engine`]. Later
     /// errors come through the stream.
     pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<TokenStream, Error> {
-        self.generate_ids(self.chat_prompt(messages)?, options)
+        self.start_chat(self.chat_prompt(messages)?, options, None)
+    }
+
+    /// Compiles a grammar for [`GenerateOptions::mask`], which holds answers to it.
+    ///
+    /// The first grammar of a model takes longer: about a second for a vocabulary of 150,000 tokens. Later ones take
+    /// milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Grammar`] says where the grammar is wrong, or what of it is not supported.
+    pub fn grammar(&self, grammar: &Grammar) -> Result<Arc<dyn MaskSource>, Error> {
+        Ok(self.0.grammars.compile(grammar)?)
+    }
+
+    /// A mask for the answer to a chat's `prompt`: a model that thinks first may do so freely, and `mask` sets in behind the
+    /// thoughts. [`chat`](Self::chat) does this by itself.
+    pub fn after_thoughts(&self, prompt: &[u32], mask: Arc<dyn MaskSource>) -> Arc<dyn MaskSource> {
+        self.0.grammars.after_thoughts(mask, self.0.thought_marks, &self.end_of_prompt(prompt))
     }
 
     /// A session: keys and values stay cached between its requests.
@@ -309,16 +356,68 @@ impl Model {
     ///
     /// The marks are those of the model's chat template or vocabulary; the text of a stream holds them.
     pub fn thoughts(&self, prompt: &[u32]) -> Thoughts {
+        Thoughts::new(self.0.thought_marks, &self.end_of_prompt(prompt))
+    }
+
+    /// Takes the answer to `prompt` apart into thoughts, content, and calls of tools.
+    ///
+    /// `tools` are the tools of the prompt, `{"type": "function", "function": {…}}` each. The text of a stream holds the marks
+    /// around calls; the command line shows them as they are.
+    pub fn answer_parser(&self, prompt: &[u32], tools: &[Value], choice: &ToolChoice) -> AnswerParser {
+        let end = self.end_of_prompt(prompt);
+        AnswerParser::new(self.0.tool_format, self.0.thought_marks, &end, tools, choice)
+    }
+
+    /// The form in which the model writes calls of tools.
+    pub fn tool_format(&self) -> ToolFormat {
+        self.0.tool_format
+    }
+
+    /// The grammar that an answer has to follow so that its calls of tools are right, in Lark as llguidance reads it; `None` if
+    /// nothing is asked of the answer. [`ToolFormat::constraint`] says more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`] if no grammar describes the model's calls, or if `choice` names a tool that is not there.
+    pub fn tool_constraint(
+        &self,
+        tools: &[Value],
+        choice: &ToolChoice,
+        parallel: bool,
+    ) -> Result<Option<String>, Error> {
+        Ok(self.0.tool_format.constraint(tools, choice, parallel, &self.0.tokenizer)?)
+    }
+
+    /// The end of a prompt's text, long enough for any mark around thoughts.
+    fn end_of_prompt(&self, prompt: &[u32]) -> String {
         // The longest mark is shorter than this many tokens.
         const LAST_TOKENS: usize = 32;
         let last = &prompt[prompt.len().saturating_sub(LAST_TOKENS)..];
-        let end = self.0.tokenizer.decode(last, false).unwrap_or_default();
-        Thoughts::new(self.0.thought_marks, &end)
+        self.0.tokenizer.decode(last, false).unwrap_or_default()
     }
 
     /// The engine below, for benchmarks and tools.
     pub fn engine(&self) -> &Engine {
         &self.0.engine
+    }
+
+    /// The identity that the files of this model's sessions have.
+    pub(crate) fn identity(&self) -> Identity {
+        let fingerprint =
+            self.0.tokenizer_fingerprint.get_or_init(|| tokenizer_fingerprint(&self.0.tokenizer));
+        self.0.identity.with_tokenizer(fingerprint)
+    }
+
+    /// Starts the answer to a chat's prompt.
+    pub(crate) fn start_chat(
+        &self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        session: Option<SessionId>,
+    ) -> Result<TokenStream, Error> {
+        let Some(mask) = &options.mask else { return self.start(prompt, options, session) };
+        let mask = self.after_thoughts(&prompt, Arc::clone(mask));
+        self.start(prompt, &GenerateOptions { mask: Some(mask), ..options.clone() }, session)
     }
 
     pub(crate) fn start(
@@ -329,23 +428,11 @@ impl Model {
     ) -> Result<TokenStream, Error> {
         let mut options = options.clone();
         options.stop_ids.extend(&self.0.tokenizer.special_tokens().end_of_generation);
+        options.speculation.get_or_insert(self.0.speculation);
+        options.cache_prompt.get_or_insert(session.is_some() || self.0.shares_prompts);
         let decoder =
             Box::new(Decoder(self.0.tokenizer.decode_stream(true).showing(Arc::clone(&self.0.shown))));
-        Ok(self.0.engine.generate(Request { prompt, options, decoder, session, mask: None })?)
-    }
-
-    pub(crate) fn check_ids(&self, ids: &[u32]) -> Result<(), EngineError> {
-        let EngineConfig { context, vocab_size, .. } = self.0.engine.config();
-        if ids.is_empty() {
-            return Err(EngineError::EmptyPrompt);
-        }
-        if ids.len() > context {
-            return Err(EngineError::PromptTooLong { tokens: ids.len(), context });
-        }
-        match ids.iter().find(|&&id| id as usize >= vocab_size) {
-            Some(&id) => Err(EngineError::UnknownToken { id, vocab_size }),
-            None => Ok(()),
-        }
+        Ok(self.0.engine.generate(Request { prompt, options, decoder, session })?)
     }
 }
 

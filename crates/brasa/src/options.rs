@@ -1,5 +1,6 @@
 //! How to load a model.
 
+use brasa_engine::Speculation;
 use brasa_graph::device::{DeviceInfo, KvType, Precision, ProgramLimits};
 
 /// How to load a model. The default suits the machine.
@@ -25,7 +26,8 @@ pub struct LoadOptions {
     /// at once: 512 on a CPU, 2,048 on a GPU.
     pub chunk: Option<usize>,
     /// Most prompt tokens of a step in which other requests decode, so that a long prompt does not stall them; `None` for a
-    /// sixteenth of `chunk`, or of what suits the device: 32 on a CPU, 128 on a GPU.
+    /// quarter of `chunk`, or of what suits the device: 128 on a CPU, 512 on a GPU. The engine takes fewer if the step would be
+    /// more than three times as long as without them.
     pub mixed_chunk: Option<usize>,
     /// Requests served at once; further ones wait.
     pub max_sequences: usize,
@@ -36,9 +38,17 @@ pub struct LoadOptions {
     /// the device's layout included; `None` for twice `max_sequences` full contexts, but at most three quarters of the
     /// device's memory beside the weights.
     pub cache_bytes: Option<u64>,
-    /// Bytes of keys and values, among `cache_bytes`, that stay when a text ends, for later texts that begin alike. The
-    /// default is 0: every request pays for its own prompt.
-    pub prefix_bytes: u64,
+    /// Bytes of keys and values, among `cache_bytes`, that stay when a text ends, for later texts that begin alike. The beginning
+    /// that two texts share is found to the token, and computed once. Kept texts give way to running ones.
+    ///
+    /// `None` is 1 GiB, which the requests of all sessions share; requests without a session are computed afresh. `Some`
+    /// shares among all requests, except that at 0 every request pays for its own prompt, and a session keeps its own text
+    /// alone. [`GenerateOptions::cache_prompt`](crate::GenerateOptions::cache_prompt) decides for a single request, and
+    /// [`CacheScope`](crate::CacheScope) keeps users apart.
+    pub prefix_bytes: Option<u64>,
+    /// How requests guess tokens ahead that do not say it themselves
+    /// ([`GenerateOptions::speculation`](crate::GenerateOptions::speculation)). It changes the time of an answer and never its text.
+    pub speculation: Speculation,
     /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
@@ -62,7 +72,8 @@ impl Default for LoadOptions {
             max_sequences: 16,
             max_waiting: 1024,
             cache_bytes: None,
-            prefix_bytes: 0,
+            prefix_bytes: None,
+            speculation: Speculation::OFF,
             strict: false,
             pre_tokenizer: None,
             chat_template: None,
@@ -73,7 +84,7 @@ impl Default for LoadOptions {
 impl LoadOptions {
     /// Most prompt rows of a step in which other requests decode.
     pub(crate) fn mixed_prompt_rows(&self, device: &DeviceInfo) -> usize {
-        self.mixed_chunk.unwrap_or_else(|| (self.chunk.unwrap_or(device.prompt_rows) / 16).max(1))
+        self.mixed_chunk.unwrap_or_else(|| (self.chunk.unwrap_or(device.prompt_rows) / 4).max(1))
     }
 
     /// The largest step of a program for these options on a device.

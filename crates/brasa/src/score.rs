@@ -1,13 +1,10 @@
 //! Probabilities that a model gives to a text.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 
-use brasa_engine::{Executor, SequenceRows};
-use brasa_graph::step::Outs;
+use brasa_engine::{LogitRows, ReadRequest};
 
-use crate::{Error, Model};
+use crate::{Error, GenerateOptions, Model};
 
 /// Probabilities of a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,44 +46,23 @@ impl Perplexity {
 impl Model {
     /// Computes the probabilities of `ids`; `rows` receives the logits after every token, in order.
     ///
+    /// The text is a request among others: running generations go on beside it.
+    ///
     /// # Errors
     ///
-    /// [`Error::Engine`]: an empty text, one longer than the context, an id outside the vocabulary, a failed device.
+    /// [`Error::Engine`]: an empty text, one longer than the context, an id outside the vocabulary, a full queue, a failed
+    /// device.
     pub fn score(&self, ids: &[u32], mut rows: impl FnMut(&[f32])) -> Result<Score, Error> {
-        self.check_ids(ids)?;
-        // Bounded: a reader slower than the device must not let a large vocabulary's rows pile up.
-        let (sender, receiver) = sync_channel::<Vec<f32>>(4);
-        let tokens: Arc<[u32]> = ids.into();
         let mut nll = 0.0;
         let mut last_logits = Vec::new();
-        std::thread::scope(|scope| {
-            let work = scope.spawn(move || {
-                self.engine().with(move |executor| {
-                    let mut sequence = executor.sequence();
-                    let result = executor.score(&mut sequence, &tokens, &mut |_, logits| {
-                        // A failed send means that the reader is gone; nothing is left to do.
-                        if sender.send(logits.to_vec()).is_ok() {
-                            ControlFlow::Continue(())
-                        } else {
-                            ControlFlow::Break(())
-                        }
-                    });
-                    executor.release(sequence);
-                    result
-                })
-            });
-            for (row, logits) in receiver.into_iter().enumerate() {
-                rows(&logits);
-                if let Some(&next) = ids.get(row + 1) {
-                    nll += negative_log_likelihood(&logits, next);
-                }
-                last_logits = logits;
+        for (row, logits) in self.read_afresh(ids.to_vec(), 0)?.enumerate() {
+            let logits = logits?;
+            rows(&logits);
+            if let Some(&next) = ids.get(row + 1) {
+                nll += negative_log_likelihood(&logits, next);
             }
-            match work.join() {
-                Ok(result) => result?.map_err(Error::from),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })?;
+            last_logits = logits;
+        }
         let predictions = ids.len() - 1;
         Ok(Score { mean_nll: (predictions > 0).then(|| nll / predictions as f64), last_logits })
     }
@@ -123,10 +99,11 @@ impl Model {
             if let Some(bos) = bos {
                 tokens[0] = bos;
             }
-            self.check_ids(&tokens)?;
-            let losses = self.engine().with(move |executor| window_losses(executor, &tokens))??;
+            let first = window / 2;
+            let scored = tokens[first + 1..].to_vec();
             sum.windows += 1;
-            for nll in losses {
+            for (logits, next) in self.read_afresh(tokens, first)?.zip(scored) {
+                let nll = negative_log_likelihood(&logits?, next);
                 sum.tokens += 1;
                 sum.nll += nll;
                 sum.nll_squared += nll * nll;
@@ -137,28 +114,12 @@ impl Model {
         }
         Ok(sum)
     }
-}
 
-/// −ln p of the tokens that the second half of a window predicts.
-fn window_losses(executor: &mut Executor, tokens: &[u32]) -> Result<Vec<f64>, brasa_engine::EngineError> {
-    let first = tokens.len() / 2;
-    let mut losses = Vec::with_capacity(tokens.len() - first - 1);
-    let mut sequence = executor.sequence();
-    let result = (|| {
-        for chunk in tokens[..first].chunks(executor.max_rows()) {
-            let outs = Outs::None;
-            executor.run(&mut [SequenceRows { sequence: &mut sequence, tokens: chunk, outs }])?;
-        }
-        executor.score(&mut sequence, &tokens[first..], &mut |row, logits| {
-            match tokens.get(first + row + 1) {
-                Some(&next) => losses.push(negative_log_likelihood(logits, next)),
-                None => return ControlFlow::Break(()),
-            }
-            ControlFlow::Continue(())
-        })
-    })();
-    executor.release(sequence);
-    result.map(|()| losses)
+    /// The logits behind each token of `tokens` from index `first` on, all of the text computed anew.
+    fn read_afresh(&self, tokens: Vec<u32>, first: usize) -> Result<LogitRows, Error> {
+        let options = GenerateOptions { cache_prompt: Some(false), ..GenerateOptions::default() };
+        Ok(self.engine().read(ReadRequest { tokens, first, options })?)
+    }
 }
 
 /// `logsumexp(logits) − logits[target]`, in f64.

@@ -1,14 +1,18 @@
 //! `brasa generate`: continue a raw text.
 
+use std::path::Path;
+
 use brasa::tokenizer::{AddSpecial, ParseSpecial, Thoughts};
 use brasa::{GenerateOptions, Model, TokenStream};
 use serde_json::{Value, json};
 
 use super::prompt_text;
+use super::remote::{self, Question};
 use crate::args::GenerateArguments;
 use crate::failure::Failure;
 use crate::paint::Paint;
 use crate::painted::PaintedAnswer;
+use crate::prompt_cache::PromptCache;
 use crate::{interrupt, load, output, sampling};
 
 /// Continues a raw text.
@@ -21,16 +25,42 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             )
         })?),
     };
+    if arguments.remote.server.is_some() {
+        let prompt = match (&arguments.ids, text) {
+            (Some(ids), _) => ids.clone().into(),
+            (None, text) => text.unwrap_or_default().into(),
+        };
+        let model = arguments.load.source.model.as_deref().and_then(Path::to_str);
+        let (json, verbose) = (arguments.json, arguments.load.verbose);
+        return remote::answer(
+            &arguments.remote,
+            model,
+            Question::Raw(prompt),
+            &arguments.sampling,
+            json,
+            verbose,
+        );
+    }
+    let speculation = load::speculation(&arguments.drafts)?;
     let model = load::model(&arguments.load)?;
-    let options = sampling::options(&arguments.sampling, &model)?;
+    let mut options = sampling::options(&arguments.sampling, &model)?;
+    options.speculation = Some(speculation);
     let prompt = match (&arguments.ids, text) {
         (Some(ids), _) => ids.clone(),
         (None, text) => encode(&model, &text.unwrap_or_default(), arguments.parse_special)?,
     };
-    let mut stream = model.generate_ids(prompt.clone(), &options)?;
+    let cache = PromptCache::open(&model, &arguments.prompt_cache)?;
+    let mut stream = match &cache {
+        Some(cache) => cache.session().generate_ids(prompt.clone(), &options)?,
+        None => model.generate_ids(prompt.clone(), &options)?,
+    };
     // A raw text has no thoughts apart.
     let shown = (!arguments.json).then(|| PaintedAnswer::new(Paint::of_output(), Thoughts::new(None, "")));
-    answer(&model, &mut stream, &prompt, shown, arguments.load.verbose, &options)
+    let answered = answer(&model, &mut stream, &prompt, shown, arguments.load.verbose, &options);
+    // An answer that was broken off leaves its prompt.
+    drop(stream);
+    let kept = cache.map_or(Ok(()), |cache| cache.keep(&prompt, &options));
+    answered.and(kept)
 }
 
 /// Ids of a text with the model's own special tokens.
@@ -108,7 +138,7 @@ pub fn answer(
 
 fn metrics(model: &Model, stream: &TokenStream) -> Value {
     let metrics = stream.metrics();
-    json!({
+    let mut figures = json!({
         "prompt_tokens": metrics.prompt_tokens,
         "generated_tokens": metrics.generated_tokens,
         "load_ms": milliseconds(model.load_time()),
@@ -117,7 +147,12 @@ fn metrics(model: &Model, stream: &TokenStream) -> Value {
         "decode_tps": metrics.decode_tokens_per_second(),
         "peak_memory_bytes": brasa::peak_memory_bytes(),
         "cache_and_arena_bytes": model.engine().with(|executor| executor.memory_bytes()).ok(),
-    })
+    });
+    if metrics.drafted_tokens > 0 {
+        figures["drafted_tokens"] = metrics.drafted_tokens.into();
+        figures["accepted_tokens"] = metrics.accepted_tokens.into();
+    }
+    figures
 }
 
 fn milliseconds(time: std::time::Duration) -> f64 {

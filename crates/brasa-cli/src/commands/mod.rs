@@ -9,7 +9,9 @@ mod inspect;
 mod logits;
 mod perplexity;
 mod quantize;
+mod remote;
 mod run;
+mod serve;
 mod tokenize;
 
 use clap::CommandFactory;
@@ -40,6 +42,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Logits(arguments)) => logits::logits(&arguments),
         Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
         Some(Command::Bench(arguments)) => bench::bench(&arguments),
+        Some(Command::Serve(arguments)) => serve::serve(&arguments),
         Some(Command::Doctor(arguments)) => doctor::doctor(&arguments),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();

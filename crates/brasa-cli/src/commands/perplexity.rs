@@ -17,7 +17,7 @@ const DEFAULT_WINDOW: usize = 512;
 pub fn perplexity(arguments: &PerplexityArguments) -> Result<(), Failure> {
     let text = input::text(&arguments.file)?;
     let mut load = arguments.load.clone();
-    let window = *load.context.get_or_insert(DEFAULT_WINDOW);
+    let window = *load.setup.context.get_or_insert(DEFAULT_WINDOW);
     let model = load::model(&load)?;
     let ids = encode(&model, &text, false)?;
     let bar = load::count_bar("perplexity");

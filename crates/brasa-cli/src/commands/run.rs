@@ -1,16 +1,20 @@
 //! `brasa run`: one answer, or a chat.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use brasa::tokenizer::{ChatOptions, ChatTemplate};
 use brasa::{GenerateOptions, Message, Model};
+use serde_json::json;
 
 use super::generate::answer;
+use super::remote::{self, Question};
 use super::{chat, prompt_text};
 use crate::args::{PromptArguments, RunArguments, Switch};
 use crate::failure::Failure;
 use crate::paint::Paint;
 use crate::painted::PaintedAnswer;
+use crate::prompt_cache::PromptCache;
 use crate::{bundled, input, load, output, sampling};
 
 /// Answers the prompt; without one, chats.
@@ -20,6 +24,11 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let asks_itself = prompt.is_none();
     let question = match prompt {
         Some(text) => text,
+        None if arguments.remote.server.is_some() => {
+            return Err(Failure::Usage(
+                "nothing to ask the server\nhint: give a prompt (-p, -f, or standard input)".into(),
+            ));
+        }
         None if at_terminal && !arguments.json => return converse(arguments, None),
         // Without a terminal and a prompt, the built-in model answers a question of its own.
         None if arguments.load.source.model.is_none() => bundled::QUESTION.to_owned(),
@@ -29,21 +38,47 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
             ));
         }
     };
-    let Prepared { model, options, template, mut messages } = prepare(arguments)?;
+    if arguments.remote.server.is_some() {
+        return ask(arguments, &question);
+    }
+    let Prepared { model, mut options, template, mut messages } = prepare(arguments)?;
     if asks_itself && !arguments.json {
         output::line(&format!("> {question}"))?;
     }
     messages.push(Message::new("user", question));
     let ids = model.chat_prompt_with(&messages, &template)?;
-    let mut stream = model.generate_ids(ids.clone(), &options)?;
+    options.mask = options.mask.map(|mask| model.after_thoughts(&ids, mask));
+    let cache = PromptCache::open(&model, &arguments.prompt_cache)?;
+    let mut stream = match &cache {
+        Some(cache) => cache.session().generate_ids(ids.clone(), &options)?,
+        None => model.generate_ids(ids.clone(), &options)?,
+    };
     let shown = (!arguments.json).then(|| PaintedAnswer::new(Paint::of_output(), model.thoughts(&ids)));
-    answer(&model, &mut stream, &ids, shown, arguments.load.verbose, &options)
+    let answered = answer(&model, &mut stream, &ids, shown, arguments.load.verbose, &options);
+    // An answer that was broken off leaves its prompt.
+    drop(stream);
+    let kept = cache.map_or(Ok(()), |cache| cache.keep(&ids, &options));
+    answered.and(kept)
+}
+
+/// Asks a server.
+fn ask(arguments: &RunArguments, question: &str) -> Result<(), Failure> {
+    let system = system_prompt(arguments)?.map(|text| json!({"role": "system", "content": text}));
+    let messages = system.into_iter().chain([json!({"role": "user", "content": question})]).collect();
+    let thinking = arguments.reasoning.map(|switch| switch == Switch::On);
+    let model = arguments.load.source.model.as_deref().and_then(Path::to_str);
+    let (json, verbose) = (arguments.json, arguments.load.verbose);
+    let question = Question::Chat { messages, thinking };
+    remote::answer(&arguments.remote, model, question, &arguments.sampling, json, verbose)
 }
 
 /// Chats, at a terminal or line by line through a pipe.
 pub fn chat(arguments: &RunArguments) -> Result<(), Failure> {
     if arguments.json {
         return Err(Failure::Usage("--json is for one answer (`brasa run -p`), not for a chat".into()));
+    }
+    if arguments.remote.server.is_some() {
+        return Err(Failure::Usage("--server is for one answer (`brasa run -p`), not for a chat".into()));
     }
     let PromptArguments { prompt, file, .. } = &arguments.prompt;
     let question = if prompt.is_some() || file.is_some() { prompt_text(&arguments.prompt)? } else { None };
@@ -65,12 +100,11 @@ struct Prepared {
 }
 
 fn prepare(arguments: &RunArguments) -> Result<Prepared, Failure> {
-    let system_prompt = match &arguments.system_prompt_file {
-        Some(path) => Some(input::text(path)?),
-        None => arguments.system_prompt.clone(),
-    };
+    let system_prompt = system_prompt(arguments)?;
+    let speculation = load::speculation(&arguments.drafts)?;
     let model = load::model(&arguments.load)?;
-    let options = sampling::options(&arguments.sampling, &model)?;
+    let mut options = sampling::options(&arguments.sampling, &model)?;
+    options.speculation = Some(speculation);
     if let Some(guess) = model.chat_template().and_then(ChatTemplate::guess) {
         output::note(&format!("note: {guess}"));
     }
@@ -83,6 +117,13 @@ fn prepare(arguments: &RunArguments) -> Result<Prepared, Failure> {
     }
     let messages = system_prompt.map(|text| Message::new("system", text)).into_iter().collect();
     Ok(Prepared { model, options, template, messages })
+}
+
+fn system_prompt(arguments: &RunArguments) -> Result<Option<String>, Failure> {
+    match &arguments.system_prompt_file {
+        Some(path) => input::text(path).map(Some),
+        None => Ok(arguments.system_prompt.clone()),
+    }
 }
 
 /// True if the model's chat template writes another prompt if the model may think than if it may not.

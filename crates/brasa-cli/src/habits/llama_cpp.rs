@@ -7,12 +7,11 @@
 use super::row::Outcome::{Answered, Becomes, Cases, Command, Noted, Ours, SingleTurn, True};
 use super::row::{Outcome, Row, flag, maybe, two, value};
 
-const NO_DRAFTS: &str = "there is no speculative decoding";
-const NO_SERVER: &str = "there is no server";
+const NO_DRAFT_MODEL: &str = "there is no draft model; `--lookup` guesses ahead what the text repeats";
+const NO_SERVER: &str = "it is an option of a server; `brasa serve --help` lists those that there are";
 const TEXT_ONLY: &str = "models read text only";
 const NO_ADAPTERS: &str =
     "adapters and control vectors are not supported; merge them into the checkpoint first";
-const NO_GRAMMAR: &str = "answers cannot be bound to a grammar or a schema";
 const FROM_THE_FILE: &str = "position encodings are taken from the model's file";
 const PLACEMENT: &str =
     "threads run where the system puts them; `taskset` and `nice` set other places and priorities";
@@ -156,8 +155,9 @@ pub const LLAMA_CPP: &[Row] = &[
     value("-r --reverse-prompt", "TEXT", Ours("--stop")),
     flag("-sp --special", Answered("special tokens are not printed; `--json` lists the ids of all tokens")),
     value("-ptc --print-token-count", "N", Noted("`-v` counts the tokens at the end")),
-    value("--prompt-cache", "FILE", Answered("prompts are not kept in files")),
-    flag("--prompt-cache-all --prompt-cache-ro", Answered("prompts are not kept in files")),
+    value("--prompt-cache", "FILE", Ours("--prompt-cache")),
+    flag("--prompt-cache-all", Ours("--prompt-cache-all")),
+    flag("--prompt-cache-ro", Ours("--prompt-cache-ro")),
     flag(
         "--in-prefix-bos",
         Answered("the chat template writes what surrounds a message; `--chat-template-file` replaces it"),
@@ -456,18 +456,43 @@ pub const LLAMA_CPP: &[Row] = &[
     value("--mirostat", "N", Cases(&[(&["0"], True("off"))], &Answered(NO_SAMPLER))),
     value("--mirostat-lr --mirostat-ent", "F", True(AFFECTS_ITS_SAMPLER)),
     value("-l --logit-bias", "ID±BIAS", Ours("--logit-bias")),
-    value("--grammar", "GRAMMAR", Answered(NO_GRAMMAR)),
-    value("--grammar-file", "FILE", Answered(NO_GRAMMAR)),
-    value("-j --json-schema", "SCHEMA", Answered(NO_GRAMMAR)),
-    value("-jf --json-schema-file", "FILE", Answered(NO_GRAMMAR)),
+    value("--grammar", "GRAMMAR", Ours("--grammar")),
+    value("--grammar-file", "FILE", Ours("--grammar-file")),
+    value("-j --json-schema", "SCHEMA", Ours("--json-schema")),
+    value("-jf --json-schema-file", "FILE", Ours("--json-schema-file")),
     flag("-bs --backend-sampling", True("a device draws tokens itself if it can")),
     // Speculative decoding.
-    value("--spec-type", "TYPE", Cases(&[(&["none"], True(NO_DRAFTS))], &Answered(NO_DRAFTS))),
-    flag(
-        "--spec-default --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling",
-        Answered(NO_DRAFTS),
+    value(
+        "--spec-type",
+        "TYPE",
+        Cases(
+            &[
+                (&["none"], True("nothing is guessed ahead without `--lookup`")),
+                (
+                    &["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"],
+                    Becomes(&["--lookup"]),
+                ),
+            ],
+            &Answered(NO_DRAFT_MODEL),
+        ),
     ),
-    flag("--no-spec-draft-backend-sampling", True(NO_DRAFTS)),
+    value("--draft --draft-n --draft-max --spec-draft-n-max", "N", Ours("--draft-max")),
+    value("--draft-min --draft-n-min --spec-draft-n-min", "N", Ours("--draft-min")),
+    flag("--spec-default", Becomes(&["--lookup"])),
+    value(
+        "--spec-draft-p-min --draft-p-min --spec-draft-p-split --draft-p-split --spec-ngram-mod-n-min \
+         --spec-ngram-mod-n-max --spec-ngram-mod-n-match --spec-ngram-simple-size-n --spec-ngram-simple-size-m \
+         --spec-ngram-simple-min-hits --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m \
+         --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m \
+         --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits",
+        "N",
+        Noted("`--lookup` learns by itself which guesses are worth their time"),
+    ),
+    flag(
+        "--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling",
+        Answered(NO_DRAFT_MODEL),
+    ),
+    flag("--no-spec-draft-backend-sampling", True(NO_DRAFT_MODEL)),
     value(
         "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-draft-threads -td \
          --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd \
@@ -476,18 +501,12 @@ pub const LLAMA_CPP: &[Row] = &[
          --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch \
          --cpu-strict-batch-draft --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch \
          --poll-batch-draft --spec-draft-override-tensor -otd --override-tensor-draft --spec-draft-n-cpu-moe \
-         --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min --spec-draft-p-split \
-         --draft-p-split --spec-draft-p-min --draft-p-min --spec-draft-sampling --spec-synth-len \
+         --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-sampling --spec-synth-len \
          --spec-synth-rates --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft \
          --n-gpu-layers-draft --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd \
-         --cache-type-v-draft --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match \
-         --spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits \
-         --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits \
-         --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits \
-         --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits --draft --draft-n --draft-max --draft-min \
-         --draft-n-min -lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+         --cache-type-v-draft -lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
         "VALUE",
-        Answered(NO_DRAFTS),
+        Answered(NO_DRAFT_MODEL),
     ),
     // Pictures, sounds, embeddings.
     value("-mm --mmproj", "FILE", Answered(TEXT_ONLY)),
@@ -527,4 +546,17 @@ pub const LLAMA_CPP: &[Row] = &[
          --slots --no-slots --models-autoload --no-models-autoload",
         Answered(NO_SERVER),
     ),
+];
+
+/// Options of llama-server that `brasa serve` has under another spelling, or does without.
+pub const LLAMA_SERVER: &[Row] = &[
+    value("-np", "N", Ours("--parallel")),
+    value("-to", "N", Ours("--timeout")),
+    value("-cram", "N", Ours("--cache-ram")),
+    value("--cors-origins", "LIST", Ours("--cors-origin")),
+    flag("--no-webui", Becomes(&["--no-ui"])),
+    flag("--metrics --props --slots --ui --webui --models-autoload", True("is always served")),
+    flag("-cb --cont-batching", True("requests are always batched")),
+    flag("--cache-prompt --cache-idle-slots", True("prompts are always kept, within `--cache-ram`")),
+    flag("--jinja", True("templates are always rendered")),
 ];

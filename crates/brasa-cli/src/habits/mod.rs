@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Command, CommandFactory};
 use llama_bench::LLAMA_BENCH;
-use llama_cpp::LLAMA_CPP;
+use llama_cpp::{LLAMA_CPP, LLAMA_SERVER};
 use others::{COMMANDS, MLX_LM};
 use own::Options;
 use row::{Outcome, Row, Value};
@@ -96,9 +96,11 @@ struct Translation {
 
 impl Translation {
     fn new(root: &Command, command: Option<&str>) -> Self {
+        let own = Options::of(root, command);
+        let rows = rows(command, &own);
         Self {
-            own: Options::of(root, command),
-            rows: rows(command),
+            own,
+            rows,
             out: Vec::new(),
             notes: Vec::new(),
             command: None,
@@ -245,12 +247,17 @@ fn begins_with_hyphen(word: &OsStr) -> bool {
 }
 
 /// The tables that hold for a command, by spelling.
-fn rows(command: Option<&str>) -> HashMap<&'static str, &'static Row> {
+fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static Row> {
     let bench: &[Row] = if command == Some("bench") { LLAMA_BENCH } else { &[] };
+    let serve: &[Row] = if command == Some("serve") { LLAMA_SERVER } else { &[] };
     let mut rows = HashMap::new();
     // Rows that come later win.
-    for row in MLX_LM.iter().chain(LLAMA_CPP).chain(bench) {
+    for row in MLX_LM.iter().chain(LLAMA_CPP).chain(bench).chain(serve) {
         rows.extend(row.spellings().map(|spelling| (spelling, row)));
+    }
+    if command == Some("serve") {
+        // What other commands refuse or do without, a server may have.
+        rows.retain(|spelling, _| !own.has(spelling));
     }
     rows
 }

@@ -45,6 +45,15 @@ impl Options {
         word == "help" || root.find_subcommand(word).is_some()
     }
 
+    /// True if the command has an option of this spelling.
+    pub fn has(&self, spelling: &str) -> bool {
+        let mut letters = spelling.chars().skip(1);
+        match (letters.next(), letters.next()) {
+            (Some(letter), None) => self.shorts.contains_key(&letter),
+            _ => self.longs.contains_key(spelling),
+        }
+    }
+
     /// True if the command chats or answers.
     pub fn is_chat(&self) -> bool {
         self.command.as_deref().is_none_or(|name| matches!(name, "run" | "chat"))

@@ -24,8 +24,8 @@ are spelled as there: `-ngl 99` is one option, `-ngl=99` works too, and so does 
 What is different:
 
 - The first word is the command: `brasa run` (or nothing) chats and answers, `brasa generate` continues a raw text as
-  `llama-completion -no-cnv` does, `brasa bench` and `brasa perplexity` stand for `llama-bench` and `llama-perplexity`, `brasa
-  quantize` for `llama-quantize` and `convert_hf_to_gguf.py`. There is no server.
+  `llama-completion -no-cnv` does, `brasa serve` stands for `llama-server`, `brasa bench` and
+  `brasa perplexity` for `llama-bench` and `llama-perplexity`, `brasa quantize` for `llama-quantize` and `convert_hf_to_gguf.py`.
 - A prompt is taken as it is; `-e` reads `\\n` in it as a line end, which is llama.cpp's default.
 - Samplers run in another order unless `--sampling-order llama-cpp` asks for llama.cpp's. Values that a checkpoint recommends come before the
   defaults, which are llama.cpp's.

@@ -186,8 +186,9 @@ fn no_spelling_has_another_meaning_here() {
     let names: Vec<_> = root.get_subcommands().map(|command| command.get_name().to_owned()).collect();
     let mut collisions = Vec::new();
     for command in [None].into_iter().chain(names.iter().map(|name| Some(name.as_str()))) {
-        let rows = rows(command);
-        for (spelling, long) in Options::of(&root, command).spellings(&root) {
+        let own = Options::of(&root, command);
+        let rows = rows(command, &own);
+        for (spelling, long) in own.spellings(&root) {
             let Some(row) = rows.get(spelling.as_str()) else { continue };
             let outcome = match &row.outcome {
                 Outcome::Cases(_, other) => other,

@@ -10,6 +10,7 @@ mod hub;
 mod inputs;
 mod memory;
 mod outputs;
+mod serve;
 #[cfg(unix)]
 mod terminal;
 mod words;

@@ -112,3 +112,45 @@ fn a_killed_run_leaves_no_partial_file() {
     }
     panic!("{killed} of 30 runs were killed before they ended");
 }
+
+/// A prompt in a file is not computed again, changes no answer, and is refused by another model.
+#[test]
+fn a_prompt_is_kept_in_a_file() {
+    let directory = scratch("prompt-cache");
+    let file = directory.join("prompt.session");
+    let path = file.to_str().unwrap();
+    let prompt = "ember: a small piece of coal that glows in a dying fire. ember, noun: ";
+    let run = |more: &[&str]| {
+        let plain = ["generate", "-p", prompt, "-n", "6", "--temp", "0.8", "-s", "7", "--ignore-eos", "-v"];
+        let output = brasa(&[&plain, more].concat());
+        assert!(output.status.success(), "{more:?}: {}", stderr(&output));
+        let note = stderr(&output);
+        let cached = note.split_once(" cached)").unwrap().0.rsplit_once('(').unwrap().1.parse().unwrap();
+        (output.stdout, cached, std::fs::read(&file).unwrap_or_default())
+    };
+    let (text, cached, _): (_, usize, _) = run(&[]);
+    assert_eq!(cached, 0);
+    let first = run(&["--prompt-cache", path]);
+    assert_eq!((&first.0, first.1), (&text, 0));
+    assert!(!first.2.is_empty());
+    let second = run(&["--prompt-cache", path]);
+    assert_eq!((&second.0, &second.2), (&text, &first.2));
+    assert!(second.1 > 10, "{} cached", second.1);
+    let read_only = run(&["--prompt-cache", path, "--prompt-cache-all", "--prompt-cache-ro"]);
+    assert_eq!((&read_only.0, &read_only.2), (&text, &first.2));
+    let all = run(&["--prompt-cache", path, "--prompt-cache-all"]);
+    assert_eq!(all.0, text);
+    assert_ne!(all.2, first.2, "the answer is in the file too");
+
+    let message = fails(&["generate", "-m", &model("tiny-llama"), "-p", "x", "--prompt-cache", path], 1);
+    assert!(message.contains("prompt.session: the session was saved with another architecture"), "{message}");
+    std::fs::write(&file, "precious").unwrap();
+    assert!(fails(&["generate", "-p", "x", "--prompt-cache", path], 1).contains("is cut off"));
+    assert_eq!(std::fs::read(&file).unwrap(), b"precious");
+    let chat = directory.join("chat.session");
+    let ask =
+        ["chat", "-p", "What does \"ember\" mean?", "-n", "3", "--prompt-cache", chat.to_str().unwrap()];
+    let output = brasa(&ask);
+    assert!(output.status.success() && chat.exists(), "{}", stderr(&output));
+    assert_eq!(names(&directory), ["chat.session", "prompt.session"]);
+}

@@ -84,6 +84,10 @@ fn help() {
     ] {
         assert_words(&format!("help_{command}"), &stdout(&brasa(&[command, "--help"])));
     }
+    let serve = stdout(&brasa(&["serve", "--help"]));
+    // Two screens.
+    assert!(serve.lines().count() <= 80, "{} lines\n{serve}", serve.lines().count());
+    assert_words("help_serve", &serve);
     // The program's own help lists the commands, then the options of `run`.
     let text = stdout(&brasa(&["--help"]));
     assert_words("help", text.split("\nOptions:").next().unwrap());
@@ -178,7 +182,7 @@ fn habits() {
             &["--grammar", "root ::= \"x\""],
             &["run", "--host", "0.0.0.0", "--port", "8080"],
             &["bench", "-pg", "512,128"],
-            &["serve"],
+            &["ps"],
             &["list"],
             &[&llama],
             &["-hx"],

@@ -141,7 +141,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
     Cursor cursor = Cursor::unpack(state & 0x7fffffff);
     uint32_t unit = blockIdx.x, before = 0;
     for (uint32_t r = 0; r < launch.rows; r++) {
-        const Row row = launch.states[r];
+        const Row row = the_row(r);
         const uint32_t index = row.index + step;
         const Sight see = sight(index, in.window);
         const uint32_t units = kv_heads * see.pages;
@@ -168,11 +168,11 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                 }
             } else {  // the new key or value: to the cache, and to a place from which its slot gets it
                 const bool is_key = role == group;
-                Head<S, E> h;
-                h.load(in, x_row + in.kv_offset + (is_key ? 0 : kv_heads * E) + head * E, tag, is_key ? in.k_norm : 0, is_key, lane);
                 const uint32_t p = index % PAGE_POSITIONS;
                 uint8_t* to = page_of(launch, row, in.table, index / PAGE_POSITIONS) +
                               (is_key ? in.keys_offset : in.values_offset) + (uint64_t(head) * PAGE_POSITIONS + p) * ROW;
+                Head<S, E> h;
+                h.load(in, x_row + in.kv_offset + (is_key ? 0 : kv_heads * E) + head * E, tag, is_key ? in.k_norm : 0, is_key, lane);
                 uint8_t* fresh = smem + AT_NEW + (is_key ? 0 : 512);
 #pragma unroll
                 for (int j = 0; j < Head<S, E>::PAIRS; j++) {
@@ -290,18 +290,21 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
     return cursor.pack() | (state & 0x80000000);
 }
 
+// A single row on its first page has nothing to merge.
+__device__ __forceinline__ bool nothing_to_combine(const Instr& in, uint32_t step) {
+    return the_launch().rows == 1 && in.window == 0 && the_row(0).index + step < PAGE_POSITIONS;
+}
+
 // Pages of a row, merged: 32 elements of a head by one block, a warp takes every eighth page. False where there was nothing to do.
 template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t sequence) {
     const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + warp * 256);
     const Launch& launch = the_launch();
-    // A single row on its first page: nothing to merge.
-    if (launch.rows == 1 && in.window == 0 && launch.states[0].index + step < PAGE_POSITIONS) return false;
     bool any = false;
     const uint32_t E = in.head_dim, parts = E / 32;
     float* outs = reinterpret_cast<float*>(smem + AT_SCRATCH);
     for (uint32_t r = 0; r < launch.rows; r++) {
-        const Sight see = sight(launch.states[r].index + step, in.window);
+        const Sight see = sight(the_row(r).index + step, in.window);
         if (see.pages == 1) continue;
         if (!any) consumers_sync();  // scratch may still be read
         any = true;

@@ -49,7 +49,7 @@ __device__ __forceinline__ void show(uint32_t step, uint32_t token) {
 // Cosines and sines of the row's position, for all layers of a step.
 __device__ __noinline__ void rotate(uint32_t step) {
     const Launch& launch = the_launch();
-    const uint32_t position = launch.states[0].position + step;
+    const uint32_t position = the_row(0).position + step;
     float2* rope = reinterpret_cast<float2*>(smem + AT_ROPE);
     for (uint32_t i = threadIdx.x; i < launch.rotary / 2; i += CONSUMERS) {
         float sine, cosine;
@@ -58,15 +58,18 @@ __device__ __noinline__ void rotate(uint32_t step) {
     }
 }
 
-// False where the last token ended the chain, which all blocks see alike.
+// False where the last token ended the chain, which all blocks see alike: the one that this launch drew, or one that was drawn between
+// launches.
 template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t sequence) {
     const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
     const Launch& launch = the_launch();
-    uint32_t token = launch.states[0].token;
+    uint32_t token = the_row(0).token;
     if (step > 0) {
         token = winner(sequence - 1);
         show(step - 1, token);
         if (ends_chain(token)) return false;
+    } else if (token == NO_TOKEN) {
+        return false;
     }
     const uint32_t quads = (in.outputs + 3) / 4, each = (quads + gridDim.x - 1) / gridDim.x * 4, first = blockIdx.x * each;
     for (uint32_t i = threadIdx.x; i / 32 * 32 < each; i += CONSUMERS) {
@@ -83,13 +86,13 @@ template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t seq
 // What follows an instruction.
 enum class After { Next, Barrier, End };
 
-// One instruction. `state`: see linear.
-template <Sync S> __device__ __forceinline__ After execute(uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
+// One instruction. `kind`: its operation and format; `state`: see linear.
+template <Sync S> __device__ __forceinline__ After execute(uint2 kind, uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
     constexpr After EACH = S == Sync::Barrier ? After::Barrier : After::Next;
     const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
-    switch (in.op) {
+    switch (kind.x) {
         case LINEAR:
-            switch (in.format) {
+            switch (kind.y) {
                 case F16: state = linear<S, F16>(state, sequence, stamps); break;
                 case BF16: state = linear<S, BF16>(state, sequence, stamps); break;
                 case Q8_0: state = linear<S, Q8_0>(state, sequence, stamps); break;
@@ -104,18 +107,26 @@ template <Sync S> __device__ __forceinline__ After execute(uint32_t& state, uint
             else if (in.head_dim == 128) state = attention<S, 128>(state, step, sequence, stamps);
             else __trap();
             return EACH;
-        case COMBINE: return combine<S>(step, sequence) ? EACH : After::Next;
+        case COMBINE:
+            if (nothing_to_combine(in, step)) return After::Next;
+            return combine<S>(step, sequence) ? EACH : After::Next;
         default: return embed<S>(step, sequence) ? After::Barrier : After::End;
     }
+}
+
+// Asks for the warp's copy of an instruction. No register waits for it: a call would wait for the register.
+__device__ __forceinline__ void fetch(uint32_t i) {
+    const uint32_t piece = threadIdx.x % 32 * 16;
+    if (piece < sizeof(Instr)) copy16(smem + AT_NEXT + threadIdx.x / 32 * 256 + piece, reinterpret_cast<const uint8_t*>(the_launch().program + the_launch().first + i) + piece);
 }
 
 // What lives across an instruction is kept small, and in shared memory where that will do: a register that a call must save
 // costs a trip to memory each time.
 template <Sync S> __device__ __forceinline__ void consume() {
-    constexpr uint32_t WORDS = sizeof(Instr) / 8;
     uint32_t arrivals = 0, state = 0, sequence = 0;
-    uint64_t next = 0;
-    if (threadIdx.x % 32 < WORDS) next = __ldg(reinterpret_cast<const uint64_t*>(the_launch().program + the_launch().first) + threadIdx.x % 32);
+    fetch(0);
+    if (threadIdx.x == 0) *reinterpret_cast<Row*>(smem + AT_ROW) = the_launch().states[0];
+    consumers_sync();
     rotate(0);
     consumers_sync();
 #pragma unroll 1
@@ -123,20 +134,20 @@ template <Sync S> __device__ __forceinline__ void consume() {
 #pragma unroll 1
         for (uint32_t i = 0; i < the_launch().count; i++) {
             const Launch& launch = the_launch();
+            copies_came();
             __syncwarp();
-            if (threadIdx.x % 32 < WORDS) {
-                const uint32_t following = launch.first + (i + 1 < launch.count ? i + 1 : 0);
-                reinterpret_cast<uint64_t*>(smem + AT_INSTR + threadIdx.x / 32 * 256)[threadIdx.x % 32] = next;
-                next = __ldg(reinterpret_cast<const uint64_t*>(launch.program + following) + threadIdx.x % 32);
-            }
+            const uint2 kind = peek<uint2>(AT_NEXT + threadIdx.x / 32 * 256);
+            const uint32_t piece = threadIdx.x % 32 * 16, mine = threadIdx.x / 32 * 256 + piece;
+            if (piece < sizeof(Instr)) *reinterpret_cast<uint4*>(smem + AT_INSTR + mine) = peek<uint4>(AT_NEXT + mine);
             __syncwarp();
+            fetch(i + 1 < launch.count ? i + 1 : 0);
             sequence++;
             uint64_t* stamps = nullptr;
 #ifdef BRASA_STAMPS
             if (launch.stamps && step + 1 == launch.steps) stamps = launch.stamps + (uint64_t(blockIdx.x) * launch.count + i) * 8;
 #endif
             stamp(stamps, 0);
-            const After after = execute<S>(state, step, launch.sequence + sequence, stamps);
+            const After after = execute<S>(kind, state, step, launch.sequence + sequence, stamps);
             stamp(stamps, 6);
             if (after == After::End) return;
             if (after == After::Barrier) {

@@ -4,7 +4,7 @@
 // share of x and starts to multiply without waiting for the others: the only barrier of the block stands before the warps' partial
 // sums are added. The norm's factor is a number of the whole row; it multiplies the sums at the end.
 //
-// x becomes f16 with a power of two for each sub that brings its largest magnitude into [2^14, 2^15).
+// x becomes f16 with a power of two for each two subs of a warp that brings their largest magnitude into [2^14, 2^15).
 //
 // Order of sums: a warp's subs four at a time (columns.cuh), then the four lanes of an output, then the warps as a tree. It depends on K and the format alone.
 // Products whose sum could be contracted are written with __fmul_rn or fmaf, so that both kinds of Sync make the same bits.
@@ -39,17 +39,28 @@ __device__ __forceinline__ float tree(const float* p, uint32_t stride) {
     return v[0];
 }
 
-// Two subs of x for each c < N, sixteen lanes a sub, from sub `first` of the warp on. Returns the lane's sum of squares.
-// All loads are on their way together, and the N chains of instructions overlap.
-template <Sync S, int N> __device__ __forceinline__ float prepare(uint64_t from, const float4* norm, uint32_t K, uint32_t subs, uint32_t first, uint32_t lane, uint32_t tag) {
+// The largest of the warp's magnitudes; one that is no number is larger than all others.
+__device__ __forceinline__ float largest_of(float magnitude) { return __uint_as_float(__reduce_max_sync(~0u, __float_as_uint(magnitude))); }
+
+// Asks for two subs of x for each c < N, sixteen lanes a sub, from sub `first` of the warp on.
+template <Sync S, int N> __device__ __forceinline__ void ask(typename Values<S>::Raw4 (&raw)[N], uint64_t from, uint32_t K, uint32_t first, uint32_t lane) {
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        const uint32_t i = (first + lane / 16 * WARPS + c * 2 * WARPS) * 64 + lane % 16 * 4;
+        raw[c] = {};
+        if (i < K) raw[c] = Values<S>::start4(from, i);
+    }
+}
+
+// The subs that were asked for, as products read them. Returns the warp's sum of squares. The N chains of instructions overlap.
+template <Sync S, int N>
+__device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uint64_t from, const float4* norm, uint32_t K, uint32_t subs, uint32_t first, uint32_t lane, uint32_t tag) {
     using V = Values<S>;
     const uint32_t mine = first + lane / 16 * WARPS;  // sub of this lane
-    typename V::Raw4 raw[N] = {};
     float4 x[N], w[N];
 #pragma unroll
     for (int c = 0; c < N; c++) {
         const uint32_t i = (mine + c * 2 * WARPS) * 64 + lane % 16 * 4;
-        if (i < K) raw[c] = V::start4(from, i);
         w[c] = make_float4(1, 1, 1, 1);
         if (norm && i < K) w[c] = __ldg(norm + i / 4);
     }
@@ -61,12 +72,8 @@ template <Sync S, int N> __device__ __forceinline__ float prepare(uint64_t from,
         x[c].x *= w[c].x; x[c].y *= w[c].y; x[c].z *= w[c].z; x[c].w *= w[c].w;
         largest[c] = fmaxf(fmaxf(fabsf(x[c].x), fabsf(x[c].y)), fmaxf(fabsf(x[c].z), fabsf(x[c].w)));
     }
-    __syncwarp();
 #pragma unroll
-    for (int d = 8; d > 0; d /= 2) {
-#pragma unroll
-        for (int c = 0; c < N; c++) largest[c] = fmaxf(largest[c], __shfl_xor_sync(~0u, largest[c], d));
-    }
+    for (int c = 0; c < N; c++) largest[c] = largest_of(largest[c]);
     __half2 a[N], b[N];
     float sum[N], up[N];
 #pragma unroll
@@ -81,9 +88,12 @@ template <Sync S, int N> __device__ __forceinline__ float prepare(uint64_t from,
     }
 #pragma unroll
     for (int d = 1; d < 4; d *= 2) {
+        squares += __shfl_xor_sync(~0u, squares, d);
 #pragma unroll
         for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
     }
+#pragma unroll
+    for (int d = 4; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
     const uint32_t q = lane % 16, step = q / 4, k = q % 4 * 4;
     const uint32_t place = step / 2 * 64 + (k % 8 / 2) * 16 + step % 2 * 8 + k / 8 * 4;
 #pragma unroll
@@ -100,16 +110,34 @@ template <Sync S, int N> __device__ __forceinline__ float prepare(uint64_t from,
     return squares;
 }
 
-// The warp's share of x. Returns the lane's sum of squares.
+// The warp's share of x. Returns its sum of squares.
 template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint32_t warp, uint32_t lane, uint32_t tag) {
+    using Raw4 = typename Values<S>::Raw4;
     const uint64_t from = in.x;
     const float4* norm = in.flags & NORM ? reinterpret_cast<const float4*>(in.norm_weight) : nullptr;
     const uint32_t subs = in.subs, K = in.inputs;
     float squares = 0.0f;
     uint32_t first = warp;
-    for (; first + 4 * WARPS < subs; first += 8 * WARPS) squares += prepare<S, 4>(from, norm, K, subs, first, lane, tag);
-    if (first + 2 * WARPS < subs) squares += prepare<S, 2>(from, norm, K, subs, first, lane, tag);
-    else if (first < subs) squares += prepare<S, 1>(from, norm, K, subs, first, lane, tag);
+    if (first + 4 * WARPS < subs) {
+        Raw4 raw[4], following[4];
+        ask<S, 4>(raw, from, K, first, lane);
+        do {
+            // The next ones are on their way meanwhile.
+            ask<S, 4>(following, from, K, first + 8 * WARPS, lane);
+            squares += prepare<S, 4>(raw, from, norm, K, subs, first, lane, tag);
+            first += 8 * WARPS;
+#pragma unroll
+            for (int c = 0; c < 4; c++) raw[c] = following[c];
+        } while (first < subs);
+    } else if (first + 2 * WARPS < subs) {
+        Raw4 raw[2];
+        ask<S, 2>(raw, from, K, first, lane);
+        squares = prepare<S, 2>(raw, from, norm, K, subs, first, lane, tag);
+    } else if (first < subs) {
+        Raw4 raw[1];
+        ask<S, 1>(raw, from, K, first, lane);
+        squares = prepare<S, 1>(raw, from, norm, K, subs, first, lane, tag);
+    }
     __syncwarp();
     return squares;
 }
@@ -218,7 +246,9 @@ template <uint32_t F> struct Places {
         constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
         used = 0;
         k += lane;
-        const uint32_t sub = (tile + k / each) * subs + k % each * WARPS + warp, in_slot = sub % SLOT_SUBS;
+        // Exact for numbers as small as these, and shorter than a division.
+        const uint32_t tiles = uint32_t((float(k) + 0.5f) * __fdividef(1.0f, float(each)));
+        const uint32_t sub = (tile + tiles) * subs + (k - tiles * each) * WARPS + warp, in_slot = sub % SLOT_SUBS;
         spot.unit = AT_RING + (start + sub / SLOT_SUBS) % SLOTS * SLOT_BYTES + in_slot / G.unit_subs * unit_bytes(F);
         spot.sub = spot.unit + G.header_bytes + in_slot % G.unit_subs * G.sub_bytes;
     }
@@ -296,23 +326,24 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     // The residual of the first outputs is on its way while x is prepared.
     const uint32_t per_tile = flags & PAIRED ? 8 : 16, first_output = mine.first * per_tile;
     const bool early_ones = (flags & RESIDUAL) && thread < per_tile * min(mine.count, BATCH) && first_output + thread < in.outputs;
-    const Ending ending{in.y, in.bias, in.residual, in.outputs, flags, sequence - in.residual_back, in.scale, in.eps, 1.0f / float(in.inputs), in.softcap};
+    const Ending ending{in.y, in.bias, in.residual, in.outputs, flags, sequence - in.residual_back, in.scale, in.eps, __fdividef(1.0f, float(in.inputs)), in.softcap};
     typename Values<S>::Raw early_raw{};
     if (early_ones) early_raw = Values<S>::start(in.residual, first_output + thread);
-    float squares = prepare<S>(in, warp, lane, sequence - in.x_back);
-    stamp(stamps, 1);
-    const float early = early_ones ? Values<S>::finish(early_raw, in.residual, first_output + thread, sequence - in.residual_back) : 0.0f;
-
     Window<F> window;
     window.oldest = window.next = Cursor::unpack(state & 0x7fffffff);
     uint32_t half = state >> 31;
     // Weights of halves are long: four subs would hold more slots of the ring than their overlap is worth.
     constexpr int ROUND = column_blocks(F) == 1 ? 2 : 4;
     Places<F> places{window.next.slot, subs, max(1u, (subs + WARPS - 1 - warp) / WARPS)};
+    // Where the first weights lie, and that they have come, is seen to before x has.
+    places.template need<1>(0, 0, warp, lane);
+    window.reach(min(warp + (ROUND - 1) * WARPS, mine.count * subs - 1));
+    float squares = prepare<S>(in, warp, lane, sequence - in.x_back);
+    stamp(stamps, 1);
+    const float early = early_ones ? Values<S>::finish(early_raw, in.residual, first_output + thread, sequence - in.residual_back) : 0.0f;
     const float raise = F == BF16 ? in.raise : 1.0f;
     float best = -INFINITY;
     uint32_t best_id = ~0u;
-    if (flags & NORM) squares = warp_sum(squares);
     for (uint32_t first = 0; first < mine.count; first += BATCH) {
         float* partial = reinterpret_cast<float*>(smem + AT_SCRATCH) + half * HALF_FLOATS;
         half ^= 1;
@@ -333,13 +364,13 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
             }
         }
         if ((flags & NORM) && lane == 0) partial[BATCH * TILE_FLOATS + warp] = squares;
-        // Pass what is left of the batch, so that no warp holds up the ring while it waits for the others.
-        window.reach((first + batch) * subs - 1);
-        window.leave(first + batch == mine.count ? window.end : (first + batch) * subs);
         stamp(stamps, 3);
         consumers_sync();
         stamp(stamps, 4);
         finish_tiles<S>(ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence + in.y_ahead, best, best_id);
+        // Pass what is left of the batch, so that no warp holds up the ring while it waits for the others.
+        window.reach((first + batch) * subs - 1);
+        window.leave(first + batch == mine.count ? window.end : (first + batch) * subs);
     }
     if (flags & DRAW) {
         const uint2 winner = block_best(best, best_id);

@@ -88,6 +88,6 @@ static_assert(TOKEN_IS_THERE == 4294967296u, "");
 
 constexpr uint32_t HOST_THREADS = 288;
 constexpr uint32_t HOST_SLOT_BYTES = 16384;
-constexpr uint32_t HOST_SHARED_BYTES = 217280;
+constexpr uint32_t HOST_SHARED_BYTES = 219344;
 
 }  // namespace brasa

@@ -41,13 +41,15 @@ constexpr uint32_t AT_MASSES = AT_MAXIMA + WARPS * 32;
 constexpr uint32_t AT_NEW = AT_MASSES + WARPS * 32;         // key and value of the new position, 512 bytes each
 constexpr uint32_t AT_ROPE = AT_NEW + 1024;                 // [rotary/2] cosine, sine
 constexpr uint32_t AT_INSTR = AT_ROPE + 1024;               // each warp's copy of the instruction, 256 bytes
-constexpr uint32_t AT_LAUNCH = AT_INSTR + WARPS * 256;
+constexpr uint32_t AT_NEXT = AT_INSTR + WARPS * 256;        // of the next one, on its way
+constexpr uint32_t AT_LAUNCH = AT_NEXT + WARPS * 256;
 constexpr uint32_t AT_FULL = AT_LAUNCH + sizeof(Launch);
 constexpr uint32_t AT_EMPTY = AT_FULL + 8 * SLOTS;
 constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that the consumers have finished
 constexpr uint32_t AT_ENDED = AT_PROGRESS + 4;              // not 0: the consumers have left
 constexpr uint32_t AT_ZERO = (AT_ENDED + 4 + 15) / 16 * 16;     // sixteen bytes of zeros
-constexpr uint32_t SHARED_BYTES = AT_ZERO + 16;
+constexpr uint32_t AT_ROW = AT_ZERO + 16;                   // the first row, as the launch begins
+constexpr uint32_t SHARED_BYTES = AT_ROW + 16;
 static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
 static_assert(CONSUMERS != 256 || (THREADS == HOST_THREADS && SLOT_BYTES == HOST_SLOT_BYTES && SHARED_BYTES == HOST_SHARED_BYTES), "shared with the host");
 static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
@@ -55,6 +57,13 @@ static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
 __device__ __forceinline__ uint64_t* full(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_FULL) + slot; }
 __device__ __forceinline__ uint64_t* empty(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_EMPTY) + slot; }
 __device__ __forceinline__ const Launch& the_launch() { return *reinterpret_cast<const Launch*>(smem + AT_LAUNCH); }
+
+// A row as the launch begins. The first lies in shared memory: every attention needs it at once.
+__device__ __forceinline__ Row the_row(uint32_t r) {
+    if (r > 0) return the_launch().states[r];
+    const uint4 v = peek<uint4>(AT_ROW);
+    return {v.x, v.y, v.z, v.w};
+}
 
 // The place of one side in the ring: a slot and the parity of its turn.
 struct Cursor {

@@ -79,7 +79,7 @@ template <> struct Values<Sync::Tagged> {
                     raw[c] = start4(base, i + c * stride);
                 }
             }
-            if (all) break;
+            if (__all_sync(~0u, all)) break;  // the warp stays together
             back_off(dog);
         }
 #pragma unroll

@@ -42,6 +42,13 @@ static const u32 PLACE_UPPER = 2;
 static const u32 TILES_DENSE = 0;
 static const u32 TILES_SPLIT = 1;
 static const u32 TILES_GATED = 2;
+static const u32 DRAW_PART = 4096;
+static const u32 DRAW_BINS = 64;
+static const u32 DRAW_LISTED = 1024;
+static const u32 DRAW_TOP_K = 0;
+static const u32 DRAW_MIN_P = 1;
+static const u32 DRAW_TOP_P = 2;
+static const u32 DRAW_NO_TOKEN = 4294967295;
 
 struct Rows {
     float *data;
@@ -576,6 +583,90 @@ struct ArgmaxParams {
 static_assert(sizeof(ArgmaxParams) == 32, "");
 static_assert(offsetof(ArgmaxParams, x) == 0, "");
 static_assert(offsetof(ArgmaxParams, y) == 24, "");
+
+struct DrawRow {
+    u32 *occurrences;
+    u32 *biases;
+    u32 *forbidden;
+    u32 occurrences_count;
+    u32 biases_count;
+    u32 forbidden_count;
+    u32 position;
+    u32 seed_low;
+    u32 seed_high;
+    float repeat;
+    float frequency;
+    float presence;
+    float inverse_temperature;
+    float sum_temperature;
+    u32 is_greedy;
+    u32 most;
+    u32 filters_count;
+    u32 kinds[3];
+    float values[3];
+    u32 sums;
+    u32 whole;
+};
+static_assert(sizeof(DrawRow) == 112, "");
+static_assert(offsetof(DrawRow, occurrences) == 0, "");
+static_assert(offsetof(DrawRow, biases) == 8, "");
+static_assert(offsetof(DrawRow, forbidden) == 16, "");
+static_assert(offsetof(DrawRow, occurrences_count) == 24, "");
+static_assert(offsetof(DrawRow, biases_count) == 28, "");
+static_assert(offsetof(DrawRow, forbidden_count) == 32, "");
+static_assert(offsetof(DrawRow, position) == 36, "");
+static_assert(offsetof(DrawRow, seed_low) == 40, "");
+static_assert(offsetof(DrawRow, seed_high) == 44, "");
+static_assert(offsetof(DrawRow, repeat) == 48, "");
+static_assert(offsetof(DrawRow, frequency) == 52, "");
+static_assert(offsetof(DrawRow, presence) == 56, "");
+static_assert(offsetof(DrawRow, inverse_temperature) == 60, "");
+static_assert(offsetof(DrawRow, sum_temperature) == 64, "");
+static_assert(offsetof(DrawRow, is_greedy) == 68, "");
+static_assert(offsetof(DrawRow, most) == 72, "");
+static_assert(offsetof(DrawRow, filters_count) == 76, "");
+static_assert(offsetof(DrawRow, kinds) == 80, "");
+static_assert(offsetof(DrawRow, values) == 92, "");
+static_assert(offsetof(DrawRow, sums) == 104, "");
+static_assert(offsetof(DrawRow, whole) == 108, "");
+
+struct DrawParams {
+    Rows x;
+    DrawRow *rows;
+    u64 *largest;
+    u64 *scores;
+    u64 *listed;
+    float *sums;
+    u32 *counts;
+    u32 *y;
+};
+static_assert(sizeof(DrawParams) == 80, "");
+static_assert(offsetof(DrawParams, x) == 0, "");
+static_assert(offsetof(DrawParams, rows) == 24, "");
+static_assert(offsetof(DrawParams, largest) == 32, "");
+static_assert(offsetof(DrawParams, scores) == 40, "");
+static_assert(offsetof(DrawParams, listed) == 48, "");
+static_assert(offsetof(DrawParams, sums) == 56, "");
+static_assert(offsetof(DrawParams, counts) == 64, "");
+static_assert(offsetof(DrawParams, y) == 72, "");
+
+struct HandOnParams {
+    u32 *state;
+    u32 *token;
+    u64 *shown;
+    u64 *cancel;
+    u32 *stops;
+    u32 stops_count;
+    u32 reserved;
+};
+static_assert(sizeof(HandOnParams) == 48, "");
+static_assert(offsetof(HandOnParams, state) == 0, "");
+static_assert(offsetof(HandOnParams, token) == 8, "");
+static_assert(offsetof(HandOnParams, shown) == 16, "");
+static_assert(offsetof(HandOnParams, cancel) == 24, "");
+static_assert(offsetof(HandOnParams, stops) == 32, "");
+static_assert(offsetof(HandOnParams, stops_count) == 40, "");
+static_assert(offsetof(HandOnParams, reserved) == 44, "");
 
 struct CrossEntropyParams {
     Rows x;

@@ -1,6 +1,7 @@
 // Every plain kernel, one per operation: the fallback of all devices and the oracle of the fast kernels.
 #include "attention.cu"
 #include "cache.cu"
+#include "draw.cu"
 #include "elementwise.cu"
 #include "experts.cu"
 #include "heads.cu"

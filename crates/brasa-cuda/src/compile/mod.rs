@@ -32,8 +32,6 @@ pub(crate) struct Table {
     pub arena_bytes: usize,
     /// The program's results: dense rows.
     pub outputs: Vec<Slot>,
-    /// Finds the id of the largest logit of each row.
-    pub largest: Kernel,
     /// True where an operation looks up numbers that the step did not bring, so that only the device can check them.
     pub computes_numbers: bool,
 }
@@ -89,8 +87,7 @@ pub(crate) fn compile(
     }
     let (offsets, arena_bytes) = lay_out(&lowering.buffers);
     let Lowering { ops, computes_numbers, .. } = lowering;
-    let largest = gpu.kernel("largest")?;
-    Ok(Table { ops, offsets, arena_bytes, outputs, largest, computes_numbers })
+    Ok(Table { ops, offsets, arena_bytes, outputs, computes_numbers })
 }
 
 /// A graph on its way.

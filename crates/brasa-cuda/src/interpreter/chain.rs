@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use brasa_graph::chain::{Chain, Flow, go_on};
-use brasa_graph::device::DeviceError;
+use brasa_graph::device::{DeviceError, DrawInputs};
 use brasa_graph::step::Step;
 
 use super::program::{NO_TOKEN, TOKEN_IS_THERE};
 use super::{CANCEL, Draws, Interpreter, MAX_CHAIN, TOKENS};
+use crate::draw::Drawer;
 use crate::kv::CudaKvPool;
 
 /// How a chain on the device came to its end.
@@ -48,10 +49,47 @@ impl Interpreter {
         loop {
             let steps = chain.rows[0].limit.min(MAX_CHAIN);
             self.load(&step.segments[0], pool)?;
+            self.shared.clear();
             self.launch(steps, chain.rows[0].stops, Draws::Largest)?;
             let watched = {
                 let _ending = Ending(self);
                 self.watch(steps, step, chain)
+            };
+            self.gpu.synchronize()?;
+            if let Some(outcome) = watched? {
+                return Ok(outcome);
+            }
+        }
+    }
+
+    /// Decodes a step that it [takes](Self::takes), whose row `drawer` can draw for without the tokens before it: what computes and draws
+    /// each token is queued ahead, and the host watches. `step` is left with the row that was computed last.
+    pub(crate) fn run_drawn_chain(
+        &mut self,
+        step: &mut Step,
+        pool: &CudaKvPool,
+        chain: &mut Chain<'_, '_>,
+        drawer: &mut Drawer,
+    ) -> Result<Outcome, DeviceError> {
+        loop {
+            let row = &chain.rows[0];
+            let (steps, rules) = (row.limit.min(MAX_CHAIN), row.rules);
+            let draws: Vec<DrawInputs<'_>> = (row.position..)
+                .take(steps)
+                .map(|position| DrawInputs { rules, position, history: &[] })
+                .collect();
+            self.load(&step.segments[0], pool)?;
+            drawer.load(self.vocab_size as u32, 1, &draws, row.stops)?;
+            self.shared.clear();
+            let queued = (0..steps).try_for_each(|drawn| {
+                let logits = self.queue()?;
+                drawer.queue(logits, drawn, 1)?;
+                let [shown, cancel] = [TOKENS + drawn, CANCEL].map(|word| self.shared.address(word));
+                drawer.hand_on(self.state.address(), shown, cancel)
+            });
+            let watched = {
+                let _ending = Ending(self);
+                queued.and_then(|()| self.watch(steps, step, chain))
             };
             self.gpu.synchronize()?;
             if let Some(outcome) = watched? {

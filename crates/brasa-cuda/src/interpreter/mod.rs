@@ -1,9 +1,9 @@
 //! The persistent interpreter: one launch over all multiprocessors decodes many tokens of one sequence.
 //!
 //! A graph that is a decoder of known shape ([`recognise`]) becomes a list of instructions ([`encode`](mod@encode)) that `kernels/hopper/decode.cuh`
-//! walks once a token. Steps of one row run on it, and chains of one row that take the largest logit: the device draws, shows each
-//! token in memory that the host reads meanwhile, and ends at a stop id or where the host asks for it. All other steps run on
-//! the program's table of operations.
+//! walks once a token. Steps of one row run on it, and chains of one row. One that takes the largest logits is a single launch: the device
+//! draws, shows each token in memory that the host reads meanwhile, and ends at a stop id or where the host asks for it. Other chains are
+//! queued ahead, a launch for each token with those that draw it behind. All other steps run on the program's table of operations.
 //!
 //! Activations are multiplied as f16 times a power of two for each 64 of them, and sums are f32 in an order that depends on the
 //! row's shapes and index alone. So a chain equals single steps bit for bit, and the same row in a larger step only nearly.
@@ -26,13 +26,13 @@ use crate::driver::{Context, DeviceMemory, DriverError, Grid, Kernel, MappedWord
 use crate::embedded;
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
+use crate::params::{Ptr, Rows};
 use crate::weights::{CudaWeights, Halves, Stretch};
 use encode::{Places, Tiles, encode};
-use plan::{BUFFERS, Buffer, Plan, Rows};
+use plan::{BUFFERS, Buffer, Plan, Rows as WeightRows};
 use program::{IN_FLIGHT, Launch, MAX_STOPS, Row, SHARED_BYTES, THREADS};
 
 pub(crate) use chain::Outcome;
-pub(crate) use program::NO_TOKEN;
 
 /// Most tokens of a launch. A request that arrives waits for a step, not for the chain: the host can end it.
 pub(crate) const MAX_CHAIN: usize = 64;
@@ -124,13 +124,13 @@ struct Resolved<'a> {
 }
 
 impl Places for Resolved<'_> {
-    fn tiles(&self, rows: &Rows) -> Option<Vec<Tiles>> {
+    fn tiles(&self, rows: &WeightRows) -> Option<Vec<Tiles>> {
         let (number, halves) = match rows {
-            Rows::Whole(number) => (*number, None),
-            Rows::Paired(gate, up) if gate.weight == up.weight => {
+            WeightRows::Whole(number) => (*number, None),
+            WeightRows::Paired(gate, up) if gate.weight == up.weight => {
                 (gate.weight, Some(Halves { gate: gate.rows.clone(), up: up.rows.clone() }))
             }
-            Rows::Paired(..) => return None,
+            WeightRows::Paired(..) => return None,
         };
         let stored = self.weights.stored(number)?;
         let stretches = stored.stretches.iter();
@@ -249,12 +249,24 @@ impl Interpreter {
         pool: &CudaKvPool,
         logits: &mut [u8],
     ) -> Result<(), DeviceError> {
-        let segment = &step.segments[0];
-        self.load(segment, pool)?;
-        self.launch(1, &[], Draws::Nothing)?;
+        self.compute(step, pool)?;
         let bytes = logits.len().min(self.vocab_size * 4);
         let gpu = Arc::clone(&self.gpu);
         gpu.read(&self.logits, &mut logits[..bytes])
+    }
+
+    /// Queues a step that it [takes](Self::takes); returns where its logits will be.
+    pub(crate) fn compute(&mut self, step: &Step, pool: &CudaKvPool) -> Result<Rows, DeviceError> {
+        self.load(&step.segments[0], pool)?;
+        self.shared.clear();
+        self.queue()
+    }
+
+    /// Queues a step from the state that is there; returns where its logits will be.
+    fn queue(&mut self) -> Result<Rows, DeviceError> {
+        self.launch(1, &[], Draws::Nothing)?;
+        let data = Ptr::new(self.logits.address());
+        Ok(Rows { data, per: 1, stride: self.vocab_size as u32, width: self.vocab_size as u32 })
     }
 
     /// Brings a row's state and block tables to the device.
@@ -310,7 +322,6 @@ impl Interpreter {
         // The host looks at every token too, so ids beyond these end the row a little later.
         let stop_count = stops.len().min(MAX_STOPS);
         known[..stop_count].copy_from_slice(&stops[..stop_count]);
-        self.shared.clear();
         let launch = Launch {
             program: self.instrs.address(),
             count: self.count,

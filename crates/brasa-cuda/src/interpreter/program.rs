@@ -201,7 +201,7 @@ pub(crate) const THREADS: u32 = 288;
 /// Bytes of a slot of the ring.
 pub(crate) const SLOT_BYTES: u32 = 16_384;
 /// Bytes of shared memory that a block has, `SHARED_BYTES` of `ring.cuh`.
-pub(crate) const SHARED_BYTES: u32 = 217_280;
+pub(crate) const SHARED_BYTES: u32 = 219_344;
 /// Slots on their way at a time: enough to saturate memory, and few enough that activations need not queue behind weights.
 pub(crate) const IN_FLIGHT: u32 = 3;
 

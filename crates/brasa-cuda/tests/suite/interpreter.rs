@@ -11,7 +11,7 @@ use brasa_graph::Graph;
 use brasa_graph::chain::{Chain, Finish, Flow, RowDraw};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::reference::ReferenceBackend;
-use brasa_graph::sampling::{DrawRules, Sampler, SamplingError, SamplingParams};
+use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingError, SamplingParams};
 use brasa_graph::step::Outs;
 use brasa_graph::testing::{
     Decoder, Random, Running, Sequences, Tolerance, assert_same_bits, compare, tokens,
@@ -64,9 +64,25 @@ fn running(device: &CudaBackend, graph: &Arc<Graph>) -> Running {
     running
 }
 
-/// Greedy decoding of sequence 1 behind `token`, by chains of up to `limit` tokens. `answer` sees each token and its number.
+/// Rules by which the interpreter draws, and rules by which launches between its own do.
+fn rules() -> [DrawRules; 2] {
+    let sampled = SamplingParams {
+        temperature: 0.9,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.02,
+        logit_bias: vec![(7, 1.5)],
+        suppressed: vec![3],
+        seed: 5,
+        ..SamplingParams::default()
+    };
+    [SamplingParams::default(), sampled].map(|params| DrawRules::new(params).unwrap())
+}
+
+/// Decodes sequence 1 behind `token`, by chains of up to `limit` tokens. `answer` sees each token and its number.
 fn chain(
     running: &mut Running,
+    rules: &DrawRules,
     token: u32,
     limit: usize,
     stops: &[u32],
@@ -78,9 +94,8 @@ fn chain(
     sequences.truncate(1, reserved.first_index);
     let segment = sequences.extend(&mut **pool, 1, &[token], Outs::Last).unwrap();
     let begin = segment.first_index;
-    let rules = DrawRules::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() }).unwrap();
-    let (mut history, mut seen) = (vec![token], Vec::new());
-    let row = RowDraw { rules: &rules, position: 1, history: &mut history, limit, stops, mask: None };
+    let (mut history, mut seen, position) = (vec![token], Vec::new(), begin as u32 + 1);
+    let row = RowDraw { rules, position, history: &mut history, limit, stops, mask: None };
     let finish = program
         .run_chain(
             &mut brasa_graph::step::Step { segments: vec![segment] },
@@ -104,10 +119,13 @@ fn chain(
 }
 
 /// The same by single steps.
-fn single_steps(running: &mut Running, mut token: u32, count: usize) -> Vec<u32> {
+fn single_steps(running: &mut Running, rules: &DrawRules, mut token: u32, count: usize) -> Vec<u32> {
     let mut drawn = Vec::new();
     while drawn.len() < count {
-        token = argmax(&running.step(&[(1, &[token])]));
+        let segment = running.segment(1, &[token]);
+        let position = segment.first_index as u32 + 1;
+        let logits = running.run(vec![segment]);
+        token = Sampler::default().draw(rules, &Row::new(&logits, position, &[])).unwrap().token;
         drawn.push(token);
     }
     drawn
@@ -152,9 +170,11 @@ fn projections_in_two_formats_agree_with_the_reference() {
         let comparison = compare(&run(running(device, &graph)), &expected);
         println!("{format} and {values}: {comparison}");
         assert!(comparison.within(Tolerance(3e-3)), "{format} and {values}: {comparison}");
-        let (mut one, mut other) = (running(device, &graph), running(device, &graph));
-        let (found, _) = chain(&mut other, 5, 80, &[], &mut |_, _| Flow::Continue);
-        assert_eq!(found, single_steps(&mut one, 5, 80), "{format} and {values}");
+        for rules in &rules() {
+            let (mut one, mut other) = (running(device, &graph), running(device, &graph));
+            let (found, _) = chain(&mut other, rules, 5, 80, &[], &mut |_, _| Flow::Continue);
+            assert_eq!(found, single_steps(&mut one, rules, 5, 80), "{format} and {values}");
+        }
     }
 }
 
@@ -163,7 +183,8 @@ fn chains_equal_single_steps_bit_for_bit() {
     let Some(device) = hopper() else { return };
     for decoder in &decoders() {
         let graph = Arc::new(decoder.graph(9));
-        for begin in [1, 200, 700] {
+        for (begin, rules) in [1, 200, 700].into_iter().flat_map(|begin| rules().map(|rules| (begin, rules)))
+        {
             let text = tokens(begin, 3);
             let begun = || {
                 let mut running = running(device, &graph);
@@ -171,9 +192,9 @@ fn chains_equal_single_steps_bit_for_bit() {
                 running
             };
             let (mut one, mut other) = (begun(), begun());
-            let expected = single_steps(&mut one, 5, 100);
+            let expected = single_steps(&mut one, &rules, 5, 100);
             // More than a launch makes.
-            let (found, _) = chain(&mut other, 5, 100, &[], &mut |_, _| Flow::Continue);
+            let (found, _) = chain(&mut other, &rules, 5, 100, &[], &mut |_, _| Flow::Continue);
             assert_eq!(found, expected, "{decoder:?} behind {begin} rows");
             let [next, again] = [&mut one, &mut other].map(|running| running.step(&[(1, &[7])]));
             assert_same_bits(&again, &next, "the step behind a chain");
@@ -185,12 +206,11 @@ fn chains_equal_single_steps_bit_for_bit() {
 fn a_chain_ends_where_it_should() {
     let Some(device) = hopper() else { return };
     let graph = Arc::new(decoder(StorageFormat::Q4_0).graph(11));
-    let expected = {
-        let mut running = running(device, &graph);
-        single_steps(&mut running, 5, 90)
-    };
+    let rules = rules();
+    let expected = rules.each_ref().map(|rules| single_steps(&mut running(device, &graph), rules, 5, 90));
     let mut random = Random::new(4);
-    for _ in 0..150 {
+    for round in 0..300 {
+        let (rules, expected) = (&rules[round % 2], &expected[round % 2]);
         let mut running = running(device, &graph);
         let (mut all, mut token) = (Vec::new(), 5);
         while all.len() < 80 {
@@ -209,7 +229,7 @@ fn a_chain_ends_where_it_should() {
             let flow = if random.below(2) == 0 { Flow::StopRow } else { Flow::StopAll };
             let asks = random.below(3) == 0;
             let end = if asks { end.min(chosen) } else { end }.min(limit - 1);
-            let (seen, _) = chain(&mut running, token, limit, &stops, &mut |number, _| {
+            let (seen, _) = chain(&mut running, rules, token, limit, &stops, &mut |number, _| {
                 if asks && number == chosen { flow } else { Flow::Continue }
             });
             assert_eq!(seen, rest[..=end], "limit {limit}, stops {stops:?}, asks {asks} at {chosen}");
@@ -233,7 +253,7 @@ fn logits_that_are_no_numbers_end_a_chain_with_a_reason() {
     let Running { mut program, mut pool, mut sequences } = Running { program, pool, sequences };
     assert!(program.describe().starts_with("one row: "));
     let segment = sequences.extend(&mut *pool, 1, &[3], Outs::Last).unwrap();
-    let rules = DrawRules::new(SamplingParams { temperature: 0.0, ..SamplingParams::default() }).unwrap();
+    let [_, rules] = rules();
     let (mut history, mut seen) = (vec![3], Vec::new());
     let row = RowDraw { rules: &rules, position: 1, history: &mut history, limit: 9, stops: &[], mask: None };
     let finish = program.run_chain(

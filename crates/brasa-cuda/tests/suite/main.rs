@@ -5,6 +5,7 @@
 mod contract;
 mod device;
 mod draft_tree;
+mod draw;
 mod embeddings;
 mod formats;
 mod graphs;

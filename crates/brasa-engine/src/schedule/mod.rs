@@ -6,8 +6,12 @@
 //!
 //! # Rules
 //!
-//! - Every decoding request has its row in every step. Prompts share the rows that are left, senior first: all of a step if
-//!   nobody decodes, [`Limits::mixed_rows`] otherwise, so that a long prompt does not stall the others.
+//! - Every decoding request has its row in every step. Prompts share the rows that are left: all of a step if nobody decodes,
+//!   [`Limits::mixed_rows`] otherwise, so that a long prompt does not stall the others. [`StepCosts`] learns from past steps
+//!   how many rows make a step at most three times as long. Short prompts go first, but half of the rows are the most senior
+//!   one's.
+//! - A request that reads logits is a prompt whose last rows count among the logits of a step. Rows before them are computed
+//!   apart unless it reads a single one.
 //! - A waiting request is admitted when the step has a row for it and the cache has room for it. Nobody passes a request that
 //!   waits for room.
 //! - [`Standing`] is the order of requests: higher priorities first, then first come, first served. Among waiting
@@ -16,10 +20,15 @@
 //! - A request whose prompt begins like a prompt that is being computed waits for it and finds it cached.
 //! - If nobody can be admitted and all decode, the step is the beginning of a chain. A row that ends makes a place, so it ends
 //!   the chain if somebody waits.
+//! - Where all decode, [`share_drafts`] gives rows to drafts, as many as make most tokens a second.
 //! - If pages run out, texts at rest give way first, then the most junior request is *preempted*: it gives its pages back and
 //!   waits for another admission with all its tokens. A request fails only if it alone cannot fit.
 
 mod admission;
+mod costs;
+mod drafts;
+#[cfg(test)]
+mod gaps;
 mod room;
 mod rows;
 mod shortage;
@@ -30,6 +39,8 @@ mod standing;
 mod table;
 
 pub(crate) use admission::{Candidate, MOST_CANDIDATES};
+pub(crate) use costs::StepCosts;
+pub(crate) use drafts::{least_hope, share_drafts};
 pub(crate) use room::Room;
 pub(crate) use rows::StepPlan;
 pub(crate) use shortage::{GiveWay, give_way};
@@ -40,10 +51,19 @@ pub(crate) use standing::Standing;
 /// A request that takes part in steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
-    /// Tokens that are still to be computed, at least 1. A request with a single one decodes.
+    /// Tokens that are still to be computed, at least 1. A request with a single one decodes unless it reads.
     pub(crate) pending: usize,
+    /// The last rows among them whose logits the request reads; 0 for a request that generates.
+    pub(crate) reads: usize,
     /// Pages that its next page of text will need and that it does not hold yet, by cache group.
     pub(crate) need: Vec<usize>,
+}
+
+impl Active {
+    /// True if the request draws a token in every step.
+    pub(crate) fn decodes(&self) -> bool {
+        self.pending == 1 && self.reads == 0
+    }
 }
 
 /// The bounds of a plan.
@@ -53,6 +73,8 @@ pub(crate) struct Limits {
     pub(crate) max_active: usize,
     /// Most rows of a step.
     pub(crate) max_rows: usize,
+    /// Most rows of a step whose logits can be computed, at least `max_active`.
+    pub(crate) max_outs: usize,
     /// Most prompt rows of a step in which others decode, at least 1.
     pub(crate) mixed_rows: usize,
     /// Most tokens of a request in one chain.

@@ -23,22 +23,39 @@ pub(crate) struct ChainPlan {
     pub(crate) ends_on_arrival: bool,
 }
 
-/// A row for each request that decodes, and as many rows of the others' prompts as fit, senior first.
+/// Most prompts that are computed at once. A request that arrives behind so many waits for one of them to end.
+const MOST_PROMPTS: usize = 4;
+
+/// A row for each request that decodes, and as many rows of the others' prompts as fit.
+///
+/// The shortest prompts go first, but half of the rows are the most senior one's if it wants them: a short prompt does not
+/// wait behind a long one's chunks, and the long one takes at most twice as long.
 pub(super) fn compose(active: &[Active], limits: &Limits) -> StepPlan {
-    let decoding = active.iter().filter(|active| active.pending == 1).count();
+    let decoding = active.iter().filter(|active| active.decodes()).count();
+    let drawing = active.iter().filter(|active| active.reads == 0).count();
+    let mut outs_left = limits.max_outs.saturating_sub(drawing);
     let mut rows_left = limits.max_rows.saturating_sub(decoding);
     if decoding > 0 {
         rows_left = rows_left.min(limits.mixed_rows.max(1));
     }
-    let rows = active.iter().map(|active| {
-        if active.pending == 1 {
-            return 1;
+    let mut rows: Vec<usize> = active.iter().map(|active| usize::from(active.decodes())).collect();
+    let mut prompts: Vec<usize> = (0..active.len()).filter(|&place| !active[place].decodes()).collect();
+    let another = prompts.len() < MOST_PROMPTS && rows_left > 1;
+    let senior = prompts.first().copied();
+    // Rows that the senior prompt has for certain, until it has had its turn.
+    let mut kept = senior.map_or(0, |place| active[place].pending.min(rows_left.div_ceil(2)));
+    prompts.sort_by_key(|&place| active[place].pending);
+    for place in prompts {
+        if Some(place) == senior {
+            kept = 0;
         }
-        let rows = active.pending.min(rows_left);
-        rows_left -= rows;
-        rows
-    });
-    let rows = rows.collect();
+        rows[place] = prompt_rows(&active[place], outs_left).min(rows_left - kept);
+        rows_left -= rows[place];
+        if active[place].reads > 0 {
+            // Rows behind the lead have logits.
+            outs_left -= rows[place].saturating_sub(active[place].pending - active[place].reads);
+        }
+    }
     // A prompt ends in a step of its own: later texts can begin with the pages that its windows hold then.
     let limit = if decoding == active.len() { limits.max_chain } else { 1 };
     let chain = ChainPlan {
@@ -46,5 +63,16 @@ pub(super) fn compose(active: &[Active], limits: &Limits) -> StepPlan {
         ends_with_row: limits.waiting > 0,
         ends_on_arrival: active.len() < limits.max_active,
     };
-    StepPlan { rows, rows_left, chain }
+    StepPlan { rows, rows_left: rows_left.max(usize::from(another)), chain }
+}
+
+/// Most rows that a prompt may have if `outs_left` of them may have logits.
+fn prompt_rows(active: &Active, outs_left: usize) -> usize {
+    let lead = active.pending - active.reads;
+    match active.reads {
+        0 => active.pending,
+        1 if outs_left > 0 => active.pending,
+        _ if lead > 0 => lead,
+        _ => active.pending.min(outs_left),
+    }
 }

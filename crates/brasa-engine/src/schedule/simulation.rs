@@ -90,6 +90,7 @@ impl World {
         let limits = Limits {
             max_active: 1 + random.below(max_rows.min(8)),
             max_rows,
+            max_outs: max_rows,
             mixed_rows: 1 + random.below(max_rows),
             max_chain: 1 + random.below(40),
             waiting: 0,
@@ -148,8 +149,11 @@ impl World {
     fn step(&mut self) -> Option<usize> {
         self.waiting.sort_by_key(|text| text.standing.turn());
         let candidates = self.candidates();
-        let active: Vec<Active> =
-            self.active.iter().map(|text| Active { pending: text.pending(), need: text.need() }).collect();
+        let active: Vec<Active> = self
+            .active
+            .iter()
+            .map(|text| Active { pending: text.pending(), reads: 0, need: text.need() })
+            .collect();
         let held: usize = self.active.iter().map(|text| text.pages).sum();
         let room = Room {
             pages: vec![self.total_pages + self.imagined_pages - held],

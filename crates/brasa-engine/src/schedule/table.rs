@@ -4,7 +4,7 @@ use super::*;
 
 /// An active request that lacks no page.
 fn active(pending: usize) -> Active {
-    Active { pending, need: vec![0] }
+    Active { pending, reads: 0, need: vec![0] }
 }
 
 /// A waiting request that needs one page.
@@ -20,7 +20,16 @@ fn with(arrival: u64, change: impl FnOnce(&mut Candidate)) -> Candidate {
 
 fn limits(waiting: usize) -> Limits {
     let room = Room { pages: vec![100], page_bytes: vec![10], growth_bytes: 0 };
-    Limits { max_active: 4, max_rows: 64, mixed_rows: 16, max_chain: 32, waiting, room, short: false }
+    Limits {
+        max_active: 4,
+        max_rows: 64,
+        max_outs: 8,
+        mixed_rows: 16,
+        max_chain: 32,
+        waiting,
+        room,
+        short: false,
+    }
 }
 
 fn step(pending: &[usize], limits: &Limits) -> StepPlan {
@@ -44,11 +53,29 @@ fn decoding_requests_have_their_rows_and_prompts_share_the_rest() {
     assert_eq!(rows(&[1, 1, 1]), [1, 1, 1]);
     assert_eq!(rows(&[500]), [64], "a prompt alone has the whole step");
     assert_eq!(rows(&[40, 500]), [40, 24], "senior prompts first");
-    assert_eq!(rows(&[500, 40]), [64, 0]);
-    assert_eq!(rows(&[500, 1, 7]), [16, 1, 0], "beside a decoding request a prompt has less");
-    assert_eq!(rows(&[10, 1, 7]), [10, 1, 6]);
+    assert_eq!(rows(&[500, 40]), [32, 32], "but a short one has up to half of the rows");
+    assert_eq!(rows(&[500, 600, 10]), [54, 0, 10], "the shortest first");
+    assert_eq!(rows(&[500, 1, 7]), [9, 1, 7], "beside a decoding request a prompt has less");
+    assert_eq!(rows(&[10, 1, 7]), [9, 1, 7]);
     let narrow = Limits { max_rows: 4, ..limits(0) };
     assert_eq!(step(&[1, 1, 1, 9], &narrow).rows, [1, 1, 1, 1]);
+}
+
+#[test]
+fn requests_that_read_share_the_rows_that_have_logits() {
+    let reads = |texts: &[(usize, usize)]| {
+        let active = texts.iter().map(|&(pending, reads)| Active { reads, ..active(pending) });
+        match plan(&active.collect::<Vec<_>>(), &[], &limits(0)) {
+            Plan::Step(step) => (step.rows, step.chain.limit),
+            other => panic!("{other:?} for {texts:?}"),
+        }
+    };
+    assert_eq!(reads(&[(50, 50)]), (vec![8], 1), "as many rows as may have logits");
+    assert_eq!(reads(&[(50, 40)]), (vec![10], 1), "rows before those that are read have a step of their own");
+    assert_eq!(reads(&[(50, 1)]), (vec![50], 1), "unless a single row is read");
+    assert_eq!(reads(&[(1, 1)]), (vec![1], 1), "the last row of a reader is no decoding row");
+    assert_eq!(reads(&[(1, 0), (1, 0), (50, 50)]), (vec![1, 1, 6], 1), "those that draw have theirs");
+    assert_eq!(reads(&[(5, 5), (50, 50), (50, 1), (9, 5)]), (vec![5, 3, 49, 4], 1));
 }
 
 #[test]
@@ -62,7 +89,7 @@ fn a_chain_goes_on_while_nobody_can_be_admitted() {
     assert_eq!(chain(&[1, 2], 0), expected(1, false, true), "a prompt");
     // No room for the next page of the one and the page of the other.
     let short = Limits { room: Room { pages: vec![1], ..limits(1).room }, ..limits(1) };
-    let running = [Active { pending: 1, need: vec![1] }];
+    let running = [Active { pending: 1, reads: 0, need: vec![1] }];
     let Plan::Step(step) = plan(&running, &[waiting(1)], &short) else { panic!("no room") };
     assert_eq!(step.chain, expected(32, true, true));
 }
@@ -88,14 +115,18 @@ fn a_request_is_admitted_if_there_is_a_place_a_row_and_room() {
     let one = [waiting(1)];
     assert_eq!(admitted(&[active(1), active(1)], &one, &limits(1)), Some(0));
     assert_eq!(admitted(&vec![active(1); 4], &one, &limits(1)), None, "no place");
-    assert_eq!(admitted(&[active(64)], &one, &limits(1)), None, "no row");
-    assert_eq!(admitted(&[active(1), active(16)], &one, &limits(1)), None, "no row beside those that decode");
+    assert_eq!(admitted(&[active(1), active(16)], &one, &limits(1)), Some(0), "beside a prompt");
+    let many = Limits { max_active: 8, ..limits(1) };
+    assert_eq!(admitted(&vec![active(16); 3], &one, &many), Some(0));
+    assert_eq!(admitted(&vec![active(16); 4], &one, &many), None, "no row behind four prompts");
+    let narrow = Limits { max_rows: 2, ..many };
+    assert_eq!(admitted(&[active(1), active(16)], &one, &narrow), None, "no row beside those that decode");
     assert_eq!(admitted(&[active(1)], &one, &Limits { short: true, ..limits(1) }), None);
     let room = |pages, growth_bytes| Limits {
         room: Room { pages: vec![pages], page_bytes: vec![10], growth_bytes },
         ..limits(2)
     };
-    let grows = [Active { pending: 1, need: vec![1] }];
+    let grows = [Active { pending: 1, reads: 0, need: vec![1] }];
     assert_eq!(admitted(&grows, &one, &room(2, 0)), Some(0));
     assert_eq!(admitted(&grows, &one, &room(1, 9)), None);
     assert_eq!(admitted(&grows, &one, &room(1, 10)), Some(0));

@@ -7,6 +7,8 @@ mod on_the_mock;
 mod pages;
 mod schedules;
 mod small_model;
+mod snapshots;
+mod speculation;
 mod streams;
 mod texts;
 
@@ -26,6 +28,8 @@ use contexts::*;
 use pages::*;
 use schedules::*;
 use small_model::{LAYERS, VOCAB, graph};
+use snapshots::*;
+use speculation::*;
 use streams::*;
 use texts::*;
 
@@ -117,13 +121,7 @@ fn start(
     session: Option<SessionId>,
 ) -> TokenStream {
     engine
-        .generate(Request {
-            prompt,
-            options: options.clone(),
-            decoder: Box::new(PlainIds),
-            session,
-            mask: None,
-        })
+        .generate(Request { prompt, options: options.clone(), decoder: Box::new(PlainIds), session })
         .unwrap()
 }
 

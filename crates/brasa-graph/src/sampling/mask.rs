@@ -1,5 +1,7 @@
 //! The hook by which a grammar says which tokens may come next.
 
+use super::SamplingError;
+
 /// The tokens that may follow a text, asked anew before every draw.
 ///
 /// A mask belongs to one sequence. It is told of every token that is drawn, so between two calls of
@@ -8,9 +10,14 @@ pub trait TokenMask: Send {
     /// Writes the ids that may follow the accepted text and `drafts`: bit `id % 32` of `words[id / 32]`.
     ///
     /// `words` has `⌈vocab_size / 32⌉` words of unspecified contents. A mask without any bit makes the draw fail with
-    /// [`SamplingError::NoToken`](super::SamplingError::NoToken).
-    fn fill(&mut self, drafts: &[u32], words: &mut [u32]);
+    /// [`SamplingError::NoToken`].
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError::Mask`]: the mask cannot say what may come. The draw fails with it, and the row ends.
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError>;
 
-    /// Appends a drawn token to the accepted text. The token is one that [`fill`](Self::fill) allowed.
+    /// Appends a drawn token to the accepted text. The token is one that [`fill`](Self::fill) allowed. A mask that fails here
+    /// says so when it is filled next.
     fn accept(&mut self, id: u32);
 }

@@ -159,6 +159,12 @@ pub enum SamplingError {
         /// How many of them are infinite or no numbers.
         not_finite: usize,
     },
+    /// The mask of a grammar could not be computed.
+    #[error("the grammar allows no way on: {reason}")]
+    Mask {
+        /// What went wrong.
+        reason: String,
+    },
 }
 
 impl SamplingParams {

@@ -59,7 +59,7 @@ impl DrawRules {
     }
 
     /// True if tokens that were drawn before change logits.
-    pub(crate) fn has_penalties(&self) -> bool {
+    pub fn has_penalties(&self) -> bool {
         let SamplingParams { repeat_penalty, frequency_penalty, presence_penalty, .. } = self.params;
         [repeat_penalty - 1.0, frequency_penalty, presence_penalty].iter().any(|&x| x != 0.0)
     }

@@ -107,7 +107,7 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// [`SamplingError::NoToken`]; the mask has accepted nothing.
+    /// [`SamplingError::NoToken`], [`SamplingError::Mask`]; the mask has accepted nothing.
     pub fn draw_masked(
         &mut self,
         rules: &DrawRules,
@@ -116,8 +116,8 @@ impl Sampler {
     ) -> Result<Draw, SamplingError> {
         let mut words = std::mem::take(&mut self.words);
         words.resize(row.logits.len().div_ceil(32), 0);
-        mask.fill(&[], &mut words);
-        let drawn = self.draw(rules, &Row { mask: Some(&words), ..*row });
+        let filled = mask.fill(&[], &mut words);
+        let drawn = filled.and_then(|()| self.draw(rules, &Row { mask: Some(&words), ..*row }));
         self.words = words;
         let draw = drawn?;
         mask.accept(draw.token);

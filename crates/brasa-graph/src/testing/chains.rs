@@ -299,9 +299,10 @@ struct Evens {
 }
 
 impl TokenMask for Evens {
-    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) {
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
         let odd = (self.accepted.len() + drafts.len()) % 2;
         words.fill(0x5555_5555 << odd);
+        Ok(())
     }
 
     fn accept(&mut self, id: u32) {

@@ -179,8 +179,7 @@ impl Program for MockProgram {
                     return Err(DeviceError::Unsupported { device: "mock".into(), what });
                 }
                 let mut words = vec![0; self.vocab_size.div_ceil(32)];
-                hook.fill(&[], &mut words);
-                mask = Some(words);
+                mask = Some(hook.fill(&[], &mut words).map(|()| words));
             }
             device_rows.push(DeviceRow {
                 rules: row.rules,
@@ -273,7 +272,7 @@ struct DeviceRow<'a> {
     history: Vec<u32>,
     limit: usize,
     stops: &'a [u32],
-    mask: Option<Vec<u32>>,
+    mask: Option<Result<Vec<u32>, SamplingError>>,
 }
 
 impl Device<'_> {
@@ -329,7 +328,7 @@ impl Device<'_> {
 
 impl DeviceRow<'_> {
     fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) -> Result<Draw, SamplingError> {
-        let mask = self.mask.as_deref();
+        let mask = self.mask.as_ref().map(|mask| mask.as_deref().map_err(Clone::clone)).transpose()?;
         let row = Row { logits, position: self.position, history: &self.history, mask };
         let draw = sampler.draw(self.rules, &row)?;
         self.history.push(draw.token);

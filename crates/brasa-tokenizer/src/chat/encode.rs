@@ -1,5 +1,7 @@
 //! Conversations to ids.
 
+use serde_json::Value;
+
 use super::builtin::BuiltinTemplate;
 use super::message::{Content, Message};
 use super::template::{ChatOptions, ChatTemplate};
@@ -45,14 +47,15 @@ impl Tokenizer {
         template
     }
 
-    /// The ids of a conversation. Nothing is added to what the template writes, so BOS is never doubled.
+    /// The ids of a conversation, whose messages are [fitted](ChatTemplate::fit) to the template. Nothing is added to what the
+    /// template writes, so BOS is never doubled.
     ///
     /// `in_messages` decides what the texts of control tokens mean inside messages, tools and documents: with
     /// [`ParseSpecial::No`] a user who writes `<|im_end|>` ends no turn.
     ///
     /// # Errors
     ///
-    /// Errors of [`ChatTemplate::render`] and [`encode`](Self::encode).
+    /// Errors of [`ChatTemplate::fit`], [`ChatTemplate::render`] and [`encode`](Self::encode).
     pub fn encode_chat(
         &self,
         template: &ChatTemplate,
@@ -60,16 +63,29 @@ impl Tokenizer {
         options: &ChatOptions<'_>,
         in_messages: ParseSpecial,
     ) -> Result<Vec<u32>> {
+        let messages = template.fit(messages, options)?;
+        let others = options.tools.into_iter().chain(options.documents).flatten();
         let found = match in_messages {
             ParseSpecial::Yes => Vec::new(),
-            ParseSpecial::No => self.control_tokens_in(messages)?,
+            ParseSpecial::No => {
+                let texts = messages.iter().flat_map(texts).chain(others.map(ToString::to_string));
+                self.control_tokens_in(texts)?
+            }
         };
         if found.is_empty() {
-            let text = template.render(messages, options)?;
+            let text = template.render(&messages, options)?;
             return self.encode(&text, AddSpecial::No, ParseSpecial::Yes);
         }
         let messages: Vec<Message> = messages.iter().map(|message| marked(message, &found)).collect();
-        let text = template.render(&messages, options)?;
+        let all_marked = |values: Option<&[Value]>| {
+            let mut values = values.map(<[Value]>::to_vec);
+            values.iter_mut().flatten().for_each(|value| mark_all(value, &found));
+            values
+        };
+        let (tools, documents) = (all_marked(options.tools), all_marked(options.documents));
+        let options =
+            ChatOptions { tools: tools.as_deref(), documents: documents.as_deref(), ..options.clone() };
+        let text = template.render(&messages, &options)?;
         let mut ids = Vec::new();
         // Between the marks is text; a template may have torn a pair apart, and then its token has no neighbours.
         for (index, part) in text.split([OPEN, CLOSE]).enumerate() {
@@ -79,17 +95,15 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// The control tokens whose texts occur in messages, longest first.
-    fn control_tokens_in(&self, messages: &[Message]) -> Result<Vec<String>> {
+    /// The control tokens whose texts occur in texts, longest first.
+    fn control_tokens_in(&self, texts: impl Iterator<Item = String>) -> Result<Vec<String>> {
         let mut found = Vec::new();
-        for message in messages {
-            for text in texts(message) {
-                for id in self.encode(&text, AddSpecial::No, ParseSpecial::Yes)? {
-                    if self.vocabulary().kind(id).is_special()
-                        && let Some(token) = self.vocabulary().text(id).filter(|token| text.contains(*token))
-                    {
-                        found.push(token.to_owned());
-                    }
+        for text in texts {
+            for id in self.encode(&text, AddSpecial::No, ParseSpecial::Yes)? {
+                if self.vocabulary().kind(id).is_special()
+                    && let Some(token) = self.vocabulary().text(id).filter(|token| text.contains(*token))
+                {
+                    found.push(token.to_owned());
                 }
             }
         }
@@ -118,11 +132,11 @@ fn marked(message: &Message, tokens: &[String]) -> Message {
     message
 }
 
-fn mark_all(value: &mut serde_json::Value, tokens: &[String]) {
+fn mark_all(value: &mut Value, tokens: &[String]) {
     match value {
-        serde_json::Value::String(text) => *text = mark(text, tokens),
-        serde_json::Value::Array(list) => list.iter_mut().for_each(|item| mark_all(item, tokens)),
-        serde_json::Value::Object(map) => map.values_mut().for_each(|item| mark_all(item, tokens)),
+        Value::String(text) => *text = mark(text, tokens),
+        Value::Array(list) => list.iter_mut().for_each(|item| mark_all(item, tokens)),
+        Value::Object(map) => map.values_mut().for_each(|item| mark_all(item, tokens)),
         _ => {}
     }
 }

@@ -1,8 +1,10 @@
 //! Conversations to text, by the template of the checkpoint.
 
 mod builtin;
+mod calls;
 mod encode;
 mod generation;
+mod history;
 mod message;
 mod python;
 mod sandbox;
@@ -11,6 +13,7 @@ mod thoughts;
 mod time;
 
 pub use builtin::BuiltinTemplate;
+pub use calls::{AnswerEvent, AnswerParser, ToolChoice, ToolFormat};
 pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
 pub use thoughts::{AnswerPart, ThoughtMarks, Thoughts};

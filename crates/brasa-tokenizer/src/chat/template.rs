@@ -1,3 +1,5 @@
+use std::sync::OnceLock;
+
 use minijinja::Value;
 use minijinja::value::Serde;
 use serde::Serialize;
@@ -5,6 +7,7 @@ use serde_json::Map;
 
 use super::builtin::BuiltinTemplate;
 use super::generation::without_generation_tags;
+use super::history::{CallForm, Words};
 use super::message::Message;
 use super::sandbox::Sandbox;
 use super::time::CivilTime;
@@ -20,6 +23,38 @@ pub struct ChatTemplate {
     form: Form,
     /// The texts of special tokens by role: `bos_token` and so on.
     tokens: Map<String, serde_json::Value>,
+    words: Words,
+    found: Found,
+}
+
+/// What a template wants, as far as it was asked.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    call_form: OnceLock<CallForm>,
+    needs_content: OnceLock<bool>,
+    shows_system: OnceLock<bool>,
+}
+
+impl Found {
+    pub fn call_form(&self, ask: impl FnOnce() -> Result<CallForm>) -> Result<CallForm> {
+        answer(&self.call_form, ask)
+    }
+
+    pub fn needs_content(&self, ask: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        answer(&self.needs_content, ask)
+    }
+
+    pub fn shows_system(&self, ask: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        answer(&self.shows_system, ask)
+    }
+}
+
+/// The answer that is known, or else asked for. An error is asked for again.
+fn answer<T: Copy>(known: &OnceLock<T>, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+    match known.get() {
+        Some(answer) => Ok(*answer),
+        None => ask().map(|answer| *known.get_or_init(|| answer)),
+    }
 }
 
 #[derive(Debug)]
@@ -110,12 +145,24 @@ impl ChatTemplate {
     /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when compiling takes too much.
     pub fn new<'a>(source: &str, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self> {
         let sandbox = Sandbox::new(without_generation_tags(source))?;
-        Ok(Self { form: Form::Jinja(sandbox), tokens: token_map(tokens) })
+        Ok(Self::of(Form::Jinja(sandbox), token_map(tokens), Words::of(source)))
     }
 
     /// One of the forms that need no source.
     pub fn builtin<'a>(form: BuiltinTemplate, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        Self { form: Form::Builtin { form, guessed: false }, tokens: token_map(tokens) }
+        Self::of(Form::Builtin { form, guessed: false }, token_map(tokens), Words::default())
+    }
+
+    fn of(form: Form, tokens: Map<String, serde_json::Value>, words: Words) -> Self {
+        Self { form, tokens, words, found: Found::default() }
+    }
+
+    pub(super) fn words(&self) -> Words {
+        self.words
+    }
+
+    pub(super) fn found(&self) -> &Found {
+        &self.found
     }
 
     pub(crate) fn forget_bos(&mut self) {
@@ -147,6 +194,8 @@ impl ChatTemplate {
     }
 
     /// The conversation as text, to be encoded with special tokens parsed and none added.
+    ///
+    /// The template sees the messages as they are; [`fit`](Self::fit) makes them what it can read.
     ///
     /// # Errors
     ///

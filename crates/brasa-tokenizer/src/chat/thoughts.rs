@@ -138,6 +138,26 @@ impl Thoughts {
         self.text(self.held.len())
     }
 
+    /// True if the thoughts are open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.place == Place::Thoughts
+    }
+
+    /// True if thoughts may begin.
+    pub(crate) fn is_at_start(&self) -> bool {
+        self.place == Place::Start
+    }
+
+    /// True if all text that comes is the answer proper.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.place == Place::Answer && self.held.is_empty()
+    }
+
+    /// Ends the thoughts without a mark.
+    pub(crate) fn close(&mut self) {
+        self.place = Place::Start;
+    }
+
     fn next(&mut self) -> Option<AnswerPart> {
         let Some(marks) = self.marks else { return self.finish() };
         match self.place {

@@ -6,63 +6,227 @@ use std::path::PathBuf;
 use brasa_tokenizer::{
     ChatOptions, ChatTemplate, CivilTime, HfFiles, Message, ThoughtMarks, Tokenizer, TokenizerError,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
     std::env::var_os("BRASA_CHAT_GOLDEN")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/chat"), PathBuf::from)
 }
 
-#[test]
-fn published_templates_render_as_in_transformers() {
-    let packed = std::fs::read(folder().join("golden.json.xz")).expect("golden");
-    let mut unpacked = Vec::new();
-    lzma_rs::xz_decompress(&mut packed.as_slice(), &mut unpacked).expect("xz");
-    let golden: Value = serde_json::from_slice(&unpacked).expect("json");
-    let tokens: Vec<(&str, &str)> = golden["tokens"]
-        .as_object()
-        .expect("tokens")
-        .iter()
-        .map(|(role, text)| (role.as_str(), text.as_str().expect("text")))
-        .collect();
-    let conversations: BTreeMap<String, Vec<Message>> =
-        serde_json::from_value(golden["conversations"].clone()).expect("conversations");
-    let mut wrong = Vec::new();
-    let mut templates: BTreeMap<&str, Result<ChatTemplate, TokenizerError>> = BTreeMap::new();
-    let cases = golden["cases"].as_array().expect("cases");
-    for case in cases {
-        let name = case[0].as_str().expect("name");
-        let (conversation, setting) = (case[1].as_str().expect("name"), case[2].as_str().expect("name"));
-        let template = templates.entry(name).or_insert_with(|| {
-            let source =
-                std::fs::read_to_string(folder().join(format!("templates/{name}.jinja"))).expect("template");
-            ChatTemplate::new(&source, tokens.iter().copied())
-        });
-        let setting_values = &golden["settings"][setting];
-        let options = ChatOptions {
-            add_generation_prompt: setting_values["add_generation_prompt"].as_bool().unwrap_or(true),
-            tools: setting_values["tools"].as_array().map(Vec::as_slice),
-            thinking: setting_values["enable_thinking"].as_bool(),
+/// What transformers makes of conversations with published templates.
+struct Golden {
+    conversations: BTreeMap<String, Vec<Message>>,
+    golden: Value,
+}
+
+impl Golden {
+    fn read() -> Self {
+        let packed = std::fs::read(folder().join("golden.json.xz")).expect("golden");
+        let mut unpacked = Vec::new();
+        lzma_rs::xz_decompress(&mut packed.as_slice(), &mut unpacked).expect("xz");
+        let golden: Value = serde_json::from_slice(&unpacked).expect("json");
+        let conversations = serde_json::from_value(golden["conversations"].clone()).expect("conversations");
+        Self { conversations, golden }
+    }
+
+    fn template(&self, name: &str) -> Result<ChatTemplate, TokenizerError> {
+        let source =
+            std::fs::read_to_string(folder().join(format!("templates/{name}.jinja"))).expect("template");
+        let tokens = self.golden["tokens"].as_object().expect("tokens").iter();
+        ChatTemplate::new(&source, tokens.map(|(role, text)| (role.as_str(), text.as_str().expect("text"))))
+    }
+
+    fn options(&self, setting: &str) -> ChatOptions<'_> {
+        let setting = &self.golden["settings"][setting];
+        ChatOptions {
+            add_generation_prompt: setting["add_generation_prompt"].as_bool().unwrap_or(true),
+            tools: setting["tools"].as_array().map(Vec::as_slice),
+            thinking: setting["enable_thinking"].as_bool(),
             // 2024-07-26 12:34:56
             time: Some(CivilTime::from_unix(1_721_997_296)),
             ..ChatOptions::default()
-        };
+        }
+    }
+
+    /// Templates, conversations, settings, and the texts; no text where the template refuses the conversation.
+    fn cases(&self) -> impl Iterator<Item = (&str, &str, &str, Option<&str>)> {
+        self.golden["cases"].as_array().expect("cases").iter().map(|case| {
+            let text = |at: usize| case[at].as_str();
+            (text(0).expect("name"), text(1).expect("name"), text(2).expect("name"), text(3))
+        })
+    }
+}
+
+#[test]
+fn published_templates_render_as_in_transformers() {
+    let golden = Golden::read();
+    let mut wrong = Vec::new();
+    let mut templates: BTreeMap<&str, Result<ChatTemplate, TokenizerError>> = BTreeMap::new();
+    for (name, conversation, setting, expected) in golden.cases() {
+        let template = templates.entry(name).or_insert_with(|| golden.template(name));
         let rendered = match template {
-            Ok(template) => {
-                template.render(&conversations[conversation], &options).map_err(|error| error.to_string())
-            }
+            Ok(template) => template
+                .render(&golden.conversations[conversation], &golden.options(setting))
+                .map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        if rendered.as_deref().ok() != case[3].as_str() {
-            let difference = difference(case[3].as_str(), &rendered);
+        if rendered.as_deref().ok() != expected {
+            let difference = difference(expected, &rendered);
             wrong.push(format!("{name} / {conversation} / {setting}: {difference}"));
         }
     }
+    let cases = golden.cases().count();
     for text in &wrong {
         println!("{text}");
     }
-    assert!(wrong.is_empty(), "{} of {} cases differ", wrong.len(), cases.len());
-    assert!(cases.len() > 1_000);
+    assert!(wrong.is_empty(), "{} of {cases} cases differ", wrong.len());
+    assert!(cases > 1_000);
+}
+
+/// Clients send arguments as text. Templates that show calls write then what they write, in transformers too, of objects.
+#[test]
+fn histories_with_calls_become_what_templates_read() {
+    // These show no calls, or only beside an answer that is `none`.
+    const WITHOUT_CALLS: [&str; 4] = [
+        "HuggingFaceTB-SmolLM3-3B",
+        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "google-gemma-2-2b-it",
+        "microsoft-Phi-3.5-mini-instruct",
+    ];
+    let golden = Golden::read();
+    let mut templates: BTreeMap<&str, ChatTemplate> = BTreeMap::new();
+    let mut cases = 0;
+    for (name, conversation, setting, expected) in golden.cases() {
+        // A template that does not show tools gets their description in a message.
+        let shows_tools = name != "deepseek-ai-DeepSeek-V3.1" || !setting.starts_with("tools");
+        if !conversation.starts_with("tool_call") || WITHOUT_CALLS.contains(&name) || !shows_tools {
+            continue;
+        }
+        let template = templates.entry(name).or_insert_with(|| golden.template(name).expect("template"));
+        let options = golden.options(setting);
+        let mut objects = golden.conversations[conversation].clone();
+        let mut texts = objects.clone();
+        let calls = |messages: &mut [Message], change: fn(&mut Value)| {
+            let calls = messages.iter_mut().flat_map(|message| &mut message.tool_calls);
+            calls.for_each(|call| change(&mut call["function"]["arguments"]));
+        };
+        calls(&mut texts, |arguments| {
+            if arguments.is_object() {
+                *arguments = arguments.to_string().into();
+            }
+        });
+        calls(&mut objects, |arguments| {
+            if let Some(text) = arguments.as_str() {
+                *arguments = serde_json::from_str(text).expect("json");
+            }
+        });
+        let expected = match conversation {
+            // There transformers has the text of a text.
+            "tool_call_text_arguments" => template.render(&objects, &options).ok(),
+            _ => expected.map(str::to_owned),
+        };
+        let fitted = template.fit(&texts, &options).expect("fitted");
+        assert_eq!(template.render(&fitted, &options).ok(), expected, "{name} {conversation} {setting}");
+        cases += 1;
+    }
+    assert!(cases > 400, "{cases}");
+}
+
+fn conversation(messages: Value) -> Vec<Message> {
+    serde_json::from_value(messages).expect("messages")
+}
+
+/// A call of `f`, as clients send it.
+fn calling(id: &str, arguments: &Value) -> Value {
+    json!({"role": "assistant", "content": null, "tool_calls": [
+        {"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}]})
+}
+
+#[test]
+fn conversations_are_fitted_to_templates_that_know_less() {
+    let golden = Golden::read();
+    let tools = [
+        json!({"type": "function", "function": {"name": "f", "description": "F", "parameters": {"type": "object"}}}),
+    ];
+    let options = ChatOptions { tools: Some(&tools), ..ChatOptions::default() };
+    let messages = conversation(json!([
+        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]},
+        {"role": "user", "content": "Hi"},
+        calling("call_1", &json!("{\"a\": 1}")),
+        {"role": "tool", "tool_call_id": "call_1", "content": "3"},
+    ]));
+    let written = |name: &str, messages: &[Message], options: &ChatOptions<'_>| {
+        let template = golden.template(name).expect("template");
+        let fitted = template.fit(messages, options).expect("fitted");
+        template.render(&fitted, options).expect("text")
+    };
+    // No system message, no tools, no calls, no results.
+    let gemma = written("google-gemma-2-2b-it", &messages, &options);
+    assert_eq!(
+        gemma,
+        "<s><start_of_turn>user\nBe kind.\n\nYou can call these functions:\n\n\
+         {\"name\":\"f\",\"description\":\"F\",\"parameters\":{\"type\":\"object\"}}\n\n\
+         To call functions, answer with one JSON object on a line of its own for each call, and nothing else:\n\
+         {\"name\": function name, \"parameters\": object of arguments}\n\nHi<end_of_turn>\n\
+         <start_of_turn>model\n{\"name\":\"f\",\"parameters\":{\"a\":1}}<end_of_turn>\n\
+         <start_of_turn>user\nResult of f:\n3<end_of_turn>\n<start_of_turn>model\n"
+    );
+    // Ids of nine letters, the same for the call and for its result.
+    let mistral = written("mistralai-Mistral-Nemo-Instruct-2407", &messages[1..], &ChatOptions::default());
+    let after = |mark: &str| mistral.split(mark).nth(1).expect("mark")[..10].to_owned();
+    assert_eq!(after("\"id\": \""), after("\"call_id\": \""), "{mistral}");
+    assert!(after("\"id\": \"").ends_with('"'), "{mistral}");
+    // `developer` is kept where the template knows it, and the role of a result is told where templates ask for it.
+    assert!(written("openai-gpt-oss-120b", &messages, &options).contains("# Instructions\n\nBe kind."));
+    let qwen = written("Qwen3.5-4B", &messages, &options);
+    assert!(qwen.contains("Be kind.<|im_end|>") && qwen.contains("<parameter=a>\n1\n</parameter>"), "{qwen}");
+
+    // A template that takes text keeps the text, and one that needs content gets it.
+    let source = "{% for m in messages %}{{ m.content.strip() }}{% for c in m.tool_calls %}{{ '<' + c.function.arguments + '>' }}\
+                  {% endfor %}{% endfor %}";
+    let template = ChatTemplate::new(source, []).expect("template");
+    for (arguments, expected) in [
+        (json!("{ \"a\":1}"), "<{ \"a\":1}>"),
+        (json!({"a": 1}), "<{\"a\":1}>"),
+        (json!(""), "<{}>"),
+        (json!(null), "<{}>"),
+    ] {
+        let fitted = template.fit(&conversation(json!([calling("x", &arguments)])), &ChatOptions::default());
+        assert_eq!(
+            template.render(&fitted.expect("fitted"), &ChatOptions::default()).expect("text"),
+            expected
+        );
+    }
+
+    // Messages that no template could read.
+    for (message, error) in [
+        (
+            calling("x", &json!("{\"a\": ")),
+            "messages[1].tool_calls[0].function.arguments: malformed JSON: EOF while parsing a value at line 1 column 6",
+        ),
+        (calling("x", &json!("[1]")), "messages[1].tool_calls[0].function.arguments: JSON, but no object"),
+        (
+            calling("x", &json!(1)),
+            "messages[1].tool_calls[0].function.arguments: neither an object nor the JSON text of one",
+        ),
+        (
+            json!({"role": "assistant", "tool_calls": ["f"]}),
+            "messages[1].tool_calls[0].function.name: no name of a function",
+        ),
+        (
+            json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}),
+            "messages[1].content[0]: a part of type `image_url`, and the model reads text only",
+        ),
+        (
+            json!({"role": "user", "content": [{"type": "text"}]}),
+            "messages[1].content[0]: a part of type `text` without text",
+        ),
+    ] {
+        let messages = conversation(json!([{"role": "user", "content": "Hi"}, message]));
+        let found = template.fit(&messages, &ChatOptions::default()).expect_err("error");
+        assert!(matches!(found, TokenizerError::Message { .. }));
+        assert_eq!(found.to_string(), error);
+    }
 }
 
 #[test]

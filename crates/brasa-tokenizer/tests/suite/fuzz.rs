@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use brasa_formats::gguf::{Array, Metadata};
 use brasa_fuzz::Fuzzer;
 use brasa_tokenizer::{
-    AddSpecial, ChatOptions, ChatTemplate, GgufVocabulary, HfFiles, Message, ParseSpecial, Tokenizer,
+    AddSpecial, AnswerEvent, AnswerParser, ChatOptions, ChatTemplate, GgufVocabulary, HfFiles, Message,
+    ParseSpecial, ThoughtMarks, Tokenizer, ToolChoice, ToolFormat,
 };
 
 fn folder(name: &str) -> PathBuf {
@@ -187,4 +188,104 @@ fn fuzz_chat_template() {
                 .and_then(|template| template.render(&messages, &ChatOptions::default()));
             rendered.unwrap_or_else(|error| error.to_string())
         });
+}
+
+/// The first byte, from `0` on, chooses the form of calls, the second the length of the fragments; the rest is the answer.
+#[test]
+fn fuzz_answers() {
+    let tools = [serde_json::json!({"type": "function", "function": {"name": "f", "parameters": {
+        "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}}})];
+    let tokenizer = Tokenizer::from_directory(&folder("../../../models/tiny-llama")).expect("tokenizer");
+    let marks = ThoughtMarks::of(Some("<think>"), &tokenizer);
+    let formats = [
+        "hermes",
+        "llama-3",
+        "mistral",
+        "qwen3-coder",
+        "glm",
+        "minimax-m2",
+        "gemma-4",
+        "functiongemma",
+        "lfm2",
+        "deepseek",
+        "kimi-k2",
+        "phi-4-mini",
+        "generic",
+        "gpt-oss",
+        "command-r",
+    ];
+    let seeds = [
+        "0\x03<think>x</think>y <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1, \"\\u00e9\"]}}</tool_call> z",
+        "1\x05[f(a='x\\n', b=[1, {'c': (True, None)}]), f()]",
+        "1\x05{\"name\": \"f\", \"parameters\": {\"a\": \"b\"}}; {\"name\": \"f\"}",
+        "2\x07[TOOL_CALLS]f[CALL_ID]123456789[ARGS]{\"a\": 1}[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]",
+        "3\x01<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n<parameter=b>2</parameter>\n</function>\n</tool_call>",
+        "4\x02<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+        "6\x09<|tool_call>call:f{a:<|\"|>x<|\"|>,b:-1.5,c:{d:[true,null]}}<tool_call|>",
+        "9\x02<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ];
+    let mut fuzzer = fuzzer("answers").runs(4_000);
+    for seed in seeds {
+        fuzzer = fuzzer.seed(seed);
+    }
+    fuzzer
+        .words([
+            "<tool_call>",
+            "</tool_call>",
+            "[TOOL_CALLS]",
+            "<function=f>",
+            "</parameter>",
+            "\"f\"",
+            "{}",
+            "</think>",
+            "<|\"|>",
+            "f(",
+        ])
+        .longest_input(1024)
+        .run(|data| {
+            let text = String::from_utf8_lossy(data);
+            let format = data.first().map_or(0, |byte| usize::from(byte.wrapping_sub(b'0')));
+            let format = formats[format % formats.len()];
+            let length = usize::from(data.get(1).copied().unwrap_or(1)).max(1);
+            let format = ToolFormat::by_name(format).expect("format");
+            let parser = AnswerParser::new(format, marks, "", &tools, &ToolChoice::Auto);
+            let text: Vec<char> = text.chars().skip(2).collect();
+            let (whole, _) = outline(parser.clone(), &[text.iter().collect()]);
+            let fragments: Vec<String> =
+                text.chunks(length).map(|letters| letters.iter().collect()).collect();
+            let (cut, kinds) = outline(parser, &fragments);
+            assert_eq!(whole, cut);
+            kinds
+        });
+}
+
+/// The events of an answer with those of a kind put together, and their kinds alone. Complete calls have an object for arguments.
+fn outline(mut parser: AnswerParser, fragments: &[String]) -> (Vec<(char, usize, String)>, String) {
+    let mut events: Vec<AnswerEvent> = fragments.iter().flat_map(|fragment| parser.push(fragment)).collect();
+    events.extend(parser.finish());
+    let mut outline: Vec<(char, usize, String)> = Vec::new();
+    for event in events {
+        let (kind, index, text) = match event {
+            AnswerEvent::Reasoning(text) => ('r', 0, text),
+            AnswerEvent::Content(text) => ('c', 0, text),
+            AnswerEvent::CallBegin { index, name } => ('b', index, name),
+            AnswerEvent::CallArguments { index, text } => ('a', index, text),
+            AnswerEvent::CallEnd { index } => ('e', index, String::new()),
+            other => panic!("{other:?}"),
+        };
+        match outline.last_mut() {
+            Some(last) if last.0 == kind && last.1 == index => last.2.push_str(&text),
+            _ => outline.push((kind, index, text)),
+        }
+    }
+    for pair in outline.windows(2) {
+        if let [('a', _, arguments), ('e', ..)] = pair
+            && arguments.len() <= 96
+        {
+            let value: serde_json::Value = serde_json::from_str(arguments).expect("json");
+            assert!(value.is_object());
+        }
+    }
+    let kinds = outline.iter().map(|event| event.0).collect();
+    (outline, kinds)
 }

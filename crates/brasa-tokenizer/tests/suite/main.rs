@@ -9,3 +9,4 @@ mod hostile_files;
 mod hostile_templates;
 mod published_vocabularies;
 mod random_texts;
+mod tool_calls;

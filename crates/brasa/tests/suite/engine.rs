@@ -2,7 +2,10 @@
 //! any number of threads = one. All are equalities of bits, in logits and log-probabilities.
 
 use brasa::sampling::{Distribution, Logprobs};
-use brasa::{GenerateOptions, LoadOptions, Message, Metrics, Model, Precision, SamplingParams, TokenStream};
+use brasa::{
+    GenerateOptions, LoadOptions, Message, Metrics, Model, Precision, SamplingParams, Speculation,
+    TokenStream,
+};
 use brasa_golden::folder;
 
 /// A quantised model with full attention, and two with sliding windows of 64, the second with caches that layers share.
@@ -106,6 +109,27 @@ fn chunked_prefill_equals_whole() {
     });
 }
 
+/// By default sessions find what other sessions computed, and plain requests pay for their own prompts.
+#[test]
+fn sessions_share_the_beginnings_of_their_prompts() {
+    let cached = |options: &LoadOptions| {
+        let model = Model::load(folder(MODELS[0]), options).unwrap();
+        let ask = |question: &str, alone: bool| {
+            let messages = [Message::new("user", question)];
+            let session = model.session();
+            let asked =
+                if alone { model.chat(&messages, &greedy(3)) } else { session.chat(&messages, &greedy(3)) };
+            said(asked.unwrap()).1.cached_tokens > 0
+        };
+        [("What is a river?", false), ("What is a lake?", false), ("What is a hill?", true)]
+            .map(|(question, alone)| ask(question, alone))
+    };
+    assert_eq!(cached(&LoadOptions::default()), [false, true, false]);
+    let asked = |prefix_bytes| LoadOptions { prefix_bytes: Some(prefix_bytes), ..LoadOptions::default() };
+    assert_eq!(cached(&asked(1 << 24)), [false, true, true]);
+    assert_eq!(cached(&asked(0)), [false; 3]);
+}
+
 #[test]
 fn a_continued_session_equals_a_fresh_run() {
     everywhere(|load| {
@@ -135,6 +159,27 @@ fn a_continued_session_equals_a_fresh_run() {
         let (_, cached) = ask(&messages, 8);
         assert!(cached > 0, "the whole prompt but its last token is known");
     });
+}
+
+/// Prompts of any lengths: results in order, each that of its prompt alone; a bad one fails by itself.
+#[test]
+fn a_batch_gives_each_prompt_what_it_has_alone() {
+    let options = LoadOptions { max_sequences: 3, max_waiting: 2, ..chunks_of(64) };
+    let model = Model::load(folder(MODELS[0]), &LoadOptions { deterministic: true, ..options }).unwrap();
+    let mut prompts: Vec<Vec<u32>> = (0..7).map(|seed| prompt(3 + 19 * seed, seed)).collect();
+    prompts[4] = Vec::new();
+    let answers: Vec<_> = model.batch(prompts.clone(), &greedy(5)).collect();
+    let logits: Vec<_> = model.next_logits(prompts.clone()).collect();
+    for ((prompt, answer), logits) in prompts.iter().zip(answers).zip(logits) {
+        if prompt.is_empty() {
+            assert!(answer.is_err() && logits.is_err());
+            continue;
+        }
+        let alone = said(model.generate_ids(prompt.clone(), &greedy(5)).unwrap()).0;
+        let answer = answer.unwrap();
+        assert_eq!((answer.text, answer.tokens), (alone.text, alone.ids));
+        assert!(logits.unwrap() == model.score(prompt, |_| {}).unwrap().last_logits);
+    }
 }
 
 #[test]
@@ -176,6 +221,36 @@ fn any_number_of_threads_gives_the_same_bits() {
         let expected = run(1);
         for threads in [2, 3] {
             assert!(run(threads) == expected, "{threads} threads");
+        }
+    });
+}
+
+/// Texts that copy: alone and plain, alone and drafted, drafted together.
+#[test]
+fn drafts_leave_every_text_as_it_is() {
+    let eager = Speculation { adaptive: false, ..Speculation::LOOKUP };
+    everywhere(|load| {
+        let model = load(chunks_of(64));
+        let texts: Vec<Vec<u32>> = (0..2).map(|seed| prompt(12 + 5 * seed, seed).repeat(3)).collect();
+        let mut penalised = drawn(16, 5);
+        (penalised.sampling.repeat_penalty, penalised.sampling.temperature) = (1.05, 0.3);
+        let ways = [greedy(16), penalised];
+        let drafted = ways.clone().map(|way| GenerateOptions { speculation: Some(eager), ..way });
+        let all = || texts.iter().flat_map(|text| (0..ways.len()).map(move |way| (text, way)));
+        let expected: Vec<Said> =
+            all().map(|(text, way)| generated(&model, text.clone(), &ways[way])).collect();
+        let start = |model: &Model| -> Vec<TokenStream> {
+            all().map(|(text, way)| model.generate_ids(text.clone(), &drafted[way]).unwrap()).collect()
+        };
+        let mut accepted = 0;
+        for ((text, way), expected) in all().zip(&expected) {
+            let (found, metrics) = said(model.generate_ids(text.clone(), &drafted[way]).unwrap());
+            assert_eq!(&found, expected, "alone");
+            accepted += metrics.accepted_tokens;
+        }
+        assert!(accepted > 0, "no draft was drawn");
+        for (stream, expected) in start(&model).into_iter().zip(&expected) {
+            assert_eq!(&said(stream).0, expected, "in company");
         }
     });
 }

@@ -6,3 +6,5 @@ mod engine;
 mod limits;
 mod precision;
 mod quantised;
+mod schedules;
+mod session_files;

@@ -228,10 +228,12 @@ fn generate(
                 position: tokens.len() as u32,
                 tokens,
                 rows: 1,
+                reads_from: None,
                 rules: &rules,
                 limit,
                 stops: &[],
                 mask: None,
+                drafts: &[],
             })
             .collect();
         let mut failure = None;

@@ -48,7 +48,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     }
     let cells = Cell::all(arguments);
     let mut load = arguments.load.clone();
-    load.context.get_or_insert(cells.iter().map(Cell::positions).max().unwrap_or(1));
+    load.setup.context.get_or_insert(cells.iter().map(Cell::positions).max().unwrap_or(1));
     let mut runs = Vec::new();
     let mut charts = Vec::new();
     for isa in choices(&arguments.isa) {
@@ -57,7 +57,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
                 isa: isa.clone(),
                 kv_type: kv_type.map(KvType::from),
                 max_sequences: arguments.parallel.iter().copied().max().unwrap_or(1).max(1),
-                ..load::options_without_kv_type(&load)?
+                ..load::options_without_kv_type(&load.setup)?
             };
             let model = load::model_with(&load, &options)?;
             let mut run = Run::new(arguments, &model, &options)?;
@@ -82,10 +82,10 @@ fn choices<T: Clone>(named: &[T]) -> Vec<Option<T>> {
 
 fn kv_types(arguments: &BenchArguments) -> Result<Vec<CacheType>, Failure> {
     let load = &arguments.load;
-    if load.cache_type_k != load.cache_type_v {
+    if load.setup.cache_type_k != load.setup.cache_type_v {
         return Err(Failure::Usage("-ctk and -ctv must name the same types".into()));
     }
-    Ok(load.cache_type_k.clone())
+    Ok(load.setup.cache_type_k.clone())
 }
 
 impl Run {

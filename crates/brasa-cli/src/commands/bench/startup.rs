@@ -62,8 +62,8 @@ pub fn startup(arguments: &BenchArguments) -> Result<(), Failure> {
 /// A text of [`PROMPT_TOKENS`] tokens for this model.
 fn prompt(arguments: &BenchArguments) -> Result<String, Failure> {
     let tokenizer: Tokenizer = match &arguments.load.source.model {
-        Some(path) => brasa::open_tokenizer(path, arguments.load.pre.as_deref())?,
-        None => brasa::open_tokenizer_bytes(bundled::MODEL, arguments.load.pre.as_deref())?,
+        Some(path) => brasa::open_tokenizer(path, arguments.load.setup.pre.as_deref())?,
+        None => brasa::open_tokenizer_bytes(bundled::MODEL, arguments.load.setup.pre.as_deref())?,
     };
     let encode = |text: &str| {
         let ids = tokenizer.encode(text, AddSpecial::AsModel, ParseSpecial::No);
@@ -88,12 +88,14 @@ fn once(arguments: &BenchArguments, prompt: &str) -> Result<(f64, Vec<(String, f
     if let Some(model) = &load.source.model {
         command.arg("-m").arg(model);
     }
-    for (flag, value) in [("-c", load.context), ("-t", load.threads), ("--ubatch-size", load.chunk)] {
+    for (flag, value) in
+        [("-c", load.setup.context), ("-t", load.setup.threads), ("--ubatch-size", load.setup.chunk)]
+    {
         if let Some(value) = value {
             command.args([flag, &value.to_string()]);
         }
     }
-    if let Some(pre) = &load.pre {
+    if let Some(pre) = &load.setup.pre {
         command.args(["--pre", pre]);
     }
     if let Some(isa) = arguments.isa.first() {

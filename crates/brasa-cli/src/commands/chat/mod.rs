@@ -19,6 +19,7 @@ use self::read::{Line, Reader};
 use crate::args::RunArguments;
 use crate::failure::Failure;
 use crate::paint::Paint;
+use crate::prompt_cache::PromptCache;
 use crate::{bundled, interrupt, output};
 
 /// A conversation, with the model, the session and the options that carry it on.
@@ -59,9 +60,13 @@ pub fn chat(
     };
     let paint = Paint::of_output();
     let mut reader = Reader::new(paint)?;
+    let (session, file) = match PromptCache::open(model, &arguments.prompt_cache)? {
+        Some(cache) => cache.into_parts(),
+        None => (model.session(), None),
+    };
     let mut chat = Chat {
         model,
-        session: model.session(),
+        session,
         conversation: Conversation::new(messages),
         template,
         options,
@@ -99,6 +104,7 @@ pub fn chat(
             Line::End => break,
         }
     }
+    PromptCache::keep_all(&chat.session, file.as_ref())?;
     // Somebody at a terminal has seen every error; a script sees the exit code.
     if failed && !reader.is_at_terminal() {
         return Err(Failure::Failed("not every message was answered".into()));
@@ -200,6 +206,7 @@ impl Chat<'_> {
         if let ContextPolicy::Slide { keep } = &mut options.context_policy {
             *keep = (*keep).max(self.conversation.system_tokens(self.model, self.template)?);
         }
+        options.mask = options.mask.map(|mask| self.model.after_thoughts(&prompt.ids, mask));
         let thoughts = self.model.thoughts(&prompt.ids);
         let mut stream = self.session.generate_ids(prompt.ids, &options)?;
         let answer = answer::show(&mut stream, self.paint, thoughts);

@@ -13,7 +13,6 @@ pub fn a_full_context_is_an_error_or_the_chosen_policy() {
         options: limit(1),
         decoder: Box::new(PlainIds),
         session: None,
-        mask: None,
     });
     assert_eq!(too_long.err(), Some(EngineError::PromptTooLong { tokens: 65, context: 64 }));
 

@@ -19,14 +19,21 @@ macro_rules! again {
 }
 
 again! {
+    random_schedules_give_everyone_the_text_that_it_has_alone,
+    random_conversations_resume_as_if_never_interrupted,
+    a_text_that_left_and_came_back_goes_on,
     a_sliding_context_moves_its_keys_where_it_can,
     a_session_that_slid_is_resumed_as_fresh,
     a_cached_prefix_equals_a_fresh_run,
+    a_prefix_is_found_to_the_token,
     prefixes_fit_their_budget_and_give_way,
     idle_sessions_give_way_to_running_requests,
     a_paused_generation_gives_its_pages_to_running_ones,
     pages_fit_a_budget_of_bytes,
     the_youngest_request_waits_when_pages_run_out,
+    logits_are_read_beside_running_generations,
     a_mask_decides_which_tokens_come,
+    drafts_leave_the_text_as_it_is,
+    drafts_fit_the_context,
     stop_ids_and_strings_end_the_text_before_them,
 }

@@ -20,6 +20,11 @@ macro_rules! again {
 }
 
 again! {
+    a_text_that_left_and_came_back_goes_on,
+    a_busy_session_is_not_read_or_replaced,
+    states_that_cannot_be_are_refused,
+    a_request_waits_for_pages_that_are_being_read,
+    a_text_that_is_forgotten_is_computed_anew,
     chunked_prefill_equals_whole,
     sequences_together_equal_each_alone,
     chained_equals_stepwise,
@@ -29,8 +34,12 @@ again! {
     a_sliding_context_moves_its_keys_where_it_can,
     a_session_that_slid_is_resumed_as_fresh,
     a_cached_prefix_equals_a_fresh_run,
+    a_prefix_is_found_to_the_token,
+    an_engine_tells_what_it_does,
     prefixes_fit_their_budget_and_give_way,
     a_mask_decides_which_tokens_come,
+    logits_are_read_beside_running_generations,
+    a_mask_that_fails_ends_its_request_and_no_other,
     stop_ids_and_strings_end_the_text_before_them,
     the_last_fragment_holds_the_text_that_was_held_back,
     a_stream_can_be_polled,
@@ -38,6 +47,10 @@ again! {
     a_paused_generation_gives_its_pages_to_running_ones,
     dropping_or_cancelling_a_stream_frees_its_place,
     a_deadline_ends_a_stream_with_an_error,
+    a_stop_string_found_late_leaves_nothing_behind_it,
+    a_stop_string_ends_the_work_for_a_reader_who_never_reads,
+    one_task_serves_many_streams,
+    a_decoder_that_fails_closes_the_engine,
     a_busy_session_refuses_a_second_request,
     idle_sessions_give_way_to_running_requests,
     pages_fit_a_budget_of_bytes,
@@ -48,8 +61,12 @@ again! {
     a_sequence_keeps_its_id,
     bad_requests_are_refused_at_once,
     random_schedules_give_everyone_the_text_that_it_has_alone,
+    random_conversations_resume_as_if_never_interrupted,
     higher_priorities_are_served_first,
     a_prompt_that_is_being_computed_is_computed_once,
+    drafts_leave_the_text_as_it_is,
+    drafts_end_where_the_text_ends,
+    drafts_fit_the_context,
     a_full_queue_refuses_requests_until_one_is_served,
 }
 
@@ -59,6 +76,8 @@ fn every_test_is_run_again() {
         include_str!("contexts.rs"),
         include_str!("pages.rs"),
         include_str!("schedules.rs"),
+        include_str!("snapshots.rs"),
+        include_str!("speculation.rs"),
         include_str!("streams.rs"),
         include_str!("texts.rs"),
     ];

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use brasa_engine::{CacheScope, EngineConfig, EngineError, Executor, GenerateOptions};
+use brasa_engine::{CacheScope, Engine, EngineConfig, EngineError, Executor, GenerateOptions};
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 
 use super::{
@@ -56,10 +56,11 @@ pub fn a_cached_prefix_equals_a_fresh_run() {
         let first = prompt(1000, 1);
         let answer = ids(&mut start(&shared, first.clone(), &limit(30), None));
         assert_eq!(answer, ids(&mut start(&fresh, first.clone(), &limit(30), None)));
-        // The same prompt; one that parts from it within its last page; one that goes on behind the answer.
+        // The same prompt; one that parts from it within its last page; one that goes on behind the answer, whose last token
+        // was never computed.
         let parting = [&first[..900], &prompt(150, 9)].concat();
         let longer = [&first[..], &answer, &prompt(200, 8)].concat();
-        for (text, cached) in [(first.clone(), 768), (parting, 768), (longer, 1024)] {
+        for (text, cached) in [(first.clone(), 999), (parting, 900), (longer, 1029)] {
             let mut stream = start(&shared, text.clone(), &limit(30), None);
             assert_eq!(ids(&mut stream), ids(&mut start(&fresh, text, &limit(30), None)), "{windows:?}");
             assert_eq!(stream.metrics().cached_tokens, cached, "{windows:?}");
@@ -72,22 +73,100 @@ pub fn a_cached_prefix_equals_a_fresh_run() {
             .collect();
         for stream in &mut streams {
             assert_eq!(ids(stream), answer);
-            assert_eq!(stream.metrics().cached_tokens, 768);
+            assert_eq!(stream.metrics().cached_tokens, 999);
         }
+        // A request that asks for it computes its prompt by itself, and leaves nothing behind.
+        let alone = GenerateOptions { cache_prompt: Some(false), ..limit(30) };
+        let other = prompt(600, 7);
+        for (text, cached) in [(&first, 0), (&other, 0), (&other, 0)] {
+            let mut stream = start(&shared, text.clone(), &alone, None);
+            assert_eq!(ids(&mut stream), ids(&mut start(&fresh, text.clone(), &limit(30), None)));
+            assert_eq!(stream.metrics().cached_tokens, cached);
+        }
+        assert_eq!(start_and_count(&shared, &other), 0);
     }
+}
+
+fn start_and_count(engine: &Engine, text: &[u32]) -> usize {
+    let mut stream = start(engine, text.to_vec(), &limit(1), None);
+    assert!(stream.by_ref().all(|fragment| fragment.is_ok()));
+    stream.metrics().cached_tokens
+}
+
+/// Texts that part anywhere, from texts that have ended, rest in sessions or are being generated.
+#[test]
+pub fn a_prefix_is_found_to_the_token() {
+    let fresh = engine_of(&[None], KvType::F32, 1024, 300, 1, 0);
+    let engine = engine_of(&[None], KvType::F32, 1024, 300, 3, 1 << 20);
+    let text = prompt(700, 1);
+    let parting = |at: usize| [&text[..at], &prompt(9, 60 - text[at] as usize % 7)].concat();
+    let check = |at: usize, cached: usize| {
+        let text = parting(at);
+        let mut stream = start(&engine, text.clone(), &limit(9), None);
+        assert_eq!(ids(&mut stream), ids(&mut start(&fresh, text, &limit(9), None)), "parting at {at}");
+        let found = stream.metrics().cached_tokens;
+        assert!((cached..=cached + 1).contains(&found), "{found} at {at}, not {cached}");
+    };
+    let session = engine.open_session();
+    assert_eq!(start(&engine, text[..650].to_vec(), &limit(1), Some(session)).count(), 1);
+    for at in [1, 255, 256, 257, 511, 640] {
+        check(at, at);
+    }
+    engine.close_session(session);
+    check(645, 645);
+    // A text that is being generated, whose reader is behind.
+    let long = GenerateOptions { run_ahead: 1, ..limit(300) };
+    let mut running = start(&engine, text.clone(), &long, None);
+    running.next().unwrap().unwrap();
+    check(690, 690);
+    let mut said = ids(&mut running);
+    let expected = ids(&mut start(&fresh, text.clone(), &limit(300), None));
+    assert_eq!(said.split_off(0), expected[1..], "the text that was shared goes on as it would");
+}
+
+#[test]
+pub fn an_engine_tells_what_it_does() {
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * page_bytes());
+    let first = engine.stats();
+    assert_eq!((first.running, first.requests, first.steps, first.pages_used), (0, 0, 0, 0));
+    for _ in 0..2 {
+        assert_eq!(start(&engine, prompt(600, 1), &limit(40), None).count(), 40);
+    }
+    // Work runs between two steps, so the state before it has been left by then; the idle engine leaves its last.
+    let stats = || {
+        (0..1000)
+            .map(|_| {
+                engine.with(|_| ()).unwrap();
+                engine.stats()
+            })
+            .find(|stats| stats.running == 0)
+            .unwrap()
+    };
+    let mut found = stats();
+    assert_eq!((found.requests, found.prompt_tokens, found.cached_tokens), (2, 1200, 599));
+    assert_eq!((found.prefix_queries, found.prefix_hits, found.prefix_evictions), (2, 1, 0));
+    assert_eq!((found.prompt_rows, found.decode_rows), (600, 39 + 40));
+    assert!(found.steps >= 2 + 39 + 40, "{found:?}");
+    assert_eq!((found.pages_used, found.prefix_bytes_used), (3, 3 * page_bytes()));
+    assert_eq!((found.cache_bytes_used, found.prefix_bytes), (3 * page_bytes(), 3 * page_bytes()));
+    // Another text takes the room of the first one.
+    assert_eq!(start(&engine, prompt(600, 2), &limit(1), None).count(), 1);
+    found = stats();
+    assert_eq!((found.prefix_bytes_used, found.prefix_evictions), (3 * page_bytes(), 3));
+    assert_eq!((found.waiting, found.paused, found.preemptions, found.idle_sessions), (0, 0, 0, 0));
 }
 
 #[test]
 pub fn prefixes_fit_their_budget_and_give_way() {
-    // Room for three pages: of two prompts of two pages each, the older loses its end, then all.
-    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 3 * page_bytes());
+    // Room for four pages: of two prompts of two pages and a part each, the older loses its end, then all.
+    let engine = engine_of(&[None], KvType::F32, 1024, 512, 1, 4 * page_bytes());
     let cached = |seed: usize| {
         let mut stream = start(&engine, prompt(600, seed), &limit(1), None);
         assert_eq!(ids(&mut stream).len(), 1);
         stream.metrics().cached_tokens
     };
-    assert_eq!([cached(1), cached(1)], [0, 512]);
-    assert_eq!([cached(2), cached(2), cached(1)], [0, 512, 256]);
+    assert_eq!([cached(1), cached(1)], [0, 599]);
+    assert_eq!([cached(2), cached(2), cached(1)], [0, 599, 256]);
     // Pages for two texts exist: running ones need them all in the end.
     let small = engine_of(&[None], KvType::F32, 512, 512, 1, 1 << 30);
     for seed in 0..9 {
@@ -108,10 +187,10 @@ pub fn scopes_share_nothing() {
     };
     let (expected, cached) = run(1, None);
     assert_eq!(cached, 0);
-    assert_eq!(run(1, None), (expected.clone(), 512), "a prefix of its own scope");
+    assert_eq!(run(1, None), (expected.clone(), 599), "a prefix of its own scope");
     assert_eq!(run(2, Some(session)), (expected.clone(), 0), "another scope");
     assert_eq!(run(2, Some(session)), (expected.clone(), 599), "a session in its own scope");
-    assert_eq!(run(1, Some(session)), (expected.clone(), 512), "a session that changes its scope");
+    assert_eq!(run(1, Some(session)), (expected.clone(), 599), "a session that changes its scope");
     assert_eq!(run(3, None), (expected, 0));
 }
 

@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
-use brasa_engine::{EngineError, FinishReason, Fragment, GenerateOptions, PlainIds, Request, TextDecoder};
+use brasa_engine::{
+    Engine, EngineError, FinishReason, Fragment, GenerateOptions, PlainIds, Request, SessionId, TextDecoder,
+    TokenStream,
+};
 
 use super::{VOCAB, engine, ids, limit, prompt, start, while_held};
 
@@ -13,8 +16,7 @@ use super::{VOCAB, engine, ids, limit, prompt, start, while_held};
 pub fn stop_ids_and_strings_end_the_text_before_them() {
     let engine = engine(512, 64, 2);
     let run = |options: GenerateOptions| {
-        let request =
-            Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
+        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None };
         let mut stream = engine.generate(request).unwrap();
         let fragments: Vec<_> = (&mut stream).map(|fragment| fragment.unwrap()).collect();
         let text: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
@@ -44,8 +46,7 @@ pub fn stop_ids_and_strings_end_the_text_before_them() {
 pub fn the_last_fragment_holds_the_text_that_was_held_back() {
     let engine = engine(64, 64, 2);
     let run = |options: GenerateOptions| {
-        let request =
-            Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None, mask: None };
+        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None };
         engine.generate(request).unwrap()
     };
     let whole = run(limit(10)).into_text().unwrap();
@@ -176,7 +177,7 @@ pub fn bad_requests_are_refused_at_once() {
     let engine = engine(64, 32, 1);
     let refuse = |prompt: Vec<u32>, options: GenerateOptions| {
         engine
-            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None, mask: None })
+            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None })
             .err()
             .unwrap()
     };
@@ -188,6 +189,141 @@ pub fn bad_requests_are_refused_at_once() {
     let empty_stop = GenerateOptions { stop_strings: vec![String::new()], ..limit(1) };
     assert!(matches!(refuse(vec![1], empty_stop), EngineError::Options(_)));
     assert_eq!(start(&engine, vec![1], &limit(0), None).count(), 0);
+}
+
+/// The text's thread is held up while the engine draws on. Text, figures and the session are those of a stop found at once.
+#[test]
+pub fn a_stop_string_found_late_leaves_nothing_behind_it() {
+    // The window of a layer ends within the page that late tokens begin.
+    let text = prompt(285, 2);
+    let run = |stop: &str, late: bool| {
+        let engine = engine(1024, 512, 2);
+        let session = engine.open_session();
+        let (hold, held) = std::sync::mpsc::channel();
+        let options = GenerateOptions { stop_strings: vec![stop.into()], ..limit(200) };
+        let mut stream = start_text(&engine, text.clone(), options, Held(held), Some(session));
+        if late {
+            // Each piece of work lets at least one step pass, and waits for no text.
+            for _ in 0..100 {
+                engine.with(|_| ()).unwrap();
+            }
+            assert!(stream.try_next().is_pending());
+        }
+        drop(hold);
+        let fragments: Vec<Fragment> = (&mut stream).map(|fragment| fragment.unwrap()).collect();
+        let figures = (stream.finish_reason(), stream.metrics().generated_tokens);
+        let mut longer = text.clone();
+        longer.extend(fragments.iter().filter_map(|fragment| fragment.token.as_ref()).map(|token| token.id));
+        longer.extend(prompt(20, 5));
+        let mut next = start(&engine, longer, &limit(9), Some(session));
+        (fragments, figures, ids(&mut next), next.metrics().cached_tokens)
+    };
+    let (fragments, ..) = run("none", false);
+    let whole: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
+    let stop = &whole[4..7];
+    let at_once = run(stop, false);
+    assert!(at_once.1 == (Some(FinishReason::Stop), at_once.0.len()) && at_once.0.len() <= 7);
+    assert_eq!(at_once.3, 285 + at_once.0.len() - 1);
+    assert_eq!(run(stop, true), at_once);
+}
+
+#[test]
+pub fn a_stop_string_ends_the_work_for_a_reader_who_never_reads() {
+    let engine = engine(1024, 64, 1);
+    let session = engine.open_session();
+    let letters = start_text(&engine, prompt(20, 2), limit(9), Letters, None).into_text().unwrap();
+    let options = GenerateOptions { stop_strings: vec![letters[3..6].into()], run_ahead: 6, ..limit(500) };
+    let unread = start_text(&engine, prompt(20, 2), options, Letters, Some(session));
+    // Paused for its reader, it would keep its session for ever.
+    let ended = (0..100_000).any(|_| {
+        let mut next = start(&engine, prompt(10, 0), &limit(1), Some(session));
+        next.next() != Some(Err(EngineError::SessionBusy))
+    });
+    assert!(ended, "the session stays busy");
+    assert_eq!(unread.into_text().unwrap(), letters[..3]);
+}
+
+#[test]
+pub fn one_task_serves_many_streams() {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let engine = engine(64, 64, 8);
+    let expected: Vec<_> =
+        (0..5).map(|seed| ids(&mut start(&engine, prompt(5, seed), &limit(4), None))).collect();
+    let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut streams = Vec::new();
+    // A tenth of them is dropped unread.
+    for number in 0..90 {
+        let stream = start(&engine, prompt(5, number % 5), &limit(4), None);
+        if number % 10 > 0 {
+            streams.push((number, Vec::new(), stream));
+        }
+    }
+    while !streams.is_empty() {
+        let before = streams.len();
+        streams.retain_mut(|(number, found, stream)| {
+            loop {
+                match stream.poll_next(&mut context) {
+                    Poll::Ready(Some(fragment)) => found.push(fragment.unwrap().token.unwrap().id),
+                    Poll::Ready(None) => break,
+                    Poll::Pending => return true,
+                }
+            }
+            assert_eq!(*found, expected[*number % 5]);
+            false
+        });
+        if streams.len() == before {
+            std::thread::park_timeout(Duration::from_secs(10));
+        }
+    }
+}
+
+#[test]
+pub fn a_decoder_that_fails_closes_the_engine() {
+    struct Failing;
+    impl TextDecoder for Failing {
+        fn push(&mut self, _: u32) -> String {
+            std::panic::resume_unwind(Box::new("a decoder fails"));
+        }
+        fn finish(&mut self) -> String {
+            String::new()
+        }
+    }
+    let engine = engine(1024, 64, 2);
+    let beside = start(&engine, prompt(20, 2), &limit(900), None);
+    let failing = start_text(&engine, prompt(20, 2), limit(900), Failing, None);
+    for stream in [failing, beside, start(&engine, prompt(9, 1), &limit(3), None)] {
+        assert_eq!(stream.last(), Some(Err(EngineError::Closed)));
+    }
+}
+
+fn start_text(
+    engine: &Engine,
+    prompt: Vec<u32>,
+    options: GenerateOptions,
+    decoder: impl TextDecoder + 'static,
+    session: Option<SessionId>,
+) -> TokenStream {
+    engine.generate(Request { prompt, options, decoder: Box::new(decoder), session }).unwrap()
+}
+
+/// Letters that come once the sender is gone.
+struct Held(std::sync::mpsc::Receiver<()>);
+
+impl TextDecoder for Held {
+    fn push(&mut self, token: u32) -> String {
+        let _ = self.0.recv();
+        Letters.push(token)
+    }
+
+    fn finish(&mut self) -> String {
+        String::new()
+    }
 }
 
 /// One character per token.

@@ -3,9 +3,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use brasa_engine::{Engine, EngineConfig, Executor, GenerateOptions, Outs, PlainIds, Request, SequenceRows};
+use brasa_engine::{
+    Engine, EngineConfig, EngineError, Executor, GenerateOptions, LogitRows, MaskSource, Outs, PlainIds,
+    ReadRequest, Request, SequenceRows,
+};
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
-use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingParams, TokenMask};
+use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
 
 use super::{CONFIG, LAYERS, VOCAB, engine, engine_of, graph, ids, limit, prompt, start, start_engine};
 
@@ -107,10 +110,9 @@ pub fn a_mask_decides_which_tokens_come() {
     let plain = ids(&mut start(&engine, prompt(30, 1), &limit(50), None));
     let masked = Request {
         prompt: prompt(12, 2),
-        options: limit(50),
+        options: GenerateOptions { mask: Some(Arc::new(ThirdsFromZero)), ..limit(50) },
         decoder: Box::new(PlainIds),
         session: None,
-        mask: Some(Box::new(Thirds(0))),
     };
     let mut masked = engine.generate(masked).unwrap();
     let mut beside = start(&engine, prompt(30, 1), &limit(50), None);
@@ -118,6 +120,45 @@ pub fn a_mask_decides_which_tokens_come() {
     assert_eq!(masked.len(), 50);
     assert!(masked.iter().enumerate().all(|(place, id)| *id as usize % 3 == place % 3), "{masked:?}");
     assert_eq!(ids(&mut beside), plain);
+}
+
+/// A mask that fails after four tokens ends its own request with its reason; the text beside it goes on.
+#[test]
+pub fn a_mask_that_fails_ends_its_request_and_no_other() {
+    let engine = engine(1024, 64, 2);
+    let plain = ids(&mut start(&engine, prompt(30, 1), &limit(50), None));
+    let options = GenerateOptions { mask: Some(Arc::new(FourTokens)), ..limit(50) };
+    let mut failing = start(&engine, prompt(12, 2), &options, None);
+    let mut beside = start(&engine, prompt(30, 1), &limit(50), None);
+    assert_eq!(failing.by_ref().take(4).flatten().count(), 4);
+    let error = SamplingError::Mask { reason: "four tokens".into() };
+    assert_eq!(failing.next(), Some(Err(EngineError::Sampling(error))));
+    assert_eq!(failing.next(), None);
+    assert_eq!(ids(&mut beside), plain);
+}
+
+/// Makes masks that allow any four tokens and then fail.
+#[derive(Debug)]
+struct FourTokens;
+
+/// The number of tokens that may still come.
+struct Left(usize);
+
+impl MaskSource for FourTokens {
+    fn start(&self) -> Box<dyn TokenMask> {
+        Box::new(Left(4))
+    }
+}
+
+impl TokenMask for Left {
+    fn fill(&mut self, _: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
+        words.fill(u32::MAX);
+        if self.0 > 0 { Ok(()) } else { Err(SamplingError::Mask { reason: "four tokens".into() }) }
+    }
+
+    fn accept(&mut self, _: u32) {
+        self.0 -= 1;
+    }
 }
 
 /// What one step and one draw after the other gives.
@@ -141,16 +182,68 @@ fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: 
 /// Allows the ids that leave the remainder of the number of accepted tokens when divided by three.
 struct Thirds(u32);
 
+/// Makes masks that begin with ids divisible by three.
+#[derive(Debug)]
+pub struct ThirdsFromZero;
+
+impl MaskSource for ThirdsFromZero {
+    fn start(&self) -> Box<dyn TokenMask> {
+        Box::new(Thirds(0))
+    }
+}
+
 impl TokenMask for Thirds {
-    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) {
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
         words.fill(0);
         let remainder = (self.0 + drafts.len() as u32) % 3;
         (0..VOCAB as u32)
             .filter(|id| id % 3 == remainder)
             .for_each(|id| words[id as usize / 32] |= 1 << (id % 32));
+        Ok(())
     }
 
     fn accept(&mut self, _: u32) {
         self.0 += 1;
     }
+}
+
+/// Logits are read beside generations, in any company, from any token on; they are those of a text alone.
+#[test]
+pub fn logits_are_read_beside_running_generations() {
+    let engine = engine(1024, 32, 4);
+    let text = prompt(300, 3);
+    let whole = engine
+        .with({
+            let text = text.clone();
+            move |executor: &mut Executor| {
+                let mut sequence = executor.sequence();
+                let mut rows = Vec::new();
+                for tokens in text.chunks(32) {
+                    let part = SequenceRows { sequence: &mut sequence, tokens, outs: Outs::All };
+                    let output = executor.run(&mut [part]).unwrap();
+                    rows.extend((0..output.rows()).map(|row| output.row(row).to_vec()));
+                }
+                executor.release(sequence);
+                rows
+            }
+        })
+        .unwrap();
+    let alone = ids(&mut start(&engine, prompt(40, 1), &limit(60), None));
+    let read = |first, run_ahead| {
+        let options = GenerateOptions { run_ahead, ..GenerateOptions::default() };
+        engine.read(ReadRequest { tokens: text.clone(), first, options }).unwrap()
+    };
+    let collect = |rows: LogitRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
+    assert_eq!(collect(read(0, 1000)), whole);
+    let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
+    let readers = [read(0, 3), read(299, 9), read(170, 1)];
+    for (rows, first) in readers.into_iter().zip([0, 299, 170]) {
+        assert!(collect(rows) == whole[first..], "rows from {first} on");
+    }
+    assert_eq!(ids(&mut beside), alone);
+    // One that is dropped, and one that asks for nothing.
+    drop(read(0, 1));
+    let request = ReadRequest { tokens: text.clone(), first: 300, options: GenerateOptions::default() };
+    assert!(matches!(engine.read(request).err(), Some(EngineError::Options(_))));
+    assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), alone);
 }

@@ -1,0 +1,111 @@
+//! Flags of `brasa serve`. A flag that llama-server has too has its name.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{DraftArguments, HubArguments, SetupArguments};
+use crate::values::{self, Limit, positive};
+
+/// `brasa serve`
+///
+/// Every option may also be given as BRASA_… in the environment, or in a TOML file: --cache-ram is BRASA_CACHE_RAM and
+/// `cache-ram`. Options on the command line win over the environment, the environment wins over the file.
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct ServeArguments {
+    /// Model: a GGUF file, or a folder with a checkpoint (may be repeated) [default: the built-in one]
+    #[arg(short, long = "model", value_name = "PATH")]
+    pub models: Vec<PathBuf>,
+    /// Name of the first model [default: its file's name]
+    #[arg(short, long, value_name = "NAME")]
+    pub alias: Option<String>,
+    /// Model of Hugging Face's hub, USER/REPO[:QUANT] (-hf)
+    #[arg(long, value_name = "USER/REPO")]
+    pub hf_repo: Option<String>,
+    /// Folder whose models are loaded when they are asked for
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub models_dir: Option<PathBuf>,
+    /// Most models loaded at once; a further one displaces the one that is idle for the longest time
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive, hide_short_help = true)]
+    pub models_max: usize,
+    /// Unload a model after so many seconds without a request; 0 for never
+    #[arg(long, value_name = "S", default_value_t = 0, hide_short_help = true)]
+    pub sleep_idle_seconds: u64,
+    /// Address to listen at
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    pub host: IpAddr,
+    /// Port to listen at; 0 for a free one
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    pub port: u16,
+    /// Key that requests must show (may be repeated)
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Vec<String>,
+    /// File with keys, one a line
+    #[arg(long, value_name = "FILE")]
+    pub api_key_file: Option<PathBuf>,
+    /// Allow an address that others can reach although there is no key
+    #[arg(long, hide_short_help = true)]
+    pub allow_public_without_key: bool,
+    /// Requests served at once by a model (-np)
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
+    pub parallel: usize,
+    /// Requests that may wait for a model; further ones get 503
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive, hide_short_help = true)]
+    pub max_queue: usize,
+    /// MiB of keys and values kept for later requests that begin alike (-cram)
+    #[arg(long, value_name = "MIB", default_value_t = 2048)]
+    pub cache_ram: u64,
+    /// Tokens of an answer if a request sets no limit; -1 until the context is full
+    #[arg(short = 'n', long = "predict", visible_alias = "n-predict", value_name = "N", default_value = "-1", value_parser = values::limit, allow_negative_numbers = true)]
+    pub n: Limit,
+    /// Longest time for a request in seconds (-to)
+    #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
+    pub timeout: u64,
+    /// Longest silence of a client inside a request in seconds
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
+    pub client_timeout: u64,
+    /// Let requests choose their priority
+    #[arg(long, hide_short_help = true)]
+    pub allow_priority: bool,
+    /// Requests a minute from one address; 0 for any number
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
+    pub rate_limit: u32,
+    /// Most MiB of a request
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = measured_mib, hide_short_help = true)]
+    pub max_body: usize,
+    /// Most connections at once
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive, hide_short_help = true)]
+    pub max_connections: usize,
+    /// Origin whose pages may use the server, or * for all (may be repeated)
+    #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
+    pub cors_origin: Vec<String>,
+    /// Hide /slots, which shows what runs
+    #[arg(long, hide_short_help = true)]
+    pub no_slots: bool,
+    /// Folder for POST /slots/ID?action=save, restore and erase
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    pub slot_save_path: Option<PathBuf>,
+    /// Serve no page at /
+    #[arg(long, hide_short_help = true)]
+    pub no_ui: bool,
+    /// Write no access log to standard error
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// TOML file with options
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub hub: HubArguments,
+    #[command(flatten)]
+    pub drafts: DraftArguments,
+    #[command(flatten)]
+    pub setup: SetupArguments,
+}
+
+/// Reads a number of MiB from 1 to 1024.
+fn measured_mib(text: &str) -> Result<usize, String> {
+    positive(text).and_then(|mib| if mib > 1024 { Err("expected at most 1024".into()) } else { Ok(mib) })
+}

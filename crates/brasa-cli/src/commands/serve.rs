@@ -1,0 +1,129 @@
+//! `brasa serve`: models over HTTP.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brasa::LoadOptions;
+use brasa_server::{ModelData, ModelSource, Server, ServerError, ServerOptions};
+
+use crate::args::{ServeArguments, SourceArguments};
+use crate::failure::Failure;
+use crate::{bundled, hub, input, interrupt, load, output};
+
+/// Serves until Ctrl-C.
+pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
+    let options = options(arguments)?;
+    allow_many_connections(options.max_connections);
+    let server = Server::bind(options)?;
+    interrupt::shuts_down(server.handle());
+    output::line(&format!("listening on http://{}", server.address()))?;
+    server.run()?;
+    Ok(())
+}
+
+/// The server's options from the command line's.
+fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
+    let load = LoadOptions {
+        max_sequences: arguments.parallel,
+        max_waiting: arguments.max_queue,
+        prefix_bytes: Some(arguments.cache_ram.saturating_mul(1 << 20)),
+        speculation: load::speculation(&arguments.drafts)?,
+        ..load::options(&arguments.setup)?
+    };
+    let seconds = |seconds: u64| Duration::from_secs(seconds);
+    let quiet = arguments.quiet;
+    Ok(ServerOptions {
+        host: arguments.host,
+        port: arguments.port,
+        api_keys: keys(arguments)?,
+        allow_public_without_key: arguments.allow_public_without_key,
+        models: models(arguments)?,
+        models_dir: arguments.models_dir.clone(),
+        max_loaded: arguments.models_max,
+        unload_idle_after: (arguments.sleep_idle_seconds > 0).then(|| seconds(arguments.sleep_idle_seconds)),
+        load,
+        request_timeout: seconds(arguments.timeout),
+        default_max_tokens: arguments.n,
+        max_body_bytes: arguments.max_body << 20,
+        max_connections: arguments.max_connections,
+        client_timeout: seconds(arguments.client_timeout),
+        rate_limit_per_minute: (arguments.rate_limit > 0).then_some(arguments.rate_limit),
+        cors_origins: arguments.cors_origin.clone(),
+        allow_priority: arguments.allow_priority,
+        slots: !arguments.no_slots,
+        slot_save_path: arguments.slot_save_path.clone(),
+        page: !arguments.no_ui,
+        log: Arc::new(move |line| {
+            if !quiet {
+                output::note(line);
+            }
+        }),
+        ..ServerOptions::default()
+    })
+}
+
+/// The keys of the flags and of the file.
+fn keys(arguments: &ServeArguments) -> Result<Vec<String>, Failure> {
+    let mut keys = arguments.api_key.clone();
+    if let Some(path) = &arguments.api_key_file {
+        let text = input::text(path)?;
+        let found = keys.len();
+        keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        if keys.len() == found {
+            return Err(Failure::Failed(format!("{}: no key in it", path.display())));
+        }
+    }
+    Ok(keys)
+}
+
+/// The models that are loaded at the start: those that are named, else the bundled one unless there is a folder.
+fn models(arguments: &ServeArguments) -> Result<Vec<ModelSource>, Failure> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let named = arguments.models.iter().map(|path| (Some(path.clone()), None));
+    let repo = arguments.hf_repo.iter().map(|repo| (None, Some(repo.clone())));
+    for (model, hf_repo) in named.chain(repo) {
+        let mut source = SourceArguments { model, hf_repo, hub: arguments.hub.clone() };
+        hub::resolve(&mut source)?;
+        paths.extend(source.model);
+    }
+    let mut models: Vec<ModelSource> = paths
+        .into_iter()
+        .map(|path| ModelSource { id: ModelSource::name_of(&path), data: ModelData::Path(path) })
+        .collect();
+    if models.is_empty() && arguments.models_dir.is_none() {
+        models.push(ModelSource { id: bundled::ID.into(), data: ModelData::Bytes(bundled::MODEL) });
+    }
+    if let (Some(alias), Some(first)) = (&arguments.alias, models.first_mut()) {
+        first.id.clone_from(alias);
+    }
+    Ok(models)
+}
+
+/// Lets the process have a file descriptor for each connection, as far as the system allows that.
+fn allow_many_connections(connections: usize) {
+    #[cfg(unix)]
+    {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        // Models, logs and the runtime need some too.
+        const OTHERS: u64 = 256;
+        if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            let wanted = (connections as u64 + OTHERS).min(hard);
+            if wanted > soft {
+                // A system that refuses serves fewer connections; the others wait.
+                let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
+            }
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = connections;
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        match error {
+            ServerError::Options(message) => Self::Usage(message),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Tokens drawn on the device, so that no logits come to the host.
+#![expect(unsafe_code, reason = "launches kernels")]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use brasa_graph::chain::RowDraw;
+use brasa_graph::device::{DeviceError, DrawInputs};
+use brasa_graph::sampling::{SamplingOrder, SamplingParams, Stage};
+
+use crate::driver::{DeviceMemory, Grid, Kernel};
+use crate::gpu::Gpu;
+use crate::params::{
+    ArgmaxParams, DRAW_BINS, DRAW_LISTED, DRAW_MIN_P, DRAW_NO_TOKEN, DRAW_PART, DRAW_TOP_K, DRAW_TOP_P,
+    DrawParams, DrawRow, HandOnParams, Ptr, Rows, draw_bytes,
+};
+
+/// Tokens of the largest vocabulary that is drawn from: the kernels add 32 sums of 256 sums of 256 shares.
+const MOST_TOKENS: u32 = 32 * 256 * 256;
+/// Threads of a block that reads a part of a row, and of one that finishes a row.
+const PART_THREADS: u32 = 256;
+const ROW_THREADS: u32 = 1024;
+
+/// Memory that kernels pass on, in errors.
+const MEMORY: &str = "drawing tokens";
+
+/// Draws tokens from rows of logits.
+#[derive(Debug)]
+pub(crate) struct Drawer {
+    gpu: Arc<Gpu>,
+    /// Finds the largest logit, where nothing else is asked for.
+    largest: Kernel,
+    adjust: Kernel,
+    find: Kernel,
+    weigh: Kernel,
+    list: Kernel,
+    take: Kernel,
+    hand_on: Kernel,
+    /// The drawn ids, and what kernels pass on.
+    memory: DeviceMemory,
+    /// The rows that were loaded, their lists, and the ids that end a chain.
+    inputs: DeviceMemory,
+    rows: Vec<DrawRow>,
+    words: Vec<u32>,
+    stops: Range<usize>,
+    bytes: Vec<u8>,
+    counts: Vec<u32>,
+    ids: Vec<u32>,
+}
+
+/// Where the parts of the memory of a draw begin, behind the drawn ids.
+struct Places {
+    /// Parts of a row that blocks read.
+    parts: usize,
+    largest: usize,
+    scores: usize,
+    listed: usize,
+    sums: usize,
+    counts: usize,
+    end: usize,
+}
+
+impl Places {
+    /// The places for `rows` of `width` logits.
+    fn new(width: u32, rows: usize) -> Self {
+        let parts = width.div_ceil(DRAW_PART) as usize;
+        let mut end = (rows * 4).next_multiple_of(16);
+        let mut part = |bytes: usize| {
+            let start = end;
+            end += (rows * bytes).next_multiple_of(16);
+            start
+        };
+        let (largest, scores, listed) = (part(parts * 8), part(parts * 8), part(DRAW_LISTED as usize * 8));
+        let (sums, counts) = (part(width.div_ceil(256) as usize * 4), part((DRAW_BINS as usize + 1) * 4));
+        Self { parts, largest, scores, listed, sums, counts, end }
+    }
+}
+
+/// Where in the words a row's lists begin.
+struct Lists {
+    occurrences: usize,
+    biases: usize,
+    forbidden: usize,
+}
+
+impl Drawer {
+    /// Nothing drawn yet.
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
+        Ok(Self {
+            largest: gpu.kernel("largest")?,
+            adjust: gpu.kernel("draw_adjust")?,
+            find: gpu.kernel("draw_find")?,
+            weigh: gpu.kernel("draw_weigh")?,
+            list: gpu.kernel("draw_list")?,
+            take: gpu.kernel("draw_take")?,
+            hand_on: gpu.kernel("draw_hand_on")?,
+            memory: gpu.allocate(0, MEMORY)?,
+            inputs: gpu.allocate(0, "rules of drawing")?,
+            rows: Vec::new(),
+            words: Vec::new(),
+            stops: 0..0,
+            bytes: Vec::new(),
+            counts: Vec::new(),
+            ids: Vec::new(),
+            gpu: Arc::clone(gpu),
+        })
+    }
+
+    /// True if tokens can be drawn from so many logits.
+    pub(crate) fn takes(vocab_size: usize) -> bool {
+        vocab_size <= MOST_TOKENS as usize
+    }
+
+    /// True if each token of the row can be drawn without the ones before it coming to the host.
+    pub(crate) fn takes_chain(row: &RowDraw<'_>) -> bool {
+        row.mask.is_none() && row.rules.params().logprobs.is_none() && !row.rules.has_penalties()
+    }
+
+    /// Draws a token from each of the rows `x`, whose logits are changed, and waits. `None` for a row without a largest finite
+    /// logit.
+    pub(crate) fn draw(
+        &mut self,
+        x: Rows,
+        draws: &[DrawInputs<'_>],
+    ) -> Result<Vec<Option<u32>>, DeviceError> {
+        let rows = draws.len();
+        if draws.iter().all(|draw| draw.rules.takes_largest(draw.position)) {
+            grow(&self.gpu, &mut self.memory, rows * 4, MEMORY)?;
+            let params = ArgmaxParams { x, y: Ptr::new(self.memory.address()) };
+            self.launch(&self.largest, [rows, 1], ROW_THREADS, &params)?;
+        } else {
+            self.load(x.width, rows, draws, &[])?;
+            self.queue(x, 0, rows)?;
+        }
+        self.ids.resize(rows, 0);
+        let gpu = Arc::clone(&self.gpu);
+        gpu.read(&self.memory, bytemuck::cast_slice_mut(&mut self.ids))?;
+        Ok(self.ids.iter().map(|&id| (id != DRAW_NO_TOKEN).then_some(id)).collect())
+    }
+
+    /// Brings the rules of draws to the device, of which `at_once` are drawn at a time, from `width` logits each, and ids that end a
+    /// chain.
+    pub(crate) fn load(
+        &mut self,
+        width: u32,
+        at_once: usize,
+        draws: &[DrawInputs<'_>],
+        stops: &[u32],
+    ) -> Result<(), DeviceError> {
+        grow(&self.gpu, &mut self.memory, Places::new(width, at_once).end, MEMORY)?;
+        self.gather(width, draws);
+        self.stops = self.words.len()..self.words.len() + stops.len();
+        self.words.extend_from_slice(stops);
+        let words_start = size_of_val(&self.rows[..]);
+        grow(&self.gpu, &mut self.inputs, words_start + self.words.len() * 4, "rules of drawing")?;
+        let words = self.inputs.address() + words_start as u64;
+        for row in &mut self.rows {
+            for list in [&mut row.occurrences, &mut row.biases, &mut row.forbidden] {
+                list.0 += words;
+            }
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(draw_bytes(&self.rows));
+        self.bytes.extend_from_slice(bytemuck::cast_slice(&self.words));
+        // SAFETY: within the allocation, which has just grown; the bytes are kept until the next draw, which comes behind a wait.
+        unsafe { self.gpu.stream.upload(self.inputs.address(), &self.bytes) }
+            .map_err(|error| self.gpu.error(error))
+    }
+
+    /// Queues the launches that draw a token from each of `count` rows `x` by the rules that were loaded from `first` on.
+    pub(crate) fn queue(&self, x: Rows, first: usize, count: usize) -> Result<(), DeviceError> {
+        let places = Places::new(x.width, count);
+        let at = |start: usize| self.memory.address() + start as u64;
+        let params = DrawParams {
+            x,
+            rows: Ptr::new(self.inputs.address() + (first * size_of::<DrawRow>()) as u64),
+            largest: Ptr::new(at(places.largest)),
+            scores: Ptr::new(at(places.scores)),
+            listed: Ptr::new(at(places.listed)),
+            sums: Ptr::new(at(places.sums)),
+            counts: Ptr::new(at(places.counts)),
+            y: Ptr::new(at(0)),
+        };
+        let rows = &self.rows[first..first + count];
+        if rows.iter().any(|row| row.occurrences_count + row.biases_count + row.forbidden_count > 0) {
+            self.launch(&self.adjust, [1, count], PART_THREADS, &params)?;
+        }
+        self.launch(&self.find, [places.parts, count], PART_THREADS, &params)?;
+        if rows.iter().any(|row| row.is_greedy == 0) {
+            self.launch(&self.weigh, [places.parts, count], PART_THREADS, &params)?;
+        }
+        if rows.iter().any(|row| row.is_greedy == 0 && row.filters_count > 0) {
+            self.launch(&self.list, [places.parts, count], PART_THREADS, &params)?;
+        }
+        self.launch(&self.take, [1, count], ROW_THREADS, &params)
+    }
+
+    /// Queues the launch that hands the token drawn from one row to the interpreter whose state is at `state`, and shows it in the
+    /// word at `shown`. The chain ends with the ids that were loaded, or where the word at `cancel` is not 0.
+    pub(crate) fn hand_on(&self, state: u64, shown: u64, cancel: u64) -> Result<(), DeviceError> {
+        let stops = size_of_val(&self.rows[..]) + self.stops.start * 4;
+        let params = HandOnParams {
+            state: Ptr::new(state),
+            token: Ptr::new(self.memory.address()),
+            shown: Ptr::new(shown),
+            cancel: Ptr::new(cancel),
+            stops: Ptr::new(self.inputs.address() + stops as u64),
+            stops_count: self.stops.len() as u32,
+            reserved: 0,
+        };
+        self.launch(&self.hand_on, [1, 1], 32, &params)
+    }
+
+    /// Makes the rows and their lists, whose addresses are bytes behind the first.
+    fn gather(&mut self, width: u32, draws: &[DrawInputs<'_>]) {
+        self.rows.clear();
+        self.words.clear();
+        for draw in draws {
+            let lists = Lists {
+                occurrences: self.words.len(),
+                biases: self.push_occurrences(width, draw),
+                forbidden: self.push_biases(&draw.rules.params().logit_bias),
+            };
+            self.words.extend(draw.rules.forbidden(draw.position));
+            self.rows.push(row_of(draw, width, &lists, self.words.len()));
+        }
+    }
+
+    /// Appends each token of the penalties' window and how often it occurs there; returns where the words end.
+    fn push_occurrences(&mut self, width: u32, draw: &DrawInputs<'_>) -> usize {
+        if draw.rules.has_penalties() {
+            self.counts.resize(width as usize, 0);
+            let window = draw.rules.params().repeat_last_n.unwrap_or(usize::MAX);
+            let window = &draw.history[draw.history.len().saturating_sub(window)..];
+            for &id in window {
+                if let Some(count) = self.counts.get_mut(id as usize) {
+                    *count += 1;
+                }
+            }
+            for &id in window {
+                let count = self.counts.get_mut(id as usize).map_or(0, std::mem::take);
+                if count > 0 {
+                    self.words.extend([id, count]);
+                }
+            }
+        }
+        self.words.len()
+    }
+
+    /// Appends biases, those of one id together and in order; returns where the words end.
+    fn push_biases(&mut self, biases: &[(u32, f32)]) -> usize {
+        let mut biases = biases.to_vec();
+        biases.sort_by_key(|&(id, _)| id);
+        self.words.extend(biases.iter().flat_map(|&(id, bias)| [id, bias.to_bits()]));
+        self.words.len()
+    }
+
+    fn launch<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        [x, y]: [usize; 2],
+        threads: u32,
+        params: &P,
+    ) -> Result<(), DeviceError> {
+        let grid = Grid { blocks: [x as u32, y as u32, 1], threads, shared_bytes: 0 };
+        // SAFETY: each kernel with its own structure; memory and inputs have room for all rows, whose logits the caller names.
+        unsafe { self.gpu.stream.launch(kernel, grid, params) }.map_err(|error| self.gpu.error(error))
+    }
+}
+
+/// Makes `memory` at least `bytes` long; its contents are lost where it grows.
+fn grow(gpu: &Gpu, memory: &mut DeviceMemory, bytes: usize, what: &str) -> Result<(), DeviceError> {
+    if bytes > memory.size_bytes() {
+        *memory = gpu.allocate(bytes.next_power_of_two(), what)?;
+    }
+    Ok(())
+}
+
+/// A row of `width` logits as the kernels read it; `end` is where its forbidden ids end.
+fn row_of(draw: &DrawInputs<'_>, width: u32, lists: &Lists, end: usize) -> DrawRow {
+    let params = draw.rules.params();
+    // Of as many tokens as there are, all are kept.
+    let top_k = u32::try_from(params.top_k).ok().filter(|&top_k| top_k > 0 && top_k < width);
+    let start = |words: usize| Ptr::new(words as u64 * 4);
+    let (kinds, values, filters_count, sum_temperature) = filters(params, top_k);
+    let top_p_at = kinds[..filters_count].iter().position(|&kind| kind == DRAW_TOP_P);
+    let whole = params.order == SamplingOrder::Akunu;
+    DrawRow {
+        occurrences: start(lists.occurrences),
+        biases: start(lists.biases),
+        forbidden: start(lists.forbidden),
+        occurrences_count: (lists.biases - lists.occurrences) as u32 / 2,
+        biases_count: (lists.forbidden - lists.biases) as u32 / 2,
+        forbidden_count: (end - lists.forbidden) as u32,
+        position: draw.position,
+        seed_low: params.seed as u32,
+        seed_high: (params.seed >> 32) as u32,
+        repeat: params.repeat_penalty,
+        frequency: params.frequency_penalty,
+        presence: params.presence_penalty,
+        inverse_temperature: inverse(params.temperature),
+        sum_temperature: inverse(sum_temperature),
+        is_greedy: u32::from(params.temperature == 0.0),
+        most: top_k.unwrap_or(u32::MAX),
+        filters_count: filters_count as u32,
+        kinds,
+        values,
+        sums: u32::from(top_p_at.is_some_and(|place| place == 0 || whole)),
+        whole: u32::from(whole),
+    }
+}
+
+/// The filters that do something, in order, and the temperature at top-p.
+fn filters(params: &SamplingParams, top_k: Option<u32>) -> ([u32; 3], [f32; 3], usize, f32) {
+    let (mut kinds, mut values, mut count) = ([0; 3], [0.0; 3], 0);
+    let (mut temperature, mut at_top_p) = (1.0, 1.0);
+    for stage in params.order.stages() {
+        let (kind, value) = match stage {
+            Stage::Temperature => {
+                temperature = params.temperature;
+                continue;
+            }
+            Stage::TopK if top_k.is_some() => (DRAW_TOP_K, 0.0),
+            Stage::MinP if params.min_p > 0.0 => (DRAW_MIN_P, temperature * params.min_p.ln()),
+            Stage::TopP if params.top_p < 1.0 => {
+                at_top_p = temperature;
+                (DRAW_TOP_P, params.top_p)
+            }
+            Stage::TopK | Stage::MinP | Stage::TopP => continue,
+        };
+        (kinds[count], values[count]) = (kind, value);
+        count += 1;
+    }
+    (kinds, values, count, at_top_p)
+}
+
+/// `1/T`, a normal number.
+fn inverse(temperature: f32) -> f32 {
+    (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX)
+}

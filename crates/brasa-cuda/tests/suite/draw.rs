@@ -1,0 +1,124 @@
+//! Tokens that the device draws, against those of the host.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use brasa_graph::device::{Backend, DrawInputs, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::op::Binary;
+use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingOrder, SamplingParams};
+use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
+use brasa_graph::testing::Random;
+use brasa_graph::{Builder, DType, Dim, Graph, Input};
+
+use crate::device::{device, full_or_few};
+
+/// Rows of a step.
+const ROWS: usize = 12;
+
+/// Logits are quotients of what is given, since infinite numbers cannot be.
+fn graph(vocab_size: usize) -> Arc<Graph> {
+    let mut g = Builder::new();
+    let x = g.given("x", DType::F32, Dim::ROWS, &[vocab_size]);
+    let divisors = g.given("divisors", DType::F32, Dim::ROWS, &[vocab_size]);
+    let rows = g.input(Input::OutRows);
+    let quotients = g.apply(Binary::Div, &[x, divisors])[0];
+    let logits = g.select_rows(quotients, rows);
+    Arc::new(g.finish(&[logits]).unwrap())
+}
+
+fn one_of<T: Copy>(random: &mut Random, values: &[T]) -> T {
+    values[random.below(values.len())]
+}
+
+/// Logits of usual and unusual spreads, with ties, forbidden tokens and numbers that are none.
+fn logits(random: &mut Random, vocab_size: usize) -> Vec<f32> {
+    let scale = one_of(random, &[0.01, 1.0, 3.0, 30.0, 1e30]);
+    let steps = one_of(random, &[4.0, 1e4]);
+    let mut z: Vec<f32> =
+        (0..vocab_size).map(|_| (random.normal() * steps).round() / steps * scale).collect();
+    for _ in 0..random.below(3) * vocab_size / 8 {
+        z[random.below(vocab_size)] = one_of(random, &[f32::NEG_INFINITY, f32::NAN, 0.0, -0.0]);
+    }
+    match random.below(20) {
+        0 => z.fill(f32::NEG_INFINITY),
+        1 => z[vocab_size / 2] = f32::INFINITY,
+        _ => {}
+    }
+    z
+}
+
+fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
+    let ids = |random: &mut Random| -> Vec<u32> {
+        (0..random.below(9)).map(|_| random.below(vocab_size + 2) as u32).collect()
+    };
+    let penalties = random.below(3) == 0;
+    let biases = if random.below(4) == 0 { ids(random) } else { Vec::new() };
+    let params = SamplingParams {
+        temperature: one_of(random, &[0.0, 1e-40, 0.3, 0.8, 1.0, 5.0]),
+        top_k: one_of(random, &[0, 0, 1, 3, 40, 1000, 3000, usize::MAX]),
+        top_p: one_of(random, &[1.0, 0.95, 0.5, 1e-6]),
+        min_p: one_of(random, &[0.0, 0.0, 0.05, 0.6, 1.0]),
+        repeat_penalty: if penalties { 1.3 } else { 1.0 },
+        frequency_penalty: if penalties { 0.2 } else { 0.0 },
+        presence_penalty: if penalties { -0.5 } else { 0.0 },
+        repeat_last_n: one_of(random, &[None, Some(0), Some(20)]),
+        logit_bias: biases
+            .iter()
+            .flat_map(|&id| [(id, 1.5), (id ^ 1, f32::NEG_INFINITY), (id, -0.1)])
+            .collect(),
+        suppressed: if random.below(4) == 0 { ids(random) } else { Vec::new() },
+        seed: random.below(1 << 40) as u64,
+        order: one_of(random, &SamplingOrder::ALL),
+        ..SamplingParams::default()
+    };
+    DrawRules::new(params).unwrap()
+}
+
+#[test]
+fn tokens_are_those_of_the_host() {
+    let Some(device) = device() else { return };
+    let mut random = Random::new(21);
+    let mut drawn = 0;
+    let all = [(1, 1), (150, 40), (4097, 20), (70_000, 20), (262_145, 10), (700_000, 3)];
+    for &(vocab_size, times) in
+        full_or_few(device, &all[..], &[(1, 1), (150, 20), (4097, 6), (70_000, 1)][..])
+    {
+        let graph = graph(vocab_size);
+        let limits = ProgramLimits { max_rows: ROWS, max_outs: ROWS, max_segments: ROWS };
+        let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut program = device.compile(Arc::clone(&graph), weights, limits).unwrap();
+        let groups = graph.cache_groups();
+        let mut pool = device.kv_pool(KvPoolSpec { groups, dtype: KvType::F16 }).unwrap();
+        for _ in 0..times {
+            let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random, vocab_size)).collect();
+            let rules: Vec<DrawRules> = (0..ROWS).map(|_| rules(&mut random, vocab_size)).collect();
+            let history: Vec<u32> = (0..60).map(|_| random.below(vocab_size.min(40)) as u32).collect();
+            let segments = rows.iter().map(|row| {
+                let mut segment = Segment::text(SequenceId(1), 0, Vec::new(), Outs::Last, Vec::new());
+                segment.rows = 1;
+                let infinite = |z: f32| if z > 0.0 { 1.0 } else { -1.0 };
+                let whole = |&z: &f32| match z {
+                    _ if z.is_finite() => (z, 1.0),
+                    _ if z.is_nan() => (0.0, 0.0),
+                    _ => (infinite(z), 0.0),
+                };
+                let (x, divisors): (Vec<f32>, Vec<f32>) = row.iter().map(whole).unzip();
+                segment.given = vec![GivenValues::F32(x.into()), GivenValues::F32(divisors.into())];
+                segment
+            });
+            let step = Step { segments: segments.collect() };
+            let draws = rules.iter().zip(100..);
+            let draws: Vec<DrawInputs<'_>> =
+                draws.map(|(rules, position)| DrawInputs { rules, position, history: &history }).collect();
+            let found = program.run_drawn(&step, &mut *pool, &draws).unwrap().expect("the device draws");
+            assert_eq!(found.len(), ROWS);
+            for ((found, row), draw) in found.into_iter().zip(&rows).zip(&draws) {
+                let row = Row::new(row, draw.position, &history);
+                let expected = Sampler::default().draw(draw.rules, &row).map(|draw| draw.token).ok();
+                assert_eq!(found, expected, "{vocab_size} tokens, {:?}", draw.rules.params());
+                drawn += usize::from(found.is_some());
+            }
+        }
+    }
+    assert!(drawn > 100, "{drawn} drawn");
+}

@@ -1,0 +1,248 @@
+//! The way of drawn tokens to the reader, as far as it can be decided by numbers.
+
+use std::time::Instant;
+
+use brasa_graph::chain::Flow;
+use brasa_graph::sampling::{Draw, SamplingError};
+
+use crate::delivery::Reader;
+use crate::text::{End, Said, Voice};
+use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, Token};
+
+/// Most tokens that are drawn while the text's thread has not made text of them, if a stop string may be among them.
+pub(crate) const MOST_UNHEARD: usize = 64;
+
+/// Counts the tokens of one generation, and decides when it ends or pauses.
+pub(crate) struct Answer {
+    pub(crate) options: GenerateOptions,
+    voice: Voice,
+    reader: Reader,
+    /// True if a stop string may end the answer.
+    may_stop: bool,
+    submitted: Instant,
+    /// When the generation was first admitted.
+    started: Option<Instant>,
+    first_token: Option<Instant>,
+    pub(crate) metrics: Metrics,
+    /// Positions of the context, and tokens that may be generated before it is full.
+    pub(crate) context: usize,
+    pub(crate) room: usize,
+    /// Tokens drawn: those generated, and a stop id.
+    drawn: usize,
+    /// Index of the next token behind which the reader wants the logits; `None` for a text that is generated.
+    pub(crate) next_read: Option<usize>,
+    /// Fragments that the reader must have taken, and tokens that must have become text, before the generation goes on.
+    until_taken: usize,
+    until_heard: usize,
+    pub(crate) state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    /// The text has filled the context and must be shortened.
+    Full,
+    Finished,
+}
+
+impl Answer {
+    /// The answer to a prompt of `prompt_tokens` tokens, in a context of `context` positions.
+    pub(crate) fn new(
+        options: GenerateOptions,
+        (voice, reader): (Voice, Reader),
+        submitted: Instant,
+        prompt_tokens: usize,
+        context: usize,
+    ) -> Self {
+        let mut answer = Self {
+            may_stop: !options.ignore_eos && !options.stop_strings.is_empty(),
+            options,
+            voice,
+            reader,
+            submitted,
+            started: None,
+            first_token: None,
+            metrics: Metrics { prompt_tokens, ..Metrics::default() },
+            context,
+            room: context + 1 - prompt_tokens,
+            drawn: 0,
+            next_read: None,
+            until_taken: 0,
+            until_heard: 0,
+            state: State::Running,
+        };
+        if answer.options.max_tokens == Some(0) {
+            answer.end_without_token(Ok(FinishReason::Length));
+        }
+        answer
+    }
+
+    /// Records that the generation is served from now on, and that `cached_tokens` of its prompt need not be computed.
+    pub(crate) fn begin(&mut self, cached_tokens: usize) {
+        let now = Instant::now();
+        self.started = Some(now);
+        self.metrics.cached_tokens = cached_tokens;
+        self.metrics.queue_time = now - self.submitted;
+    }
+
+    /// True once a token has been drawn.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.first_token.is_some()
+    }
+
+    /// Ends if the text held a stop string, and if cancelled or late.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        if self.state == State::Finished {
+        } else if self.voice.heard().tokens().is_open() {
+            // The text is complete: a stop string was found, and the reader knows. Or the text's thread is gone.
+            self.state = State::Finished;
+        } else if self.reader.is_cancelled() {
+            self.end_without_token(Ok(FinishReason::Cancelled));
+        } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
+            self.fail(EngineError::DeadlineExceeded { tokens: self.metrics.generated_tokens });
+        }
+    }
+
+    /// True if the reader must read, or the text be made, before the generation goes on.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.reader.taken().count() < self.until_taken
+            || self.voice.heard().tokens().count() < self.until_heard
+    }
+
+    /// Last tokens drawn that a stop string may yet take back.
+    pub(crate) fn unheard(&self) -> usize {
+        if self.may_stop { self.drawn.saturating_sub(self.voice.heard().tokens().count()) } else { 0 }
+    }
+
+    /// Tokens among `tokens` that no stop string can take back; `None` if that is so for all.
+    pub(crate) fn settled(&self, tokens: usize) -> Option<usize> {
+        self.may_stop.then(|| tokens - self.unheard())
+    }
+
+    /// True if no stop string can be found in the tokens drawn so far. If one can, the engine's thread is woken when the text
+    /// is made.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        let tokens = self.voice.heard().tokens();
+        if !self.may_stop || tokens.is_open() {
+            true
+        } else if self.state == State::Finished {
+            tokens.want_open();
+            tokens.is_open()
+        } else {
+            self.wait_for_text(self.drawn);
+            self.unheard() == 0
+        }
+    }
+
+    /// Tokens that were drawn behind the token with which a stop string was complete.
+    pub(crate) fn drawn_in_vain(&self) -> usize {
+        self.voice.heard().stop().map_or(0, |tokens| self.drawn - tokens)
+    }
+
+    /// Tokens that may still be generated, at least 1 while the generation runs.
+    pub(crate) fn left(&self) -> usize {
+        let wanted = self.options.max_tokens.unwrap_or(usize::MAX);
+        wanted.saturating_sub(self.metrics.generated_tokens).min(self.room)
+    }
+
+    /// Hands out the token that was drawn; says whether to go on.
+    pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
+        let now = Instant::now();
+        match drawn {
+            Ok(draw) => self.hand_out(draw, now),
+            Err(error) => self.fail(error.into()),
+        }
+        self.expire(now);
+        if self.state == State::Running && !self.is_behind() { Flow::Continue } else { Flow::StopRow }
+    }
+
+    /// Hands out the logits behind the token at `index`, which is the `last` one or is not.
+    pub(crate) fn take_logits(&mut self, index: usize, logits: &[f32], last: bool) {
+        let now = Instant::now();
+        if self.next_read == Some(index) && self.state == State::Running {
+            self.next_read = Some(index + 1);
+            self.drawn += 1;
+            self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
+            if self.metrics.first_token_time.is_zero() {
+                self.metrics.first_token_time = now - self.submitted;
+            }
+            self.voice.pass_on(logits.to_vec());
+            self.pause_if_ahead(self.drawn);
+            if last {
+                self.end_without_token(Ok(FinishReason::Length));
+            }
+        }
+        self.expire(now);
+    }
+
+    fn hand_out(&mut self, draw: Draw, now: Instant) {
+        match self.first_token {
+            None => {
+                self.first_token = Some(now);
+                self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
+                self.metrics.first_token_time = now - self.submitted;
+            }
+            Some(first) => self.metrics.decode_time = now - first,
+        }
+        self.drawn += 1;
+        if !self.options.ignore_eos && self.options.stop_ids.contains(&draw.token) {
+            return self.end_without_token(Ok(FinishReason::Stop));
+        }
+        self.metrics.generated_tokens += 1;
+        self.room -= 1;
+        let end = self.end_after_token();
+        let token = Some(Token { id: draw.token, logprob: draw.logprob, top: draw.top });
+        if end.is_some() {
+            self.state = State::Finished;
+        } else if self.room == 0 {
+            self.state = State::Full;
+        }
+        self.voice.say(Said { token, end, metrics: self.metrics });
+        self.pause_if_ahead(self.metrics.generated_tokens);
+    }
+
+    /// Pauses until the reader has taken half of what waits for it, or the text's thread has come half as far.
+    fn pause_if_ahead(&mut self, sent: usize) {
+        let run_ahead = self.options.run_ahead;
+        if sent.saturating_sub(self.reader.taken().count()) >= run_ahead {
+            self.until_taken = sent - run_ahead / 2;
+            self.reader.taken().want(self.until_taken);
+        }
+        if self.unheard() >= MOST_UNHEARD {
+            self.wait_for_text(self.drawn - MOST_UNHEARD / 2);
+        }
+    }
+
+    /// Pauses until `tokens` tokens have become text.
+    fn wait_for_text(&mut self, tokens: usize) {
+        self.until_heard = tokens;
+        self.voice.heard().tokens().want(tokens);
+    }
+
+    /// How the generation ends with the token that has just been counted, whatever its text is; `None` if it goes on.
+    fn end_after_token(&self) -> Option<End> {
+        if Some(self.metrics.generated_tokens) == self.options.max_tokens {
+            return Some(Ok(FinishReason::Length));
+        }
+        match self.options.context_policy {
+            _ if self.room > 0 => None,
+            ContextPolicy::Error => Some(Err(EngineError::ContextFull { context: self.context })),
+            ContextPolicy::Stop => Some(Ok(FinishReason::ContextFull)),
+            ContextPolicy::Slide { .. } => None,
+        }
+    }
+
+    /// Ends with an error, after the text so far.
+    pub(crate) fn fail(&mut self, error: EngineError) {
+        self.end_without_token(Err(error));
+    }
+
+    /// Ends without a further token.
+    fn end_without_token(&mut self, end: End) {
+        if self.started.is_none() {
+            self.metrics.queue_time = self.submitted.elapsed();
+        }
+        self.state = State::Finished;
+        self.voice.say(Said { token: None, end: Some(end), metrics: self.metrics });
+    }
+}

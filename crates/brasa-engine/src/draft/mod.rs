@@ -1,0 +1,42 @@
+//! Drafts: tokens that are guessed, computed together, and kept as far as they are drawn.
+//!
+//! A row of a text costs a step little beside the weights that the step reads anyway. So a decoding request may have several rows: its
+//! last token, and drafts of the tokens behind it. Each row's token is drawn as in plain decoding: by its own logits, its own position's
+//! noise, a history and a mask that hold the tokens before it. As long as a drawn token equals the draft, the next row is what plain
+//! decoding would have computed; behind the first that differs, rows are forgotten. So the text is the plain text, at any temperature, and
+//! drafts decide about time alone (Leviathan et al. 2023, arXiv:2211.17192, accept with a probability instead).
+//!
+//! Drafts come out of the text itself ([`lookup`]): suffixes with frequencies, as in SuffixDecoding (Oliaro et al. 2024,
+//! arXiv:2411.04975). How far they are to be hoped for is learned ([`trust`]), and
+//! [`schedule`](crate::schedule) weighs that against what further rows cost.
+
+mod index;
+pub(crate) mod lookup;
+mod trust;
+
+pub(crate) use lookup::Lookup;
+
+/// Hope below which no draft is worth a row.
+pub(crate) const LEAST_HOPE: f32 = 0.02;
+
+/// Guesses of the tokens behind a text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Draft {
+    /// The tokens.
+    pub(crate) tokens: Vec<u32>,
+    /// For each token, the probability that it and those before it are drawn.
+    pub(crate) hopes: Vec<f32>,
+}
+
+impl Draft {
+    /// No drafts.
+    pub(crate) fn clear(&mut self) {
+        self.cut(0);
+    }
+
+    /// Keeps the first `count`.
+    pub(crate) fn cut(&mut self, count: usize) {
+        self.tokens.truncate(count);
+        self.hopes.truncate(count);
+    }
+}

@@ -1,0 +1,355 @@
+//! Texts that leave an engine and come back: their tokens, and their pages one after the other.
+//!
+//! A page is read and written between two steps, so a large text stalls nobody. Reading lends a second sequence over the
+//! same pages, so the text may go on meanwhile. Lent pages cannot give way. A running request that needs them waits.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::mpsc::channel;
+
+use brasa_graph::GroupId;
+use brasa_graph::page::PageLayout;
+use brasa_graph::step::PAGE_POSITIONS;
+
+use crate::command::Command;
+use crate::executor::Executor;
+use crate::sequence::Sequence;
+use crate::sessions::{Claim, Sessions};
+use crate::{CacheScope, Engine, EngineError, SessionId};
+
+/// A cached text without its pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotState {
+    /// The scope of the keys and values.
+    pub scope: CacheScope,
+    /// The cached tokens.
+    pub tokens: Vec<u32>,
+    /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
+    pub shifted_from: Option<usize>,
+    /// True if no other text may begin with these keys and values.
+    pub private: bool,
+    /// The pages of each cache group that exist, as a range of block table entries. An entry stands for 256 tokens.
+    pub pages: Vec<Range<usize>>,
+}
+
+/// A text that is being read out of an engine. Dropping it gives its pages back.
+pub struct Snapshot<'e> {
+    engine: &'e Engine,
+    state: SnapshotState,
+    layouts: Vec<PageLayout>,
+    sequence: Option<Sequence>,
+}
+
+/// A text that is being written into an engine. Dropping it unfinished gives its pages back.
+pub struct Restoration<'e> {
+    engine: &'e Engine,
+    state: SnapshotState,
+    layouts: Vec<PageLayout>,
+    sequence: Option<Sequence>,
+}
+
+impl Engine {
+    /// Begins to read the text of a session that no request uses. A session without a text gives an empty one.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::SessionBusy`], [`EngineError::Closed`].
+    pub fn snapshot(&self, session: SessionId) -> Result<Snapshot<'_>, EngineError> {
+        let lend = move |executor: &mut Executor, sessions: &mut Sessions| {
+            let lent = if let Some(sequence) = sessions.idle_sequence(session)? {
+                executor.lend(sequence)
+            } else {
+                let empty = executor.sequence();
+                executor.lend(&empty)
+            };
+            Ok::<_, EngineError>((SnapshotState::of(&lent), executor.layouts(), lent))
+        };
+        let (state, layouts, sequence) = self.at_sessions(lend)??;
+        Ok(Snapshot { engine: self, state, layouts, sequence: Some(sequence) })
+    }
+
+    /// Begins to write a text. Its pages follow with [`Restoration::write_page`].
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::PromptTooLong`], [`EngineError::UnknownToken`], [`EngineError::Options`] if the pages cannot be those of
+    /// such a text, [`EngineError::Closed`].
+    pub fn restore(&self, state: SnapshotState) -> Result<Restoration<'_>, EngineError> {
+        let (tokens, config) = (&state.tokens, self.config());
+        if tokens.len() > config.context {
+            return Err(EngineError::PromptTooLong { tokens: tokens.len(), context: config.context });
+        }
+        if let Some(&id) = tokens.iter().find(|&&id| id as usize >= config.vocab_size) {
+            return Err(EngineError::UnknownToken { id, vocab_size: config.vocab_size });
+        }
+        let begin = |executor: &mut Executor, _: &mut Sessions| {
+            executor.check_state(&state)?;
+            let empty = executor.sequence();
+            Ok::<_, EngineError>((executor.layouts(), executor.lend(&empty), state))
+        };
+        let (layouts, sequence, state) = self.at_sessions(begin)??;
+        Ok(Restoration { engine: self, state, layouts, sequence: Some(sequence) })
+    }
+
+    /// Forgets the tokens of an idle session from index `length` on; returns the length kept. It is 0 if a sliding window no
+    /// longer holds the rows that the next row would see.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::SessionBusy`], [`EngineError::Closed`].
+    pub fn truncate_session(&self, session: SessionId, length: usize) -> Result<usize, EngineError> {
+        self.at_sessions(move |executor, sessions| {
+            Ok(sessions.idle_sequence(session)?.map_or(0, |sequence| executor.truncate(sequence, length)))
+        })?
+    }
+
+    /// The cached tokens of an idle session.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::SessionBusy`], [`EngineError::Closed`].
+    pub fn session_tokens(&self, session: SessionId) -> Result<Vec<u32>, EngineError> {
+        self.at_sessions(move |_, sessions| {
+            Ok(sessions.idle_sequence(session)?.map_or(Vec::new(), |sequence| sequence.tokens.clone()))
+        })?
+    }
+
+    /// The scope of an idle session's keys and values.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::SessionBusy`], [`EngineError::Closed`].
+    pub fn session_scope(&self, session: SessionId) -> Result<CacheScope, EngineError> {
+        self.at_sessions(move |_, sessions| {
+            Ok(sessions.idle_sequence(session)?.map_or(CacheScope::default(), |sequence| sequence.scope))
+        })?
+    }
+
+    /// Forgets what is kept of a text for later ones that begin alike, except the beginning that other kept texts share.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Closed`].
+    pub fn forget(&self, scope: CacheScope, tokens: Vec<u32>) -> Result<(), EngineError> {
+        self.at_sessions(move |executor, _| executor.forget(scope, &tokens))
+    }
+
+    /// Runs `work` on the engine's thread between two steps, and waits for its result.
+    fn at_sessions<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Executor, &mut Sessions) -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (sender, receiver) = channel();
+        self.send(Command::AtSessions(Box::new(move |executor, sessions| {
+            // The caller may have gone; its result then has no reader.
+            let _ = sender.send(work(executor, sessions));
+        })))?;
+        receiver.recv().map_err(|_| EngineError::Closed)
+    }
+}
+
+impl Snapshot<'_> {
+    /// The text.
+    pub fn state(&self) -> &SnapshotState {
+        &self.state
+    }
+
+    /// Bytes of a page of each cache group.
+    pub fn page_bytes(&self) -> Vec<usize> {
+        self.layouts.iter().map(|layout| layout.size_bytes()).collect()
+    }
+
+    /// Reads the page of a block table entry into `bytes`, in the [canonical layout](mod@brasa_graph::page). Slots behind the
+    /// text are zeroes. `bytes` is a buffer to reuse.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] if there is no such page, [`EngineError::Device`], [`EngineError::Closed`].
+    pub fn read_page(&self, group: usize, entry: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+        let table = self.sequence.as_ref().and_then(|sequence| sequence.tables.get(group));
+        let page = table.and_then(|table| *table.get(entry)?);
+        let (Some(page), Some(&layout)) = (page, self.layouts.get(group)) else {
+            return Err(EngineError::Options(format!("cache group {group} has no page {entry}")));
+        };
+        bytes.resize(layout.size_bytes(), 0);
+        let mut bytes = self.engine.with(move |executor| {
+            executor.read_page(GroupId(group as u32), page, &mut bytes).map(|()| bytes)
+        })??;
+        layout.clear_from(self.state.tokens.len() - entry * PAGE_POSITIONS, &mut bytes);
+        Ok(bytes)
+    }
+}
+
+impl Restoration<'_> {
+    /// Bytes of a page of each cache group.
+    pub fn page_bytes(&self) -> Vec<usize> {
+        self.layouts.iter().map(|layout| layout.size_bytes()).collect()
+    }
+
+    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page). Idle sessions give way to it.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] if the text has no further page there, [`EngineError::CacheFull`], [`EngineError::Device`],
+    /// [`EngineError::Closed`]. The restoration has then ended.
+    pub fn write_page(&mut self, group: usize, bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+        let pages = self.state.pages.get(group).cloned();
+        let Some(mut sequence) = self.sequence.take() else { return Err(EngineError::Closed) };
+        let write = move |executor: &mut Executor, sessions: &mut Sessions| {
+            let result = executor.restore_page(&mut sequence, sessions, group, pages, &bytes);
+            match result {
+                Ok(()) => Ok((sequence, bytes)),
+                Err(error) => {
+                    executor.take_back(sequence);
+                    Err(error)
+                }
+            }
+        };
+        let (sequence, bytes) = self.engine.at_sessions(write)??;
+        self.sequence = Some(sequence);
+        Ok(bytes)
+    }
+
+    /// Gives the text to a session in place of its own, once all pages are written.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::SessionBusy`], [`EngineError::Options`] if pages are missing, [`EngineError::Closed`].
+    pub fn finish(mut self, session: SessionId) -> Result<(), EngineError> {
+        let Some(mut sequence) = self.sequence.take() else { return Err(EngineError::Closed) };
+        let state = std::mem::take(&mut self.state);
+        self.engine.at_sessions(move |executor, sessions| {
+            let complete = sequence
+                .tables
+                .iter()
+                .zip(&state.pages)
+                .all(|(table, pages)| table.len() == if pages.is_empty() { 0 } else { pages.end });
+            if !complete {
+                executor.take_back(sequence);
+                return Err(EngineError::Options("pages of the text are missing".into()));
+            }
+            let replaced = match sessions.claim(session) {
+                Claim::Held(replaced) => Some(replaced),
+                Claim::Empty => None,
+                Claim::Busy => {
+                    executor.take_back(sequence);
+                    return Err(EngineError::SessionBusy);
+                }
+            };
+            executor.become_text(&mut sequence, state);
+            executor.keep(&sequence, false);
+            let closed = sessions.leave(session, sequence);
+            for ended in replaced.into_iter().chain(closed) {
+                executor.keep(&ended, true);
+                executor.release(ended);
+            }
+            Ok(())
+        })?
+    }
+}
+
+impl Drop for Snapshot<'_> {
+    fn drop(&mut self) {
+        take_back(self.engine, self.sequence.take());
+    }
+}
+
+impl Drop for Restoration<'_> {
+    fn drop(&mut self) {
+        take_back(self.engine, self.sequence.take());
+    }
+}
+
+fn take_back(engine: &Engine, sequence: Option<Sequence>) {
+    if let Some(sequence) = sequence {
+        // An engine that is gone has given all pages back.
+        let _ = engine.with(move |executor| executor.take_back(sequence));
+    }
+}
+
+impl fmt::Debug for Snapshot<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("tokens", &self.state.tokens.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Restoration<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restoration").field("tokens", &self.state.tokens.len()).finish_non_exhaustive()
+    }
+}
+
+impl SnapshotState {
+    /// The text of a sequence, and which of its pages exist.
+    fn of(sequence: &Sequence) -> Self {
+        let entries = sequence.tokens.len().div_ceil(PAGE_POSITIONS);
+        let pages = sequence.tables.iter().map(|table| {
+            let table = &table[..entries.min(table.len())];
+            // Windows release pages from the front on.
+            table.iter().position(Option::is_some).unwrap_or(table.len())..table.len()
+        });
+        Self {
+            scope: sequence.scope,
+            tokens: sequence.tokens.clone(),
+            shifted_from: sequence.shifted_from,
+            private: sequence.private,
+            pages: pages.collect(),
+        }
+    }
+}
+
+impl Executor {
+    /// Checks that a text may have the pages that `state` says it has.
+    fn check_state(&self, state: &SnapshotState) -> Result<(), EngineError> {
+        let length = state.tokens.len();
+        let oldest = self.oldest_pages(length);
+        let entries = length.div_ceil(PAGE_POSITIONS);
+        let fits = |(pages, oldest): (&Range<usize>, &usize)| pages.start <= *oldest && pages.end == entries;
+        let shift_fits = state.shifted_from.is_none_or(|from| from <= length);
+        if state.pages.len() == oldest.len() && shift_fits && state.pages.iter().zip(&oldest).all(fits) {
+            return Ok(());
+        }
+        Err(EngineError::Options(format!(
+            "a text of {length} tokens has {entries} pages in each of {} cache groups, found {:?}",
+            oldest.len(),
+            state.pages
+        )))
+    }
+
+    /// Writes the next page of a sequence that has no tokens yet.
+    fn restore_page(
+        &mut self,
+        sequence: &mut Sequence,
+        sessions: &mut Sessions,
+        group: usize,
+        pages: Option<Range<usize>>,
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
+        let table = sequence.tables.get_mut(group).zip(pages);
+        let (table, pages) =
+            table.filter(|(table, pages)| table.len().max(pages.start) < pages.end).ok_or_else(|| {
+                EngineError::Options(format!("cache group {group} of the text has no further page"))
+            })?;
+        table.resize(table.len().max(pages.start), None);
+        loop {
+            match self.append_page(sequence, group, bytes) {
+                Err(EngineError::CacheFull { .. }) if sessions.idle() > 0 => {
+                    if let Some(idle) = sessions.give_up_oldest() {
+                        self.keep(&idle, true);
+                        self.release(idle);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Makes a restored sequence the text of `state`.
+    fn become_text(&mut self, sequence: &mut Sequence, state: SnapshotState) {
+        self.own_again();
+        sequence.scope = state.scope;
+        sequence.tokens = state.tokens;
+        sequence.shifted_from = state.shifted_from;
+        sequence.private = state.private;
+    }
+}

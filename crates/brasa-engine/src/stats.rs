@@ -1,0 +1,79 @@
+//! The state of an engine, as plain numbers.
+
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+/// The state of an engine between two steps. Totals count from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineStats {
+    /// Requests that take part in steps.
+    pub running: usize,
+    /// Requests that pause until their reader has caught up.
+    pub paused: usize,
+    /// Requests that wait for a place, those among them that gave their place back.
+    pub waiting: usize,
+    /// Sessions that hold keys and values and that no request uses.
+    pub idle_sessions: usize,
+    /// Requests that have arrived.
+    pub requests: u64,
+    /// Times that a request gave its pages to others and had to be computed again.
+    pub preemptions: u64,
+    /// Steps that the device has run.
+    pub steps: u64,
+    /// Rows of prompts that were computed, those of requests that were computed again included.
+    pub prompt_rows: u64,
+    /// Rows of requests that decode: each has given a token.
+    pub decode_rows: u64,
+    /// Rows of tokens that were guessed ahead.
+    pub draft_rows: u64,
+    /// Rows among `draft_rows` whose token was drawn; the others were computed in vain.
+    pub accepted_rows: u64,
+    /// Tokens of the prompts of all requests that have been served.
+    pub prompt_tokens: u64,
+    /// Tokens among `prompt_tokens` that were cached.
+    pub cached_tokens: u64,
+    /// Requests that have been served.
+    pub prefix_queries: u64,
+    /// Requests that found the beginning of their prompt cached.
+    pub prefix_hits: u64,
+    /// Pages of tokens that kept prefixes have given up for want of room.
+    pub prefix_evictions: u64,
+    /// Bytes of the pages that kept prefixes hold, some of them together with running requests and sessions.
+    pub prefix_bytes_used: u64,
+    /// Most bytes that kept prefixes may hold.
+    pub prefix_bytes: u64,
+    /// Pages of all cache groups that requests, sessions and kept prefixes hold.
+    pub pages_used: usize,
+    /// Pages of all cache groups that exist on the device.
+    pub pages: usize,
+    /// Bytes of `pages_used`.
+    pub cache_bytes_used: u64,
+    /// Most bytes that pages may take.
+    pub cache_bytes: u64,
+}
+
+/// The place where the engine's thread leaves its state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Board(Arc<Mutex<EngineStats>>);
+
+impl Board {
+    /// Leaves `stats`. If somebody reads just now, they are not left unless that `must` be.
+    pub(crate) fn publish(&self, stats: EngineStats, must: bool) {
+        let board = match self.0.try_lock() {
+            Ok(board) => Some(board),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) if must => {
+                Some(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(mut board) = board {
+            *board = stats;
+        }
+    }
+
+    /// The state that was left last.
+    pub(crate) fn read(&self) -> EngineStats {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

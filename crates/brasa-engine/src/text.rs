@@ -1,0 +1,210 @@
+//! The thread that makes text of drawn tokens: it decodes, looks for stop strings and fills the readers' queues.
+//!
+//! The engine's thread hands each token over and goes on. It decides by itself about every end that shows in numbers: stop
+//! ids, lengths, the context. A stop string shows in text alone, so the engine hears of it late, through
+//! [`Heard`]: what was drawn behind it is thrown away, and the reader never sees it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use crate::delivery::{Delivery, Event};
+use crate::gate::{Gate, Wake};
+use crate::stop::StopMatcher;
+use crate::{EngineError, FinishReason, Fragment, Metrics, TextDecoder, Token};
+
+/// The end of a generation.
+pub(crate) type End = Result<FinishReason, EngineError>;
+
+/// A message to the text's thread, by the number of its generation.
+enum Message {
+    Begin(u64, Box<Speech>),
+    Said(u64, Said),
+    Logits(u64, Vec<f32>),
+}
+
+/// A drawn token, or the end of a generation, or both.
+pub(crate) struct Said {
+    pub(crate) token: Option<Token>,
+    pub(crate) end: Option<End>,
+    /// Figures of the generation up to here.
+    pub(crate) metrics: Metrics,
+}
+
+/// How far the text's thread has come with a generation.
+pub(crate) struct Heard {
+    /// Tokens that became text and held no stop string; beyond all numbers once the generation's text is complete.
+    tokens: Gate,
+    /// Tokens up to the one with which a stop string was complete; `usize::MAX` for no stop string.
+    stop: AtomicUsize,
+}
+
+impl Heard {
+    /// Counts tokens that became text and held no stop string.
+    pub(crate) fn tokens(&self) -> &Gate {
+        &self.tokens
+    }
+
+    /// Tokens up to the one with which a stop string was complete; `None` if no stop string was found so far.
+    pub(crate) fn stop(&self) -> Option<usize> {
+        Some(self.stop.load(Ordering::SeqCst)).filter(|&tokens| tokens != usize::MAX)
+    }
+}
+
+/// Starts generations' texts. The text's thread ends when this and all [voices](Voice) are gone.
+pub(crate) struct Texts {
+    messages: Sender<Message>,
+    begun: u64,
+    wake: Wake,
+}
+
+/// The engine's end of one generation's text.
+pub(crate) struct Voice {
+    number: u64,
+    messages: Sender<Message>,
+    heard: Arc<Heard>,
+}
+
+impl Texts {
+    /// Starts the text's thread. `wake` wakes the engine's thread.
+    ///
+    /// # Errors
+    ///
+    /// The system's reason why there is no thread.
+    pub(crate) fn start(wake: Wake) -> std::io::Result<(Self, JoinHandle<()>)> {
+        let (messages, receiver) = channel();
+        let thread = std::thread::Builder::new().name("brasa-text".into()).spawn(move || run(receiver))?;
+        Ok((Self { messages, begun: 0, wake }, thread))
+    }
+
+    /// Begins the text of a generation.
+    pub(crate) fn begin(
+        &mut self,
+        decoder: Box<dyn TextDecoder>,
+        stop_strings: Vec<String>,
+        delivery: Delivery,
+    ) -> Voice {
+        self.begun += 1;
+        let tokens = Gate::new(Arc::clone(&self.wake));
+        let heard = Arc::new(Heard { tokens, stop: AtomicUsize::new(usize::MAX) });
+        let stops = StopMatcher::new(stop_strings);
+        let speech = Speech { decoder, stops, delivery, heard: Arc::clone(&heard), tokens: 0 };
+        let voice = Voice { number: self.begun, messages: self.messages.clone(), heard };
+        voice.send(Message::Begin(self.begun, Box::new(speech)));
+        voice
+    }
+}
+
+impl Voice {
+    /// Hands over a token or an end.
+    pub(crate) fn say(&self, said: Said) {
+        self.send(Message::Said(self.number, said));
+    }
+
+    /// Hands over a row of logits, of which nothing is made.
+    pub(crate) fn pass_on(&self, logits: Vec<f32>) {
+        self.send(Message::Logits(self.number, logits));
+    }
+
+    /// How far the text has come.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
+    }
+
+    fn send(&self, message: Message) {
+        // A message that comes back takes its speech along, and a thread that is gone has dropped all of them: every
+        // reader sees a closed engine, and nobody waits for text.
+        let _ = self.messages.send(message);
+    }
+}
+
+fn run(messages: Receiver<Message>) {
+    let mut speeches: HashMap<u64, Speech> = HashMap::new();
+    for message in messages {
+        match message {
+            Message::Begin(number, speech) => {
+                speeches.insert(number, *speech);
+            }
+            Message::Logits(number, logits) => {
+                if let Some(speech) = speeches.get(&number) {
+                    speech.delivery.send(Event::Logits(logits));
+                }
+            }
+            Message::Said(number, said) => {
+                // Behind a stop string nothing is heard.
+                let Some(speech) = speeches.get_mut(&number) else { continue };
+                if let Some(event) = speech.hear(said)
+                    && let Some(speech) = speeches.remove(&number)
+                {
+                    speech.end(event);
+                }
+            }
+        }
+    }
+}
+
+/// The text of one generation.
+struct Speech {
+    decoder: Box<dyn TextDecoder>,
+    stops: StopMatcher,
+    delivery: Delivery,
+    heard: Arc<Heard>,
+    tokens: usize,
+}
+
+impl Speech {
+    /// Makes text of a token; returns the last event if the text is complete.
+    fn hear(&mut self, said: Said) -> Option<Event> {
+        let Said { token, mut end, metrics } = said;
+        let mut text = String::new();
+        let mut stopped = false;
+        if let Some(token) = &token {
+            self.tokens += 1;
+            (text, stopped) = self.stops.push(&self.decoder.push(token.id));
+        }
+        if stopped {
+            end = Some(Ok(FinishReason::Stop));
+            self.heard.stop.store(self.tokens, Ordering::SeqCst);
+        } else if end.is_some() {
+            // The last fragment takes the text along that was held back.
+            text.push_str(&self.held_back());
+        } else {
+            self.heard.tokens.raise();
+        }
+        if token.is_some() || !text.is_empty() {
+            self.delivery.send(Event::Fragment(Fragment { text, token }));
+        }
+        Some(match end? {
+            Ok(reason) => Event::Done(reason, metrics),
+            Err(error) => Event::Failed(error, metrics),
+        })
+    }
+
+    /// Text of an incomplete character or a possible stop string, now that no more comes.
+    fn held_back(&mut self) -> String {
+        let rest = self.decoder.finish();
+        let (mut text, stopped) = self.stops.push(&rest);
+        if !stopped {
+            text.push_str(&self.stops.finish());
+        }
+        text
+    }
+
+    /// Sends the last event. The engine hears of it first, so that it knows of the end before it hears from the reader again.
+    fn end(self, event: Event) {
+        self.heard.tokens.open();
+        if self.heard.stop().is_some() {
+            self.heard.tokens.wake();
+        }
+        self.delivery.send(event);
+    }
+}
+
+impl Drop for Speech {
+    fn drop(&mut self) {
+        // Nobody waits for a text of which nothing more comes.
+        self.heard.tokens.open();
+    }
+}

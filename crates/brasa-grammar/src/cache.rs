@@ -1,0 +1,55 @@
+//! Compiled grammars that were used last, so that a repeated grammar costs nothing.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{CompiledGrammar, Grammar};
+
+/// Compiled grammars, least recently used first, within a budget of bytes of source.
+///
+/// Keys are whole texts: a schema with its properties in another order is another grammar.
+#[derive(Default)]
+pub struct Cache {
+    kept: Mutex<VecDeque<(String, Arc<CompiledGrammar>)>>,
+}
+
+impl Cache {
+    /// Finds a grammar, and marks it as used last.
+    pub fn find(&self, key: &str) -> Option<Arc<CompiledGrammar>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(found, _)| found == key)?;
+        let entry = kept.remove(at)?;
+        let compiled = Arc::clone(&entry.1);
+        kept.push_back(entry);
+        Some(compiled)
+    }
+
+    /// Keeps a grammar. Drops grammars that were not used for longest while more than `most` are kept, or while their sources have more
+    /// than `budget_bytes`.
+    pub fn keep(&self, key: String, compiled: &Arc<CompiledGrammar>, most: usize, budget_bytes: usize) {
+        if key.len() > budget_bytes {
+            return;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(found, _)| *found != key);
+        kept.push_back((key, Arc::clone(compiled)));
+        let mut bytes: usize = kept.iter().map(|(key, _)| key.len()).sum();
+        while kept.len() > most || bytes > budget_bytes {
+            let Some((key, _)) = kept.pop_front() else { return };
+            bytes -= key.len();
+        }
+    }
+}
+
+/// A text that no other grammar has.
+pub fn key(grammar: &Grammar) -> String {
+    let (kind, text) = match grammar {
+        Grammar::JsonSchema(schema) => ("schema", &schema.to_string()),
+        Grammar::LenientJsonSchema(schema) => ("lenient", &schema.to_string()),
+        Grammar::AnyJson => ("json", &String::new()),
+        Grammar::Regex(text) => ("regex", text),
+        Grammar::Lark(text) => ("lark", text),
+        Grammar::Gbnf(text) => ("gbnf", text),
+    };
+    format!("{kind} {text}")
+}

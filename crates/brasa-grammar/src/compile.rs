@@ -1,0 +1,175 @@
+//! Grammars to parsers.
+
+use std::sync::{Arc, OnceLock, mpsc};
+use std::{fmt, thread};
+
+use brasa_tokenizer::{ThoughtMarks, Tokenizer};
+use llguidance::api::TopLevelGrammar;
+use llguidance::{Matcher, ParserFactory};
+use serde_json::{Value, json};
+
+use brasa_engine::MaskSource;
+
+use crate::cache::{self, Cache};
+use crate::limits::{COMPILE_STACK_BYTES, COMPILE_TIME, KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
+use crate::thoughts::AfterThoughts;
+use crate::{CompiledGrammar, Grammar, GrammarError, gbnf, limits, schema, vocabulary};
+
+/// Compiles grammars for one model.
+///
+/// Making one costs nothing. The first grammar pays for a tree of all tokens: about a second for 150,000 tokens.
+pub struct Grammars {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    factory: OnceLock<Result<Arc<ParserFactory>, GrammarError>>,
+    cache: Cache,
+}
+
+impl Grammars {
+    /// Grammars for a model with this tokenizer and `vocab_size` logits.
+    pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
+        Self { tokenizer, vocab_size, factory: OnceLock::new(), cache: Cache::default() }
+    }
+
+    /// Compiles a grammar. A grammar that was compiled lately is found again.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError`]; says where the grammar is wrong, or what of it is not supported.
+    pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
+        let source = self.source(grammar)?;
+        let key = cache::key(grammar);
+        if let Some(compiled) = self.cache.find(&key) {
+            return Ok(compiled);
+        }
+        let compiled = self.compile_afresh(grammar.kind(), source)?;
+        self.cache.keep(key, &compiled, KEPT_GRAMMARS, KEPT_BYTES);
+        Ok(compiled)
+    }
+
+    fn compile_afresh(
+        &self,
+        kind: &'static str,
+        grammar: TopLevelGrammar,
+    ) -> Result<Arc<CompiledGrammar>, GrammarError> {
+        let factory = Arc::clone(self.factory()?);
+        let vocab_size = self.vocab_size;
+        let work = move || {
+            let wrong = |what: String| GrammarError::Grammar { kind, what: cleaned(&what) };
+            let parser = factory.create_parser(grammar).map_err(|error| wrong(error.to_string()))?;
+            let mut matcher = Matcher::new(Ok(parser));
+            let first = matcher.compute_mask_or_eos().map_err(|error| wrong(error.to_string()))?;
+            Ok(Arc::new(CompiledGrammar::new(matcher, first.as_slice(), vocab_size)))
+        };
+        on_thread(kind, work)
+    }
+
+    /// A mask that sets in behind the thoughts of an answer, for models that think first.
+    ///
+    /// `prompt_end` is the end of the prompt's text: the chat template may have begun the thoughts, or ended them.
+    pub fn after_thoughts(
+        &self,
+        mask: Arc<dyn MaskSource>,
+        marks: Option<&'static ThoughtMarks>,
+        prompt_end: &str,
+    ) -> Arc<dyn MaskSource> {
+        match marks {
+            Some(marks) => AfterThoughts::wrap(mask, &self.tokenizer, marks, prompt_end, self.vocab_size),
+            None => mask,
+        }
+    }
+
+    fn factory(&self) -> Result<&Arc<ParserFactory>, GrammarError> {
+        let made = self.factory.get_or_init(|| {
+            let environment = vocabulary::environment(&self.tokenizer, self.vocab_size)?;
+            let mut factory = ParserFactory::new_simple(&environment).map_err(|error| {
+                GrammarError::Grammar { kind: "vocabulary", what: cleaned(&error.to_string()) }
+            })?;
+            factory.quiet();
+            *factory.limits_mut() = limits::parser();
+            Ok(Arc::new(factory))
+        });
+        made.as_ref().map_err(Clone::clone)
+    }
+
+    /// The grammar in the parser's terms.
+    fn source(&self, grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
+        let text_bytes = match grammar {
+            Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
+            Grammar::JsonSchema(_) | Grammar::LenientJsonSchema(_) | Grammar::AnyJson => 0,
+        };
+        if text_bytes > SOURCE_BYTES {
+            return Err(GrammarError::TooLarge {
+                what: "bytes of a grammar",
+                count: text_bytes,
+                most: SOURCE_BYTES,
+            });
+        }
+        Ok(match grammar {
+            Grammar::JsonSchema(value) => json_schema(schema::checked(value)?, false),
+            Grammar::LenientJsonSchema(value) => json_schema(schema::lenient(value)?, true),
+            Grammar::AnyJson => json_schema(json!({}), false),
+            Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
+            Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            Grammar::Gbnf(text) => {
+                TopLevelGrammar::from_lark(gbnf::to_lark(text, &|name| self.tokenizer.token_to_id(name))?)
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Grammars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grammars").field("vocab_size", &self.vocab_size).finish_non_exhaustive()
+    }
+}
+
+/// A schema with the options that all schemas have here. Between two parts there may be a space, or a line break and an
+/// indentation, but never blanks without end.
+fn json_schema(mut schema: Value, is_lenient: bool) -> TopLevelGrammar {
+    if let Some(keywords) = schema.as_object_mut() {
+        let options = json!({
+            "whitespace_pattern": r"\x20|(?:\r?\n){1,2}[\x20\t]{0,40}",
+            "lenient": is_lenient,
+            "coerce_one_of": is_lenient,
+        });
+        keywords.insert("x-guidance".into(), options);
+    }
+    TopLevelGrammar::from_json_schema(schema)
+}
+
+/// Runs `work` on a thread with a large stack, and waits for a limited time.
+fn on_thread<T: Send + 'static>(
+    kind: &'static str,
+    work: impl FnOnce() -> Result<T, GrammarError> + Send + 'static,
+) -> Result<T, GrammarError> {
+    let (done, result) = mpsc::sync_channel(1);
+    let body = move || {
+        // Nobody listens any more if it took too long.
+        let _ = done.send(work());
+    };
+    thread::Builder::new()
+        .name("brasa-grammar".into())
+        .stack_size(COMPILE_STACK_BYTES)
+        .spawn(body)
+        .map_err(|error| GrammarError::NoThread(error.to_string()))?;
+    match result.recv_timeout(COMPILE_TIME) {
+        Ok(result) => result,
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            Err(GrammarError::TooSlow { kind, seconds: COMPILE_TIME.as_secs() })
+        }
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            Err(GrammarError::Grammar { kind, what: "the parser failed".into() })
+        }
+    }
+}
+
+/// The parser's message without its notes to developers.
+pub(crate) fn cleaned(message: &str) -> String {
+    let message = message.split("\n<").next().unwrap_or_default().trim_end();
+    match message.strip_prefix("panic: ") {
+        Some(panic) => format!("the parser failed ({})", panic.lines().next().unwrap_or_default()),
+        None if message.is_empty() => "the parser failed".into(),
+        None => message.to_owned(),
+    }
+}

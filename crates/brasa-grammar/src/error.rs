@@ -1,0 +1,65 @@
+//! Errors of grammars.
+
+/// The reason why a grammar cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrammarError {
+    /// A keyword of a JSON schema that would change which answers are right, and that is not supported.
+    #[error("JSON schema, {place}: `{keyword}` is not supported")]
+    Keyword {
+        /// The keyword.
+        keyword: String,
+        /// JSON pointer of the schema that has the keyword; `#` is the whole.
+        place: String,
+    },
+    /// A JSON schema that is wrong or beyond what is supported.
+    #[error("JSON schema, {place}: {what}")]
+    Schema {
+        /// JSON pointer of the schema; `#` is the whole.
+        place: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// A GBNF grammar that is wrong.
+    #[error("GBNF grammar, line {line}, column {column}: {what}")]
+    Gbnf {
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+        /// What is wrong.
+        what: String,
+    },
+    /// Another grammar that is wrong or beyond what is supported.
+    #[error("{kind}: {what}")]
+    Grammar {
+        /// The kind of grammar.
+        kind: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// A grammar beyond a limit of size or depth.
+    #[error("{what}: {count}, at most {most} are possible")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much.
+        count: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// A grammar that takes too long to compile.
+    #[error("{kind}: not compiled within {seconds} s")]
+    TooSlow {
+        /// The kind of grammar.
+        kind: &'static str,
+        /// The limit.
+        seconds: u64,
+    },
+    /// A vocabulary that no answer can end with.
+    #[error("the model's vocabulary has no token that ends an answer, so that no grammar can end one")]
+    NoEnd,
+    /// The system gave no thread.
+    #[error("no thread to compile the grammar: {0}")]
+    NoThread(String),
+}

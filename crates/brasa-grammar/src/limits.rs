@@ -1,0 +1,27 @@
+//! Limits on grammars, which come from anybody.
+
+use std::time::Duration;
+
+use llguidance::api::ParserLimits;
+
+/// Bytes of a grammar's text, or of a schema as JSON.
+pub const SOURCE_BYTES: usize = 2 << 20;
+/// Subschemas that a JSON schema may have. Published schemas have up to 3,000.
+pub const SUBSCHEMAS: usize = 8_000;
+/// Depth to which the values of a JSON schema may nest.
+pub const SCHEMA_DEPTH: usize = 100;
+/// The longest that compiling may take.
+pub const COMPILE_TIME: Duration = Duration::from_secs(10);
+/// Stack of the thread that compiles. The library below recurses through chains of references, up to [`SUBSCHEMAS`] of them.
+/// Only what is used becomes memory.
+pub const COMPILE_STACK_BYTES: usize = 512 << 20;
+
+/// Compiled grammars that a model keeps.
+pub const KEPT_GRAMMARS: usize = 64;
+/// Bytes of the texts of the grammars that a model keeps.
+pub const KEPT_BYTES: usize = 4 << 20;
+
+/// Limits on what the parser may do: about 20 ms for one mask, and about 100 MB for one text.
+pub fn parser() -> ParserLimits {
+    ParserLimits { max_lexer_states: 64_000, verbose_errors: false, ..ParserLimits::default() }
+}

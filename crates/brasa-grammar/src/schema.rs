@@ -1,0 +1,285 @@
+//! JSON schemas: what of them is supported, found out before the parser sees them, so that errors name the place.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::GrammarError;
+use crate::limits::{SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
+
+/// Keywords that change which values are right, and that are not supported.
+const UNSUPPORTED: [&str; 19] = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "propertyNames",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "$recursiveRef",
+    "$recursiveAnchor",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "x-guidance",
+];
+
+/// Formats of strings that the parser supports.
+const FORMATS: [&str; 11] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"];
+/// Formats that JSON Schema defines and that are not supported. Every other format is a remark by JSON Schema's rules (2020-12,
+/// validation, section 7.2.3), and says nothing about which values are right: `int64`, `AWS::EC2::VPC.Id`.
+const OTHER_FORMATS: [&str; 9] = [
+    "idn-email",
+    "idn-hostname",
+    "uri-reference",
+    "iri",
+    "iri-reference",
+    "json-pointer",
+    "relative-json-pointer",
+    "regex",
+    "color",
+];
+/// A part of the URI templates (RFC 6570): ASCII, expressions of plain names.
+const URI_TEMPLATE: &str =
+    r"^([A-Za-z0-9._~:/?#@!$&()*+,;=-]|%[0-9A-F]{2}|\{[+#./;?&]?[A-Za-z0-9_]+\*?(,[A-Za-z0-9_]+\*?)*\})*$";
+
+/// Keywords whose value is a schema.
+const ONE: [&str; 2] = ["additionalProperties", "additionalItems"];
+/// Keywords whose value is a list of schemas.
+const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
+/// Keywords whose value is a map of schemas.
+const MAPS: [&str; 2] = ["properties", "patternProperties"];
+
+/// The schema without keywords that say nothing, if all of it is supported.
+///
+/// # Errors
+///
+/// [`GrammarError::Keyword`], [`GrammarError::Schema`], [`GrammarError::TooLarge`].
+pub fn checked(schema: &Value) -> Result<Value, GrammarError> {
+    bounded(schema)?;
+    let mut walk = Walk {
+        root: schema,
+        seen: HashSet::new(),
+        open: Vec::new(),
+        neutral: Vec::new(),
+        templates: Vec::new(),
+        count: 0,
+    };
+    walk.open.push(("#".into(), schema));
+    while let Some((place, schema)) = walk.open.pop() {
+        walk.check(&place, schema)?;
+    }
+    let mut plain = schema.clone();
+    for (place, keyword) in walk.neutral {
+        let found = plain.pointer_mut(place.strip_prefix('#').unwrap_or_default());
+        if let Some(keywords) = found.and_then(Value::as_object_mut) {
+            keywords.remove(keyword);
+        }
+    }
+    for place in walk.templates {
+        let found = plain.pointer_mut(place.strip_prefix('#').unwrap_or_default());
+        if let Some(keywords) = found.and_then(Value::as_object_mut) {
+            keywords.insert("pattern".into(), URI_TEMPLATE.into());
+        }
+    }
+    Ok(plain)
+}
+
+/// The schema, of which unsupported keywords will be ignored.
+///
+/// # Errors
+///
+/// [`GrammarError::Schema`], [`GrammarError::TooLarge`].
+pub fn lenient(schema: &Value) -> Result<Value, GrammarError> {
+    bounded(schema)?;
+    if !schema.is_object() && !schema.is_boolean() {
+        return Err(wrong("#", format!("expected an object, found {}", kind(schema))));
+    }
+    Ok(schema.clone())
+}
+
+/// Refuses values that are too deep or too large to be walked.
+fn bounded(schema: &Value) -> Result<(), GrammarError> {
+    let mut open = vec![(schema, 1)];
+    let mut bytes = 0_usize;
+    while let Some((value, depth)) = open.pop() {
+        if depth > SCHEMA_DEPTH {
+            return Err(GrammarError::TooLarge {
+                what: "levels of a JSON schema",
+                count: depth,
+                most: SCHEMA_DEPTH,
+            });
+        }
+        bytes += 2;
+        match value {
+            Value::String(text) => bytes += text.len(),
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(map) => {
+                bytes += map.keys().map(|key| key.len() + 4).sum::<usize>();
+                open.extend(map.values().map(|item| (item, depth + 1)));
+            }
+            _ => {}
+        }
+    }
+    if bytes > SOURCE_BYTES {
+        return Err(GrammarError::TooLarge {
+            what: "bytes of a JSON schema",
+            count: bytes,
+            most: SOURCE_BYTES,
+        });
+    }
+    Ok(())
+}
+
+/// A walk over all schemas that a value may be measured by. Definitions count only if something refers to them.
+struct Walk<'a> {
+    root: &'a Value,
+    /// References that were followed.
+    seen: HashSet<&'a str>,
+    open: Vec<(String, &'a Value)>,
+    /// Unsupported keywords with values that say nothing.
+    neutral: Vec<(String, &'static str)>,
+    /// Places of URI templates.
+    templates: Vec<String>,
+    count: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn check(&mut self, place: &str, schema: &'a Value) -> Result<(), GrammarError> {
+        self.count += 1;
+        if self.count > SUBSCHEMAS {
+            return Err(GrammarError::TooLarge {
+                what: "subschemas of a JSON schema",
+                count: self.count,
+                most: SUBSCHEMAS,
+            });
+        }
+        let Value::Object(keywords) = schema else {
+            return match schema {
+                Value::Bool(_) => Ok(()),
+                other => Err(wrong(place, format!("expected a schema, found {}", kind(other)))),
+            };
+        };
+        for keyword in UNSUPPORTED {
+            if let Some(value) = keywords.get(keyword) {
+                if !says_nothing(keyword, value, keywords) {
+                    return Err(GrammarError::Keyword { keyword: keyword.into(), place: place.into() });
+                }
+                self.neutral.push((place.into(), keyword));
+            }
+        }
+        if let Some(format) = keywords.get("format").and_then(Value::as_str) {
+            let has_pattern = keywords.contains_key("pattern");
+            if OTHER_FORMATS.contains(&format) || format == "uri-template" && has_pattern {
+                return Err(GrammarError::Keyword {
+                    keyword: format!("format: {format}"),
+                    place: place.into(),
+                });
+            }
+            if format == "uri-template" {
+                self.templates.push(place.into());
+            }
+            if !FORMATS.contains(&format) {
+                self.neutral.push((place.into(), "format"));
+            }
+        }
+        if let Some(reference) = keywords.get("$ref") {
+            self.follow(place, reference)?;
+        }
+        for (keyword, value) in keywords {
+            let here = format!("{place}/{}", escaped(keyword));
+            match (keyword.as_str(), value) {
+                (keyword, _) if ONE.contains(&keyword) => self.open.push((here, value)),
+                ("items", Value::Array(items)) => self.open_list(&here, items),
+                ("items", _) => self.open.push((here, value)),
+                (keyword, Value::Array(items)) if LISTS.contains(&keyword) => self.open_list(&here, items),
+                (keyword, Value::Object(map)) if MAPS.contains(&keyword) => {
+                    self.open
+                        .extend(map.iter().map(|(key, item)| (format!("{here}/{}", escaped(key)), item)));
+                }
+                (keyword, other) if LISTS.contains(&keyword) => {
+                    return Err(wrong(&here, format!("expected a list of schemas, found {}", kind(other))));
+                }
+                (keyword, other) if MAPS.contains(&keyword) => {
+                    return Err(wrong(&here, format!("expected a map of schemas, found {}", kind(other))));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn open_list(&mut self, here: &str, items: &'a [Value]) {
+        self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item)));
+    }
+
+    /// Opens the schema that a reference names, the first time.
+    fn follow(&mut self, place: &str, reference: &'a Value) -> Result<(), GrammarError> {
+        let Some(name) = reference.as_str() else {
+            return Err(wrong(place, format!("`$ref`: expected a text, found {}", kind(reference))));
+        };
+        if !self.seen.insert(name) {
+            return Ok(());
+        }
+        let Some(pointer) = name.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))
+        else {
+            return Err(wrong(
+                place,
+                format!("`$ref` to {name:?}: only places of this schema (`#/…`) can be named"),
+            ));
+        };
+        let pointer = if pointer == "/" { "" } else { pointer };
+        if pointer.contains(['~', '%']) {
+            return Err(wrong(place, format!("`$ref` to {name:?}: names with escapes are not supported")));
+        }
+        match self.root.pointer(pointer) {
+            Some(target) => self.open.push((format!("#{pointer}"), target)),
+            None => return Err(wrong(place, format!("`$ref` to {name:?}: there is no such place"))),
+        }
+        Ok(())
+    }
+}
+
+/// True if an unsupported keyword allows all values.
+fn says_nothing(keyword: &str, value: &Value, keywords: &serde_json::Map<String, Value>) -> bool {
+    let is_any = |value: &Value| {
+        *value == Value::Bool(true) || value.as_object().is_some_and(serde_json::Map::is_empty)
+    };
+    match keyword {
+        "not" | "uniqueItems" => *value == Value::Bool(false),
+        "if" => !keywords.contains_key("then") && !keywords.contains_key("else"),
+        "then" | "else" => !keywords.contains_key("if") || is_any(value),
+        "minContains" | "maxContains" => !keywords.contains_key("contains"),
+        "propertyNames" | "unevaluatedItems" | "unevaluatedProperties" => is_any(value),
+        "dependencies" | "dependentRequired" | "dependentSchemas" => {
+            value.as_object().is_some_and(serde_json::Map::is_empty)
+        }
+        _ => false,
+    }
+}
+
+fn wrong(place: &str, what: String) -> GrammarError {
+    GrammarError::Schema { place: place.into(), what }
+}
+
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of grammars over a vocabulary of bytes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod gbnf;
+mod hostile;
+mod masks;
+mod schemas;
+mod tool_calls;

@@ -1,0 +1,139 @@
+//! JSON schemas: what they accept, and what of them is refused by name.
+
+use std::sync::Arc;
+
+use brasa_grammar::{Grammar, GrammarError, Grammars};
+use serde_json::{Value, json};
+
+use super::common::{VOCAB, Verdict, compile, judge, tokenizer};
+
+#[test]
+fn answers_are_of_the_schema() {
+    let point = json!({"type": "object", "properties": {"x": {"type": "integer", "minimum": -3}, "y": {"type": "number"}},
+        "required": ["x"], "additionalProperties": false});
+    let tree = json!({"$ref": "#/$defs/node", "$defs": {"node": {"type": "array", "items": {"$ref": "#/$defs/node"}},
+        "unused": {"not": {}}}});
+    let neutral =
+        json!({"type": "array", "items": {"type": "null"}, "maxItems": 2, "uniqueItems": false, "if": {}});
+    for (schema, text, verdict) in [
+        (&point, r#"{"x": -3, "y": 1.5e2}"#, Verdict::Whole),
+        (&point, "{\n    \"x\": 7\n}", Verdict::Whole),
+        (&point, r#"{"x": -4}"#, Verdict::Refused(7)),
+        (&point, r#"{"y""#, Verdict::Refused(2)),
+        (&point, "{   ", Verdict::Refused(2)),
+        (&tree, "[[], [[]]]", Verdict::Whole),
+        (&tree, "[1", Verdict::Refused(1)),
+        (&neutral, "[null,null]", Verdict::Whole),
+        (&neutral, "[null,null,", Verdict::Refused(10)),
+        (&json!({}), "[1, {\"\": \"ü\"}, null]", Verdict::Whole),
+        (&json!({}), "\"a\n", Verdict::Refused(2)),
+        (&json!(true), "3", Verdict::Whole),
+        (&json!({"type": "string", "format": "date"}), "\"2026-02-30\"", Verdict::Refused(9)),
+        (&json!({"type": "string", "format": "AWS::EC2::VPC.Id"}), "\"a b\"", Verdict::Whole),
+        (&json!({"type": "integer", "format": "int64"}), "-1", Verdict::Whole),
+        (&json!({"type": "string", "format": "uri-template"}), "\"https://a/{b}{/c}\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "uri-template"}), "\"{a}}", Verdict::Refused(4)),
+        (&json!({"type": "string", "pattern": "^a+$", "maxLength": 2}), "\"aaa", Verdict::Refused(3)),
+        (&json!({"enum": [1, "b", null]}), "\"b\"", Verdict::Whole),
+        (&json!({"oneOf": [{"type": "null"}, {"type": "integer"}]}), "12", Verdict::Whole),
+    ] {
+        let grammar =
+            compile(&Grammar::JsonSchema(schema.clone())).unwrap_or_else(|error| panic!("{schema}: {error}"));
+        assert_eq!(judge(&*grammar, text.as_bytes()), verdict, "{schema} {text}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_named_with_its_place() {
+    let keyword =
+        |keyword: &str, place: &str| GrammarError::Keyword { keyword: keyword.into(), place: place.into() };
+    for (schema, error) in [
+        (json!({"not": {"type": "null"}}), keyword("not", "#")),
+        (
+            json!({"properties": {"a/b": {"items": {"contains": {}}}}}),
+            keyword("contains", "#/properties/a~1b/items"),
+        ),
+        (json!({"anyOf": [true, {"uniqueItems": true}]}), keyword("uniqueItems", "#/anyOf/1")),
+        (json!({"$ref": "#/$defs/a", "$defs": {"a": {"if": {}, "then": false}}}), keyword("if", "#/$defs/a")),
+        (json!({"type": "string", "format": "color"}), keyword("format: color", "#")),
+        (json!({"type": "string", "format": "json-pointer"}), keyword("format: json-pointer", "#")),
+        (json!({"x-guidance": {}}), keyword("x-guidance", "#")),
+    ] {
+        let strict = compile(&Grammar::JsonSchema(schema.clone()));
+        assert_eq!(strict.err(), Some(error), "{schema}");
+        assert!(compile(&Grammar::LenientJsonSchema(schema.clone())).is_ok(), "{schema}");
+    }
+    for (schema, part) in [
+        (json!(3), "#: expected a schema, found a number"),
+        (json!({"properties": []}), "#/properties: expected a map of schemas, found a list"),
+        (json!({"anyOf": {}}), "#/anyOf: expected a list of schemas, found an object"),
+        (json!({"$ref": "other.json"}), "only places of this schema"),
+        (json!({"$ref": "#/$defs/b"}), "there is no such place"),
+        (json!({"type": "text"}), "Invalid type: text"),
+        (json!({"type": "string", "pattern": "a(?=b)"}), "look"),
+        (json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}), "oneOf"),
+        (json!(false), "nsatisfiable"),
+    ] {
+        let error = compile(&Grammar::JsonSchema(schema.clone())).unwrap_err().to_string();
+        assert!(error.starts_with("JSON schema") && error.contains(part), "{schema}: {error}");
+    }
+    assert!(
+        compile(&Grammar::LenientJsonSchema(json!({"oneOf": [{"type": "number"}, {"type": "integer"}]})))
+            .is_ok()
+    );
+}
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!({}), |inner, _| json!({"items": inner}))
+}
+
+#[test]
+fn large_schemas_are_bounded() {
+    assert!(compile(&Grammar::JsonSchema(nested(90))).is_ok());
+    for grammar in [Grammar::JsonSchema(nested(101)), Grammar::LenientJsonSchema(nested(101))] {
+        assert!(matches!(compile(&grammar), Err(GrammarError::TooLarge { count: 101, most: 100, .. })));
+    }
+    let many = json!({"anyOf": vec![json!({"type": "null"}); 9_000]});
+    assert!(matches!(compile(&Grammar::JsonSchema(many)), Err(GrammarError::TooLarge { most: 8_000, .. })));
+    // A chain of references is as deep as it is long.
+    let links = 3_000;
+    let link = |number: usize| {
+        (
+            format!("d{number}"),
+            json!({"type": "array", "items": {"$ref": format!("#/$defs/d{}", number + 1)}}),
+        )
+    };
+    let mut definitions: serde_json::Map<_, _> = (0..links).map(link).collect();
+    definitions.insert(format!("d{links}"), json!({"type": "null"}));
+    let chain = json!({"$ref": "#/$defs/d0", "$defs": definitions});
+    let grammar = compile(&Grammar::JsonSchema(chain)).unwrap();
+    assert_eq!(judge(&*grammar, b"[[[["), Verdict::Beginning);
+}
+
+#[test]
+fn repeated_grammars_are_compiled_once() {
+    let grammars = Grammars::new(tokenizer(&[]), VOCAB);
+    let schema = |text: &str| Grammar::JsonSchema(serde_json::from_str(text).unwrap());
+    let one = schema(r#"{"properties": {"a": {"const": 1}, "b": {"const": 2}}, "required": ["a", "b"]}"#);
+    let other = schema(r#"{"properties": {"b": {"const": 2}, "a": {"const": 1}}, "required": ["a", "b"]}"#);
+    assert_eq!(one, other, "equal as values, but with the properties in another order");
+    let first = grammars.compile(&one).unwrap();
+    assert!(Arc::ptr_eq(&first, &grammars.compile(&one).unwrap()));
+    assert_eq!(judge(&*grammars.compile(&other).unwrap(), br#"{"b""#), Verdict::Beginning);
+    let lenient = Grammar::LenientJsonSchema(json!({"not": {}}));
+    assert!(grammars.compile(&lenient).is_ok());
+    assert!(grammars.compile(&Grammar::JsonSchema(json!({"not": {}}))).is_err());
+    for text in ["a", "b"] {
+        let regex = grammars.compile(&Grammar::Regex(text.into())).unwrap();
+        assert_eq!(judge(&*regex, text.as_bytes()), Verdict::Whole);
+        assert!(grammars.compile(&Grammar::Lark(text.into())).is_err());
+    }
+    assert!(Arc::ptr_eq(&first, &grammars.compile(&one).unwrap()));
+    for number in 0..64 {
+        grammars.compile(&schema(&format!(r#"{{"const": {number}}}"#))).unwrap();
+    }
+    assert!(
+        !Arc::ptr_eq(&first, &grammars.compile(&one).unwrap()),
+        "what was not used for longest is dropped"
+    );
+}

@@ -1,0 +1,129 @@
+// Where messages are written: text, attached files, send and stop.
+
+import { readFiles } from "./attachments.js";
+import { byId, fill, h, icon, iconButton } from "./dom.js";
+import { notify } from "./notice.js";
+
+/** The field at the lower edge. */
+export class Composer {
+  #files = [];
+
+  /**
+   * @param {import("./settings.js").Settings} settings
+   * @param {{send: (text: string, files: {name: string, text: string}[]) => boolean, stop: () => void, editLast: () => void}} actions  `send` says whether it took the message
+   */
+  constructor(settings, actions) {
+    this.settings = settings;
+    this.actions = actions;
+    this.form = byId("composer");
+    this.field = byId("prompt");
+    this.send = byId("send");
+    this.stop = byId("stop");
+    this.list = byId("attachments");
+    this.picker = byId("file-picker");
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.submit();
+    });
+    this.field.addEventListener("input", () => this.#changed());
+    this.field.addEventListener("keydown", (event) => this.#key(event));
+    this.field.addEventListener("paste", (event) => this.#take(event, event.clipboardData?.files));
+    this.stop.addEventListener("click", () => actions.stop());
+    byId("attach").addEventListener("click", () => this.picker.click());
+    this.picker.addEventListener("change", async () => {
+      await this.attach(this.picker.files);
+      this.picker.value = "";
+    });
+    const area = byId("main");
+    area.addEventListener("dragover", (event) => {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      area.classList.add("dropping");
+    });
+    area.addEventListener("dragleave", (event) => {
+      if (!area.contains(event.relatedTarget)) area.classList.remove("dropping");
+    });
+    area.addEventListener("drop", (event) => {
+      area.classList.remove("dropping");
+      this.#take(event, event.dataTransfer?.files);
+    });
+    this.busy(false);
+  }
+
+  /** Shows the stop button in place of the send button. */
+  busy(running) {
+    this.running = running;
+    const focused = document.activeElement === this.send || document.activeElement === this.stop;
+    this.send.hidden = running;
+    this.stop.hidden = !running;
+    if (focused) this.field.focus();
+    this.#changed();
+  }
+
+  /** Puts a text into the field and the cursor behind it. */
+  put(text) {
+    this.field.value = text;
+    this.#changed();
+    this.field.focus();
+  }
+
+  /** Adds files, or says why not. */
+  async attach(chosen) {
+    const { files, errors } = await readFiles(chosen, this.#files.length);
+    this.#files.push(...files);
+    this.#showFiles();
+    for (const error of errors) notify(error);
+  }
+
+  /** Sends what was written, unless there is nothing or an answer is on its way. */
+  submit() {
+    const text = this.field.value.trim();
+    if (this.running || (!text && !this.#files.length)) return;
+    if (!this.actions.send(text, this.#files)) return;
+    this.#files = [];
+    this.field.value = "";
+    this.#showFiles();
+  }
+
+  #key(event) {
+    if (event.isComposing) return;
+    const sends = this.settings.get("enterSends") ? !event.shiftKey : event.ctrlKey || event.metaKey;
+    if (event.key === "Enter" && sends) {
+      event.preventDefault();
+      this.submit();
+    }
+    if (event.key === "ArrowUp" && !this.field.value) {
+      event.preventDefault();
+      this.actions.editLast();
+    }
+  }
+
+  #take(event, files) {
+    if (!files?.length) return;
+    event.preventDefault();
+    this.attach(files);
+  }
+
+  #showFiles() {
+    fill(
+      this.list,
+      this.#files.map((file) =>
+        h("li", { class: "chip" }, icon("file"), h("span", {}, file.name), iconButton("close", `Remove ${file.name}`, () => {
+          this.#files = this.#files.filter((other) => other !== file);
+          this.#showFiles();
+          this.field.focus();
+        })),
+      ),
+    );
+    this.list.hidden = !this.#files.length;
+    this.#changed();
+  }
+
+  #changed() {
+    this.send.disabled = !this.field.value.trim() && !this.#files.length;
+    // Browsers without `field-sizing` grow the field by hand.
+    if (CSS.supports("field-sizing", "content")) return;
+    this.field.style.height = "auto";
+    this.field.style.height = `${Math.min(this.field.scrollHeight, 240)}px`;
+  }
+}

@@ -1,0 +1,75 @@
+// Chats are kept in this browser's IndexedDB, one record a chat. Nothing is sent anywhere.
+
+const DATABASE = "brasa";
+const CHATS = "chats";
+
+/** A database of chats. Without IndexedDB (a strict private window) every call fails with a `StorageError`. */
+export class Store {
+  #opening = null;
+
+  /** All chats, in no order. */
+  async all() {
+    return this.#run("readonly", (chats) => chats.getAll());
+  }
+
+  /** One chat, or undefined. */
+  async get(id) {
+    return this.#run("readonly", (chats) => chats.get(id));
+  }
+
+  /** Writes a chat over the record with its id. */
+  async put(chat) {
+    await this.#run("readwrite", (chats) => chats.put(chat));
+  }
+
+  /** Removes a chat. */
+  async remove(id) {
+    await this.#run("readwrite", (chats) => chats.delete(id));
+  }
+
+  /** Removes every chat. */
+  async clear() {
+    await this.#run("readwrite", (chats) => chats.clear());
+  }
+
+  #open() {
+    this.#opening ??= new Promise((resolve, reject) => {
+      const request = indexedDB.open(DATABASE, 1);
+      request.onupgradeneeded = () => request.result.createObjectStore(CHATS, { keyPath: "id" });
+      request.onsuccess = () => {
+        request.result.onversionchange = () => request.result.close();
+        resolve(request.result);
+      };
+      request.onerror = () => reject(request.error);
+    });
+    return this.#opening;
+  }
+
+  async #run(mode, act) {
+    try {
+      const database = await this.#open();
+      return await new Promise((resolve, reject) => {
+        const transaction = database.transaction(CHATS, mode);
+        const request = act(transaction.objectStore(CHATS));
+        transaction.oncomplete = () => resolve(request.result);
+        transaction.onabort = () => reject(transaction.error ?? request.error);
+        transaction.onerror = () => reject(transaction.error ?? request.error);
+      });
+    } catch (cause) {
+      throw new StorageError(cause);
+    }
+  }
+}
+
+/** Storage that refuses: full, or switched off. `remedy` says what helps. */
+export class StorageError extends Error {
+  constructor(cause) {
+    const full = cause?.name === "QuotaExceededError";
+    super(full ? "The browser's storage for this page is full." : `The browser refuses to keep chats: ${cause?.message ?? cause}`);
+    this.name = "StorageError";
+    this.full = full;
+    this.remedy = full
+      ? "What you write now is lost when the page closes. Export your chats, then delete some of them."
+      : "Chats last until the page closes. A private window or a setting of the browser may forbid storage.";
+  }
+}

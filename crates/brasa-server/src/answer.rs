@@ -1,0 +1,236 @@
+//! Answers of a chat: the text of choices, split into thoughts, the answer proper and calls, with the tokens' probabilities.
+//!
+//! Chat completions, responses and Anthropic's messages all read their answers here, streamed or whole.
+
+use std::collections::VecDeque;
+
+use brasa::Fragment;
+use brasa::tokenizer::{AnswerEvent, AnswerParser};
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::generate::{Choices, End, Step};
+use crate::ids;
+use crate::logprobs::ShowToken;
+
+/// A part of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Delta {
+    /// A part of the thoughts.
+    Reasoning(String),
+    /// A part of the answer proper.
+    Content(String),
+    /// The beginning of a call.
+    CallBegin { index: usize, id: String, name: String },
+    /// A part of a call's arguments.
+    CallArguments { index: usize, text: String },
+}
+
+/// Something that happened to a choice.
+pub(crate) enum ChatStep {
+    /// A part of the answer, and the tokens since the last part.
+    Delta(Delta, Vec<Value>),
+    /// The end, and the tokens since the last part.
+    End(Ended),
+}
+
+/// The end of an answer.
+pub(crate) struct Ended {
+    pub end: End,
+    pub logprobs: Vec<Value>,
+    /// Tokens of the thoughts.
+    pub reasoning_tokens: usize,
+    /// True if the answer has calls.
+    pub has_calls: bool,
+}
+
+/// One answer in parts.
+struct Answer {
+    reading: Reading,
+    logprobs: Vec<Value>,
+    reasoning_tokens: usize,
+    /// True if the last text was thoughts.
+    is_thinking: bool,
+    has_calls: bool,
+    /// True once the answer has all the calls that it may have, and has begun another.
+    is_cut: bool,
+}
+
+/// The answers of a request.
+pub(crate) struct Answers {
+    choices: Choices,
+    each: Vec<Answer>,
+    queue: VecDeque<(usize, ChatStep)>,
+}
+
+/// How the answers of a request are read.
+pub(crate) struct Reading {
+    /// Takes the text apart.
+    pub parser: AnswerParser,
+    /// True if an answer ends in front of a second call.
+    pub one_call: bool,
+    /// True for a family that wants ids of calls with nine characters.
+    pub short_ids: bool,
+    /// Shows the probability of a token, if that was asked for.
+    pub show_token: Option<ShowToken>,
+}
+
+impl Answers {
+    /// The answers of `choices`, each read in its way.
+    pub fn new(choices: Choices, readings: impl IntoIterator<Item = Reading>) -> Self {
+        let answers = readings.into_iter().map(|reading| Answer {
+            reading,
+            logprobs: Vec::new(),
+            reasoning_tokens: 0,
+            is_thinking: false,
+            has_calls: false,
+            is_cut: false,
+        });
+        Self { choices, each: answers.collect(), queue: VecDeque::new() }
+    }
+
+    /// The next part of an answer, or an end; `None` when all answers have ended.
+    ///
+    /// # Errors
+    ///
+    /// The failure of a choice.
+    pub async fn next(&mut self) -> Option<(usize, Result<ChatStep>)> {
+        loop {
+            if let Some((index, step)) = self.queue.pop_front() {
+                return Some((index, Ok(step)));
+            }
+            let (index, step) = self.choices.next().await?;
+            let answer = &mut self.each[index];
+            match step {
+                Err(error) => return Some((index, Err(error))),
+                Ok(Step::Fragment(fragment)) => {
+                    let deltas = answer.take(&fragment);
+                    if answer.is_cut {
+                        self.choices.end(index);
+                    }
+                    self.queue.extend(deltas.into_iter().map(|delta| (index, delta)));
+                }
+                Ok(Step::End(end)) => {
+                    let rest = answer.finish();
+                    self.queue.extend(rest.into_iter().map(|delta| (index, delta)));
+                    let ended = Ended {
+                        end,
+                        logprobs: std::mem::take(&mut answer.logprobs),
+                        reasoning_tokens: answer.reasoning_tokens,
+                        has_calls: answer.has_calls,
+                    };
+                    self.queue.push_back((index, ChatStep::End(ended)));
+                }
+            }
+        }
+    }
+
+    /// All answers, whole.
+    ///
+    /// # Errors
+    ///
+    /// The first failure of a choice.
+    pub async fn collect(mut self) -> Result<Vec<Whole>> {
+        let mut wholes: Vec<Whole> = self.each.iter().map(|_| Whole::default()).collect();
+        while let Some((index, step)) = self.next().await {
+            wholes[index].take(step?);
+        }
+        Ok(wholes)
+    }
+}
+
+/// A whole answer.
+#[derive(Default)]
+pub(crate) struct Whole {
+    pub reasoning: String,
+    pub content: String,
+    pub calls: Vec<Call>,
+    pub logprobs: Vec<Value>,
+    pub ended: Option<Ended>,
+}
+
+/// A call that an answer asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub id: String,
+    pub name: String,
+    pub arguments: String,
+}
+
+impl Whole {
+    /// Adds a part.
+    pub fn take(&mut self, step: ChatStep) {
+        match step {
+            ChatStep::Delta(delta, logprobs) => {
+                self.logprobs.extend(logprobs);
+                match delta {
+                    Delta::Reasoning(text) => self.reasoning += &text,
+                    Delta::Content(text) => self.content += &text,
+                    Delta::CallBegin { id, name, .. } => {
+                        self.calls.push(Call { id, name, arguments: String::new() });
+                    }
+                    Delta::CallArguments { index, text } => {
+                        if let Some(call) = self.calls.get_mut(index) {
+                            call.arguments += &text;
+                        }
+                    }
+                }
+            }
+            ChatStep::End(mut ended) => {
+                self.logprobs.append(&mut ended.logprobs);
+                self.ended = Some(ended);
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn take(&mut self, fragment: &Fragment) -> Vec<ChatStep> {
+        if self.is_cut {
+            return Vec::new();
+        }
+        if let (Some(show), Some(token)) = (&self.reading.show_token, &fragment.token) {
+            self.logprobs.push(show(token));
+        }
+        let events = self.reading.parser.push(&fragment.text);
+        let steps = self.steps(events);
+        if fragment.token.is_some() && self.is_thinking {
+            self.reasoning_tokens += 1;
+        }
+        steps
+    }
+
+    fn finish(&mut self) -> Vec<ChatStep> {
+        if self.is_cut {
+            return Vec::new();
+        }
+        let rest = self.reading.parser.finish();
+        self.steps(rest)
+    }
+
+    fn steps(&mut self, events: Vec<AnswerEvent>) -> Vec<ChatStep> {
+        let deltas: Vec<Delta> = events.into_iter().filter_map(|event| self.delta(event)).collect();
+        let steps =
+            deltas.into_iter().map(|delta| ChatStep::Delta(delta, std::mem::take(&mut self.logprobs)));
+        steps.collect()
+    }
+
+    fn delta(&mut self, event: AnswerEvent) -> Option<Delta> {
+        self.is_cut |= self.reading.one_call && matches!(event, AnswerEvent::CallBegin { index: 1.., .. });
+        if self.is_cut {
+            return None;
+        }
+        self.is_thinking = matches!(event, AnswerEvent::Reasoning(_));
+        match event {
+            AnswerEvent::Reasoning(text) => Some(Delta::Reasoning(text)),
+            AnswerEvent::Content(text) => Some(Delta::Content(text)),
+            AnswerEvent::CallBegin { index, name } => {
+                self.has_calls = true;
+                let id = if self.reading.short_ids { ids::nine_characters() } else { ids::name("call_") };
+                Some(Delta::CallBegin { index, id, name })
+            }
+            AnswerEvent::CallArguments { index, text } => Some(Delta::CallArguments { index, text }),
+            _ => None,
+        }
+    }
+}

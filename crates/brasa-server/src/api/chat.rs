@@ -1,0 +1,282 @@
+//! `/v1/chat/completions`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use brasa::{GenerateOptions, Model};
+use serde_json::{Map, Value, json};
+
+use crate::answer::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
+use crate::api::finish_fields;
+use crate::constraint::Constraint;
+use crate::conversation::Conversation;
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::generate::{Choices, MOST_CHOICES, Prompt, blocking, finish_name};
+use crate::loaded::Loaded;
+use crate::log::Record;
+use crate::state::App;
+use crate::usage::{Usage, timings};
+use crate::{ids, logprobs, reply, sampling, sse};
+
+/// Answers a conversation.
+pub(crate) async fn complete(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    mut fields: Fields,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let request = Request::read(&mut fields, &app, &loaded.model)?;
+    finish_fields(&app, &fields);
+    let Request { conversation, options, choices, logprobs, stream } = request;
+    let job = Job { app: &app, loaded: &loaded, record: &record, choices, logprobs };
+    let (answers, _) = job.start(conversation, &options).await?;
+    let head =
+        Head { id: ids::name("chatcmpl-"), created: ids::unix_seconds(), model: loaded.id.clone(), logprobs };
+    match stream {
+        None => whole(&head, answers).await,
+        Some(usage) => {
+            record.set("stream", true);
+            let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
+            sse::spawn(events, |events| stream_answers(events, head, answers, choices, usage));
+            Ok(response)
+        }
+    }
+}
+
+/// How many tokens a conversation has.
+pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let conversation = Conversation::read(&mut fields)?;
+    let prompt = blocking(move || conversation.encode(&loaded.model)).await?;
+    Ok(reply::ok(&json!({"object": "response.input_tokens", "input_tokens": prompt.len()})))
+}
+
+/// Answers to be started, in whatever form they are asked for.
+pub(crate) struct Job<'a> {
+    pub app: &'a App,
+    pub loaded: &'a Arc<Loaded>,
+    pub record: &'a Record,
+    /// Answers to the same conversation, which differ by their seeds.
+    pub choices: usize,
+    pub logprobs: bool,
+}
+
+impl Job<'_> {
+    /// Starts the answers to a conversation; also says how many tokens it has.
+    ///
+    /// # Errors
+    ///
+    /// The template's refusal, that of a grammar, the engine's refusal.
+    pub async fn start(
+        &self,
+        conversation: Conversation,
+        options: &GenerateOptions,
+    ) -> Result<(Answers, usize)> {
+        let Self { app, loaded, record, choices, logprobs } = *self;
+        let model = loaded.model.clone();
+        let (conversation, prompt, mask) = blocking(move || {
+            let prompt = conversation.encode(&model)?;
+            let mask = conversation.mask(&model, &prompt)?;
+            Ok((conversation, prompt, mask))
+        })
+        .await?;
+        let prompts = (0..choices).map(|choice| {
+            let mut options = options.clone();
+            options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
+            options.mask.clone_from(&mask);
+            Prompt { ids: prompt.clone(), options }
+        });
+        let readings = (0..choices).map(|_| Reading {
+            parser: loaded.model.answer_parser(&prompt, &conversation.tools, &conversation.choice),
+            one_call: conversation.one_call,
+            short_ids: loaded.model.tool_format().name().starts_with("mistral"),
+            show_token: logprobs.then(|| logprobs::shower(&loaded.model)),
+        });
+        let answers = Answers::new(Choices::start(app, loaded, record, prompts)?, readings);
+        Ok((answers, prompt.len()))
+    }
+}
+
+/// A chat request, checked.
+struct Request {
+    conversation: Conversation,
+    options: GenerateOptions,
+    choices: usize,
+    logprobs: bool,
+    /// `None` for a whole answer; else whether the stream ends with the usage.
+    stream: Option<bool>,
+}
+
+impl Request {
+    fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
+        let why = "the model takes and makes text alone";
+        fields.only("modalities", &[json!(["text"])], why)?;
+        for name in ["audio", "web_search_options"] {
+            fields.refuse(name, why)?;
+        }
+        fields.refuse("prediction", "predicted outputs are not implemented")?;
+        fields.refuse("moderation", "there is no moderation")?;
+        fields.refuse("functions", "it was replaced by `tools`")?;
+        fields.refuse("function_call", "it was replaced by `tool_choice`")?;
+        let mut conversation = Conversation::read(fields)?;
+        conversation.constrain(Constraint::read(fields, None)?)?;
+        let mut options = sampling::options(fields, app, model)?;
+        let limit = fields.limit("max_completion_tokens")?.or(fields.limit("max_tokens")?);
+        options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
+        let choices = fields.count("n", 1, MOST_CHOICES)?.unwrap_or(1);
+        let wants_logprobs = fields.switch("logprobs")?.unwrap_or(false);
+        let top = fields.count("top_logprobs", 0, sampling::MOST_TOP_LOGPROBS)?;
+        if top.is_some_and(|top| top > 0) && !wants_logprobs {
+            return Err(ApiError::field("top_logprobs", "`top_logprobs` needs `logprobs: true`"));
+        }
+        if wants_logprobs {
+            options.sampling.logprobs = Some(sampling::logprobs(top.unwrap_or(0)));
+        }
+        let stream = read_stream(fields)?;
+        Ok(Self { conversation, options, choices, logprobs: wants_logprobs, stream })
+    }
+}
+
+/// Reads `stream` and `stream_options`: `None` for a whole answer, else whether the stream ends with the usage.
+pub(crate) fn read_stream(fields: &mut Fields) -> Result<Option<bool>> {
+    let streams = fields.switch("stream")?.unwrap_or(false);
+    let usage = match fields.value("stream_options") {
+        None => false,
+        Some(_) if !streams => {
+            return Err(ApiError::field("stream_options", "`stream_options` needs `stream: true`"));
+        }
+        Some(options) => Fields::inside("stream_options", options)?.switch("include_usage")?.unwrap_or(false),
+    };
+    Ok(streams.then_some(usage))
+}
+
+/// What all parts of an answer have in common.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+    logprobs: bool,
+}
+
+impl Head {
+    fn object(&self, kind: &str, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": ids::FINGERPRINT,
+            "choices": choices,
+        })
+    }
+
+    fn chunk(&self, index: usize, delta: Value, logprobs: Vec<Value>, finish: Option<&str>) -> Value {
+        let mut choice = json!({"index": index, "delta": delta, "finish_reason": finish});
+        if self.logprobs {
+            choice["logprobs"] = if logprobs.is_empty() { Value::Null } else { json!({"content": logprobs}) };
+        }
+        self.object("chat.completion.chunk", vec![choice])
+    }
+}
+
+/// The reason of an end: calls that an answer asks for are one.
+fn reason(ended: &Ended) -> &'static str {
+    match finish_name(ended.end.reason) {
+        "stop" if ended.has_calls => "tool_calls",
+        reason => reason,
+    }
+}
+
+async fn whole(head: &Head, answers: Answers) -> Result<Response> {
+    let wholes = answers.collect().await?;
+    let mut usage = Usage::default();
+    let mut times = Value::Null;
+    let mut choices = Vec::with_capacity(wholes.len());
+    for (index, whole) in wholes.into_iter().enumerate() {
+        let Whole { reasoning, content, calls, logprobs, ended } = whole;
+        let mut message = Map::new();
+        message.insert("role".into(), "assistant".into());
+        let is_silent = content.is_empty() && !calls.is_empty();
+        message.insert("content".into(), if is_silent { Value::Null } else { content.into() });
+        message.insert("refusal".into(), Value::Null);
+        if !reasoning.is_empty() {
+            message.insert("reasoning_content".into(), reasoning.into());
+        }
+        if !calls.is_empty() {
+            message.insert("tool_calls".into(), calls.iter().map(call_form).collect());
+        }
+        let mut choice =
+            json!({"index": index, "message": message, "finish_reason": ended.as_ref().map(reason)});
+        choice["logprobs"] = if head.logprobs { json!({"content": logprobs}) } else { Value::Null };
+        if let Some(ended) = &ended {
+            usage.add(&ended.end.cost, index == 0);
+            usage.reasoning_tokens += ended.reasoning_tokens;
+            if index == 0 {
+                times = timings(&ended.end.cost);
+            }
+        }
+        choices.push(choice);
+    }
+    let mut object = head.object("chat.completion", choices);
+    object["usage"] = usage.openai();
+    object["timings"] = times;
+    Ok(reply::ok(&object))
+}
+
+/// A call in OpenAI's form.
+fn call_form(call: &Call) -> Value {
+    json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+}
+
+async fn stream_answers(
+    events: Arc<sse::Events>,
+    head: Head,
+    mut answers: Answers,
+    choices: usize,
+    with_usage: bool,
+) -> Result<(), sse::Gone> {
+    let mut usage = Usage::default();
+    for index in 0..choices {
+        let delta = json!({"role": "assistant", "content": null});
+        events.send(&head.chunk(index, delta, Vec::new(), None)).await?;
+    }
+    while let Some((index, step)) = sse::unless_gone(&events, answers.next()).await? {
+        match step {
+            Ok(ChatStep::Delta(delta, logprobs)) => {
+                events.send(&head.chunk(index, delta_form(delta), logprobs, None)).await?;
+            }
+            Ok(ChatStep::End(mut ended)) => {
+                usage.add(&ended.end.cost, index == 0);
+                usage.reasoning_tokens += ended.reasoning_tokens;
+                let logprobs = std::mem::take(&mut ended.logprobs);
+                let mut chunk = head.chunk(index, json!({}), logprobs, Some(reason(&ended)));
+                chunk["timings"] = timings(&ended.end.cost);
+                events.send(&chunk).await?;
+            }
+            Err(error) => return events.send(&error.body()).await,
+        }
+    }
+    if with_usage {
+        let mut chunk = head.object("chat.completion.chunk", Vec::new());
+        chunk["usage"] = usage.openai();
+        events.send(&chunk).await?;
+    }
+    events.done().await
+}
+
+fn delta_form(delta: Delta) -> Value {
+    match delta {
+        Delta::Reasoning(text) => json!({"reasoning_content": text}),
+        Delta::Content(text) => json!({"content": text}),
+        Delta::CallBegin { index, id, name } => {
+            let function = json!({"name": name, "arguments": ""});
+            json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]})
+        }
+        Delta::CallArguments { index, text } => {
+            json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+        }
+    }
+}

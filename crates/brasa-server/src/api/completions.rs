@@ -1,0 +1,310 @@
+//! `/v1/completions`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use brasa::{GenerateOptions, Model, Token};
+use serde_json::{Value, json};
+
+use crate::api::chat::read_stream;
+use crate::api::finish_fields;
+use crate::constraint::Constraint;
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::fill::Fill;
+use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking, finish_name};
+use crate::log::Record;
+use crate::logprobs::{Legacy, score};
+use crate::state::App;
+use crate::usage::{Usage, timings};
+use crate::{ids, prompt, reply, sampling, sse};
+
+/// Tokens of an answer if the request sets no limit.
+const DEFAULT_TOKENS: usize = 16;
+
+/// Continues raw texts.
+pub(crate) async fn complete(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    mut fields: Fields,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let request = Request::read(&mut fields, &app)?;
+    let options = sampling::options(&mut fields, &app, &loaded.model)?;
+    let options = request.limits(options);
+    let constraint = Constraint::read(&mut fields, None)?;
+    finish_fields(&app, &fields);
+    let Request { prompt, suffix, choices, echo, top, stream, .. } = request;
+    let model = loaded.model.clone();
+    let echoed = match (echo, top) {
+        (false, _) => Echo::No,
+        (true, None) => Echo::Text,
+        (true, Some(top)) => Echo::Scored(top),
+    };
+    let (prompts, texts, mask) = blocking(move || {
+        let prompts = match suffix {
+            None => prompt::read("prompt", prompt, &model, MOST_CHOICES)?,
+            Some(suffix) => {
+                let text = prompt.as_str().ok_or_else(|| {
+                    ApiError::field("prompt", "`prompt` has to be one text if there is a `suffix`")
+                })?;
+                vec![Fill { before: text, after: &suffix, extra: &[], begun: "" }.encode(&model)?]
+            }
+        };
+        let texts = prompts.iter().map(|ids| Text::echoed(&model, ids, echoed));
+        let texts = texts.collect::<Result<Vec<_>>>()?;
+        let mask = constraint.map(|constraint| constraint.compile(&model)).transpose()?;
+        Ok((prompts, texts, mask))
+    })
+    .await?;
+    if prompts.len() * choices > MOST_CHOICES {
+        let message = format!(
+            "{} prompts with {choices} choices each: at most {MOST_CHOICES} are possible",
+            prompts.len()
+        );
+        return Err(ApiError::field("n", message));
+    }
+    let jobs: Vec<Prompt> = prompts
+        .iter()
+        .flat_map(|ids| (0..choices).map(move |choice| (ids, choice)))
+        .map(|(ids, choice)| {
+            let mut options = options.clone();
+            options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
+            options.mask.clone_from(&mask);
+            Prompt { ids: ids.clone(), options }
+        })
+        .collect();
+    let texts: Vec<Text> = texts.into_iter().flat_map(|text| std::iter::repeat_n(text, choices)).collect();
+    let running = Choices::start(&app, &loaded, &record, jobs)?;
+    let head = Head {
+        id: ids::name("cmpl-"),
+        created: ids::unix_seconds(),
+        model_id: loaded.id.clone(),
+        model: loaded.model.clone(),
+        with_logprobs: top.is_some(),
+        choices,
+    };
+    match stream {
+        None => whole(&head, running, texts).await,
+        Some(usage) => {
+            record.set("stream", true);
+            let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
+            sse::spawn(events, |events| stream_texts(events, head, running, texts, usage));
+            Ok(response)
+        }
+    }
+}
+
+/// A request for completions, checked.
+struct Request {
+    prompt: Value,
+    suffix: Option<String>,
+    max_tokens: usize,
+    choices: usize,
+    echo: bool,
+    /// Alternatives of each token; `None` for no probabilities.
+    top: Option<usize>,
+    stream: Option<bool>,
+}
+
+impl Request {
+    fn read(fields: &mut Fields, app: &App) -> Result<Self> {
+        let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
+        let suffix = fields.optional::<String>("suffix")?.filter(|suffix| !suffix.is_empty());
+        let limit = fields.limit("max_tokens")?;
+        let default = app.options.default_max_tokens.unwrap_or(DEFAULT_TOKENS);
+        let max_tokens = limit.map_or(Some(default), crate::fields::Limit::tokens).unwrap_or(usize::MAX);
+        let choices = fields.count("n", 1, MOST_CHOICES)?.unwrap_or(1);
+        if fields.count("best_of", 0, usize::MAX)?.is_some_and(|best| best > choices) {
+            return Err(ApiError::unsupported(
+                "best_of",
+                "every choice that is computed is returned; ask for `n`",
+            ));
+        }
+        let echo = fields.switch("echo")?.unwrap_or(false);
+        // A switch in newer clients, a number in older ones.
+        let top = match fields.value("logprobs") {
+            None | Some(Value::Bool(false)) => None,
+            Some(Value::Bool(true)) => {
+                Some(fields.count("top_logprobs", 0, sampling::MOST_TOP_LOGPROBS)?.unwrap_or(0))
+            }
+            Some(value) => {
+                let top = value.as_u64().filter(|&top| top <= sampling::MOST_TOP_LOGPROBS as u64);
+                let most = sampling::MOST_TOP_LOGPROBS;
+                Some(top.ok_or_else(|| {
+                    ApiError::field("logprobs", format!("`logprobs` is {value}, expected 0 to {most}"))
+                })? as usize)
+            }
+        };
+        if suffix.is_some() && echo {
+            return Err(ApiError::unsupported("echo", "it cannot be combined with `suffix`"));
+        }
+        Ok(Self { prompt, suffix, max_tokens, choices, echo, top, stream: read_stream(fields)? })
+    }
+
+    fn limits(&self, mut options: GenerateOptions) -> GenerateOptions {
+        options.max_tokens = (self.max_tokens < usize::MAX).then_some(self.max_tokens);
+        if let Some(top) = self.top {
+            options.sampling.logprobs = Some(sampling::logprobs(top));
+        }
+        options
+    }
+}
+
+/// The part of a prompt in its answer.
+#[derive(Clone, Copy)]
+enum Echo {
+    /// None.
+    No,
+    /// Its text.
+    Text,
+    /// Its text, and the probabilities of its tokens with so many alternatives each.
+    Scored(usize),
+}
+
+/// A text in the making, with the probabilities of its tokens.
+#[derive(Clone, Default)]
+struct Text {
+    written: String,
+    tokens: Vec<(Token, usize)>,
+    characters: usize,
+}
+
+impl Text {
+    /// The text before the first generated token: nothing, or the prompt, scored if that was asked for. Blocks.
+    fn echoed(model: &Model, ids: &[u32], echo: Echo) -> Result<Self> {
+        let tokens = match echo {
+            Echo::No => return Ok(Self::default()),
+            Echo::Text => Vec::new(),
+            Echo::Scored(top) => score(model, ids, top)?,
+        };
+        let mut text = Self::default();
+        let mut stream = model.tokenizer().decode_stream(true);
+        let mut tokens = tokens.into_iter();
+        for &id in ids {
+            if let Some(token) = tokens.next() {
+                text.tokens.push((token, text.characters));
+            }
+            text.push(&stream.push(id)?);
+        }
+        text.push(&stream.finish());
+        Ok(text)
+    }
+
+    fn push(&mut self, text: &str) {
+        self.characters += text.chars().count();
+        self.written += text;
+    }
+}
+
+/// What all parts of an answer have in common.
+struct Head {
+    id: String,
+    created: u64,
+    model_id: String,
+    model: Model,
+    with_logprobs: bool,
+    /// Choices of each prompt.
+    choices: usize,
+}
+
+impl Head {
+    fn object(&self, choices: Vec<Value>) -> Value {
+        json!({
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model_id,
+            "system_fingerprint": ids::FINGERPRINT,
+            "choices": choices,
+        })
+    }
+
+    fn choice(&self, index: usize, text: &mut Text, finish: Option<&str>) -> Value {
+        let mut legacy = Legacy::default();
+        for (token, offset) in text.tokens.drain(..) {
+            legacy.push(&self.model, &token, offset);
+        }
+        let logprobs = if self.with_logprobs { legacy.take() } else { Value::Null };
+        json!({"index": index, "text": std::mem::take(&mut text.written), "logprobs": logprobs, "finish_reason": finish})
+    }
+
+    fn take(&self, text: &mut Text, fragment: brasa::Fragment) {
+        if let Some(token) = fragment.token.filter(|_| self.with_logprobs) {
+            text.tokens.push((token, text.characters));
+        }
+        text.push(&fragment.text);
+    }
+
+    fn count(&self, usage: &mut Usage, index: usize, end: &End) {
+        usage.add(&end.cost, index.is_multiple_of(self.choices));
+    }
+}
+
+async fn whole(head: &Head, mut running: Choices, mut texts: Vec<Text>) -> Result<Response> {
+    let mut ends: Vec<Option<End>> = vec![None; texts.len()];
+    while let Some((index, step)) = running.next().await {
+        match step? {
+            Step::Fragment(fragment) => head.take(&mut texts[index], fragment),
+            Step::End(end) => ends[index] = Some(end),
+        }
+    }
+    let mut usage = Usage::default();
+    let mut times = Value::Null;
+    let mut choices = Vec::with_capacity(texts.len());
+    for (index, (text, end)) in texts.iter_mut().zip(&ends).enumerate() {
+        if let Some(end) = end {
+            head.count(&mut usage, index, end);
+            if index == 0 {
+                times = timings(&end.cost);
+            }
+        }
+        choices.push(head.choice(index, text, end.as_ref().map(|end| finish_name(end.reason))));
+    }
+    let mut object = head.object(choices);
+    object["usage"] = usage.openai();
+    object["timings"] = times;
+    Ok(reply::ok(&object))
+}
+
+async fn stream_texts(
+    events: Arc<sse::Events>,
+    head: Head,
+    mut running: Choices,
+    mut texts: Vec<Text>,
+    with_usage: bool,
+) -> Result<(), sse::Gone> {
+    let mut usage = Usage::default();
+    for (index, text) in texts.iter_mut().enumerate().filter(|(_, text)| !text.written.is_empty()) {
+        let choice = head.choice(index, text, None);
+        events.send(&head.object(vec![choice])).await?;
+    }
+    while let Some((index, step)) = sse::unless_gone(&events, running.next()).await? {
+        let text = &mut texts[index];
+        match step {
+            Ok(Step::Fragment(fragment)) => {
+                head.take(text, fragment);
+                if !text.written.is_empty() {
+                    let choice = head.choice(index, text, None);
+                    events.send(&head.object(vec![choice])).await?;
+                }
+            }
+            Ok(Step::End(end)) => {
+                head.count(&mut usage, index, &end);
+                let choice = head.choice(index, text, Some(finish_name(end.reason)));
+                let mut object = head.object(vec![choice]);
+                object["timings"] = timings(&end.cost);
+                events.send(&object).await?;
+            }
+            Err(error) => return events.send(&error.body()).await,
+        }
+    }
+    if with_usage {
+        let mut object = head.object(Vec::new());
+        object["usage"] = usage.openai();
+        events.send(&object).await?;
+    }
+    events.done().await
+}

@@ -1,0 +1,392 @@
+//! `/v1/messages` and `/v1/messages/count_tokens`: Anthropic's form.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use brasa::tokenizer::{Content, ToolChoice};
+use brasa::{FinishReason, GenerateOptions, Message, Model};
+use serde_json::{Value, json};
+
+use crate::answer::{Answers, ChatStep, Delta, Ended, Whole};
+use crate::api::{chat, finish_fields};
+use crate::constraint::Constraint;
+use crate::conversation::{Conversation, text_of};
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::generate::blocking;
+use crate::log::{Record, RequestId};
+use crate::state::App;
+use crate::usage::Usage;
+use crate::{ids, reply, sampling, sse};
+
+/// The beginning of a line that clients put in front of the system prompt. It changes with every request, so that no
+/// prompt would ever be found in the cache.
+const BILLING: &str = "x-anthropic-billing-header:";
+
+/// Answers a conversation.
+pub(crate) async fn create(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    Extension(RequestId(request)): Extension<RequestId>,
+    mut fields: Fields,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let mut conversation = conversation(&mut fields)?;
+    let format = conversation.constraint.take();
+    conversation.constrain(Constraint::read(&mut fields, format)?)?;
+    let options = options(&mut fields, &app, &loaded.model)?;
+    let streams = fields.switch("stream")?.unwrap_or(false);
+    finish_fields(&app, &fields);
+    let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
+    let (answers, prompt_tokens) = job.start(conversation, &options).await?;
+    let head = Head { id: ids::name("msg_"), model: loaded.id.clone(), request, prompt_tokens };
+    if !streams {
+        return whole(&head, answers).await;
+    }
+    record.set("stream", true);
+    let (events, response) = sse::stream(sse::Pings::Anthropic, app.options.ping_every);
+    sse::spawn(events, |events| stream_answer(events, head, answers));
+    Ok(response)
+}
+
+/// How many tokens a conversation has.
+pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let conversation = conversation(&mut fields)?;
+    let prompt = blocking(move || conversation.encode(&loaded.model)).await?;
+    Ok(reply::ok(&json!({"input_tokens": prompt.len()})))
+}
+
+fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
+    for name in ["container", "mcp_servers", "context_management"] {
+        fields.refuse(name, "it belongs to a hosted service")?;
+    }
+    let max_tokens =
+        fields.count("max_tokens", 0, usize::MAX)?.ok_or_else(|| fields.missing("max_tokens"))?;
+    let mut options = sampling::options(fields, app, model)?;
+    options.max_tokens = Some(max_tokens);
+    if let Some(stops) = fields.optional::<Vec<String>>("stop_sequences")? {
+        sampling::check_stops("stop_sequences", &stops)?;
+        options.stop_strings = stops;
+    }
+    Ok(options)
+}
+
+/// Reads `system`, `messages`, `tools` and `thinking`.
+fn conversation(fields: &mut Fields) -> Result<Conversation> {
+    let mut conversation = Conversation::default();
+    if let Some(system) = fields.value("system") {
+        let text = text_of("system", system)?;
+        let lines: Vec<&str> = text.split('\n').filter(|line| !line.starts_with(BILLING)).collect();
+        let text = lines.join("\n");
+        if !text.trim().is_empty() {
+            conversation.messages.push(Message::new("system", text));
+        }
+    }
+    let messages: Vec<Value> = fields.required("messages")?;
+    if messages.is_empty() {
+        return Err(ApiError::field("messages", "`messages` is empty: there is nothing to answer"));
+    }
+    for (at, message) in messages.into_iter().enumerate() {
+        read_message(at, message, &mut conversation.messages)?;
+    }
+    for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().into_iter().enumerate() {
+        conversation.tools.push(tool_of(at, &tool)?);
+    }
+    if let Some(choice) = fields.value("tool_choice") {
+        let mut inner = Fields::inside("tool_choice", choice.clone())?;
+        conversation.one_call = inner.switch("disable_parallel_tool_use")?.unwrap_or(false);
+        conversation.set_choice(choice_of(&choice)?)?;
+    }
+    if let Some(thinking) = fields.value("thinking") {
+        conversation.thinking = match thinking["type"].as_str() {
+            Some("enabled" | "adaptive") => Some(true),
+            Some("disabled") => Some(false),
+            _ => {
+                let message = "`thinking.type` has to be enabled, adaptive or disabled";
+                return Err(ApiError::field("thinking.type", message));
+            }
+        };
+    }
+    if let Some(output) = fields.value("output_config") {
+        let mut output = Fields::inside("output_config", output)?;
+        if let Some(effort) = output.optional::<String>("effort")? {
+            conversation.set_effort("output_config.effort", &effort)?;
+        }
+        if let Some(format) = output.value("format") {
+            conversation.constraint = Constraint::of_format("output_config.format", format)?;
+        }
+    }
+    // The name of earlier versions.
+    if let Some(format) = fields.value("output_format") {
+        if conversation.constraint.is_some() {
+            let message =
+                "`output_config.format` and `output_format` both ask for a form, and an answer has one";
+            return Err(ApiError::field("output_format", message));
+        }
+        conversation.constraint = Constraint::of_format("output_format", format)?;
+    }
+    Ok(conversation)
+}
+
+/// Adds a message: its results of tools come first, each as a message of its own.
+fn read_message(at: usize, value: Value, messages: &mut Vec<Message>) -> Result<()> {
+    let place = format!("messages[{at}]");
+    let mut fields = Fields::inside(&place, value)?;
+    let role: String = fields.required("role")?;
+    if role != "user" && role != "assistant" {
+        let name = format!("{place}.role");
+        return Err(ApiError::field(&name, format!("`{name}` is `{role}`, expected user or assistant")));
+    }
+    let content = fields.value("content").ok_or_else(|| fields.missing("content"))?;
+    let Value::Array(blocks) = content else {
+        let text = text_of(&format!("{place}.content"), content)?;
+        messages.push(Message::new(role, text));
+        return Ok(());
+    };
+    let (mut texts, mut thoughts, mut calls) = (Vec::new(), String::new(), Vec::new());
+    for (number, block) in blocks.into_iter().enumerate() {
+        let name = format!("{place}.content[{number}]");
+        let text = |key: &str| {
+            let text = block[key].as_str().map(str::to_owned);
+            text.ok_or_else(|| {
+                let name = format!("{name}.{key}");
+                ApiError::field(&name, format!("`{name}` is missing"))
+            })
+        };
+        match block["type"].as_str() {
+            Some("text") => texts.push(text("text")?),
+            Some("thinking") => thoughts += &text("thinking")?,
+            // Nobody but its maker can read it.
+            Some("redacted_thinking") => {}
+            Some("tool_use") if role == "assistant" => {
+                let arguments = &block["input"];
+                if !arguments.is_object() {
+                    let name = format!("{name}.input");
+                    return Err(ApiError::field(&name, format!("`{name}` has to be an object")));
+                }
+                calls.push(json!({
+                    "id": text("id")?,
+                    "type": "function",
+                    "function": {"name": text("name")?, "arguments": arguments},
+                }));
+            }
+            Some("tool_result") if role == "user" => {
+                messages.push(result_of(&name, &block, text("tool_use_id")?)?);
+            }
+            Some(other) => {
+                let why = format!("the model takes text and calls, and this block is `{other}` of {role}");
+                return Err(ApiError::unsupported(&format!("{name}.type"), &why));
+            }
+            None => {
+                let name = format!("{name}.type");
+                return Err(ApiError::field(&name, format!("`{name}` is missing")));
+            }
+        }
+    }
+    if texts.is_empty() && calls.is_empty() && thoughts.is_empty() {
+        return Ok(());
+    }
+    let content = Content::Text(texts.join("\n"));
+    let reasoning_content = (!thoughts.is_empty()).then_some(thoughts);
+    messages.push(Message { role, content, reasoning_content, tool_calls: calls, ..Message::default() });
+    Ok(())
+}
+
+/// The result of a tool as a message.
+fn result_of(name: &str, block: &Value, call: String) -> Result<Message> {
+    let text = match &block["content"] {
+        Value::Null => String::new(),
+        content => text_of(&format!("{name}.content"), content.clone())?,
+    };
+    let failed = block["is_error"].as_bool().unwrap_or(false);
+    let text = if failed { format!("Error: {text}") } else { text };
+    Ok(Message { tool_call_id: Some(call), ..Message::new("tool", text) })
+}
+
+/// A tool in OpenAI's form, which templates expect.
+fn tool_of(at: usize, tool: &Value) -> Result<Value> {
+    let place = format!("tools[{at}]");
+    if let Some(kind) = tool["type"].as_str().filter(|kind| *kind != "custom") {
+        let why = format!("`{kind}` runs on a hosted service");
+        return Err(ApiError::unsupported(&format!("{place}.type"), &why));
+    }
+    let Some(name) = tool["name"].as_str().filter(|name| !name.is_empty()) else {
+        let name = format!("{place}.name");
+        return Err(ApiError::field(&name, format!("`{name}` is missing")));
+    };
+    let mut function = json!({"name": name, "parameters": tool["input_schema"]});
+    if let Some(description) = tool["description"].as_str() {
+        function["description"] = description.into();
+    }
+    if let Some(strict) = tool["strict"].as_bool() {
+        function["strict"] = strict.into();
+    }
+    Ok(json!({"type": "function", "function": function}))
+}
+
+/// The calls that are asked for.
+fn choice_of(choice: &Value) -> Result<ToolChoice> {
+    match (choice["type"].as_str(), choice["name"].as_str()) {
+        (Some("auto"), _) => Ok(ToolChoice::Auto),
+        (Some("none"), _) => Ok(ToolChoice::None),
+        (Some("any"), _) => Ok(ToolChoice::Required),
+        (Some("tool"), Some(name)) => Ok(ToolChoice::Named(name.to_owned())),
+        _ => Err(ApiError::field(
+            "tool_choice",
+            format!("`tool_choice` is {choice}, expected auto, any, none or a tool"),
+        )),
+    }
+}
+
+/// What all parts of an answer have in common.
+struct Head {
+    id: String,
+    model: String,
+    request: String,
+    prompt_tokens: usize,
+}
+
+impl Head {
+    fn message(&self, content: Vec<Value>, ended: Option<&Ended>, usage: &Usage) -> Value {
+        json!({
+            "id": self.id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": ended.map(stop_reason),
+            "stop_sequence": ended.and_then(|ended| ended.end.stop.clone()),
+            "usage": usage.anthropic(),
+        })
+    }
+}
+
+fn stop_reason(ended: &Ended) -> &'static str {
+    match ended.end.reason {
+        FinishReason::Length => "max_tokens",
+        FinishReason::ContextFull => "model_context_window_exceeded",
+        _ if ended.end.stop.is_some() => "stop_sequence",
+        _ if ended.has_calls => "tool_use",
+        _ => "end_turn",
+    }
+}
+
+async fn whole(head: &Head, answers: Answers) -> Result<Response> {
+    let mut wholes = answers.collect().await?;
+    let Whole { reasoning, content, calls, ended, .. } = wholes.pop().unwrap_or_default();
+    let mut blocks = Vec::new();
+    if !reasoning.is_empty() {
+        blocks.push(json!({"type": "thinking", "thinking": reasoning, "signature": ""}));
+    }
+    if !content.is_empty() {
+        blocks.push(json!({"type": "text", "text": content}));
+    }
+    for call in calls {
+        // Arguments that are no JSON, as of an answer that was cut off, are shown as they are.
+        let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({"text": call.arguments}));
+        blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
+    }
+    let mut usage = Usage::default();
+    if let Some(ended) = &ended {
+        usage.add(&ended.end.cost, true);
+    }
+    Ok(reply::ok(&head.message(blocks, ended.as_ref(), &usage)))
+}
+
+/// The block of a stream that is open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    Thinking,
+    Text,
+    Call(usize),
+}
+
+/// Writes the events of one answer: blocks open and close one after the other.
+struct Writer {
+    events: Arc<sse::Events>,
+    open: Open,
+    blocks: usize,
+}
+
+impl Writer {
+    async fn send(&self, event: &str, mut value: Value) -> Result<(), sse::Gone> {
+        value["type"] = event.into();
+        self.events.send_named(event, &value).await
+    }
+
+    /// Opens a block, unless it is open.
+    async fn open(&mut self, kind: Open, block: Value) -> Result<(), sse::Gone> {
+        if self.open == kind {
+            return Ok(());
+        }
+        self.close().await?;
+        self.open = kind;
+        self.send("content_block_start", json!({"index": self.blocks, "content_block": block})).await
+    }
+
+    async fn close(&mut self) -> Result<(), sse::Gone> {
+        if self.open == Open::Nothing {
+            return Ok(());
+        }
+        if self.open == Open::Thinking {
+            self.delta(json!({"type": "signature_delta", "signature": ""})).await?;
+        }
+        self.send("content_block_stop", json!({"index": self.blocks})).await?;
+        self.open = Open::Nothing;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    async fn delta(&self, delta: Value) -> Result<(), sse::Gone> {
+        self.send("content_block_delta", json!({"index": self.blocks, "delta": delta})).await
+    }
+
+    async fn write(&mut self, delta: Delta) -> Result<(), sse::Gone> {
+        match delta {
+            Delta::Reasoning(text) => {
+                self.open(Open::Thinking, json!({"type": "thinking", "thinking": "", "signature": ""}))
+                    .await?;
+                self.delta(json!({"type": "thinking_delta", "thinking": text})).await
+            }
+            Delta::Content(text) => {
+                self.open(Open::Text, json!({"type": "text", "text": ""})).await?;
+                self.delta(json!({"type": "text_delta", "text": text})).await
+            }
+            Delta::CallBegin { index, id, name } => {
+                let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+                self.open(Open::Call(index), block).await
+            }
+            Delta::CallArguments { text, .. } => {
+                self.delta(json!({"type": "input_json_delta", "partial_json": text})).await
+            }
+        }
+    }
+}
+
+async fn stream_answer(events: Arc<sse::Events>, head: Head, mut answers: Answers) -> Result<(), sse::Gone> {
+    let mut writer = Writer { events: Arc::clone(&events), open: Open::Nothing, blocks: 0 };
+    let begun = Usage { prompt_tokens: head.prompt_tokens, ..Usage::default() };
+    writer.send("message_start", json!({"message": head.message(Vec::new(), None, &begun)})).await?;
+    writer.send("ping", json!({})).await?;
+    while let Some((_, step)) = sse::unless_gone(&events, answers.next()).await? {
+        match step {
+            Ok(ChatStep::Delta(delta, _)) => writer.write(delta).await?,
+            Ok(ChatStep::End(ended)) => {
+                writer.close().await?;
+                let mut usage = Usage::default();
+                usage.add(&ended.end.cost, true);
+                let delta = json!({"stop_reason": stop_reason(&ended), "stop_sequence": ended.end.stop});
+                writer.send("message_delta", json!({"delta": delta, "usage": usage.anthropic()})).await?;
+                return writer.send("message_stop", json!({})).await;
+            }
+            Err(error) => {
+                return events.send_named("error", &error.anthropic_body(Some(&head.request))).await;
+            }
+        }
+    }
+    Ok(())
+}

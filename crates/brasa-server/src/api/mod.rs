@@ -1,0 +1,26 @@
+//! One file per family of endpoints.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod messages;
+pub(crate) mod models;
+pub(crate) mod native;
+pub(crate) mod responses;
+pub(crate) mod slots;
+pub(crate) mod status;
+pub(crate) mod text;
+
+use serde_json::json;
+
+use crate::fields::Fields;
+use crate::state::App;
+
+/// Counts the fields of a request that nobody has read and nobody knows, and logs each name once.
+pub(crate) fn finish_fields(app: &App, fields: &Fields) {
+    for name in fields.unknown() {
+        app.metrics.saw_unknown_field();
+        if app.unknown_fields.is_first(name) {
+            (app.options.log)(&json!({"unknown_field": name}).to_string());
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `/v1/models`, and loading and unloading.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use crate::api::finish_fields;
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::registry::Entry;
+use crate::reply;
+use crate::state::App;
+
+/// All models.
+pub(crate) async fn list(State(app): State<App>) -> Response {
+    let models: Vec<Value> = app.registry.entries().iter().map(|entry| form(entry)).collect();
+    reply::ok(&json!({"object": "list", "data": models}))
+}
+
+/// One model.
+pub(crate) async fn one(
+    State(app): State<App>,
+    axum::extract::Path(id): axum::extract::Path<String>,
+) -> Result<Response> {
+    Ok(reply::ok(&form(&*app.registry.find(Some(&id))?)))
+}
+
+/// Loads a model by its name.
+pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let name: String = fields.required("model")?;
+    finish_fields(&app, &fields);
+    app.registry.acquire(Some(&name)).await?;
+    Ok(reply::ok(&json!({"success": true})))
+}
+
+/// Loads a model by its path, which has to lie in the models' folder, or by its name: Akunu's form.
+pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let path: Option<String> = fields.optional("path")?;
+    let id: Option<String> = fields.optional("id")?;
+    for name in ["max_context", "backend"] {
+        fields.refuse(name, "models are loaded with the server's own options")?;
+    }
+    let entry = if let Some(path) = path {
+        app.registry.add_path(&path, id)?
+    } else {
+        let name: Option<String> = fields.optional("model")?;
+        app.registry.find(Some(&name.ok_or_else(|| fields.missing("path"))?))?
+    };
+    finish_fields(&app, &fields);
+    app.registry.load(&entry).await?;
+    Ok(reply::ok(&json!({"id": entry.source.id, "object": "model", "status": "loaded", "success": true})))
+}
+
+/// Unloads a model; requests that run on it go on to their end.
+pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let name: String = fields.required("model")?;
+    finish_fields(&app, &fields);
+    let entry = app.registry.find(Some(&name))?;
+    entry.unload();
+    Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))
+}
+
+fn form(entry: &Entry) -> Value {
+    let meta = match entry.loaded() {
+        Some(loaded) => {
+            let info = loaded.model.info();
+            json!({
+                "n_vocab": loaded.model.vocab_size(),
+                "n_ctx": loaded.model.context(),
+                "n_ctx_train": info.context_length,
+                "n_embd": info.hidden_size,
+                "n_params": info.parameters,
+                "size": info.size_bytes,
+                "architecture": info.architecture,
+            })
+        }
+        None => json!({"size": entry.size_bytes}),
+    };
+    let mut status = json!({"value": entry.status()});
+    if let Some(failure) = entry.failure() {
+        status["error"] = failure.into();
+    }
+    json!({
+        "id": entry.source.id,
+        "object": "model",
+        "created": entry.created,
+        "owned_by": "brasa",
+        "meta": meta,
+        "status": status,
+    })
+}

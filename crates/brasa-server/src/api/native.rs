@@ -1,0 +1,249 @@
+//! llama.cpp's own forms: `/completion` and `/infill`.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use brasa::{FinishReason, Fragment, GenerateOptions, Model};
+use serde_json::{Value, json};
+
+use crate::api::finish_fields;
+use crate::constraint::Constraint;
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::fill::Fill;
+use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking};
+use crate::loaded::Loaded;
+use crate::log::Record;
+use crate::logprobs::native_form;
+use crate::state::App;
+use crate::usage::timings;
+use crate::{prompt, reply, sampling, sse};
+
+/// Continues raw texts.
+pub(crate) async fn complete(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    mut fields: Fields,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
+    let is_list = matches!(&prompt, Value::Array(items) if !items.iter().any(Value::is_number));
+    let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
+    finish_fields(&app, &fields);
+    let model = loaded.model.clone();
+    let (wishes, prompts) = blocking(move || {
+        wishes.compile(&model)?;
+        Ok((wishes, prompt::read("prompt", prompt, &model, MOST_CHOICES)?))
+    })
+    .await?;
+    answer(&app, loaded, &record, wishes, prompts, is_list).await
+}
+
+/// Fills a gap in a text.
+pub(crate) async fn infill(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    mut fields: Fields,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let before: String = fields.required("input_prefix")?;
+    let after: String = fields.required("input_suffix")?;
+    let begun: String = fields.optional("prompt")?.unwrap_or_default();
+    let extra: Vec<Value> = fields.optional("input_extra")?.unwrap_or_default();
+    let extra = extra.iter().enumerate().map(|(at, file)| {
+        let text = file["text"].as_str().ok_or_else(|| {
+            let name = format!("input_extra[{at}].text");
+            ApiError::field(&name, format!("`{name}` is missing"))
+        })?;
+        Ok((file["filename"].as_str().unwrap_or("file").to_owned(), text.to_owned()))
+    });
+    let extra = extra.collect::<Result<Vec<_>>>()?;
+    let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
+    finish_fields(&app, &fields);
+    let model = loaded.model.clone();
+    let (wishes, prompt) = blocking(move || {
+        wishes.compile(&model)?;
+        let fill = Fill { before: &before, after: &after, extra: &extra, begun: &begun };
+        Ok((wishes, fill.encode(&model)?))
+    })
+    .await?;
+    answer(&app, loaded, &record, wishes, vec![prompt], false).await
+}
+
+/// The wishes of a request besides its prompt.
+struct Wishes {
+    options: GenerateOptions,
+    constraint: Option<Constraint>,
+    stream: bool,
+    with_tokens: bool,
+    with_logprobs: bool,
+}
+
+impl Wishes {
+    fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
+        let mut options = sampling::options(fields, app, model)?;
+        let limit = fields.limit("n_predict")?.or(fields.limit("max_tokens")?);
+        options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
+        let top = fields.count("n_probs", 0, sampling::MOST_TOP_LOGPROBS)?.unwrap_or(0);
+        if top > 0 {
+            options.sampling.logprobs = Some(sampling::logprobs(top));
+        }
+        fields.refuse("post_sampling_probs", "probabilities are those of the model itself")?;
+        fields.refuse("multimodal_data", "the model takes text alone")?;
+        fields.refuse("response_fields", "every answer has all fields")?;
+        fields.refuse("n_indent", "lines are not counted")?;
+        Ok(Self {
+            options,
+            constraint: Constraint::read(fields, None)?,
+            stream: fields.switch("stream")?.unwrap_or(false),
+            with_tokens: fields.switch("return_tokens")?.unwrap_or(false),
+            with_logprobs: top > 0,
+        })
+    }
+
+    /// Compiles the grammar. Blocks.
+    fn compile(&mut self, model: &Model) -> Result<()> {
+        self.options.mask = self.constraint.take().map(|constraint| constraint.compile(model)).transpose()?;
+        Ok(())
+    }
+}
+
+/// What all parts of an answer have in common.
+struct Head {
+    loaded: Arc<Loaded>,
+    settings: Value,
+    with_tokens: bool,
+    with_logprobs: bool,
+}
+
+/// One answer in the making.
+#[derive(Clone, Default)]
+struct Text {
+    content: String,
+    ids: Vec<u32>,
+    probabilities: Vec<Value>,
+}
+
+async fn answer(
+    app: &App,
+    loaded: Arc<Loaded>,
+    record: &Record,
+    wishes: Wishes,
+    prompts: Vec<Vec<u32>>,
+    is_list: bool,
+) -> Result<Response> {
+    let Wishes { options, stream, with_tokens, with_logprobs, .. } = wishes;
+    let settings = settings(&loaded.model, &options, stream);
+    let mut texts = vec![Text::default(); prompts.len()];
+    let jobs = prompts.into_iter().map(|ids| Prompt { ids, options: options.clone() });
+    let mut running = Choices::start(app, &loaded, record, jobs)?;
+    let head = Head { loaded, settings, with_tokens, with_logprobs };
+    if stream {
+        record.set("stream", true);
+        let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
+        sse::spawn(events, |events| stream_texts(events, head, running, texts));
+        return Ok(response);
+    }
+    let mut answers = vec![Value::Null; texts.len()];
+    while let Some((index, step)) = running.next().await {
+        match step? {
+            Step::Fragment(fragment) => head.take(&mut texts[index], fragment),
+            Step::End(end) => answers[index] = head.last(index, std::mem::take(&mut texts[index]), &end),
+        }
+    }
+    let answer = if is_list { Value::Array(answers) } else { answers.swap_remove(0) };
+    Ok(reply::ok(&answer))
+}
+
+async fn stream_texts(
+    events: Arc<sse::Events>,
+    head: Head,
+    mut running: Choices,
+    mut texts: Vec<Text>,
+) -> Result<(), sse::Gone> {
+    while let Some((index, step)) = sse::unless_gone(&events, running.next()).await? {
+        let text = &mut texts[index];
+        match step {
+            Ok(Step::Fragment(fragment)) => {
+                head.take(text, fragment);
+                if !text.content.is_empty() {
+                    let part = head.part(index, std::mem::take(text));
+                    events.send(&part).await?;
+                }
+            }
+            Ok(Step::End(end)) => {
+                let last = head.last(index, std::mem::take(text), &end);
+                events.send(&last).await?;
+            }
+            Err(error) => return events.send(&error.body()).await,
+        }
+    }
+    Ok(())
+}
+
+impl Head {
+    fn take(&self, text: &mut Text, fragment: Fragment) {
+        text.content += &fragment.text;
+        if let Some(token) = &fragment.token {
+            if self.with_tokens {
+                text.ids.push(token.id);
+            }
+            if self.with_logprobs {
+                text.probabilities.push(native_form(&self.loaded.model, token));
+            }
+        }
+    }
+
+    fn part(&self, index: usize, text: Text) -> Value {
+        let mut part = json!({"index": index, "content": text.content, "tokens": text.ids, "stop": false});
+        if self.with_logprobs {
+            part["completion_probabilities"] = text.probabilities.into();
+        }
+        part
+    }
+
+    fn last(&self, index: usize, text: Text, end: &End) -> Value {
+        let stop_type = match (end.reason, &end.stop) {
+            (FinishReason::Stop, Some(_)) => "word",
+            (FinishReason::Stop, None) => "eos",
+            (FinishReason::Cancelled, _) => "none",
+            _ => "limit",
+        };
+        let mut last = self.part(index, text);
+        last["id_slot"] = 0.into();
+        last["stop"] = true.into();
+        last["model"] = self.loaded.id.as_str().into();
+        last["tokens_predicted"] = end.cost.generated_tokens.into();
+        last["tokens_evaluated"] = end.cost.prompt_tokens.into();
+        last["tokens_cached"] = end.cost.cached_tokens.into();
+        last["generation_settings"] = self.settings.clone();
+        last["truncated"] = false.into();
+        last["stop_type"] = stop_type.into();
+        last["stopping_word"] = end.stop.clone().unwrap_or_default().into();
+        last["timings"] = timings(&end.cost);
+        last
+    }
+}
+
+/// The options of a generation under llama.cpp's names.
+pub(crate) fn settings(model: &Model, options: &GenerateOptions, stream: bool) -> Value {
+    let sampling = &options.sampling;
+    json!({
+        "n_ctx": model.context(),
+        "n_predict": options.max_tokens.map_or(json!(-1), |tokens| json!(tokens)),
+        "seed": sampling.seed,
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "repeat_last_n": sampling.repeat_last_n.map_or(json!(-1), |tokens| json!(tokens)),
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "ignore_eos": options.ignore_eos,
+        "stop": options.stop_strings,
+        "stream": stream,
+    })
+}

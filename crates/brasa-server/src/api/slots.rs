@@ -1,0 +1,134 @@
+//! `/slots/{id}`: texts with their keys and values are saved to files, restored, and forgotten.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use brasa::engine::EngineError;
+use brasa::{GenerateOptions, SessionFileError};
+use serde_json::json;
+
+use crate::api::finish_fields;
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::generate::blocking;
+use crate::loaded::Loaded;
+use crate::slots::SlotText;
+use crate::state::App;
+use crate::{reply, slot_files};
+
+/// Saves, restores or erases the text of a slot.
+pub(crate) async fn change(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Query(query): Query<HashMap<String, String>>,
+    fields: Result<Fields>,
+) -> Result<Response> {
+    let action = query.get("action").map(String::as_str);
+    if !matches!(action, Some("save" | "restore" | "erase")) {
+        return Err(ApiError::field("action", "`action` has to be save, restore or erase"));
+    }
+    let Some(folder) = app.options.slot_save_path.clone() else {
+        let message = "this server keeps no slots in files; --slot-save-path names a folder for them";
+        return Err(ApiError::not_implemented(message).with_param("action"));
+    };
+    let loaded = app.registry.acquire(query.get("model").map(String::as_str)).await?;
+    let place: usize = id.parse().ok().filter(|&place| place < loaded.slots).ok_or_else(|| {
+        let message = format!("`id_slot` has to be a number from 0 to {}", loaded.slots - 1);
+        ApiError::field("id_slot", message)
+    })?;
+    if action == Some("erase") {
+        return blocking(move || erase(&loaded, place)).await;
+    }
+    let mut fields = fields?;
+    let name: String = fields.required("filename")?;
+    finish_fields(&app, &fields);
+    let saves = action == Some("save");
+    let work = move || {
+        if saves { save(&loaded, place, &folder, &name) } else { restore(&loaded, place, &folder, &name) }
+    };
+    blocking(work).await
+}
+
+fn save(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
+    let began = Instant::now();
+    let path = slot_files::path(folder, name)?;
+    let SlotText { mut tokens, scope } = loaded.places.text(place).ok_or_else(busy)?;
+    let _task = loaded.keep_busy();
+    // A text that slid is longer than its context.
+    tokens.truncate(loaded.model.context());
+    let session = loaded.model.session();
+    if !tokens.is_empty() {
+        // What the cache has given up since is computed again.
+        let options =
+            GenerateOptions { cache_scope: scope, cache_prompt: Some(true), ..GenerateOptions::default() };
+        session.warm_prompt(tokens, &options)?;
+    }
+    let saved = session.save(&path).map_err(file_error)?;
+    Ok(reply::ok(&json!({
+        "id_slot": place,
+        "filename": name,
+        "n_saved": saved.tokens,
+        "n_written": saved.bytes,
+        "timings": {"save_ms": milliseconds(began)},
+    })))
+}
+
+fn restore(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
+    let began = Instant::now();
+    if loaded.model.engine().config().prefix_bytes == 0 {
+        let message = "this server keeps no texts beside running requests; --cache-ram makes room for them";
+        return Err(ApiError::not_implemented(message).with_param("action"));
+    }
+    let path = slot_files::path(folder, name)?;
+    let (file, bytes) = slot_files::open(&path, name)?;
+    loaded.places.text(place).ok_or_else(busy)?;
+    let _task = loaded.keep_busy();
+    let mut file = std::io::BufReader::new(file);
+    let session = loaded.model.read_session(&mut file, |_| ControlFlow::Continue(())).map_err(file_error)?;
+    let text = SlotText { tokens: session.tokens()?, scope: session.scope()? };
+    let count = text.tokens.len();
+    loaded.places.replace(place, text).ok_or_else(busy)?;
+    // The end of the session leaves its text to the requests that begin with it.
+    drop(session);
+    Ok(reply::ok(&json!({
+        "id_slot": place,
+        "filename": name,
+        "n_restored": count,
+        "n_read": bytes,
+        "timings": {"restore_ms": milliseconds(began)},
+    })))
+}
+
+fn erase(loaded: &Arc<Loaded>, place: usize) -> Result<Response> {
+    let SlotText { tokens, scope } = loaded.places.replace(place, SlotText::default()).ok_or_else(busy)?;
+    let count = tokens.len();
+    loaded.model.engine().forget(scope, tokens)?;
+    Ok(reply::ok(&json!({"id_slot": place, "n_erased": count})))
+}
+
+fn busy() -> ApiError {
+    ApiError::unavailable("slot_busy", "a request runs in this slot")
+}
+
+/// A file that is unfit is the request's fault.
+fn file_error(error: brasa::Error) -> ApiError {
+    match error {
+        brasa::Error::SessionFile { error: SessionFileError::Io(error), .. } => {
+            ApiError::internal(error.to_string())
+        }
+        brasa::Error::SessionFile { error, .. } => ApiError::field("filename", error.to_string()),
+        brasa::Error::Engine(error @ EngineError::PromptTooLong { .. }) => {
+            ApiError::field("filename", error.to_string())
+        }
+        other => other.into(),
+    }
+}
+
+fn milliseconds(began: Instant) -> f64 {
+    (began.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}

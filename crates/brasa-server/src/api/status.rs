@@ -1,0 +1,137 @@
+//! `/health`, `/props`, `/slots`, `/metrics` and what else tells of the server itself.
+
+use std::collections::HashMap;
+
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use brasa::GenerateOptions;
+use serde_json::{Value, json};
+
+use crate::api::native::settings;
+use crate::error::{ApiError, Result};
+use crate::metrics::Now;
+use crate::state::App;
+use crate::{ids, reply};
+
+/// Says whether the server can answer.
+pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
+    if !app.lifecycle.is_ready() {
+        return Err(ApiError::unavailable("loading_model", "the model is being loaded"));
+    }
+    let mut models = 0;
+    for entry in app.registry.entries() {
+        if let Some(loaded) = entry.loaded() {
+            models += 1;
+            if !loaded.is_alive().await {
+                let message = format!("the engine of {} does not answer", loaded.id);
+                return Err(ApiError::unavailable("engine_stalled", message));
+            }
+        }
+    }
+    Ok(reply::ok(&json!({"status": "ok", "models": models})))
+}
+
+/// Properties of the server and of a model: the one that `model` names, or the default.
+pub(crate) async fn props(
+    State(app): State<App>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Response> {
+    let entry = app.registry.find(query.get("model").map(String::as_str))?;
+    let mut props = json!({
+        "total_slots": app.options.load.max_sequences,
+        "model_alias": entry.source.id,
+        "model_path": entry.path(),
+        "modalities": {"vision": false, "audio": false},
+        "endpoint_slots": app.options.slots,
+        "endpoint_props": false,
+        "endpoint_metrics": true,
+        "build_info": ids::FINGERPRINT,
+        "is_sleeping": entry.status() == "sleeping",
+    });
+    if let Some(loaded) = entry.loaded() {
+        let model = &loaded.model;
+        let special = model.tokenizer().special_tokens();
+        let piece = |id: Option<u32>| id.and_then(|id| model.tokenizer().piece(id).ok()).unwrap_or_default();
+        let mut defaults = GenerateOptions::default();
+        model.recommended_sampling().apply(&mut defaults.sampling);
+        props["default_generation_settings"] =
+            json!({"n_ctx": model.context(), "params": settings(model, &defaults, false)});
+        props["chat_template"] = model.tokenizer().chat_template_source().unwrap_or_default().into();
+        props["bos_token"] = piece(special.bos).into();
+        props["eos_token"] = piece(special.eos).into();
+        props["device"] = model.device().description.as_str().into();
+    }
+    Ok(reply::ok(&props))
+}
+
+/// Refuses to change properties.
+pub(crate) async fn set_props() -> ApiError {
+    ApiError::not_implemented("properties cannot be changed while the server runs")
+}
+
+/// The places for requests of a model, and what runs there.
+pub(crate) async fn slots(
+    State(app): State<App>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Response> {
+    if !app.options.slots {
+        return Err(ApiError::not_implemented("this server does not show its slots"));
+    }
+    let entry = app.registry.find(query.get("model").map(String::as_str))?;
+    let Some(loaded) = entry.loaded() else { return Ok(reply::ok(&json!([]))) };
+    let running = loaded.running();
+    if query.get("fail_on_no_slot").is_some_and(|value| value != "0") && running.len() >= loaded.slots {
+        return Err(ApiError::unavailable("no_slot_available", "no slot is free"));
+    }
+    let slot = |id: usize| match running.iter().find(|running| running.slot == Some(id)) {
+        Some(running) => json!({
+            "id": id,
+            "n_ctx": loaded.model.context(),
+            "is_processing": true,
+            "id_task": running.task,
+            "n_prompt_tokens": running.prompt_tokens,
+            "params": {"n_predict": running.max_tokens.map_or(json!(-1), |tokens| json!(tokens))},
+            "next_token": {
+                "n_decoded": running.decoded,
+                "n_remain": running.max_tokens.map_or(json!(-1), |tokens| json!(tokens.saturating_sub(running.decoded))),
+            },
+        }),
+        None => json!({"id": id, "n_ctx": loaded.model.context(), "is_processing": false}),
+    };
+    Ok(reply::ok(&(0..loaded.slots).map(slot).collect()))
+}
+
+/// The adapters that are loaded: none.
+pub(crate) async fn adapters() -> Response {
+    reply::ok(&json!([]))
+}
+
+/// Refuses adapters.
+pub(crate) async fn set_adapters() -> ApiError {
+    ApiError::not_implemented("this server has no adapters")
+}
+
+/// Counters for Prometheus.
+pub(crate) async fn metrics(State(app): State<App>) -> Response {
+    let loaded = app.registry.entries().into_iter().filter_map(|entry| entry.loaded());
+    let now = loaded.map(|loaded| Now { model: loaded.id.clone(), stats: loaded.model.engine().stats() });
+    let now: Vec<Now> = now.collect();
+    let text = app.metrics.prometheus(&now);
+    reply::with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
+}
+
+/// Akunu's counters.
+pub(crate) async fn metrics_json(State(app): State<App>) -> Response {
+    reply::ok(&app.metrics.json(app.started.elapsed()))
+}
+
+/// Which server this is: the root of a server without the page.
+pub(crate) fn root() -> Response {
+    let mut response = reply::ok(&Value::Object(serde_json::Map::from_iter([
+        ("name".to_owned(), json!("brasa")),
+        ("version".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
+    ])));
+    response.headers_mut().insert(header::CACHE_CONTROL, axum::http::HeaderValue::from_static("no-store"));
+    response
+}

@@ -1,0 +1,65 @@
+//! `/tokenize`, `/detokenize` and `/apply-template`.
+
+use axum::extract::State;
+use axum::response::Response;
+use brasa::tokenizer::{AddSpecial, ParseSpecial};
+use serde_json::{Value, json};
+
+use crate::api::finish_fields;
+use crate::conversation::Conversation;
+use crate::error::Result;
+use crate::fields::Fields;
+use crate::generate::blocking;
+use crate::reply;
+use crate::state::App;
+
+/// The ids of a text, which `content` holds, or `text` in Akunu's form.
+pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let text = match fields.optional::<String>("content")? {
+        Some(text) => text,
+        None => fields.optional("text")?.ok_or_else(|| fields.missing("content"))?,
+    };
+    let add =
+        if fields.switch("add_special")?.unwrap_or(false) { AddSpecial::AsModel } else { AddSpecial::No };
+    let parse =
+        if fields.switch("parse_special")?.unwrap_or(true) { ParseSpecial::Yes } else { ParseSpecial::No };
+    let with_pieces = fields.switch("with_pieces")?.unwrap_or(false);
+    finish_fields(&app, &fields);
+    let answer = blocking(move || {
+        let tokenizer = loaded.model.tokenizer();
+        let ids = tokenizer.encode(&text, add, parse)?;
+        let count = ids.len();
+        let tokens: Vec<Value> = if with_pieces {
+            let piece = |id: u32| {
+                let bytes = tokenizer.piece_bytes(id)?;
+                // A piece that is no text by itself is a list of its bytes.
+                let piece = std::str::from_utf8(&bytes).map_or_else(|_| json!(bytes), |text| json!(text));
+                Ok(json!({"id": id, "piece": piece}))
+            };
+            ids.into_iter().map(piece).collect::<Result<_>>()?
+        } else {
+            ids.into_iter().map(Value::from).collect()
+        };
+        Ok(json!({"tokens": tokens, "count": count}))
+    });
+    Ok(reply::ok(&answer.await?))
+}
+
+/// The text of ids.
+pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let ids: Vec<u32> = fields.required("tokens")?;
+    finish_fields(&app, &fields);
+    let text = blocking(move || Ok(loaded.model.tokenizer().decode(&ids, false)?)).await?;
+    Ok(reply::ok(&json!({"content": text})))
+}
+
+/// The text that the chat template makes of a conversation.
+pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let conversation = Conversation::read(&mut fields)?;
+    finish_fields(&app, &fields);
+    let prompt = blocking(move || conversation.render(&loaded.model)).await?;
+    Ok(reply::ok(&json!({"prompt": prompt})))
+}

@@ -1,0 +1,359 @@
+//! Conversations: messages of a request, checked, and made into token ids.
+
+use std::sync::Arc;
+
+use brasa::tokenizer::{AddSpecial, ChatOptions, Content, ParseSpecial, ToolChoice};
+use brasa::{Grammar, MaskSource, Message, Model};
+use serde_json::{Map, Value, json};
+
+use crate::constraint::Constraint;
+use crate::error::{ApiError, Result};
+use crate::fields::{Fields, kind};
+
+/// Most messages of a conversation.
+const MOST_MESSAGES: usize = 10_000;
+
+/// A conversation, ready for the template.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Conversation {
+    pub messages: Vec<Message>,
+    /// Tools in OpenAI's form.
+    pub tools: Vec<Value>,
+    /// The calls that are asked for.
+    pub choice: ToolChoice,
+    /// True if an answer may have one call at most.
+    pub one_call: bool,
+    /// The grammar of the answer behind the thoughts.
+    pub constraint: Option<Constraint>,
+    /// May the model think first? `None` leaves it to the template.
+    pub thinking: Option<bool>,
+    /// Further variables of the template.
+    pub variables: Map<String, Value>,
+}
+
+impl Conversation {
+    /// Reads `messages`, `tools`, `chat_template_kwargs` and `reasoning_effort` of a chat request.
+    pub fn read(fields: &mut Fields) -> Result<Self> {
+        let messages: Vec<Value> = fields.required("messages")?;
+        if messages.len() > MOST_MESSAGES {
+            return Err(ApiError::field("messages", format!("more than {MOST_MESSAGES} messages")));
+        }
+        let messages = messages.into_iter().enumerate().map(|(at, message)| message_of(at, message));
+        let mut conversation = Self {
+            messages: messages.collect::<Result<_>>()?,
+            tools: read_tools(fields)?,
+            ..Self::default()
+        };
+        conversation.choose(fields)?;
+        conversation.read_template_options(fields)?;
+        if conversation.messages.is_empty() {
+            return Err(ApiError::field("messages", "`messages` is empty: there is nothing to answer"));
+        }
+        Ok(conversation)
+    }
+
+    fn read_template_options(&mut self, fields: &mut Fields) -> Result<()> {
+        if let Some(effort) = fields.optional::<String>("reasoning_effort")? {
+            self.set_effort("reasoning_effort", &effort)?;
+        }
+        if let Some(mut variables) = fields.optional::<Map<String, Value>>("chat_template_kwargs")? {
+            if let Some(thinking) = variables.swap_remove("enable_thinking") {
+                let wrong = || {
+                    let name = "chat_template_kwargs.enable_thinking";
+                    ApiError::field(name, format!("`{name}` is {thinking}, expected true or false"))
+                };
+                self.thinking = Some(thinking.as_bool().ok_or_else(wrong)?);
+            }
+            for reserved in ["messages", "tools", "documents", "add_generation_prompt"] {
+                if variables.contains_key(reserved) {
+                    let name = format!("chat_template_kwargs.{reserved}");
+                    return Err(ApiError::field(&name, format!("`{name}` is set by the request itself")));
+                }
+            }
+            self.variables.extend(variables);
+        }
+        Ok(())
+    }
+
+    /// Reads `tool_choice` and `parallel_tool_calls`, once the tools are known.
+    pub fn choose(&mut self, fields: &mut Fields) -> Result<()> {
+        self.one_call = fields.switch("parallel_tool_calls")? == Some(false);
+        let Some(value) = fields.value("tool_choice") else { return Ok(()) };
+        let name_of =
+            |value: &Value| value["function"]["name"].as_str().or(value["name"].as_str()).map(str::to_owned);
+        let choice = match (&value, value["type"].as_str()) {
+            (Value::String(word), _) if word == "auto" => Some(ToolChoice::Auto),
+            (Value::String(word), _) if word == "none" => Some(ToolChoice::None),
+            (Value::String(word), _) if word == "required" => Some(ToolChoice::Required),
+            (_, Some("function")) => name_of(&value).map(ToolChoice::Named),
+            (_, Some("allowed_tools")) => {
+                let allowed =
+                    if value["allowed_tools"].is_object() { &value["allowed_tools"] } else { &value };
+                let names =
+                    allowed["tools"].as_array().map(|tools| tools.iter().filter_map(name_of).collect());
+                let required = allowed["mode"] == "required";
+                names.map(|names| ToolChoice::Allowed { names, required })
+            }
+            _ => None,
+        };
+        let choice = choice.ok_or_else(|| {
+            let message = format!(
+                "`tool_choice` is {value}, expected auto, none, required, a function or allowed_tools"
+            );
+            ApiError::field("tool_choice", message)
+        })?;
+        self.set_choice(choice)
+    }
+
+    /// Sets the calls that are asked for. Tools that must not be called are kept from the model.
+    pub fn set_choice(&mut self, choice: ToolChoice) -> Result<()> {
+        let has = |name: &String| self.tools.iter().any(|tool| tool["function"]["name"] == name.as_str());
+        let missing = match &choice {
+            ToolChoice::Named(name) => Some(name).filter(|name| !has(name)),
+            ToolChoice::Allowed { names, .. } => names.iter().find(|name| !has(name)),
+            _ => None,
+        };
+        if let Some(name) = missing {
+            let message = format!("`tool_choice` names `{name}`, and there is no such tool");
+            return Err(ApiError::field("tool_choice", message));
+        }
+        if choice.is_required() && self.tools.is_empty() {
+            return Err(ApiError::field(
+                "tool_choice",
+                "`tool_choice` asks for a call, and there are no tools",
+            ));
+        }
+        if choice == ToolChoice::None {
+            self.tools.clear();
+        }
+        self.choice = choice;
+        Ok(())
+    }
+
+    /// Sets the grammar of the answer.
+    ///
+    /// # Errors
+    ///
+    /// 400 if the answer may be a call of a tool, which has a grammar of its own.
+    pub fn constrain(&mut self, constraint: Option<Constraint>) -> Result<()> {
+        if let Some(constraint) = &constraint
+            && !self.tools.is_empty()
+        {
+            let why = "an answer that may call tools has no other grammar; set `tool_choice` to none, or leave out `tools`";
+            return Err(ApiError::unsupported(constraint.param(), why));
+        }
+        self.constraint = constraint;
+        Ok(())
+    }
+
+    /// The mask of the answer to the conversation's `prompt`: its grammar, or the grammar of the calls that are asked for. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// 400 that says what of a grammar, a schema or a tool is wrong or not supported.
+    pub fn mask(&self, model: &Model, prompt: &[u32]) -> Result<Option<Arc<dyn MaskSource>>> {
+        let mask = match &self.constraint {
+            Some(constraint) => Some(constraint.compile(model)?),
+            None if self.tools.is_empty() => None,
+            None => {
+                let calls = model.tool_constraint(&self.tools, &self.choice, !self.one_call);
+                let calls = calls.map_err(|error| match error {
+                    brasa::Error::Tokenizer(error) => ApiError {
+                        code: "unsupported_field",
+                        ..ApiError::field("tool_choice", error.to_string())
+                    },
+                    other => other.into(),
+                })?;
+                calls.map(|lark| Constraint::new("tools", Grammar::Lark(lark)).compile(model)).transpose()?
+            }
+        };
+        Ok(mask.map(|mask| model.after_thoughts(prompt, mask)))
+    }
+
+    /// Sets how much the model shall think.
+    pub fn set_effort(&mut self, name: &str, effort: &str) -> Result<()> {
+        if !["none", "minimal", "low", "medium", "high", "xhigh", "max"].contains(&effort) {
+            let message =
+                format!("`{name}` is `{effort}`, expected none, minimal, low, medium, high, xhigh or max");
+            return Err(ApiError::field(name, message));
+        }
+        self.thinking = Some(effort != "none");
+        if effort != "none" {
+            self.variables.insert("reasoning_effort".into(), effort.into());
+        }
+        Ok(())
+    }
+
+    /// The token ids, ready for the answer. If the last message is the assistant's, the answer continues it. Blocks.
+    pub fn encode(&self, model: &Model) -> Result<Vec<u32>> {
+        let (messages, begun) = match self.messages.split_last() {
+            Some((last, before))
+                if last.role == "assistant" && last.tool_calls.is_empty() && !before.is_empty() =>
+            {
+                (before, Some(last.content.text()))
+            }
+            _ => (self.messages.as_slice(), None),
+        };
+        // An answer that has begun is past its thoughts.
+        let thinking = if begun.is_some() { self.thinking.or(Some(false)) } else { self.thinking };
+        let mut ids = model.chat_prompt_with(messages, &self.template_options(thinking))?;
+        if let Some(begun) = begun {
+            ids.extend(model.tokenizer().encode(&begun, AddSpecial::No, ParseSpecial::No)?);
+        }
+        Ok(ids)
+    }
+
+    /// The text that the template makes of the conversation. Blocks.
+    pub fn render(&self, model: &Model) -> Result<String> {
+        match model.chat_template() {
+            Some(template) => Ok(template.render(&self.messages, &self.template_options(self.thinking))?),
+            None => Err(model
+                .tokenizer()
+                .chat_template()
+                .err()
+                .map_or_else(|| ApiError::invalid("the model has no chat template"), ApiError::from)),
+        }
+    }
+
+    fn template_options(&self, thinking: Option<bool>) -> ChatOptions<'_> {
+        ChatOptions {
+            tools: (!self.tools.is_empty()).then_some(self.tools.as_slice()),
+            thinking,
+            variables: self.variables.clone(),
+            ..ChatOptions::default()
+        }
+    }
+}
+
+/// Reads `tools` in OpenAI's form.
+fn read_tools(fields: &mut Fields) -> Result<Vec<Value>> {
+    let tools: Vec<Value> = fields.optional("tools")?.unwrap_or_default();
+
+    for (at, tool) in tools.iter().enumerate() {
+        let place = format!("tools[{at}]");
+        if tool["type"] != "function" {
+            let message = format!("`{place}.type` is {}, expected \"function\"", tool["type"]);
+            return Err(ApiError::field(&format!("{place}.type"), message));
+        }
+        if tool["function"]["name"].as_str().is_none_or(str::is_empty) {
+            let name = format!("{place}.function.name");
+            return Err(ApiError::field(&name, format!("`{name}` is missing")));
+        }
+    }
+    Ok(tools)
+}
+
+/// A message of a chat request.
+fn message_of(at: usize, value: Value) -> Result<Message> {
+    let place = format!("messages[{at}]");
+    let mut fields = Fields::inside(&place, value)?;
+    let role: String = fields.required("role")?;
+    let role = match role.as_str() {
+        "developer" => "system".to_owned(),
+        "system" | "user" | "assistant" | "tool" => role,
+        other => {
+            let message =
+                format!("`{place}.role` is `{other}`, expected system, developer, user, assistant or tool");
+            return Err(ApiError::field(&format!("{place}.role"), message));
+        }
+    };
+    fields.refuse("audio", "the model takes text alone")?;
+    fields.refuse("function_call", "it was replaced by `tool_calls`")?;
+    let name = format!("{place}.content");
+    let content = match fields.value("content") {
+        Some(content) => Content::Text(text_of(&name, content)?),
+        None => match fields.optional::<String>("refusal")? {
+            Some(refusal) => Content::Text(refusal),
+            None => Content::Missing,
+        },
+    };
+    let calls: Vec<Value> = fields.optional("tool_calls")?.unwrap_or_default();
+    if content == Content::Missing && role != "assistant" {
+        return Err(fields.missing("content"));
+    }
+    // Templates join a message's text with other text even if the message has calls alone.
+    let content = if content == Content::Missing { Content::Text(String::new()) } else { content };
+    let reasoning = match fields.optional::<String>("reasoning_content")? {
+        Some(text) => Some(text),
+        None => fields.optional::<String>("reasoning")?,
+    };
+    let calls = calls.into_iter().enumerate();
+    Ok(Message {
+        role,
+        content,
+        reasoning_content: reasoning.filter(|text| !text.is_empty()),
+        tool_calls: calls
+            .map(|(call, value)| call_of(&format!("{place}.tool_calls[{call}]"), value))
+            .collect::<Result<_>>()?,
+        tool_call_id: fields.optional("tool_call_id")?,
+        name: fields.optional("name")?,
+        ..Message::default()
+    })
+}
+
+/// A text, or the text of all text parts; other parts are refused by name.
+pub(crate) fn text_of(name: &str, content: Value) -> Result<String> {
+    match content {
+        Value::String(text) => Ok(text),
+        Value::Array(parts) => {
+            let texts = parts.into_iter().enumerate().map(|(at, part)| match &part {
+                Value::String(text) => Ok(text.clone()),
+                part => match part["type"].as_str() {
+                    Some("text" | "input_text" | "output_text") => {
+                        let text = part["text"].as_str().map(str::to_owned);
+                        text.ok_or_else(|| {
+                            let name = format!("{name}[{at}].text");
+                            ApiError::field(&name, format!("`{name}` is missing"))
+                        })
+                    }
+                    Some("refusal") => Ok(part["refusal"].as_str().unwrap_or_default().to_owned()),
+                    Some(other) => Err(ApiError::unsupported(
+                        &format!("{name}[{at}].type"),
+                        &format!("the model takes text alone, and this part is `{other}`"),
+                    )),
+                    None => {
+                        let name = format!("{name}[{at}].type");
+                        Err(ApiError::field(&name, format!("`{name}` is missing")))
+                    }
+                },
+            });
+            Ok(texts.collect::<Result<Vec<_>>>()?.join("\n"))
+        }
+        other => Err(ApiError::field(
+            name,
+            format!("`{name}` is {}, expected a text or a list of parts", kind(&other)),
+        )),
+    }
+}
+
+/// A call in the history: templates want its arguments as an object.
+fn call_of(place: &str, value: Value) -> Result<Value> {
+    let name = value["function"]["name"].as_str().filter(|name| !name.is_empty());
+    let Some(name) = name else {
+        let field = format!("{place}.function.name");
+        return Err(ApiError::field(&field, format!("`{field}` is missing")));
+    };
+    let arguments = arguments_of(&format!("{place}.function.arguments"), &value["function"]["arguments"])?;
+    Ok(json!({
+        "id": value["id"],
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+    }))
+}
+
+/// Arguments of a call, which come as a text of JSON or as an object.
+pub(crate) fn arguments_of(place: &str, arguments: &Value) -> Result<Value> {
+    let wrong =
+        |why: &str| ApiError::field(place, format!("`{place}` {why}, expected the text of a JSON object"));
+    match arguments {
+        Value::Null => Ok(json!({})),
+        Value::Object(_) => Ok(arguments.clone()),
+        Value::String(text) if text.trim().is_empty() => Ok(json!({})),
+        Value::String(text) => match serde_json::from_str(text) {
+            Ok(Value::Object(map)) => Ok(Value::Object(map)),
+            Ok(other) => Err(wrong(&format!("is {}", kind(&other)))),
+            Err(error) => Err(wrong(&format!("is no JSON: {error}"))),
+        },
+        other => Err(wrong(&format!("is {}", kind(other)))),
+    }
+}

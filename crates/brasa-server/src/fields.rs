@@ -1,0 +1,198 @@
+//! The fields of a request's body, and the policy for each of them.
+//!
+//! A field is *honoured* (a handler reads it), *inert* (accepted, and known to change nothing here), *refused* (known, and not
+//! honoured: 400 that names it, unless its value is neutral), or *unknown*: accepted, counted, and logged once.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, Result};
+
+/// Fields that clients send for the benefit of hosted services. They change nothing here.
+const INERT: &[&str] = &[
+    "user",
+    "metadata",
+    "safety_identifier",
+    "store",
+    "service_tier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "verbosity",
+    "include_obfuscation",
+    "cache_control",
+];
+
+/// The fields of one JSON object that have not been read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Fields {
+    map: Map<String, Value>,
+    /// The way to the object from the body, with a full stop behind; empty for the body itself.
+    place: String,
+}
+
+impl Fields {
+    /// The fields of a body.
+    pub fn new(map: Map<String, Value>) -> Self {
+        Self { map, place: String::new() }
+    }
+
+    /// The fields of an object inside a body.
+    pub fn inside(place: &str, value: Value) -> Result<Self> {
+        match value {
+            Value::Object(map) => Ok(Self { map, place: format!("{place}.") }),
+            other => {
+                Err(ApiError::field(place, format!("`{place}` is {}, expected an object", kind(&other))))
+            }
+        }
+    }
+
+    /// The name of a field as errors show it.
+    pub fn name(&self, field: &str) -> String {
+        format!("{}{field}", self.place)
+    }
+
+    /// Takes a field as it is; `None` if it is absent or null.
+    pub fn value(&mut self, field: &str) -> Option<Value> {
+        self.map.swap_remove(field).filter(|value| !value.is_null())
+    }
+
+    /// A field that stays to be read.
+    pub fn peek(&self, field: &str) -> Option<&Value> {
+        self.map.get(field)
+    }
+
+    /// Reads a field; `None` if it is absent or null.
+    pub fn optional<T: DeserializeOwned>(&mut self, field: &str) -> Result<Option<T>> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        let found = kind(&value);
+        let name = self.name(field);
+        serde_json::from_value(value).map(Some).map_err(|error| {
+            ApiError::field(&name, format!("`{name}` is {found} that cannot be read: {error}"))
+        })
+    }
+
+    /// Reads a field that must be there.
+    pub fn required<T: DeserializeOwned>(&mut self, field: &str) -> Result<T> {
+        self.optional(field)?.ok_or_else(|| self.missing(field))
+    }
+
+    /// The error for a field that must be there.
+    pub fn missing(&self, field: &str) -> ApiError {
+        let name = self.name(field);
+        ApiError { code: "missing_field", ..ApiError::field(&name, format!("`{name}` is missing")) }
+    }
+
+    /// Reads a number of tokens or things, from `least` to `most`.
+    pub fn count(&mut self, field: &str, least: usize, most: usize) -> Result<Option<usize>> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        // Some clients write whole numbers as 16.0.
+        let number = value.as_u64().or_else(|| {
+            value
+                .as_f64()
+                .filter(|number| number.fract() == 0.0 && *number >= 0.0)
+                .map(|number| number as u64)
+        });
+        match number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)) {
+            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => {
+                let name = self.name(field);
+                let range = if most == usize::MAX {
+                    format!("at least {least}")
+                } else {
+                    format!("{least} to {most}")
+                };
+                Err(ApiError::field(&name, format!("`{name}` is {value}, expected a whole number, {range}")))
+            }
+        }
+    }
+
+    /// Reads a limit of tokens: a whole number, or a negative one for no limit.
+    pub fn limit(&mut self, field: &str) -> Result<Option<Limit>> {
+        if self.map.get(field).and_then(Value::as_i64).is_some_and(|number| number < 0) {
+            self.value(field);
+            return Ok(Some(Limit::None));
+        }
+        Ok(self.count(field, 0, usize::MAX)?.map(Limit::Tokens))
+    }
+
+    /// Reads a finite number.
+    pub fn number(&mut self, field: &str) -> Result<Option<f32>> {
+        let Some(value) = self.value(field) else { return Ok(None) };
+        let number = value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
+        number.map(Some).ok_or_else(|| {
+            let name = self.name(field);
+            ApiError::field(&name, format!("`{name}` is {value}, expected a number"))
+        })
+    }
+
+    /// Reads a switch.
+    pub fn switch(&mut self, field: &str) -> Result<Option<bool>> {
+        self.optional(field)
+    }
+
+    /// Refuses a field that is known and not honoured, unless its value asks for nothing.
+    pub fn refuse(&mut self, field: &str, why: &str) -> Result<()> {
+        match self.value(field) {
+            Some(value) if !is_neutral(&value) => Err(ApiError::unsupported(&self.name(field), why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a field unless it has one of these values.
+    pub fn only(&mut self, field: &str, neutral: &[Value], why: &str) -> Result<()> {
+        match self.value(field) {
+            Some(value) if !neutral.contains(&value) => Err(ApiError::unsupported(&self.name(field), why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The names of the fields that nobody has read and nobody knows.
+    pub fn unknown(&self) -> impl Iterator<Item = &str> {
+        let names = self.map.keys().map(String::as_str);
+        names.filter(|name| !INERT.contains(name))
+    }
+}
+
+/// A limit of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// As many as fit.
+    None,
+    /// At most this many.
+    Tokens(usize),
+}
+
+impl Limit {
+    /// The number of tokens; `None` for no limit.
+    pub fn tokens(self) -> Option<usize> {
+        match self {
+            Self::None => None,
+            Self::Tokens(tokens) => Some(tokens),
+        }
+    }
+}
+
+/// True for values that ask for nothing: false, 0, an empty text, list or object.
+fn is_neutral(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) => false,
+    }
+}
+
+/// The kind of a JSON value, with its article.
+pub(crate) fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}

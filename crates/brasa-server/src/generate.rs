@@ -1,0 +1,234 @@
+//! Generations, whatever API they were asked for by: several choices at once, read without blocking a thread.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
+
+use crate::error::{ApiError, Result};
+use crate::loaded::{Loaded, Task};
+use crate::log::Record;
+use crate::slots::SlotText;
+use crate::state::App;
+
+/// Most choices that one request may have in all.
+pub(crate) const MOST_CHOICES: usize = 256;
+
+/// A text to continue.
+pub(crate) struct Prompt {
+    /// Its token ids.
+    pub ids: Vec<u32>,
+    /// How to continue it.
+    pub options: GenerateOptions,
+}
+
+/// Generations that belong to one request, in the order of its choices. Dropping them cancels those that still run.
+pub(crate) struct Choices {
+    choices: Vec<Choice>,
+    /// The choice that is asked first, so that none is always the last.
+    turn: usize,
+}
+
+/// Something that happened to a choice.
+pub(crate) enum Step {
+    /// A token, or text that was held back.
+    Fragment(Fragment),
+    /// The end.
+    End(End),
+}
+
+/// How a choice ended.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    /// Why.
+    pub reason: FinishReason,
+    /// The stop string that ended it, if one did.
+    pub stop: Option<String>,
+    /// What it cost.
+    pub cost: Metrics,
+}
+
+/// One generation.
+struct Choice {
+    stream: TokenStream,
+    task: Task,
+    loaded: Arc<Loaded>,
+    app: App,
+    record: Record,
+    stops: Vec<String>,
+    started: Instant,
+    last: Option<Instant>,
+    /// Generated ids and bytes of text so far; kept only to find out which stop string ended the answer.
+    ids: Vec<u32>,
+    text_bytes: usize,
+    /// True if the answer has ended although the model would go on.
+    is_cut: bool,
+    ended: bool,
+}
+
+impl Choices {
+    /// Starts all generations.
+    ///
+    /// # Errors
+    ///
+    /// The engine's refusal of the first that it refuses; the others are cancelled.
+    pub fn start(
+        app: &App,
+        loaded: &Arc<Loaded>,
+        record: &Record,
+        prompts: impl IntoIterator<Item = Prompt>,
+    ) -> Result<Self> {
+        record.set("model", loaded.id.as_str());
+        let choices = prompts.into_iter().map(|prompt| Choice::start(app, loaded, record, prompt));
+        Ok(Self { choices: choices.collect::<Result<_>>()?, turn: 0 })
+    }
+
+    /// The next thing that happens, and the number of the choice that it happens to; `None` when all have ended.
+    ///
+    /// # Errors
+    ///
+    /// The failure of a choice, once; the choice has then ended.
+    pub async fn next(&mut self) -> Option<(usize, Result<Step>)> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// Ends a choice as if the model had ended it. Its end still comes, and perhaps some steps before.
+    pub fn end(&mut self, index: usize) {
+        let choice = &mut self.choices[index];
+        choice.is_cut = true;
+        choice.stream.cancel();
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<(usize, Result<Step>)>> {
+        let count = self.choices.len();
+        let mut running = false;
+        for offset in 0..count {
+            let index = (self.turn + offset) % count;
+            let choice = &mut self.choices[index];
+            if choice.ended {
+                continue;
+            }
+            running = true;
+            if let Poll::Ready(step) = choice.poll_next(context) {
+                self.turn = index + 1;
+                return Poll::Ready(Some((index, step)));
+            }
+        }
+        if running { Poll::Pending } else { Poll::Ready(None) }
+    }
+}
+
+impl Choice {
+    fn start(app: &App, loaded: &Arc<Loaded>, record: &Record, prompt: Prompt) -> Result<Self> {
+        let Prompt { ids, options } = prompt;
+        let kept = app.options.slot_save_path.is_some();
+        let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.cache_scope });
+        let task = loaded.begin(ids.len(), options.max_tokens, text);
+        let stream = loaded.model.generate_ids(ids, &options).inspect_err(|error| {
+            if let brasa::Error::Engine(error) = error {
+                loaded.saw_error(error);
+            }
+        })?;
+        Ok(Self {
+            stream,
+            task,
+            loaded: Arc::clone(loaded),
+            app: Arc::clone(app),
+            record: record.clone(),
+            stops: options.stop_strings,
+            started: Instant::now(),
+            last: None,
+            ids: Vec::new(),
+            text_bytes: 0,
+            is_cut: false,
+            ended: false,
+        })
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
+        match self.stream.poll_next(context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Ok(fragment))) => {
+                if let Some(token) = &fragment.token {
+                    self.saw_token(token.id);
+                }
+                self.text_bytes += fragment.text.len();
+                Poll::Ready(Ok(Step::Fragment(fragment)))
+            }
+            Poll::Ready(Some(Err(error))) => {
+                self.ended = true;
+                self.loaded.saw_error(&error);
+                self.saw_end("error");
+                Poll::Ready(Err(error.into()))
+            }
+            Poll::Ready(None) => {
+                self.ended = true;
+                let reason = match self.stream.finish_reason().unwrap_or(FinishReason::Cancelled) {
+                    _ if self.is_cut => FinishReason::Stop,
+                    reason => reason,
+                };
+                self.saw_end(finish_name(reason));
+                let stop = self.stop_string().filter(|_| reason == FinishReason::Stop);
+                Poll::Ready(Ok(Step::End(End { reason, stop, cost: *self.stream.metrics() })))
+            }
+        }
+    }
+
+    fn saw_token(&mut self, id: u32) {
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.app.metrics.saw_gap(&self.loaded.id, now - last);
+        }
+        self.task.saw_token(id);
+        if !self.stops.is_empty() {
+            self.ids.push(id);
+        }
+    }
+
+    fn saw_end(&self, reason: &'static str) {
+        let cost = self.stream.metrics();
+        self.app.metrics.saw_end(&self.loaded.id, reason, cost, self.started.elapsed());
+        self.record.set("prompt_tokens", cost.prompt_tokens);
+        self.record.set("cached_tokens", cost.cached_tokens);
+        self.record.set("completion_tokens", cost.generated_tokens);
+        self.record.set("first_token_ms", (cost.first_token_time.as_secs_f64() * 1e4).round() / 10.0);
+        self.record.set("finish", reason);
+    }
+
+    /// The stop string behind the text that was given out; `None` if the model ended by itself.
+    fn stop_string(&self) -> Option<String> {
+        let whole = self.loaded.model.tokenizer().decode(&self.ids, true).ok()?;
+        let behind = whole.get(self.text_bytes..)?;
+        self.stops.iter().find(|stop| behind.starts_with(stop.as_str())).cloned()
+    }
+}
+
+impl Drop for Choice {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.saw_end("cancelled");
+        }
+    }
+}
+
+/// The reason of an end as OpenAI names it.
+pub(crate) fn finish_name(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Length | FinishReason::ContextFull => "length",
+        FinishReason::Cancelled => "cancelled",
+        _ => "stop",
+    }
+}
+
+/// Runs work that blocks, such as rendering a template, on a thread where that does no harm.
+///
+/// # Errors
+///
+/// The work's error; a panic of the work is an internal error of this request alone.
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(ApiError::from)?
+}

@@ -1,0 +1,64 @@
+//! Serves models over HTTP, in the forms of OpenAI, Anthropic and llama.cpp.
+//!
+//! ```
+//! use brasa_server::{ModelData, ModelSource, Server, ServerOptions};
+//!
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lexicon-qwen3/lexicon-qwen3-Q6_K.gguf").into();
+//! let model = ModelSource { id: "lexicon".into(), data: ModelData::Path(path) };
+//! let server = Server::bind(ServerOptions { port: 0, models: vec![model], ..ServerOptions::default() })?;
+//! println!("listening on http://{}", server.address());
+//! // Another thread, or a signal, ends the server. Here it ends before its first request.
+//! server.handle().shut_down();
+//! server.run()?;
+//! # Ok::<(), brasa_server::ServerError>(())
+//! ```
+//!
+//! This crate knows HTTP, JSON and the forms of three APIs. It sees models through [`brasa`] alone, and knows nothing of flags,
+//! terminals and signals.
+//!
+//! # Layers
+//!
+//! A request passes `connection` (silence), `log` (its id and its line in the log), `cors`, `limits`, `auth`, and comes to a
+//! handler in `api`, one file for each family of endpoints. A handler reads its body through `fields`, which knows the policy
+//! for every field, and gets a model from the `registry`. `conversation`, `prompt` and `fill` make token ids of it, `sampling`
+//! the options. All forms generate through `generate` (choices and their steps); those of chats read their answers through
+//! `answer`. `sse` streams, `usage` and `logprobs` show numbers, `metrics` counts.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::needless_pass_by_value, reason = "JSON is made in place and moved to where it is written")]
+
+mod answer;
+mod api;
+mod auth;
+mod body;
+mod connection;
+mod constraint;
+mod conversation;
+mod cors;
+mod error;
+mod fields;
+mod fill;
+mod generate;
+mod ids;
+mod limits;
+mod loaded;
+mod log;
+mod logprobs;
+mod metrics;
+mod options;
+mod page;
+mod prompt;
+mod registry;
+mod reply;
+mod router;
+mod sampling;
+mod server;
+mod slot_files;
+mod slots;
+mod sse;
+mod state;
+mod usage;
+
+pub use error::ServerError;
+pub use options::{ModelData, ModelSource, ServerOptions};
+pub use server::{Server, ServerHandle};

@@ -1,0 +1,275 @@
+//! Counters and histograms, under the names that dashboards for llama.cpp and vLLM know.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brasa::engine::EngineStats;
+use serde_json::{Value, json};
+
+/// Upper bounds of histograms of seconds, those of vLLM for the time to the first token.
+const SECONDS: [f64; 18] =
+    [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0];
+
+/// Counters of a server.
+#[derive(Default)]
+pub(crate) struct Metrics {
+    requests: AtomicU64,
+    failures: AtomicU64,
+    unknown_fields: AtomicU64,
+    models: Mutex<BTreeMap<String, Totals>>,
+}
+
+/// Counters of one model.
+#[derive(Clone, Default)]
+struct Totals {
+    prompt_tokens: u64,
+    cached_tokens: u64,
+    generated_tokens: u64,
+    prompt_seconds: f64,
+    decode_seconds: f64,
+    /// Finished generations by the reason of their end.
+    finished: BTreeMap<&'static str, u64>,
+    preemptions: u64,
+    first_token: Histogram,
+    between_tokens: Histogram,
+    end_to_end: Histogram,
+    queue: Histogram,
+}
+
+/// A cumulative histogram of seconds.
+#[derive(Clone, Default)]
+struct Histogram {
+    counts: [u64; SECONDS.len()],
+    count: u64,
+    sum: f64,
+}
+
+/// A metric: its name, its meaning, and how to read it.
+type Named<T> = (&'static str, &'static str, fn(&Totals) -> T);
+
+/// A histogram: its name, its meaning, and how to read it.
+type NamedHistogram = (&'static str, &'static str, fn(&Totals) -> &Histogram);
+
+/// What one model does at the moment.
+pub(crate) struct Now {
+    pub model: String,
+    pub stats: EngineStats,
+}
+
+impl Metrics {
+    /// Counts a request of any kind; without a status its client went away before the answer.
+    pub fn saw_request(&self, status: Option<u16>) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if status.is_some_and(|status| status >= 500) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a field that nobody knows.
+    pub fn saw_unknown_field(&self) {
+        self.unknown_fields.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts the time between two tokens of an answer.
+    pub fn saw_gap(&self, model: &str, gap: Duration) {
+        self.of(model, |totals| totals.between_tokens.add(gap));
+    }
+
+    /// Counts a generation that has ended.
+    pub fn saw_end(&self, model: &str, reason: &'static str, cost: &brasa::Metrics, total: Duration) {
+        self.of(model, |totals| {
+            totals.prompt_tokens += cost.prompt_tokens as u64;
+            totals.cached_tokens += cost.cached_tokens as u64;
+            totals.generated_tokens += cost.generated_tokens as u64;
+            totals.prompt_seconds += cost.prefill_time.as_secs_f64();
+            totals.decode_seconds += cost.decode_time.as_secs_f64();
+            totals.preemptions += cost.preemptions as u64;
+            *totals.finished.entry(reason).or_default() += 1;
+            totals.queue.add(cost.queue_time);
+            totals.end_to_end.add(total);
+            if cost.generated_tokens > 0 {
+                totals.first_token.add(cost.first_token_time);
+            }
+        });
+    }
+
+    /// The text for Prometheus.
+    pub fn prometheus(&self, now: &[Now]) -> String {
+        let models = self.lock().clone();
+        let mut text = String::new();
+        let sum = |of: fn(&Totals) -> f64| models.values().map(of).sum::<f64>();
+        let (prompt_tokens, prompt_seconds) =
+            (sum(|m| (m.prompt_tokens - m.cached_tokens) as f64), sum(|m| m.prompt_seconds));
+        let (tokens, seconds) = (sum(|m| m.generated_tokens as f64), sum(|m| m.decode_seconds));
+        let running: usize = now.iter().map(|now| now.stats.running).sum();
+        let waiting: usize = now.iter().map(|now| now.stats.waiting).sum();
+        let steps = now.iter().map(|now| now.stats.steps).sum::<u64>() as f64;
+        let decode_rows = now.iter().map(|now| now.stats.decode_rows).sum::<u64>() as f64;
+        let per_second = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
+        for (name, kind, help, value) in [
+            ("llamacpp:prompt_tokens_total", "counter", "Prompt tokens computed.", prompt_tokens),
+            ("llamacpp:prompt_seconds_total", "counter", "Time spent on prompts.", prompt_seconds),
+            ("llamacpp:tokens_predicted_total", "counter", "Tokens generated.", tokens),
+            ("llamacpp:tokens_predicted_seconds_total", "counter", "Time spent on generation.", seconds),
+            (
+                "llamacpp:prompt_tokens_seconds",
+                "gauge",
+                "Prompt tokens per second.",
+                per_second(prompt_tokens, prompt_seconds),
+            ),
+            (
+                "llamacpp:predicted_tokens_seconds",
+                "gauge",
+                "Tokens generated per second.",
+                per_second(tokens, seconds),
+            ),
+            ("llamacpp:requests_processing", "gauge", "Requests that run.", running as f64),
+            ("llamacpp:requests_deferred", "gauge", "Requests that wait.", waiting as f64),
+            ("llamacpp:n_decode_total", "counter", "Steps of the device.", steps),
+            (
+                "llamacpp:n_busy_slots_per_decode",
+                "gauge",
+                "Requests that decode in a step, on average.",
+                if steps > 0.0 { decode_rows / steps } else { 0.0 },
+            ),
+            (
+                "brasa:http_requests_total",
+                "counter",
+                "Requests of any kind.",
+                self.requests.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "brasa:http_failures_total",
+                "counter",
+                "Requests that failed by the server's fault.",
+                self.failures.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "brasa:unknown_fields_total",
+                "counter",
+                "Fields of requests that are not known.",
+                self.unknown_fields.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "brasa:preemptions_total",
+                "counter",
+                "Requests that gave their pages to others.",
+                sum(|m| m.preemptions as f64),
+            ),
+        ] {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+        }
+        head(&mut text, "vllm:num_requests_running", "gauge", "Requests that run.");
+        for now in now {
+            line(&mut text, "vllm:num_requests_running", &now.model, "", now.stats.running as f64);
+        }
+        head(&mut text, "vllm:kv_cache_usage_perc", "gauge", "Share of the cache that is used.");
+        for now in now {
+            let used = now.stats.cache_bytes_used as f64 / now.stats.cache_bytes.max(1) as f64;
+            line(&mut text, "vllm:kv_cache_usage_perc", &now.model, "", used);
+        }
+        head(&mut text, "vllm:num_requests_waiting", "gauge", "Requests that wait.");
+        for now in now {
+            line(&mut text, "vllm:num_requests_waiting", &now.model, "", now.stats.waiting as f64);
+        }
+        let counters: [Named<f64>; 4] = [
+            ("vllm:prompt_tokens_total", "Prompt tokens.", |m| m.prompt_tokens as f64),
+            ("vllm:generation_tokens_total", "Tokens generated.", |m| m.generated_tokens as f64),
+            ("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the cache.", |m| {
+                m.prompt_tokens as f64
+            }),
+            ("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", |m| m.cached_tokens as f64),
+        ];
+        for (name, help, value) in counters {
+            head(&mut text, name, "counter", help);
+            for (model, totals) in &models {
+                line(&mut text, name, model, "", value(totals));
+            }
+        }
+        head(&mut text, "vllm:request_success_total", "counter", "Finished requests by reason.");
+        for (model, totals) in &models {
+            for (reason, count) in &totals.finished {
+                let label = format!(",finished_reason=\"{reason}\"");
+                line(&mut text, "vllm:request_success_total", model, &label, *count as f64);
+            }
+        }
+        let histograms: [NamedHistogram; 4] = [
+            ("vllm:time_to_first_token_seconds", "Time to the first token.", |m| &m.first_token),
+            ("vllm:inter_token_latency_seconds", "Time between two tokens.", |m| &m.between_tokens),
+            ("vllm:e2e_request_latency_seconds", "Time of a whole request.", |m| &m.end_to_end),
+            ("vllm:request_queue_time_seconds", "Time spent waiting for a place.", |m| &m.queue),
+        ];
+        for (name, help, of) in histograms {
+            head(&mut text, name, "histogram", help);
+            for (model, totals) in &models {
+                of(totals).write(&mut text, name, model);
+            }
+        }
+        text
+    }
+
+    /// Akunu's counters.
+    pub fn json(&self, uptime: Duration) -> Value {
+        let models = self.lock().clone();
+        let of = |totals: &Totals| {
+            json!({
+                "total_requests": totals.finished.values().sum::<u64>(),
+                "total_prompt_tokens": totals.prompt_tokens,
+                "total_completion_tokens": totals.generated_tokens,
+            })
+        };
+        json!({
+            "total_requests": self.requests.load(Ordering::Relaxed),
+            "total_prompt_tokens": models.values().map(|totals| totals.prompt_tokens).sum::<u64>(),
+            "total_completion_tokens": models.values().map(|totals| totals.generated_tokens).sum::<u64>(),
+            "uptime_seconds": uptime.as_secs(),
+            "models": models.iter().map(|(id, totals)| (id.clone(), of(totals))).collect::<serde_json::Map<_, _>>(),
+        })
+    }
+
+    fn of(&self, model: &str, change: impl FnOnce(&mut Totals)) {
+        let mut models = self.lock();
+        if let Some(totals) = models.get_mut(model) {
+            change(totals);
+        } else {
+            change(models.entry(model.to_owned()).or_default());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Totals>> {
+        self.models.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Histogram {
+    fn add(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.count += 1;
+        self.sum += seconds;
+        for (count, bound) in self.counts.iter_mut().zip(SECONDS) {
+            *count += u64::from(seconds <= bound);
+        }
+    }
+
+    fn write(&self, text: &mut String, name: &str, model: &str) {
+        let bucket = format!("{name}_bucket");
+        for (count, bound) in self.counts.iter().zip(SECONDS) {
+            line(text, &bucket, model, &format!(",le=\"{bound}\""), *count as f64);
+        }
+        line(text, &bucket, model, ",le=\"+Inf\"", self.count as f64);
+        line(text, &format!("{name}_sum"), model, "", self.sum);
+        line(text, &format!("{name}_count"), model, "", self.count as f64);
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn line(text: &mut String, name: &str, model: &str, labels: &str, value: f64) {
+    let model = model.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let _ = writeln!(text, "{name}{{model_name=\"{model}\"{labels}}} {value}");
+}

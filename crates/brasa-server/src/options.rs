@@ -1,0 +1,113 @@
+//! How to serve.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brasa::LoadOptions;
+
+/// How to serve. The default serves nothing yet, on the loopback interface.
+#[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct ServerOptions {
+    /// The address to listen at.
+    pub host: IpAddr,
+    /// The port to listen at; 0 for a free one.
+    pub port: u16,
+    /// Keys, one of which every request must show; empty for no check.
+    pub api_keys: Vec<String>,
+    /// Allows an address other than loopback although there is no key.
+    pub allow_public_without_key: bool,
+    /// Models that are served, the default one first. They are loaded at the start.
+    pub models: Vec<ModelSource>,
+    /// A folder whose models are served too; each is loaded when it is asked for.
+    pub models_dir: Option<PathBuf>,
+    /// Most models that are loaded at once. A further one displaces the model that has been idle for the longest time.
+    pub max_loaded: usize,
+    /// Time without requests after which a model is unloaded; `None` for never.
+    pub unload_idle_after: Option<Duration>,
+    /// How models are loaded.
+    pub load: LoadOptions,
+    /// Longest time that a request may take.
+    pub request_timeout: Duration,
+    /// Tokens of an answer if the request sets no limit; `None` until the context is full.
+    pub default_max_tokens: Option<usize>,
+    /// Most bytes of a request's body.
+    pub max_body_bytes: usize,
+    /// Most connections at once.
+    pub max_connections: usize,
+    /// Longest time for the head of a request, for the pause between two parts of a body, and for a client that reads nothing.
+    pub client_timeout: Duration,
+    /// Time between two signs of life in a stream of events.
+    pub ping_every: Duration,
+    /// Requests that one address may make in a minute; `None` for any number.
+    pub rate_limit_per_minute: Option<u32>,
+    /// Origins whose pages may call the server from a browser; `*` for all. The page of the server itself needs none.
+    pub cors_origins: Vec<String>,
+    /// Lets requests choose their `priority`, and so go before others; else the field is refused.
+    pub allow_priority: bool,
+    /// Serves `/slots`, which shows what runs, without any text.
+    pub slots: bool,
+    /// The folder in which texts of slots are saved, for those who may use the server; `None` refuses to save and restore.
+    pub slot_save_path: Option<PathBuf>,
+    /// Serves the page at `/`.
+    pub page: bool,
+    /// Takes a line of the access log, a JSON object without prompts.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug)]
+pub struct ModelSource {
+    /// The name by which clients ask for it.
+    pub id: String,
+    /// Its data.
+    pub data: ModelData,
+}
+
+impl ModelSource {
+    /// The name of a model by its path: the file's name without its ending, or the folder's.
+    pub fn name_of(path: &Path) -> String {
+        let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
+        name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+}
+
+/// The data of a model.
+#[derive(Clone, Debug)]
+pub enum ModelData {
+    /// A file or a folder.
+    Path(PathBuf),
+    /// A GGUF file inside the program.
+    Bytes(&'static [u8]),
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            host: IpAddr::from([127, 0, 0, 1]),
+            port: 8080,
+            api_keys: Vec::new(),
+            allow_public_without_key: false,
+            models: Vec::new(),
+            models_dir: None,
+            max_loaded: 4,
+            unload_idle_after: None,
+            load: LoadOptions { prefix_bytes: Some(2 << 30), max_waiting: 256, ..LoadOptions::default() },
+            request_timeout: Duration::from_hours(1),
+            default_max_tokens: None,
+            max_body_bytes: 16 << 20,
+            max_connections: 4096,
+            client_timeout: Duration::from_secs(30),
+            ping_every: Duration::from_secs(30),
+            rate_limit_per_minute: None,
+            cors_origins: Vec::new(),
+            allow_priority: false,
+            slots: true,
+            slot_save_path: None,
+            page: true,
+            log: Arc::new(|_| {}),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Prompts of raw completions: a text, token ids, or a mix of both, one or several.
+
+use brasa::Model;
+use brasa::tokenizer::{AddSpecial, ParseSpecial};
+use serde_json::Value;
+
+use crate::error::{ApiError, Result};
+use crate::fields::kind;
+
+/// Reads a prompt or a list of prompts as token ids. A list that has a number among its items is one prompt: a mix of ids and
+/// texts.
+///
+/// # Errors
+///
+/// 400 that names `field`.
+pub(crate) fn read(field: &str, value: Value, model: &Model, most: usize) -> Result<Vec<Vec<u32>>> {
+    let wrong = |what: &str| {
+        ApiError::field(field, format!("`{field}` is {what}, expected a text, token ids, or a list of these"))
+    };
+    let prompts = match value {
+        Value::String(text) => vec![encode(model, &text, AddSpecial::AsModel)?],
+        Value::Array(items) if items.is_empty() => return Err(wrong("an empty list")),
+        Value::Array(items) if items.iter().any(Value::is_number) => vec![mix(field, &items, model)?],
+        Value::Array(items) => {
+            if items.len() > most {
+                return Err(ApiError::field(
+                    field,
+                    format!("`{field}` has {} prompts, at most {most} are possible", items.len()),
+                ));
+            }
+            let prompts = items.into_iter().map(|item| match item {
+                Value::String(text) => encode(model, &text, AddSpecial::AsModel),
+                Value::Array(items) => mix(field, &items, model),
+                other => Err(wrong(&format!("a list with {}", kind(&other)))),
+            });
+            prompts.collect::<Result<_>>()?
+        }
+        other => return Err(wrong(kind(&other))),
+    };
+    Ok(prompts)
+}
+
+/// The ids of a text, in which control tokens are recognised.
+fn encode(model: &Model, text: &str, add: AddSpecial) -> Result<Vec<u32>> {
+    Ok(model.tokenizer().encode(text, add, ParseSpecial::Yes)?)
+}
+
+/// Ids and texts one behind the other. Only a text at the beginning gets the tokens that the model puts in front.
+fn mix(field: &str, items: &[Value], model: &Model) -> Result<Vec<u32>> {
+    let mut ids = Vec::new();
+    for (at, item) in items.iter().enumerate() {
+        match item {
+            Value::String(text) => {
+                let add = if at == 0 { AddSpecial::AsModel } else { AddSpecial::No };
+                ids.extend(encode(model, text, add)?);
+            }
+            item => {
+                let id = item.as_u64().and_then(|id| u32::try_from(id).ok());
+                ids.push(
+                    id.ok_or_else(|| ApiError::field(field, format!("`{field}`: {item} is no token id")))?,
+                );
+            }
+        }
+    }
+    Ok(ids)
+}

@@ -1,0 +1,288 @@
+//! The models that are served: which there are, which are loaded, and who uses them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brasa::{LoadOptions, Model};
+use tokio::sync::watch;
+
+use crate::error::{ApiError, Result};
+use crate::ids;
+use crate::loaded::Loaded;
+use crate::options::{ModelData, ModelSource};
+
+/// All models, in the order in which they are listed.
+pub(crate) struct Registry {
+    entries: Mutex<Vec<Arc<Entry>>>,
+    load: LoadOptions,
+    max_loaded: usize,
+    /// The canonical path of the folder whose models may be loaded by path.
+    directory: Option<PathBuf>,
+}
+
+/// One model.
+pub(crate) struct Entry {
+    pub source: ModelSource,
+    /// When the server got to know the model, in seconds since 1970.
+    pub created: u64,
+    /// Bytes of the model's files, if they are known without loading it.
+    pub size_bytes: Option<u64>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Unloaded {
+        by_idleness: bool,
+    },
+    /// Somebody loads the model; the channel tells when that is over.
+    Loading(watch::Receiver<Option<Result<Arc<Loaded>>>>),
+    Loaded(Arc<Loaded>),
+    Failed(String),
+}
+
+impl Registry {
+    /// The models of `sources` and those below `directory`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the folder cannot be read.
+    pub fn new(
+        sources: Vec<ModelSource>,
+        directory: Option<&Path>,
+        load: LoadOptions,
+        max_loaded: usize,
+    ) -> Result<Self, brasa::Error> {
+        let registry = Self {
+            entries: Mutex::default(),
+            load,
+            max_loaded: max_loaded.max(1),
+            directory: directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())),
+        };
+        for source in sources {
+            registry.add(source, None);
+        }
+        if let Some(directory) = directory {
+            for found in brasa::discover(directory)?.into_iter().filter(|found| found.problem.is_none()) {
+                let below = found.path.strip_prefix(directory).unwrap_or(&found.path);
+                let id = below.with_extension("").display().to_string();
+                let id = if id.is_empty() { ModelSource::name_of(&found.path) } else { id };
+                let data = ModelData::Path(found.path);
+                registry.add(ModelSource { id, data }, Some(found.size_bytes));
+            }
+        }
+        Ok(registry)
+    }
+
+    /// Every model.
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        self.lock().clone()
+    }
+
+    /// The model that a request names; without a name, the first that is loaded, or the first.
+    ///
+    /// If the server has one model, any name is its name.
+    pub fn find(&self, name: Option<&str>) -> Result<Arc<Entry>> {
+        let entries = self.lock();
+        if let [only] = entries.as_slice() {
+            return Ok(Arc::clone(only));
+        }
+        let Some(name) = name else {
+            let entry = entries.iter().find(|entry| entry.loaded().is_some()).or_else(|| entries.first());
+            return entry.cloned().ok_or_else(|| ApiError::not_found("model_not_found", "there is no model"));
+        };
+        let found = entries.iter().find(|entry| entry.source.id == name).cloned();
+        found.ok_or_else(|| {
+            let message = format!("there is no model `{name}`; GET /v1/models lists those that there are");
+            ApiError::not_found("model_not_found", message).with_param("model")
+        })
+    }
+
+    /// The model of a name, loaded; waits until it is.
+    pub async fn acquire(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<Loaded>> {
+        let entry = self.find(name)?;
+        self.load(&entry).await
+    }
+
+    /// Loads a model, or waits for whoever loads it already.
+    pub async fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Arc<Loaded>> {
+        let mut outcome = {
+            let mut state = entry.lock();
+            match &*state {
+                State::Loaded(loaded) if !loaded.is_closed() => {
+                    loaded.touch();
+                    return Ok(Arc::clone(loaded));
+                }
+                State::Loading(outcome) => outcome.clone(),
+                State::Unloaded { .. } | State::Failed(_) | State::Loaded(_) => {
+                    let (sender, receiver) = watch::channel(None);
+                    *state = State::Loading(receiver.clone());
+                    let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
+                    // Loading goes on if the one who asked for it goes away: others may wait for it.
+                    tokio::task::spawn_blocking(move || {
+                        let outcome = registry.load_now(&entry);
+                        sender.send_replace(Some(outcome));
+                    });
+                    receiver
+                }
+            }
+        };
+        let outcome = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
+        outcome.unwrap_or_else(|| {
+            entry.set(State::Failed("loading was interrupted".into()));
+            Err(ApiError::internal(format!("loading {} was interrupted", entry.source.id)))
+        })
+    }
+
+    /// Unloads the models that nobody has used for `idle`.
+    pub fn unload_idle(&self, idle: Duration) {
+        for entry in self.entries() {
+            entry.unload_if(|loaded| loaded.idle_time() >= idle);
+        }
+    }
+
+    /// Registers a model of the models' folder by its path, and returns it. A path that is registered already is not
+    /// registered a second time.
+    pub fn add_path(&self, path: &str, id: Option<String>) -> Result<Arc<Entry>> {
+        let refused = || {
+            let message = "models are loaded by path only from the folder that --models-dir names";
+            ApiError::forbidden("path_not_allowed", message).with_param("path")
+        };
+        let directory = self.directory.as_ref().ok_or_else(refused)?;
+        // A path outside the folder and one that does not exist look alike to a stranger.
+        let path = directory.join(path).canonicalize().map_err(|_| refused())?;
+        if !path.starts_with(directory) {
+            return Err(refused());
+        }
+        let is_it = |entry: &&Arc<Entry>| match &entry.source.data {
+            ModelData::Path(known) => known.canonicalize().is_ok_and(|known| known == path),
+            ModelData::Bytes(_) => false,
+        };
+        if let Some(entry) = self.entries().iter().find(is_it) {
+            return Ok(Arc::clone(entry));
+        }
+        let id = id.unwrap_or_else(|| ModelSource::name_of(&path));
+        Ok(self.add(ModelSource { id, data: ModelData::Path(path) }, None))
+    }
+
+    fn add(&self, mut source: ModelSource, size_bytes: Option<u64>) -> Arc<Entry> {
+        let mut entries = self.lock();
+        let wanted = source.id.clone();
+        let mut number = 2;
+        while entries.iter().any(|entry| entry.source.id == source.id) {
+            source.id = format!("{wanted}-{number}");
+            number += 1;
+        }
+        let state = Mutex::new(State::Unloaded { by_idleness: false });
+        let entry = Arc::new(Entry { source, created: ids::unix_seconds(), size_bytes, state });
+        entries.push(Arc::clone(&entry));
+        entry
+    }
+
+    fn load_now(&self, entry: &Arc<Entry>) -> Result<Arc<Loaded>> {
+        self.make_room(entry);
+        let progress = |_| std::ops::ControlFlow::Continue(());
+        let loaded = match &entry.source.data {
+            ModelData::Path(path) => Model::load(path, &self.load),
+            ModelData::Bytes(bytes) => Model::from_gguf_bytes(*bytes, &self.load, progress),
+        };
+        match loaded {
+            Ok(model) => {
+                let loaded = Arc::new(Loaded::new(entry.source.id.clone(), model));
+                entry.set(State::Loaded(Arc::clone(&loaded)));
+                Ok(loaded)
+            }
+            Err(error) => {
+                let message = format!("{} cannot be loaded: {error}", entry.source.id);
+                entry.set(State::Failed(message.clone()));
+                Err(ApiError { code: "model_not_loaded", ..ApiError::internal(message) })
+            }
+        }
+    }
+
+    /// Unloads the models that have been idle for the longest time, so that one more may be loaded.
+    fn make_room(&self, wanted: &Arc<Entry>) {
+        let others = self.entries().into_iter().filter(|entry| !Arc::ptr_eq(entry, wanted));
+        let mut idle: Vec<(Duration, Arc<Entry>)> = Vec::new();
+        let mut count = 0;
+        for entry in others {
+            if let Some(loaded) = entry.loaded() {
+                count += 1;
+                if !loaded.is_busy() {
+                    idle.push((loaded.idle_time(), entry));
+                }
+            }
+        }
+        idle.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
+        for (_, entry) in idle.into_iter().take((count + 1_usize).saturating_sub(self.max_loaded)) {
+            entry.unload_if(|_| true);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// The model, if it is loaded.
+    pub fn loaded(&self) -> Option<Arc<Loaded>> {
+        match &*self.lock() {
+            State::Loaded(loaded) => Some(Arc::clone(loaded)),
+            _ => None,
+        }
+    }
+
+    /// The state as `/v1/models` names it.
+    pub fn status(&self) -> &'static str {
+        match &*self.lock() {
+            State::Unloaded { by_idleness: true } => "sleeping",
+            State::Unloaded { by_idleness: false } | State::Failed(_) => "unloaded",
+            State::Loading(_) => "loading",
+            State::Loaded(_) => "loaded",
+        }
+    }
+
+    /// The reason why the model could not be loaded the last time.
+    pub fn failure(&self) -> Option<String> {
+        match &*self.lock() {
+            State::Failed(message) => Some(message.clone()),
+            _ => None,
+        }
+    }
+
+    /// The path of the model as clients may see it; empty for a model inside the program.
+    pub fn path(&self) -> String {
+        match &self.source.data {
+            ModelData::Path(path) => path.display().to_string(),
+            ModelData::Bytes(_) => String::new(),
+        }
+    }
+
+    /// Unloads the model; requests that run on it go on to their end.
+    pub fn unload(&self) {
+        let mut state = self.lock();
+        if matches!(&*state, State::Loaded(_) | State::Failed(_)) {
+            *state = State::Unloaded { by_idleness: false };
+        }
+    }
+
+    /// Unloads the model for idleness if it is not busy and `condition` holds.
+    fn unload_if(&self, condition: impl FnOnce(&Loaded) -> bool) {
+        let mut state = self.lock();
+        if let State::Loaded(loaded) = &*state
+            && !loaded.is_busy()
+            && condition(loaded)
+        {
+            *state = State::Unloaded { by_idleness: true };
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.lock() = state;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

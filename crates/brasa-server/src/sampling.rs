@@ -1,0 +1,264 @@
+//! Generation options from the fields of a request, the model's recommendation, and defaults, in that order.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::Instant;
+
+use brasa::engine::EngineError;
+use brasa::sampling::{Distribution, Logprobs, SamplingOrder, SamplingParams, Stage};
+use brasa::{CacheScope, ContextPolicy, GenerateOptions, Model};
+use serde_json::Value;
+
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+use crate::ids;
+use crate::state::App;
+
+/// Most stop strings of a request.
+const MOST_STOPS: usize = 64;
+/// Longest stop string, in bytes.
+const LONGEST_STOP: usize = 4096;
+/// Most biased tokens of a request.
+const MOST_BIASES: usize = 4096;
+/// Most alternatives of a token that are listed.
+pub(crate) const MOST_TOP_LOGPROBS: usize = 20;
+
+/// Samplers of llama.cpp that Brasa has not, and the value with which each does nothing.
+const ABSENT: &[(&str, f32)] = &[
+    ("typical_p", 1.0),
+    ("top_n_sigma", -1.0),
+    ("xtc_probability", 0.0),
+    ("dynatemp_range", 0.0),
+    ("dry_multiplier", 0.0),
+    ("mirostat", 0.0),
+];
+
+/// Options that belong to a sampler that is refused. They do nothing without it.
+const IDLE: &[&str] = &[
+    "xtc_threshold",
+    "dynatemp_exponent",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "mirostat_tau",
+    "mirostat_eta",
+    "min_keep",
+    "n_discard",
+    "id_slot",
+    "t_max_predict_ms",
+    "t_max_prompt_ms",
+];
+
+/// Reads the options that all forms of the API share. Limits of tokens and log-probabilities have other names in each form
+/// and are set by the caller.
+pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
+    let mut sampling =
+        SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
+    model.recommended_sampling().apply(&mut sampling);
+    let numbers: [(&str, &mut f32); 6] = [
+        ("temperature", &mut sampling.temperature),
+        ("top_p", &mut sampling.top_p),
+        ("min_p", &mut sampling.min_p),
+        ("repeat_penalty", &mut sampling.repeat_penalty),
+        ("frequency_penalty", &mut sampling.frequency_penalty),
+        ("presence_penalty", &mut sampling.presence_penalty),
+    ];
+    for (name, place) in numbers {
+        if let Some(number) = fields.number(name)? {
+            *place = number;
+        }
+    }
+    // vLLM's name for the repeat penalty.
+    if let Some(number) = fields.number("repetition_penalty")? {
+        sampling.repeat_penalty = number;
+    }
+    if let Some(limit) = fields.limit("top_k")? {
+        sampling.top_k = limit.tokens().unwrap_or(0);
+    }
+    sampling.repeat_last_n = match fields.limit("repeat_last_n")? {
+        Some(limit) => limit.tokens(),
+        None => Some(64),
+    };
+    if let Some(tokens) = fields.count("min_tokens", 0, model.context())? {
+        sampling.min_tokens = tokens;
+    }
+    sampling.seed = seed(fields)?;
+    sampling.logit_bias = logit_bias(fields, model)?;
+    sampling.order = order(fields)?;
+    refuse_absent(fields)?;
+    let options = GenerateOptions {
+        sampling,
+        stop_strings: stops(fields)?,
+        ignore_eos: fields.switch("ignore_eos")?.unwrap_or(false),
+        deadline: Instant::now().checked_add(app.options.request_timeout),
+        context_policy: ContextPolicy::Stop,
+        cache_scope: scope(fields)?,
+        cache_prompt: fields.switch("cache_prompt")?,
+        priority: priority(fields, app)?,
+        ..GenerateOptions::default()
+    };
+    options.validate().map_err(ApiError::from)?;
+    options.sampling.validate_ids(model.vocab_size()).map_err(EngineError::from)?;
+    Ok(options)
+}
+
+/// The request for log-probabilities of the model's own distribution with so many alternatives.
+pub(crate) fn logprobs(top: usize) -> Logprobs {
+    Logprobs { top, of: Distribution::Raw }
+}
+
+/// The place in the queue, where the operator lets requests choose it.
+fn priority(fields: &mut Fields, app: &App) -> Result<i32> {
+    if !app.options.allow_priority {
+        fields.refuse("priority", "this server lets no request go before the others")?;
+    }
+    Ok(fields.optional("priority")?.unwrap_or(0))
+}
+
+fn seed(fields: &mut Fields) -> Result<u64> {
+    match fields.value("seed") {
+        None => Ok(ids::fresh()),
+        Some(value) => match (value.as_u64(), value.as_i64()) {
+            (Some(seed), _) => Ok(seed),
+            // llama.cpp's sign for a new seed.
+            (None, Some(_)) => Ok(ids::fresh()),
+            (None, None) => {
+                let name = fields.name("seed");
+                Err(ApiError::field(&name, format!("`{name}` is {value}, expected a whole number")))
+            }
+        },
+    }
+}
+
+/// Stop strings, as one text or a list.
+fn stops(fields: &mut Fields) -> Result<Vec<String>> {
+    let name = fields.name("stop");
+    let stops = match fields.value("stop") {
+        None => Vec::new(),
+        Some(Value::String(stop)) => vec![stop],
+        Some(value) => serde_json::from_value::<Vec<String>>(value)
+            .map_err(|_| ApiError::field(&name, format!("`{name}` has to be a text or a list of texts")))?,
+    };
+    check_stops(&name, &stops)?;
+    Ok(stops)
+}
+
+/// Refuses stop strings that are too many, too long or empty.
+pub(crate) fn check_stops(name: &str, stops: &[String]) -> Result<()> {
+    if stops.len() > MOST_STOPS {
+        let message = format!("`{name}` has {} entries, at most {MOST_STOPS} are possible", stops.len());
+        return Err(ApiError::field(name, message));
+    }
+    if stops.iter().any(|stop| stop.is_empty() || stop.len() > LONGEST_STOP) {
+        let message = format!("`{name}`: a stop text has to have 1 to {LONGEST_STOP} bytes");
+        return Err(ApiError::field(name, message));
+    }
+    Ok(())
+}
+
+/// Biases: `{"15043": 1.5}`, `[[15043, 1.5], [7, false], [" text", -1]]`, or a list of objects `{"id", "bias"}`.
+fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>> {
+    let name = fields.name("logit_bias");
+    let Some(value) = fields.value("logit_bias") else { return Ok(Vec::new()) };
+    let wrong = |what: &Value| {
+        ApiError::field(
+            &name,
+            format!("`{name}`: {what} is no token with its bias, expected a number from -100 to 100"),
+        )
+    };
+    let pairs: Vec<(Value, Value)> = match value {
+        Value::Object(map) => map.into_iter().map(|(token, bias)| (id_or_text(token), bias)).collect(),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| match item {
+                Value::Array(pair) => <[Value; 2]>::try_from(pair)
+                    .map(|[token, bias]| (token, bias))
+                    .map_err(|pair| wrong(&Value::Array(pair))),
+                other => Err(wrong(&other)),
+            })
+            .collect::<Result<_>>()?,
+        other => return Err(wrong(&other)),
+    };
+    if pairs.len() > MOST_BIASES {
+        return Err(ApiError::field(
+            &name,
+            format!("`{name}` has {} tokens, at most {MOST_BIASES} are possible", pairs.len()),
+        ));
+    }
+    let mut biases = Vec::with_capacity(pairs.len());
+    for (token, bias) in pairs {
+        let bias = match &bias {
+            Value::Bool(false) => f32::NEG_INFINITY,
+            Value::Number(number) => {
+                number.as_f64().filter(|bias| bias.abs() <= 100.0).ok_or_else(|| wrong(&bias))? as f32
+            }
+            other => return Err(wrong(other)),
+        };
+        match &token {
+            Value::Number(number) => {
+                let id =
+                    number.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| wrong(&token))?;
+                biases.push((id, bias));
+            }
+            Value::String(text) => {
+                use brasa::tokenizer::{AddSpecial, ParseSpecial};
+                let ids = model.tokenizer().encode(text, AddSpecial::No, ParseSpecial::Yes)?;
+                biases.extend(ids.into_iter().map(|id| (id, bias)));
+            }
+            other => return Err(wrong(other)),
+        }
+    }
+    Ok(biases)
+}
+
+/// A key of an object as a token: its number if it is one.
+fn id_or_text(key: String) -> Value {
+    key.parse::<u32>().map_or(Value::String(key), Value::from)
+}
+
+/// The order of the filters, by the list of their names that llama.cpp takes.
+fn order(fields: &mut Fields) -> Result<SamplingOrder> {
+    let name = fields.name("samplers");
+    let Some(value) = fields.value("samplers") else { return Ok(SamplingOrder::default()) };
+    let wrong = || {
+        let orders = SamplingOrder::ALL.map(|order| order.stages().map(stage_name).join(", ")).join("; ");
+        ApiError::field(&name, format!("`{name}` is no order that Brasa has; it has: {orders}"))
+    };
+    let names: Vec<String> = serde_json::from_value(value).map_err(|_| wrong())?;
+    let others = ["penalties", "dry", "top_n_sigma", "typ_p", "typical_p", "xtc"];
+    let stages: Vec<&str> = names.iter().map(String::as_str).filter(|name| !others.contains(name)).collect();
+    let mut orders = SamplingOrder::ALL.into_iter();
+    orders.find(|order| order.stages().map(stage_name)[..] == stages[..]).ok_or_else(wrong)
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Temperature => "temperature",
+        Stage::TopK => "top_k",
+        Stage::TopP => "top_p",
+        Stage::MinP => "min_p",
+    }
+}
+
+fn refuse_absent(fields: &mut Fields) -> Result<()> {
+    for (name, neutral) in ABSENT {
+        if fields.number(name)?.is_some_and(|value| ![*neutral, 0.0].contains(&value)) {
+            return Err(ApiError::unsupported(&fields.name(name), "Brasa does not have this sampler"));
+        }
+    }
+    for name in IDLE {
+        fields.value(name);
+    }
+    fields.refuse("lora", "this server has no adapters")?;
+    fields.refuse("timings_per_token", "times are told at the end of an answer")?;
+    fields.refuse("return_progress", "the engine does not tell how far a prompt has come")?;
+    fields.refuse("n_keep", "an answer ends where the context is full")?;
+    Ok(())
+}
+
+/// Requests of different salts never share cached keys and values.
+fn scope(fields: &mut Fields) -> Result<CacheScope> {
+    let salt = fields.optional::<String>("cache_salt")?;
+    let salt = salt.map_or(0, |salt| BuildHasherDefault::<DefaultHasher>::default().hash_one(salt) | 1);
+    Ok(CacheScope { salt, ..CacheScope::default() })
+}

@@ -1,0 +1,258 @@
+//! A server from its first connection to its end.
+
+use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+
+use crate::auth::Keys;
+use crate::connection::TimedStream;
+use crate::error::ServerError;
+use crate::limits::RateLimiter;
+use crate::log::SeenOnce;
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::registry::Registry;
+use crate::router;
+use crate::state::{App, AppState, Lifecycle};
+
+/// Time that connections have to take their last bytes when the server ends.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Pause after the system refused a connection, e.g. because there are no file descriptors left.
+const AFTER_REFUSAL: Duration = Duration::from_millis(50);
+
+/// Longest pause between two searches for idle models.
+const IDLE_SEARCH: Duration = Duration::from_secs(30);
+
+/// Threads that serve connections. The models have threads of their own.
+const THREADS: usize = 2;
+
+/// The address of the client, as an extension of its requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub SocketAddr);
+
+/// A server that is bound to its address and not running yet.
+///
+/// ```no_run
+/// use brasa_server::{ModelData, ModelSource, Server, ServerOptions};
+///
+/// let model = ModelSource { id: "mine".into(), data: ModelData::Path("model.gguf".into()) };
+/// let server = Server::bind(ServerOptions { models: vec![model], ..ServerOptions::default() })?;
+/// println!("listening on http://{}", server.address());
+/// server.run()?;
+/// # Ok::<(), brasa_server::ServerError>(())
+/// ```
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    app: App,
+}
+
+/// Ends a server from elsewhere.
+#[derive(Clone)]
+pub struct ServerHandle(App);
+
+impl ServerHandle {
+    /// Asks the server to end: running requests finish, new ones get 503.
+    pub fn shut_down(&self) {
+        self.0.lifecycle.drain();
+    }
+
+    /// True once the models of the start are loaded.
+    pub fn is_ready(&self) -> bool {
+        self.0.lifecycle.is_ready()
+    }
+}
+
+impl Server {
+    /// Binds the address and looks for models.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Options`] for an address other than loopback without a key, or if there is no model;
+    /// [`ServerError::Bind`].
+    pub fn bind(options: ServerOptions) -> Result<Self, ServerError> {
+        if !options.host.is_loopback() && options.api_keys.is_empty() && !options.allow_public_without_key {
+            return Err(ServerError::Options(format!(
+                "{} can be reached by others, and there is no key\nhint: --api-key sets a key, --allow-public-without-key does without",
+                options.host
+            )));
+        }
+        if options.api_keys.iter().any(|key| key.trim().is_empty()) {
+            return Err(ServerError::Options("a key is empty: everybody would know it".into()));
+        }
+        if let Some(folder) = options.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(ServerError::Options(format!("{}: no folder for slots", folder.display())));
+        }
+        let registry = Registry::new(
+            options.models.clone(),
+            options.models_dir.as_deref(),
+            options.load.clone(),
+            options.max_loaded.max(options.models.len()),
+        );
+        let registry = registry.map_err(|error| ServerError::Options(error.to_string()))?;
+        if registry.entries().is_empty() {
+            return Err(ServerError::Options("there is no model to serve".into()));
+        }
+        let address = SocketAddr::new(options.host, options.port);
+        let bind_error = |error| ServerError::Bind { address: address.to_string(), error };
+        let listener = TcpListener::bind(address).map_err(bind_error)?;
+        listener.set_nonblocking(true).map_err(bind_error)?;
+        let address = listener.local_addr().map_err(bind_error)?;
+        let app = Arc::new(AppState {
+            registry: Arc::new(registry),
+            keys: Keys::new(&options.api_keys),
+            limiter: options.rate_limit_per_minute.map(RateLimiter::new),
+            metrics: Metrics::default(),
+            unknown_fields: SeenOnce::default(),
+            started: Instant::now(),
+            lifecycle: Lifecycle::default(),
+            options,
+        });
+        Ok(Self { listener, address, app })
+    }
+
+    /// The address that clients reach.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A handle that ends the server.
+    pub fn handle(&self) -> ServerHandle {
+        ServerHandle(Arc::clone(&self.app))
+    }
+
+    /// Serves until the handle asks for an end and no request runs any more.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError::Model`] if a model of the start cannot be loaded, [`ServerError::System`].
+    pub fn run(self) -> Result<(), ServerError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("brasa-http")
+            .enable_all()
+            .build()?;
+        let result = runtime.block_on(serve(self.listener, self.app));
+        // A model that is just being loaded must not hold up the end.
+        runtime.shutdown_timeout(FAREWELL);
+        result
+    }
+}
+
+async fn serve(listener: TcpListener, app: App) -> Result<(), ServerError> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let router = router::router(&app);
+    let connections = Arc::new(Semaphore::new(app.options.max_connections.max(1)));
+    let (close, closing) = watch::channel(());
+    let accepting = tokio::spawn({
+        let (app, connections) = (Arc::clone(&app), Arc::clone(&connections));
+        async move {
+            loop {
+                let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+                match listener.accept().await {
+                    Ok((stream, peer)) => {
+                        let (router, app, closing) = (router.clone(), Arc::clone(&app), closing.clone());
+                        tokio::spawn(async move {
+                            connection(stream, peer, router, &app, closing).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(_) => tokio::time::sleep(AFTER_REFUSAL).await,
+                }
+            }
+        }
+    });
+    let result = tokio::select! {
+        result = load_first_models(&app) => match result {
+            Ok(()) => {
+                app.lifecycle.set_ready();
+                tokio::select! {
+                    () = app.lifecycle.draining() => {}
+                    () = unload_idle_models(&app) => {}
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        },
+        () = app.lifecycle.draining() => Ok(()),
+    };
+    if result.is_ok() {
+        app.lifecycle.idle().await;
+    }
+    accepting.abort();
+    // Every connection sends what it has and ends; those that do not in time are cut off.
+    drop(close);
+    let all = app.options.max_connections.max(1) as u32;
+    let _ = tokio::time::timeout(FAREWELL, connections.acquire_many(all)).await;
+    result
+}
+
+/// Loads the models that were named at the start, the first one first.
+async fn load_first_models(app: &App) -> Result<(), ServerError> {
+    let count = app.options.models.len();
+    for entry in app.registry.entries().iter().take(count) {
+        let loaded = app
+            .registry
+            .load(entry)
+            .await
+            .map_err(|error| ServerError::Model { id: entry.source.id.clone(), error: error.message })?;
+        for warning in loaded.model.warnings() {
+            let line = serde_json::json!({"model": loaded.id, "warning": warning});
+            (app.options.log)(&line.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Unloads idle models for ever; waits for ever if they stay.
+async fn unload_idle_models(app: &App) {
+    let Some(idle) = app.options.unload_idle_after else { return std::future::pending().await };
+    let mut timer = tokio::time::interval((idle / 4).clamp(Duration::from_millis(100), IDLE_SEARCH));
+    loop {
+        timer.tick().await;
+        app.registry.unload_idle(idle);
+    }
+}
+
+/// Serves one connection to its end.
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    app: &App,
+    mut closing: watch::Receiver<()>,
+) {
+    // Events are small, and each is wanted at once.
+    let _ = stream.set_nodelay(true);
+    let patience = app.options.client_timeout;
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        service.call(request)
+    });
+    let mut builder = http1::Builder::new();
+    // Without a timer the timeout would do nothing.
+    builder.timer(TokioTimer::new()).header_read_timeout(patience);
+    let stream = TokioIo::new(TimedStream::new(stream, patience));
+    let mut connection = pin!(builder.serve_connection(stream, service));
+    tokio::select! {
+        // A client that breaks off is no fault of the server.
+        _ = connection.as_mut() => {}
+        _ = closing.changed() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}

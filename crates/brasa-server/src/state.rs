@@ -1,0 +1,94 @@
+//! Everything that requests share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::Notify;
+
+use crate::auth::Keys;
+use crate::limits::RateLimiter;
+use crate::log::SeenOnce;
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::registry::Registry;
+
+/// The state of a server. A handle: clones are cheap.
+pub(crate) type App = Arc<AppState>;
+
+/// The state of a server.
+pub(crate) struct AppState {
+    pub options: ServerOptions,
+    pub registry: Arc<Registry>,
+    pub keys: Keys,
+    pub limiter: Option<RateLimiter>,
+    pub metrics: Metrics,
+    pub unknown_fields: SeenOnce,
+    pub started: Instant,
+    pub lifecycle: Lifecycle,
+}
+
+/// What a server is about to do: load its models, serve, end.
+#[derive(Default)]
+pub(crate) struct Lifecycle {
+    ready: AtomicBool,
+    draining: AtomicBool,
+    requests: AtomicUsize,
+    changed: Notify,
+}
+
+impl Lifecycle {
+    /// True once the models of the start are loaded.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Records that the models of the start are loaded.
+    pub fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    /// True once the server ends: running requests finish, new ones are refused.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Refuses new requests from now on.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// Counts a request that has begun.
+    pub fn enter(&self) {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a request that has ended.
+    pub fn leave(&self) {
+        self.requests.fetch_sub(1, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until the server is told to end.
+    pub async fn draining(&self) {
+        self.until(|| self.is_draining()).await;
+    }
+
+    /// Waits until no request runs.
+    pub async fn idle(&self) {
+        self.until(|| self.requests.load(Ordering::SeqCst) == 0).await;
+    }
+
+    async fn until(&self, condition: impl Fn() -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if condition() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}

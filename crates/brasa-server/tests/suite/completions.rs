@@ -1,0 +1,111 @@
+//! `/v1/completions`, `/completion` and `/infill`.
+
+use brasa::tokenizer::{AddSpecial, ParseSpecial};
+use brasa::{LoadOptions, Model};
+use serde_json::{Value, json};
+
+use super::client::{models, server};
+
+#[test]
+fn prompts_may_be_texts_ids_and_mixes() {
+    let ids = server().post("/tokenize", &json!({"content": "ember is"})).json(200)["tokens"].clone();
+    let mixed =
+        json!(["ember", server().post("/tokenize", &json!({"content": " is"})).json(200)["tokens"][0]]);
+    let body = json!({"prompt": ["ember is", ids, mixed], "max_tokens": 4, "temperature": 0, "n": 2});
+    let answer = server().post("/v1/completions", &body).json(200);
+    let choices = answer["choices"].as_array().unwrap();
+    assert_eq!(choices.len(), 6);
+    for (index, choice) in choices.iter().enumerate() {
+        assert_eq!(choice["index"], index);
+        assert_eq!(choice["text"], choices[0]["text"]);
+        assert_eq!(choice["finish_reason"], "length");
+    }
+    assert_eq!(answer["usage"]["completion_tokens"], 24);
+    let parts = server().post(
+        "/v1/completions",
+        &json!({"prompt": "ember is", "max_tokens": 4, "temperature": 0, "stream": true}),
+    );
+    let parts = parts.events();
+    let text: String = parts.iter().filter_map(|part| part["choices"][0]["text"].as_str()).collect();
+    assert_eq!(text, choices[0]["text"].as_str().unwrap());
+}
+
+#[test]
+fn a_prompt_is_scored_as_the_library_scores_it() {
+    let text = "An ember is a small piece of coal.";
+    let body = json!({"prompt": text, "echo": true, "logprobs": 2, "max_tokens": 0});
+    let answer = server().post("/v1/completions", &body).json(200);
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["text"], text);
+    let numbers: Vec<Option<f64>> =
+        choice["logprobs"]["token_logprobs"].as_array().unwrap().iter().map(Value::as_f64).collect();
+    let load = LoadOptions {
+        device: Some("cpu".into()),
+        context: Some(512),
+        threads: Some(1),
+        ..LoadOptions::default()
+    };
+    let model = Model::load(models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf"), &load).unwrap();
+    let ids = model.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::Yes).unwrap();
+    assert_eq!(numbers.len(), ids.len());
+    assert_eq!(numbers[0], None);
+    let sum: f64 = numbers.iter().flatten().sum();
+    let expected = model.score(&ids, |_| {}).unwrap().mean_nll.unwrap();
+    assert!((-sum / (ids.len() - 1) as f64 - expected).abs() < 1e-4, "{sum} {expected}");
+    let offsets = choice["logprobs"]["text_offset"].as_array().unwrap();
+    let tokens = choice["logprobs"]["tokens"].as_array().unwrap();
+    for (token, offset) in tokens.iter().zip(offsets) {
+        let rest: String = text.chars().skip(offset.as_u64().unwrap() as usize).collect();
+        assert!(rest.starts_with(token.as_str().unwrap()), "{token} at {offset}");
+    }
+    assert_eq!(choice["logprobs"]["top_logprobs"][1].as_object().unwrap().len(), 2);
+    let body = json!({"prompt": text, "echo": true, "logprobs": 0, "max_tokens": 1, "temperature": 0});
+    let longer = server().post("/v1/completions", &body).json(200);
+    assert_eq!(longer["choices"][0]["logprobs"]["tokens"].as_array().unwrap().len(), ids.len() + 1);
+}
+
+#[test]
+fn llama_cpps_form_tells_how_an_answer_ended() {
+    let body = json!({"prompt": "An ember is", "n_predict": 5, "temperature": 0, "n_probs": 2, "return_tokens": true});
+    let answer = server().post("/completion", &body).json(200);
+    assert_eq!((&answer["stop_type"], &answer["tokens_predicted"]), (&json!("limit"), &json!(5)));
+    assert_eq!(answer["tokens"].as_array().unwrap().len(), 5);
+    assert_eq!(answer["completion_probabilities"].as_array().unwrap().len(), 5);
+    let text = answer["content"].as_str().unwrap();
+    let word = text.split(' ').rfind(|word| !word.is_empty()).unwrap();
+    let body =
+        json!({"prompt": "An ember is", "n_predict": 5, "temperature": 0, "stop": [word], "stream": true});
+    let stopped = server().post("/completion", &body);
+    let parts: Vec<Value> = stopped
+        .body
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).unwrap())
+        .collect();
+    let last = parts.last().unwrap();
+    assert_eq!((&last["stop_type"], &last["stopping_word"]), (&json!("word"), &json!(word)));
+    let content: String = parts.iter().map(|part| part["content"].as_str().unwrap()).collect();
+    assert_eq!(content, text.split(word).next().unwrap());
+}
+
+#[test]
+fn filling_in_the_middle_is_refused_without_tokens_for_it() {
+    let body = json!({"input_prefix": "a", "input_suffix": "b"});
+    let answer = server().post("/infill", &body);
+    let has_tokens =
+        server().post("/tokenize", &json!({"content": "<|fim_prefix|>"})).json(200)["count"] == 1;
+    assert_eq!(answer.status, if has_tokens { 200 } else { 501 }, "{}", answer.body);
+}
+
+#[test]
+fn tokens_and_text_are_inverse() {
+    let text = "Grüße, 世界!";
+    let answer = server().post("/tokenize", &json!({"content": text, "with_pieces": true})).json(200);
+    let tokens = answer["tokens"].as_array().unwrap();
+    let ids: Vec<Value> = tokens.iter().map(|token| token["id"].clone()).collect();
+    assert!(tokens.iter().all(|token| token["piece"].is_string() || token["piece"].is_array()));
+    assert_eq!(server().post("/detokenize", &json!({"tokens": ids})).json(200)["content"], text);
+    let akunu = server().post("/v1/tokenize", &json!({"text": text})).json(200);
+    assert_eq!(akunu["tokens"], json!(ids));
+    assert_eq!(akunu["count"], ids.len());
+}

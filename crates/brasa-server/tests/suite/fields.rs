@@ -1,0 +1,176 @@
+//! The policy for fields: honoured, inert, refused, unknown; and wrong requests of every kind.
+
+use serde_json::{Value, json};
+
+use super::client::server;
+
+fn ask(more: &Value) -> super::client::Answer {
+    let mut body = json!({"messages": [{"role": "user", "content": "ember"}], "max_tokens": 1});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    server().post("/v1/chat/completions", &body)
+}
+
+#[test]
+fn wrong_values_are_named() {
+    for (body, param) in [
+        (json!({"temperature": -1}), "temperature"),
+        (json!({"temperature": "hot"}), "temperature"),
+        (json!({"top_p": 0}), "top_p"),
+        (json!({"min_p": 2}), "min_p"),
+        (json!({"repeat_penalty": 0}), "repeat_penalty"),
+        (json!({"n": 0}), "n"),
+        (json!({"n": 100_000}), "n"),
+        (json!({"max_tokens": 1.5}), "max_tokens"),
+        (json!({"stop": [""]}), "stop"),
+        (json!({"stop": 7}), "stop"),
+        (json!({"stop": vec!["x"; 65]}), "stop"),
+        (json!({"logit_bias": {"1": 1000}}), "logit_bias"),
+        (json!({"logit_bias": {"4294967295": 1}}), "logit_bias"),
+        (json!({"logit_bias": [[1]]}), "logit_bias"),
+        (json!({"seed": "x"}), "seed"),
+        (json!({"samplers": ["magic"]}), "samplers"),
+        (json!({"stream": "yes"}), "stream"),
+        (json!({"stream_options": {"include_usage": true}}), "stream_options"),
+        (json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs"),
+        (json!({"top_logprobs": 2}), "top_logprobs"),
+        (json!({"reasoning_effort": "huge"}), "reasoning_effort"),
+        (json!({"chat_template_kwargs": {"messages": []}}), "chat_template_kwargs.messages"),
+        (json!({"messages": []}), "messages"),
+        (json!({"messages": null}), "messages"),
+        (json!({"messages": [{"role": "wizard", "content": "x"}]}), "messages[0].role"),
+        (json!({"messages": [{"role": "user"}]}), "messages[0].content"),
+        (json!({"messages": [{"role": "user", "content": 7}]}), "messages[0].content"),
+        (json!({"messages": ["x"]}), "messages[0]"),
+        (
+            json!({"messages": [{"role": "assistant", "content": null, "tool_calls":
+                [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"a\": "}}]}]}),
+            "messages[0].tool_calls[0].function.arguments",
+        ),
+        (json!({"tools": [{"type": "magic"}]}), "tools[0].type"),
+    ] {
+        let (kind, found, _) = ask(&body).error(400);
+        assert_eq!((kind.as_str(), found.as_deref()), ("invalid_request_error", Some(param)), "{body}");
+    }
+}
+
+#[test]
+fn known_fields_that_are_not_honoured_are_refused_by_name() {
+    let image = json!([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}]);
+    for (body, param) in [
+        (json!({"audio": {"voice": "x"}}), "audio"),
+        (json!({"modalities": ["audio"]}), "modalities"),
+        (json!({"prediction": {"type": "content"}}), "prediction"),
+        (json!({"web_search_options": {"x": 1}}), "web_search_options"),
+        (json!({"functions": [{"name": "f"}]}), "functions"),
+        (json!({"function_call": "auto"}), "function_call"),
+        (json!({"lora": [{"id": 0, "scale": 1}]}), "lora"),
+        (json!({"mirostat": 2}), "mirostat"),
+        (json!({"timings_per_token": true}), "timings_per_token"),
+        (json!({"xtc_probability": 0.5}), "xtc_probability"),
+        (json!({"messages": [{"role": "user", "content": image}]}), "messages[0].content[0].type"),
+    ] {
+        let (_, found, code) = ask(&body).error(400);
+        assert_eq!((found.as_deref(), code.as_str()), (Some(param), "unsupported_field"), "{body}");
+    }
+}
+
+#[test]
+fn neutral_and_inert_fields_pass() {
+    for body in [
+        json!({"audio": null, "modalities": ["text"], "functions": [], "prediction": {}, "lora": [], "mirostat": 0}),
+        json!({"user": "u", "metadata": {"a": "b"}, "store": true, "service_tier": "auto", "verbosity": "low"}),
+        json!({"typical_p": 1.0, "xtc_probability": 0.0, "dry_multiplier": 0, "n": 1.0, "logprobs": false}),
+        json!({"tools": null, "stop": null, "seed": -1, "logit_bias": {"5": -100, " a": 1}}),
+        json!({"samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"], "repetition_penalty": 1.1}),
+    ] {
+        ask(&body).json(200);
+    }
+}
+
+#[test]
+fn unknown_fields_are_counted_and_logged_once() {
+    let count = || {
+        let text = server().get("/metrics").body;
+        let line = text.lines().find_map(|line| line.strip_prefix("brasa:unknown_fields_total ")).unwrap();
+        line.parse::<f64>().unwrap()
+    };
+    let before = count();
+    for _ in 0..2 {
+        ask(&json!({"utterly_unknown": 1})).json(200);
+    }
+    assert!(count() >= before + 2.0);
+    let lines = server().log.lock().unwrap();
+    assert_eq!(lines.iter().filter(|line| line.contains("utterly_unknown")).count(), 1);
+}
+
+/// The names in one of the lists of fields in the server's documentation.
+fn documented(list: &str) -> Vec<&'static str> {
+    let text = include_str!("../../../../docs/server.md");
+    let start = format!("- **{list}**");
+    let (_, rest) = text.split_once(&start).unwrap();
+    let list = rest.split("\n- ").next().unwrap();
+    // Values that ask for nothing, flags, and members of other fields are named there too.
+    let others = ["null", "false", "0", "n", "structural_tag"];
+    let names = list.split('`').skip(1).step_by(2);
+    let names: Vec<&str> = names.filter(|name| !name.starts_with('-') && !others.contains(name)).collect();
+    assert!(names.len() > 5, "{names:?}");
+    names
+}
+
+#[test]
+fn the_documentation_says_what_is_inert_and_what_is_refused() {
+    for name in documented("Inert") {
+        ask(&json!({name: {"x": 1}})).json(200);
+        let lines = server().log.lock().unwrap();
+        let line = json!({"unknown_field": name}).to_string();
+        assert!(!lines.contains(&line), "{name} is unknown");
+    }
+    for name in documented("Refused") {
+        let bodies = [
+            ("/v1/responses", json!({"input": "ember", "max_output_tokens": 1})),
+            ("/completion", json!({"prompt": "ember", "n_predict": 1})),
+            ("/v1/completions", json!({"prompt": "ember", "max_tokens": 1})),
+            (
+                "/v1/chat/completions",
+                json!({"messages": [{"role": "user", "content": "ember"}], "max_tokens": 1}),
+            ),
+        ];
+        let refusals = bodies.into_iter().filter_map(|(path, mut body)| {
+            body[name] = 7.into();
+            let answer = server().post(path, &body);
+            (answer.status == 400).then(|| answer.error(400).1)
+        });
+        assert!(refusals.flatten().any(|param| param == name), "{name} is not refused");
+    }
+}
+
+#[test]
+fn bodies_that_are_no_objects_are_refused() {
+    let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
+    for body in ["", "{", "[]", "7", "\"x\"", "{\"a\": 1} x", "\u{feff}{}", deep.as_str(), "{\"a\": nan}"] {
+        let answer = server().send("POST", "/v1/chat/completions", &[], body.as_bytes());
+        answer.error(400);
+    }
+    server().send("POST", "/v1/chat/completions", &[], b"\xff\xfe{}").error(400);
+}
+
+#[test]
+fn a_prompt_beyond_the_context_is_refused() {
+    let text = "word ".repeat(2000);
+    let answer = server().post("/v1/completions", &json!({"prompt": text}));
+    assert_eq!(answer.error(400).2, "context_length_exceeded");
+    let answer = server().post("/v1/completions", &json!({"prompt": [4_000_000]}));
+    assert_eq!(answer.error(400).1.as_deref(), Some("prompt"));
+    server().post("/v1/completions", &json!({"prompt": []})).error(400);
+    server().post("/v1/completions", &json!({"prompt": vec!["x"; 300]})).error(400);
+    server().post("/v1/completions", &json!({"prompt": "x", "best_of": 4})).error(400);
+    server().post("/detokenize", &json!({"tokens": [-1]})).error(400);
+    server().post("/detokenize", &json!({"tokens": [4_000_000]})).error(400);
+}
+
+#[test]
+fn paths_and_methods_that_do_not_exist_are_told() {
+    assert_eq!(server().get("/v1/assistants").error(404).2, "unknown_path");
+    assert_eq!(server().get("/api/tags").error(404).0, "not_found_error");
+    assert_eq!(server().get("/v1/chat/completions").error(405).2, "method_not_allowed");
+}

@@ -1,0 +1,17 @@
+//! Tests of the server over real sockets. One server with the bundled model serves most of them.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod attacks;
+mod bodies;
+mod chat;
+mod client;
+mod completions;
+mod fields;
+mod lifecycle;
+mod models;
+mod other_forms;
+mod page;
+mod slots;
+mod status;
+mod structured;

@@ -1,0 +1,69 @@
+//! What the server tells of itself.
+
+use serde_json::json;
+
+use super::client::{MODEL, server};
+
+#[test]
+fn health_and_properties() {
+    assert_eq!(server().get("/health").json(200), json!({"status": "ok", "models": 1}));
+    let props = server().get("/props").json(200);
+    assert_eq!(props["model_alias"], MODEL);
+    assert_eq!(props["default_generation_settings"]["n_ctx"], 512);
+    assert!(props["chat_template"].as_str().unwrap().contains("messages"));
+    assert_eq!(props["modalities"], json!({"vision": false, "audio": false}));
+    server().post("/props", &json!({})).error(501);
+}
+
+#[test]
+fn slots_are_places_of_the_engine() {
+    let slots = server().get("/slots").json(200);
+    assert_eq!(slots.as_array().unwrap().len(), 16);
+    assert_eq!(server().get("/slots?fail_on_no_slot=1").status, 200);
+    for action in ["save", "restore", "erase"] {
+        let answer = server().post(&format!("/slots/0?action={action}"), &json!({"filename": "../x"}));
+        assert_eq!(answer.error(501).1.as_deref(), Some("action"));
+    }
+    server().post("/slots/0?action=melt", &json!({})).error(400);
+    assert_eq!(server().get("/lora-adapters").json(200), json!([]));
+    server().post("/lora-adapters", &json!([])).error(501);
+}
+
+#[test]
+fn metrics_have_both_sets_of_names() {
+    server()
+        .post("/v1/completions", &json!({"prompt": "ember", "max_tokens": 3, "ignore_eos": true}))
+        .json(200);
+    let text = server().get("/metrics").body;
+    for name in [
+        "llamacpp:prompt_tokens_total",
+        "llamacpp:prompt_seconds_total",
+        "llamacpp:tokens_predicted_total",
+        "llamacpp:tokens_predicted_seconds_total",
+        "llamacpp:prompt_tokens_seconds",
+        "llamacpp:predicted_tokens_seconds",
+        "llamacpp:requests_processing",
+        "llamacpp:requests_deferred",
+        "llamacpp:n_decode_total",
+        "llamacpp:n_busy_slots_per_decode",
+        "vllm:kv_cache_usage_perc",
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+        "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total",
+        "vllm:prompt_tokens_total",
+        "vllm:generation_tokens_total",
+        "vllm:request_success_total",
+        "vllm:time_to_first_token_seconds_bucket",
+        "vllm:inter_token_latency_seconds_count",
+        "vllm:e2e_request_latency_seconds_sum",
+        "vllm:request_queue_time_seconds_bucket",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name} is missing:\n{text}");
+    }
+    let line = format!("vllm:generation_tokens_total{{model_name=\"{MODEL}\"}} ");
+    let tokens = text.lines().find_map(|known| known.strip_prefix(&line)).unwrap();
+    assert!(tokens.parse::<f64>().unwrap() >= 3.0);
+    let json = server().get("/v1/metrics").json(200);
+    assert!(json["models"][MODEL]["total_completion_tokens"].as_u64().unwrap() >= 3);
+}

@@ -1,0 +1,277 @@
+//! Answers that follow a grammar, and calls of tools that are asked for, in every form of request.
+
+use brasa::{GenerateOptions, Grammar, Message, Model, SamplingParams};
+use serde_json::{Value, json};
+
+use super::client::{Running, options, server};
+use brasa_server::{ModelData, ServerOptions};
+
+const QUESTION: &str = "What does \"ember\" mean?";
+
+fn schema() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"word": {"enum": ["ember", "harbor"]}, "size": {"type": "integer", "minimum": 10, "maximum": 99}},
+        "required": ["word", "size"],
+        "additionalProperties": false,
+    })
+}
+
+/// Checks what the schema says, without the library that wrote the grammar.
+fn check(text: &str) {
+    let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    check_value(&value);
+}
+
+fn check_value(value: &Value) {
+    assert_eq!(value.as_object().map(serde_json::Map::len), Some(2), "{value}");
+    assert!(value["word"] == "ember" || value["word"] == "harbor", "{value}");
+    assert!(value["size"].as_u64().is_some_and(|size| (10..100).contains(&size)), "{value}");
+}
+
+fn with(mut body: Value, more: &Value) -> Value {
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+fn chat(more: &Value) -> Value {
+    let body = json!({"messages": [{"role": "user", "content": QUESTION}], "seed": 5, "temperature": 1, "max_tokens": 80});
+    with(body, more)
+}
+
+/// The answer that the library gives by itself.
+fn library() -> (String, String) {
+    let ModelData::Path(path) = &options().models[0].data else { unreachable!("a path") };
+    let model = Model::load(path, &options().load).unwrap();
+    let mut sampling =
+        SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
+    model.recommended_sampling().apply(&mut sampling);
+    sampling.temperature = 1.0;
+    sampling.seed = 5;
+    sampling.repeat_last_n = Some(64);
+    let mask = Some(model.grammar(&Grammar::JsonSchema(schema())).unwrap());
+    let options = GenerateOptions { sampling, mask, max_tokens: Some(80), ..GenerateOptions::default() };
+    let chat = model.chat(&[Message::new("user", QUESTION)], &options).unwrap().into_text().unwrap();
+    let raw = model.generate(QUESTION, &options).unwrap().into_text().unwrap();
+    (chat, raw)
+}
+
+#[test]
+fn every_form_gives_the_answer_of_the_library() {
+    let (chatted, raw) = library();
+    check(&chatted);
+    check(&raw);
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": schema()}});
+    let flat = json!({"type": "json_schema", "name": "x", "strict": true, "schema": schema()});
+    for more in [
+        json!({"response_format": format}),
+        json!({"response_format": {"type": "json_object", "schema": schema()}}),
+        json!({"json_schema": schema()}),
+        json!({"structured_outputs": {"json": schema()}}),
+        json!({"guided_json": schema().to_string()}),
+    ] {
+        let answer = server().post("/v1/chat/completions", &chat(&more)).json(200);
+        assert_eq!(answer["choices"][0]["message"]["content"], chatted, "{more}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+        let body = with(json!({"prompt": QUESTION, "seed": 5, "temperature": 1, "max_tokens": 80}), &more);
+        assert_eq!(server().post("/v1/completions", &body).json(200)["choices"][0]["text"], raw, "{more}");
+        assert_eq!(server().post("/completion", &body).json(200)["content"], raw, "{more}");
+    }
+    let body = json!({"input": QUESTION, "seed": 5, "temperature": 1, "max_output_tokens": 80, "text": {"format": flat}});
+    let answer = server().post("/v1/responses", &body).json(200);
+    assert_eq!(answer["output"][0]["content"][0]["text"], chatted);
+    for more in [json!({"output_config": {"format": flat}}), json!({"output_format": flat})] {
+        let answer = server().post("/v1/messages", &chat(&more)).json(200);
+        assert_eq!(answer["content"][0]["text"], chatted, "{more}");
+    }
+}
+
+#[test]
+fn a_grammar_holds_for_every_choice_streamed_or_whole_with_probabilities() {
+    let body = chat(
+        &json!({"n": 3, "logprobs": true, "top_logprobs": 1, "response_format": {"type": "json_schema", "json_schema": {"schema": schema()}}}),
+    );
+    let whole = server().post("/v1/chat/completions", &body).json(200);
+    let events = server().post("/v1/chat/completions", &with(body, &json!({"stream": true}))).events();
+    for (index, choice) in whole["choices"].as_array().unwrap().iter().enumerate() {
+        let text = choice["message"]["content"].as_str().unwrap();
+        check(text);
+        let parts = events.iter().map(|event| &event["choices"][0]).filter(|part| part["index"] == index);
+        let (mut streamed, mut tokens) = (String::new(), 0);
+        for part in parts {
+            streamed += part["delta"]["content"].as_str().unwrap_or_default();
+            tokens += part["logprobs"]["content"].as_array().map_or(0, Vec::len);
+        }
+        assert_eq!(streamed, text);
+        assert_eq!(tokens, choice["logprobs"]["content"].as_array().unwrap().len());
+    }
+}
+
+#[test]
+fn grammars_that_are_no_schemas_hold_too() {
+    let content = |more: &Value| {
+        let answer = server().post("/v1/chat/completions", &chat(more)).json(200);
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    let one = "yes (a.b) | \"no\"\n";
+    for (more, texts) in [
+        (json!({"grammar": "root ::= \"yes\" | \"no\""}), ["yes", "no"]),
+        (json!({"grammar": "%llguidance {}\nstart: \"yes\" | \"no\""}), ["yes", "no"]),
+        (json!({"structured_outputs": {"grammar": "root ::= \"yes\""}}), ["yes", "yes"]),
+        (json!({"structured_outputs": {"regex": "y(es)?"}}), ["yes", "y"]),
+        (json!({"guided_regex": "y(es)?"}), ["yes", "y"]),
+        (json!({"structured_outputs": {"choice": [one, "7"]}}), [one, "7"]),
+        (json!({"guided_choice": ["ä", "{}"]}), ["ä", "{}"]),
+        (json!({"guided_grammar": "root ::= [x]"}), ["x", "x"]),
+    ] {
+        let text = content(&more);
+        assert!(texts.contains(&text.as_str()), "{more}: {text}");
+    }
+    // An object of any kind may be longer than the answer, but begins as one.
+    assert!(content(&json!({"response_format": {"type": "json_object"}})).starts_with('{'));
+    assert!(content(&json!({"structured_outputs": {"json_object": true}})).starts_with('{'));
+}
+
+#[test]
+fn wrong_grammars_are_refused_by_name() {
+    let format = |schema: Value| json!({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}});
+    let place = "response_format.json_schema.schema";
+    let tools = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]);
+    for (more, param, code, said) in [
+        (format(json!({"uniqueItems": true, "type": "array"})), place, "unsupported_schema", "uniqueItems"),
+        (format(json!({"type": "objekt"})), place, "invalid_grammar", "objekt"),
+        (format(json!([])), place, "invalid_value", "a list"),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {}}}),
+            place,
+            "missing_field",
+            "schema",
+        ),
+        (json!({"response_format": {"type": "yaml"}}), "response_format.type", "invalid_value", "yaml"),
+        (json!({"response_format": 7}), "response_format", "invalid_value", "a number"),
+        (json!({"grammar": "root ::= ("}), "grammar", "invalid_grammar", "line 1"),
+        (json!({"grammar": "root ::= \"a\"", "json_schema": {}}), "json_schema", "invalid_value", "both"),
+        (
+            json!({"grammar": "root ::= \"a\"", "grammar_lazy": true}),
+            "grammar_lazy",
+            "unsupported_field",
+            "triggers",
+        ),
+        (json!({"guided_regex": "("}), "guided_regex", "invalid_grammar", "regular expression"),
+        (json!({"guided_choice": []}), "guided_choice", "invalid_value", "0 texts"),
+        (
+            json!({"structured_outputs": {"structural_tag": {"a": 1}}}),
+            "structured_outputs.structural_tag",
+            "unsupported_field",
+            "whole",
+        ),
+        (with(format(schema()), &json!({"tools": tools})), place, "unsupported_field", "tool_choice"),
+    ] {
+        let answer = server().post("/v1/chat/completions", &chat(&more));
+        let (_, found, found_code) = answer.error(400);
+        assert_eq!((found.as_deref(), found_code.as_str()), (Some(param), code), "{more}: {}", answer.body);
+        assert!(answer.body.contains(said), "{more}: {}", answer.body);
+    }
+    // Who asks for less gets what there is.
+    let lenient = json!({"response_format": {"type": "json_schema", "json_schema":
+        {"strict": false, "schema": with(schema(), &json!({"minProperties": 2, "x-nothing": 1}))}}});
+    let answer = server().post("/v1/chat/completions", &chat(&lenient)).json(200);
+    check(answer["choices"][0]["message"]["content"].as_str().unwrap());
+}
+
+fn tools() -> Value {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name, "parameters": schema()}});
+    json!([tool("look_up"), tool("measure")])
+}
+
+#[test]
+fn calls_that_are_required_are_made() {
+    let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "required",
+        "tools": [{"type": "function", "function": {"name": "measure"}}]}});
+    for (choice, names) in [
+        (json!("required"), ["look_up", "measure"]),
+        (json!({"type": "function", "function": {"name": "measure"}}), ["measure", "measure"]),
+        (allowed, ["measure", "measure"]),
+    ] {
+        let more =
+            json!({"tools": tools(), "tool_choice": choice, "parallel_tool_calls": false, "logprobs": true});
+        let answer = server().post("/v1/chat/completions", &chat(&more)).json(200);
+        let choice = &answer["choices"][0];
+        assert_eq!(choice["finish_reason"], "tool_calls", "{answer}");
+        assert_eq!(choice["message"]["content"], Value::Null);
+        let calls = choice["message"]["tool_calls"].as_array().unwrap();
+        assert_eq!(calls.len(), 1);
+        assert!(names.contains(&calls[0]["function"]["name"].as_str().unwrap()), "{calls:?}");
+        let arguments = calls[0]["function"]["arguments"].as_str().unwrap();
+        check(arguments);
+        let body = with(chat(&more), &json!({"stream": true}));
+        let events = server().post("/v1/chat/completions", &body).events();
+        let deltas = events.iter().map(|event| &event["choices"][0]["delta"]["tool_calls"][0]["function"]);
+        let streamed: String = deltas.filter_map(|function| function["arguments"].as_str()).collect();
+        assert_eq!(streamed, arguments);
+    }
+    // Hidden tools are not called.
+    let body = chat(&json!({"tools": tools(), "tool_choice": "none", "max_tokens": 8}));
+    let answer = server().post("/v1/chat/completions", &body).json(200);
+    assert_eq!(answer["choices"][0]["message"]["tool_calls"], Value::Null);
+}
+
+#[test]
+fn calls_are_required_in_the_other_forms_too() {
+    let flat: Vec<Value> = tools()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| with(tool["function"].clone(), &json!({"type": "function"})))
+        .collect();
+    let body = json!({"input": QUESTION, "seed": 5, "max_output_tokens": 80, "tools": flat,
+        "tool_choice": {"type": "function", "name": "measure"}, "parallel_tool_calls": false});
+    let answer = server().post("/v1/responses", &body).json(200);
+    let call =
+        answer["output"].as_array().unwrap().iter().find(|item| item["type"] == "function_call").unwrap();
+    assert_eq!(call["name"], "measure");
+    check(call["arguments"].as_str().unwrap());
+    let inputs: Vec<Value> =
+        ["look_up", "measure"].map(|name| json!({"name": name, "input_schema": schema()})).into();
+    for choice in [
+        json!({"type": "any", "disable_parallel_tool_use": true}),
+        json!({"type": "tool", "name": "measure"}),
+    ] {
+        let answer =
+            server().post("/v1/messages", &chat(&json!({"tools": inputs, "tool_choice": choice}))).json(200);
+        assert_eq!(answer["stop_reason"], "tool_use", "{answer}");
+        let blocks = answer["content"].as_array().unwrap();
+        assert_eq!(blocks.len(), 1, "{answer}");
+        check_value(&blocks[0]["input"]);
+    }
+}
+
+#[test]
+fn wrong_choices_and_tools_are_refused_by_name() {
+    let strict = json!([{"type": "function", "function": {"name": "f", "strict": true,
+        "parameters": {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}}}]);
+    for (more, param) in [
+        (json!({"tool_choice": "required"}), "tool_choice"),
+        (json!({"tools": tools(), "tool_choice": "sometimes"}), "tool_choice"),
+        (
+            json!({"tools": tools(), "tool_choice": {"type": "function", "function": {"name": "g"}}}),
+            "tool_choice",
+        ),
+        (json!({"tools": tools(), "parallel_tool_calls": 7}), "parallel_tool_calls"),
+        (json!({"tools": strict}), "tools"),
+    ] {
+        let answer = server().post("/v1/chat/completions", &chat(&more));
+        assert_eq!(answer.error(400).1.as_deref(), Some(param), "{more}: {}", answer.body);
+    }
+}
+
+#[test]
+fn priorities_are_honoured_where_the_operator_allows_them() {
+    let body = chat(&json!({"priority": 3, "max_tokens": 1}));
+    assert_eq!(server().post("/v1/chat/completions", &body).error(400).1.as_deref(), Some("priority"));
+    server().post("/v1/chat/completions", &chat(&json!({"priority": 0, "max_tokens": 1}))).json(200);
+    let open = Running::start(ServerOptions { allow_priority: true, ..options() });
+    open.post("/v1/chat/completions", &body).json(200);
+    open.stop();
+}

@@ -1,0 +1,310 @@
+//! An answer, taken apart while it comes: thoughts, content, calls.
+
+use serde_json::Value;
+
+use super::choice::ToolChoice;
+use super::format::{Mark, Place, ToolFormat};
+use super::region::Region;
+use super::sink::Sink;
+use super::tools::Tools;
+use super::{LONGEST_HELD, Step};
+use crate::chat::thoughts::{AnswerPart, ThoughtMarks, Thoughts};
+
+/// An event of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AnswerEvent {
+    /// More of the thoughts.
+    Reasoning(String),
+    /// More of the answer proper.
+    Content(String),
+    /// A call begins.
+    CallBegin {
+        /// The number of the call, from 0.
+        index: usize,
+        /// The tool.
+        name: String,
+    },
+    /// More of the JSON text of a call's arguments.
+    CallArguments {
+        /// The number of the call.
+        index: usize,
+        /// The text.
+        text: String,
+    },
+    /// A call ends. Its arguments are a JSON object, unless the answer was cut off within the call, or the call went wrong far
+    /// behind its beginning.
+    CallEnd {
+        /// The number of the call.
+        index: usize,
+    },
+}
+
+/// Takes an answer apart that comes in fragments: thoughts, content, and calls of tools.
+///
+/// Reading never fails: text that looks like a call and is none is content, as is the call of a tool that nobody offered. The
+/// events of an answer are the same however it is cut into fragments, but for cuts within their texts. Space around thoughts and
+/// calls belongs to neither.
+///
+/// A call is held back until it is complete or its arguments are longer than about 100 bytes; from then on they come as they are
+/// written. Other text is held back only while it may be the beginning of a mark.
+///
+/// ```
+/// use brasa_tokenizer::{AnswerEvent, AnswerParser, ToolChoice, ToolFormat};
+///
+/// let tools = [serde_json::json!({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})];
+/// let format = ToolFormat::by_name("hermes").expect("known");
+/// let mut parser = AnswerParser::new(format, None, "", &tools, &ToolChoice::Auto);
+/// assert_eq!(parser.push("Let me see. <tool_"), [AnswerEvent::Content("Let me see.".into())]);
+/// let events = parser.push("call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>");
+/// assert_eq!(
+///     events,
+///     [
+///         AnswerEvent::CallBegin { index: 0, name: "add".into() },
+///         AnswerEvent::CallArguments { index: 0, text: "{\"a\": 1}".into() },
+///         AnswerEvent::CallEnd { index: 0 },
+///     ]
+/// );
+/// assert_eq!(parser.finish(), []);
+/// ```
+#[derive(Clone, Debug)]
+pub struct AnswerParser {
+    thoughts: Thoughts,
+    marks: &'static [Mark],
+    /// The marks that count within thoughts.
+    marks_in_thoughts: &'static [Mark],
+    sink: Sink,
+    /// Text that may begin a mark.
+    held: String,
+    /// Space that is dropped if a mark follows.
+    space: String,
+    /// The position behind the text and the space that came.
+    position: Position,
+    /// True if the text that comes is thought.
+    is_thought: bool,
+    /// True if space is dropped up to the next text.
+    trims: bool,
+    has_content: bool,
+    region: Option<Region>,
+}
+
+/// A position in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    AfterCall,
+    Line,
+    Middle,
+}
+
+impl AnswerParser {
+    /// A parser for the answer to `prompt`, of which only the end counts: templates may open the thoughts themselves.
+    ///
+    /// Without tools, or with [`ToolChoice::None`], the whole answer is thoughts and content.
+    pub fn new(
+        format: ToolFormat,
+        thoughts: Option<&'static ThoughtMarks>,
+        prompt: &str,
+        tools: &[Value],
+        choice: &ToolChoice,
+    ) -> Self {
+        let tools = Tools::new(tools, |name| choice.allows(name));
+        let marks = if tools.is_empty() { &[] } else { format.marks() };
+        let marks_in_thoughts = if format.ends_thoughts() { marks } else { &[] };
+        let thoughts = Thoughts::new(thoughts, prompt);
+        let is_thought = thoughts.is_open();
+        Self {
+            thoughts,
+            marks,
+            marks_in_thoughts,
+            sink: Sink::new(tools),
+            held: String::new(),
+            space: String::new(),
+            position: Position::Line,
+            is_thought,
+            trims: is_thought,
+            has_content: false,
+            region: None,
+        }
+    }
+
+    /// The events that are sure with the next fragment, in order.
+    pub fn push(&mut self, fragment: &str) -> Vec<AnswerEvent> {
+        let mut letters = [0; 4];
+        for letter in fragment.chars() {
+            if self.thoughts.is_answer() {
+                self.read(letter, false);
+                continue;
+            }
+            for part in self.thoughts.take(letter.encode_utf8(&mut letters)) {
+                self.read_part(&part);
+            }
+        }
+        self.sink.take()
+    }
+
+    /// The rest, when no more fragments come. A call that is not complete is content if it was held back.
+    pub fn finish(&mut self) -> Vec<AnswerEvent> {
+        if let Some(part) = self.thoughts.finish() {
+            self.read_part(&part);
+        }
+        self.end_region();
+        self.release_held();
+        if self.position != Position::AfterCall && !self.is_thought {
+            self.release_space();
+        }
+        self.sink.take()
+    }
+
+    fn read_part(&mut self, part: &AnswerPart) {
+        match part {
+            AnswerPart::Thought(text) => text.chars().for_each(|letter| self.read(letter, true)),
+            AnswerPart::Answer(text) => text.chars().for_each(|letter| self.read(letter, false)),
+            AnswerPart::Mark(_) => {
+                self.end_region();
+                self.release_held();
+                self.space.clear();
+                self.trims = true;
+                self.position = Position::Line;
+            }
+        }
+    }
+
+    /// Reads a character that is no part of a mark around thoughts.
+    fn read(&mut self, letter: char, is_thought: bool) {
+        self.is_thought = is_thought;
+        let Some(region) = &mut self.region else { return self.read_text(letter) };
+        if !self.sink.is_open() {
+            self.sink.raw.push(letter);
+        }
+        let step = match region.read(letter, &mut self.sink) {
+            Step::More if self.sink.raw.len() > LONGEST_HELD => Step::Wrong,
+            step => step,
+        };
+        match step {
+            Step::More => {}
+            Step::Done => self.end_call(),
+            Step::DoneBefore => {
+                self.end_call();
+                self.read_text(letter);
+            }
+            Step::Wrong => {
+                // The character may begin a mark.
+                self.sink.raw.pop();
+                self.abandon();
+                self.read_text(letter);
+            }
+        }
+    }
+
+    fn read_text(&mut self, letter: char) {
+        self.held.push(letter);
+        while !self.held.is_empty() {
+            let mut may_be = false;
+            for mark in self.marks_here() {
+                if mark.text.starts_with(&self.held) {
+                    if mark.text.len() == self.held.len() {
+                        return self.meet(mark);
+                    }
+                    may_be = true;
+                }
+            }
+            if may_be {
+                return;
+            }
+            let first = self.held.remove(0);
+            self.release(first);
+        }
+    }
+
+    /// The marks that count at this position.
+    fn marks_here(&self) -> impl Iterator<Item = &'static Mark> + use<> {
+        let position = self.position;
+        let marks = if self.is_thought { self.marks_in_thoughts } else { self.marks };
+        marks.iter().filter(move |mark| match mark.place {
+            Place::Anywhere => true,
+            Place::Line => position != Position::Middle,
+            Place::AfterCall => position == Position::AfterCall,
+        })
+    }
+
+    fn meet(&mut self, mark: &'static Mark) {
+        let Some(form) = mark.opens else {
+            self.held.clear();
+            self.space.clear();
+            return;
+        };
+        let mut region = Region::new(form);
+        for letter in mark.text[mark.text.len() - mark.shared_bytes..].chars() {
+            region.read(letter, &mut self.sink);
+        }
+        self.region = Some(region);
+        // If this is no call, the text in front of it counts.
+        self.sink.raw = std::mem::take(&mut self.space) + &std::mem::take(&mut self.held);
+    }
+
+    fn end_call(&mut self) {
+        self.region = None;
+        self.sink.raw.clear();
+        self.position = Position::AfterCall;
+        self.trims = !self.has_content;
+        if self.is_thought {
+            self.thoughts.close();
+            self.is_thought = false;
+        }
+    }
+
+    /// Ends a call with the text.
+    fn end_region(&mut self) {
+        if let Some(mut region) = self.region.take() {
+            if region.finish(&mut self.sink) {
+                self.end_call();
+            } else {
+                self.abandon();
+            }
+        }
+    }
+
+    /// Makes content of a call that is none.
+    fn abandon(&mut self) {
+        self.region = None;
+        if self.sink.is_open() {
+            self.position = Position::AfterCall;
+        }
+        for letter in self.sink.abandon().chars() {
+            self.release(letter);
+        }
+    }
+
+    fn release_held(&mut self) {
+        for letter in std::mem::take(&mut self.held).chars() {
+            self.release(letter);
+        }
+    }
+
+    /// Lets go of a character that is part of no mark.
+    fn release(&mut self, letter: char) {
+        if letter.is_whitespace() {
+            if letter == '\n' && self.position == Position::Middle {
+                self.position = Position::Line;
+            }
+            self.space.push(letter);
+            let is_needless = self.marks.is_empty() && !self.is_thought && !self.thoughts.is_at_start();
+            if is_needless || self.space.len() > LONGEST_HELD {
+                self.release_space();
+            }
+            return;
+        }
+        self.release_space();
+        self.trims = false;
+        self.has_content |= !self.is_thought;
+        self.position = Position::Middle;
+        self.sink.text(letter, self.is_thought);
+    }
+
+    fn release_space(&mut self) {
+        let space = std::mem::take(&mut self.space);
+        if !self.trims {
+            space.chars().for_each(|letter| self.sink.text(letter, self.is_thought));
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Grammars of answers that call tools.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::choice::ToolChoice;
+use super::format::ToolFormat;
+use super::lark::{Lark, is_required, json_of, quoted};
+use super::literal::Dialect;
+use super::tagged::Tags;
+use super::tools::{Tools, Types};
+use crate::{Result, Tokenizer, TokenizerError};
+
+/// How a model writes calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing {
+    /// In front of all calls.
+    pub open: &'static str,
+    /// In front of each call.
+    pub before: &'static str,
+    pub call: Call,
+    /// Behind each call.
+    pub after: &'static str,
+    pub between: &'static str,
+    /// Behind all calls.
+    pub close: &'static str,
+    /// True if a mark shows where calls begin; else they are the whole answer.
+    pub is_marked: bool,
+}
+
+/// How a model writes one call.
+#[derive(Clone, Copy, Debug)]
+pub enum Call {
+    /// An object with a name and arguments under these keys, behind other members.
+    Object {
+        other: &'static str,
+        name: &'static str,
+        arguments: &'static str,
+    },
+    /// A name, a text and a JSON object.
+    Headed(&'static str),
+    /// A name, a number and a JSON object, with texts between.
+    Numbered(&'static str, &'static str),
+    Literal(&'static Dialect),
+    Tagged(&'static Tags),
+}
+
+impl ToolFormat {
+    /// The grammar that an answer has to follow so that its calls are right, in Lark as llguidance reads it. `None` if nothing is
+    /// asked of the answer.
+    ///
+    /// If calls are required, the answer is calls and nothing else. If the model decides, any text may stand before and between
+    /// calls, and the grammar sets in where a call begins; that is asked for only if a tool says `"strict": true`. `parallel` allows
+    /// several calls. Thoughts are no part of the grammar.
+    ///
+    /// Arguments of strict tools follow their schemas, and a keyword that is not supported makes the grammar invalid. For other
+    /// tools such keywords are ignored. Strings in tags and in quotation marks of control tokens are free.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Unsupported`] for models whose calls no grammar describes, or if no tool has the name that is chosen.
+    pub fn constraint(
+        self,
+        tools: &[Value],
+        choice: &ToolChoice,
+        parallel: bool,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<String>> {
+        let is_strict = |tool: &Value| tool.get("function").unwrap_or(tool)["strict"] == true;
+        let required = choice.is_required();
+        let known = Tools::new(tools, |name| choice.allows(name));
+        if *choice == ToolChoice::None || !(required || tools.iter().any(is_strict)) {
+            return Ok(None);
+        }
+        if known.is_empty() {
+            let hint = "name one of the tools of the request";
+            return Err(TokenizerError::unsupported("tool_choice", choice.to_string(), hint));
+        }
+        let Some(mut writing) = self.writing() else {
+            let hint = "leave `tool_choice` at `auto`, without strict tools";
+            return Err(TokenizerError::unsupported("a grammar for calls in the form", self.name(), hint));
+        };
+        if self.name() == "mistral" && tokenizer.token_to_id("[ARGS]").is_none() {
+            writing = OLD_MISTRAL;
+        }
+        // Several calls come only if they are allowed, and a named tool is called once.
+        let several = parallel && !matches!(choice, ToolChoice::Named(_));
+        let mut lark = Lark::new(tokenizer);
+        let mut calls = Vec::new();
+        for (name, schema) in known.iter() {
+            let is_strict = tools
+                .iter()
+                .any(|tool| tool.get("function").unwrap_or(tool)["name"] == name && is_strict(tool));
+            let body = call(&mut lark, &writing, name, schema, is_strict)?;
+            calls.push(lark.rule("call", &body));
+        }
+        let one = lark.rule("one", &calls.join(" | "));
+        let (before, after) = (lark.text(writing.before)?, lark.text(writing.after)?);
+        let more = if several {
+            format!("({} {before} {one} {after})*", lark.text(writing.between)?)
+        } else {
+            String::new()
+        };
+        let close = lark.text(writing.close)?;
+        let opening = format!("{}{}", writing.open, writing.before);
+        if required {
+            let opening = lark.text(&opening)?;
+            return Ok(Some(lark.finish(&format!("{opening} {one} {after} {more} {close}"))));
+        }
+        if !writing.is_marked {
+            // An answer that begins like a call is one.
+            let begin = lark.text(&opening)?;
+            let calls = lark.rule("calls", &format!("{begin} {one} {after} {more} {close}"));
+            return Ok(Some(lark.finish(&format!("{calls} | /[^{{\\[\\s](?s:.*)/"))));
+        }
+        // Text up to the mark; what is behind the mark is the grammar's.
+        let mark = self.marks().iter().map(|mark| mark.text).find(|mark| opening.starts_with(mark));
+        let (mark, rest) = opening.split_at(mark.map_or(opening.len(), str::len));
+        let (until, rest) = (lark.text_until(mark)?, lark.text(rest)?);
+        let calls = lark.rule("calls", &format!("{until} {rest} {one} {after} {more} {close}"));
+        let start = if several { format!("{calls}* SOME_TEXT?") } else { format!("{calls} | SOME_TEXT") };
+        Ok(Some(lark.finish(&start)))
+    }
+}
+
+/// Mistral's models before Small 3.2.
+const OLD_MISTRAL: Writing = Writing {
+    open: "[TOOL_CALLS][",
+    before: "",
+    call: Call::Object { other: "", name: "name", arguments: "arguments" },
+    after: "",
+    between: ", ",
+    close: "]",
+    is_marked: true,
+};
+
+/// One call, without what stands around each call.
+fn call(
+    lark: &mut Lark<'_>,
+    writing: &Writing,
+    name: &str,
+    schema: &Value,
+    is_strict: bool,
+) -> Result<String> {
+    let json = json_of(schema, is_strict);
+    Ok(match writing.call {
+        Call::Object { other, name: name_key, arguments } => {
+            let head = format!("{{{other}\"{name_key}\": {}, \"{arguments}\": ", json!(name));
+            format!("{} {} \"}}\"", quoted(&head), json)
+        }
+        Call::Headed(between) => format!("{} {}", lark.text(&format!("{name}{between}"))?, json),
+        Call::Numbered(before, behind) => {
+            let name = quoted(&format!("{name}{before}"));
+            format!("{name} /[0-9]{{1,4}}/ {} {}", lark.text(behind)?, json)
+        }
+        Call::Literal(dialect) => {
+            let members = lark.members(schema, dialect, dialect.assign_text(), 0)?;
+            format!(
+                "{} {members} {}",
+                quoted(&format!("{name}{}", dialect.open)),
+                quoted(&dialect.close.to_string())
+            )
+        }
+        Call::Tagged(tags) => tagged(lark, tags, name, schema, is_strict)?,
+    })
+}
+
+/// A call in tags, with its arguments in the order of the schema.
+fn tagged(lark: &mut Lark<'_>, tags: &Tags, name: &str, schema: &Value, is_strict: bool) -> Result<String> {
+    let line = if tags.on_lines { "\n" } else { "" };
+    let mut body = lark.text(&format!("{}{name}{}\n", tags.name, tags.name_end))?;
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (key, value) in properties.into_iter().flatten() {
+        let head = match tags.value {
+            "" => format!("{}{key}{}{line}", tags.key, tags.key_end),
+            tag => format!("{}{key}{}\n{tag}{line}", tags.key, tags.key_end),
+        };
+        let end = format!("{line}{}\n", tags.value_end);
+        let texts = value
+            .get("enum")
+            .and_then(Value::as_array)
+            .filter(|values| !values.is_empty() && values.iter().all(Value::is_string));
+        let value = match texts {
+            Some(texts) => {
+                let texts: Vec<String> = texts.iter().filter_map(Value::as_str).map(quoted).collect();
+                format!("({}) {}", texts.join(" | "), lark.text(&end)?)
+            }
+            None if Types::of(value, 0).contains(Types::STRING) => lark.text_until(&end)?,
+            None => {
+                format!("{} {}", json_of(&with_definitions(value, schema), is_strict), lark.text(&end)?)
+            }
+        };
+        let argument = lark.rule("argument", &format!("{} {value}", lark.text(&head)?));
+        let mark = if is_required(schema, key) { "" } else { "?" };
+        let _ = write!(body, " {argument}{mark}");
+    }
+    Ok(format!("{body} {}", lark.text(tags.end)?))
+}
+
+/// The schema of a property with the definitions of the whole schema, to which it may refer.
+fn with_definitions(property: &Value, whole: &Value) -> Value {
+    let mut property = property.clone();
+    for key in ["$defs", "definitions"] {
+        if let (Some(keywords), Some(definitions)) = (property.as_object_mut(), whole.get(key)) {
+            keywords.entry(key).or_insert_with(|| definitions.clone());
+        }
+    }
+    property
+}

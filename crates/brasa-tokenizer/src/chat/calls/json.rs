@@ -1,0 +1,321 @@
+//! JSON, read one character at a time.
+
+use super::Wrong;
+
+/// Deepest nesting that is read; parsers of whole texts often stop at 128 levels.
+const DEEPEST: usize = 100;
+/// Longest number that is read, in bytes.
+const LONGEST_NUMBER: u8 = 100;
+
+/// Checks a JSON value while it comes, and writes it again.
+///
+/// The text stays as it is, but for control characters in strings: models write line breaks there, and JSON wants escapes.
+#[derive(Clone, Debug)]
+pub struct JsonReader {
+    /// The objects (true) and arrays (false) that are open.
+    open: Vec<bool>,
+    state: State,
+}
+
+/// Parts of the members of the outermost object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Member {
+    /// A key, between its quotes.
+    Key,
+    /// A value.
+    Value,
+    /// Anything else.
+    Between,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Value,
+    FirstItem,
+    FirstKey,
+    Key,
+    Colon,
+    /// A comma or the end of a container.
+    Next,
+    String {
+        is_key: bool,
+        letter: Letter,
+    },
+    /// A number and its length in bytes.
+    Number(Number, u8),
+    /// The rest of `true`, `false` or `null`.
+    Word(&'static str),
+    Done,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Letter {
+    Plain,
+    Escape,
+    /// Digits that are missing of `\uXXXX`, and the value so far. `high`: the unit before was the first half of a pair.
+    Hex {
+        missing: u8,
+        unit: u16,
+        high: bool,
+    },
+    /// The first half of a pair was read: `\` and then `u` have to come.
+    LowEscape,
+    LowHex,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Number {
+    Minus,
+    Zero,
+    Whole,
+    Point,
+    Fraction,
+    Exponent,
+    Sign,
+    Power,
+    /// The second digit of a power.
+    LastPower,
+}
+
+impl JsonReader {
+    /// A reader in front of a value.
+    pub fn new() -> Self {
+        Self { open: Vec::new(), state: State::Value }
+    }
+
+    /// True behind the last character of an object, array, string or word.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// The part of the outermost object's members in which the reader stands.
+    pub fn member(&self) -> Member {
+        match self.state {
+            _ if self.open.len() > 1 => Member::Value,
+            State::String { is_key: true, .. } => Member::Key,
+            State::String { is_key: false, .. } | State::Number(..) | State::Word(_) => Member::Value,
+            _ => Member::Between,
+        }
+    }
+
+    /// True if nothing but a comma or the end of the outermost object may follow.
+    pub fn is_behind_member(&self) -> bool {
+        self.open.len() == 1 && self.state == State::Next
+    }
+
+    /// Reads a character and writes its JSON text.
+    pub fn read(&mut self, letter: char, out: &mut String) -> Result<(), Wrong> {
+        if let State::Number(number, length) = self.state {
+            if let Some(next) = number.next(letter) {
+                // No number of a hundred digits and a power of two digits is beyond the reach of f64.
+                if length == LONGEST_NUMBER {
+                    return Err(Wrong);
+                }
+                self.state = State::Number(next, length + 1);
+                out.push(letter);
+                return Ok(());
+            }
+            if !number.may_end() {
+                return Err(Wrong);
+            }
+            self.complete();
+        }
+        if let State::String { is_key, letter: at } = self.state {
+            return self.read_string(is_key, at, letter, out);
+        }
+        if let State::Word(rest) = self.state {
+            let rest = rest.strip_prefix(letter).ok_or(Wrong)?;
+            self.state = State::Word(rest);
+            if rest.is_empty() {
+                self.complete();
+            }
+            out.push(letter);
+            return Ok(());
+        }
+        out.push(letter);
+        if matches!(letter, ' ' | '\t' | '\n' | '\r') {
+            return Ok(());
+        }
+        self.state = match (self.state, letter) {
+            (State::Value | State::FirstItem, '{') => return self.enter(true),
+            (State::Value | State::FirstItem, '[') => return self.enter(false),
+            (State::FirstItem | State::Next, ']') | (State::FirstKey | State::Next, '}') => {
+                return self.leave(letter);
+            }
+            (State::Value | State::FirstItem, '"') => State::String { is_key: false, letter: Letter::Plain },
+            (State::FirstKey | State::Key, '"') => State::String { is_key: true, letter: Letter::Plain },
+            (State::Value | State::FirstItem, 't') => State::Word("rue"),
+            (State::Value | State::FirstItem, 'f') => State::Word("alse"),
+            (State::Value | State::FirstItem, 'n') => State::Word("ull"),
+            (State::Value | State::FirstItem, '-') => State::Number(Number::Minus, 1),
+            (State::Value | State::FirstItem, '0') => State::Number(Number::Zero, 1),
+            (State::Value | State::FirstItem, '1'..='9') => State::Number(Number::Whole, 1),
+            (State::Next, ',') if self.open.last() == Some(&true) => State::Key,
+            (State::Colon, ':') | (State::Next, ',') => State::Value,
+            _ => return Err(Wrong),
+        };
+        Ok(())
+    }
+
+    fn read_string(&mut self, is_key: bool, at: Letter, letter: char, out: &mut String) -> Result<(), Wrong> {
+        let next = match (at, letter) {
+            (Letter::Plain, '"') => {
+                out.push('"');
+                if is_key {
+                    self.state = State::Colon;
+                } else {
+                    self.complete();
+                }
+                return Ok(());
+            }
+            (Letter::Plain, '\\') => Letter::Escape,
+            (Letter::Plain, _) => {
+                push_letter(letter, out);
+                return Ok(());
+            }
+            (Letter::Escape, 'u') => Letter::Hex { missing: 4, unit: 0, high: false },
+            (Letter::Escape, '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => Letter::Plain,
+            (Letter::LowEscape, '\\') => Letter::LowHex,
+            (Letter::LowHex, 'u') => Letter::Hex { missing: 4, unit: 0, high: true },
+            (Letter::Hex { missing, unit, high }, _) => {
+                let digit = letter.to_digit(16).ok_or(Wrong)? as u16;
+                let (missing, unit) = (missing - 1, unit << 4 | digit);
+                match unit {
+                    _ if missing > 0 => Letter::Hex { missing, unit, high },
+                    0xDC00..=0xDFFF if high => Letter::Plain,
+                    0xD800..=0xDBFF if !high => Letter::LowEscape,
+                    // Half a pair is no character.
+                    0xD800..=0xDFFF => return Err(Wrong),
+                    _ if high => return Err(Wrong),
+                    _ => Letter::Plain,
+                }
+            }
+            _ => return Err(Wrong),
+        };
+        out.push(letter);
+        self.state = State::String { is_key, letter: next };
+        Ok(())
+    }
+
+    fn enter(&mut self, is_object: bool) -> Result<(), Wrong> {
+        if self.open.len() == DEEPEST {
+            return Err(Wrong);
+        }
+        self.open.push(is_object);
+        self.state = if is_object { State::FirstKey } else { State::FirstItem };
+        Ok(())
+    }
+
+    fn leave(&mut self, letter: char) -> Result<(), Wrong> {
+        if self.open.pop() != Some(letter == '}') {
+            return Err(Wrong);
+        }
+        self.complete();
+        Ok(())
+    }
+
+    fn complete(&mut self) {
+        self.state = if self.open.is_empty() { State::Done } else { State::Next };
+    }
+}
+
+impl Number {
+    fn next(self, letter: char) -> Option<Self> {
+        Some(match (self, letter) {
+            (Self::Minus, '0') => Self::Zero,
+            (Self::Minus, '1'..='9') | (Self::Whole, '0'..='9') => Self::Whole,
+            (Self::Zero | Self::Whole, '.') => Self::Point,
+            (Self::Point | Self::Fraction, '0'..='9') => Self::Fraction,
+            (Self::Zero | Self::Whole | Self::Fraction, 'e' | 'E') => Self::Exponent,
+            (Self::Exponent, '+' | '-') => Self::Sign,
+            (Self::Exponent | Self::Sign, '0'..='9') => Self::Power,
+            (Self::Power, '0'..='9') => Self::LastPower,
+            _ => return None,
+        })
+    }
+
+    fn may_end(self) -> bool {
+        matches!(self, Self::Zero | Self::Whole | Self::Fraction | Self::Power | Self::LastPower)
+    }
+}
+
+/// Writes a character of a string, escaped if JSON asks for it.
+pub fn push_letter(letter: char, out: &mut String) {
+    use std::fmt::Write;
+    match letter {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\0'..='\u{1f}' => _ = write!(out, "\\u{:04x}", letter as u32),
+        _ => out.push(letter),
+    }
+}
+
+/// Writes a text as a JSON string.
+pub fn push_string(text: &str, out: &mut String) {
+    out.push('"');
+    text.chars().for_each(|letter| push_letter(letter, out));
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::JsonReader;
+
+    /// The text that the reader writes for the first complete value; `None` for text that is no JSON.
+    fn read(text: &str) -> Option<String> {
+        let (mut reader, mut out) = (JsonReader::new(), String::new());
+        for letter in text.chars() {
+            reader.read(letter, &mut out).ok()?;
+        }
+        reader.is_done().then_some(out)
+    }
+
+    #[test]
+    fn accepts_what_serde_accepts() {
+        let good = [
+            "{}",
+            "[]",
+            r#"{"a": [1, -0.5e+3, 0, true, false, null, {"b": {}}], "é": "\u00e9\ud83d\ude00\n\\"}"#,
+            "[[[]], [1 , 2]]",
+            "\"x\"",
+        ];
+        for text in good {
+            assert_eq!(read(text).as_deref(), Some(text));
+            assert!(serde_json::from_str::<serde_json::Value>(text).is_ok());
+        }
+        let bad = [
+            "{,}",
+            "{\"a\"}",
+            "{\"a\":}",
+            "{\"a\":1,}",
+            "[1,]",
+            "[1 2]",
+            "{]",
+            "[}",
+            "[01]",
+            "[1.]",
+            "[-]",
+            "[1e]",
+            "[tru]",
+            "[\"\\x\"]",
+            "[\"\\ud800\"]",
+            "[\"\\udc00\"]",
+            "[\"\\ud800\\u0041\"]",
+            "{a:1}",
+            "{'a':1}",
+            "[+1]",
+            "[NaN]",
+        ];
+        for text in bad {
+            assert_eq!(read(text), None, "{text}");
+            assert!(serde_json::from_str::<serde_json::Value>(text).is_err(), "{text}");
+        }
+        assert_eq!(read("[\"a\n\u{1}\tb\"]").as_deref(), Some(r#"["a\n\u0001\tb"]"#));
+        for too_much in [&"[".repeat(101), "[1e100]", &format!("[{}]", "1".repeat(101))] {
+            assert_eq!(read(too_much), None);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Calls of tools in answers.
+//!
+//! Every reader here takes one character at a time and knows nothing of the fragments in which a text comes. So a text gives the
+//! same events however it is cut.
+
+mod answer;
+mod choice;
+mod constraint;
+mod format;
+mod headed;
+mod json;
+mod lark;
+mod literal;
+mod object;
+mod region;
+mod sink;
+mod tagged;
+mod tools;
+mod until;
+
+pub use answer::{AnswerEvent, AnswerParser};
+pub use choice::ToolChoice;
+pub use format::ToolFormat;
+
+/// Longest name that is read, in bytes.
+const LONGEST_NAME: usize = 512;
+/// Longest value that is kept until its end is known, in bytes.
+const LONGEST_VALUE: usize = 1 << 20;
+/// Longest text that is held back because it may be a call, in bytes.
+const LONGEST_HELD: usize = 1 << 16;
+
+/// The text is not of the form that a reader reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wrong;
+
+/// The outcome of reading a character.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The call goes on.
+    More,
+    /// The character was the call's last.
+    Done,
+    /// The call ended in front of the character.
+    DoneBefore,
+    /// The text is no call.
+    Wrong,
+}

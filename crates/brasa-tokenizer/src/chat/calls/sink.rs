@@ -1,0 +1,112 @@
+//! Events on their way out.
+
+use super::AnswerEvent;
+use super::tools::Tools;
+
+/// Bytes of arguments that are held back, in case that the call turns out to be none.
+const HELD_ARGUMENTS: usize = 96;
+
+/// Collects events. A call is held back until it is complete or its arguments are long, and so is its text: if it turns out to
+/// be no call, the text is content.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    /// The tools that may be called.
+    pub tools: Tools,
+    /// The text of the call that is held back.
+    pub raw: String,
+    out: Vec<AnswerEvent>,
+    /// The name and the arguments so far of the call that is held back.
+    held: Option<(String, String)>,
+    /// True while a call is open whose beginning was passed on.
+    is_open: bool,
+    /// Calls that were begun.
+    calls: usize,
+}
+
+impl Sink {
+    pub fn new(tools: Tools) -> Self {
+        Self { tools, raw: String::new(), out: Vec::new(), held: None, is_open: false, calls: 0 }
+    }
+
+    /// The events since the last time.
+    pub fn take(&mut self) -> Vec<AnswerEvent> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Begins a call. `false` if nobody may call that name.
+    pub fn begin(&mut self, name: &str) -> bool {
+        let known = self.tools.has(name);
+        if known {
+            self.held = Some((name.to_owned(), String::new()));
+        }
+        known
+    }
+
+    /// Adds to the arguments of the call.
+    pub fn arguments(&mut self, text: &str) {
+        if let Some((_, held)) = &mut self.held {
+            held.push_str(text);
+            if held.len() > HELD_ARGUMENTS {
+                self.pass();
+            }
+        } else {
+            self.pass_arguments(text);
+        }
+    }
+
+    /// Ends the call.
+    pub fn end(&mut self) {
+        self.pass();
+        self.close();
+    }
+
+    /// True once the beginning of the call cannot be taken back.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Ends a call that goes wrong. The text that was held back is content.
+    pub fn abandon(&mut self) -> String {
+        self.held = None;
+        self.close();
+        std::mem::take(&mut self.raw)
+    }
+
+    /// Adds to the answer or to the thoughts.
+    pub fn text(&mut self, letter: char, is_thought: bool) {
+        match (self.out.last_mut(), is_thought) {
+            (Some(AnswerEvent::Content(text)), false) | (Some(AnswerEvent::Reasoning(text)), true) => {
+                text.push(letter);
+            }
+            (_, true) => self.out.push(AnswerEvent::Reasoning(letter.into())),
+            (_, false) => self.out.push(AnswerEvent::Content(letter.into())),
+        }
+    }
+
+    fn pass(&mut self) {
+        if let Some((name, arguments)) = self.held.take() {
+            self.raw.clear();
+            self.is_open = true;
+            self.out.push(AnswerEvent::CallBegin { index: self.calls, name });
+            self.calls += 1;
+            self.pass_arguments(&arguments);
+        }
+    }
+
+    fn pass_arguments(&mut self, more: &str) {
+        if more.is_empty() {
+            return;
+        }
+        if let Some(AnswerEvent::CallArguments { text, .. }) = self.out.last_mut() {
+            text.push_str(more);
+        } else {
+            self.out.push(AnswerEvent::CallArguments { index: self.calls - 1, text: more.to_owned() });
+        }
+    }
+
+    fn close(&mut self) {
+        if std::mem::take(&mut self.is_open) {
+            self.out.push(AnswerEvent::CallEnd { index: self.calls - 1 });
+        }
+    }
+}

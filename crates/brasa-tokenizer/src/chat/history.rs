@@ -1,0 +1,329 @@
+//! Messages as clients send them become messages as a template reads them.
+//!
+//! Clients follow OpenAI: arguments of calls are JSON text, content may come in parts, `developer` is a role. Templates differ: most
+//! want arguments as objects, some as text; some know neither roles nor calls nor tools. What a template wants is found by rendering a
+//! call with it once, and by words in its source.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::message::{Content, Message};
+use super::template::{ChatOptions, ChatTemplate};
+use crate::{Result, TokenizerError};
+
+/// Words in the source of a template that show what it knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Words {
+    /// The template shows tools.
+    tools: bool,
+    /// The template has a role of that name.
+    developer: bool,
+    /// The template wants ids of nine letters and digits, as Mistral's do.
+    short_ids: bool,
+}
+
+impl Words {
+    /// The words in a source.
+    pub fn of(source: &str) -> Self {
+        Self {
+            tools: source.contains("tools"),
+            developer: source.contains("developer"),
+            short_ids: source.contains("length != 9"),
+        }
+    }
+}
+
+/// The form of earlier calls that a template wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallForm {
+    /// Arguments as an object.
+    Object,
+    /// Arguments as JSON text.
+    Text,
+    /// The template does not show calls: they become content.
+    Content,
+}
+
+/// A call of an earlier answer.
+struct Call {
+    id: Option<String>,
+    name: String,
+    arguments: Map<String, Value>,
+}
+
+impl ChatTemplate {
+    /// The messages in the form that the template reads: arguments of calls parsed or written, text parts put together, `developer`
+    /// as `system`, tools and calls as text where the template knows nothing of them.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Message`] for a message that no template could read: malformed arguments of a call, a part that is no
+    /// text. [`TokenizerError::TemplateLimit`] when the template does too much.
+    pub fn fit(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<Vec<Message>> {
+        let mut fitted: Vec<Message> = Vec::with_capacity(messages.len() + 1);
+        let mut names: HashMap<String, String> = HashMap::new();
+        for (index, message) in messages.iter().enumerate() {
+            let mut message = message.clone();
+            if message.role == "developer" && !self.words().developer {
+                "system".clone_into(&mut message.role);
+            }
+            message.content = flat(message.content, index)?;
+            let calls = calls(&message.tool_calls, index)?;
+            for call in &calls {
+                names.extend(call.id.clone().map(|id| (id, call.name.clone())));
+            }
+            if message.role == "tool" && message.name.is_none() {
+                message.name = message.tool_call_id.as_ref().and_then(|id| names.get(id).cloned());
+            }
+            if !calls.is_empty() || message.role == "tool" {
+                self.fit_calls(&mut message, &calls)?;
+            }
+            // A template that knows no calls knows no results of tools: they are told by the user.
+            if message.role == "tool" && self.call_form()? == CallForm::Content {
+                message = told(&message);
+                if let Some(last) = fitted.last_mut().filter(|last| last.role == "user") {
+                    last.content =
+                        Content::Text(format!("{}\n\n{}", last.content.text(), message.content.text()));
+                    continue;
+                }
+            }
+            // Several system messages at the beginning are one.
+            if message.role == "system"
+                && let [first] = &mut fitted[..]
+                && first.role == "system"
+            {
+                first.content =
+                    Content::Text(format!("{}\n\n{}", first.content.text(), message.content.text()));
+                continue;
+            }
+            fitted.push(message);
+        }
+        if let Some(tools) = options.tools.filter(|tools| !tools.is_empty() && !self.words().tools) {
+            introduce(tools, &mut fitted);
+        }
+        if fitted.iter().any(|message| message.role == "system") && !self.shows_system()? {
+            fitted = without_system(fitted);
+        }
+        Ok(fitted)
+    }
+
+    fn fit_calls(&self, message: &mut Message, calls: &[Call]) -> Result<()> {
+        if self.words().short_ids {
+            message.tool_call_id = message.tool_call_id.as_deref().map(short_id);
+        }
+        let form = self.call_form()?;
+        if calls.is_empty() {
+            return Ok(());
+        }
+        if form == CallForm::Content {
+            let mut text = message.content.text();
+            for Call { name, arguments, .. } in calls {
+                let line = if text.is_empty() { "" } else { "\n" };
+                let _ = write!(text, "{line}{}", json!({"name": name, "parameters": arguments}));
+            }
+            message.content = Content::Text(text);
+            message.tool_calls.clear();
+            return Ok(());
+        }
+        for (written, call) in message.tool_calls.iter_mut().zip(calls) {
+            let arguments = &mut written["function"]["arguments"];
+            if form == CallForm::Object {
+                *arguments = Value::Object(call.arguments.clone());
+            } else if arguments.as_str().is_none_or(|text| text.trim().is_empty()) {
+                *arguments = Value::Object(call.arguments.clone()).to_string().into();
+            }
+            if self.words().short_ids {
+                written["id"] = short_id(call.id.as_deref().unwrap_or(&call.name)).into();
+            }
+        }
+        if message.content == Content::Missing && self.needs_content()? {
+            message.content = Content::Text(String::new());
+        }
+        Ok(())
+    }
+
+    /// The form in which the template wants earlier calls.
+    fn call_form(&self) -> Result<CallForm> {
+        self.found().call_form(|| {
+            for (form, arguments) in [
+                (CallForm::Object, json!({"needle_key": "needle_value"})),
+                (CallForm::Text, json!("{\"needle_key\": \"needle_value\"}")),
+            ] {
+                let text = self.try_call(&arguments, Content::Text(String::new()))?;
+                // A template that prints an object as Python does wants text, and one that escapes quotation marks an object.
+                let is_right = |text: &str| {
+                    text.contains("needle_value")
+                        && !text.contains("'needle_key'")
+                        && !text.contains("\\\"needle_key")
+                };
+                if text.is_some_and(|text| is_right(&text)) {
+                    return Ok(form);
+                }
+            }
+            Ok(CallForm::Content)
+        })
+    }
+
+    /// True if the template fails where an answer with calls has no content.
+    fn needs_content(&self) -> Result<bool> {
+        self.found().needs_content(|| {
+            let arguments = match self.call_form()? {
+                CallForm::Text => json!("{}"),
+                _ => json!({}),
+            };
+            Ok(self.try_call(&arguments, Content::Missing)?.is_none())
+        })
+    }
+
+    /// True if the template shows system messages.
+    fn shows_system(&self) -> Result<bool> {
+        self.found().shows_system(|| {
+            let text =
+                self.try_render(&[Message::new("system", "needle_system"), Message::new("user", "u")])?;
+            Ok(text.is_some_and(|text| text.contains("needle_system")))
+        })
+    }
+
+    /// The text of a conversation with a call; `None` if the template refuses it.
+    fn try_call(&self, arguments: &Value, content: Content) -> Result<Option<String>> {
+        let call = json!({"id": "call00001", "type": "function", "function": {"name": "needle", "arguments": arguments}});
+        let answer =
+            Message { role: "assistant".into(), content, tool_calls: vec![call], ..Message::default() };
+        let result = Message {
+            tool_call_id: Some("call00001".into()),
+            name: Some("needle".into()),
+            ..Message::new("tool", "r")
+        };
+        self.try_render(&[Message::new("user", "u"), answer, result])
+    }
+
+    fn try_render(&self, messages: &[Message]) -> Result<Option<String>> {
+        match self.render(messages, &ChatOptions::default()) {
+            Ok(text) => Ok(Some(text)),
+            Err(TokenizerError::Template { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The content with its text parts put together. Parts of thoughts stay parts, for templates that know them.
+fn flat(content: Content, index: usize) -> Result<Content> {
+    let Content::Parts(parts) = content else { return Ok(content) };
+    let mut text = String::new();
+    let mut has_thoughts = false;
+    for (at, part) in parts.iter().enumerate() {
+        let kind = part["type"].as_str().unwrap_or(if part.is_string() { "string" } else { "text" });
+        let more = match kind {
+            "text" | "input_text" | "output_text" => part["text"].as_str(),
+            "refusal" => part["refusal"].as_str(),
+            "string" => part.as_str(),
+            "thinking" => {
+                has_thoughts = true;
+                Some("")
+            }
+            kind => {
+                let reason = format!("a part of type `{kind}`, and the model reads text only");
+                return Err(TokenizerError::message(format!("messages[{index}].content[{at}]"), reason));
+            }
+        };
+        let Some(more) = more else {
+            let reason = format!("a part of type `{kind}` without text");
+            return Err(TokenizerError::message(format!("messages[{index}].content[{at}]"), reason));
+        };
+        text.push_str(more);
+    }
+    Ok(if has_thoughts { Content::Parts(parts) } else { Content::Text(text) })
+}
+
+/// The calls of a message, with their arguments read.
+fn calls(calls: &[Value], index: usize) -> Result<Vec<Call>> {
+    let read = |(at, call): (usize, &Value)| {
+        let field = format!("messages[{index}].tool_calls[{at}].function");
+        let function = &call["function"];
+        let Some(name) = function["name"].as_str() else {
+            return Err(TokenizerError::message(format!("{field}.name"), "no name of a function"));
+        };
+        let wrong = |reason: String| TokenizerError::message(format!("{field}.arguments"), reason);
+        let arguments = match &function["arguments"] {
+            Value::Object(arguments) => arguments.clone(),
+            Value::Null => Map::new(),
+            Value::String(text) if text.trim().is_empty() => Map::new(),
+            Value::String(text) => match serde_json::from_str(text) {
+                Ok(Value::Object(arguments)) => arguments,
+                Ok(_) => return Err(wrong("JSON, but no object".into())),
+                Err(error) => return Err(wrong(format!("malformed JSON: {error}"))),
+            },
+            _ => return Err(wrong("neither an object nor the JSON text of one".into())),
+        };
+        let id = call["id"].as_str().map(str::to_owned);
+        Ok(Call { id, name: name.to_owned(), arguments })
+    };
+    calls.iter().enumerate().map(read).collect()
+}
+
+/// A result of a tool as a message of the user.
+fn told(result: &Message) -> Message {
+    let text = result.content.text();
+    match &result.name {
+        Some(name) => Message::new("user", format!("Result of {name}:\n{text}")),
+        None => Message::new("user", format!("Result:\n{text}")),
+    }
+}
+
+/// Puts the description of tools into the system message, in the words of the general form of calls.
+fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
+    let mut text = String::from("You can call these functions:\n\n");
+    for tool in tools {
+        text.push_str(&tool.get("function").unwrap_or(tool).to_string());
+        text.push('\n');
+    }
+    text.push_str(
+        "\nTo call functions, answer with one JSON object on a line of its own for each call, and nothing else:\n\
+         {\"name\": function name, \"parameters\": object of arguments}",
+    );
+    match messages.first_mut().filter(|first| first.role == "system") {
+        Some(first) => first.content = Content::Text(format!("{}\n\n{text}", first.content.text())),
+        None => messages.insert(0, Message::new("system", text)),
+    }
+}
+
+/// Moves the text of system messages in front of the next message of the user.
+fn without_system(messages: Vec<Message>) -> Vec<Message> {
+    let mut waiting = String::new();
+    let mut kept = Vec::with_capacity(messages.len());
+    for mut message in messages {
+        if message.role == "system" {
+            waiting.push_str(&message.content.text());
+            waiting.push_str("\n\n");
+            continue;
+        }
+        if message.role == "user" && !waiting.is_empty() {
+            message.content = Content::Text(std::mem::take(&mut waiting) + &message.content.text());
+        }
+        kept.push(message);
+    }
+    if !waiting.is_empty() {
+        kept.push(Message::new("user", waiting.trim_end()));
+    }
+    kept
+}
+
+/// An id of nine letters and digits: the id itself if it is one, else one made of it.
+fn short_id(id: &str) -> String {
+    if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return id.to_owned();
+    }
+    // FNV-1a (Fowler, Noll, Vo), 64 bits.
+    let mut hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let letters = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    let mut short = String::new();
+    for _ in 0..9 {
+        short.push(char::from(letters[(hash % 62) as usize]));
+        hash /= 62;
+    }
+    short
+}

@@ -1,0 +1,142 @@
+//! The settings of a generation in a file's header.
+
+use brasa_engine::{ContextPolicy, GenerateOptions};
+use brasa_graph::sampling::{Distribution, Logprobs, SamplingOrder, SamplingParams};
+use serde_json::{Value, json};
+
+use super::SessionFileError;
+
+/// Names of the orders of filters, in the order of [`SamplingOrder::ALL`].
+const ORDERS: [&str; 4] = ["temperature-first", "llama-cpp", "mlx", "akunu"];
+
+/// The settings that a text depends on, as JSON. A mask is a program and is left out.
+pub(super) fn to_json(options: &GenerateOptions) -> Value {
+    let sampling = &options.sampling;
+    let order = SamplingOrder::ALL.iter().zip(ORDERS).find(|(order, _)| **order == sampling.order);
+    let bias = sampling.logit_bias.iter().map(|&(id, bias)| {
+        // JSON has no infinity.
+        json!([id, bias.is_finite().then_some(bias)])
+    });
+    json!({
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "repeat_penalty": sampling.repeat_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "repeat_last_n": sampling.repeat_last_n,
+        "logit_bias": bias.collect::<Value>(),
+        "suppressed": sampling.suppressed,
+        "min_tokens": sampling.min_tokens,
+        "seed": sampling.seed,
+        "order": order.map(|(_, name)| name),
+        "logprobs": sampling.logprobs.map(|logprobs| json!({
+            "top": logprobs.top,
+            "final": logprobs.of == Distribution::Final,
+        })),
+        "max_tokens": options.max_tokens,
+        "stop_ids": options.stop_ids,
+        "stop_strings": options.stop_strings,
+        "ignore_eos": options.ignore_eos,
+        "context_policy": match options.context_policy {
+            ContextPolicy::Stop => json!("stop"),
+            ContextPolicy::Slide { keep } => json!(keep),
+            _ => json!("error"),
+        },
+    })
+}
+
+/// The settings of a header.
+///
+/// # Errors
+///
+/// [`SessionFileError::Malformed`], naming the setting.
+pub(super) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileError> {
+    let settings = Settings(value);
+    let order = settings.get("order", |value| {
+        let place = ORDERS.iter().position(|&name| Some(name) == value.as_str())?;
+        SamplingOrder::ALL.get(place).copied()
+    })?;
+    let logprobs = settings.optional("logprobs", |value| {
+        let of = if value["final"].as_bool()? { Distribution::Final } else { Distribution::Raw };
+        Some(Logprobs { top: count(&value["top"])?, of })
+    })?;
+    let sampling = SamplingParams {
+        temperature: settings.get("temperature", float)?,
+        top_k: settings.get("top_k", count)?,
+        top_p: settings.get("top_p", float)?,
+        min_p: settings.get("min_p", float)?,
+        repeat_penalty: settings.get("repeat_penalty", float)?,
+        frequency_penalty: settings.get("frequency_penalty", float)?,
+        presence_penalty: settings.get("presence_penalty", float)?,
+        repeat_last_n: settings.optional("repeat_last_n", count)?,
+        logit_bias: settings.get("logit_bias", |value| list(value, bias))?,
+        suppressed: settings.get("suppressed", |value| list(value, id))?,
+        min_tokens: settings.get("min_tokens", count)?,
+        seed: settings.get("seed", Value::as_u64)?,
+        order,
+        logprobs,
+    };
+    let options = GenerateOptions {
+        sampling,
+        max_tokens: settings.optional("max_tokens", count)?,
+        stop_ids: settings.get("stop_ids", |value| list(value, id))?,
+        stop_strings: settings
+            .get("stop_strings", |value| list(value, |text| Some(text.as_str()?.to_owned())))?,
+        ignore_eos: settings.get("ignore_eos", Value::as_bool)?,
+        context_policy: settings.get("context_policy", |value| match value.as_str() {
+            Some("error") => Some(ContextPolicy::Error),
+            Some("stop") => Some(ContextPolicy::Stop),
+            Some(_) => None,
+            None => Some(ContextPolicy::Slide { keep: count(value)? }),
+        })?,
+        ..GenerateOptions::default()
+    };
+    options.validate().map_err(|error| SessionFileError::malformed(error.to_string()))?;
+    Ok(options)
+}
+
+struct Settings<'a>(&'a Value);
+
+impl Settings<'_> {
+    fn get<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<T, SessionFileError> {
+        let found = self.0.get(name).and_then(read);
+        found.ok_or_else(|| {
+            SessionFileError::malformed(format!("the setting {name} is missing or no such setting"))
+        })
+    }
+
+    fn optional<T>(
+        &self,
+        name: &'static str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, SessionFileError> {
+        self.get(name, |value| if value.is_null() { Some(None) } else { read(value).map(Some) })
+    }
+}
+
+fn float(value: &Value) -> Option<f32> {
+    value.as_f64().map(|number| number as f32)
+}
+
+fn count(value: &Value) -> Option<usize> {
+    usize::try_from(value.as_u64()?).ok()
+}
+
+fn id(value: &Value) -> Option<u32> {
+    u32::try_from(value.as_u64()?).ok()
+}
+
+fn bias(value: &Value) -> Option<(u32, f32)> {
+    let [token, bias] = value.as_array()?.as_slice() else { return None };
+    Some((id(token)?, if bias.is_null() { f32::NEG_INFINITY } else { float(bias)? }))
+}
+
+fn list<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    value.as_array()?.iter().map(read).collect()
+}

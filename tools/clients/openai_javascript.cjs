@@ -1,0 +1,54 @@
+// OpenAI's JavaScript client against a server: chat, completions, responses, models, errors.
+//
+// usage: node openai_javascript.cjs URL
+const assert = require("node:assert");
+const OpenAI = require("openai");
+
+const client = new OpenAI.OpenAI({ baseURL: process.argv[2] + "/v1", apiKey: "none", maxRetries: 0 });
+const messages = [{ role: "user", content: 'What does "ember" mean?' }];
+
+async function main() {
+  const model = (await client.models.list()).data[0].id;
+  const request = { model, messages, temperature: 0, max_tokens: 24 };
+  const whole = await client.chat.completions.create(request);
+  const text = whole.choices[0].message.content;
+  assert(text.includes("ember"), text);
+  let streamed = "";
+  let usage = null;
+  const stream = await client.chat.completions.create({ ...request, stream: true, stream_options: { include_usage: true } });
+  for await (const chunk of stream) {
+    streamed += chunk.choices[0]?.delta.content ?? "";
+    usage = chunk.usage ?? usage;
+  }
+  assert.equal(streamed, text);
+  assert.equal(usage.completion_tokens, whole.usage.completion_tokens);
+
+  const raw = await client.completions.create({ model, prompt: "a", max_tokens: 3, temperature: 0 });
+  let parts = "";
+  for await (const part of await client.completions.create({ model, prompt: "a", max_tokens: 3, temperature: 0, stream: true })) {
+    parts += part.choices[0].text;
+  }
+  assert.equal(parts, raw.choices[0].text);
+
+  const question = { model, input: messages[0].content, temperature: 0, max_output_tokens: 24 };
+  assert.equal((await client.responses.create(question)).output_text, text);
+  let deltas = "";
+  for await (const event of await client.responses.create({ ...question, stream: true })) {
+    if (event.type === "response.output_text.delta") deltas += event.delta;
+  }
+  assert.equal(deltas, text);
+
+  // A client that breaks off ends its own request.
+  const broken = await client.chat.completions.create({ ...request, max_tokens: 500, stream: true });
+  for await (const _ of broken) break;
+
+  await assert.rejects(client.chat.completions.create({ ...request, temperature: -1 }), (error) => {
+    return error.status === 400 && error.param === "temperature" && error.code === "invalid_value";
+  });
+  console.log("openai for JavaScript: content");
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
