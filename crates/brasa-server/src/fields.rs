@@ -21,6 +21,8 @@ const INERT: &[&str] = &[
     "verbosity",
     "include_obfuscation",
     "cache_control",
+    // Limits calls of tools that a server runs itself: this one runs none.
+    "max_tool_calls",
 ];
 
 /// The fields of one JSON object that have not been read yet.

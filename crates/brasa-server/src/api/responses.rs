@@ -84,8 +84,6 @@ impl Settings {
             let why = "responses have no log-probabilities here; chat completions have them";
             return Err(ApiError::unsupported("include", why));
         }
-        // Limits calls of tools that the server runs.
-        fields.value("max_tool_calls");
         if fields.value("previous_response_id").is_some() {
             let message = "the server keeps no responses: send the whole conversation as `input`";
             let error = ApiError { code: "previous_response_not_found", ..ApiError::invalid(message) };

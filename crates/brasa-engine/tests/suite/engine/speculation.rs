@@ -68,18 +68,20 @@ pub fn drafts_leave_the_text_as_it_is() {
             assert_eq!(expected.2.drafted_tokens, 0);
             accepted += metrics.accepted_tokens;
         }
-        // All together, some with drafts and some without.
-        let streams: Vec<_> = ways
-            .iter()
-            .enumerate()
-            .map(|(number, way)| {
-                let way = if number % 3 == 1 { way.clone() } else { drafted(way) };
-                start(&drafting, refrain(seed), &way, None)
-            })
-            .collect();
-        for (stream, expected) in streams.into_iter().zip(&expected) {
-            let tokens: Vec<Token> = stream.filter_map(|fragment| fragment.unwrap().token).collect();
-            assert_eq!(tokens, expected.0, "seed {seed}");
+        // In company, some with drafts and some without: all of them, which leaves few rows for drafts, and pairs.
+        for together in [ways.len(), 2] {
+            let numbered: Vec<_> = ways.iter().zip(&expected).enumerate().collect();
+            for company in numbered.chunks(together) {
+                let begin = |&(number, (way, _)): &(usize, (&GenerateOptions, _))| {
+                    let way = if number % 3 == 1 { way.clone() } else { drafted(way) };
+                    start(&drafting, refrain(seed), &way, None)
+                };
+                let streams: Vec<_> = company.iter().map(begin).collect();
+                for (stream, (number, (_, expected))) in streams.into_iter().zip(company) {
+                    let tokens: Vec<Token> = stream.filter_map(|fragment| fragment.unwrap().token).collect();
+                    assert_eq!(tokens, expected.0, "seed {seed}, way {number}, {together} together");
+                }
+            }
         }
     }
     assert!(accepted > 100, "{accepted} drafts were drawn: nothing was tried");
