@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brasa_convert::{ConvertError, Options, Recipe, convert_checkpoint};
 use brasa_formats::{Bytes, Checkpoint, Existing};
@@ -48,7 +49,10 @@ impl Base {
         let path = folder("random").join(name);
         let config = serde_json::from_slice(&std::fs::read(path.join("config.json")).unwrap()).unwrap();
         let weights = Bytes::from(std::fs::read(path.join("model.safetensors")).unwrap());
-        let output = scratch().join(format!("brasa-same-{}-{name}.gguf", std::process::id()));
+        // Of each its own: tests of one process may take the same checkpoint.
+        static BASES: AtomicUsize = AtomicUsize::new(0);
+        let number = BASES.fetch_add(1, Ordering::Relaxed);
+        let output = scratch().join(format!("brasa-same-{}-{number}-{name}.gguf", std::process::id()));
         Self { name, config, weights, output }
     }
 
