@@ -22,7 +22,8 @@ const MUTATIONS: u64 = 1_000;
 const STEPS: &[(&str, &[&str])] = &[
     ("format", &["fmt", "--all", "--check"]),
     ("clippy", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    ("tests", &["test", "--workspace"]),
+    // All failures of a run are told, not the first alone.
+    ("tests", &["test", "--workspace", "--no-fail-fast"]),
     ("docs", &["doc", "--workspace", "--no-deps"]),
 ];
 

@@ -46,11 +46,11 @@ struct Base {
 
 impl Base {
     fn new(name: &'static str) -> Self {
+        // Each has its own file: tests of one process may take the same checkpoint.
+        static BASES: AtomicUsize = AtomicUsize::new(0);
         let path = folder("random").join(name);
         let config = serde_json::from_slice(&std::fs::read(path.join("config.json")).unwrap()).unwrap();
         let weights = Bytes::from(std::fs::read(path.join("model.safetensors")).unwrap());
-        // Of each its own: tests of one process may take the same checkpoint.
-        static BASES: AtomicUsize = AtomicUsize::new(0);
         let number = BASES.fetch_add(1, Ordering::Relaxed);
         let output = scratch().join(format!("brasa-same-{}-{number}-{name}.gguf", std::process::id()));
         Self { name, config, weights, output }
