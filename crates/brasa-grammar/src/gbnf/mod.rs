@@ -2,8 +2,8 @@
 //!
 //! GBNF has no lexer: a text is a sequence of characters. The parser below has one, which always takes the longest lexeme that
 //! fits, and is fast only if lexemes are long. So the grammar is cut into lexemes that are as long as they may be without ever
-//! taking a character too much: [`parse`](syntax) makes a tree, [`regular`] finds parts without recursion, which are regular
-//! expressions, [`cut`] chooses the lexemes, and [`conflict`] proves by automata that the longest match is the only one that any
+//! taking a character too much: `syntax` makes a tree, `regular` finds parts without recursion, which are regular
+//! expressions, `cut` chooses the lexemes, and `conflict` proves by automata that the longest match is the only one that any
 //! text can go on from. If the proof fails for a lexeme, the lexeme is cut into its parts, in the end into characters.
 
 mod automaton;
