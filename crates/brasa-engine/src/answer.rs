@@ -83,6 +83,25 @@ impl Answer {
         self.started = Some(now);
         self.metrics.cached_tokens = cached_tokens;
         self.metrics.queue_time = now - self.submitted;
+        self.metrics.prefilled_tokens = cached_tokens;
+        self.report_prefill(now);
+    }
+
+    /// Records that so many tokens of the prompt have keys and values.
+    pub(crate) fn see_prefilled(&mut self, tokens: usize) {
+        let is_news = tokens != self.metrics.prefilled_tokens;
+        if is_news && !self.has_begun() && self.state == State::Running {
+            self.metrics.prefilled_tokens = tokens;
+            self.report_prefill(Instant::now());
+        }
+    }
+
+    /// Tells the reader how far the prompt has come, if the reader wants to know.
+    fn report_prefill(&mut self, now: Instant) {
+        if self.options.report_prefill {
+            self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
+            self.voice.report(self.metrics);
+        }
     }
 
     /// True once a token has been drawn.
@@ -181,6 +200,8 @@ impl Answer {
                 self.first_token = Some(now);
                 self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
                 self.metrics.first_token_time = now - self.submitted;
+                self.metrics.prefilled_tokens = self.metrics.prompt_tokens;
+                self.report_prefill(now);
             }
             Some(first) => self.metrics.decode_time = now - first,
         }

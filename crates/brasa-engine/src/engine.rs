@@ -133,8 +133,14 @@ impl Engine {
         }
         let run_ahead =
             options.run_ahead.min(UNREAD_BYTES / (self.config.vocab_size.max(1) * size_of::<f32>())).max(1);
-        let options =
-            GenerateOptions { max_tokens: None, stop_strings: Vec::new(), mask: None, run_ahead, ..options };
+        let options = GenerateOptions {
+            max_tokens: None,
+            stop_strings: Vec::new(),
+            mask: None,
+            report_prefill: false,
+            run_ahead,
+            ..options
+        };
         let request = Request { prompt: tokens, options, decoder: Box::new(PlainIds), session: None };
         self.submit(request, Some(first)).map(LogitRows::new)
     }

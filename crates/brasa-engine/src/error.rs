@@ -76,3 +76,10 @@ pub enum EngineError {
     #[error("the engine is closed")]
     Closed,
 }
+
+impl EngineError {
+    /// True if no later request of this engine can succeed either.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Closed | Self::Device(DeviceError::Lost { .. }))
+    }
+}

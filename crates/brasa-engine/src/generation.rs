@@ -316,6 +316,11 @@ impl Generation {
         self.answer.state == State::Full
     }
 
+    /// Tells the reader how much of the prompt has been computed.
+    pub(crate) fn report_prefill(&mut self) {
+        self.answer.see_prefilled(self.sequence.tokens().len());
+    }
+
     /// Offers the pages of the prompt to later texts, once it has been computed.
     pub(crate) fn keep_prompt(&mut self, executor: &mut Executor) {
         if !self.kept && self.answer.has_begun() {

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-/// Figures of one finished request.
+/// Figures of one request, up to its last fragment while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Prompt tokens whose keys and values were already cached.
     pub cached_tokens: usize,
+    /// Prompt tokens whose keys and values are there, cached or computed: all once a token has been drawn.
+    pub prefilled_tokens: usize,
     /// Tokens generated, the stopping token not counted.
     pub generated_tokens: usize,
     /// Tokens that were guessed ahead and computed.
@@ -19,7 +21,7 @@ pub struct Metrics {
     pub preemptions: usize,
     /// Time spent waiting for a place, until the request was served for the first time.
     pub queue_time: Duration,
-    /// Time from the first prompt row to the first sampled token.
+    /// Time from the first prompt row to the first sampled token, or so far.
     pub prefill_time: Duration,
     /// Time from the first sampled token to the last, pauses for a slow reader included.
     pub decode_time: Duration,

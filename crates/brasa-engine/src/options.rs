@@ -40,6 +40,9 @@ pub struct GenerateOptions {
     /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
     /// engine, and guesses nothing without one.
     pub speculation: Option<Speculation>,
+    /// True for an empty fragment at the beginning of the prompt and after each of its steps;
+    /// [`TokenStream::metrics`](crate::TokenStream::metrics) then says how far the prompt has come.
+    pub report_prefill: bool,
 }
 
 /// How tokens are guessed ahead: *drafts*, which a step computes together with the last token, and which are kept as far as they
@@ -95,6 +98,7 @@ impl Default for GenerateOptions {
             cache_scope: CacheScope::default(),
             mask: None,
             speculation: None,
+            report_prefill: false,
         }
     }
 }

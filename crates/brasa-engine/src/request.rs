@@ -59,7 +59,8 @@ pub struct Fragment {
     /// Complete text. Empty inside a character and while a stop string is possible; the last fragment has all text that
     /// was held back for these reasons.
     pub text: String,
-    /// The token that was drawn; `None` if the generation ended without one and left held-back text.
+    /// The token that was drawn; `None` if the generation ended without one and left held-back text, and in
+    /// [reports](crate::GenerateOptions::report_prefill) of a prompt, whose text is empty.
     pub token: Option<Token>,
 }
 

@@ -129,14 +129,17 @@ impl TokenStream {
         self.finish
     }
 
-    /// The cost of the generation; complete once the stream has ended.
+    /// The cost of the generation up to the last fragment; complete once the stream has ended.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
     fn see(&mut self, event: Option<Event>) -> Option<Result<Fragment, EngineError>> {
         match event {
-            Some(Event::Fragment(fragment)) => Some(Ok(fragment)),
+            Some(Event::Fragment(fragment, metrics)) => {
+                self.metrics = metrics;
+                Some(Ok(fragment))
+            }
             Some(Event::Logits(_)) => unreachable!("logits among the text of a generation"),
             Some(Event::Done(reason, metrics)) => {
                 (self.ended, self.finish, self.metrics) = (true, Some(reason), metrics);

@@ -22,6 +22,7 @@ pub(crate) type End = Result<FinishReason, EngineError>;
 enum Message {
     Begin(u64, Box<Speech>),
     Said(u64, Said),
+    Prefilled(u64, Metrics),
     Logits(u64, Vec<f32>),
 }
 
@@ -103,6 +104,11 @@ impl Voice {
         self.send(Message::Said(self.number, said));
     }
 
+    /// Hands over the figures of a prompt on its way.
+    pub(crate) fn report(&self, metrics: Metrics) {
+        self.send(Message::Prefilled(self.number, metrics));
+    }
+
     /// Hands over a row of logits, of which nothing is made.
     pub(crate) fn pass_on(&self, logits: Vec<f32>) {
         self.send(Message::Logits(self.number, logits));
@@ -126,6 +132,11 @@ fn run(messages: Receiver<Message>) {
         match message {
             Message::Begin(number, speech) => {
                 speeches.insert(number, *speech);
+            }
+            Message::Prefilled(number, metrics) => {
+                if let Some(speech) = speeches.get(&number) {
+                    speech.delivery.send(Event::Fragment(Fragment::default(), metrics));
+                }
             }
             Message::Logits(number, logits) => {
                 if let Some(speech) = speeches.get(&number) {
@@ -174,7 +185,7 @@ impl Speech {
             self.heard.tokens.raise();
         }
         if token.is_some() || !text.is_empty() {
-            self.delivery.send(Event::Fragment(Fragment { text, token }));
+            self.delivery.send(Event::Fragment(Fragment { text, token }, metrics));
         }
         Some(match end? {
             Ok(reason) => Event::Done(reason, metrics),

@@ -317,6 +317,7 @@ impl Worker<'_> {
             Ok(()) => {
                 for generation in &mut self.active {
                     generation.read_ahead();
+                    generation.report_prefill();
                     generation.keep_prompt(&mut self.executor);
                     if generation.slide_if_full(&mut self.executor) {
                         self.short = false;

@@ -42,6 +42,7 @@ again! {
     a_mask_that_fails_ends_its_request_and_no_other,
     stop_ids_and_strings_end_the_text_before_them,
     the_last_fragment_holds_the_text_that_was_held_back,
+    a_reader_hears_how_far_a_prompt_has_come,
     a_stream_can_be_polled,
     a_reader_who_is_behind_pauses_its_generation_alone,
     a_paused_generation_gives_its_pages_to_running_ones,

@@ -10,7 +10,9 @@ use brasa_engine::{
     TokenStream,
 };
 
-use super::{VOCAB, engine, ids, limit, prompt, start, while_held};
+use brasa_graph::device::KvType;
+
+use super::{VOCAB, engine, engine_of, ids, limit, prompt, start, while_held};
 
 #[test]
 pub fn stop_ids_and_strings_end_the_text_before_them() {
@@ -61,6 +63,43 @@ pub fn the_last_fragment_holds_the_text_that_was_held_back() {
     assert_eq!(fragments.last(), Some(&Err(EngineError::ContextFull { context: 64 })));
     let last = fragments[fragments.len() - 2].as_ref().unwrap();
     assert!(last.token.is_some() && last.text.ends_with('~'), "{last:?}");
+}
+
+#[test]
+pub fn a_reader_hears_how_far_a_prompt_has_come() {
+    let text = prompt(300, 2);
+    let engine = engine_of(&[None], KvType::F32, 512, 64, 2, 1 << 20);
+    let same = ids(&mut start(&engine, text.clone(), &limit(5), None));
+    let run = |text: &[u32]| {
+        let options = GenerateOptions { report_prefill: true, ..limit(5) };
+        let mut stream = start(&engine, text.to_vec(), &options, None);
+        let (mut reports, mut tokens) = (Vec::new(), Vec::new());
+        while let Some(fragment) = stream.next() {
+            let (fragment, metrics) = (fragment.unwrap(), *stream.metrics());
+            assert_eq!(metrics.prompt_tokens, text.len());
+            match fragment.token {
+                None => {
+                    assert_eq!((fragment.text.as_str(), tokens.len()), ("", 0));
+                    reports.push((metrics.cached_tokens, metrics.prefilled_tokens, metrics.prefill_time));
+                }
+                Some(token) => {
+                    tokens.push(token.id);
+                    assert_eq!(metrics.generated_tokens, tokens.len());
+                }
+            }
+        }
+        assert!(reports.is_sorted_by_key(|report| report.2), "{reports:?}");
+        (reports.into_iter().map(|report| (report.0, report.1)).collect::<Vec<_>>(), tokens)
+    };
+    // The whole prompt but its last token is cached.
+    assert_eq!(run(&text), (vec![(299, 299), (299, 300)], same));
+    let other = prompt(300, 3);
+    let (reports, _) = run(&other);
+    assert_eq!((reports[0], reports[reports.len() - 1]), ((0, 0), (0, 300)), "{reports:?}");
+    // Steps have at most 64 rows.
+    assert!(reports.windows(2).all(|pair| (1..=64).contains(&(pair[1].1 - pair[0].1))), "{reports:?}");
+    let plain: Vec<_> = start(&engine, prompt(300, 4), &limit(5), None).collect();
+    assert_eq!(plain.len(), 5, "nobody asked for reports");
 }
 
 #[test]
