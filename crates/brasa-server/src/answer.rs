@@ -4,8 +4,8 @@
 
 use std::collections::VecDeque;
 
-use brasa::Fragment;
 use brasa::tokenizer::{AnswerEvent, AnswerParser};
+use brasa::{Fragment, Metrics};
 use serde_json::Value;
 
 use crate::error::Result;
@@ -30,6 +30,8 @@ pub(crate) enum Delta {
 pub(crate) enum ChatStep {
     /// A part of the answer, and the tokens since the last part.
     Delta(Delta, Vec<Value>),
+    /// A part of the prompt has been computed; told only if that was asked for.
+    Prefill,
     /// The end, and the tokens since the last part.
     End(Ended),
 }
@@ -103,6 +105,7 @@ impl Answers {
             let answer = &mut self.each[index];
             match step {
                 Err(error) => return Some((index, Err(error))),
+                Ok(Step::Prefill) => return Some((index, Ok(ChatStep::Prefill))),
                 Ok(Step::Fragment(fragment)) => {
                     let deltas = answer.take(&fragment);
                     if answer.is_cut {
@@ -123,6 +126,11 @@ impl Answers {
                 }
             }
         }
+    }
+
+    /// The cost of a choice up to its last step.
+    pub fn cost(&self, index: usize) -> &Metrics {
+        self.choices.cost(index)
     }
 
     /// All answers, whole.
@@ -176,6 +184,7 @@ impl Whole {
                     }
                 }
             }
+            ChatStep::Prefill => {}
             ChatStep::End(mut ended) => {
                 self.logprobs.append(&mut ended.logprobs);
                 self.ended = Some(ended);

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
 
@@ -35,6 +35,8 @@ pub(crate) struct Choices {
 pub(crate) enum Step {
     /// A token, or text that was held back.
     Fragment(Fragment),
+    /// A part of the prompt has been computed; told only if that was asked for.
+    Prefill,
     /// The end.
     End(End),
 }
@@ -59,7 +61,8 @@ struct Choice {
     record: Record,
     stops: Vec<String>,
     started: Instant,
-    last: Option<Instant>,
+    /// The engine's time from the first token to the last.
+    decode_time: Option<Duration>,
     /// Generated ids and bytes of text so far; kept only to find out which stop string ended the answer.
     ids: Vec<u32>,
     text_bytes: usize,
@@ -92,6 +95,11 @@ impl Choices {
     /// The failure of a choice, once; the choice has then ended.
     pub async fn next(&mut self) -> Option<(usize, Result<Step>)> {
         poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The cost of a choice up to its last step.
+    pub fn cost(&self, index: usize) -> &Metrics {
+        self.choices[index].stream.metrics()
     }
 
     /// Ends a choice as if the model had ended it. Its end still comes, and perhaps some steps before.
@@ -139,7 +147,7 @@ impl Choice {
             record: record.clone(),
             stops: options.stop_strings,
             started: Instant::now(),
-            last: None,
+            decode_time: None,
             ids: Vec::new(),
             text_bytes: 0,
             is_cut: false,
@@ -150,6 +158,9 @@ impl Choice {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
         match self.stream.poll_next(context) {
             Poll::Pending => Poll::Pending,
+            Poll::Ready(Some(Ok(fragment))) if fragment == Fragment::default() => {
+                Poll::Ready(Ok(Step::Prefill))
+            }
             Poll::Ready(Some(Ok(fragment))) => {
                 if let Some(token) = &fragment.token {
                     self.saw_token(token.id);
@@ -177,9 +188,9 @@ impl Choice {
     }
 
     fn saw_token(&mut self, id: u32) {
-        let now = Instant::now();
-        if let Some(last) = self.last.replace(now) {
-            self.app.metrics.saw_gap(&self.loaded.id, now - last);
+        let now = self.stream.metrics().decode_time;
+        if let Some(last) = self.decode_time.replace(now) {
+            self.app.metrics.saw_gap(&self.loaded.id, now.saturating_sub(last));
         }
         self.task.saw_token(id);
         if !self.stops.is_empty() {

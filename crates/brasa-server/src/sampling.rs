@@ -250,8 +250,6 @@ fn refuse_absent(fields: &mut Fields) -> Result<()> {
         fields.value(name);
     }
     fields.refuse("lora", "this server has no adapters")?;
-    fields.refuse("timings_per_token", "times are told at the end of an answer")?;
-    fields.refuse("return_progress", "the engine does not tell how far a prompt has come")?;
     fields.refuse("n_keep", "an answer ends where the context is full")?;
     Ok(())
 }

@@ -3,6 +3,9 @@
 use brasa::Metrics;
 use serde_json::{Value, json};
 
+use crate::error::Result;
+use crate::fields::Fields;
+
 /// The cost of all choices of a request.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "the names of OpenAI's API")]
@@ -78,4 +81,47 @@ pub(crate) fn timings(cost: &Metrics) -> Value {
         timings["draft_n_accepted"] = cost.accepted_tokens.into();
     }
     timings
+}
+
+/// What the parts of a stream tell of their making, as llama.cpp's clients ask for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Telling {
+    /// Each part of an answer has the times up to it.
+    pub timings: bool,
+    /// Parts without text tell how far the prompt has come.
+    pub progress: bool,
+}
+
+impl Telling {
+    /// Reads `timings_per_token` and `return_progress`. A whole answer tells its times anyway, and has no parts.
+    pub fn read(fields: &mut Fields) -> Result<Self> {
+        let timings = fields.switch("timings_per_token")?.unwrap_or(false);
+        let progress = fields.switch("return_progress")?.unwrap_or(false);
+        Ok(Self { timings, progress })
+    }
+
+    /// Refuses both, for a form whose events have no place for them.
+    pub fn refuse(fields: &mut Fields) -> Result<()> {
+        for name in ["timings_per_token", "return_progress"] {
+            fields.refuse(name, "the events of this form tell nothing of times")?;
+        }
+        Ok(())
+    }
+
+    /// Adds the times to a part of an answer, if that was asked for.
+    pub fn add_timings(self, part: &mut Value, cost: &Metrics) {
+        if self.timings {
+            part["timings"] = timings(cost);
+        }
+    }
+}
+
+/// How far a prompt has come, under llama.cpp's names.
+pub(crate) fn progress(cost: &Metrics) -> Value {
+    json!({
+        "total": cost.prompt_tokens,
+        "cache": cost.cached_tokens,
+        "processed": cost.prefilled_tokens,
+        "time_ms": cost.prefill_time.as_secs_f64() * 1e3,
+    })
 }

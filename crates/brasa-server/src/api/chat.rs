@@ -18,7 +18,7 @@ use crate::generate::{Choices, MOST_CHOICES, Prompt, blocking, finish_name};
 use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::state::App;
-use crate::usage::{Usage, timings};
+use crate::usage::{Telling, Usage, progress, timings};
 use crate::{ids, logprobs, reply, sampling, sse};
 
 /// Answers a conversation.
@@ -30,11 +30,16 @@ pub(crate) async fn complete(
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
     let request = Request::read(&mut fields, &app, &loaded.model)?;
     finish_fields(&app, &fields);
-    let Request { conversation, options, choices, logprobs, stream } = request;
+    let Request { conversation, options, choices, logprobs, stream, telling } = request;
     let job = Job { app: &app, loaded: &loaded, record: &record, choices, logprobs };
     let (answers, _) = job.start(conversation, &options).await?;
-    let head =
-        Head { id: ids::name("chatcmpl-"), created: ids::unix_seconds(), model: loaded.id.clone(), logprobs };
+    let head = Head {
+        id: ids::name("chatcmpl-"),
+        created: ids::unix_seconds(),
+        model: loaded.id.clone(),
+        logprobs,
+        telling,
+    };
     match stream {
         None => whole(&head, answers).await,
         Some(usage) => {
@@ -108,6 +113,7 @@ struct Request {
     logprobs: bool,
     /// `None` for a whole answer; else whether the stream ends with the usage.
     stream: Option<bool>,
+    telling: Telling,
 }
 
 impl Request {
@@ -136,7 +142,9 @@ impl Request {
             options.sampling.logprobs = Some(sampling::logprobs(top.unwrap_or(0)));
         }
         let stream = read_stream(fields)?;
-        Ok(Self { conversation, options, choices, logprobs: wants_logprobs, stream })
+        let telling = Telling::read(fields)?;
+        options.report_prefill = telling.progress && stream.is_some();
+        Ok(Self { conversation, options, choices, logprobs: wants_logprobs, stream, telling })
     }
 }
 
@@ -159,6 +167,7 @@ struct Head {
     created: u64,
     model: String,
     logprobs: bool,
+    telling: Telling,
 }
 
 impl Head {
@@ -246,7 +255,15 @@ async fn stream_answers(
     while let Some((index, step)) = sse::unless_gone(&events, answers.next()).await? {
         match step {
             Ok(ChatStep::Delta(delta, logprobs)) => {
-                events.send(&head.chunk(index, delta_form(delta), logprobs, None)).await?;
+                let mut chunk = head.chunk(index, delta_form(delta), logprobs, None);
+                head.telling.add_timings(&mut chunk, answers.cost(index));
+                events.send(&chunk).await?;
+            }
+            Ok(ChatStep::Prefill) => {
+                let mut chunk = head.chunk(index, json!({}), Vec::new(), None);
+                chunk["prompt_progress"] = progress(answers.cost(index));
+                head.telling.add_timings(&mut chunk, answers.cost(index));
+                events.send(&chunk).await?;
             }
             Ok(ChatStep::End(mut ended)) => {
                 usage.add(&ended.end.cost, index == 0);

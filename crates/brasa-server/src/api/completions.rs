@@ -18,7 +18,7 @@ use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking, finish
 use crate::log::Record;
 use crate::logprobs::{Legacy, score};
 use crate::state::App;
-use crate::usage::{Usage, timings};
+use crate::usage::{Telling, Usage, progress, timings};
 use crate::{ids, prompt, reply, sampling, sse};
 
 /// Tokens of an answer if the request sets no limit.
@@ -36,7 +36,7 @@ pub(crate) async fn complete(
     let options = request.limits(options);
     let constraint = Constraint::read(&mut fields, None)?;
     finish_fields(&app, &fields);
-    let Request { prompt, suffix, choices, echo, top, stream, .. } = request;
+    let Request { prompt, suffix, choices, echo, top, stream, telling, .. } = request;
     let model = loaded.model.clone();
     let echoed = match (echo, top) {
         (false, _) => Echo::No,
@@ -85,6 +85,7 @@ pub(crate) async fn complete(
         model: loaded.model.clone(),
         with_logprobs: top.is_some(),
         choices,
+        telling,
     };
     match stream {
         None => whole(&head, running, texts).await,
@@ -107,6 +108,7 @@ struct Request {
     /// Alternatives of each token; `None` for no probabilities.
     top: Option<usize>,
     stream: Option<bool>,
+    telling: Telling,
 }
 
 impl Request {
@@ -141,7 +143,8 @@ impl Request {
         if suffix.is_some() && echo {
             return Err(ApiError::unsupported("echo", "it cannot be combined with `suffix`"));
         }
-        Ok(Self { prompt, suffix, max_tokens, choices, echo, top, stream: read_stream(fields)? })
+        let (stream, telling) = (read_stream(fields)?, Telling::read(fields)?);
+        Ok(Self { prompt, suffix, max_tokens, choices, echo, top, stream, telling })
     }
 
     fn limits(&self, mut options: GenerateOptions) -> GenerateOptions {
@@ -149,6 +152,7 @@ impl Request {
         if let Some(top) = self.top {
             options.sampling.logprobs = Some(sampling::logprobs(top));
         }
+        options.report_prefill = self.telling.progress && self.stream.is_some();
         options
     }
 }
@@ -208,6 +212,7 @@ struct Head {
     with_logprobs: bool,
     /// Choices of each prompt.
     choices: usize,
+    telling: Telling,
 }
 
 impl Head {
@@ -248,6 +253,7 @@ async fn whole(head: &Head, mut running: Choices, mut texts: Vec<Text>) -> Resul
     while let Some((index, step)) = running.next().await {
         match step? {
             Step::Fragment(fragment) => head.take(&mut texts[index], fragment),
+            Step::Prefill => {}
             Step::End(end) => ends[index] = Some(end),
         }
     }
@@ -287,9 +293,16 @@ async fn stream_texts(
             Ok(Step::Fragment(fragment)) => {
                 head.take(text, fragment);
                 if !text.written.is_empty() {
-                    let choice = head.choice(index, text, None);
-                    events.send(&head.object(vec![choice])).await?;
+                    let mut part = head.object(vec![head.choice(index, text, None)]);
+                    head.telling.add_timings(&mut part, running.cost(index));
+                    events.send(&part).await?;
                 }
+            }
+            Ok(Step::Prefill) => {
+                let mut part = head.object(vec![head.choice(index, &mut Text::default(), None)]);
+                part["prompt_progress"] = progress(running.cost(index));
+                head.telling.add_timings(&mut part, running.cost(index));
+                events.send(&part).await?;
             }
             Ok(Step::End(end)) => {
                 head.count(&mut usage, index, &end);

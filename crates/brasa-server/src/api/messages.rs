@@ -18,7 +18,7 @@ use crate::fields::Fields;
 use crate::generate::blocking;
 use crate::log::{Record, RequestId};
 use crate::state::App;
-use crate::usage::Usage;
+use crate::usage::{Telling, Usage};
 use crate::{ids, reply, sampling, sse};
 
 /// The beginning of a line that clients put in front of the system prompt. It changes with every request, so that no
@@ -65,6 +65,7 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
     }
     let max_tokens =
         fields.count("max_tokens", 0, usize::MAX)?.ok_or_else(|| fields.missing("max_tokens"))?;
+    Telling::refuse(fields)?;
     let mut options = sampling::options(fields, app, model)?;
     options.max_tokens = Some(max_tokens);
     if let Some(stops) = fields.optional::<Vec<String>>("stop_sequences")? {
@@ -375,6 +376,7 @@ async fn stream_answer(events: Arc<sse::Events>, head: Head, mut answers: Answer
     while let Some((_, step)) = sse::unless_gone(&events, answers.next()).await? {
         match step {
             Ok(ChatStep::Delta(delta, _)) => writer.write(delta).await?,
+            Ok(ChatStep::Prefill) => {}
             Ok(ChatStep::End(ended)) => {
                 writer.close().await?;
                 let mut usage = Usage::default();

@@ -18,7 +18,7 @@ use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::logprobs::native_form;
 use crate::state::App;
-use crate::usage::timings;
+use crate::usage::{Telling, progress, timings};
 use crate::{prompt, reply, sampling, sse};
 
 /// Continues raw texts.
@@ -79,6 +79,7 @@ struct Wishes {
     stream: bool,
     with_tokens: bool,
     with_logprobs: bool,
+    telling: Telling,
 }
 
 impl Wishes {
@@ -94,10 +95,14 @@ impl Wishes {
         fields.refuse("multimodal_data", "the model takes text alone")?;
         fields.refuse("response_fields", "every answer has all fields")?;
         fields.refuse("n_indent", "lines are not counted")?;
+        let stream = fields.switch("stream")?.unwrap_or(false);
+        let telling = Telling::read(fields)?;
+        options.report_prefill = telling.progress && stream;
         Ok(Self {
             options,
             constraint: Constraint::read(fields, None)?,
-            stream: fields.switch("stream")?.unwrap_or(false),
+            stream,
+            telling,
             with_tokens: fields.switch("return_tokens")?.unwrap_or(false),
             with_logprobs: top > 0,
         })
@@ -116,6 +121,7 @@ struct Head {
     settings: Value,
     with_tokens: bool,
     with_logprobs: bool,
+    telling: Telling,
 }
 
 /// One answer in the making.
@@ -134,12 +140,12 @@ async fn answer(
     prompts: Vec<Vec<u32>>,
     is_list: bool,
 ) -> Result<Response> {
-    let Wishes { options, stream, with_tokens, with_logprobs, .. } = wishes;
+    let Wishes { options, stream, with_tokens, with_logprobs, telling, .. } = wishes;
     let settings = settings(&loaded.model, &options, stream);
     let mut texts = vec![Text::default(); prompts.len()];
     let jobs = prompts.into_iter().map(|ids| Prompt { ids, options: options.clone() });
     let mut running = Choices::start(app, &loaded, record, jobs)?;
-    let head = Head { loaded, settings, with_tokens, with_logprobs };
+    let head = Head { loaded, settings, with_tokens, with_logprobs, telling };
     if stream {
         record.set("stream", true);
         let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
@@ -150,6 +156,7 @@ async fn answer(
     while let Some((index, step)) = running.next().await {
         match step? {
             Step::Fragment(fragment) => head.take(&mut texts[index], fragment),
+            Step::Prefill => {}
             Step::End(end) => answers[index] = head.last(index, std::mem::take(&mut texts[index]), &end),
         }
     }
@@ -169,9 +176,16 @@ async fn stream_texts(
             Ok(Step::Fragment(fragment)) => {
                 head.take(text, fragment);
                 if !text.content.is_empty() {
-                    let part = head.part(index, std::mem::take(text));
+                    let mut part = head.part(index, std::mem::take(text));
+                    head.telling.add_timings(&mut part, running.cost(index));
                     events.send(&part).await?;
                 }
+            }
+            Ok(Step::Prefill) => {
+                let mut part = head.part(index, Text::default());
+                part["prompt_progress"] = progress(running.cost(index));
+                head.telling.add_timings(&mut part, running.cost(index));
+                events.send(&part).await?;
             }
             Ok(Step::End(end)) => {
                 let last = head.last(index, std::mem::take(text), &end);

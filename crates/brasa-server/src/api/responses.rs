@@ -18,7 +18,7 @@ use crate::fields::Fields;
 use crate::generate::blocking;
 use crate::log::Record;
 use crate::state::App;
-use crate::usage::Usage;
+use crate::usage::{Telling, Usage};
 use crate::{ids, reply, sampling, sse};
 
 /// Types of tools that hosted services run. A model without them still answers, so they are left out.
@@ -100,6 +100,7 @@ impl Settings {
 }
 
 fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
+    Telling::refuse(fields)?;
     let mut options = sampling::options(fields, app, model)?;
     let limit = fields.count("max_output_tokens", 0, usize::MAX)?;
     options.max_tokens = limit.or(app.options.default_max_tokens);
@@ -471,6 +472,7 @@ async fn stream_answer(events: Arc<sse::Events>, head: Head, mut answers: Answer
     while let Some((_, step)) = sse::unless_gone(&events, answers.next()).await? {
         match step {
             Ok(ChatStep::Delta(delta, _)) => writer.write(delta).await?,
+            Ok(ChatStep::Prefill) => {}
             Ok(ChatStep::End(ended)) => {
                 if writer.output.is_empty() && matches!(writer.open, Open::Nothing | Open::Reasoning(..)) {
                     // An answer without a word is a message all the same.

@@ -65,7 +65,6 @@ fn known_fields_that_are_not_honoured_are_refused_by_name() {
         (json!({"function_call": "auto"}), "function_call"),
         (json!({"lora": [{"id": 0, "scale": 1}]}), "lora"),
         (json!({"mirostat": 2}), "mirostat"),
-        (json!({"timings_per_token": true}), "timings_per_token"),
         (json!({"xtc_probability": 0.5}), "xtc_probability"),
         (json!({"messages": [{"role": "user", "content": image}]}), "messages[0].content[0].type"),
     ] {

@@ -15,3 +15,4 @@ mod page;
 mod slots;
 mod status;
 mod structured;
+mod telling;
