@@ -1,12 +1,14 @@
 //! The devices that this build can use.
 
+use std::sync::Arc;
+
 #[cfg(feature = "cpu")]
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
 #[cfg(feature = "cuda")]
 use brasa_cuda::{CudaBackend, CudaOptions, Driver};
 use brasa_graph::device::{Backend, DeviceError, DeviceInfo};
 
-use crate::{LoadOptions, Precision};
+use crate::{LoadOptions, OwnDevice, Precision};
 
 /// Every device of this build, best first: its description, or why it is unavailable.
 pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
@@ -32,6 +34,14 @@ fn numbered(name: &str) -> Vec<String> {
         return devices.iter().map(|device| format!("cuda:{}", device.ordinal)).collect();
     }
     vec![name.to_owned()]
+}
+
+/// The device that `options` ask for.
+pub(crate) fn of(options: &LoadOptions) -> Result<Arc<dyn Backend>, DeviceError> {
+    match &options.own_device {
+        Some(OwnDevice(backend)) => Ok(Arc::clone(backend)),
+        None => Ok(open(options.device.as_deref(), options)?.into()),
+    }
 }
 
 /// Opens a device by name, or the first that is available.

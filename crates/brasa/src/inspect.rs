@@ -56,7 +56,7 @@ pub fn describe_graph_bytes(
 fn describe(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Error> {
     let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
     let brasa_models::Model { spec, graph, .. } = brasa_models::load(checkpoint, &load)?;
-    let backend = device::open(options.device.as_deref(), options)?;
+    let backend = device::of(options)?;
     let graph = Arc::new(graph);
     let weights = backend.upload(&graph, options.precision, &mut |_| ControlFlow::Continue(()))?;
     let limits = options.program_limits(&backend.info(), spec.vocab_size);

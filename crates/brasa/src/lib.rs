@@ -61,7 +61,7 @@ pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tok
 pub use load_times::LoadTimes;
 pub use memory::peak_memory_bytes;
 pub use model::Model;
-pub use options::{LoadOptions, LoadProgress};
+pub use options::{LoadOptions, LoadProgress, OwnDevice};
 pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};
 pub use session_file::SessionFileError;

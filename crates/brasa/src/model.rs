@@ -123,7 +123,7 @@ impl Model {
             )));
         }
         let mut times = LoadTimes { open: started.elapsed(), ..LoadTimes::default() };
-        let backend = device::open(options.device.as_deref(), options)?;
+        let backend = device::of(options)?;
         std::thread::scope(|scope| {
             // A large vocabulary takes as long as the weights do: the two are read side by side.
             let text = scope.spawn(|| {

@@ -1,13 +1,18 @@
 //! How to load a model.
 
+use std::fmt;
+use std::sync::Arc;
+
 use brasa_engine::Speculation;
-use brasa_graph::device::{DeviceInfo, KvType, Precision, ProgramLimits};
+use brasa_graph::device::{Backend, DeviceInfo, KvType, Precision, ProgramLimits};
 
 /// How to load a model. The default suits the machine.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// Device by name; `None` for the best one present. See [`devices`](crate::devices).
     pub device: Option<String>,
+    /// A device of the caller's own, which takes the place of `device`.
+    pub own_device: Option<OwnDevice>,
     /// Positions of the context; `None` for the model's own limit, at most 131,072.
     pub context: Option<usize>,
     /// Threads of the CPU device; `None` for as many as this process may use.
@@ -61,6 +66,7 @@ impl Default for LoadOptions {
     fn default() -> Self {
         Self {
             device: None,
+            own_device: None,
             context: None,
             threads: None,
             isa: None,
@@ -105,6 +111,16 @@ fn score_rows(vocab_size: usize) -> usize {
     const TILE: usize = 16;
     let rows = LOGITS_BYTES / (vocab_size.max(1) * size_of::<f32>());
     (rows / TILE * TILE).clamp(TILE, ProgramLimits::default().max_outs)
+}
+
+/// A device that this build does not know: any implementation of [`Backend`].
+#[derive(Clone)]
+pub struct OwnDevice(pub Arc<dyn Backend>);
+
+impl fmt::Debug for OwnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OwnDevice").field(&self.0.info().name).finish()
+    }
 }
 
 /// How far loading has come.
