@@ -47,6 +47,11 @@ pub fn key(grammar: &Grammar) -> String {
         Grammar::JsonSchema(schema) => ("schema", &schema.to_string()),
         Grammar::LenientJsonSchema(schema) => ("lenient", &schema.to_string()),
         Grammar::AnyJson => ("json", &String::new()),
+        Grammar::OneOf(grammars) => {
+            // With its length in front, no key can be taken for the end of another.
+            let keys = grammars.iter().map(key).map(|key| format!("{} {key} ", key.len()));
+            ("one", &keys.collect::<String>())
+        }
         Grammar::Regex(text) => ("regex", text),
         Grammar::Lark(text) => ("lark", text),
         Grammar::Gbnf(text) => ("gbnf", text),

@@ -96,7 +96,7 @@ impl Grammars {
     fn source(&self, grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
         let text_bytes = match grammar {
             Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
-            Grammar::JsonSchema(_) | Grammar::LenientJsonSchema(_) | Grammar::AnyJson => 0,
+            Grammar::JsonSchema(_) | Grammar::LenientJsonSchema(_) | Grammar::AnyJson | Grammar::OneOf(_) => 0,
         };
         if text_bytes > SOURCE_BYTES {
             return Err(GrammarError::TooLarge {
@@ -113,6 +113,22 @@ impl Grammars {
             Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
             Grammar::Gbnf(text) => {
                 TopLevelGrammar::from_lark(gbnf::to_lark(text, &|name| self.tokenizer.token_to_id(name))?)
+            }
+            Grammar::OneOf(grammars) => {
+                // Rules of one grammar are unknown to the others.
+                let names: Vec<String> = (0..grammars.len()).map(|number| format!("g{number}")).collect();
+                let start = names.iter().map(|name| format!("@{name}")).collect::<Vec<_>>().join(" | ");
+                let mut whole = TopLevelGrammar::from_lark(format!("start: {start}"));
+                for (grammar, name) in grammars.iter().zip(names) {
+                    if matches!(grammar, Grammar::OneOf(_)) {
+                        let what = "a choice of grammars within another".to_owned();
+                        return Err(GrammarError::Grammar { kind: grammar.kind(), what });
+                    }
+                    let mut parts = self.source(grammar)?.grammars;
+                    parts.iter_mut().take(1).for_each(|part| part.name = Some(name.clone()));
+                    whole.grammars.append(&mut parts);
+                }
+                whole
             }
         })
     }

@@ -19,6 +19,8 @@ pub enum Grammar {
     Lark(String),
     /// Texts of a GBNF grammar, llama.cpp's notation. The text begins with the rule `root`.
     Gbnf(String),
+    /// Texts of any of these grammars. What a text begins with decides which one it follows.
+    OneOf(Vec<Grammar>),
 }
 
 impl Grammar {
@@ -36,6 +38,7 @@ impl Grammar {
             Self::Regex(_) => "regular expression",
             Self::Lark(_) => "Lark grammar",
             Self::Gbnf(_) => "GBNF grammar",
+            Self::OneOf(_) => "choice of grammars",
         }
     }
 }

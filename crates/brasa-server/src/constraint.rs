@@ -156,6 +156,11 @@ impl Constraint {
         &self.param
     }
 
+    /// The grammar.
+    pub fn grammar(&self) -> &Grammar {
+        &self.grammar
+    }
+
     /// Compiles the grammar for a model. Blocks, for about a second if it is the first grammar of a large vocabulary.
     ///
     /// # Errors

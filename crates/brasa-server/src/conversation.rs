@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brasa::tokenizer::{AddSpecial, ChatOptions, Content, ParseSpecial, ToolChoice};
+use brasa::tokenizer::{AddSpecial, AnswerParser, ChatOptions, Content, ParseSpecial, ToolChoice};
 use brasa::{Grammar, MaskSource, Message, Model};
 use serde_json::{Map, Value, json};
 
@@ -130,32 +130,35 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the grammar of the answer.
-    ///
-    /// # Errors
-    ///
-    /// 400 if the answer may be a call of a tool, which has a grammar of its own.
-    pub fn constrain(&mut self, constraint: Option<Constraint>) -> Result<()> {
-        if let Some(constraint) = &constraint
-            && !self.tools.is_empty()
-        {
-            let why = "an answer that may call tools has no other grammar; set `tool_choice` to none, or leave out `tools`";
-            return Err(ApiError::unsupported(constraint.param(), why));
-        }
-        self.constraint = constraint;
-        Ok(())
+    /// True if an answer is either calls of tools or follows the request's grammar.
+    fn is_either(&self) -> bool {
+        self.constraint.is_some() && !self.tools.is_empty() && !self.choice.is_required()
     }
 
-    /// The mask of the answer to the conversation's `prompt`: its grammar, or the grammar of the calls that are asked for. Blocks.
+    /// The mask of the answer to the conversation's `prompt`: its grammar, the grammar of the calls that are asked for, or one of
+    /// both. Blocks.
     ///
     /// # Errors
     ///
     /// 400 that says what of a grammar, a schema or a tool is wrong or not supported.
     pub fn mask(&self, model: &Model, prompt: &[u32]) -> Result<Option<Arc<dyn MaskSource>>> {
+        // Compiled first by itself, so that an error names the field that is at fault.
+        let own = self.constraint.as_ref().map(|constraint| constraint.compile(model)).transpose()?;
         let mask = match &self.constraint {
-            Some(constraint) => Some(constraint.compile(model)?),
-            None if self.tools.is_empty() => None,
-            None => {
+            _ if self.tools.is_empty() => own,
+            Some(constraint) if self.is_either() => {
+                let content = constraint.grammar().clone();
+                let either = model.calls_or(&self.tools, &self.choice, !self.one_call, content);
+                let either = either.map_err(|error| match error {
+                    brasa::Error::Tokenizer(error) => {
+                        ApiError::unsupported(constraint.param(), &error.to_string())
+                    }
+                    other => other.into(),
+                })?;
+                Some(Constraint::new("tools", either).compile(model)?)
+            }
+            // Calls that are required are the whole answer.
+            _ => {
                 let calls = model.tool_constraint(&self.tools, &self.choice, !self.one_call);
                 let calls = calls.map_err(|error| match error {
                     brasa::Error::Tokenizer(error) => ApiError {
@@ -168,6 +171,12 @@ impl Conversation {
             }
         };
         Ok(mask.map(|mask| model.after_thoughts(prompt, mask)))
+    }
+
+    /// Takes the answer to the conversation's `prompt` apart.
+    pub fn parser(&self, model: &Model, prompt: &[u32]) -> AnswerParser {
+        let parser = model.answer_parser(prompt, &self.tools, &self.choice);
+        if self.is_either() { parser.either() } else { parser }
     }
 
     /// Sets how much the model shall think.

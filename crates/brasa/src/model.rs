@@ -388,6 +388,27 @@ impl Model {
         Ok(self.0.tool_format.constraint(tools, choice, parallel, &self.0.tokenizer)?)
     }
 
+    /// The grammar of answers that are either calls of tools or texts of `content`. Such answers are read by
+    /// [`AnswerParser::either`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`tool_constraint`](Self::tool_constraint), and [`Error::Tokenizer`] for models whose calls begin like other
+    /// answers.
+    pub fn calls_or(
+        &self,
+        tools: &[Value],
+        choice: &ToolChoice,
+        parallel: bool,
+        content: Grammar,
+    ) -> Result<Grammar, Error> {
+        let calls = self.0.tool_format.marked_calls(tools, choice, parallel, &self.0.tokenizer)?;
+        Ok(match calls {
+            Some(calls) => Grammar::OneOf(vec![Grammar::Lark(calls), content]),
+            None => content,
+        })
+    }
+
     /// The end of a prompt's text, long enough for any mark around thoughts.
     fn end_of_prompt(&self, prompt: &[u32]) -> String {
         // The longest mark is shorter than this many tokens.

@@ -296,3 +296,79 @@ fn grammars_of_calls_allow_what_is_read_back() {
         }
     }
 }
+
+/// An answer is calls, or follows another grammar, and never both; and it is read as what it is.
+#[test]
+fn an_answer_is_calls_or_follows_another_grammar() {
+    let schema = json!({"type": "object", "required": ["name", "parameters"], "additionalProperties": false, "properties": {
+        "name": {"type": "string", "maxLength": 40}, "parameters": {"type": "object"}}});
+    let others = [
+        // Content that looks like a call of some forms, and content with a mark of calls in it.
+        (
+            Grammar::JsonSchema(schema),
+            vec![
+                r#"{"name": "now", "parameters": {}}"#,
+                r#"{"name": "<tool_call>\n{", "parameters": {"a": [1]}}"#,
+            ],
+            vec![r#"{"name": 7"#, "Hi"],
+        ),
+        (
+            Grammar::Gbnf("root ::= \"yes\" | \"<title>\" [a-z]+\n".into()),
+            vec!["yes", "<title>no"],
+            vec!["yess", "<tool>"],
+        ),
+        (Grammar::Regex(r"[0-9]{2}/\d{2}|\[\w+".into()), vec!["12/34", "[T"], vec!["12/3", "x"]),
+        (Grammar::Lark("start: call_9 call_9\ncall_9: /a+/ \";\"".into()), vec!["aa;a;"], vec!["aa;"]),
+    ];
+    for (name, control, weather, now, [before, between, behind]) in FORMS {
+        let format = ToolFormat::by_name(name).unwrap();
+        let judge = Judge::new(control);
+        let calls = |choice: &ToolChoice, parallel: bool| {
+            format.marked_calls(&tools(false), choice, parallel, &judge.tokenizer)
+        };
+        if ["llama-3", "llama-4", "generic"].contains(name) {
+            let error = calls(&ToolChoice::Auto, true).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+            continue;
+        }
+        assert_eq!(calls(&ToolChoice::None, true).unwrap(), None);
+        let calls = calls(&ToolChoice::Auto, true).unwrap().unwrap();
+        let one = format!("{before}{}{behind}", weather.replace("JSON", JSON));
+        let two = format!("{before}{}{between}{now}{behind}", weather.replace("JSON", JSON));
+        for (other, right, wrong) in &others {
+            let either = Grammar::OneOf(vec![Grammar::Lark(calls.clone()), other.clone()]);
+            let either: Arc<dyn MaskSource> =
+                judge.grammars.compile(&either).unwrap_or_else(|error| panic!("{name} {error}"));
+            assert_eq!(judge.judge(&either, &one), Ok(()), "{name} {other:?}");
+            assert_eq!(judge.judge(&either, &two), Ok(()), "{name} {other:?}");
+            let misspelt = one.replace("weather", "wether");
+            assert!(judge.judge(&either, &misspelt).is_err(), "{name} {other:?}");
+            assert!(judge.judge(&either, "").is_err(), "{name} {other:?}");
+            // A text that holds a control token cannot be spelt here.
+            let is_plain = |text: &&&str| !control.iter().any(|token| text.contains(token));
+            for text in right.iter().filter(is_plain) {
+                assert_eq!(judge.judge(&either, text), Ok(()), "{name} {other:?}");
+                assert!(judge.judge(&either, &format!("{text}{one}")).is_err(), "{name} {other:?}");
+                assert!(judge.judge(&either, &format!("{one}{text}")).is_err(), "{name} {other:?}");
+                assert_eq!(read_either(format, text), ((*text).to_owned(), 0), "{name}");
+            }
+            for text in wrong {
+                assert!(judge.judge(&either, text).is_err(), "{name} {other:?} {text}");
+            }
+        }
+        assert_eq!(read_either(format, &two), (String::new(), 2), "{name}");
+    }
+}
+
+/// The content and the number of calls of an answer that is one or the other.
+fn read_either(format: ToolFormat, text: &str) -> (String, usize) {
+    let mut parser = AnswerParser::new(format, None, "", &tools(false), &ToolChoice::Auto).either();
+    let mut events = parser.push(text);
+    events.extend(parser.finish());
+    let content = events.iter().filter_map(|event| match event {
+        AnswerEvent::Content(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let calls = events.iter().filter(|event| matches!(event, AnswerEvent::CallBegin { .. })).count();
+    (content.collect(), calls)
+}

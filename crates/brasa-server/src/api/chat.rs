@@ -95,7 +95,7 @@ impl Job<'_> {
             Prompt { ids: prompt.clone(), options }
         });
         let readings = (0..choices).map(|_| Reading {
-            parser: loaded.model.answer_parser(&prompt, &conversation.tools, &conversation.choice),
+            parser: conversation.parser(&loaded.model, &prompt),
             one_call: conversation.one_call,
             short_ids: loaded.model.tool_format().name().starts_with("mistral"),
             show_token: logprobs.then(|| logprobs::shower(&loaded.model)),
@@ -128,7 +128,7 @@ impl Request {
         fields.refuse("functions", "it was replaced by `tools`")?;
         fields.refuse("function_call", "it was replaced by `tool_choice`")?;
         let mut conversation = Conversation::read(fields)?;
-        conversation.constrain(Constraint::read(fields, None)?)?;
+        conversation.constraint = Constraint::read(fields, None)?;
         let mut options = sampling::options(fields, app, model)?;
         let limit = fields.limit("max_completion_tokens")?.or(fields.limit("max_tokens")?);
         options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);

@@ -35,7 +35,7 @@ pub(crate) async fn create(
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
     let mut conversation = conversation(&mut fields)?;
     let format = conversation.constraint.take();
-    conversation.constrain(Constraint::read(&mut fields, format)?)?;
+    conversation.constraint = Constraint::read(&mut fields, format)?;
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
     finish_fields(&app, &fields);

@@ -34,7 +34,7 @@ pub(crate) async fn create(
     let settings = Settings::read(&mut fields)?;
     let mut conversation = conversation(&mut fields, &app)?;
     let format = format(&mut fields)?;
-    conversation.constrain(Constraint::read(&mut fields, format)?)?;
+    conversation.constraint = Constraint::read(&mut fields, format)?;
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
     fields.value("stream_options");

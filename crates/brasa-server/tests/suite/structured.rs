@@ -1,6 +1,6 @@
 //! Answers that follow a grammar, and calls of tools that are asked for, in every form of request.
 
-use brasa::{GenerateOptions, Grammar, Message, Model, SamplingParams};
+use brasa::{GenerateOptions, Grammar, LoadOptions, Message, Model, SamplingParams};
 use serde_json::{Value, json};
 
 use super::client::{Running, options, server};
@@ -166,7 +166,13 @@ fn wrong_grammars_are_refused_by_name() {
             "unsupported_field",
             "whole",
         ),
-        (with(format(schema()), &json!({"tools": tools})), place, "unsupported_field", "tool_choice"),
+        // Each of both grammars is checked beside the other.
+        (
+            with(format(json!({"type": "objekt"})), &json!({"tools": tools})),
+            place,
+            "invalid_grammar",
+            "objekt",
+        ),
     ] {
         let answer = server().post("/v1/chat/completions", &chat(&more));
         let (_, found, found_code) = answer.error(400);
@@ -185,14 +191,18 @@ fn tools() -> Value {
     json!([tool("look_up"), tool("measure")])
 }
 
+/// A choice of one of the tools.
+fn allowed(mode: &str) -> Value {
+    let tools = json!([{"type": "function", "function": {"name": "measure"}}]);
+    json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
+}
+
 #[test]
 fn calls_that_are_required_are_made() {
-    let allowed = json!({"type": "allowed_tools", "allowed_tools": {"mode": "required",
-        "tools": [{"type": "function", "function": {"name": "measure"}}]}});
     for (choice, names) in [
         (json!("required"), ["look_up", "measure"]),
         (json!({"type": "function", "function": {"name": "measure"}}), ["measure", "measure"]),
-        (allowed, ["measure", "measure"]),
+        (allowed("required"), ["measure", "measure"]),
     ] {
         let more =
             json!({"tools": tools(), "tool_choice": choice, "parallel_tool_calls": false, "logprobs": true});
@@ -215,6 +225,97 @@ fn calls_that_are_required_are_made() {
     let body = chat(&json!({"tools": tools(), "tool_choice": "none", "max_tokens": 8}));
     let answer = server().post("/v1/chat/completions", &body).json(200);
     assert_eq!(answer["choices"][0]["message"]["tool_calls"], Value::Null);
+}
+
+/// Biases that make an answer begin with a call, and that keep it from that. The mark of calls is one token or several.
+fn toward_calls() -> [Value; 2] {
+    let mark = server().post("/tokenize", &json!({"content": "<tool_call>"})).json(200);
+    let first = &mark["tokens"][0];
+    [json!([[first, 100]]), json!([[first, -100]])]
+}
+
+#[test]
+fn an_answer_is_calls_or_follows_the_grammar() {
+    let format = json!({"type": "json_schema", "json_schema": {"schema": {"type": "object", "required": ["fit"],
+        "properties": {"fit": {"enum": ["<tool_call>", "b"]}}, "additionalProperties": false}}});
+    let [calls, content] = toward_calls();
+    for choice in [json!("auto"), allowed("auto")] {
+        for seed in 0..2 {
+            let ask = |more: &Value| {
+                let rest = json!({"tools": tools(), "tool_choice": choice, "response_format": format, "seed": seed});
+                let body = with(chat(&rest), more);
+                let whole = server().post("/v1/chat/completions", &body).json(200);
+                let events =
+                    server().post("/v1/chat/completions", &with(body, &json!({"stream": true}))).events();
+                let message = whole["choices"][0]["message"].clone();
+                let deltas: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["delta"]).collect();
+                let streamed: String = deltas.iter().filter_map(|delta| delta["content"].as_str()).collect();
+                assert_eq!(streamed, message["content"].as_str().unwrap_or_default(), "{message}");
+                assert_eq!(
+                    deltas.iter().any(|delta| delta["tool_calls"].is_array()),
+                    message["tool_calls"].is_array(),
+                    "{message}"
+                );
+                (message, whole["choices"][0]["finish_reason"].clone())
+            };
+            let (called, finish) = ask(&json!({"logit_bias": calls, "parallel_tool_calls": false}));
+            assert_eq!((&called["content"], finish), (&Value::Null, json!("tool_calls")), "{called}");
+            let function = &called["tool_calls"][0]["function"];
+            assert!(choice == "auto" || function["name"] == "measure", "{called}");
+            check(function["arguments"].as_str().unwrap());
+            // A text that holds the mark of calls is content all the same.
+            let (said, finish) = ask(&json!({"logit_bias": content}));
+            assert_eq!((&said["tool_calls"], finish), (&Value::Null, json!("stop")), "{said}");
+            let value: Value = serde_json::from_str(said["content"].as_str().unwrap()).unwrap();
+            assert!(value["fit"] == "<tool_call>" || value["fit"] == "b", "{said}");
+        }
+    }
+    // Calls that are required are the whole answer.
+    let body = chat(&json!({"tools": tools(), "tool_choice": "required", "response_format": format,
+        "parallel_tool_calls": false}));
+    let answer = server().post("/v1/chat/completions", &body).json(200);
+    assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
+}
+
+#[test]
+fn the_other_forms_have_calls_beside_a_grammar_too() {
+    let [_, content] = toward_calls();
+    let flat = json!([{"type": "function", "name": "measure", "parameters": schema()}]);
+    let format = json!({"type": "json_schema", "name": "x", "schema": schema()});
+    let body = json!({"input": QUESTION, "seed": 5, "max_output_tokens": 80, "tools": flat, "logit_bias": content,
+        "text": {"format": format}});
+    let answer = server().post("/v1/responses", &body).json(200);
+    check(answer["output"][0]["content"][0]["text"].as_str().unwrap());
+    let inputs = json!([{"name": "measure", "input_schema": schema()}]);
+    let body = chat(&json!({"tools": inputs, "logit_bias": content, "output_config": {"format": format}}));
+    let answer = server().post("/v1/messages", &body).json(200);
+    check(answer["content"][0]["text"].as_str().unwrap());
+}
+
+#[test]
+fn calls_that_begin_like_other_answers_have_no_grammar_beside_them() {
+    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
+    let load = LoadOptions { chat_template: Some(template.into()), ..options().load };
+    let server = Running::start(ServerOptions { load, ..options() });
+    let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
+    let ask = |more: &Value| {
+        server.post(
+            "/v1/chat/completions",
+            &with(chat(&json!({"tools": tools(), "response_format": format})), more),
+        )
+    };
+    let refused = ask(&json!({}));
+    let (_, param, code) = refused.error(400);
+    assert_eq!(
+        (param.as_deref(), code.as_str()),
+        (Some("response_format.json_schema.schema"), "unsupported_field")
+    );
+    assert!(refused.body.contains("generic") && refused.body.contains("tool_choice"), "{}", refused.body);
+    let answer = ask(&json!({"tool_choice": "none"})).json(200);
+    check(answer["choices"][0]["message"]["content"].as_str().unwrap());
+    let answer = ask(&json!({"tool_choice": "required", "parallel_tool_calls": false})).json(200);
+    assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
+    server.stop();
 }
 
 #[test]

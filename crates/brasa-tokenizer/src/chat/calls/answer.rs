@@ -85,6 +85,8 @@ pub struct AnswerParser {
     /// True if space is dropped up to the next text.
     trims: bool,
     has_content: bool,
+    /// True if an answer with content has no calls.
+    is_either: bool,
     region: Option<Region>,
 }
 
@@ -123,8 +125,17 @@ impl AnswerParser {
             is_thought,
             trims: is_thought,
             has_content: false,
+            is_either: false,
             region: None,
         }
+    }
+
+    /// The parser for answers that are either calls or content, as grammars of [`ToolFormat::marked_calls`] make them: an answer
+    /// that does not begin with the mark of calls is content to its end, even if it looks like a call.
+    #[must_use]
+    pub fn either(mut self) -> Self {
+        self.is_either = true;
+        self
     }
 
     /// The events that are sure with the next fragment, in order.
@@ -218,11 +229,16 @@ impl AnswerParser {
 
     /// The marks that count at this position.
     fn marks_here(&self) -> impl Iterator<Item = &'static Mark> + use<> {
-        let position = self.position;
-        let marks = if self.is_thought { self.marks_in_thoughts } else { self.marks };
+        let (position, is_either) = (self.position, self.is_either);
+        let marks = match self.is_thought {
+            true => self.marks_in_thoughts,
+            false if is_either && self.has_content => &[],
+            false => self.marks,
+        };
         marks.iter().filter(move |mark| match mark.place {
             Place::Anywhere => true,
-            Place::Line => position != Position::Middle,
+            // Content of another grammar may begin like a call without a mark.
+            Place::Line => position != Position::Middle && !is_either,
             Place::AfterCall => position == Position::AfterCall,
         })
     }

@@ -122,6 +122,33 @@ impl ToolFormat {
         let start = if several { format!("{calls}* SOME_TEXT?") } else { format!("{calls} | SOME_TEXT") };
         Ok(Some(lark.finish(&start)))
     }
+
+    /// The grammar of answers that are calls and nothing else, for a request whose other answers follow another grammar: an answer
+    /// that begins with the mark of calls is calls. `None` if no calls are allowed.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`constraint`](Self::constraint), and [`TokenizerError::Unsupported`] for models whose calls begin like other
+    /// answers.
+    pub fn marked_calls(
+        self,
+        tools: &[Value],
+        choice: &ToolChoice,
+        parallel: bool,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<String>> {
+        if !self.writing().is_some_and(|writing| writing.is_marked) {
+            let hint = "set `tool_choice` to `none` or `required`, or leave out `tools`";
+            let what = "a grammar for answers that are not calls, beside calls in the form";
+            return Err(TokenizerError::unsupported(what, self.name(), hint));
+        }
+        let choice = match choice {
+            ToolChoice::Auto => ToolChoice::Required,
+            ToolChoice::Allowed { names, .. } => ToolChoice::Allowed { names: names.clone(), required: true },
+            choice => choice.clone(),
+        };
+        self.constraint(tools, &choice, parallel, tokenizer)
+    }
 }
 
 /// Mistral's models before Small 3.2.
