@@ -50,6 +50,9 @@ struct Histogram {
 /// A metric: its name, its meaning, and how to read it.
 type Named<T> = (&'static str, &'static str, fn(&Totals) -> T);
 
+/// A state of an engine: its name, its kind, its meaning, and how to read it.
+type NamedState = (&'static str, &'static str, &'static str, fn(&EngineStats) -> f64);
+
 /// A histogram: its name, its meaning, and how to read it.
 type NamedHistogram = (&'static str, &'static str, fn(&Totals) -> &Histogram);
 
@@ -108,6 +111,8 @@ impl Metrics {
         let waiting: usize = now.iter().map(|now| now.stats.waiting).sum();
         let steps = now.iter().map(|now| now.stats.steps).sum::<u64>() as f64;
         let decode_rows = now.iter().map(|now| now.stats.decode_rows).sum::<u64>() as f64;
+        let drafted = now.iter().map(|now| now.stats.draft_rows).sum::<u64>() as f64;
+        let accepted = now.iter().map(|now| now.stats.accepted_rows).sum::<u64>() as f64;
         let per_second = |tokens: f64, seconds: f64| if seconds > 0.0 { tokens / seconds } else { 0.0 };
         for (name, kind, help, value) in [
             ("llamacpp:prompt_tokens_total", "counter", "Prompt tokens computed.", prompt_tokens),
@@ -135,6 +140,8 @@ impl Metrics {
                 "Requests that decode in a step, on average.",
                 if steps > 0.0 { decode_rows / steps } else { 0.0 },
             ),
+            ("llamacpp:n_draft_total", "counter", "Tokens guessed ahead and computed.", drafted),
+            ("llamacpp:n_draft_accepted_total", "counter", "Guessed tokens that were drawn.", accepted),
             (
                 "brasa:http_requests_total",
                 "counter",
@@ -162,18 +169,30 @@ impl Metrics {
         ] {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
         }
-        head(&mut text, "vllm:num_requests_running", "gauge", "Requests that run.");
-        for now in now {
-            line(&mut text, "vllm:num_requests_running", &now.model, "", now.stats.running as f64);
-        }
-        head(&mut text, "vllm:kv_cache_usage_perc", "gauge", "Share of the cache that is used.");
-        for now in now {
-            let used = now.stats.cache_bytes_used as f64 / now.stats.cache_bytes.max(1) as f64;
-            line(&mut text, "vllm:kv_cache_usage_perc", &now.model, "", used);
-        }
-        head(&mut text, "vllm:num_requests_waiting", "gauge", "Requests that wait.");
-        for now in now {
-            line(&mut text, "vllm:num_requests_waiting", &now.model, "", now.stats.waiting as f64);
+        let states: [NamedState; 5] = [
+            ("vllm:num_requests_running", "gauge", "Requests that run.", |stats| stats.running as f64),
+            ("vllm:kv_cache_usage_perc", "gauge", "Share of the cache that is used.", |stats| {
+                stats.cache_bytes_used as f64 / stats.cache_bytes.max(1) as f64
+            }),
+            ("vllm:num_requests_waiting", "gauge", "Requests that wait.", |stats| stats.waiting as f64),
+            (
+                "vllm:spec_decode_num_draft_tokens_total",
+                "counter",
+                "Tokens guessed ahead and computed.",
+                |stats| stats.draft_rows as f64,
+            ),
+            (
+                "vllm:spec_decode_num_accepted_tokens_total",
+                "counter",
+                "Guessed tokens that were drawn.",
+                |stats| stats.accepted_rows as f64,
+            ),
+        ];
+        for (name, kind, help, value) in states {
+            head(&mut text, name, kind, help);
+            for now in now {
+                line(&mut text, name, &now.model, "", value(&now.stats));
+            }
         }
         let counters: [Named<f64>; 4] = [
             ("vllm:prompt_tokens_total", "Prompt tokens.", |m| m.prompt_tokens as f64),

@@ -1,8 +1,10 @@
 //! What the server tells of itself.
 
+use brasa::{LoadOptions, Speculation};
+use brasa_server::ServerOptions;
 use serde_json::json;
 
-use super::client::{MODEL, server};
+use super::client::{MODEL, Running, options, server, until};
 
 #[test]
 fn health_and_properties() {
@@ -66,4 +68,34 @@ fn metrics_have_both_sets_of_names() {
     assert!(tokens.parse::<f64>().unwrap() >= 3.0);
     let json = server().get("/v1/metrics").json(200);
     assert!(json["models"][MODEL]["total_completion_tokens"].as_u64().unwrap() >= 3);
+}
+
+#[test]
+fn guessed_tokens_are_counted() {
+    let speculation = Speculation { adaptive: false, ..Speculation::LOOKUP };
+    let load = LoadOptions { speculation, ..options().load };
+    let server = Running::start(ServerOptions { load, ..options() });
+    let value = |name: &str| {
+        let text = server.get("/metrics").body;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let names = [
+        ["llamacpp:n_draft_total ", "vllm:spec_decode_num_draft_tokens_total{"],
+        ["llamacpp:n_draft_accepted_total ", "vllm:spec_decode_num_accepted_tokens_total{"],
+    ];
+    for name in names.concat() {
+        assert!(value(name).abs() < 0.5, "{name}");
+    }
+    let prompt = "An ember is a small piece of coal. ".repeat(5);
+    let body = json!({"prompt": prompt, "n_predict": 40, "temperature": 0, "ignore_eos": true});
+    let timings = server.post("/completion", &body).json(200)["timings"].clone();
+    for (names, key) in names.iter().zip(["draft_n", "draft_n_accepted"]) {
+        let told = timings[key].as_f64().unwrap();
+        assert!(told > 0.0, "{timings}");
+        for name in names {
+            until(name, || (value(name) - told).abs() < 0.5);
+        }
+    }
+    server.stop();
 }
