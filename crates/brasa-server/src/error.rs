@@ -215,6 +215,9 @@ impl From<EngineError> for ApiError {
             ) => Self::field(&name.replace([' ', '-'], "_"), message),
             EngineError::Sampling(_) => Self { code: "no_token", ..Self::internal(message) },
             EngineError::Closed => Self::unavailable("engine_closed", message),
+            // The model is loaded anew.
+            error if error.is_final() => Self::unavailable("device_lost", message),
+            EngineError::Device(_) => Self { code: "device_error", ..Self::internal(message) },
             _ => Self::internal(message),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use brasa::engine::EngineError;
 use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
 
 use crate::error::{ApiError, Result};
@@ -136,7 +137,7 @@ impl Choice {
         let task = loaded.begin(ids.len(), options.max_tokens, text);
         let stream = loaded.model.generate_ids(ids, &options).inspect_err(|error| {
             if let brasa::Error::Engine(error) = error {
-                loaded.saw_error(error);
+                saw_error(app, loaded, error);
             }
         })?;
         Ok(Self {
@@ -170,7 +171,7 @@ impl Choice {
             }
             Poll::Ready(Some(Err(error))) => {
                 self.ended = true;
-                self.loaded.saw_error(&error);
+                saw_error(&self.app, &self.loaded, &error);
                 self.saw_end("error");
                 Poll::Ready(Err(error.into()))
             }
@@ -221,6 +222,14 @@ impl Drop for Choice {
         if !self.ended {
             self.saw_end("cancelled");
         }
+    }
+}
+
+/// Records an error of a model's engine. A model whose engine has failed for good is loaded anew, without waiting for a request.
+pub(crate) fn saw_error(app: &App, loaded: &Loaded, error: &EngineError) {
+    loaded.saw_error(error);
+    if loaded.is_closed() {
+        app.registry.revive(&loaded.id);
     }
 }
 

@@ -115,14 +115,14 @@ impl Loaded {
         Duration::from_millis(self.now_ms().saturating_sub(self.used_ms.load(Ordering::Relaxed)))
     }
 
-    /// True if the engine has ended, so that the model must be loaded again.
+    /// True if the engine or its device has failed for good, so that the model must be loaded again.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
     /// Records an error of the engine.
     pub fn saw_error(&self, error: &EngineError) {
-        if matches!(error, EngineError::Closed) {
+        if error.is_final() {
             self.closed.store(true, Ordering::Relaxed);
         }
     }

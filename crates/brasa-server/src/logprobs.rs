@@ -5,8 +5,6 @@ use std::sync::Arc;
 use brasa::{Model, Token};
 use serde_json::{Map, Value, json};
 
-use crate::error::Result;
-
 /// Shows a token with its probability.
 pub(crate) type ShowToken = Box<dyn Fn(&Token) -> Value + Send>;
 
@@ -81,8 +79,8 @@ impl Legacy {
 ///
 /// # Errors
 ///
-/// The engine's refusal of the text.
-pub(crate) fn score(model: &Model, ids: &[u32], top: usize) -> Result<Vec<Token>> {
+/// The engine's refusal of the text, and its failure.
+pub(crate) fn score(model: &Model, ids: &[u32], top: usize) -> Result<Vec<Token>, brasa::Error> {
     let first = ids.first().map(|&id| Token { id, logprob: None, top: Vec::new() });
     let mut tokens: Vec<Token> = first.into_iter().collect();
     model.score(ids, |logits| {

@@ -1,8 +1,8 @@
 //! The models that are served: which there are, which are loaded, and who uses them.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use brasa::{LoadOptions, Model};
 use tokio::sync::watch;
@@ -11,6 +11,9 @@ use crate::error::{ApiError, Result};
 use crate::ids;
 use crate::loaded::Loaded;
 use crate::options::{ModelData, ModelSource};
+
+/// Longest wait for the end of a model whose engine has failed.
+const LONGEST_END: Duration = Duration::from_secs(2);
 
 /// All models, in the order in which they are listed.
 pub(crate) struct Registry {
@@ -114,12 +117,17 @@ impl Registry {
                     return Ok(Arc::clone(loaded));
                 }
                 State::Loading(outcome) => outcome.clone(),
-                State::Unloaded { .. } | State::Failed(_) | State::Loaded(_) => {
+                before => {
+                    let dead = match before {
+                        State::Loaded(dead) => Arc::downgrade(dead),
+                        _ => Weak::new(),
+                    };
                     let (sender, receiver) = watch::channel(None);
                     *state = State::Loading(receiver.clone());
                     let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
                     // Loading goes on if the one who asked for it goes away: others may wait for it.
                     tokio::task::spawn_blocking(move || {
+                        wait_for_end(&dead);
                         let outcome = registry.load_now(&entry);
                         sender.send_replace(Some(outcome));
                     });
@@ -132,6 +140,16 @@ impl Registry {
             entry.set(State::Failed("loading was interrupted".into()));
             Err(ApiError::internal(format!("loading {} was interrupted", entry.source.id)))
         })
+    }
+
+    /// Loads a model anew whose engine has failed for good.
+    pub fn revive(self: &Arc<Self>, id: &str) {
+        let entry = self.entries().into_iter().find(|entry| entry.source.id == id);
+        if let Some(entry) = entry.filter(|entry| entry.loaded().is_some_and(|loaded| loaded.is_closed())) {
+            let registry = Arc::clone(self);
+            // Whoever asks for the model next hears of a failure.
+            tokio::spawn(async move { registry.load(&entry).await.map(drop) });
+        }
     }
 
     /// Unloads the models that nobody has used for `idle`.
@@ -221,6 +239,15 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until a model whose engine has failed is gone, so that its memory is free for its successor. Its requests end on their
+/// own, unless a client reads slowly.
+fn wait_for_end(dead: &Weak<Loaded>) {
+    let deadline = Instant::now() + LONGEST_END;
+    while dead.strong_count() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) async fn complete(
     let constraint = Constraint::read(&mut fields, None)?;
     finish_fields(&app, &fields);
     let Request { prompt, suffix, choices, echo, top, stream, telling, .. } = request;
-    let model = loaded.model.clone();
+    let (model, failed) = (loaded.model.clone(), Arc::clone(&loaded));
     let echoed = match (echo, top) {
         (false, _) => Echo::No,
         (true, None) => Echo::Text,
@@ -54,7 +54,11 @@ pub(crate) async fn complete(
             }
         };
         let texts = prompts.iter().map(|ids| Text::echoed(&model, ids, echoed));
-        let texts = texts.collect::<Result<Vec<_>>>()?;
+        let texts = texts.collect::<Result<Vec<_>, brasa::Error>>();
+        if let Err(brasa::Error::Engine(error)) = &texts {
+            failed.saw_error(error);
+        }
+        let texts = texts?;
         let mask = constraint.map(|constraint| constraint.compile(&model)).transpose()?;
         Ok((prompts, texts, mask))
     })
@@ -178,7 +182,7 @@ struct Text {
 
 impl Text {
     /// The text before the first generated token: nothing, or the prompt, scored if that was asked for. Blocks.
-    fn echoed(model: &Model, ids: &[u32], echo: Echo) -> Result<Self> {
+    fn echoed(model: &Model, ids: &[u32], echo: Echo) -> Result<Self, brasa::Error> {
         let tokens = match echo {
             Echo::No => return Ok(Self::default()),
             Echo::Text => Vec::new(),

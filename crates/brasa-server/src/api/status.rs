@@ -20,7 +20,13 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
         return Err(ApiError::unavailable("loading_model", "the model is being loaded"));
     }
     let mut models = 0;
-    for entry in app.registry.entries() {
+    for (place, entry) in app.registry.entries().into_iter().enumerate() {
+        // A model of the start that was lost and does not come back; others may fail without harm.
+        if place < app.options.models.len()
+            && let Some(failure) = entry.failure()
+        {
+            return Err(ApiError::unavailable("model_not_loaded", failure));
+        }
         if let Some(loaded) = entry.loaded() {
             models += 1;
             if !loaded.is_alive().await {

@@ -7,6 +7,8 @@ mod bodies;
 mod chat;
 mod client;
 mod completions;
+mod device;
+mod failures;
 mod fields;
 mod lifecycle;
 mod models;

@@ -1,5 +1,7 @@
 //! Answers that follow a grammar, and calls of tools that are asked for, in every form of request.
 
+use std::sync::LazyLock;
+
 use brasa::{GenerateOptions, Grammar, LoadOptions, Message, Model, SamplingParams};
 use serde_json::{Value, json};
 
@@ -227,6 +229,17 @@ fn calls_that_are_required_are_made() {
     assert_eq!(answer["choices"][0]["message"]["tool_calls"], Value::Null);
 }
 
+/// A server whose model writes calls behind a mark.
+fn marked() -> &'static Running {
+    static SERVER: LazyLock<Running> = LazyLock::new(|| {
+        let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}\
+            {% if tools %}<tool_call>{{ tools | tojson }}{% endif %}";
+        let load = LoadOptions { chat_template: Some(template.into()), ..options().load };
+        Running::start(ServerOptions { load, ..options() })
+    });
+    &SERVER
+}
+
 /// Biases that make an answer begin with a call, and that keep it from that. The mark of calls is one token or several.
 fn toward_calls() -> [Value; 2] {
     let mark = server().post("/tokenize", &json!({"content": "<tool_call>"})).json(200);
@@ -242,11 +255,12 @@ fn an_answer_is_calls_or_follows_the_grammar() {
     for choice in [json!("auto"), allowed("auto")] {
         for seed in 0..2 {
             let ask = |more: &Value| {
-                let rest = json!({"tools": tools(), "tool_choice": choice, "response_format": format, "seed": seed});
+                let rest = json!({"tools": tools(), "tool_choice": choice, "response_format": format, "seed": seed,
+                    "max_tokens": 300});
                 let body = with(chat(&rest), more);
-                let whole = server().post("/v1/chat/completions", &body).json(200);
+                let whole = marked().post("/v1/chat/completions", &body).json(200);
                 let events =
-                    server().post("/v1/chat/completions", &with(body, &json!({"stream": true}))).events();
+                    marked().post("/v1/chat/completions", &with(body, &json!({"stream": true}))).events();
                 let message = whole["choices"][0]["message"].clone();
                 let deltas: Vec<&Value> = events.iter().map(|event| &event["choices"][0]["delta"]).collect();
                 let streamed: String = deltas.iter().filter_map(|delta| delta["content"].as_str()).collect();
@@ -273,7 +287,7 @@ fn an_answer_is_calls_or_follows_the_grammar() {
     // Calls that are required are the whole answer.
     let body = chat(&json!({"tools": tools(), "tool_choice": "required", "response_format": format,
         "parallel_tool_calls": false}));
-    let answer = server().post("/v1/chat/completions", &body).json(200);
+    let answer = marked().post("/v1/chat/completions", &body).json(200);
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
 }
 
@@ -284,22 +298,19 @@ fn the_other_forms_have_calls_beside_a_grammar_too() {
     let format = json!({"type": "json_schema", "name": "x", "schema": schema()});
     let body = json!({"input": QUESTION, "seed": 5, "max_output_tokens": 80, "tools": flat, "logit_bias": content,
         "text": {"format": format}});
-    let answer = server().post("/v1/responses", &body).json(200);
+    let answer = marked().post("/v1/responses", &body).json(200);
     check(answer["output"][0]["content"][0]["text"].as_str().unwrap());
     let inputs = json!([{"name": "measure", "input_schema": schema()}]);
     let body = chat(&json!({"tools": inputs, "logit_bias": content, "output_config": {"format": format}}));
-    let answer = server().post("/v1/messages", &body).json(200);
+    let answer = marked().post("/v1/messages", &body).json(200);
     check(answer["content"][0]["text"].as_str().unwrap());
 }
 
 #[test]
 fn calls_that_begin_like_other_answers_have_no_grammar_beside_them() {
-    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}";
-    let load = LoadOptions { chat_template: Some(template.into()), ..options().load };
-    let server = Running::start(ServerOptions { load, ..options() });
     let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
     let ask = |more: &Value| {
-        server.post(
+        server().post(
             "/v1/chat/completions",
             &with(chat(&json!({"tools": tools(), "response_format": format})), more),
         )
@@ -315,7 +326,6 @@ fn calls_that_begin_like_other_answers_have_no_grammar_beside_them() {
     check(answer["choices"][0]["message"]["content"].as_str().unwrap());
     let answer = ask(&json!({"tool_choice": "required", "parallel_tool_calls": false})).json(200);
     assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
-    server.stop();
 }
 
 #[test]

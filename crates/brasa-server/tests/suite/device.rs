@@ -1,0 +1,174 @@
+//! A device that stands still and fails when it is told to, in front of the CPU.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use brasa::{LoadOptions, OwnDevice};
+use brasa_cpu::{CpuBackend, CpuOptions};
+use brasa_graph::Graph;
+use brasa_graph::device::{
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits, WeightSet,
+};
+use brasa_graph::output::Outputs;
+use brasa_graph::step::Step;
+use brasa_server::ServerOptions;
+
+use super::client::options;
+
+/// What happens to the next step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The step fails, and later ones succeed.
+    Once,
+    /// The step fails, and so do all others of its program.
+    ForGood,
+    /// The device breaks its contract, and takes the engine's thread along.
+    Panic,
+}
+
+/// A device that stands still and fails when it is told to. Clones are one device.
+#[derive(Clone)]
+pub struct Device {
+    cpu: Arc<CpuBackend>,
+    orders: Arc<(Mutex<Orders>, Condvar)>,
+}
+
+#[derive(Default)]
+struct Orders {
+    /// Steps of at least so many texts stand still.
+    holds_steps: Option<usize>,
+    holds_loading: bool,
+    /// Steps and loadings that stand still.
+    held: usize,
+    fault: Option<Fault>,
+    /// Programs made.
+    programs: usize,
+}
+
+impl Device {
+    pub fn new() -> Self {
+        let cpu = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
+        Self { cpu: Arc::new(cpu), orders: Arc::default() }
+    }
+
+    /// The options of a server on this device.
+    pub fn options(&self) -> ServerOptions {
+        let own_device = Some(OwnDevice(Arc::new(self.clone())));
+        let load = LoadOptions { own_device, ..options().load };
+        ServerOptions { load, ..options() }
+    }
+
+    /// Lets the next step of at least `texts` texts stand still.
+    pub fn hold(&self, texts: usize) {
+        self.change(|orders| orders.holds_steps = Some(texts));
+    }
+
+    /// Lets loading stand still from now on.
+    pub fn hold_loading(&self) {
+        self.change(|orders| orders.holds_loading = true);
+    }
+
+    /// Waits until a step or a loading stands still.
+    pub fn until_held(&self) {
+        let patience = Duration::from_secs(20);
+        let (orders, waited) =
+            self.orders.1.wait_timeout_while(self.lock(), patience, |orders| orders.held == 0).unwrap();
+        drop(orders);
+        assert!(!waited.timed_out(), "nothing stands still");
+    }
+
+    /// Lets everything go on.
+    pub fn release(&self) {
+        self.change(|orders| (orders.holds_steps, orders.holds_loading) = (None, false));
+    }
+
+    /// Lets the next step fail. One that stands still is the next.
+    pub fn fail(&self, fault: Fault) {
+        self.change(|orders| orders.fault = Some(fault));
+    }
+
+    /// Programs made so far.
+    pub fn programs(&self) -> usize {
+        self.lock().programs
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Orders> {
+        self.orders.0.lock().unwrap()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Orders)) {
+        change(&mut self.lock());
+        self.orders.1.notify_all();
+    }
+
+    /// Stands still while it is told to; returns the fault that was asked for.
+    fn pass(&self, is_held: impl Fn(&Orders) -> bool) -> Option<Fault> {
+        let mut orders = self.lock();
+        if is_held(&orders) {
+            orders.held += 1;
+            self.orders.1.notify_all();
+            orders = self.orders.1.wait_while(orders, |orders| is_held(orders)).unwrap();
+            orders.held -= 1;
+        }
+        orders.fault.take()
+    }
+}
+
+impl Backend for Device {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "faulty".into(), ..self.cpu.info() }
+    }
+
+    fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
+        self.cpu.weight_set(precision)
+    }
+
+    fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
+        self.cpu.kv_pool(spec)
+    }
+
+    fn compile(
+        &self,
+        graph: Arc<Graph>,
+        weights: Arc<dyn WeightSet>,
+        limits: ProgramLimits,
+    ) -> Result<Box<dyn Program>, DeviceError> {
+        self.pass(|orders| orders.holds_loading);
+        self.change(|orders| orders.programs += 1);
+        let program = self.cpu.compile(graph, weights, limits)?;
+        Ok(Box::new(Faulty { device: self.clone(), program, is_lost: false }))
+    }
+}
+
+struct Faulty {
+    device: Device,
+    program: Box<dyn Program>,
+    is_lost: bool,
+}
+
+impl Program for Faulty {
+    fn limits(&self) -> ProgramLimits {
+        self.program.limits()
+    }
+
+    fn arena_bytes(&self) -> u64 {
+        self.program.arena_bytes()
+    }
+
+    fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
+        let fault = self.device.pass(|orders| orders.holds_steps.is_some_and(|texts| step.segments.len() >= texts));
+        assert_ne!(fault, Some(Fault::Panic), "a fault that a test asked for");
+        self.is_lost |= fault == Some(Fault::ForGood);
+        if self.is_lost {
+            return Err(DeviceError::Lost { device: "faulty".into(), reason: "it was told to fail".into() });
+        }
+        if fault == Some(Fault::Once) {
+            return Err(DeviceError::OutOfMemory { bytes: 7, what: "a step that was told to fail".into() });
+        }
+        self.program.run(step, pool)
+    }
+
+    fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
+        self.program.profile(step, pool)
+    }
+}
