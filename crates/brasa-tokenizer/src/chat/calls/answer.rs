@@ -85,9 +85,15 @@ pub struct AnswerParser {
     /// True if space is dropped up to the next text.
     trims: bool,
     has_content: bool,
-    /// True if an answer with content has no calls.
-    is_either: bool,
+    calls: Calls,
     region: Option<Region>,
+}
+
+/// How calls and content share an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    BesideContent,
+    InsteadOfContent,
 }
 
 /// A position in the text.
@@ -125,7 +131,7 @@ impl AnswerParser {
             is_thought,
             trims: is_thought,
             has_content: false,
-            is_either: false,
+            calls: Calls::BesideContent,
             region: None,
         }
     }
@@ -134,7 +140,7 @@ impl AnswerParser {
     /// that does not begin with the mark of calls is content to its end, even if it looks like a call.
     #[must_use]
     pub fn either(mut self) -> Self {
-        self.is_either = true;
+        self.calls = Calls::InsteadOfContent;
         self
     }
 
@@ -229,7 +235,7 @@ impl AnswerParser {
 
     /// The marks that count at this position.
     fn marks_here(&self) -> impl Iterator<Item = &'static Mark> + use<> {
-        let (position, is_either) = (self.position, self.is_either);
+        let (position, is_either) = (self.position, self.calls == Calls::InsteadOfContent);
         let marks = match self.is_thought {
             true => self.marks_in_thoughts,
             false if is_either && self.has_content => &[],
