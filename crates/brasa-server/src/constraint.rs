@@ -37,7 +37,7 @@ impl Constraint {
     pub fn read(fields: &mut Fields, other: Option<Self>) -> Result<Option<Self>> {
         let mut found: Vec<Self> = other.into_iter().collect();
         if let Some(format) = fields.value("response_format") {
-            found.extend(Self::of_format("response_format", format)?);
+            found.extend(Self::of_format(fields, "response_format", format)?);
         }
         let why = "a grammar holds for the whole answer; triggers are not implemented";
         for name in ["grammar_lazy", "grammar_triggers"] {
@@ -52,7 +52,7 @@ impl Constraint {
             found.push(Self::new("json_schema", Grammar::JsonSchema(schema_of("json_schema", schema)?)));
         }
         if let Some(outputs) = fields.value("structured_outputs") {
-            let mut outputs = Fields::inside("structured_outputs", outputs)?;
+            let mut outputs = fields.inside("structured_outputs", outputs)?;
             for member in ["json", "regex", "choice", "grammar", "json_object"] {
                 if let Some(value) = outputs.value(member) {
                     found.extend(Self::of_member(&outputs.name(member), member, value)?);
@@ -88,8 +88,8 @@ impl Constraint {
 
     /// Reads a format of answers: `{"type": "text" | "json_object" | "json_schema", …}`, with the schema inside or in an object of
     /// its own. `"strict": false` ignores keywords of a schema that are not supported.
-    pub fn of_format(param: &str, format: Value) -> Result<Option<Self>> {
-        let mut format = Fields::inside(param, format)?;
+    pub fn of_format(body: &Fields, param: &str, format: Value) -> Result<Option<Self>> {
+        let mut format = body.inside(param, format)?;
         let kind: String = format.required("type")?;
         let name = format.name("type");
         match kind.as_str() {
@@ -105,9 +105,13 @@ impl Constraint {
             },
             "json_schema" => {
                 let mut inner = match format.value("json_schema") {
-                    Some(inner) => Fields::inside(&format.name("json_schema"), inner)?,
+                    Some(inner) => body.inside(&format.name("json_schema"), inner)?,
                     None => format,
                 };
+                // For people.
+                for name in ["name", "description"] {
+                    inner.value(name);
+                }
                 let name = inner.name("schema");
                 let schema = schema_of(&name, inner.required("schema")?)?;
                 let grammar = match inner.switch("strict")? {

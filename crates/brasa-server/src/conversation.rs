@@ -38,9 +38,10 @@ impl Conversation {
         if messages.len() > MOST_MESSAGES {
             return Err(ApiError::field("messages", format!("more than {MOST_MESSAGES} messages")));
         }
-        let messages = messages.into_iter().enumerate().map(|(at, message)| message_of(at, message));
+        let messages = messages.into_iter().enumerate().map(|(at, message)| message_of(fields, at, message));
+        let messages = messages.collect::<Result<_>>()?;
         let mut conversation = Self {
-            messages: messages.collect::<Result<_>>()?,
+            messages,
             tools: read_tools(fields)?,
             ..Self::default()
         };
@@ -79,6 +80,7 @@ impl Conversation {
     pub fn choose(&mut self, fields: &mut Fields) -> Result<()> {
         self.one_call = fields.switch("parallel_tool_calls")? == Some(false);
         let Some(value) = fields.value("tool_choice") else { return Ok(()) };
+        fields.see_inside("tool_choice", &value, &["type", "function", "name", "allowed_tools", "mode", "tools"]);
         let name_of =
             |value: &Value| value["function"]["name"].as_str().or(value["name"].as_str()).map(str::to_owned);
         let choice = match (&value, value["type"].as_str()) {
@@ -244,6 +246,9 @@ fn read_tools(fields: &mut Fields) -> Result<Vec<Value>> {
             let message = format!("`{place}.type` is {}, expected \"function\"", tool["type"]);
             return Err(ApiError::field(&format!("{place}.type"), message));
         }
+        fields.see_inside(&place, tool, &["type", "function"]);
+        let known = ["name", "description", "parameters", "strict"];
+        fields.see_inside(&format!("{place}.function"), &tool["function"], &known);
         if tool["function"]["name"].as_str().is_none_or(str::is_empty) {
             let name = format!("{place}.function.name");
             return Err(ApiError::field(&name, format!("`{name}` is missing")));
@@ -253,9 +258,9 @@ fn read_tools(fields: &mut Fields) -> Result<Vec<Value>> {
 }
 
 /// A message of a chat request.
-fn message_of(at: usize, value: Value) -> Result<Message> {
+fn message_of(body: &Fields, at: usize, value: Value) -> Result<Message> {
     let place = format!("messages[{at}]");
-    let mut fields = Fields::inside(&place, value)?;
+    let mut fields = body.inside(&place, value)?;
     let role: String = fields.required("role")?;
     let role = match role.as_str() {
         "developer" => "system".to_owned(),
@@ -268,9 +273,11 @@ fn message_of(at: usize, value: Value) -> Result<Message> {
     };
     fields.refuse("audio", "the model takes text alone")?;
     fields.refuse("function_call", "it was replaced by `tool_calls`")?;
+    // Sources of an earlier answer, of which a template makes nothing.
+    fields.value("annotations");
     let name = format!("{place}.content");
     let content = match fields.value("content") {
-        Some(content) => Content::Text(text_of(&name, content)?),
+        Some(content) => Content::Text(text_of(&fields, &name, content)?),
         None => match fields.optional::<String>("refusal")? {
             Some(refusal) => Content::Text(refusal),
             None => Content::Missing,
@@ -282,6 +289,8 @@ fn message_of(at: usize, value: Value) -> Result<Message> {
     }
     // Templates join a message's text with other text even if the message has calls alone.
     let content = if content == Content::Missing { Content::Text(String::new()) } else { content };
+    // Beside a content, a refusal says nothing more.
+    fields.value("refusal");
     let reasoning = match fields.optional::<String>("reasoning_content")? {
         Some(text) => Some(text),
         None => fields.optional::<String>("reasoning")?,
@@ -292,7 +301,7 @@ fn message_of(at: usize, value: Value) -> Result<Message> {
         content,
         reasoning_content: reasoning.filter(|text| !text.is_empty()),
         tool_calls: calls
-            .map(|(call, value)| call_of(&format!("{place}.tool_calls[{call}]"), value))
+            .map(|(call, value)| call_of(body, &format!("{place}.tool_calls[{call}]"), value))
             .collect::<Result<_>>()?,
         tool_call_id: fields.optional("tool_call_id")?,
         name: fields.optional("name")?,
@@ -301,7 +310,7 @@ fn message_of(at: usize, value: Value) -> Result<Message> {
 }
 
 /// A text, or the text of all text parts; other parts are refused by name.
-pub(crate) fn text_of(name: &str, content: Value) -> Result<String> {
+pub(crate) fn text_of(body: &Fields, name: &str, content: Value) -> Result<String> {
     match content {
         Value::String(text) => Ok(text),
         Value::Array(parts) => {
@@ -309,6 +318,9 @@ pub(crate) fn text_of(name: &str, content: Value) -> Result<String> {
                 Value::String(text) => Ok(text.clone()),
                 part => match part["type"].as_str() {
                     Some("text" | "input_text" | "output_text") => {
+                        // Sources and probabilities belong to answers that were given earlier.
+                        let known = ["type", "text", "annotations", "logprobs", "citations"];
+                        body.see_inside(&format!("{name}[{at}]"), part, &known);
                         let text = part["text"].as_str().map(str::to_owned);
                         text.ok_or_else(|| {
                             let name = format!("{name}[{at}].text");
@@ -336,7 +348,9 @@ pub(crate) fn text_of(name: &str, content: Value) -> Result<String> {
 }
 
 /// A call in the history: templates want its arguments as an object.
-fn call_of(place: &str, value: Value) -> Result<Value> {
+fn call_of(body: &Fields, place: &str, value: Value) -> Result<Value> {
+    body.see_inside(place, &value, &["id", "type", "function", "index"]);
+    body.see_inside(&format!("{place}.function"), &value["function"], &["name", "arguments"]);
     let name = value["function"]["name"].as_str().filter(|name| !name.is_empty());
     let Some(name) = name else {
         let field = format!("{place}.function.name");

@@ -3,6 +3,8 @@
 //! A field is *honoured* (a handler reads it), *inert* (accepted, and known to change nothing here), *refused* (known, and not
 //! honoured: 400 that names it, unless its value is neutral), or *unknown*: accepted, counted, and logged once.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -25,24 +27,42 @@ const INERT: &[&str] = &[
     "max_tool_calls",
 ];
 
+/// Most unknown fields inside the objects of a request that are counted.
+const MOST_UNKNOWN: usize = 1000;
+
 /// The fields of one JSON object that have not been read yet.
+///
+/// Fields of an object inside a body that nobody has read when this ends are unknown ones of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     map: Map<String, Value>,
     /// The way to the object from the body, with a full stop behind; empty for the body itself.
     place: String,
+    /// The unknown fields inside the objects of the body.
+    unknown_inside: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Fields {
+    fn drop(&mut self) {
+        if !self.place.is_empty() {
+            self.count_unknown(&self.place, self.map.keys().map(String::as_str));
+        }
+    }
 }
 
 impl Fields {
     /// The fields of a body.
     pub fn new(map: Map<String, Value>) -> Self {
-        Self { map, place: String::new() }
+        Self { map, place: String::new(), unknown_inside: Arc::default() }
     }
 
-    /// The fields of an object inside a body.
-    pub fn inside(place: &str, value: Value) -> Result<Self> {
+    /// The fields of an object inside the body, by its way from there.
+    pub fn inside(&self, place: &str, value: Value) -> Result<Self> {
         match value {
-            Value::Object(map) => Ok(Self { map, place: format!("{place}.") }),
+            Value::Object(map) => {
+                let unknown_inside = Arc::clone(&self.unknown_inside);
+                Ok(Self { map, place: format!("{place}."), unknown_inside })
+            }
             other => {
                 Err(ApiError::field(place, format!("`{place}` is {}, expected an object", kind(&other))))
             }
@@ -149,11 +169,37 @@ impl Fields {
         }
     }
 
-    /// The names of the fields that nobody has read and nobody knows.
-    pub fn unknown(&self) -> impl Iterator<Item = &str> {
-        let names = self.map.keys().map(String::as_str);
-        names.filter(|name| !INERT.contains(name))
+    /// Counts the fields of an object inside the body that are none of `known`, where the object is read as it is.
+    pub fn see_inside(&self, place: &str, value: &Value, known: &[&str]) {
+        let names = value.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
+        self.count_unknown(&format!("{place}."), names.filter(|name| !known.contains(name)));
     }
+
+    fn count_unknown<'a>(&self, place: &str, names: impl Iterator<Item = &'a str>) {
+        let names = names.filter(|name| !INERT.contains(name));
+        let mut unknown = self.unknown_inside.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in names {
+            if unknown.len() >= MOST_UNKNOWN {
+                return;
+            }
+            unknown.push(format!("{}{name}", without_numbers(place)));
+        }
+    }
+
+    /// The names of the fields of a body that nobody has read and nobody knows, those inside its objects included. The names of
+    /// lists stand without the numbers of their items.
+    pub fn unknown(&self) -> Vec<String> {
+        let names = self.map.keys().filter(|name| !INERT.contains(&name.as_str())).cloned();
+        let inside = self.unknown_inside.lock().unwrap_or_else(PoisonError::into_inner);
+        names.chain(inside.iter().cloned()).collect()
+    }
+}
+
+/// A place without the numbers in it: `messages[].` of `messages[3].`
+fn without_numbers(place: &str) -> String {
+    let mut parts = place.split('[');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + "[" + part.trim_start_matches(|letter: char| letter.is_ascii_digit()))
 }
 
 /// A limit of tokens.

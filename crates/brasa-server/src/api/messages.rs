@@ -79,7 +79,7 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
 fn conversation(fields: &mut Fields) -> Result<Conversation> {
     let mut conversation = Conversation::default();
     if let Some(system) = fields.value("system") {
-        let text = text_of("system", system)?;
+        let text = text_of(fields, "system", system)?;
         let lines: Vec<&str> = text.split('\n').filter(|line| !line.starts_with(BILLING)).collect();
         let text = lines.join("\n");
         if !text.trim().is_empty() {
@@ -91,17 +91,22 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
         return Err(ApiError::field("messages", "`messages` is empty: there is nothing to answer"));
     }
     for (at, message) in messages.into_iter().enumerate() {
-        read_message(at, message, &mut conversation.messages)?;
+        read_message(fields, at, message, &mut conversation.messages)?;
     }
     for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().into_iter().enumerate() {
-        conversation.tools.push(tool_of(at, &tool)?);
+        conversation.tools.push(tool_of(fields, at, &tool)?);
     }
     if let Some(choice) = fields.value("tool_choice") {
-        let mut inner = Fields::inside("tool_choice", choice.clone())?;
+        let mut inner = fields.inside("tool_choice", choice.clone())?;
+        for name in ["type", "name"] {
+            inner.value(name);
+        }
         conversation.one_call = inner.switch("disable_parallel_tool_use")?.unwrap_or(false);
         conversation.set_choice(choice_of(&choice)?)?;
     }
     if let Some(thinking) = fields.value("thinking") {
+        // Thoughts are bounded by `max_tokens` alone, and always shown.
+        fields.see_inside("thinking", &thinking, &["type", "budget_tokens", "display"]);
         conversation.thinking = match thinking["type"].as_str() {
             Some("enabled" | "adaptive") => Some(true),
             Some("disabled") => Some(false),
@@ -112,12 +117,12 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
         };
     }
     if let Some(output) = fields.value("output_config") {
-        let mut output = Fields::inside("output_config", output)?;
+        let mut output = fields.inside("output_config", output)?;
         if let Some(effort) = output.optional::<String>("effort")? {
             conversation.set_effort("output_config.effort", &effort)?;
         }
         if let Some(format) = output.value("format") {
-            conversation.constraint = Constraint::of_format("output_config.format", format)?;
+            conversation.constraint = Constraint::of_format(fields, "output_config.format", format)?;
         }
     }
     // The name of earlier versions.
@@ -127,15 +132,15 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
                 "`output_config.format` and `output_format` both ask for a form, and an answer has one";
             return Err(ApiError::field("output_format", message));
         }
-        conversation.constraint = Constraint::of_format("output_format", format)?;
+        conversation.constraint = Constraint::of_format(fields, "output_format", format)?;
     }
     Ok(conversation)
 }
 
 /// Adds a message: its results of tools come first, each as a message of its own.
-fn read_message(at: usize, value: Value, messages: &mut Vec<Message>) -> Result<()> {
+fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Message>) -> Result<()> {
     let place = format!("messages[{at}]");
-    let mut fields = Fields::inside(&place, value)?;
+    let mut fields = body.inside(&place, value)?;
     let role: String = fields.required("role")?;
     if role != "user" && role != "assistant" {
         let name = format!("{place}.role");
@@ -143,7 +148,7 @@ fn read_message(at: usize, value: Value, messages: &mut Vec<Message>) -> Result<
     }
     let content = fields.value("content").ok_or_else(|| fields.missing("content"))?;
     let Value::Array(blocks) = content else {
-        let text = text_of(&format!("{place}.content"), content)?;
+        let text = text_of(body, &format!("{place}.content"), content)?;
         messages.push(Message::new(role, text));
         return Ok(());
     };
@@ -157,6 +162,7 @@ fn read_message(at: usize, value: Value, messages: &mut Vec<Message>) -> Result<
                 ApiError::field(&name, format!("`{name}` is missing"))
             })
         };
+        body.see_inside(&name, &block, known_in(&block["type"]));
         match block["type"].as_str() {
             Some("text") => texts.push(text("text")?),
             Some("thinking") => thoughts += &text("thinking")?,
@@ -175,7 +181,7 @@ fn read_message(at: usize, value: Value, messages: &mut Vec<Message>) -> Result<
                 }));
             }
             Some("tool_result") if role == "user" => {
-                messages.push(result_of(&name, &block, text("tool_use_id")?)?);
+                messages.push(result_of(body, &name, &block, text("tool_use_id")?)?);
             }
             Some(other) => {
                 let why = format!("the model takes text and calls, and this block is `{other}` of {role}");
@@ -196,11 +202,22 @@ fn read_message(at: usize, value: Value, messages: &mut Vec<Message>) -> Result<
     Ok(())
 }
 
+/// The members of a block that are read, and those that say nothing to a model.
+fn known_in(kind: &Value) -> &'static [&'static str] {
+    match kind.as_str() {
+        Some("text") => &["type", "text", "citations"],
+        Some("thinking") => &["type", "thinking", "signature"],
+        Some("redacted_thinking") => &["type", "data"],
+        Some("tool_use") => &["type", "id", "name", "input"],
+        _ => &["type", "tool_use_id", "content", "is_error"],
+    }
+}
+
 /// The result of a tool as a message.
-fn result_of(name: &str, block: &Value, call: String) -> Result<Message> {
+fn result_of(body: &Fields, name: &str, block: &Value, call: String) -> Result<Message> {
     let text = match &block["content"] {
         Value::Null => String::new(),
-        content => text_of(&format!("{name}.content"), content.clone())?,
+        content => text_of(body, &format!("{name}.content"), content.clone())?,
     };
     let failed = block["is_error"].as_bool().unwrap_or(false);
     let text = if failed { format!("Error: {text}") } else { text };
@@ -208,8 +225,9 @@ fn result_of(name: &str, block: &Value, call: String) -> Result<Message> {
 }
 
 /// A tool in OpenAI's form, which templates expect.
-fn tool_of(at: usize, tool: &Value) -> Result<Value> {
+fn tool_of(body: &Fields, at: usize, tool: &Value) -> Result<Value> {
     let place = format!("tools[{at}]");
+    body.see_inside(&place, tool, &["type", "name", "description", "input_schema", "strict"]);
     if let Some(kind) = tool["type"].as_str().filter(|kind| *kind != "custom") {
         let why = format!("`{kind}` runs on a hosted service");
         return Err(ApiError::unsupported(&format!("{place}.type"), &why));

@@ -19,7 +19,7 @@ use crate::state::App;
 pub(crate) fn finish_fields(app: &App, fields: &Fields) {
     for name in fields.unknown() {
         app.metrics.saw_unknown_field();
-        if app.unknown_fields.is_first(name) {
+        if app.unknown_fields.is_first(&name) {
             (app.options.log)(&json!({"unknown_field": name}).to_string());
         }
     }

@@ -53,6 +53,7 @@ pub(crate) async fn infill(
     let begun: String = fields.optional("prompt")?.unwrap_or_default();
     let extra: Vec<Value> = fields.optional("input_extra")?.unwrap_or_default();
     let extra = extra.iter().enumerate().map(|(at, file)| {
+        fields.see_inside(&format!("input_extra[{at}]"), file, &["text", "filename"]);
         let text = file["text"].as_str().ok_or_else(|| {
             let name = format!("input_extra[{at}].text");
             ApiError::field(&name, format!("`{name}` is missing"))

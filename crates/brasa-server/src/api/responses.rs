@@ -37,7 +37,10 @@ pub(crate) async fn create(
     conversation.constraint = Constraint::read(&mut fields, format)?;
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
-    fields.value("stream_options");
+    if let Some(options) = fields.value("stream_options") {
+        // A response's events end with its usage anyway.
+        fields.see_inside("stream_options", &options, &["include_usage"]);
+    }
     finish_fields(&app, &fields);
     let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
     let (answers, _) = job.start(conversation, &options).await?;
@@ -110,9 +113,9 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
 /// Reads the grammar in `text`.
 fn format(fields: &mut Fields) -> Result<Option<Constraint>> {
     let Some(text) = fields.value("text") else { return Ok(None) };
-    let mut text = Fields::inside("text", text)?;
+    let mut text = fields.inside("text", text)?;
     let name = text.name("format");
-    Ok(text.value("format").map(|format| Constraint::of_format(&name, format)).transpose()?.flatten())
+    Ok(text.value("format").map(|format| Constraint::of_format(fields, &name, format)).transpose()?.flatten())
 }
 
 /// Reads `instructions`, `input`, `tools` and `reasoning`.
@@ -125,7 +128,7 @@ fn conversation(fields: &mut Fields, app: &App) -> Result<Conversation> {
         Value::String(text) => conversation.messages.push(Message::new("user", text)),
         Value::Array(items) => {
             for (at, item) in items.into_iter().enumerate() {
-                read_item(&format!("input[{at}]"), item, &mut conversation.messages)?;
+                read_item(fields, &format!("input[{at}]"), item, &mut conversation.messages)?;
             }
         }
         _ => return Err(ApiError::field("input", "`input` has to be a text or a list of items")),
@@ -134,11 +137,15 @@ fn conversation(fields: &mut Fields, app: &App) -> Result<Conversation> {
         return Err(ApiError::field("input", "`input` is empty: there is nothing to answer"));
     }
     for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().iter().enumerate() {
-        conversation.tools.extend(tool_of(at, tool, app)?);
+        conversation.tools.extend(tool_of(fields, at, tool, app)?);
     }
     conversation.choose(fields)?;
     if let Some(reasoning) = fields.value("reasoning") {
-        let mut reasoning = Fields::inside("reasoning", reasoning)?;
+        let mut reasoning = fields.inside("reasoning", reasoning)?;
+        // Thoughts are shown whole.
+        for name in ["summary", "generate_summary"] {
+            reasoning.value(name);
+        }
         if let Some(effort) = reasoning.optional::<String>("effort")? {
             conversation.set_effort("reasoning.effort", &effort)?;
         }
@@ -147,8 +154,12 @@ fn conversation(fields: &mut Fields, app: &App) -> Result<Conversation> {
 }
 
 /// Adds an item of the input to the messages.
-fn read_item(place: &str, item: Value, messages: &mut Vec<Message>) -> Result<()> {
-    let mut fields = Fields::inside(place, item)?;
+fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message>) -> Result<()> {
+    let mut fields = body.inside(place, item)?;
+    // Items of earlier answers come back with these.
+    for name in ["id", "status", "phase"] {
+        fields.value(name);
+    }
     let kind = fields.optional::<String>("type")?.unwrap_or_else(|| "message".to_owned());
     match kind.as_str() {
         "message" => {
@@ -160,7 +171,7 @@ fn read_item(place: &str, item: Value, messages: &mut Vec<Message>) -> Result<()
                 return Err(ApiError::field(&name, message));
             }
             let content = fields.value("content").ok_or_else(|| fields.missing("content"))?;
-            let text = text_of(&format!("{place}.content"), content)?;
+            let text = text_of(body, &format!("{place}.content"), content)?;
             match messages.last_mut() {
                 // Thoughts and the answer that follows them are one message.
                 Some(last)
@@ -182,6 +193,8 @@ fn read_item(place: &str, item: Value, messages: &mut Vec<Message>) -> Result<()
                 }
                 _ => String::new(),
             };
+            // No other server's secret can be read here.
+            fields.value("encrypted_content");
             let (content, summary) = (part(fields.value("content")), part(fields.value("summary")));
             let text = if content.is_empty() { summary } else { content };
             if !text.is_empty() {
@@ -214,7 +227,7 @@ fn read_item(place: &str, item: Value, messages: &mut Vec<Message>) -> Result<()
         "function_call_output" => {
             let id: String = fields.required("call_id")?;
             let output = fields.value("output").ok_or_else(|| fields.missing("output"))?;
-            let text = text_of(&format!("{place}.output"), output)?;
+            let text = text_of(body, &format!("{place}.output"), output)?;
             messages.push(Message { tool_call_id: Some(id), ..Message::new("tool", text) });
         }
         other => {
@@ -226,7 +239,7 @@ fn read_item(place: &str, item: Value, messages: &mut Vec<Message>) -> Result<()
 }
 
 /// A tool in the form of chat completions, which templates expect; `None` for one that is left out.
-fn tool_of(at: usize, tool: &Value, app: &App) -> Result<Option<Value>> {
+fn tool_of(body: &Fields, at: usize, tool: &Value, app: &App) -> Result<Option<Value>> {
     let place = format!("tools[{at}]");
     let kind = tool["type"].as_str().unwrap_or_default();
     if HOSTED_TOOLS.contains(&kind) {
@@ -237,6 +250,7 @@ fn tool_of(at: usize, tool: &Value, app: &App) -> Result<Option<Value>> {
         let why = format!("`{kind}` tools are not supported");
         return Err(ApiError::unsupported(&format!("{place}.type"), &why));
     }
+    body.see_inside(&place, tool, &["type", "name", "description", "parameters", "strict"]);
     if tool["name"].as_str().is_none_or(str::is_empty) {
         let name = format!("{place}.name");
         return Err(ApiError::field(&name, format!("`{name}` is missing")));

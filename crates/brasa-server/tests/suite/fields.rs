@@ -1,8 +1,10 @@
 //! The policy for fields: honoured, inert, refused, unknown; and wrong requests of every kind.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::client::server;
+use super::client::{Running, options, server};
 
 fn ask(more: &Value) -> super::client::Answer {
     let mut body = json!({"messages": [{"role": "user", "content": "ember"}], "max_tokens": 1});
@@ -100,6 +102,103 @@ fn unknown_fields_are_counted_and_logged_once() {
     assert!(count() >= before + 2.0);
     let lines = server().log.lock().unwrap().clone();
     assert_eq!(lines.iter().filter(|line| line.contains("utterly_unknown")).count(), 1);
+}
+
+#[test]
+fn unknown_fields_inside_objects_are_counted_and_logged_once() {
+    let server = Running::start(options());
+    let count = || {
+        let text = server.get("/metrics").body;
+        let line = text.lines().find_map(|line| line.strip_prefix("brasa:unknown_fields_total ")).unwrap();
+        line.parse::<f64>().unwrap() as usize
+    };
+    let odd = |name: &str| json!({name: 1});
+    let with = |mut object: Value, name: &str| {
+        object.as_object_mut().unwrap().extend(odd(name).as_object().unwrap().clone());
+        object
+    };
+    let part = with(json!({"type": "text", "text": "ember"}), "odd_part");
+    let call = json!({"id": "c", "type": "function", "function": with(json!({"name": "f", "arguments": "{}"}), "odd_called")});
+    let function = json!({"type": "function", "function": with(json!({"name": "f"}), "odd_function")});
+    let chat = json!({
+        "messages": [
+            with(json!({"role": "user", "content": [part]}), "odd_message"),
+            with(json!({"role": "user", "content": "x", "name": "n"}), "odd_message"),
+            {"role": "assistant", "content": null, "tool_calls": [with(call, "odd_call")], "refusal": null, "annotations": []},
+            {"role": "tool", "tool_call_id": "c", "content": "y"},
+        ],
+        "tools": [with(function, "odd_tool")], "tool_choice": "none", "max_tokens": 1, "stream": true,
+        "stream_options": with(json!({"include_usage": true, "include_obfuscation": false}), "odd_stream"),
+        "response_format": {"type": "json_schema",
+            "json_schema": with(json!({"name": "n", "schema": {"type": "object", "odd_keyword": 1}}), "odd_format")},
+    });
+    let responses = json!({
+        "input": [
+            with(json!({"type": "message", "role": "user", "content": "ember", "id": "m", "status": "completed"}), "odd_item"),
+            {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "x"},
+        ],
+        "tools": [with(json!({"type": "function", "name": "f"}), "odd_tool")],
+        "text": with(json!({"format": {"type": "text"}, "verbosity": "low"}), "odd_text"),
+        "reasoning": with(json!({"effort": "low", "summary": "auto"}), "odd_reasoning"), "max_output_tokens": 1,
+    });
+    let block = with(json!({"type": "text", "text": "ember", "cache_control": {"type": "ephemeral"}}), "odd_block");
+    let messages = json!({
+        "messages": [{"role": "user", "content": [block]}], "max_tokens": 1,
+        "tools": [with(json!({"name": "f", "input_schema": {"type": "object"}}), "odd_tool")],
+        "tool_choice": with(json!({"type": "none"}), "odd_choice"),
+        "thinking": with(json!({"type": "enabled", "budget_tokens": 9}), "odd_thinking"),
+        "output_config": with(json!({"effort": "low"}), "odd_config"),
+    });
+    let expected: [(&str, &Value, &[&str]); 3] = [
+        (
+            "/v1/chat/completions",
+            &chat,
+            &[
+                "messages[].odd_message",
+                "messages[].odd_message",
+                "messages[].content[].odd_part",
+                "messages[].tool_calls[].odd_call",
+                "messages[].tool_calls[].function.odd_called",
+                "tools[].odd_tool",
+                "tools[].function.odd_function",
+                "stream_options.odd_stream",
+                "response_format.json_schema.odd_format",
+            ],
+        ),
+        (
+            "/v1/responses",
+            &responses,
+            &["input[].odd_item", "tools[].odd_tool", "text.odd_text", "reasoning.odd_reasoning"],
+        ),
+        (
+            "/v1/messages",
+            &messages,
+            &[
+                "messages[].content[].odd_block",
+                "tools[].odd_tool",
+                "tool_choice.odd_choice",
+                "thinking.odd_thinking",
+                "output_config.odd_config",
+            ],
+        ),
+    ];
+    let (mut total, mut logged) = (0, BTreeSet::new());
+    for (path, body, names) in expected {
+        for _ in 0..2 {
+            let answer = server.post(path, body);
+            assert_eq!(answer.status, 200, "{path} {}", answer.body);
+            total += names.len();
+            assert_eq!(count(), total, "{path}");
+        }
+        logged.extend(names.iter().copied());
+    }
+    let lines = server.log.lock().unwrap().clone();
+    let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut names: Vec<String> =
+        lines.filter_map(|line| line["unknown_field"].as_str().map(str::to_owned)).collect();
+    names.sort();
+    assert_eq!(names, logged.into_iter().collect::<Vec<_>>());
+    server.stop();
 }
 
 /// The names in one of the lists of fields in the server's documentation.
