@@ -96,7 +96,9 @@ impl Grammars {
     fn source(&self, grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
         let text_bytes = match grammar {
             Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
-            Grammar::JsonSchema(_) | Grammar::LenientJsonSchema(_) | Grammar::AnyJson | Grammar::OneOf(_) => 0,
+            Grammar::JsonSchema(_) | Grammar::LenientJsonSchema(_) | Grammar::AnyJson | Grammar::OneOf(_) => {
+                0
+            }
         };
         if text_bytes > SOURCE_BYTES {
             return Err(GrammarError::TooLarge {

@@ -40,11 +40,7 @@ impl Conversation {
         }
         let messages = messages.into_iter().enumerate().map(|(at, message)| message_of(fields, at, message));
         let messages = messages.collect::<Result<_>>()?;
-        let mut conversation = Self {
-            messages,
-            tools: read_tools(fields)?,
-            ..Self::default()
-        };
+        let mut conversation = Self { messages, tools: read_tools(fields)?, ..Self::default() };
         conversation.choose(fields)?;
         conversation.read_template_options(fields)?;
         if conversation.messages.is_empty() {
@@ -80,7 +76,11 @@ impl Conversation {
     pub fn choose(&mut self, fields: &mut Fields) -> Result<()> {
         self.one_call = fields.switch("parallel_tool_calls")? == Some(false);
         let Some(value) = fields.value("tool_choice") else { return Ok(()) };
-        fields.see_inside("tool_choice", &value, &["type", "function", "name", "allowed_tools", "mode", "tools"]);
+        fields.see_inside(
+            "tool_choice",
+            &value,
+            &["type", "function", "name", "allowed_tools", "mode", "tools"],
+        );
         let name_of =
             |value: &Value| value["function"]["name"].as_str().or(value["name"].as_str()).map(str::to_owned);
         let choice = match (&value, value["type"].as_str()) {

@@ -199,7 +199,9 @@ impl Fields {
 fn without_numbers(place: &str) -> String {
     let mut parts = place.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |text, part| text + "[" + part.trim_start_matches(|letter: char| letter.is_ascii_digit()))
+    parts.fold(first, |text, part| {
+        text + "[" + part.trim_start_matches(|letter: char| letter.is_ascii_digit())
+    })
 }
 
 /// A limit of tokens.

@@ -101,11 +101,17 @@ struct Served {
 
 impl Served {
     fn start(key: &str) -> Self {
+        Self::start_with(&[("BRASA_API_KEY", key)], &[])
+    }
+
+    fn start_with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
         command
+            .env_remove("BRASA_API_KEY")
             .args(["serve", "--quiet", "-c", "256", "-t", "1", "--deterministic"])
+            .args(arguments)
             .env("BRASA_PORT", "0")
-            .env("BRASA_API_KEY", key);
+            .envs(variables.iter().copied());
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -120,9 +126,14 @@ impl Served {
     }
 
     fn health(&self) -> String {
+        self.get("/health", "")
+    }
+
+    /// The answer to a request with further lines of its head.
+    fn get(&self, path: &str, lines: &str) -> String {
         let address = self.url.strip_prefix("http://").unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET /health HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\n{lines}connection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -134,6 +145,29 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+#[test]
+fn the_keys_of_a_file_are_needed_and_open_the_server() {
+    let folder = scratch("key_file");
+    let file = write(&folder.join("keys"), "first key\n\n  second-key \r\n");
+    let served = Served::start_with(&[], &["--api-key-file", &file, "--api-key", "third"]);
+    let status = |lines: &str| served.get("/v1/models", lines).split(' ').nth(1).unwrap().to_owned();
+    assert_eq!(status(""), "401");
+    for key in ["first key", "second-key", "third"] {
+        assert_eq!(status(&format!("x-api-key: {key}\r\n")), "200", "{key}");
+        assert_eq!(status(&format!("authorization: Bearer {key}\r\n")), "200", "{key}");
+    }
+    for key in ["first", "second", "key", "first key second-key", "keys", &file] {
+        assert_eq!(status(&format!("x-api-key: {key}\r\n")), "401", "{key}");
+    }
+    drop(served);
+    // A file that opens nothing is no reason to go without a key.
+    let empty = write(&folder.join("empty"), " \n\n");
+    let said = fails(&[], &["serve", "--api-key-file", &empty], 1);
+    assert!(said.contains("empty: no key in it"), "{said}");
+    let said = fails(&[], &["serve", "--api-key-file", "nowhere"], 1);
+    assert!(said.contains("nowhere"), "{said}");
 }
 
 #[test]

@@ -156,9 +156,7 @@ pub(crate) fn read_stream(fields: &mut Fields) -> Result<Option<bool>> {
         Some(_) if !streams => {
             return Err(ApiError::field("stream_options", "`stream_options` needs `stream: true`"));
         }
-        Some(options) => {
-            fields.inside("stream_options", options)?.switch("include_usage")?.unwrap_or(false)
-        }
+        Some(options) => fields.inside("stream_options", options)?.switch("include_usage")?.unwrap_or(false),
     };
     Ok(streams.then_some(usage))
 }

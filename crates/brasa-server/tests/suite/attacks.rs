@@ -1,14 +1,17 @@
 //! Clients that mean harm: without a key, slow, silent, huge, from elsewhere.
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use brasa_server::{Server, ServerError, ServerOptions};
 use serde_json::{Value, json};
 
-use super::client::{Answer, Running, options, until};
+use brasa::LoadOptions;
+
+use super::client::{Answer, Running, options, server, until};
+use super::device::Device;
 
 const KEY: &str = "correct horse";
 
@@ -88,6 +91,27 @@ fn every_path_but_health_needs_the_key() {
 }
 
 #[test]
+fn keys_that_are_nearly_right_are_wrong() {
+    // Keys are compared as digests, whole and in constant time: nothing that comes near opens the server.
+    let near: Vec<String> = (1..KEY.len())
+        .flat_map(|end| [KEY[..end].to_owned(), KEY[end..].to_owned(), format!("{KEY}{}", &KEY[..end])])
+        .chain([KEY.to_uppercase(), KEY.replace(' ', ""), format!("{KEY} another"), format!("{KEY},another")])
+        .chain([format!("\"{KEY}\""), "*".into(), "null".into(), "x".repeat(8000)])
+        .collect();
+    for key in &near {
+        for header in [("x-api-key", key.clone()), ("authorization", format!("Bearer {key}"))] {
+            let answer = strict().send("GET", "/v1/models", &[(header.0, &header.1)], b"");
+            assert_eq!(answer.status, 401, "{key}");
+            assert_eq!(answer.error(401).2, "invalid_api_key");
+        }
+    }
+    // A key belongs into the head alone.
+    for path in ["/v1/models?api_key=correct%20horse", "/v1/models?key=correct+horse"] {
+        assert_eq!(strict().get(path).status, 401, "{path}");
+    }
+}
+
+#[test]
 fn an_address_that_others_reach_needs_a_key() {
     let public = || ServerOptions { host: IpAddr::from([0, 0, 0, 0]), ..options() };
     assert!(matches!(Server::bind(public()), Err(ServerError::Options(_))));
@@ -126,6 +150,89 @@ fn pages_of_other_origins_are_refused() {
         Some("authorization")
     );
     assert_eq!(preflight("https://evil.example").status, 403);
+}
+
+#[test]
+fn no_page_of_another_origin_is_served_by_default() {
+    let (host, body) = (server().address, json!({"content": "x"}).to_string());
+    let port = host.port();
+    for origin in [
+        "https://evil.example".to_owned(),
+        "null".to_owned(),
+        "http://127.0.0.1".to_owned(),
+        format!("http://127.0.0.1.evil.example:{port}"),
+        format!("http://localhost:{port}"),
+        "file://".to_owned(),
+    ] {
+        let asks = ("access-control-request-method", "POST");
+        for (method, path, headers) in [
+            ("GET", "/v1/models", vec![("origin", origin.as_str())]),
+            ("POST", "/tokenize", vec![("origin", origin.as_str()), ("content-type", "text/plain")]),
+            ("OPTIONS", "/tokenize", vec![("origin", origin.as_str()), asks]),
+        ] {
+            let answer = server().send(method, path, &headers, body.as_bytes());
+            assert_eq!(answer.error(403).2, "origin_not_allowed", "{method} {origin}");
+            assert!(!answer.head.contains("access-control-allow"), "{}", answer.head);
+        }
+    }
+    // Programs that are no browsers name no origin.
+    assert_eq!(server().post("/tokenize", &json!({"content": "x"})).status, 200);
+}
+
+#[test]
+fn media_are_not_fetched() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/x.png", listener.local_addr().unwrap());
+    let parts = [
+        json!({"type": "image_url", "image_url": {"url": url}}),
+        json!({"type": "input_audio", "input_audio": {"data": url, "format": "wav"}}),
+        json!({"type": "file", "file": {"file_data": url}}),
+    ];
+    for part in parts {
+        let body = json!({"messages": [{"role": "user", "content": [part]}]});
+        let (_, param, code) = server().post("/v1/chat/completions", &body).error(400);
+        assert_eq!(param.as_deref(), Some("messages[0].content[0].type"), "{body}");
+        assert_eq!(code, "unsupported_field");
+    }
+    let block = json!({"type": "image", "source": {"type": "url", "url": url}});
+    let body = json!({"messages": [{"role": "user", "content": [block]}], "max_tokens": 1});
+    server().post("/v1/messages", &body).json(400);
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "somebody asked for {url}");
+}
+
+#[test]
+fn everything_that_could_be_endless_is_bounded() {
+    let deep = (0..110).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+    let format = |schema: Value| json!({"type": "json_schema", "json_schema": {"schema": schema}});
+    let biases: Vec<Value> = (0..4097).map(|_| json!([5, 1])).collect();
+    let wide: Vec<Value> = (0..9000).map(|number| json!({"const": number})).collect();
+    let place = "response_format.json_schema.schema";
+    for (more, param) in [
+        (json!({"n": 257}), "n"),
+        (json!({"stop": vec!["x"; 65]}), "stop"),
+        (json!({"stop": "x".repeat(4097)}), "stop"),
+        (json!({"logit_bias": biases}), "logit_bias"),
+        (json!({"response_format": format(deep)}), place),
+        (json!({"response_format": format(json!({"anyOf": wide}))}), place),
+        (json!({"grammar": format!("root ::= \"{}\"", "x".repeat(3 << 20))}), "grammar"),
+        (json!({"guided_choice": vec!["x"; 1025]}), "guided_choice"),
+        (json!({"messages": vec![json!({"role": "user", "content": "x"}); 10_001]}), "messages"),
+        (json!({"logprobs": true, "top_logprobs": 1_000_000}), "top_logprobs"),
+    ] {
+        let mut body = json!({"messages": [{"role": "user", "content": "ember"}], "max_tokens": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = server().post("/v1/chat/completions", &body);
+        assert_eq!(answer.error(400).1.as_deref(), Some(param), "{}", answer.body);
+    }
+    let prompts = json!({"prompt": vec!["x"; 100], "n": 3, "max_tokens": 1});
+    assert_eq!(server().post("/v1/completions", &prompts).error(400).1.as_deref(), Some("n"));
+    let body = json!({"prompt": vec!["x"; 257], "n_predict": 1});
+    assert_eq!(server().post("/completion", &body).error(400).1.as_deref(), Some("prompt"));
+    // A tool whose schema is as deep as no template should see.
+    let nested = format!("{{\"tools\": {}1{}}}", "[".repeat(200), "]".repeat(200));
+    let answer = server().send("POST", "/v1/chat/completions", &[], nested.as_bytes());
+    assert_eq!(answer.error(400).2, "invalid_json");
 }
 
 #[test]
@@ -186,6 +293,116 @@ fn silent_and_slow_connections_are_closed() {
     assert_eq!(Answer::parse(&bytes).status, 408);
     assert!(drip.join().unwrap() < PATIENCE * 8);
     assert_eq!(strict().get("/health").status, 200);
+}
+
+/// Lets this process have as many files open as the system allows; returns how many.
+#[cfg(unix)]
+fn allow_many_files() -> usize {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    usize::try_from(hard).unwrap_or(usize::MAX)
+}
+
+/// Elsewhere nothing is known of a limit.
+#[cfg(not(unix))]
+fn allow_many_files() -> usize {
+    usize::MAX
+}
+
+#[test]
+fn thousands_of_idle_connections_hold_nobody_up() {
+    // Both ends of each connection are files of this process, beside those of the other tests.
+    let count = 2000.min((allow_many_files() - 600) / 2);
+    if count < 2000 {
+        println!("skipped: 2,000 idle connections: the system allows {count}");
+    }
+    let server = Running::start(ServerOptions { client_timeout: Duration::from_secs(3), ..options() });
+    let connect = || TcpStream::connect(server.address).unwrap();
+    let mut idle: Vec<TcpStream> = (0..count).map(|_| connect()).collect();
+    // Some have begun a head, and some wait behind a whole request.
+    for stream in idle.iter_mut().step_by(3) {
+        stream.write_all(b"POST /v1/completions HTTP/1.1\r\n").unwrap();
+    }
+    for stream in idle.iter_mut().skip(1).step_by(3) {
+        stream.write_all(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    }
+    let body = json!({"prompt": "An ember is", "max_tokens": 4, "ignore_eos": true});
+    assert_eq!(server.post("/v1/completions", &body).json(200)["usage"]["completion_tokens"], 4);
+    assert_eq!(server.get("/health").status, 200);
+    for stream in idle {
+        let (time, _) = closed(stream);
+        assert!(time < Duration::from_secs(9), "{time:?}");
+    }
+    assert_eq!(server.get("/health").status, 200);
+    server.stop();
+}
+
+#[test]
+fn connections_beyond_the_most_wait_for_silent_ones_to_be_closed() {
+    let server = Running::start(ServerOptions { max_connections: 3, client_timeout: PATIENCE, ..options() });
+    let silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    let began = Instant::now();
+    assert_eq!(server.get("/health").status, 200);
+    assert!(began.elapsed() < PATIENCE * 10, "{:?}", began.elapsed());
+    drop(silent);
+    server.stop();
+}
+
+#[test]
+fn a_client_that_asks_and_never_reads_is_cut_off() {
+    let path = "/assets/markdown-it.js";
+    let size = strict().get(path).body.len();
+    let mut stream = TcpStream::connect(strict().address).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    let requests = (256 << 20) / size;
+    for _ in 0..requests {
+        // What is closed cannot be written to.
+        if stream.write_all(request.as_bytes()).is_err() {
+            break;
+        }
+    }
+    std::thread::sleep(PATIENCE * 4);
+    // What lay in the system's buffers is all that comes.
+    let (time, bytes) = closed(stream);
+    assert!(bytes.len() < requests * size / 2, "{} bytes of {requests} answers", bytes.len());
+    assert!(time < PATIENCE * 5, "{time:?}");
+    assert_eq!(strict().get("/health").status, 200);
+}
+
+#[test]
+fn a_client_that_goes_away_while_its_prompt_is_computed_ends_it_alone() {
+    let device = Device::new();
+    let load = LoadOptions { chunk: Some(16), ..device.options().load };
+    let server = Running::start(ServerOptions { load, ..device.options() });
+    for streams in [true, false] {
+        let other = json!({"prompt": "An ember is", "n_predict": 300, "ignore_eos": true, "stream": true});
+        let mut other = server.begin("POST", "/completion", &[], other.to_string().as_bytes());
+        other.read_exact(&mut [0; 8]).unwrap();
+        // The step in which the prompt begins beside the other's answer stands still.
+        device.hold(2);
+        let prompt = "ember ".repeat(240);
+        let body = json!({"prompt": prompt, "n_predict": 100, "cache_prompt": false, "stream": streams});
+        let id = if streams { "gone-streaming" } else { "gone-whole" };
+        let headers = [("x-request-id", id)];
+        let gone = server.begin("POST", "/completion", &headers, body.to_string().as_bytes());
+        device.until_held();
+        drop(gone);
+        let line = server.logged(|line| line["id"] == id);
+        assert_eq!(line["client_gone"], true, "{line}");
+        assert_eq!(line["completion_tokens"].as_u64().unwrap_or(0), 0, "{line}");
+        let before = device.rows();
+        device.release();
+        let mut bytes = Vec::new();
+        other.read_to_end(&mut bytes).unwrap();
+        let answer = Answer::parse(&[b"HTTP/1.1", &bytes[..]].concat());
+        assert!(answer.body.contains("\"tokens_predicted\":300"), "{}", answer.body);
+        // The other's rows, and a few chunks of 16 rows among the 240 of the prompt.
+        let rows = device.rows() - before;
+        assert!(rows < 300 + 100, "{rows} rows");
+    }
+    server.stop();
 }
 
 #[test]

@@ -7,7 +7,8 @@ use brasa::{LoadOptions, OwnDevice};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits, WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
+    WeightSet,
 };
 use brasa_graph::output::Outputs;
 use brasa_graph::step::Step;
@@ -41,8 +42,11 @@ struct Orders {
     /// Steps and loadings that stand still.
     held: usize,
     fault: Option<Fault>,
-    /// Programs made.
+    /// Least time of a step.
+    pace: Duration,
+    /// Programs made, and rows computed.
     programs: usize,
+    rows: usize,
 }
 
 impl Device {
@@ -85,6 +89,16 @@ impl Device {
     /// Lets the next step fail. One that stands still is the next.
     pub fn fail(&self, fault: Fault) {
         self.change(|orders| orders.fault = Some(fault));
+    }
+
+    /// Lets no step be shorter than this.
+    pub fn pace(&self, pace: Duration) {
+        self.change(|orders| orders.pace = pace);
+    }
+
+    /// Rows computed so far.
+    pub fn rows(&self) -> usize {
+        self.lock().rows
     }
 
     /// Programs made so far.
@@ -156,7 +170,8 @@ impl Program for Faulty {
     }
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
-        let fault = self.device.pass(|orders| orders.holds_steps.is_some_and(|texts| step.segments.len() >= texts));
+        let fault =
+            self.device.pass(|orders| orders.holds_steps.is_some_and(|texts| step.segments.len() >= texts));
         assert_ne!(fault, Some(Fault::Panic), "a fault that a test asked for");
         self.is_lost |= fault == Some(Fault::ForGood);
         if self.is_lost {
@@ -165,6 +180,9 @@ impl Program for Faulty {
         if fault == Some(Fault::Once) {
             return Err(DeviceError::OutOfMemory { bytes: 7, what: "a step that was told to fail".into() });
         }
+        let rows: usize = step.segments.iter().map(|segment| segment.rows).sum();
+        self.device.change(|orders| orders.rows += rows);
+        std::thread::sleep(self.device.lock().pace);
         self.program.run(step, pool)
     }
 

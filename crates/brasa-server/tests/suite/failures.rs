@@ -79,7 +79,8 @@ fn every_request_hears_of_an_engine_that_fails() {
             .zip(&streams)
             .map(|(answer, (path, _))| {
                 let event = last(&answer);
-                let error = if *path == "/v1/responses" { &event["response"]["error"] } else { &event["error"] };
+                let error =
+                    if *path == "/v1/responses" { &event["response"]["error"] } else { &event["error"] };
                 assert_eq!(error["code"], code, "{path} {fault:?}: {event}");
                 answer.body
             })

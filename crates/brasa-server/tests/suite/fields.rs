@@ -141,7 +141,8 @@ fn unknown_fields_inside_objects_are_counted_and_logged_once() {
         "text": with(json!({"format": {"type": "text"}, "verbosity": "low"}), "odd_text"),
         "reasoning": with(json!({"effort": "low", "summary": "auto"}), "odd_reasoning"), "max_output_tokens": 1,
     });
-    let block = with(json!({"type": "text", "text": "ember", "cache_control": {"type": "ephemeral"}}), "odd_block");
+    let block =
+        with(json!({"type": "text", "text": "ember", "cache_control": {"type": "ephemeral"}}), "odd_block");
     let messages = json!({
         "messages": [{"role": "user", "content": [block]}], "max_tokens": 1,
         "tools": [with(json!({"name": "f", "input_schema": {"type": "object"}}), "odd_tool")],

@@ -1,13 +1,15 @@
 //! The end of a server.
 
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brasa::LoadOptions;
 use brasa_server::{ModelData, ModelSource, Server, ServerError, ServerOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::client::{Answer, Running, options, until};
+use super::device::Device;
 
 #[test]
 fn running_requests_finish_and_new_ones_are_refused() {
@@ -64,8 +66,11 @@ fn a_full_queue_is_told_at_once() {
 
 #[test]
 fn a_request_that_leaves_the_queue_frees_its_place() {
-    let load = LoadOptions { max_sequences: 1, max_waiting: 1, ..options().load };
-    let server = Running::start(ServerOptions { load, ..options() });
+    let device = Device::new();
+    let load = LoadOptions { max_sequences: 1, max_waiting: 1, ..device.options().load };
+    let server = Running::start(ServerOptions { load, ..device.options() });
+    // The first request runs for as long as all this takes.
+    device.pace(Duration::from_millis(20));
     let body =
         json!({"prompt": "An ember is", "n_predict": 480, "ignore_eos": true, "stream": true}).to_string();
     let begin = || server.begin("POST", "/completion", &[], body.as_bytes());
@@ -104,5 +109,67 @@ fn a_request_that_takes_too_long_is_ended() {
     let server = Running::start(ServerOptions { request_timeout: Duration::from_millis(1), ..options() });
     let body = json!({"prompt": "An ember is", "max_tokens": 400, "ignore_eos": true});
     assert_eq!(server.post("/v1/completions", &body).error(504).2, "timeout");
+    server.stop();
+}
+
+#[test]
+fn a_stream_that_takes_too_long_ends_with_an_error() {
+    let device = Device::new();
+    let timeout = Duration::from_millis(300);
+    let server = Running::start(ServerOptions { request_timeout: timeout, ..device.options() });
+    device.pace(Duration::from_millis(10));
+    let body = json!({"prompt": "An ember is", "n_predict": 480, "ignore_eos": true, "stream": true});
+    let answer = server.post("/completion", &body);
+    let parts: Vec<&str> = answer.body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    let last: Value = serde_json::from_str(parts.last().unwrap()).unwrap();
+    assert_eq!((answer.status, &last["error"]["code"]), (200, &json!("timeout")), "{last}");
+    assert!(parts.len() > 1, "a part of the answer came in time");
+    server.stop();
+}
+
+#[test]
+fn a_server_that_loads_its_model_says_so() {
+    let device = Device::new();
+    device.hold_loading();
+    let options = ServerOptions { api_keys: vec!["k".into()], ..device.options() };
+    let server = Server::bind(options).unwrap();
+    let (address, handle) = (server.address(), server.handle());
+    let thread = Some(std::thread::spawn(move || server.run()));
+    let server = Running { address, handle, log: Arc::default(), thread };
+    device.until_held();
+    // Its health needs no key.
+    assert_eq!(server.get("/health").error(503).2, "loading_model");
+    assert_eq!(server.get("/v1/health").error(503).0, "unavailable_error");
+    let key = [("x-api-key", "k")];
+    let list = server.send("GET", "/v1/models", &key, b"").json(200);
+    assert_eq!(list["data"][0]["status"]["value"], "loading");
+    // A request waits for the model.
+    let body = json!({"prompt": "An ember is", "max_tokens": 2, "ignore_eos": true}).to_string();
+    let waiting = server.begin("POST", "/v1/completions", &key, body.as_bytes());
+    device.release();
+    let mut bytes = Vec::new();
+    { waiting }.read_to_end(&mut bytes).unwrap();
+    assert_eq!(Answer::parse(&bytes).json(200)["usage"]["completion_tokens"], 2);
+    until("the server is ready", || server.get("/health").status == 200);
+    server.stop();
+}
+
+#[test]
+fn a_server_without_a_free_slot_says_so() {
+    let device = Device::new();
+    let load = LoadOptions { max_sequences: 1, ..device.options().load };
+    let server = Running::start(ServerOptions { load, ..device.options() });
+    assert_eq!(server.get("/slots?fail_on_no_slot=1").status, 200);
+    device.hold(1);
+    let body = json!({"prompt": "An ember is", "n_predict": 2, "ignore_eos": true}).to_string();
+    let mut running = server.begin("POST", "/completion", &[], body.as_bytes());
+    device.until_held();
+    assert_eq!(server.get("/slots?fail_on_no_slot=1").error(503).2, "no_slot_available");
+    assert_eq!(server.get("/slots").json(200)[0]["is_processing"], true);
+    device.release();
+    let mut bytes = Vec::new();
+    running.read_to_end(&mut bytes).unwrap();
+    assert_eq!(Answer::parse(&bytes).json(200)["tokens_predicted"], 2);
+    until("the slot is free", || server.get("/slots?fail_on_no_slot=1").status == 200);
     server.stop();
 }

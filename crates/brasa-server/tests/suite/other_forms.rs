@@ -76,7 +76,18 @@ fn responses_keep_nothing() {
         json!([{"type": "web_search"}, {"type": "function", "name": "f", "parameters": {"type": "object"}}]);
     let body = json!({"input": "x", "max_output_tokens": 1, "tools": tools});
     server().post("/v1/responses", &body).json(200);
+    assert_eq!(server().logged(|line| !line["skipped_tool"].is_null())["skipped_tool"], "web_search");
     server().post("/v1/responses", &json!({"input": "x", "tools": [{"type": "computer"}]})).error(400);
+}
+
+#[test]
+fn tokens_of_a_response_are_counted_as_they_are_used() {
+    let body = json!({"input": QUESTION, "instructions": "Be brief.", "max_output_tokens": 1});
+    let count = server().post("/v1/responses/input_tokens", &body).json(200);
+    let answer = server().post("/v1/responses", &body).json(200);
+    let expected =
+        json!({"object": "response.input_tokens", "input_tokens": answer["usage"]["input_tokens"]});
+    assert_eq!(count, expected);
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! What the server tells of itself.
 
+use std::time::Duration;
+
 use brasa::{LoadOptions, Speculation};
 use brasa_server::ServerOptions;
 use serde_json::json;
 
 use super::client::{MODEL, Running, options, server, until};
+use super::device::Device;
 
 #[test]
 fn health_and_properties() {
@@ -96,6 +99,39 @@ fn guessed_tokens_are_counted() {
         for name in names {
             until(name, || (value(name) - told).abs() < 0.5);
         }
+    }
+    server.stop();
+}
+
+#[test]
+fn times_between_tokens_are_those_of_the_engine() {
+    let device = Device::new();
+    let server = Running::start(device.options());
+    device.pace(Duration::from_millis(20));
+    let body = json!({"prompt": "An ember is", "n_predict": 6, "ignore_eos": true});
+    let timings = server.post("/completion", &body).json(200)["timings"].clone();
+    let text = server.get("/metrics").body;
+    let value = |name: &str| {
+        let start = format!("{name}{{model_name=\"{MODEL}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&start)).unwrap().parse::<f64>().unwrap()
+    };
+    // Five gaps lie between six tokens, and are the whole time of decoding.
+    assert!((value("vllm:inter_token_latency_seconds_count") - 5.0).abs() < 0.5);
+    let sum = value("vllm:inter_token_latency_seconds_sum");
+    assert!(
+        sum >= 0.1 && (sum * 1e3 - timings["predicted_ms"].as_f64().unwrap()).abs() < 1e-3,
+        "{sum} {timings}"
+    );
+    for key in [
+        "cache_n",
+        "prompt_n",
+        "prompt_ms",
+        "prompt_per_second",
+        "predicted_n",
+        "predicted_ms",
+        "predicted_per_second",
+    ] {
+        assert!(timings[key].is_number(), "{key}: {timings}");
     }
     server.stop();
 }

@@ -70,8 +70,7 @@ fn a_stream_tells_how_far_its_prompt_has_come() {
         let steps: Vec<u64> = processed.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(steps.iter().all(|step| (1..=32).contains(step)), "{path} {steps:?}");
         assert!(numbers("cache").iter().all(|tokens| *tokens == 0), "{path}");
-        let times: Vec<f64> =
-            progress.iter().map(|progress| progress["time_ms"].as_f64().unwrap()).collect();
+        let times: Vec<f64> = progress.iter().map(|progress| progress["time_ms"].as_f64().unwrap()).collect();
         assert!(times.is_sorted(), "{path} {times:?}");
         // A whole answer has no parts that could tell.
         let whole = stepwise().post(path, &with(asked, &json!({"stream": false}))).json(200);
