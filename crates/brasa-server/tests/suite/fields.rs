@@ -245,6 +245,56 @@ fn the_documentation_says_what_is_inert_and_what_is_refused() {
 }
 
 #[test]
+fn the_documentation_says_what_responses_refuse() {
+    let text = include_str!("../../../../docs/server.md");
+    let (_, section) = text.split_once("### What responses refuse\n").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.map(|row| row.split('|').nth(1).unwrap());
+    let mut documented: Vec<&str> = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let message = |content: Value| json!([{"type": "message", "role": "user", "content": content}]);
+    let refused = [
+        ("background", json!({"background": true}), "background"),
+        ("conversation", json!({"conversation": {"id": "c"}}), "conversation"),
+        ("prompt", json!({"prompt": {"id": "p"}}), "prompt"),
+        ("previous_response_id", json!({"previous_response_id": "r"}), "previous_response_id"),
+        ("top_logprobs", json!({"top_logprobs": 2}), "top_logprobs"),
+        ("include", json!({"include": ["message.output_text.logprobs"]}), "include"),
+        ("truncation", json!({"truncation": "middle"}), "truncation"),
+        ("timings_per_token", json!({"timings_per_token": true}), "timings_per_token"),
+        ("return_progress", json!({"return_progress": true}), "return_progress"),
+        ("tools[].type", json!({"tools": [{"type": "mcp"}]}), "tools[0].type"),
+        ("input[].type", json!({"input": [{"type": "item_reference", "id": "i"}]}), "input[0].type"),
+        (
+            "input[].content[].type",
+            json!({"input": message(json!([{"type": "input_image", "image_url": "x"}]))}),
+            "input[0].content[0].type",
+        ),
+    ];
+    for (name, more, param) in &refused {
+        let mut body = json!({"input": "ember", "max_output_tokens": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = server().post("/v1/responses", &body);
+        assert_eq!(answer.error(400).1.as_deref(), Some(*param), "{name}");
+    }
+    let mut known: Vec<&str> = refused.iter().map(|(name, ..)| *name).collect();
+    // Fields that the code refuses by name are all among them.
+    let code = include_str!("../../src/api/responses.rs");
+    for call in ["refuse(", "only(", "unsupported("] {
+        for rest in code.split(call).skip(1).map(str::trim_start).filter(|rest| rest.starts_with('"')) {
+            let name = rest.split('"').nth(1).unwrap();
+            assert!(known.contains(&name), "{name} is refused, and nobody says so");
+        }
+    }
+    known.sort_unstable();
+    documented.sort_unstable();
+    assert_eq!(documented, known);
+    let neutral = json!({"background": false, "conversation": null, "top_logprobs": 0, "include": [], "truncation": "auto",
+        "input": "ember", "max_output_tokens": 1, "return_progress": false, "previous_response_id": null});
+    server().post("/v1/responses", &neutral).json(200);
+}
+
+#[test]
 fn bodies_that_are_no_objects_are_refused() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in ["", "{", "[]", "7", "\"x\"", "{\"a\": 1} x", "\u{feff}{}", deep.as_str(), "{\"a\": nan}"] {
