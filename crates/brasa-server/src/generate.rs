@@ -51,6 +51,8 @@ pub(crate) struct End {
     pub stop: Option<String>,
     /// What it cost.
     pub cost: Metrics,
+    /// Its slot, if it had one.
+    pub slot: Option<usize>,
 }
 
 /// One generation.
@@ -183,7 +185,8 @@ impl Choice {
                 };
                 self.saw_end(finish_name(reason));
                 let stop = self.stop_string().filter(|_| reason == FinishReason::Stop);
-                Poll::Ready(Ok(Step::End(End { reason, stop, cost: *self.stream.metrics() })))
+                let (cost, slot) = (*self.stream.metrics(), self.task.slot());
+                Poll::Ready(Ok(Step::End(End { reason, stop, cost, slot })))
             }
         }
     }

@@ -184,6 +184,11 @@ impl Drop for FileTask {
 }
 
 impl Task {
+    /// The slot of the generation; `None` while all are taken.
+    pub fn slot(&self) -> Option<usize> {
+        self.loaded.lock().iter().find(|running| running.task == self.number)?.slot
+    }
+
     /// Records one more token.
     pub fn saw_token(&mut self, id: u32) {
         self.loaded.saw_token();

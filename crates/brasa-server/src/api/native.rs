@@ -227,7 +227,8 @@ impl Head {
             _ => "limit",
         };
         let mut last = self.part(index, text);
-        last["id_slot"] = 0.into();
+        // llama.cpp's sign for none.
+        last["id_slot"] = end.slot.map_or(json!(-1), |slot| json!(slot));
         last["stop"] = true.into();
         last["model"] = self.loaded.id.as_str().into();
         last["tokens_predicted"] = end.cost.generated_tokens.into();

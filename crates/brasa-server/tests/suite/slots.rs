@@ -1,11 +1,13 @@
 //! Slots that are kept in files, and names of files that attack.
 
 use std::fs;
+use std::io::Read;
 
 use brasa_server::ServerOptions;
 use serde_json::{Value, json};
 
-use super::client::{Running, options};
+use super::client::{Answer, Running, options, until};
+use super::device::Device;
 
 /// A server that keeps slots in an empty folder of this process.
 fn server(name: &str) -> (Running, std::path::PathBuf) {
@@ -122,4 +124,27 @@ fn names_that_attack_are_refused() {
     server.stop();
     fs::remove_file(outside).unwrap();
     fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn an_answer_names_its_slot() {
+    let device = Device::new();
+    let server = Running::start(device.options());
+    // Both run at once: the first takes the lowest slot.
+    device.hold(1);
+    let begin = |prompt: &str| {
+        let body = json!({"prompt": prompt, "n_predict": 3, "ignore_eos": true}).to_string();
+        server.begin("POST", "/completion", &[], body.as_bytes())
+    };
+    let first = begin("An ember is");
+    device.until_held();
+    let second = begin("A harbor is");
+    until("both have a slot", || server.get("/slots").json(200)[1]["is_processing"] == true);
+    device.release();
+    for (slot, mut stream) in [first, second].into_iter().enumerate() {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        assert_eq!(Answer::parse(&bytes).json(200)["id_slot"], slot);
+    }
+    server.stop();
 }
