@@ -6,6 +6,7 @@ use brasa_graph::chain::Flow;
 use brasa_graph::sampling::{Draw, SamplingError};
 
 use crate::delivery::Reader;
+use crate::executor::Reads;
 use crate::text::{End, Said, Voice};
 use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, Token};
 
@@ -29,8 +30,8 @@ pub(crate) struct Answer {
     pub(crate) room: usize,
     /// Tokens drawn: those generated, and a stop id.
     drawn: usize,
-    /// Index of the next token behind which the reader wants the logits; `None` for a text that is generated.
-    pub(crate) next_read: Option<usize>,
+    /// The next token that the reader reads; `None` for a text that is generated.
+    pub(crate) next_read: Option<Reads>,
     /// Fragments that the reader must have taken, and tokens that must have become text, before the generation goes on.
     until_taken: usize,
     until_heard: usize,
@@ -175,17 +176,20 @@ impl Answer {
         if self.state == State::Running && !self.is_behind() { Flow::Continue } else { Flow::StopRow }
     }
 
-    /// Hands out the logits behind the token at `index`, which is the `last` one or is not.
-    pub(crate) fn take_logits(&mut self, index: usize, logits: &[f32], last: bool) {
+    /// Hands out what was read of the token at `index`, which is the `last` one or is not.
+    pub(crate) fn take_row(&mut self, index: usize, values: &[f32], last: bool) {
         let now = Instant::now();
-        if self.next_read == Some(index) && self.state == State::Running {
-            self.next_read = Some(index + 1);
+        let next = self.next_read.as_mut().filter(|next| next.from == index);
+        if let Some(next) = next
+            && self.state == State::Running
+        {
+            next.from += 1;
             self.drawn += 1;
             self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
             if self.metrics.first_token_time.is_zero() {
                 self.metrics.first_token_time = now - self.submitted;
             }
-            self.voice.pass_on(logits.to_vec());
+            self.voice.pass_on(values.to_vec());
             self.pause_if_ahead(self.drawn);
             if last {
                 self.end_without_token(Ok(FinishReason::Length));

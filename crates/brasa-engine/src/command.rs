@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::delivery::Delivery;
-use crate::executor::Executor;
+use crate::executor::{Executor, Reads};
 use crate::queue::QueuePlace;
 use crate::sessions::Sessions;
 use crate::{Request, SessionId};
@@ -25,8 +25,8 @@ pub(crate) enum Command {
 /// A request on its way in.
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// Index of the first token whose logits are read; `None` for a generation.
-    pub(crate) reads_from: Option<usize>,
+    /// What is read, and the index of the first token of which it is; `None` for a generation.
+    pub(crate) reads: Option<Reads>,
     pub(crate) delivery: Delivery,
     pub(crate) place: QueuePlace,
     pub(crate) submitted: Instant,

@@ -16,7 +16,7 @@ use crate::{EngineError, FinishReason, Fragment, Metrics};
 pub(crate) enum Event {
     /// A fragment, and the figures up to it.
     Fragment(Fragment, Metrics),
-    Logits(Vec<f32>),
+    Row(Vec<f32>),
     Done(FinishReason, Metrics),
     Failed(EngineError, Metrics),
 }
@@ -144,7 +144,7 @@ impl Inbox {
 
     /// Counts an event that the reader takes.
     fn take(&self, event: Event) -> Event {
-        if let Event::Fragment(Fragment { token: Some(_), .. }, _) | Event::Logits(_) = &event {
+        if let Event::Fragment(Fragment { token: Some(_), .. }, _) | Event::Row(_) = &event {
             self.0.reader.0.taken.raise();
         }
         event

@@ -8,24 +8,28 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use brasa_graph::CacheKind;
-use brasa_graph::device::{KvPool, Program};
+use brasa_graph::device::{DeviceError, KvPool, Program};
 
 use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
 use crate::delivery::{Inbox, delivery};
-use crate::executor::Executor;
+use crate::executor::{Executor, Reads};
 use crate::gate::Wake;
 use crate::kv::KvStore;
 use crate::queue::Queue;
 use crate::stats::Board;
-use crate::stream::{LogitRows, TokenStream};
+use crate::stream::{ReadRows, TokenStream};
 use crate::text::Texts;
 use crate::worker::worker;
 use crate::{
-    EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Request, SessionId,
+    EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Reading, Request,
+    SessionId,
 };
 
-/// Most bytes of logits that a request waits to have read, beside those of a step.
+/// Makes a program on the engine's thread, when it is first needed.
+pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> + Send>;
+
+/// Most bytes of rows that a request waits to have read, beside those of a step.
 const UNREAD_BYTES: usize = 64 << 20;
 
 /// Serves requests on a thread of its own, beside which another one makes text of their tokens. Dropping it cancels the
@@ -40,6 +44,7 @@ pub struct Engine {
     queue: Queue,
     board: Board,
     config: EngineConfig,
+    has_hidden: bool,
 }
 
 impl Engine {
@@ -54,17 +59,33 @@ impl Engine {
         pool: Box<dyn KvPool>,
         config: EngineConfig,
     ) -> Result<Self, EngineError> {
+        Self::start_with_hidden(program, None, pool, config)
+    }
+
+    /// Like [`start`](Self::start), with a program that returns hidden states `[Outs, hidden_size]` in place of logits, over the same
+    /// pages and with the same limits. Texts of which [`Reading::Hidden`] is asked run through it; it is made for the first of them.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start`](Self::start).
+    pub fn start_with_hidden(
+        program: Box<dyn Program>,
+        hidden: Option<MakeProgram>,
+        pool: Box<dyn KvPool>,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
         if pool.spec().groups.iter().any(|group| group.kind == CacheKind::Memory) {
             return Err(EngineError::Options(
                 "the model reads an encoder's memory, and the engine serves texts alone".into(),
             ));
         }
         config.validate()?;
+        let has_hidden = hidden.is_some();
         let EngineConfig { cache_bytes, prefix_bytes, context, .. } = config;
         // Rows that a window must outlast: a chunk, or those that a stop string may take back.
         let rows = program.limits().max_rows.max(MOST_UNHEARD);
         let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows);
-        let executor = Executor::new(program, store, config.context, config.vocab_size);
+        let executor = Executor::new(program, hidden, store, config.context, config.vocab_size);
         let closing = Arc::new(AtomicBool::new(false));
         let board = Board::default();
         let (commands, receiver) = channel();
@@ -95,6 +116,7 @@ impl Engine {
             queue: Queue::new(config.max_waiting),
             board,
             config,
+            has_hidden,
         })
     }
 
@@ -118,16 +140,20 @@ impl Engine {
         self.submit(request, None).map(TokenStream::new)
     }
 
-    /// Starts to compute the logits of a text, as a request among others.
+    /// Starts to read a text, as a request among others.
     ///
     /// # Errors
     ///
-    /// The errors of [`generate`](Self::generate), and [`EngineError::Options`] for a first row behind the text.
-    pub fn read(&self, request: ReadRequest) -> Result<LogitRows, EngineError> {
-        let ReadRequest { tokens, first, options } = request;
+    /// The errors of [`generate`](Self::generate), and [`EngineError::Options`] for a first token behind the text, and for hidden states
+    /// of an engine that was started without a program for them. Such a program that cannot be made is an error of the rows.
+    pub fn read(&self, request: ReadRequest) -> Result<ReadRows, EngineError> {
+        let ReadRequest { tokens, what, first, options } = request;
+        if what == Reading::Hidden && !self.has_hidden {
+            return Err(EngineError::Options("this engine has no program for hidden states".into()));
+        }
         if first >= tokens.len() && !tokens.is_empty() {
             return Err(EngineError::Options(format!(
-                "logits are read from token {first} on, of a text of {} tokens",
+                "the text is read from token {first} on, and has {} tokens",
                 tokens.len()
             )));
         }
@@ -142,10 +168,10 @@ impl Engine {
             ..options
         };
         let request = Request { prompt: tokens, options, decoder: Box::new(PlainIds), session: None };
-        self.submit(request, Some(first)).map(LogitRows::new)
+        self.submit(request, Some(Reads { from: first, what })).map(ReadRows::new)
     }
 
-    fn submit(&self, request: Request, reads_from: Option<usize>) -> Result<Inbox, EngineError> {
+    fn submit(&self, request: Request, reads: Option<Reads>) -> Result<Inbox, EngineError> {
         request.options.validate()?;
         request.options.sampling.validate_ids(self.config.vocab_size)?;
         if request.prompt.is_empty() {
@@ -162,7 +188,7 @@ impl Engine {
         }
         let place = self.queue.enter()?;
         let (delivery, inbox) = delivery(Arc::clone(&self.wake));
-        let job = Job { request, reads_from, delivery, place, submitted: Instant::now() };
+        let job = Job { request, reads, delivery, place, submitted: Instant::now() };
         self.send(Command::Generate(Box::new(job)))?;
         Ok(inbox)
     }

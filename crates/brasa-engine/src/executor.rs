@@ -13,11 +13,12 @@ use brasa_graph::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use crate::kv::KvStore;
 use crate::outlook::Outlook;
 use crate::sequence::Sequence;
-use crate::{CacheScope, EngineError, EngineStats};
+use crate::{CacheScope, EngineError, EngineStats, MakeProgram, Reading};
 
 /// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
 pub struct Executor {
     program: Box<dyn Program>,
+    hidden: Hidden,
     store: KvStore,
     context: usize,
     vocab_size: usize,
@@ -25,6 +26,13 @@ pub struct Executor {
     sampler: Sampler,
     /// Sequences that are being read or written outside the engine, whose pages cannot give way.
     lent: usize,
+}
+
+/// The program that returns hidden states.
+enum Hidden {
+    None,
+    Unmade(MakeProgram),
+    Made(Box<dyn Program>),
 }
 
 /// The next rows of one sequence in a step. On the device they are a [`Segment`].
@@ -46,8 +54,8 @@ pub struct SequenceChain<'a> {
     pub tokens: &'a mut Vec<u32>,
     /// Rows of the first step.
     pub rows: usize,
-    /// First of these rows whose logits are read, in place of drawing; `None` for a text that is generated.
-    pub reads_from: Option<usize>,
+    /// What is read of these rows, in place of drawing; `None` for a text that is generated.
+    pub reads: Option<Reads>,
     /// How tokens are drawn.
     pub rules: &'a DrawRules,
     /// Position of the next token, which names its noise.
@@ -62,21 +70,30 @@ pub struct SequenceChain<'a> {
     pub drafts: &'a [u32],
 }
 
+/// What is read of the rows of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reads {
+    /// The first row that is read; all later ones are read too.
+    pub from: usize,
+    /// What of each row.
+    pub what: Reading,
+}
+
 /// Takes each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the draw or the
 /// reason why there is none.
 pub type DraftSink<'a> = dyn FnMut(usize, bool, Result<Draw, SamplingError>) -> Flow + 'a;
 
-/// A row of a step that asked for logits.
+/// What came of a row of a step.
 #[derive(Debug)]
 pub enum StepOut<'a> {
-    /// The token that was drawn from them, or the reason why there is none.
+    /// The token that was drawn from its logits, or the reason why there is none.
     Drawn(Result<Draw, SamplingError>),
-    /// The logits that follow the token at `index` of its sequence.
-    Logits {
+    /// What was read of the token at `index` of its sequence.
+    Read {
         /// Index of the token.
         index: usize,
-        /// `[vocab_size]`.
-        logits: &'a [f32],
+        /// Its logits, `[vocab_size]`, or its hidden state, `[hidden_size]`.
+        values: &'a [f32],
     },
 }
 
@@ -92,10 +109,15 @@ impl SequenceChain<'_> {
         }
     }
 
+    /// What is read of the chain's first step; `None` if nothing is.
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        self.reads.filter(|reads| reads.from < self.rows).map(|reads| reads.what)
+    }
+
     fn first_rows(&mut self) -> SequenceRows<'_> {
         let start = self.sequence.tokens.len();
         let tokens = &self.tokens[start..start + self.rows];
-        let outs = match self.reads_from {
+        let outs = match self.reads.map(|reads| reads.from) {
             Some(0) => Outs::All,
             Some(first) if first >= self.rows => Outs::None,
             Some(first) if first + 1 == self.rows => Outs::Last,
@@ -134,9 +156,16 @@ impl SequenceChain<'_> {
 }
 
 impl Executor {
-    pub(crate) fn new(program: Box<dyn Program>, store: KvStore, context: usize, vocab_size: usize) -> Self {
+    pub(crate) fn new(
+        program: Box<dyn Program>,
+        hidden: Option<MakeProgram>,
+        store: KvStore,
+        context: usize,
+        vocab_size: usize,
+    ) -> Self {
         let (step, sampler) = (Step::default(), Sampler::default());
-        Self { program, store, context, vocab_size, step, sampler, lent: 0 }
+        let hidden = hidden.map_or(Hidden::None, Hidden::Unmade);
+        Self { program, hidden, store, context, vocab_size, step, sampler, lent: 0 }
     }
 
     /// Positions that a sequence may have.
@@ -301,7 +330,8 @@ impl Executor {
 
     /// Bytes of KV pages and of the program's arena.
     pub fn memory_bytes(&self) -> u64 {
-        self.store.size_bytes() + self.program.arena_bytes()
+        let hidden = if let Hidden::Made(program) = &self.hidden { program.arena_bytes() } else { 0 };
+        self.store.size_bytes() + self.program.arena_bytes() + hidden
     }
 
     /// Makes the next `rows` positions of `sequence` writable, as a step does for each of its sequences.
@@ -425,31 +455,67 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs one step, draws a token of the sequences whose last token was in it, and shows the logits of the rows that are
-    /// read. `sink` sees them in the order of the rows. The rows are then part of their sequences.
+    /// Makes the program that returns hidden states, unless it is there.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run): no sequence changed, and `sink` saw nothing.
+    /// [`EngineError::Device`] if it cannot be made, [`EngineError::Options`] if there is none to make. Rows can be computed without it.
+    pub(crate) fn prepare_hidden(&mut self) -> Result<(), EngineError> {
+        match &mut self.hidden {
+            Hidden::Made(_) => {}
+            Hidden::Unmade(make) => {
+                let program = make()?;
+                self.hidden = Hidden::Made(program);
+            }
+            Hidden::None => {
+                return Err(EngineError::Options("this engine has no program for hidden states".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one step, draws a token of the sequences whose last token was in it, and shows what is read of rows. Rows whose hidden
+    /// states are read run in a step of their own behind it. `sink` sees the rows of each sequence in order. The rows are then part of
+    /// their sequences.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run). An error of the first step leaves all sequences as they were, and `sink` saw nothing.
     pub fn run_reading(
         &mut self,
         parts: &mut [SequenceChain<'_>],
         sink: &mut dyn FnMut(usize, StepOut<'_>),
     ) -> Result<(), EngineError> {
-        let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
-        self.compose(&mut first)?;
-        let output = self.program.run(&self.step, self.store.pool())?.only();
-        let mut out = 0;
-        for (number, (part, segment)) in parts.iter_mut().zip(&self.step.segments).enumerate() {
-            let computed = part.sequence.tokens.len()..part.sequence.tokens.len() + part.rows;
-            self.store.commit(part.sequence, &part.tokens[computed]);
-            for row in segment.out_rows() {
-                let logits = output.row(out);
-                out += 1;
-                if part.reads_from.is_some() {
-                    sink(number, StepOut::Logits { index: segment.first_index + row, logits });
-                } else {
-                    sink(number, StepOut::Drawn(part.row_draw().draw(logits, &mut self.sampler)));
+        for hidden in [false, true] {
+            let chosen = |part: &SequenceChain<'_>| (part.reading() == Some(Reading::Hidden)) == hidden;
+            let mut first: Vec<SequenceRows<'_>> =
+                parts.iter_mut().filter(|part| chosen(part)).map(SequenceChain::first_rows).collect();
+            if first.is_empty() {
+                continue;
+            }
+            self.compose(&mut first)?;
+            drop(first);
+            let program = match &mut self.hidden {
+                Hidden::Made(program) if hidden => program,
+                _ if hidden => {
+                    return Err(EngineError::Options("this engine has no program for hidden states".into()));
+                }
+                _ => &mut self.program,
+            };
+            let output = program.run(&self.step, self.store.pool())?.only();
+            let numbered = parts.iter_mut().enumerate().filter(|(_, part)| chosen(part));
+            let mut out = 0;
+            for ((number, part), segment) in numbered.zip(&self.step.segments) {
+                let computed = part.sequence.tokens.len()..part.sequence.tokens.len() + part.rows;
+                self.store.commit(part.sequence, &part.tokens[computed]);
+                for row in segment.out_rows() {
+                    let values = output.row(out);
+                    out += 1;
+                    if part.reads.is_some() {
+                        sink(number, StepOut::Read { index: segment.first_index + row, values });
+                    } else {
+                        sink(number, StepOut::Drawn(part.row_draw().draw(values, &mut self.sampler)));
+                    }
                 }
             }
         }

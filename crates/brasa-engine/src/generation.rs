@@ -9,7 +9,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 use crate::answer::{Answer, State};
 use crate::command::Job;
 use crate::draft::{Draft, LEAST_HOPE, Lookup};
-use crate::executor::{Executor, SequenceChain};
+use crate::executor::{Executor, Reads, SequenceChain};
 use crate::outlook::Outlook;
 use crate::queue::QueuePlace;
 use crate::schedule::{Active, Candidate, Standing};
@@ -42,9 +42,9 @@ impl Listener<'_> {
         self.take(drawn)
     }
 
-    /// Hands out the logits behind the token at `index`, which is the `last` one or is not.
-    pub(crate) fn take_logits(&mut self, index: usize, logits: &[f32], last: bool) {
-        self.answer.take_logits(index, logits, last);
+    /// Hands out what was read of the token at `index`, which is the `last` one or is not.
+    pub(crate) fn take_row(&mut self, index: usize, values: &[f32], last: bool) {
+        self.answer.take_row(index, values, last);
     }
 
     /// True if the next token can be guessed with at least this hope.
@@ -84,7 +84,7 @@ impl Generation {
         context: usize,
         texts: &mut Texts,
     ) -> Self {
-        let Job { request, reads_from, delivery, place, submitted } = job;
+        let Job { request, reads, delivery, place, submitted } = job;
         let options = request.options;
         let stop_strings = if options.ignore_eos { Vec::new() } else { options.stop_strings.clone() };
         let reader = delivery.reader();
@@ -92,9 +92,9 @@ impl Generation {
         let prompt_tokens = request.prompt.len();
         let (priority, stop_ids) = (options.priority, options.stop_ids.clone());
         let mask = options.mask.as_ref().map(|source| source.start());
-        let speculation = options.speculation.filter(|_| reads_from.is_none()).unwrap_or(Speculation::OFF);
+        let speculation = options.speculation.filter(|_| reads.is_none()).unwrap_or(Speculation::OFF);
         let mut answer = Answer::new(options, (voice, reader), submitted, prompt_tokens, context);
-        answer.next_read = reads_from;
+        answer.next_read = reads;
         Self {
             sequence,
             session: request.session,
@@ -155,7 +155,7 @@ impl Generation {
     /// This generation as the scheduler sees it among active ones.
     pub(crate) fn as_active(&self, outlook: Option<&Outlook<'_>>, chunk: usize) -> Active {
         let need = outlook.map(|outlook| outlook.need(&self.sequence, self.next_positions(), chunk));
-        let reads = self.answer.next_read.map_or(0, |next| self.tokens.len() - next);
+        let reads = self.answer.next_read.map_or(0, |next| self.tokens.len() - next.from);
         let pending = self.pending().len();
         Active { pending, reads: reads.min(pending), need: need.unwrap_or_default() }
     }
@@ -272,12 +272,13 @@ impl Generation {
         let limit = limit.min(answer.left());
         sequence.may_return_to = answer.settled(tokens.len());
         let begin = sequence.tokens().len();
-        let reads_from = answer.next_read.map(|next| next.saturating_sub(begin).min(rows));
+        let reads =
+            answer.next_read.map(|next| Reads { from: next.from.saturating_sub(begin).min(rows), ..next });
         let drafts = &draft.tokens[..];
         let adaptive = speculation.adaptive;
         let listener = Listener { answer, lookup: lookup.as_mut(), length: tokens.len(), adaptive };
         let chain =
-            SequenceChain { sequence, tokens, rows, reads_from, rules, position, limit, stops, mask, drafts };
+            SequenceChain { sequence, tokens, rows, reads, rules, position, limit, stops, mask, drafts };
         (chain, listener)
     }
 
@@ -338,7 +339,7 @@ impl Generation {
     /// decide the next one.
     fn cacheable(&self) -> usize {
         let last = self.tokens.len() - 1;
-        let needed = self.answer.next_read.map_or(last, |next| next.min(last));
+        let needed = self.answer.next_read.map_or(last, |next| next.from.min(last));
         if self.answer.options.caches() { needed } else { 0 }
     }
 

@@ -67,15 +67,17 @@ mod worker;
 pub use brasa_graph::chain::Flow;
 pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
-pub use engine::Engine;
+pub use engine::{Engine, MakeProgram};
 pub use error::EngineError;
-pub use executor::{Executor, SequenceChain, SequenceRows, StepOut};
+pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepOut};
 pub use kv::pages_bytes;
 pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions, MaskSource, Speculation};
-pub use request::{FinishReason, Fragment, PlainIds, ReadRequest, Request, SessionId, TextDecoder, Token};
+pub use request::{
+    FinishReason, Fragment, PlainIds, ReadRequest, Reading, Request, SessionId, TextDecoder, Token,
+};
 pub use scope::CacheScope;
 pub use sequence::Sequence;
 pub use snapshot::{Restoration, Snapshot, SnapshotState};
 pub use stats::EngineStats;
-pub use stream::{Canceller, LogitRows, TokenStream};
+pub use stream::{Canceller, ReadRows, TokenStream};

@@ -18,13 +18,23 @@ pub struct Request {
     pub session: Option<SessionId>,
 }
 
-/// A request for the logits of a text, which is computed beside running generations and generates nothing.
+/// What the model says of each token of a text that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reading {
+    /// The logits of the token that follows it, `[vocab_size]`.
+    Logits,
+    /// Its hidden state behind the model's last norm, `[hidden_size]`.
+    Hidden,
+}
+
+/// A request for what the model says of a text, which is computed beside running generations and generates nothing.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
     /// The whole text.
     pub tokens: Vec<u32>,
-    /// Index of the first token behind which the logits are wanted; they are wanted behind all later ones too. The last index
-    /// gives the logits of the next token alone.
+    /// What is wanted of each token.
+    pub what: Reading,
+    /// Index of the first token that is read; all later ones are read too. The last index reads one token.
     pub first: usize,
     /// Priority, deadline, scope, run-ahead and the use of the cache. How tokens are drawn does not matter.
     pub options: GenerateOptions,

@@ -22,13 +22,13 @@ pub struct TokenStream {
     ended: bool,
 }
 
-/// The logits of a text that is read, `[vocab_size]` for each row that was asked for, in order.
+/// What is [read](crate::Reading) of a text: a row for each token that was asked for, in order.
 ///
 /// The engine runs ahead of the reader by at most [`run_ahead`](crate::GenerateOptions::run_ahead) rows, or 64 MiB of them, and
 /// those of a step. A failed stream yields its error once. Dropping it cancels the request.
-pub struct LogitRows(TokenStream);
+pub struct ReadRows(TokenStream);
 
-impl LogitRows {
+impl ReadRows {
     pub(crate) fn new(inbox: Inbox) -> Self {
         Self(TokenStream::new(inbox))
     }
@@ -53,13 +53,13 @@ impl LogitRows {
 
     fn see(&mut self, event: Option<Event>) -> Option<Result<Vec<f32>, EngineError>> {
         match event {
-            Some(Event::Logits(row)) => Some(Ok(row)),
+            Some(Event::Row(row)) => Some(Ok(row)),
             end => self.0.see(end)?.err().map(Err),
         }
     }
 }
 
-impl Iterator for LogitRows {
+impl Iterator for ReadRows {
     type Item = Result<Vec<f32>, EngineError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -140,7 +140,7 @@ impl TokenStream {
                 self.metrics = metrics;
                 Some(Ok(fragment))
             }
-            Some(Event::Logits(_)) => unreachable!("logits among the text of a generation"),
+            Some(Event::Row(_)) => unreachable!("a row among the text of a generation"),
             Some(Event::Done(reason, metrics)) => {
                 (self.ended, self.finish, self.metrics) = (true, Some(reason), metrics);
                 None

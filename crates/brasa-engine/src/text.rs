@@ -23,7 +23,7 @@ enum Message {
     Begin(u64, Box<Speech>),
     Said(u64, Said),
     Prefilled(u64, Metrics),
-    Logits(u64, Vec<f32>),
+    Row(u64, Vec<f32>),
 }
 
 /// A drawn token, or the end of a generation, or both.
@@ -109,9 +109,9 @@ impl Voice {
         self.send(Message::Prefilled(self.number, metrics));
     }
 
-    /// Hands over a row of logits, of which nothing is made.
-    pub(crate) fn pass_on(&self, logits: Vec<f32>) {
-        self.send(Message::Logits(self.number, logits));
+    /// Hands over a row that was read, of which nothing is made.
+    pub(crate) fn pass_on(&self, values: Vec<f32>) {
+        self.send(Message::Row(self.number, values));
     }
 
     /// How far the text has come.
@@ -138,9 +138,9 @@ fn run(messages: Receiver<Message>) {
                     speech.delivery.send(Event::Fragment(Fragment::default(), metrics));
                 }
             }
-            Message::Logits(number, logits) => {
+            Message::Row(number, values) => {
                 if let Some(speech) = speeches.get(&number) {
-                    speech.delivery.send(Event::Logits(logits));
+                    speech.delivery.send(Event::Row(values));
                 }
             }
             Message::Said(number, said) => {

@@ -17,7 +17,7 @@ use crate::sequence::Sequence;
 use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
 use crate::text::{Said, Texts};
-use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, SessionId};
+use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, Reading, SessionId};
 
 /// Drafts that a chain ends for, if they are worth their rows.
 const MOST_DRAFTS_AHEAD: usize = 8;
@@ -119,6 +119,11 @@ impl Worker<'_> {
     fn arrive(&mut self, job: Job) {
         // The request may be the answer to an end that the text's thread has just found.
         self.settle();
+        if job.reads.is_some_and(|reads| reads.what == Reading::Hidden)
+            && let Err(error) = self.executor.prepare_hidden()
+        {
+            return self.refuse(job, error);
+        }
         let rules = match DrawRules::new(job.request.options.sampling.clone()) {
             Ok(rules) => rules,
             Err(error) => return self.refuse(job, error.into()),
@@ -275,15 +280,15 @@ impl Worker<'_> {
         let mut chain = step.chain;
         let mut wanted = false;
         let least_hope = schedule::least_hope(parts.len(), MOST_DRAFTS_AHEAD, &self.costs);
-        if parts.iter().any(|part| part.reads_from.is_some_and(|first| first < part.rows)) {
+        if parts.iter().any(|part| part.reading().is_some()) {
             let lasts: Vec<usize> = parts.iter().map(|part| part.tokens.len() - 1).collect();
             let result = self.executor.run_reading(&mut parts, &mut |number, out| match out {
                 StepOut::Drawn(drawn) => {
                     counts.drawn[number] += 1;
                     listeners[number].take(drawn);
                 }
-                StepOut::Logits { index, logits } => {
-                    listeners[number].take_logits(index, logits, index == lasts[number]);
+                StepOut::Read { index, values } => {
+                    listeners[number].take_row(index, values, index == lasts[number]);
                 }
             });
             counts.add_to(&mut self.stats);

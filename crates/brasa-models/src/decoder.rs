@@ -14,7 +14,8 @@ use crate::spec::{
 use crate::weights::{Place, Weights};
 
 /// Builds the graph of `spec` over `weights`: token ids, positions and output rows in, logits `[Outs, V]` out.
-pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<Graph> {
+/// Also returns the value that the head reads: the normed hidden states `[Outs, D]`.
+pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, ValueId)> {
     let mut g = Builder::new();
     let ids = g.input(Input::TokenIds);
     let positions = g.input(Input::Positions);
@@ -54,7 +55,7 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<Graph> {
     if let Some(cap) = spec.final_softcap {
         logits_ov = g.unary(logits_ov, Unary::Softcap(cap));
     }
-    Ok(g.finish(&[logits_ov])?)
+    Ok((g.finish(&[logits_ov])?, h_od))
 }
 
 /// The per-layer inputs `[R, layers · P]`: each token's own vectors, mixed with a normed projection of its embedding.

@@ -29,6 +29,7 @@ mod judge;
 mod keys;
 mod metadata;
 mod names;
+mod pooling;
 mod rope;
 mod rope_config;
 mod sampling;
@@ -43,6 +44,7 @@ pub use family::{supported, to_gguf};
 pub use gguf_form::GgufForm;
 pub use info::ModelInfo;
 pub use names::{Change, GgufPlace};
+pub use pooling::Pooling;
 pub use rope::{RopeScaling, RopeSpec};
 pub use sampling::RecommendedSampling;
 pub use source::{Source, gguf_pairs};
@@ -54,7 +56,8 @@ pub use spec::{
 pub use vocabulary::padding as padding_note;
 
 use brasa_formats::Checkpoint;
-use brasa_graph::Graph;
+use brasa_graph::pass::prune;
+use brasa_graph::{Graph, ValueId};
 
 use crate::metadata::Metadata;
 use crate::weights::Weights;
@@ -99,12 +102,21 @@ pub struct Model {
     pub spec: ModelSpec,
     /// The graph, which computes logits `[Outs, vocab_size]`, after any soft-cap.
     pub graph: Graph,
+    /// The value of the graph that the head reads: hidden states behind the last norm, `[Outs, hidden_size]`.
+    pub hidden: ValueId,
     /// Facts for people.
     pub info: ModelInfo,
     /// Messages about keys and tensors that were passed over.
     pub warnings: Vec<String>,
     /// Names of the tensors that were passed over.
     pub unused_tensors: Vec<String>,
+}
+
+impl Model {
+    /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`, over the same weights and caches.
+    pub fn hidden_graph(&self) -> Graph {
+        prune(&self.graph.clone().returning(&[self.hidden]))
+    }
 }
 
 /// Loads a checkpoint as a model: [`build`] from its [`Source`].
@@ -130,7 +142,7 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let (mut warnings, used) = meta.finish()?;
     warnings.extend(vocabulary::check(source, spec.vocab_size)?);
     let weights = Weights::new(source, names, &spec, used);
-    let graph = decoder::decoder(&spec, &weights)?;
+    let (graph, hidden) = decoder::decoder(&spec, &weights)?;
     let unused_tensors: Vec<String> = weights.unused().into_iter().map(String::from).collect();
     let unused = |tensor: &String| ModelError::UnusedTensor { tensor: tensor.clone(), family: spec.family };
     if let Some(tensor) = unused_tensors.first().filter(|_| options.strict) {
@@ -141,7 +153,7 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
         let more = unused_tensors.len() - MOST_WARNINGS;
         warnings.push(format!("{more} more tensors have no place in a {} model", spec.family));
     }
-    Ok(Model { spec, graph, info: ModelInfo::of(source), warnings, unused_tensors })
+    Ok(Model { spec, graph, hidden, info: ModelInfo::of(source), warnings, unused_tensors })
 }
 
 /// Reads the configuration alone; also returns warnings.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use brasa_engine::{EngineError, LogitRows, ReadRequest};
+use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
 
 use crate::{Error, FinishReason, GenerateOptions, Metrics, Model, TokenStream};
 
@@ -50,12 +50,14 @@ impl Model {
         self.in_order(prompts, move |prompt| {
             let options = GenerateOptions { cache_prompt: Some(true), ..GenerateOptions::default() };
             let first = prompt.len().saturating_sub(1);
-            let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), first, options })?;
+            let what = Reading::Logits;
+            let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), what, first, options })?;
             Ok(Box::new(move || only_row(rows)))
         })
     }
 
-    fn in_order<P, T>(
+    /// Results of `start` for each prompt, in order, as many at once as have places.
+    pub(crate) fn in_order<P, T>(
         &self,
         prompts: P,
         start: impl FnMut(&[u32]) -> Result<Collect<T>, Error> + Send + 'static,
@@ -132,7 +134,7 @@ fn answer(mut stream: TokenStream) -> Result<BatchAnswer, Error> {
     Ok(BatchAnswer { text, tokens, finish, metrics: *stream.metrics() })
 }
 
-fn only_row(mut rows: LogitRows) -> Result<Vec<f32>, Error> {
+fn only_row(mut rows: ReadRows) -> Result<Vec<f32>, Error> {
     let row = rows.next().ok_or(EngineError::Closed)??;
     // Behind its last row a request has ended.
     rows.next();

@@ -7,12 +7,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    Engine, EngineConfig, MaskSource, Request, SessionId, Speculation, TextDecoder, pages_bytes,
+    Engine, EngineConfig, MakeProgram, MaskSource, Request, SessionId, Speculation, TextDecoder, pages_bytes,
 };
 use brasa_formats::{Bytes, Checkpoint};
 use brasa_grammar::{Grammar, Grammars};
 use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision};
-use brasa_models::{ModelInfo, RecommendedSampling};
+use brasa_models::{ModelInfo, Pooling, RecommendedSampling};
 use brasa_tokenizer::{
     AddSpecial, AnswerParser, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks,
     Thoughts, Tokenizer, ToolChoice, ToolFormat,
@@ -57,6 +57,7 @@ struct Parts {
     warnings: Vec<String>,
     load_times: LoadTimes,
     recommended_sampling: RecommendedSampling,
+    pooling: Option<Pooling>,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
@@ -138,8 +139,10 @@ impl Model {
             });
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
-            let brasa_models::Model { spec, graph, info, mut warnings, .. } =
-                brasa_models::load(checkpoint, &load)?;
+            let loaded = brasa_models::load(checkpoint, &load)?;
+            let hidden_graph = Arc::new(loaded.hidden_graph());
+            let brasa_models::Model { spec, graph, info, mut warnings, .. } = loaded;
+            let pooling = pooling(checkpoint, options.strict, &mut warnings)?;
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);
             let graph_done = Instant::now();
@@ -149,7 +152,7 @@ impl Model {
             let weights_done = Instant::now();
             let limits = options.program_limits(&backend.info(), spec.vocab_size);
             let weight_bytes = weights.size_bytes();
-            let program = backend.compile(Arc::clone(&graph), weights, limits)?;
+            let program = backend.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;
             let reference = options.precision == Precision::Reference;
             let dtype = options.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 });
             let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
@@ -175,7 +178,10 @@ impl Model {
                 cache_bytes,
                 prefix_bytes: options.prefix_bytes.unwrap_or(SESSION_PREFIX_BYTES),
             };
-            let engine = Engine::start(program, pool, config)?;
+            let description = backend.info();
+            let hidden: MakeProgram =
+                Box::new(move || backend.compile(Arc::clone(&hidden_graph), Arc::clone(&weights), limits));
+            let engine = Engine::start_with_hidden(program, Some(hidden), pool, config)?;
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
             times.compile = weights_done.elapsed();
@@ -205,10 +211,11 @@ impl Model {
                 tool_format,
                 shown,
                 info,
-                device: backend.info(),
+                device: description,
                 warnings,
                 load_times: times,
                 recommended_sampling,
+                pooling,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
             })))
@@ -266,6 +273,11 @@ impl Model {
     /// [`RecommendedSampling::apply`] puts it into [`SamplingParams`](crate::SamplingParams).
     pub fn recommended_sampling(&self) -> &RecommendedSampling {
         &self.0.recommended_sampling
+    }
+
+    /// How the checkpoint pools embeddings; `None` if it does not say.
+    pub(crate) fn own_pooling(&self) -> Option<Pooling> {
+        self.0.pooling
     }
 
     /// Continues a raw text, with the special tokens that the model puts in front; the text itself is not searched
@@ -496,4 +508,19 @@ fn recommended_sampling(
     };
     warnings.extend(found.passed_over.iter().map(|setting| format!("sampling does not follow {setting}")));
     Ok(found)
+}
+
+/// How `checkpoint` pools embeddings. What cannot be read is a warning, or an error if `strict`.
+fn pooling(
+    checkpoint: &Checkpoint,
+    strict: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Pooling>, Error> {
+    match Pooling::of(checkpoint) {
+        Err(error) if !strict => {
+            warnings.push(format!("no pooling of embeddings: {error}"));
+            Ok(None)
+        }
+        found => Ok(found?),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use brasa_engine::{LogitRows, ReadRequest};
+use brasa_engine::{ReadRequest, ReadRows, Reading};
 
 use crate::{Error, GenerateOptions, Model};
 
@@ -116,14 +116,14 @@ impl Model {
     }
 
     /// The logits behind each token of `tokens` from index `first` on, all of the text computed anew.
-    fn read_afresh(&self, tokens: Vec<u32>, first: usize) -> Result<LogitRows, Error> {
+    fn read_afresh(&self, tokens: Vec<u32>, first: usize) -> Result<ReadRows, Error> {
         let options = GenerateOptions { cache_prompt: Some(false), ..GenerateOptions::default() };
-        Ok(self.engine().read(ReadRequest { tokens, first, options })?)
+        Ok(self.engine().read(ReadRequest { tokens, what: Reading::Logits, first, options })?)
     }
 }
 
 /// `logsumexp(logits) − logits[target]`, in f64.
-fn negative_log_likelihood(logits: &[f32], target: u32) -> f64 {
+pub(crate) fn negative_log_likelihood(logits: &[f32], target: u32) -> f64 {
     let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
     largest + sum.ln() - f64::from(logits[target as usize])

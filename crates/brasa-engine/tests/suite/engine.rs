@@ -16,10 +16,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use brasa_engine::{
-    Engine, EngineConfig, EngineError, Executor, Fragment, GenerateOptions, PlainIds, Request, SessionId,
-    TokenStream, pages_bytes,
+    Engine, EngineConfig, EngineError, Executor, Fragment, GenerateOptions, MakeProgram, PlainIds, Request,
+    SessionId, TokenStream, pages_bytes,
 };
-use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::device::{
+    Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
+};
+use brasa_graph::pass::prune;
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::{Graph, GroupId};
 
@@ -98,6 +101,51 @@ fn start_engine(
     });
     let config = config(&*pool);
     Engine::start(program, pool, config).unwrap()
+}
+
+/// An engine whose program returns hidden states in place of logits, and one that gives both.
+fn hidden_engines(context: usize, chunk: usize, max_sequences: usize) -> (Engine, Engine) {
+    let program = || hidden_parts(context, chunk, max_sequences, true);
+    let (alone, pool, config) = program();
+    let (hidden, ..) = program();
+    let (logits, its_pool, _) = hidden_parts(context, chunk, max_sequences, false);
+    let mut hidden = Some(hidden);
+    let make: MakeProgram = Box::new(move || Ok(hidden.take().expect("one program is asked for")));
+    let both = Engine::start_with_hidden(logits, Some(make), its_pool, config).unwrap();
+    (Engine::start(alone, pool, config).unwrap(), both)
+}
+
+/// An engine whose device has no memory for a program that returns hidden states.
+fn engine_without_memory_for_hidden(context: usize, chunk: usize, max_sequences: usize) -> Engine {
+    let (logits, pool, config) = hidden_parts(context, chunk, max_sequences, false);
+    let make: MakeProgram =
+        Box::new(|| Err(DeviceError::OutOfMemory { bytes: 1 << 40, what: "an arena".into() }));
+    Engine::start_with_hidden(logits, Some(make), pool, config).unwrap()
+}
+
+/// A program that returns the `hidden` states of the small model, or its logits; a pool and a configuration for it.
+fn hidden_parts(
+    context: usize,
+    chunk: usize,
+    max_sequences: usize,
+    hidden: bool,
+) -> (Box<dyn Program>, Box<dyn KvPool>, EngineConfig) {
+    let mut graph = graph(LAYERS);
+    if hidden {
+        let states = graph.nodes().last().unwrap().inputs[0];
+        graph = prune(&graph.returning(&[states]));
+    }
+    let graph = Arc::new(graph);
+    let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
+    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    DEVICE.with_borrow(|backend| {
+        let ignore = &mut |_| std::ops::ControlFlow::Continue(());
+        let weights = backend.upload(&graph, Precision::Reference, ignore).unwrap();
+        let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
+        let pool = backend.kv_pool(spec).unwrap();
+        let cache_bytes = pages_bytes(&*pool, context) * 2 * max_sequences as u64;
+        (program, pool, EngineConfig { context, max_sequences, cache_bytes, ..CONFIG })
+    })
 }
 
 /// Bytes that a page of one layer takes on the device of this thread.

@@ -228,7 +228,7 @@ fn generate(
                 position: tokens.len() as u32,
                 tokens,
                 rows: 1,
-                reads_from: None,
+                reads: None,
                 rules: &rules,
                 limit,
                 stops: &[],

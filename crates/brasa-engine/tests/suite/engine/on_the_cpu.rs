@@ -32,6 +32,8 @@ again! {
     pages_fit_a_budget_of_bytes,
     the_youngest_request_waits_when_pages_run_out,
     logits_are_read_beside_running_generations,
+    hidden_states_are_read_beside_running_generations,
+    hidden_states_that_cannot_be_had_are_their_readers_error,
     a_mask_decides_which_tokens_come,
     drafts_leave_the_text_as_it_is,
     drafts_fit_the_context,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use brasa_engine::{
-    Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, ReadRequest, Request,
-    SessionId, TokenStream,
+    Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, ReadRequest, Reading,
+    Request, SessionId, TokenStream,
 };
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::SamplingParams;
@@ -67,7 +67,9 @@ pub fn random_schedules_give_everyone_the_text_that_it_has_alone() {
                     ..GenerateOptions::default()
                 };
                 let read = |engine: &Engine, options| {
-                    engine.read(ReadRequest { tokens: text.clone(), first, options }).unwrap()
+                    engine
+                        .read(ReadRequest { tokens: text.clone(), what: Reading::Logits, first, options })
+                        .unwrap()
                 };
                 let expected = read(&quiet[layers], GenerateOptions::default()).map(Result::unwrap);
                 reading.push((expected.collect::<Vec<_>>(), read(&engine, options)));

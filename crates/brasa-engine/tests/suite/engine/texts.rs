@@ -4,13 +4,16 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use brasa_engine::{
-    Engine, EngineConfig, EngineError, Executor, GenerateOptions, LogitRows, MaskSource, Outs, PlainIds,
-    ReadRequest, Request, SequenceRows,
+    Engine, EngineConfig, EngineError, Executor, GenerateOptions, MaskSource, Outs, PlainIds, ReadRequest,
+    ReadRows, Reading, Request, SequenceRows,
 };
-use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
+use brasa_graph::device::{DeviceError, KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
 
-use super::{CONFIG, LAYERS, VOCAB, engine, engine_of, graph, ids, limit, prompt, start, start_engine};
+use super::{
+    CONFIG, LAYERS, VOCAB, engine, engine_of, engine_without_memory_for_hidden, graph, hidden_engines, ids,
+    limit, prompt, start, start_engine,
+};
 
 #[test]
 pub fn chunked_prefill_equals_whole() {
@@ -231,9 +234,9 @@ pub fn logits_are_read_beside_running_generations() {
     let alone = ids(&mut start(&engine, prompt(40, 1), &limit(60), None));
     let read = |first, run_ahead| {
         let options = GenerateOptions { run_ahead, ..GenerateOptions::default() };
-        engine.read(ReadRequest { tokens: text.clone(), first, options }).unwrap()
+        engine.read(ReadRequest { tokens: text.clone(), what: Reading::Logits, first, options }).unwrap()
     };
-    let collect = |rows: LogitRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
+    let collect = |rows: ReadRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
     assert_eq!(collect(read(0, 1000)), whole);
     let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
     let readers = [read(0, 3), read(299, 9), read(170, 1)];
@@ -243,7 +246,66 @@ pub fn logits_are_read_beside_running_generations() {
     assert_eq!(ids(&mut beside), alone);
     // One that is dropped, and one that asks for nothing.
     drop(read(0, 1));
-    let request = ReadRequest { tokens: text.clone(), first: 300, options: GenerateOptions::default() };
+    let options = GenerateOptions::default();
+    let request = ReadRequest { tokens: text.clone(), what: Reading::Logits, first: 300, options };
     assert!(matches!(engine.read(request).err(), Some(EngineError::Options(_))));
     assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), alone);
+}
+
+/// Hidden states are read beside generations and beside logits, from any token on; they are those that their program gives alone, and
+/// nobody else notices.
+#[test]
+pub fn hidden_states_are_read_beside_running_generations() {
+    let alone = engine(1024, 32, 4);
+    let (hidden, engine) = hidden_engines(1024, 32, 4);
+    let text = prompt(300, 3);
+    let ask = |engine: &Engine, what, first, run_ahead| {
+        let options = GenerateOptions { run_ahead, ..GenerateOptions::default() };
+        engine.read(ReadRequest { tokens: text.clone(), what, first, options })
+    };
+    let collect = |rows: ReadRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
+    let logits = collect(ask(&alone, Reading::Logits, 0, 1000).unwrap());
+    // The outputs of this engine's program are hidden states.
+    let states = collect(ask(&hidden, Reading::Logits, 0, 1000).unwrap());
+    assert!(states[0].len() < logits[0].len() && states[0] != states[1]);
+    let generated = ids(&mut start(&alone, prompt(40, 1), &limit(60), None));
+    assert!(matches!(ask(&alone, Reading::Hidden, 0, 9).err(), Some(EngineError::Options(_))));
+
+    let read = |what, first, run_ahead| ask(&engine, what, first, run_ahead).unwrap();
+    for _ in 0..2 {
+        let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
+        let wanted = [
+            (Reading::Hidden, 0, 3),
+            (Reading::Logits, 7, 9),
+            (Reading::Hidden, 299, 9),
+            (Reading::Hidden, 170, 1),
+            (Reading::Logits, 299, 1),
+        ];
+        let readers = wanted.map(|(what, first, run_ahead)| read(what, first, run_ahead));
+        for (rows, (what, first, _)) in readers.into_iter().zip(wanted) {
+            let whole = if what == Reading::Hidden { &states } else { &logits };
+            assert!(collect(rows) == whole[first..], "{what:?} from {first} on");
+        }
+        assert_eq!(ids(&mut beside), generated);
+    }
+    // A reader that leaves, and one that asks for nothing.
+    drop(read(Reading::Hidden, 0, 1));
+    assert!(matches!(ask(&engine, Reading::Hidden, 300, 9).err(), Some(EngineError::Options(_))));
+    assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), generated);
+}
+
+/// A program for hidden states that cannot be made is the error of those who ask for them, each time.
+#[test]
+pub fn hidden_states_that_cannot_be_had_are_their_readers_error() {
+    let generated = ids(&mut start(&engine(1024, 32, 4), prompt(40, 1), &limit(60), None));
+    let engine = engine_without_memory_for_hidden(1024, 32, 4);
+    for _ in 0..2 {
+        let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
+        let options = GenerateOptions::default();
+        let request = ReadRequest { tokens: prompt(9, 1), what: Reading::Hidden, first: 0, options };
+        let mut rows = engine.read(request).unwrap();
+        assert!(matches!(rows.next(), Some(Err(EngineError::Device(DeviceError::OutOfMemory { .. })))));
+        assert!(rows.next().is_none());
+        assert_eq!(ids(&mut beside), generated);
+    }
 }

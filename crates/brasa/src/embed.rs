@@ -1,0 +1,100 @@
+//! Vectors that stand for texts.
+
+use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
+use brasa_models::Pooling;
+use brasa_tokenizer::{AddSpecial, ParseSpecial};
+
+use crate::batch::InOrder;
+use crate::{Error, GenerateOptions, Model};
+
+/// The length of an embedding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EmbeddingNorm {
+    /// Scaled to a Euclidean length of 1, so that the product of two is the cosine of their angle.
+    #[default]
+    Euclidean,
+    /// As the model's last norm leaves it.
+    None,
+}
+
+/// How to embed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EmbedOptions {
+    /// How the states of a text's tokens become one vector; `None` for the [model's own way](Model::pooling).
+    pub pooling: Option<Pooling>,
+    /// The length of the result.
+    pub norm: EmbeddingNorm,
+}
+
+impl Model {
+    /// How embeddings are pooled if the options do not say: as the checkpoint does, otherwise by the last token, which alone has seen the
+    /// whole text.
+    pub fn pooling(&self) -> Pooling {
+        self.own_pooling().unwrap_or(Pooling::Last)
+    }
+
+    /// The token ids of a text that is embedded, with the special tokens that the model puts around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`].
+    pub fn embedding_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
+        Ok(self.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::No)?)
+    }
+
+    /// The embedding of each text, `[hidden_size]`, in the order of the texts: the hidden states behind the model's last norm, pooled.
+    /// Texts are token ids, as [`embedding_prompt`](Self::embedding_prompt) makes them.
+    ///
+    /// The texts are requests of the engine like any others: they run together, beside generations, and a text has the embedding that it
+    /// has alone. One that fails gives an error in its place, and the others go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] for a way of pooling that Brasa does not compute.
+    pub fn embed<P>(&self, texts: P, options: &EmbedOptions) -> Result<InOrder<P::IntoIter, Vec<f32>>, Error>
+    where
+        P: IntoIterator<Item = Vec<u32>>,
+    {
+        let pooling = options.pooling.unwrap_or_else(|| self.pooling());
+        if let Pooling::Other(name) = pooling {
+            return Err(Error::Options(format!(
+                "the model asks for {name} pooling, which Brasa does not compute\nhint: choose last or mean"
+            )));
+        }
+        let (model, norm) = (self.clone(), options.norm);
+        Ok(self.in_order(texts, move |text| {
+            let rows = model.hidden_states(text.to_vec(), pooling)?;
+            Ok(Box::new(move || pooled(rows, norm)))
+        }))
+    }
+
+    /// The states that `pooling` needs: of all tokens, or of the last.
+    fn hidden_states(&self, tokens: Vec<u32>, pooling: Pooling) -> Result<ReadRows, Error> {
+        let first = if pooling == Pooling::Mean { 0 } else { tokens.len().saturating_sub(1) };
+        // What the cache holds of a text has no hidden states any more; for its last token it is of use.
+        let options = GenerateOptions { cache_prompt: Some(first > 0), ..GenerateOptions::default() };
+        Ok(self.engine().read(ReadRequest { tokens, what: Reading::Hidden, first, options })?)
+    }
+}
+
+/// The mean of all rows: of one row, itself.
+fn pooled(rows: ReadRows, norm: EmbeddingNorm) -> Result<Vec<f32>, Error> {
+    let (mut sum, mut count) = (Vec::new(), 0_u32);
+    for row in rows {
+        let row = row?;
+        if sum.is_empty() {
+            sum = vec![0.0_f64; row.len()];
+        }
+        sum.iter_mut().zip(&row).for_each(|(sum, &x)| *sum += f64::from(x));
+        count += 1;
+    }
+    if count == 0 {
+        return Err(EngineError::Closed.into());
+    }
+    let length = match norm {
+        EmbeddingNorm::None => f64::from(count),
+        // A text whose states are all zero has no direction, and stays zero.
+        EmbeddingNorm::Euclidean => sum.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE),
+    };
+    Ok(sum.into_iter().map(|x| (x / length) as f32).collect())
+}

@@ -1,0 +1,109 @@
+//! How well documents answer a query, as the model judges.
+
+use brasa_engine::{ReadRequest, ReadRows, Reading};
+use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial};
+
+use crate::score::negative_log_likelihood;
+use crate::{Error, GenerateOptions, Model};
+
+/// What the model is told, in the words that Qwen3-Reranker was trained with (Zhang et al. 2025, arXiv:2506.05176).
+const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".";
+
+/// The task, if the caller names none: that of Qwen3-Reranker.
+const TASK: &str = "Given a web search query, retrieve relevant passages that answer the query";
+
+/// How to rerank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RerankOptions {
+    /// What makes a document relevant, in a sentence; `None` for answering a search for web pages.
+    pub instruction: Option<String>,
+}
+
+/// Documents as prompts, ready to be judged.
+#[derive(Clone, Debug)]
+pub struct RerankPrompts {
+    /// A prompt for each document.
+    prompts: Vec<Vec<u32>>,
+    answers: Answers,
+}
+
+/// The tokens of the two answers.
+#[derive(Clone, Debug)]
+struct Answers {
+    yes: Vec<u32>,
+    no: Vec<u32>,
+}
+
+impl RerankPrompts {
+    /// Tokens of all prompts.
+    pub fn tokens(&self) -> usize {
+        self.prompts.iter().map(Vec::len).sum()
+    }
+}
+
+impl Model {
+    /// The prompts that ask the model about each document: its own chat template, with the question of Qwen3-Reranker.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`] if the model has no chat template or the template refuses the question.
+    pub fn rerank_prompts(
+        &self,
+        query: &str,
+        documents: &[String],
+        options: &RerankOptions,
+    ) -> Result<RerankPrompts, Error> {
+        let task = options.instruction.as_deref().unwrap_or(TASK);
+        let chat = ChatOptions { thinking: Some(false), ..ChatOptions::default() };
+        let prompt = |document: &String| {
+            let asked = format!("<Instruct>: {task}\n<Query>: {query}\n<Document>: {document}");
+            let messages = [Message::new("system", JUDGE), Message::new("user", asked.as_str())];
+            self.chat_prompt_with(&messages, &chat).or_else(|_| {
+                // Some templates know no system: what it would say goes before the question.
+                self.chat_prompt_with(&[Message::new("user", format!("{JUDGE}\n\n{asked}"))], &chat)
+            })
+        };
+        let prompts = documents.iter().map(prompt).collect::<Result<_, _>>()?;
+        let word = |word| self.tokenizer().encode(word, AddSpecial::No, ParseSpecial::No);
+        Ok(RerankPrompts { prompts, answers: Answers { yes: word("yes")?, no: word("no")? } })
+    }
+
+    /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1.
+    ///
+    /// The prompts are requests of the engine like any others; what they share is computed once.
+    ///
+    /// # Errors
+    ///
+    /// The first error of a prompt: one that is longer than the context, a full queue, a failed device.
+    pub fn rerank(&self, prompts: RerankPrompts) -> Result<Vec<f32>, Error> {
+        let RerankPrompts { prompts, answers } = prompts;
+        let model = self.clone();
+        let judged = self.in_order(prompts, move |prompt| {
+            let Answers { yes, no } = answers.clone();
+            let of_yes = model.read_answer(prompt, &yes)?;
+            // Answers of one token are read from the same logits.
+            let of_no =
+                if yes.len() == 1 && no.len() == 1 { None } else { Some(model.read_answer(prompt, &no)?) };
+            Ok(Box::new(move || {
+                let of_yes = of_yes.collect::<Result<Vec<_>, _>>()?;
+                let of_no = of_no.map(|rows| rows.collect::<Result<Vec<_>, _>>()).transpose()?;
+                let advantage = nll(of_no.as_ref().unwrap_or(&of_yes), &no) - nll(&of_yes, &yes);
+                Ok((1.0 / (1.0 + (-advantage).exp())) as f32)
+            }))
+        });
+        judged.collect()
+    }
+
+    /// The logits that each token of `answer` is drawn from behind `prompt`.
+    fn read_answer(&self, prompt: &[u32], answer: &[u32]) -> Result<ReadRows, Error> {
+        let tokens = [prompt, &answer[..answer.len().saturating_sub(1)]].concat();
+        let options = GenerateOptions { cache_prompt: Some(true), ..GenerateOptions::default() };
+        let first = prompt.len().saturating_sub(1);
+        Ok(self.engine().read(ReadRequest { tokens, what: Reading::Logits, first, options })?)
+    }
+}
+
+/// −ln p of a text, from the logits that its tokens are drawn from.
+fn nll(rows: &[Vec<f32>], text: &[u32]) -> f64 {
+    rows.iter().zip(text).map(|(logits, &token)| negative_log_likelihood(logits, token)).sum()
+}
