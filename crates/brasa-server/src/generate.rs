@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
-use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
+use brasa::{FinishReason, Fragment, GenerateOptions, InOrder, Metrics, TokenStream};
 
 use crate::error::{ApiError, Result};
 use crate::loaded::{Loaded, Task};
@@ -242,6 +242,28 @@ pub(crate) fn finish_name(reason: FinishReason) -> &'static str {
         FinishReason::Length | FinishReason::ContextFull => "length",
         FinishReason::Cancelled => "cancelled",
         _ => "stop",
+    }
+}
+
+/// All results of a batch, within the time that a request has. Dropping the future cancels what still runs.
+///
+/// # Errors
+///
+/// The first error of a result; [`EngineError::DeadlineExceeded`].
+pub(crate) async fn in_time<P: Iterator<Item = Vec<u32>>, T>(
+    app: &App,
+    mut batch: InOrder<P, T>,
+) -> Result<Vec<T>> {
+    let all = async {
+        let mut results = Vec::new();
+        while let Some(result) = poll_fn(|context| batch.poll_next(context)).await {
+            results.push(result?);
+        }
+        Ok(results)
+    };
+    match tokio::time::timeout(app.options.request_timeout, all).await {
+        Ok(results) => results,
+        Err(_) => Err(EngineError::DeadlineExceeded { tokens: 0 }.into()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brasa::LoadOptions;
+use brasa::{LoadOptions, Pooling};
 
 /// How to serve. The default serves nothing yet, on the loopback interface.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub struct ServerOptions {
     pub unload_idle_after: Option<Duration>,
     /// How models are loaded.
     pub load: LoadOptions,
+    /// How embeddings are pooled; `None` as each model says.
+    pub pooling: Option<Pooling>,
     /// Longest time that a request may take.
     pub request_timeout: Duration,
     /// Tokens of an answer if the request sets no limit; `None` until the context is full.
@@ -95,6 +97,7 @@ impl Default for ServerOptions {
             max_loaded: 4,
             unload_idle_after: None,
             load: LoadOptions { prefix_bytes: Some(2 << 30), max_waiting: 256, ..LoadOptions::default() },
+            pooling: None,
             request_timeout: Duration::from_hours(1),
             default_max_tokens: None,
             max_body_bytes: 16 << 20,

@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::api::{chat, completions, messages, models, native, responses, slots, status, text};
+use crate::api::{
+    chat, completions, embeddings, messages, models, native, rerank, responses, slots, status, text,
+};
 use crate::error::ApiError;
 use crate::state::App;
 use crate::{auth, cors, limits, log, page};
@@ -42,6 +44,13 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/completion", post(native::complete))
         .route("/completions", post(native::complete))
         .route("/infill", post(native::infill))
+        .route("/v1/embeddings", post(embeddings::create))
+        .route("/embedding", post(embeddings::native))
+        .route("/embeddings", post(embeddings::native))
+        .route("/v1/rerank", post(rerank::create))
+        .route("/v1/reranking", post(rerank::create))
+        .route("/rerank", post(rerank::create))
+        .route("/reranking", post(rerank::create))
         .route("/tokenize", post(text::tokenize))
         .route("/v1/tokenize", post(text::tokenize))
         .route("/detokenize", post(text::detokenize))

@@ -2,6 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::Thread;
 
 use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
 
@@ -34,7 +37,7 @@ impl Model {
         let (model, options) = (self.clone(), options.clone());
         self.in_order(prompts, move |prompt| {
             let stream = model.generate_ids(prompt.to_vec(), &options)?;
-            Ok(Box::new(move || answer(stream)))
+            Ok(answer(stream))
         })
     }
 
@@ -52,7 +55,7 @@ impl Model {
             let first = prompt.len().saturating_sub(1);
             let what = Reading::Logits;
             let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), what, first, options })?;
-            Ok(Box::new(move || only_row(rows)))
+            Ok(rows_then(rows, |mut rows| rows.pop().ok_or(EngineError::Closed.into())))
         })
     }
 
@@ -77,13 +80,14 @@ impl Model {
     }
 }
 
-/// Waits for a result.
-type Collect<T> = Box<dyn FnOnce() -> Result<T, Error> + Send>;
+/// Asks for a result, until it is there.
+pub(crate) type Collect<T> = Box<dyn FnMut(&mut Context<'_>) -> Poll<Result<T, Error>> + Send>;
 
 /// Starts to work on a prompt.
 type Start<T> = Box<dyn FnMut(&[u32]) -> Result<Collect<T>, Error> + Send>;
 
-/// Results of a batch, in the order of its prompts. Dropping it cancels the requests that still run.
+/// Results of a batch, in the order of its prompts: the iterator waits for the next one, [`poll_next`](Self::poll_next) does not.
+/// Dropping it cancels the requests that still run.
 pub struct InOrder<P, T> {
     prompts: P,
     /// The prompt that found the engine's queue full.
@@ -108,12 +112,43 @@ impl<P: Iterator<Item = Vec<u32>>, T> InOrder<P, T> {
     }
 }
 
+impl<P: Iterator<Item = Vec<u32>>, T> InOrder<P, T> {
+    /// The next result if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    ///
+    /// This is the method of the same name of `futures`' `Stream`.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {
+        self.start_more();
+        let result = match self.running.front_mut() {
+            None => return Poll::Ready(None),
+            Some(Ok(collect)) => Some(ready!(collect(context))),
+            Some(Err(_)) => None,
+        };
+        let first = self.running.pop_front();
+        Poll::Ready(result.or_else(|| first.and_then(Result::err).map(Err)))
+    }
+}
+
 impl<P: Iterator<Item = Vec<u32>>, T> Iterator for InOrder<P, T> {
     type Item = Result<T, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.start_more();
-        Some(self.running.pop_front()?.and_then(|collect| collect()))
+        let waker = Waker::from(Arc::new(ThisThread(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            match self.poll_next(&mut context) {
+                Poll::Ready(next) => return next,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+}
+
+/// Wakes the thread that waits.
+struct ThisThread(Thread);
+
+impl Wake for ThisThread {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -123,20 +158,31 @@ impl<P, T> fmt::Debug for InOrder<P, T> {
     }
 }
 
-fn answer(mut stream: TokenStream) -> Result<BatchAnswer, Error> {
+fn answer(mut stream: TokenStream) -> Collect<BatchAnswer> {
     let (mut text, mut tokens) = (String::new(), Vec::new());
-    for fragment in &mut stream {
-        let fragment = fragment?;
-        text.push_str(&fragment.text);
-        tokens.extend(fragment.token.map(|token| token.id));
-    }
-    let finish = stream.finish_reason().ok_or(EngineError::Closed)?;
-    Ok(BatchAnswer { text, tokens, finish, metrics: *stream.metrics() })
+    Box::new(move |context| {
+        while let Some(fragment) = ready!(stream.poll_next(context)) {
+            let fragment = fragment?;
+            text.push_str(&fragment.text);
+            tokens.extend(fragment.token.map(|token| token.id));
+        }
+        let (text, tokens) = (std::mem::take(&mut text), std::mem::take(&mut tokens));
+        let finish = stream.finish_reason().ok_or(EngineError::Closed)?;
+        Poll::Ready(Ok(BatchAnswer { text, tokens, finish, metrics: *stream.metrics() }))
+    })
 }
 
-fn only_row(mut rows: ReadRows) -> Result<Vec<f32>, Error> {
-    let row = rows.next().ok_or(EngineError::Closed)??;
-    // Behind its last row a request has ended.
-    rows.next();
-    Ok(row)
+/// What `make` makes of all rows. Behind its last row a request has ended.
+pub(crate) fn rows_then<T: 'static>(
+    mut rows: ReadRows,
+    make: impl FnOnce(Vec<Vec<f32>>) -> Result<T, Error> + Send + 'static,
+) -> Collect<T> {
+    let (mut read, mut make) = (Vec::new(), Some(make));
+    Box::new(move |context| {
+        while let Some(row) = ready!(rows.poll_next(context)) {
+            read.push(row?);
+        }
+        let make = make.take().ok_or(EngineError::Closed)?;
+        Poll::Ready(make(std::mem::take(&mut read)))
+    })
 }

@@ -1,5 +1,7 @@
 //! Vectors that stand for texts.
 
+use std::task::{Poll, ready};
+
 use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
 use brasa_models::Pooling;
 use brasa_tokenizer::{AddSpecial, ParseSpecial};
@@ -63,8 +65,21 @@ impl Model {
         }
         let (model, norm) = (self.clone(), options.norm);
         Ok(self.in_order(texts, move |text| {
-            let rows = model.hidden_states(text.to_vec(), pooling)?;
-            Ok(Box::new(move || pooled(rows, norm)))
+            let mut rows = model.hidden_states(text.to_vec(), pooling)?;
+            let (mut sum, mut count) = (Vec::new(), 0_u32);
+            Ok(Box::new(move |context| {
+                while let Some(row) = ready!(rows.poll_next(context)) {
+                    let row = row?;
+                    sum.resize(row.len(), 0.0_f64);
+                    sum.iter_mut().zip(&row).for_each(|(sum, &x)| *sum += f64::from(x));
+                    count += 1;
+                }
+                Poll::Ready(if count == 0 {
+                    Err(EngineError::Closed.into())
+                } else {
+                    Ok(scaled(&sum, count, norm))
+                })
+            }))
         }))
     }
 
@@ -77,24 +92,12 @@ impl Model {
     }
 }
 
-/// The mean of all rows: of one row, itself.
-fn pooled(rows: ReadRows, norm: EmbeddingNorm) -> Result<Vec<f32>, Error> {
-    let (mut sum, mut count) = (Vec::new(), 0_u32);
-    for row in rows {
-        let row = row?;
-        if sum.is_empty() {
-            sum = vec![0.0_f64; row.len()];
-        }
-        sum.iter_mut().zip(&row).for_each(|(sum, &x)| *sum += f64::from(x));
-        count += 1;
-    }
-    if count == 0 {
-        return Err(EngineError::Closed.into());
-    }
+/// The mean of `count` rows, or the vector of length 1 in its direction.
+fn scaled(sum: &[f64], count: u32, norm: EmbeddingNorm) -> Vec<f32> {
     let length = match norm {
         EmbeddingNorm::None => f64::from(count),
         // A text whose states are all zero has no direction, and stays zero.
         EmbeddingNorm::Euclidean => sum.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE),
     };
-    Ok(sum.into_iter().map(|x| (x / length) as f32).collect())
+    sum.iter().map(|x| (x / length) as f32).collect()
 }

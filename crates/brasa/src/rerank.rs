@@ -1,10 +1,13 @@
 //! How well documents answer a query, as the model judges.
 
+use std::task::{Poll, ready};
+
 use brasa_engine::{ReadRequest, ReadRows, Reading};
 use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial};
 
+use crate::batch::rows_then;
 use crate::score::negative_log_likelihood;
-use crate::{Error, GenerateOptions, Model};
+use crate::{Error, GenerateOptions, InOrder, Model};
 
 /// What the model is told, in the words that Qwen3-Reranker was trained with (Zhang et al. 2025, arXiv:2506.05176).
 const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".";
@@ -70,28 +73,30 @@ impl Model {
 
     /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1.
     ///
-    /// The prompts are requests of the engine like any others; what they share is computed once.
-    ///
-    /// # Errors
-    ///
-    /// The first error of a prompt: one that is longer than the context, a full queue, a failed device.
-    pub fn rerank(&self, prompts: RerankPrompts) -> Result<Vec<f32>, Error> {
+    /// The prompts are requests of the engine like any others; what they share is computed once. One that fails gives an error in its
+    /// place.
+    pub fn rerank(&self, prompts: RerankPrompts) -> InOrder<impl Iterator<Item = Vec<u32>>, f32> {
         let RerankPrompts { prompts, answers } = prompts;
         let model = self.clone();
-        let judged = self.in_order(prompts, move |prompt| {
+        self.in_order(prompts, move |prompt| {
             let Answers { yes, no } = answers.clone();
             let of_yes = model.read_answer(prompt, &yes)?;
-            // Answers of one token are read from the same logits.
-            let of_no =
-                if yes.len() == 1 && no.len() == 1 { None } else { Some(model.read_answer(prompt, &no)?) };
-            Ok(Box::new(move || {
-                let of_yes = of_yes.collect::<Result<Vec<_>, _>>()?;
-                let of_no = of_no.map(|rows| rows.collect::<Result<Vec<_>, _>>()).transpose()?;
-                let advantage = nll(of_no.as_ref().unwrap_or(&of_yes), &no) - nll(&of_yes, &yes);
-                Ok((1.0 / (1.0 + (-advantage).exp())) as f32)
+            if yes.len() == 1 && no.len() == 1 {
+                // Both are read from the same logits.
+                return Ok(rows_then(of_yes, move |rows| Ok(share(nll(&rows, &yes), nll(&rows, &no)))));
+            }
+            let of_no = model.read_answer(prompt, &no)?;
+            let mut of_yes = rows_then(of_yes, move |rows| Ok(nll(&rows, &yes)));
+            let mut of_no = rows_then(of_no, move |rows| Ok(nll(&rows, &no)));
+            let mut nll_of_yes = None;
+            Ok(Box::new(move |context| {
+                let of_yes = match nll_of_yes {
+                    Some(nll) => nll,
+                    None => *nll_of_yes.insert(ready!(of_yes(context))?),
+                };
+                Poll::Ready(Ok(share(of_yes, ready!(of_no(context))?)))
             }))
-        });
-        judged.collect()
+        })
     }
 
     /// The logits that each token of `answer` is drawn from behind `prompt`.
@@ -106,4 +111,9 @@ impl Model {
 /// −ln p of a text, from the logits that its tokens are drawn from.
 fn nll(rows: &[Vec<f32>], text: &[u32]) -> f64 {
     rows.iter().zip(text).map(|(logits, &token)| negative_log_likelihood(logits, token)).sum()
+}
+
+/// p(yes) ÷ (p(yes) + p(no)), from −ln p of each.
+fn share(of_yes: f64, of_no: f64) -> f32 {
+    (1.0 / (1.0 + (of_yes - of_no).exp())) as f32
 }

@@ -2,9 +2,11 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod native;
+pub(crate) mod rerank;
 pub(crate) mod responses;
 pub(crate) mod slots;
 pub(crate) mod status;

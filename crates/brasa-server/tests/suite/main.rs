@@ -18,3 +18,4 @@ mod slots;
 mod status;
 mod structured;
 mod telling;
+mod vectors;

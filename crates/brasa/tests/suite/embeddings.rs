@@ -112,7 +112,7 @@ fn documents_are_judged_by_the_models_answer() {
     let ask = RerankOptions { instruction: Some("Find the definition.".into()) };
     let prompts = model.rerank_prompts("What is an ember?", &documents, &ask).unwrap();
     assert!(prompts.tokens() > 60);
-    let scores = model.rerank(prompts).unwrap();
+    let scores: Vec<f32> = model.rerank(prompts).map(Result::unwrap).collect();
     let word = |word| model.tokenizer().encode(word, AddSpecial::No, ParseSpecial::No).unwrap();
     let words = [word("yes"), word("no")];
     assert!(words.iter().any(|word| word.len() > 1), "this vocabulary has to spell an answer");
@@ -138,6 +138,6 @@ fn documents_are_judged_by_the_models_answer() {
     // A model with both words, whose template knows no system.
     let model = Model::load(folder("tiny-gemma3"), &options()).unwrap();
     let prompts = model.rerank_prompts("What is an ember?", &documents, &RerankOptions::default()).unwrap();
-    let scores = model.rerank(prompts).unwrap();
+    let scores: Vec<f32> = model.rerank(prompts).map(Result::unwrap).collect();
     assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)) && scores[0] != scores[1], "{scores:?}");
 }
