@@ -33,7 +33,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub run: RunArguments,
     /// Colours: auto, always or never [default: auto]
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = When::Auto, hide_default_value = true, hide_possible_values = true)]
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = When::Auto, hide_default_value = true, hide_possible_values = true, hide_short_help = true)]
     pub color: When,
 }
 
@@ -58,6 +58,8 @@ pub enum Command {
     Perplexity(PerplexityArguments),
     /// Show or save the logits after given tokens
     Logits(LogitsArguments),
+    /// Make vectors of texts, or compare texts by them
+    Embed(EmbedArguments),
     /// Convert a checkpoint to a (quantised) GGUF file
     Quantize(QuantizeArguments),
     /// Measure prompt and generation speed
@@ -146,6 +148,7 @@ impl Arguments {
             }
             Some(Command::Perplexity(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Logits(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Embed(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Bench(arguments)) => Some(&mut arguments.load.source),
             _ => None,
         }
@@ -584,6 +587,49 @@ pub struct LogitsArguments {
     pub json: bool,
     #[command(flatten)]
     pub load: LoadArguments,
+}
+
+/// `brasa embed`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct EmbedArguments {
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Take each line that is not empty as a text of its own
+    #[arg(long)]
+    pub lines: bool,
+    /// Print how alike the texts are: the cosine of each pair
+    #[arg(long, requires = "lines")]
+    pub similarity: bool,
+    /// How the states of a text's tokens become one vector [default: as the model says, else last]
+    #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false)]
+    pub pooling: Option<PoolingName>,
+    /// Leave vectors as long as the model makes them; otherwise their length is 1
+    #[arg(long)]
+    pub raw: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `--pooling`
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum PoolingName {
+    /// The state of the last token
+    Last,
+    /// The mean of all states
+    Mean,
+}
+
+impl From<PoolingName> for brasa::Pooling {
+    fn from(name: PoolingName) -> Self {
+        match name {
+            PoolingName::Last => Self::Last,
+            PoolingName::Mean => Self::Mean,
+        }
+    }
 }
 
 /// `brasa quantize`

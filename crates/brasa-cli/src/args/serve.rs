@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DraftArguments, HubArguments, SetupArguments};
+use super::{DraftArguments, HubArguments, PoolingName, SetupArguments};
 use crate::values::{self, Limit, positive};
 
 /// `brasa serve`
@@ -61,6 +61,9 @@ pub struct ServeArguments {
     /// Tokens of an answer if a request sets no limit; -1 until the context is full
     #[arg(short = 'n', long = "predict", visible_alias = "n-predict", value_name = "N", default_value = "-1", value_parser = values::limit, allow_negative_numbers = true)]
     pub n: Limit,
+    /// How embeddings are pooled [default: as the model says, else last]
+    #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false, hide_short_help = true)]
+    pub pooling: Option<PoolingName>,
     /// Longest time for a request in seconds (-to)
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub timeout: u64,

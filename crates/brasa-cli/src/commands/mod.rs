@@ -4,6 +4,7 @@ mod bench;
 mod chat;
 mod discover;
 mod doctor;
+mod embed;
 mod generate;
 mod inspect;
 mod logits;
@@ -40,6 +41,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Discover(arguments)) => discover::discover(&arguments),
         Some(Command::Perplexity(arguments)) => perplexity::perplexity(&arguments),
         Some(Command::Logits(arguments)) => logits::logits(&arguments),
+        Some(Command::Embed(arguments)) => embed::embed(&arguments),
         Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
         Some(Command::Bench(arguments)) => bench::bench(&arguments),
         Some(Command::Serve(arguments)) => serve::serve(&arguments),

@@ -43,6 +43,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         max_loaded: arguments.models_max,
         unload_idle_after: (arguments.sleep_idle_seconds > 0).then(|| seconds(arguments.sleep_idle_seconds)),
         load,
+        pooling: arguments.pooling.map(Into::into),
         request_timeout: seconds(arguments.timeout),
         default_max_tokens: arguments.n,
         max_body_bytes: arguments.max_body << 20,

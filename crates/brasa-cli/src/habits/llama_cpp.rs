@@ -18,7 +18,7 @@ const PLACEMENT: &str =
 const IDLE: &str = "threads spin for a moment and then sleep; this cannot be set";
 pub const ONE_DEVICE: &str = "all weights are on one device; `--device cpu` leaves a GPU alone";
 const NO_LOG: &str = "there is no log; notes and errors go to standard error";
-pub const NO_EMBEDDINGS: &str = "models generate text; there are no embeddings";
+pub const NO_EMBEDDINGS: &str = "`brasa embed` makes vectors of texts, `brasa serve` at /v1/embeddings too";
 const NO_SAMPLER: &str = "there is no such sampler; `--top-k`, `--top-p` and `--min-p` limit the choice";
 const SERVER_CACHE: &str =
     "a chat keeps the keys and values of its conversation; there are no other caches to set";
@@ -559,4 +559,36 @@ pub const LLAMA_SERVER: &[Row] = &[
     flag("-cb --cont-batching", True("requests are always batched")),
     flag("--cache-prompt --cache-idle-slots", True("prompts are always kept, within `--cache-ram`")),
     flag("--jinja", True("templates are always rendered")),
+    flag("--embedding --embeddings --rerank --reranking", True("is always served")),
+    value("--embd-normalize", "N", Answered("the field `embd_normalize` of /embedding says it, 2 or -1")),
+];
+
+/// Options of llama-embedding that `brasa embed` has in another way.
+pub const LLAMA_EMBEDDING: &[Row] = &[
+    flag("--embedding --embeddings", True("is what the command does")),
+    value(
+        "--pooling",
+        "WAY",
+        Cases(
+            &[(&["none", "cls", "rank"], Answered("states are pooled as `last` or `mean`"))],
+            &Ours("--pooling"),
+        ),
+    ),
+    value(
+        "--embd-normalize",
+        "N",
+        Cases(
+            &[(&["2"], True("vectors have length 1")), (&["-1"], Becomes(&["--raw"]))],
+            &Answered("vectors have length 1 (2) or stay as they are (-1)"),
+        ),
+    ),
+    value(
+        "--embd-output-format",
+        "FORMAT",
+        Cases(
+            &[(&["json", "json+"], Becomes(&["--json"]))],
+            &Answered("`--json` prints one object, else a line a vector"),
+        ),
+    ),
+    value("--embd-separator", "TEXT", Answered("`--lines` takes each line as a text")),
 ];

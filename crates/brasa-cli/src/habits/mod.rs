@@ -18,7 +18,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Command, CommandFactory};
 use llama_bench::LLAMA_BENCH;
-use llama_cpp::{LLAMA_CPP, LLAMA_SERVER};
+use llama_cpp::{LLAMA_CPP, LLAMA_EMBEDDING, LLAMA_SERVER};
 use others::{COMMANDS, MLX_LM};
 use own::Options;
 use row::{Outcome, Row, Value};
@@ -248,11 +248,15 @@ fn begins_with_hyphen(word: &OsStr) -> bool {
 
 /// The tables that hold for a command, by spelling.
 fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static Row> {
-    let bench: &[Row] = if command == Some("bench") { LLAMA_BENCH } else { &[] };
-    let serve: &[Row] = if command == Some("serve") { LLAMA_SERVER } else { &[] };
+    let special: &[Row] = match command {
+        Some("bench") => LLAMA_BENCH,
+        Some("embed") => LLAMA_EMBEDDING,
+        Some("serve") => LLAMA_SERVER,
+        _ => &[],
+    };
     let mut rows = HashMap::new();
     // Rows that come later win.
-    for row in MLX_LM.iter().chain(LLAMA_CPP).chain(bench).chain(serve) {
+    for row in MLX_LM.iter().chain(LLAMA_CPP).chain(special) {
         rows.extend(row.spellings().map(|spelling| (spelling, row)));
     }
     if command == Some("serve") {

@@ -368,6 +368,38 @@ fn an_interrupt_ends_the_program_with_130() {
 }
 
 #[test]
+fn embed_prints_vectors_and_compares_texts() {
+    let directory = scratch("embed");
+    let path = directory.join("texts");
+    std::fs::write(&path, "An ember glows.\n\nA river flows.\nAn ember glows.\n").unwrap();
+    let path = path.to_str().unwrap();
+    let one = json(&["embed", "-p", "An ember glows.", "--json"]);
+    assert_eq!(one["pooling"], "last");
+    let result = json(&["embed", "-f", path, "--lines", "--similarity", "--json"]);
+    let embeddings = result["embeddings"].as_array().unwrap();
+    assert_eq!(embeddings.len(), 3);
+    assert_eq!(embeddings[0], embeddings[2]);
+    assert_eq!(embeddings[0], one["embeddings"][0]);
+    assert_ne!(embeddings[0], embeddings[1]);
+    let vector: Vec<f64> =
+        embeddings[0]["embedding"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    assert_eq!(vector.len(), 512);
+    assert!((vector.iter().map(|x| x * x).sum::<f64>() - 1.0).abs() < 1e-5);
+    let alike = |a: usize, b: usize| result["similarity"][a][b].as_f64().unwrap();
+    assert!(alike(0, 2) > 0.9999 && alike(0, 1) < 0.999 && alike(0, 1) == alike(1, 0));
+    let table = stdout(&brasa(&["embed", "-f", path, "--lines", "--similarity"]));
+    assert_eq!(table.lines().count(), 3);
+    assert!(table.lines().next().unwrap().ends_with("1.000  An ember glows."), "{table}");
+    let mean = stdout(&brasa(&["embed", "-p", "An ember glows.", "--pooling", "mean", "--raw"]));
+    assert_eq!(mean.split_whitespace().count(), 512);
+    let length: f64 = mean.split_whitespace().map(|x| x.parse::<f64>().unwrap().powi(2)).sum();
+    assert!((length - 1.0).abs() > 0.01);
+    fails(&["embed", "-p", "x", "--similarity"], 2);
+    std::fs::write(path, "\n \n").unwrap();
+    fails(&["embed", "-f", path, "--lines"], 2);
+}
+
+#[test]
 fn perplexity_scores_the_second_half_of_every_window() {
     let directory = scratch("perplexity");
     let path = directory.join("text");
