@@ -50,6 +50,18 @@ impl Model {
     /// The texts are requests of the engine like any others: they run together, beside generations, and a text has the embedding that it
     /// has alone. One that fails gives an error in its place, and the others go on.
     ///
+    /// ```
+    /// # use brasa::{EmbedOptions, LoadOptions, Model};
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+    /// # let model = Model::load(path, &LoadOptions::default())?;
+    /// let texts = ["An ember glows.", "A river flows."].map(|text| model.embedding_prompt(text));
+    /// let texts: Vec<_> = texts.into_iter().collect::<Result<_, _>>()?;
+    /// let vectors: Vec<Vec<f32>> = model.embed(texts, &EmbedOptions::default())?.collect::<Result<_, _>>()?;
+    /// let cosine: f32 = vectors[0].iter().zip(&vectors[1]).map(|(a, b)| a * b).sum();
+    /// assert!(cosine < 1.0);
+    /// # Ok::<(), brasa::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Options`] for a way of pooling that Brasa does not compute.

@@ -75,6 +75,17 @@ impl Model {
     ///
     /// The prompts are requests of the engine like any others; what they share is computed once. One that fails gives an error in its
     /// place.
+    ///
+    /// ```
+    /// # use brasa::{LoadOptions, Model, RerankOptions};
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+    /// # let model = Model::load(path, &LoadOptions::default())?;
+    /// let documents = ["An ember is a glowing coal.".to_owned(), "Rivers flow to the sea.".to_owned()];
+    /// let prompts = model.rerank_prompts("What is an ember?", &documents, &RerankOptions::default())?;
+    /// let scores: Vec<f32> = model.rerank(prompts).collect::<Result<_, _>>()?;
+    /// assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)));
+    /// # Ok::<(), brasa::Error>(())
+    /// ```
     pub fn rerank(&self, prompts: RerankPrompts) -> InOrder<impl Iterator<Item = Vec<u32>>, f32> {
         let RerankPrompts { prompts, answers } = prompts;
         let model = self.clone();
