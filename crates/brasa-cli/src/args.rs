@@ -592,6 +592,7 @@ pub struct LogitsArguments {
 /// `brasa embed`
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct EmbedArguments {
     #[command(flatten)]
     pub prompt: PromptArguments,

@@ -49,9 +49,9 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     }
     if arguments.similarity {
         for (text, row) in texts.iter().zip(&alike) {
-            let row: String = row.iter().map(|cosine| format!("{cosine:>7.3}")).collect();
+            let row: Vec<String> = row.iter().map(|cosine| format!("{cosine:>6.3}")).collect();
             let shown: String = text.chars().take(SHOWN).collect();
-            output::line(&format!("{row}  {shown}"))?;
+            output::line(&format!("{}  {shown}", row.join(" ")))?;
         }
         return Ok(());
     }
