@@ -106,3 +106,25 @@ fn quantised_files_agree_with_the_reference() {
         }
     }
 }
+
+/// The graph that ends before the head, of dense models and of experts, over rows of a prompt and over one.
+#[test]
+fn hidden_states_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let ids: Vec<u32> = (0..40).map(|i| i * 7 % 61 + 3).collect();
+    for name in ["llama2", "gemma3", "qwen3moe", "phi3"] {
+        let hidden = || {
+            let mut model = load_strictly(&folder("random").join(name), None);
+            model.graph = model.hidden_graph();
+            model
+        };
+        for ids in [&ids[..], &ids[..1]] {
+            let expected = Runner::new(hidden()).logits(ids).concat();
+            for (precision, bound) in [(Precision::Reference, REFERENCE), (Precision::Fast, FAST)] {
+                let mut found = Runner::on(device, hidden(), precision, KvType::F32);
+                let comparison = compare(&found.logits(ids).concat(), &expected);
+                assert!(comparison.within(bound), "{name} {precision:?}, {} rows: {comparison}", ids.len());
+            }
+        }
+    }
+}
