@@ -476,7 +476,8 @@ impl Executor {
 
     /// Runs one step, draws a token of the sequences whose last token was in it, and shows what is read of rows. Rows whose hidden
     /// states are read run in a step of their own behind it. `sink` sees the rows of each sequence in order. The rows are then part of
-    /// their sequences.
+    /// their sequences. Of a program with several outputs, each with a row for each row that asks, a row that is read is theirs
+    /// one behind the other.
     ///
     /// # Errors
     ///
@@ -502,20 +503,24 @@ impl Executor {
                 }
                 _ => &mut self.program,
             };
-            let output = program.run(&self.step, self.store.pool())?.only();
+            let outputs = program.run(&self.step, self.store.pool())?;
             let numbered = parts.iter_mut().enumerate().filter(|(_, part)| chosen(part));
             let mut out = 0;
             for ((number, part), segment) in numbered.zip(&self.step.segments) {
                 let computed = part.sequence.tokens.len()..part.sequence.tokens.len() + part.rows;
                 self.store.commit(part.sequence, &part.tokens[computed]);
                 for row in segment.out_rows() {
-                    let values = output.row(out);
-                    out += 1;
-                    if part.reads.is_some() {
+                    let values = outputs.get(0).row(out);
+                    if part.reads.is_none() {
+                        sink(number, StepOut::Drawn(part.row_draw().draw(values, &mut self.sampler)));
+                    } else if outputs.len() == 1 {
                         sink(number, StepOut::Read { index: segment.first_index + row, values });
                     } else {
-                        sink(number, StepOut::Drawn(part.row_draw().draw(values, &mut self.sampler)));
+                        let all: Vec<f32> =
+                            outputs.iter().flat_map(|output| output.row(out)).copied().collect();
+                        sink(number, StepOut::Read { index: segment.first_index + row, values: &all });
                     }
+                    out += 1;
                 }
             }
         }

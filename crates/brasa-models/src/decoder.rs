@@ -13,9 +13,17 @@ use crate::spec::{
 };
 use crate::weights::{Place, Weights};
 
+/// Values of the graph that are worth a look.
+pub(crate) struct Inside {
+    /// The normed hidden states that the head reads, `[Outs, D]`.
+    pub hidden: ValueId,
+    /// The residual stream behind each layer, `[R, D]`; behind the last one `[Outs, D]`.
+    pub states: Vec<ValueId>,
+}
+
 /// Builds the graph of `spec` over `weights`: token ids, positions and output rows in, logits `[Outs, V]` out.
-/// Also returns the value that the head reads: the normed hidden states `[Outs, D]`.
-pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, ValueId)> {
+/// Also returns values inside.
+pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, Inside)> {
     let mut g = Builder::new();
     let ids = g.input(Input::TokenIds);
     let positions = g.input(Input::Positions);
@@ -34,8 +42,10 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, Val
     };
 
     let mut block = Block { g: &mut g, spec, weights, positions, out_rows, inputs, caches: Vec::new() };
+    let mut states = Vec::with_capacity(spec.layers.len());
     for (index, layer) in spec.layers.iter().enumerate() {
         h_rd = block.layer(h_rd, index, layer)?;
+        states.push(h_rd);
     }
 
     // The last layer has kept the output rows alone.
@@ -55,7 +65,7 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, Val
     if let Some(cap) = spec.final_softcap {
         logits_ov = g.unary(logits_ov, Unary::Softcap(cap));
     }
-    Ok((g.finish(&[logits_ov])?, h_od))
+    Ok((g.finish(&[logits_ov])?, Inside { hidden: h_od, states }))
 }
 
 /// The per-layer inputs `[R, layers · P]`: each token's own vectors, mixed with a normed projection of its embedding.

@@ -56,8 +56,9 @@ pub use spec::{
 pub use vocabulary::padding as padding_note;
 
 use brasa_formats::Checkpoint;
+use brasa_graph::op::{Attention, KvSource};
 use brasa_graph::pass::prune;
-use brasa_graph::{Graph, ValueId};
+use brasa_graph::{Graph, Node, Op, ValueId};
 
 use crate::metadata::Metadata;
 use crate::weights::Weights;
@@ -104,6 +105,8 @@ pub struct Model {
     pub graph: Graph,
     /// The value of the graph that the head reads: hidden states behind the last norm, `[Outs, hidden_size]`.
     pub hidden: ValueId,
+    /// The residual stream behind each layer, `[Rows, hidden_size]`; behind the last one `[Outs, hidden_size]`.
+    pub states: Vec<ValueId>,
     /// Facts for people.
     pub info: ModelInfo,
     /// Messages about keys and tensors that were passed over.
@@ -112,10 +115,42 @@ pub struct Model {
     pub unused_tensors: Vec<String>,
 }
 
+/// What one layer's attention reads.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionValues {
+    /// Queries behind norm and rotation, `[Rows, heads, head_dim]`.
+    pub queries: ValueId,
+    /// Keys behind norm and rotation, `[Rows, kv_heads, head_dim]`. Layers that share a cache have the same.
+    pub keys: ValueId,
+    /// Scale, window and soft-cap.
+    pub op: Attention,
+}
+
 impl Model {
     /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`, over the same weights and caches.
     pub fn hidden_graph(&self) -> Graph {
         prune(&self.graph.clone().returning(&[self.hidden]))
+    }
+
+    /// What each layer's attention reads and how, first layer first.
+    pub fn attentions(&self) -> Vec<AttentionValues> {
+        let nodes = self.graph.nodes();
+        let keys = |cache| {
+            nodes.iter().find_map(|node| match &node.op {
+                Op::CacheWrite(write) if write.cache == cache => Some(node.inputs[0]),
+                _ => None,
+            })
+        };
+        let attention = |node: &Node| match &node.op {
+            Op::Attention(op) => match op.source {
+                KvSource::Cache(cache) => {
+                    Some(AttentionValues { queries: node.inputs[0], keys: keys(cache)?, op: *op })
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        nodes.iter().filter_map(attention).collect()
     }
 }
 
@@ -142,7 +177,7 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let (mut warnings, used) = meta.finish()?;
     warnings.extend(vocabulary::check(source, spec.vocab_size)?);
     let weights = Weights::new(source, names, &spec, used);
-    let (graph, hidden) = decoder::decoder(&spec, &weights)?;
+    let (graph, inside) = decoder::decoder(&spec, &weights)?;
     let unused_tensors: Vec<String> = weights.unused().into_iter().map(String::from).collect();
     let unused = |tensor: &String| ModelError::UnusedTensor { tensor: tensor.clone(), family: spec.family };
     if let Some(tensor) = unused_tensors.first().filter(|_| options.strict) {
@@ -153,7 +188,8 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
         let more = unused_tensors.len() - MOST_WARNINGS;
         warnings.push(format!("{more} more tensors have no place in a {} model", spec.family));
     }
-    Ok(Model { spec, graph, hidden, info: ModelInfo::of(source), warnings, unused_tensors })
+    let decoder::Inside { hidden, states } = inside;
+    Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors })
 }
 
 /// Reads the configuration alone; also returns warnings.

@@ -19,6 +19,7 @@ use brasa_tokenizer::{
 };
 use serde_json::Value;
 
+use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
 use crate::{
     Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device, verify,
@@ -58,6 +59,7 @@ struct Parts {
     load_times: LoadTimes,
     recommended_sampling: RecommendedSampling,
     pooling: Option<Pooling>,
+    inside: Inside,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
@@ -140,8 +142,8 @@ impl Model {
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
             let loaded = brasa_models::load(checkpoint, &load)?;
-            let hidden_graph = Arc::new(loaded.hidden_graph());
-            let brasa_models::Model { spec, graph, info, mut warnings, .. } = loaded;
+            let (hidden_graph, attentions) = (Arc::new(loaded.hidden_graph()), loaded.attentions());
+            let brasa_models::Model { spec, graph, states, info, mut warnings, .. } = loaded;
             let pooling = pooling(checkpoint, options.strict, &mut warnings)?;
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);
@@ -152,7 +154,8 @@ impl Model {
             let weights_done = Instant::now();
             let limits = options.program_limits(&backend.info(), spec.vocab_size);
             let weight_bytes = weights.size_bytes();
-            let program = backend.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;
+            let device = Arc::new(LoadedDevice { backend: Arc::clone(&backend), weights });
+            let program = device.program(&graph, limits)?;
             let reference = options.precision == Precision::Reference;
             let dtype = options.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 });
             let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
@@ -179,8 +182,8 @@ impl Model {
                 prefix_bytes: options.prefix_bytes.unwrap_or(SESSION_PREFIX_BYTES),
             };
             let description = backend.info();
-            let hidden: MakeProgram =
-                Box::new(move || backend.compile(Arc::clone(&hidden_graph), Arc::clone(&weights), limits));
+            let inside = Inside { device: Arc::clone(&device), graph, attentions, states, limits, dtype };
+            let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
             let engine = Engine::start_with_hidden(program, Some(hidden), pool, config)?;
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
@@ -216,6 +219,7 @@ impl Model {
                 load_times: times,
                 recommended_sampling,
                 pooling,
+                inside,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
             })))
@@ -273,6 +277,11 @@ impl Model {
     /// [`RecommendedSampling::apply`] puts it into [`SamplingParams`](crate::SamplingParams).
     pub fn recommended_sampling(&self) -> &RecommendedSampling {
         &self.0.recommended_sampling
+    }
+
+    /// What a look inside needs.
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.0.inside
     }
 
     /// How the checkpoint pools embeddings; `None` if it does not say.

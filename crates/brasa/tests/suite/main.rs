@@ -4,6 +4,7 @@
 
 mod embeddings;
 mod engine;
+mod inside;
 mod limits;
 mod precision;
 mod quantised;
