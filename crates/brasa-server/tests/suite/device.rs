@@ -186,6 +186,11 @@ impl Program for Faulty {
         self.program.run(step, pool)
     }
 
+    /// Engines tell their state between chains, so short ones keep it fresh.
+    fn max_chain(&self, _: bool) -> usize {
+        4
+    }
+
     fn profile(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Vec<OpTime>, DeviceError> {
         self.program.profile(step, pool)
     }
