@@ -74,12 +74,13 @@ fn a_request_that_leaves_the_queue_frees_its_place() {
     let body =
         json!({"prompt": "An ember is", "n_predict": 480, "ignore_eos": true, "stream": true}).to_string();
     let begin = || server.begin("POST", "/completion", &[], body.as_bytes());
-    let waits = |count: usize| {
-        let line = format!("llamacpp:requests_deferred {count}");
+    let told = |line: String| {
         until(&line, || server.get("/metrics").body.lines().any(|found| found == line));
     };
-    let mut running = begin();
-    running.read_exact(&mut [0; 16]).unwrap();
+    let waits = |count: usize| told(format!("llamacpp:requests_deferred {count}"));
+    let running = begin();
+    // Until it runs, it waits itself.
+    told("llamacpp:requests_processing 1".into());
     for _ in 0..2 {
         let waiting = begin();
         waits(1);
