@@ -252,12 +252,17 @@ pub(crate) fn finish_name(reason: FinishReason) -> &'static str {
 /// The first error of a result; [`EngineError::DeadlineExceeded`].
 pub(crate) async fn in_time<P: Iterator<Item = Vec<u32>>, T>(
     app: &App,
+    loaded: &Loaded,
     mut batch: InOrder<P, T>,
 ) -> Result<Vec<T>> {
     let all = async {
         let mut results = Vec::new();
         while let Some(result) = poll_fn(|context| batch.poll_next(context)).await {
-            results.push(result?);
+            results.push(result.inspect_err(|error| {
+                if let brasa::Error::Engine(error) = error {
+                    saw_error(app, loaded, error);
+                }
+            })?);
         }
         Ok(results)
     };

@@ -122,7 +122,7 @@ async fn embed(
             "the model asks for {name} pooling, which is not computed: start the server with --pooling last or mean"
         )));
     }
-    let vectors = in_time(app, loaded.model.embed(texts, &options)?).await?;
+    let vectors = in_time(app, loaded, loaded.model.embed(texts, &options)?).await?;
     Ok((vectors, tokens))
 }
 

@@ -44,7 +44,7 @@ pub(crate) async fn create(
     let prompts = prompts.await?;
     let tokens = prompts.tokens();
     record.set("prompt_tokens", tokens);
-    let scores = in_time(&app, loaded.model.rerank(prompts)).await?;
+    let scores = in_time(&app, &loaded, loaded.model.rerank(prompts)).await?;
     let mut scores: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
     // Documents of one score stay in their order.
     scores.sort_by(|a, b| b.1.total_cmp(&a.1));

@@ -39,6 +39,8 @@ again! {
     prefixes_fit_their_budget_and_give_way,
     a_mask_decides_which_tokens_come,
     logits_are_read_beside_running_generations,
+    hidden_states_are_read_beside_running_generations,
+    hidden_states_that_cannot_be_had_are_their_readers_error,
     a_mask_that_fails_ends_its_request_and_no_other,
     stop_ids_and_strings_end_the_text_before_them,
     the_last_fragment_holds_the_text_that_was_held_back,
