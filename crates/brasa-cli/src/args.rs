@@ -533,6 +533,21 @@ pub struct InspectArguments {
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
+    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD from 0 on, several with commas, or all
+    #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors"])]
+    pub attention: Option<values::Heads>,
+    /// The text to look into
+    #[arg(short, long, value_name = "TEXT", requires = "attention")]
+    pub prompt: Option<String>,
+    /// Read the text from a file; - for standard input
+    #[arg(long, value_name = "FILE", requires = "attention", conflicts_with = "prompt")]
+    pub file: Option<PathBuf>,
+    /// Draw the attention as a heat map
+    #[arg(long, value_name = "FILE.svg", requires = "attention")]
+    pub svg: Option<PathBuf>,
+    /// Replace FILE.svg if it exists
+    #[arg(long, requires = "svg")]
+    pub force: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

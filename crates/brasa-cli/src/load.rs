@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision, Speculation};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments};
+use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments, SourceArguments};
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, output};
 
@@ -29,33 +29,11 @@ pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
 ///
 /// The errors of [`model`].
 pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Model, Failure> {
-    interrupt::install();
-    let bar = bytes_bar("loading");
-    let progress = |at: LoadProgress| {
-        bar.set_length(at.total_bytes);
-        bar.set_position(at.done_bytes);
-        if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    let model = match &arguments.source.model {
-        Some(path) => Model::load_with_progress(path, options, progress),
-        None => Model::from_gguf_bytes(bundled::MODEL, options, progress),
-    };
-    bar.finish_and_clear();
-    interrupt::check()?;
-    let model = model?;
-    for warning in model.warnings() {
-        output::note(&format!("warning: {warning}"));
-    }
+    let model = open(&arguments.source, options)?;
     if let (Some(wanted), Some(own)) = (arguments.setup.context, model.info().context_length)
         && wanted > own
     {
         output::note(&format!("warning: -c {wanted}: the model was made for at most {own} tokens"));
-    }
-    if let Some(file) = arguments.source.model.as_deref().and_then(gguf_beside_safetensors) {
-        output::note(&format!(
-            "note: the folder's safetensors are used, not the GGUF file beside them: {}",
-            file.display()
-        ));
     }
     if arguments.verbose {
         output::note(&format!(
@@ -77,6 +55,38 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
         ]
         .map(|(name, time)| format!("{name} {:.1} ms", time.as_secs_f64() * 1e3));
         output::note(&format!("{PARTS}{}", parts.join(", ")));
+    }
+    Ok(model)
+}
+
+/// Loads the model that `source` names, or the bundled one, and tells its oddities.
+///
+/// # Errors
+///
+/// The errors of [`model`].
+pub fn open(source: &SourceArguments, options: &LoadOptions) -> Result<Model, Failure> {
+    interrupt::install();
+    let bar = bytes_bar("loading");
+    let progress = |at: LoadProgress| {
+        bar.set_length(at.total_bytes);
+        bar.set_position(at.done_bytes);
+        if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let model = match &source.model {
+        Some(path) => Model::load_with_progress(path, options, progress),
+        None => Model::from_gguf_bytes(bundled::MODEL, options, progress),
+    };
+    bar.finish_and_clear();
+    interrupt::check()?;
+    let model = model?;
+    for warning in model.warnings() {
+        output::note(&format!("warning: {warning}"));
+    }
+    if let Some(file) = source.model.as_deref().and_then(gguf_beside_safetensors) {
+        output::note(&format!(
+            "note: the folder's safetensors are used, not the GGUF file beside them: {}",
+            file.display()
+        ));
     }
     Ok(model)
 }

@@ -7,6 +7,27 @@ pub type Limit = Option<usize>;
 /// A random seed; `None` for a new one each time.
 pub type Seed = Option<u64>;
 
+/// Heads of layers: all, or those that are named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heads {
+    /// Every head of every layer.
+    All,
+    /// Layers, each with a head or with all of its heads.
+    Some(Vec<(usize, Option<usize>)>),
+}
+
+/// Reads `all`, or a list of `LAYER` and `LAYER:HEAD`.
+pub fn heads(text: &str) -> Result<Heads, String> {
+    if text == "all" {
+        return Ok(Heads::All);
+    }
+    let one = |item: &str| match item.split_once(':') {
+        Some((layer, head)) => Ok((count(layer)?, Some(count(head)?))),
+        None => Ok((count(item)?, None)),
+    };
+    text.split(',').map(one).collect::<Result<_, String>>().map(Heads::Some)
+}
+
 /// Reads a number of at least 1.
 pub fn positive(text: &str) -> Result<usize, String> {
     match count(text)? {

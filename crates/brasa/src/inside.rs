@@ -128,7 +128,8 @@ impl LayerInside {
         let entropy = |row: &[f32]| -> f64 {
             row.iter().filter(|&&weight| weight > 0.0).map(|&w| -f64::from(w) * f64::from(w).ln()).sum()
         };
-        weights.chunks_exact(self.tokens()).map(|row| entropy(row) as f32).collect()
+        // Zero has no sign.
+        weights.chunks_exact(self.tokens()).map(|row| (entropy(row) + 0.0) as f32).collect()
     }
 }
 

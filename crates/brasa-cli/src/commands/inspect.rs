@@ -6,6 +6,7 @@ use brasa::LoadOptions;
 use brasa::formats::{Bytes, Container, Inspection, Metadata, TensorInfo, gguf};
 use serde_json::{Map, Value, json};
 
+use super::attention;
 use crate::args::InspectArguments;
 use crate::failure::Failure;
 use crate::{bundled, output};
@@ -15,6 +16,9 @@ const SHOWN_ELEMENTS: usize = 8;
 
 /// Prints the contents of a model's files.
 pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
+    if let Some(heads) = &arguments.attention {
+        return attention::show(arguments, heads);
+    }
     let path = arguments.source.model.as_ref();
     if arguments.graph {
         let text = match path {

@@ -1,5 +1,7 @@
 //! One file per command.
 
+mod attention;
+mod attention_svg;
 mod bench;
 mod chat;
 mod discover;

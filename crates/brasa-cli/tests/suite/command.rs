@@ -401,6 +401,43 @@ fn embed_prints_vectors_and_compares_texts() {
 }
 
 #[test]
+fn inspect_shows_what_attention_looks_at() {
+    fn ask<'a>(model: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+        [&["inspect", "-m", model, "-p", "The river flows."], more].concat()
+    }
+    let directory = scratch("attention");
+    let picture = directory.join("map.svg");
+    let picture = picture.to_str().unwrap();
+    let model = model("tiny-llama");
+    let result = json(&ask(&model, &["--attention", "1:2,0", "--json", "--svg", picture]));
+    let maps = result["attention"].as_array().unwrap();
+    let places: Vec<_> = maps.iter().map(|map| (map["layer"].as_u64(), map["head"].as_u64())).collect();
+    assert_eq!(places[0], (Some(1), Some(2)));
+    assert_eq!(places[1..], [0, 1, 2, 3].map(|head| (Some(0), Some(head))));
+    let tokens = result["ids"].as_array().unwrap().len();
+    assert_eq!(result["pieces"].as_array().unwrap().len(), tokens);
+    for (i, row) in maps[0]["weights"].as_array().unwrap().iter().enumerate() {
+        let row: Vec<f64> = row.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+        assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-5);
+        assert!(row.len() == tokens && row[i + 1..].iter().all(|&weight| weight <= 0.0));
+    }
+    let svg = std::fs::read_to_string(picture).unwrap();
+    assert_eq!(svg.matches("<title>").count(), 5 * tokens * (tokens + 1) / 2);
+    assert!(fails(&ask(&model, &["--attention", "0", "--svg", picture]), 1).contains("--force"));
+    let lines = stdout(&brasa(&ask(&model, &["--attention", "0:0"])));
+    assert_eq!(lines.lines().count(), tokens + 1, "{lines}");
+    assert!(lines.contains("entropy 0.00  100 %"), "{lines}");
+    assert!(fails(&ask(&model, &["--attention", "99"]), 1).contains("layer 99"));
+    assert!(fails(&ask(&model, &["--attention", "0:77"]), 1).contains("head 77"));
+    fails(&ask(&model, &["--attention", "first"]), 2);
+    fails(&["inspect", "-m", &model, "--attention", "0"], 2);
+    let long = "river ".repeat(300);
+    let refused =
+        fails(&["inspect", "-m", &model, "-p", &long, "--attention", "0", "--svg", picture, "--force"], 1);
+    assert!(refused.contains("at most 160"), "{refused}");
+}
+
+#[test]
 fn perplexity_scores_the_second_half_of_every_window() {
     let directory = scratch("perplexity");
     let path = directory.join("text");
