@@ -521,6 +521,7 @@ pub struct TokenizeArguments {
 /// `brasa inspect`
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct InspectArguments {
     /// Model [default: the built-in one]
     #[arg(value_name = "PATH", conflicts_with_all = ["model", "hf_repo"])]

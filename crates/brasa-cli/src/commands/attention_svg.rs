@@ -91,7 +91,7 @@ fn colour(weight: f32) -> String {
 fn name(piece: &str) -> String {
     let visible: String = piece.escape_debug().collect();
     let short: String = visible.replace("\\\"", "\"").replace("\\'", "'").chars().take(SHOWN).collect();
-    let short = if short.starts_with(' ') { format!("·{}", &short[1..]) } else { short };
+    let short = short.strip_prefix(' ').map(|rest| format!("·{rest}")).unwrap_or(short);
     short.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
