@@ -1,9 +1,9 @@
 //! The handle to the engine's thread.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -37,8 +37,8 @@ const UNREAD_BYTES: usize = 64 << 20;
 pub struct Engine {
     commands: Sender<Command>,
     wake: Wake,
-    /// The engine's thread and the text's, in the order in which they end.
-    threads: Vec<JoinHandle<()>>,
+    /// The engine's thread and the text's, in the order in which they end; none once the engine is closed.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     next_session: AtomicU64,
     closing: Arc<AtomicBool>,
     queue: Queue,
@@ -110,7 +110,7 @@ impl Engine {
         Ok(Self {
             commands,
             wake,
-            threads: vec![thread, text_thread],
+            threads: Mutex::new(vec![thread, text_thread]),
             next_session: AtomicU64::new(0),
             closing,
             queue: Queue::new(config.max_waiting),
@@ -221,6 +221,19 @@ impl Engine {
         receiver.recv().map_err(|_| EngineError::Closed)
     }
 
+    /// Cancels the running requests and waits for the threads, which free the program and all keys and values. The streams that
+    /// still ran, and every later call, give [`EngineError::Closed`]. Closing a closed engine does nothing.
+    pub fn close(&self) {
+        self.closing.store(true, Ordering::Relaxed);
+        // Wakes a thread that waits for work; one that is gone needs no waking.
+        let _ = self.commands.send(Command::Close);
+        // A second caller waits here until the threads have ended.
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // A panic of a thread has been reported by the panic hook and seen by every stream as `Closed`.
+            let _ = thread.join();
+        }
+    }
+
     pub(crate) fn send(&self, command: Command) -> Result<(), EngineError> {
         self.commands.send(command).map_err(|_| EngineError::Closed)
     }
@@ -228,13 +241,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.closing.store(true, Ordering::Relaxed);
-        // Wakes a thread that waits for work; one that is gone needs no waking.
-        let _ = self.commands.send(Command::Close);
-        for thread in self.threads.drain(..) {
-            // A panic of a thread has been reported by the panic hook and seen by every stream as `Closed`.
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 

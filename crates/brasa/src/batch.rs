@@ -49,13 +49,30 @@ impl Model {
     where
         P: IntoIterator<Item = Vec<u32>>,
     {
-        let model = self.clone();
+        let mut start = self.next_row();
         self.in_order(prompts, move |prompt| {
+            let mut collect = start(prompt)?;
+            Ok(Box::new(move |context| collect(context).map_ok(|(row, _)| row)))
+        })
+    }
+
+    /// Like [`next_logits`](Self::next_logits), with the cost of each prompt.
+    pub(crate) fn next_rows<P>(&self, prompts: P) -> InOrder<P::IntoIter, (Vec<f32>, Metrics)>
+    where
+        P: IntoIterator<Item = Vec<u32>>,
+    {
+        self.in_order(prompts, self.next_row())
+    }
+
+    /// Starts to compute the logits behind a prompt.
+    fn next_row(&self) -> Start<(Vec<f32>, Metrics)> {
+        let model = self.clone();
+        Box::new(move |prompt| {
             let options = GenerateOptions { cache_prompt: Some(true), ..GenerateOptions::default() };
             let first = prompt.len().saturating_sub(1);
             let what = Reading::Logits;
             let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), what, first, options })?;
-            Ok(rows_then(rows, |mut rows| rows.pop().ok_or(EngineError::Closed.into())))
+            Ok(rows_then(rows, |mut rows, cost| Ok((rows.pop().ok_or(EngineError::Closed)?, cost))))
         })
     }
 
@@ -172,10 +189,10 @@ fn answer(mut stream: TokenStream) -> Collect<BatchAnswer> {
     })
 }
 
-/// What `make` makes of all rows. Behind its last row a request has ended.
+/// What `make` makes of all rows and their cost. Behind its last row a request has ended.
 pub(crate) fn rows_then<T: 'static>(
     mut rows: ReadRows,
-    make: impl FnOnce(Vec<Vec<f32>>) -> Result<T, Error> + Send + 'static,
+    make: impl FnOnce(Vec<Vec<f32>>, Metrics) -> Result<T, Error> + Send + 'static,
 ) -> Collect<T> {
     let (mut read, mut make) = (Vec::new(), Some(make));
     Box::new(move |context| {
@@ -183,6 +200,6 @@ pub(crate) fn rows_then<T: 'static>(
             read.push(row?);
         }
         let make = make.take().ok_or(EngineError::Closed)?;
-        Poll::Ready(make(std::mem::take(&mut read)))
+        Poll::Ready(make(std::mem::take(&mut read), *rows.metrics()))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::SessionFileError;
+use crate::{BackendError, SessionFileError};
 
 /// The reason why a model could not be loaded or a request not be served. A message with a known remedy names it in a
 /// line that begins with `hint:`.
@@ -24,6 +24,9 @@ pub enum Error {
     /// A grammar.
     #[error(transparent)]
     Grammar(#[from] brasa_grammar::GrammarError),
+    /// A backend that could not be chosen, or that is not native.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
     /// A request.
     #[error(transparent)]
     Engine(#[from] brasa_engine::EngineError),

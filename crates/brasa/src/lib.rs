@@ -20,10 +20,13 @@
 //! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
 //! instead is [`Model::recommended_sampling`].
 //!
+//! Programs that leave the choice of a [`Backend`] to their user load a [`TextModel`] by way of [`Backends`].
+//!
 //! This crate fits the rooms below together. It contains no model logic and no kernels.
 
 #![forbid(unsafe_code)]
 
+mod backend;
 mod batch;
 #[cfg(feature = "cpu")]
 mod ceilings;
@@ -41,8 +44,12 @@ mod rerank;
 mod score;
 mod session;
 mod session_file;
+mod text_model;
 mod verify;
 
+#[cfg(feature = "mlx_lm")]
+pub use backend::MlxLm;
+pub use backend::{Backend, BackendError, Backends, Unavailable};
 pub use batch::{BatchAnswer, InOrder};
 pub use brasa_engine as engine;
 pub use brasa_engine::{
@@ -71,6 +78,7 @@ pub use rerank::{RerankOptions, RerankPrompts};
 pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};
 pub use session_file::SessionFileError;
+pub use text_model::{Class, ClassifyOptions, TextModel, TextStream};
 pub use verify::{Verdict, verify};
 
 /// The examples of the README, as tests.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
@@ -22,11 +22,12 @@ use serde_json::Value;
 use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
 use crate::{
-    Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Session, TokenStream, device, verify,
+    Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Metrics, Session, TokenStream, device,
+    verify,
 };
 
 /// Most positions of a context if the options name none.
-const DEFAULT_CONTEXT: usize = 131_072;
+pub(crate) const DEFAULT_CONTEXT: usize = 131_072;
 
 /// Bytes of keys and values that sessions share if the options name none.
 const SESSION_PREFIX_BYTES: u64 = 1 << 30;
@@ -63,6 +64,8 @@ struct Parts {
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
+    /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
+    latest: Arc<Mutex<Metrics>>,
 }
 
 impl Model {
@@ -222,6 +225,7 @@ impl Model {
                 inside,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
+                latest: Arc::default(),
             })))
         })
     }
@@ -436,6 +440,20 @@ impl Model {
         const LAST_TOKENS: usize = 32;
         let last = &prompt[prompt.len().saturating_sub(LAST_TOKENS)..];
         self.0.tokenizer.decode(last, false).unwrap_or_default()
+    }
+
+    /// Cancels the streams that still run, waits for the engine, and frees the model's weights, keys and values, for all handles.
+    /// Those streams, and every later request, give [`EngineError::Closed`](brasa_engine::EngineError::Closed). Closing a closed
+    /// model does nothing.
+    ///
+    /// Dropping the last handle does the same. The tokenizer and [`info`](Self::info) stay usable until then.
+    pub fn close(&self) {
+        self.0.engine.close();
+    }
+
+    /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
+    pub(crate) fn latest(&self) -> &Arc<Mutex<Metrics>> {
+        &self.0.latest
     }
 
     /// The engine below, for benchmarks and tools.

@@ -94,11 +94,11 @@ impl Model {
             let of_yes = model.read_answer(prompt, &yes)?;
             if yes.len() == 1 && no.len() == 1 {
                 // Both are read from the same logits.
-                return Ok(rows_then(of_yes, move |rows| Ok(share(nll(&rows, &yes), nll(&rows, &no)))));
+                return Ok(rows_then(of_yes, move |rows, _| Ok(share(nll(&rows, &yes), nll(&rows, &no)))));
             }
             let of_no = model.read_answer(prompt, &no)?;
-            let mut of_yes = rows_then(of_yes, move |rows| Ok(nll(&rows, &yes)));
-            let mut of_no = rows_then(of_no, move |rows| Ok(nll(&rows, &no)));
+            let mut of_yes = rows_then(of_yes, move |rows, _| Ok(nll(&rows, &yes)));
+            let mut of_no = rows_then(of_no, move |rows, _| Ok(nll(&rows, &no)));
             let mut nll_of_yes = None;
             Ok(Box::new(move |context| {
                 let of_yes = match nll_of_yes {

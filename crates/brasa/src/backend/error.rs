@@ -1,0 +1,104 @@
+//! Errors of choosing a backend, and of those that are not native.
+
+use std::time::Duration;
+
+/// The reason why a backend cannot run here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("backend {backend} is not available: {reason}")]
+pub struct Unavailable {
+    /// Its name.
+    pub backend: String,
+    /// Why not.
+    pub reason: String,
+}
+
+impl Unavailable {
+    /// That `backend` cannot run here, for a `reason`.
+    pub fn new(backend: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { backend: backend.into(), reason: reason.into() }
+    }
+}
+
+/// The reason why a backend could not be chosen, or could not do its work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The backend cannot run here.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    /// No backend can run here.
+    #[error("no backend is available{}", listed(.0))]
+    NoneAvailable(Vec<Unavailable>),
+    /// No backend has this name.
+    #[error("no backend is named `{name}`\nhint: the names are {}", known.join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The backend cannot honour an option, or has no such operation.
+    #[error("{backend} does not support {what}\nhint: {hint}")]
+    Unsupported {
+        /// Its name.
+        backend: &'static str,
+        /// The option and its value, or the operation.
+        what: String,
+        /// What to do instead.
+        hint: &'static str,
+    },
+    /// The backend runs one text at a time, and one still runs.
+    #[error(
+        "{backend} generates one text at a time, and one still runs\nhint: read its stream to the end, or drop it"
+    )]
+    Busy {
+        /// Its name.
+        backend: &'static str,
+    },
+    /// The backend's process reported an error; it goes on with the next request.
+    #[error("{backend}: {message}")]
+    Failed {
+        /// Its name.
+        backend: &'static str,
+        /// The message of the process.
+        message: String,
+    },
+    /// The backend's process ended by itself. The model is lost.
+    #[error("{backend}: the process ended ({status}){}", quoted(stderr))]
+    Died {
+        /// Its name.
+        backend: &'static str,
+        /// Its exit status, or the signal that ended it.
+        status: String,
+        /// The end of what it wrote to its standard error.
+        stderr: String,
+    },
+    /// The backend's process did not answer in time and was killed. The model is lost.
+    #[error("{backend}: no reply to `{command}` within {limit:?}; the process was killed{}", quoted(stderr))]
+    TimedOut {
+        /// Its name.
+        backend: &'static str,
+        /// The command that it did not answer.
+        command: &'static str,
+        /// The time that it had.
+        limit: Duration,
+        /// The end of what it wrote to its standard error.
+        stderr: String,
+    },
+    /// The backend's process wrote something that is no reply and was killed. The model is lost.
+    #[error("{backend}: the process wrote {what}, and was killed")]
+    Protocol {
+        /// Its name.
+        backend: &'static str,
+        /// What it wrote.
+        what: String,
+    },
+}
+
+fn listed(reasons: &[Unavailable]) -> String {
+    reasons.iter().map(|Unavailable { backend, reason }| format!("\n  {backend}: {reason}")).collect()
+}
+
+fn quoted(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!("; its standard error ends with:\n{stderr}") }
+}

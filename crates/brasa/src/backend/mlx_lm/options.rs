@@ -1,0 +1,154 @@
+//! Options that mlx-lm honours, in the terms of its process; all others are refused by name.
+
+use brasa_engine::EngineError;
+use brasa_graph::device::Precision;
+use brasa_graph::sampling::{SamplingOrder, SamplingParams};
+use serde_json::{Map, Value, json};
+
+use super::NAME;
+use crate::{BackendError, ContextPolicy, Error, GenerateOptions, LoadOptions, Speculation};
+
+/// The remedy for an option that is not honoured.
+const LEAVE_OUT: &str = "leave it out, or load the model with a native backend: `cpu` or `cuda`";
+
+/// Refuses options of loading that mlx-lm cannot honour. It has limits for several requests at once, and never runs more than one.
+///
+/// # Errors
+///
+/// [`BackendError::Unsupported`].
+pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
+    let LoadOptions {
+        device: _,
+        context: _,
+        threads,
+        isa,
+        precision,
+        deterministic,
+        kv_type,
+        chunk,
+        mixed_chunk,
+        max_sequences: _,
+        max_waiting: _,
+        cache_bytes,
+        prefix_bytes,
+        speculation,
+        strict,
+        pre_tokenizer,
+        chat_template,
+    } = options;
+    refuse(&[
+        ("threads", threads.is_some()),
+        ("isa", isa.is_some()),
+        ("precision `reference`", *precision != Precision::Fast),
+        ("deterministic", *deterministic),
+        ("kv_type", kv_type.is_some()),
+        ("chunk", chunk.is_some()),
+        ("mixed_chunk", mixed_chunk.is_some()),
+        ("cache_bytes", cache_bytes.is_some()),
+        ("prefix_bytes", prefix_bytes.is_some()),
+        ("speculation", *speculation != Speculation::OFF),
+        ("strict", *strict),
+        ("pre_tokenizer", pre_tokenizer.is_some()),
+        ("chat_template", chat_template.is_some()),
+    ])
+}
+
+/// The fields of a request for these options, in a context of `context` positions.
+///
+/// # Errors
+///
+/// [`Error::Engine`] for options that make no sense, [`BackendError::Unsupported`] for those that mlx-lm cannot honour.
+pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<String, Value>, Error> {
+    options.validate()?;
+    let GenerateOptions {
+        sampling,
+        max_tokens,
+        stop_ids,
+        stop_strings,
+        ignore_eos,
+        // One text runs at a time: there is nobody to overtake, nothing is cached, and the process waits for its reader.
+        priority: _,
+        run_ahead: _,
+        cache_prompt: _,
+        cache_scope: _,
+        // Kept by the stream.
+        deadline: _,
+        context_policy,
+        mask,
+        speculation,
+    } = options;
+    let SamplingParams {
+        temperature,
+        top_k,
+        top_p,
+        min_p,
+        repeat_penalty,
+        frequency_penalty,
+        presence_penalty,
+        repeat_last_n: _,
+        logit_bias,
+        suppressed,
+        min_tokens,
+        seed,
+        order,
+        logprobs,
+    } = sampling;
+    // Neutral values are the exact ones that turn a rule off.
+    #[expect(clippy::float_cmp, reason = "values that the caller wrote, not results")]
+    refuse(&[
+        ("stop_ids", !stop_ids.is_empty()),
+        ("stop_strings", !stop_strings.is_empty()),
+        ("ignore_eos", *ignore_eos),
+        ("the context policy `slide`", matches!(context_policy, ContextPolicy::Slide { .. })),
+        ("mask: grammars and schemas", mask.is_some()),
+        ("speculation", speculation.is_some_and(|wanted| wanted != Speculation::OFF)),
+        ("repeat_penalty", *repeat_penalty != 1.0),
+        ("frequency_penalty", *frequency_penalty != 0.0),
+        ("presence_penalty", *presence_penalty != 0.0),
+        ("logit_bias", !logit_bias.is_empty()),
+        ("suppressed", !suppressed.is_empty()),
+        ("min_tokens", *min_tokens != 0),
+        ("logprobs", logprobs.is_some()),
+    ])?;
+    let filters = *top_k > 0 || *top_p < 1.0 || *min_p > 0.0;
+    if *temperature > 0.0 && filters && *order != SamplingOrder::Mlx {
+        return Err(Error::Backend(BackendError::Unsupported {
+            backend: NAME,
+            what: format!("the sampling order {order:?}"),
+            hint: "set `order` to `SamplingOrder::Mlx`, which filters before the temperature",
+        }));
+    }
+    let fields = json!({
+        "max_tokens": max_tokens,
+        "context": context,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "seed": seed,
+    });
+    match fields {
+        Value::Object(fields) => Ok(fields),
+        _ => unreachable!("the fields are an object"),
+    }
+}
+
+/// The end of a text that fills the context.
+pub(super) fn context_full(
+    policy: ContextPolicy,
+    context: usize,
+) -> Result<crate::FinishReason, EngineError> {
+    match policy {
+        ContextPolicy::Stop => Ok(crate::FinishReason::ContextFull),
+        _ => Err(EngineError::ContextFull { context }),
+    }
+}
+
+fn refuse(options: &[(&str, bool)]) -> Result<(), BackendError> {
+    match options.iter().find(|&&(_, wanted)| wanted) {
+        Some((name, _)) => {
+            Err(BackendError::Unsupported { backend: NAME, what: (*name).to_owned(), hint: LEAVE_OUT })
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,120 @@
+//! What every backend's models have in common.
+
+use brasa_graph::sampling::SamplingParams;
+
+use crate::{
+    BatchAnswer, Error, FinishReason, Fragment, GenerateOptions, Message, Metrics, Model, ModelInfo, Token,
+};
+
+/// A loaded model of any [`Backend`](crate::Backend): what programs need that let their user choose the backend.
+///
+/// [`Model`] is the native one, and has more: sessions, grammars, tools, scores. [`as_native`](Self::as_native) leads to it.
+///
+/// A model may be used from any thread. Options that a backend cannot honour are errors that name the option.
+pub trait TextModel: Send + Sync {
+    /// Continues a raw text, with the special tokens that the model puts in front.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]; later errors come through the stream.
+    fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Box<dyn TextStream>, Error>;
+
+    /// Answers a conversation, written as the model's own chat template has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]; later errors come through the stream.
+    fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<Box<dyn TextStream>, Error>;
+
+    /// Draws the one token that follows each prompt, in the order of the prompts. A prompt that fails has an error in its place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if nothing can be classified at all.
+    fn classify(
+        &self,
+        prompts: &[&str],
+        options: &ClassifyOptions,
+    ) -> Result<Vec<Result<Class, Error>>, Error>;
+
+    /// Continues every prompt; the answers are in the order of the prompts. A prompt that fails has an error in its place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] if nothing can be generated at all.
+    fn batch_generate(
+        &self,
+        prompts: &[&str],
+        options: &GenerateOptions,
+    ) -> Result<Vec<Result<BatchAnswer, Error>>, Error>;
+
+    /// The architecture, as the checkpoint spells it: `gemma3`, `qwen3`, `llama`.
+    fn model_type(&self) -> &str {
+        &self.info().architecture
+    }
+
+    /// Architecture, sizes and storage of the model.
+    fn info(&self) -> &ModelInfo;
+
+    /// The cost of the latest request of this trait that came to its end; zeros before the first. The counts of several prompts are
+    /// sums, and their times those of the slowest. Each stream has [metrics of its own](TextStream::metrics).
+    fn metrics(&self) -> Metrics;
+
+    /// Ends the streams that still run, waits for them and frees the model. Those streams, and every later request, give
+    /// [`EngineError::Closed`](crate::engine::EngineError::Closed). Closing a closed model does nothing.
+    fn close(&self);
+
+    /// The native model, which can do more; `None` if another backend runs this one.
+    fn as_native(&self) -> Option<&Model> {
+        None
+    }
+}
+
+/// The text of one generation, as it appears.
+///
+/// The iterator waits for the next [`Fragment`]. The fragments' texts joined are the whole answer. A failed stream yields its
+/// error once, after the text that was generated. Dropping the stream cancels the generation and makes room for others.
+pub trait TextStream: Iterator<Item = Result<Fragment, Error>> + Send {
+    /// The reason why the generation ended; `None` while it runs and after an error.
+    fn finish_reason(&self) -> Option<FinishReason>;
+
+    /// The cost of the generation; complete once the stream has ended.
+    fn metrics(&self) -> &Metrics;
+
+    /// A function that asks the generation to end, from any thread; fragments already made are still yielded.
+    fn canceller(&self) -> Box<dyn Fn() + Send + Sync>;
+
+    /// Asks the generation to end; fragments already made are still yielded.
+    fn cancel(&self) {
+        self.canceller()();
+    }
+
+    /// The whole remaining text, waited for.
+    ///
+    /// # Errors
+    ///
+    /// The stream's error; the text before it is lost.
+    fn into_text(self: Box<Self>) -> Result<String, Error> {
+        self.map(|fragment| fragment.map(|fragment| fragment.text)).collect()
+    }
+}
+
+/// How to classify.
+#[derive(Clone, Debug, Default)]
+pub struct ClassifyOptions {
+    /// How the token is drawn: by default the most probable one. `sampling.logprobs` asks for log-probabilities.
+    pub sampling: SamplingParams,
+    /// True to return all logits.
+    pub logits: bool,
+}
+
+/// The token that follows a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Class {
+    /// The token that was drawn.
+    pub token: Token,
+    /// Its text; empty for a control token.
+    pub text: String,
+    /// The logits that it was drawn from, before penalties, `[vocab_size]`, if asked for.
+    pub logits: Option<Vec<f32>>,
+}
