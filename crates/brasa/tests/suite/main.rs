@@ -3,9 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod embeddings;
+mod backends;
 mod engine;
 mod inside;
 mod limits;
+#[cfg(unix)]
+mod mlx_lm;
 mod precision;
 mod quantised;
 mod schedules;
