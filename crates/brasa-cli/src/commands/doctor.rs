@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use brasa::{GenerateOptions, LoadOptions, Message, Model};
+use brasa::{Backends, GenerateOptions, LoadOptions, Message, Model};
 use serde_json::json;
 
 use crate::args::DoctorArguments;
@@ -16,6 +16,7 @@ const EXPECTED_START: &str = "ember";
 /// Prints the report; fails if the built-in model does not answer.
 pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
     let devices = brasa::devices();
+    let backends = Backends::built_in();
     let answer = answer();
     let healthy = answer.as_ref().is_ok_and(|(text, _)| text.to_lowercase().contains(EXPECTED_START));
     if arguments.json {
@@ -26,10 +27,18 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
                 Err(error) => json!({"error": error.to_string()}),
             })
             .collect();
+        let backends: Vec<_> = backends
+            .iter()
+            .map(|backend| match backend.available() {
+                Ok(found) => json!({"name": backend.name(), "available": true, "description": found}),
+                Err(why) => json!({"name": backend.name(), "available": false, "reason": why.reason}),
+            })
+            .collect();
         output::line(
             &json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "devices": devices,
+                "backends": backends,
                 "answer": answer.as_ref().ok().map(|(text, _)| text),
                 "error": answer.as_ref().err().map(ToString::to_string),
                 "healthy": healthy,
@@ -43,11 +52,14 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
             std::env::consts::OS,
             std::env::consts::ARCH
         ))?;
-        for device in &devices {
-            match device {
-                Ok(info) => output::line(&format!("device {}: {}", info.name, info.description))?,
-                // It names the device.
-                Err(error) => output::line(&error.to_string())?,
+        for info in devices.iter().flatten() {
+            output::line(&format!("device {}: {}", info.name, info.description))?;
+        }
+        // The reasons of devices that cannot be used are among those of the backends.
+        for backend in backends.iter() {
+            match backend.available() {
+                Ok(_) => output::line(&format!("backend {}: available", backend.name()))?,
+                Err(why) => output::line(&why.to_string())?,
             }
         }
         match &answer {

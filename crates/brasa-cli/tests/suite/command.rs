@@ -546,7 +546,18 @@ fn help_version_doctor_and_completions_work() {
     assert!(stdout(&brasa(&["--version"])).starts_with("brasa "));
     assert!(stdout(&brasa(&["--help"])).contains("perplexity"));
     assert!(stdout(&brasa(&["completions", "bash"])).contains("_brasa"));
-    assert_eq!(json(&["doctor", "--json"])["healthy"], true);
+    let report = json(&["doctor", "--json"]);
+    assert_eq!(report["healthy"], true);
+    let backends = report["backends"].as_array().unwrap();
+    let names: Vec<_> = backends.iter().map(|backend| backend["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cuda", "metal", "cpu", "mlx_lm"]);
+    assert!(backends[1]["available"] == false && backends[1]["reason"].as_str().unwrap().contains("Apple"));
+    assert!(
+        backends[2]["available"] == true && backends[2]["description"].as_str().unwrap().contains("threads")
+    );
+    let report = stdout(&brasa(&["doctor"]));
+    assert!(report.contains("\ndevice cpu: ") && report.contains("\nbackend cpu: available\n"), "{report}");
+    assert!(report.contains("\nbackend metal is not available: "), "{report}");
 }
 
 /// An empty folder for one test, gone when the machine cleans its temporary folder.

@@ -96,7 +96,9 @@ pub enum BackendError {
 }
 
 fn listed(reasons: &[Unavailable]) -> String {
-    reasons.iter().map(|Unavailable { backend, reason }| format!("\n  {backend}: {reason}")).collect()
+    let lines: Vec<_> =
+        reasons.iter().map(|Unavailable { backend, reason }| format!("\n  {backend}: {reason}")).collect();
+    lines.concat()
 }
 
 fn quoted(stderr: &str) -> String {

@@ -10,7 +10,9 @@ use std::path::Path;
 pub use error::{BackendError, Unavailable};
 #[cfg(feature = "mlx_lm")]
 pub use mlx_lm::MlxLm;
-use native::{Missing, Native};
+use native::Missing;
+#[cfg(any(feature = "cpu", feature = "cuda"))]
+use native::Native;
 
 use crate::{Error, LoadOptions, TextModel};
 

@@ -79,7 +79,7 @@ impl TextModel for Model {
             let rows = self.next_rows(prompts.clone());
             let mut class = |prompt: Vec<u32>, (logits, metrics): (Vec<f32>, Metrics)| {
                 let position = prompt.len() as u32;
-                let ends = self.tokenizer().special_tokens().end_of_generation.iter().copied().collect();
+                let ends = self.tokenizer().special_tokens().end_of_generation.clone();
                 let rules = rules.clone().with_ends(ends, position);
                 let draw =
                     sampler.draw(&rules, &Row::new(&logits, position, &prompt)).map_err(EngineError::from)?;

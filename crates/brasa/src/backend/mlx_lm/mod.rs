@@ -65,8 +65,8 @@ impl Default for MlxLm {
     fn default() -> Self {
         Self {
             python: vec![std::env::var_os("BRASA_PYTHON").unwrap_or_else(|| "python3".into())],
-            load_limit: Duration::from_secs(600),
-            silence_limit: Duration::from_secs(300),
+            load_limit: Duration::from_mins(10),
+            silence_limit: Duration::from_mins(5),
         }
     }
 }

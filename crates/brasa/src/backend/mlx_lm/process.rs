@@ -150,12 +150,11 @@ impl Process {
 
     /// Describes the end of a child that has closed its standard output.
     fn death(&self) -> BackendError {
-        let status = match self.child.wait(GRACE) {
-            Some(status) => status.to_string(),
-            None => {
-                self.child.kill();
-                "it closed its standard output, and was killed".into()
-            }
+        let status = if let Some(status) = self.child.wait(GRACE) {
+            status.to_string()
+        } else {
+            self.child.kill();
+            "it closed its standard output, and was killed".into()
         };
         BackendError::Died { backend: NAME, status, stderr: self.stderr.read() }
     }
