@@ -184,6 +184,7 @@ fn together(costs: impl IntoIterator<Item = Metrics>) -> Metrics {
     costs.into_iter().fold(Metrics::default(), |sum, cost| Metrics {
         prompt_tokens: sum.prompt_tokens + cost.prompt_tokens,
         cached_tokens: sum.cached_tokens + cost.cached_tokens,
+        prefilled_tokens: sum.prefilled_tokens + cost.prefilled_tokens,
         generated_tokens: sum.generated_tokens + cost.generated_tokens,
         drafted_tokens: sum.drafted_tokens + cost.drafted_tokens,
         accepted_tokens: sum.accepted_tokens + cost.accepted_tokens,

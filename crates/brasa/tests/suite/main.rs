@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod embeddings;
 mod backends;
+mod embeddings;
 mod engine;
 mod inside;
 mod limits;

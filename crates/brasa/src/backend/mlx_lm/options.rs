@@ -19,6 +19,7 @@ const LEAVE_OUT: &str = "leave it out, or load the model with a native backend: 
 pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
     let LoadOptions {
         device: _,
+        own_device,
         context: _,
         threads,
         isa,
@@ -37,6 +38,7 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
         chat_template,
     } = options;
     refuse(&[
+        ("own_device", own_device.is_some()),
         ("threads", threads.is_some()),
         ("isa", isa.is_some()),
         ("precision `reference`", *precision != Precision::Fast),
@@ -76,6 +78,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         context_policy,
         mask,
         speculation,
+        report_prefill,
     } = options;
     let SamplingParams {
         temperature,
@@ -102,6 +105,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         ("the context policy `slide`", matches!(context_policy, ContextPolicy::Slide { .. })),
         ("mask: grammars and schemas", mask.is_some()),
         ("speculation", speculation.is_some_and(|wanted| wanted != Speculation::OFF)),
+        ("report_prefill", *report_prefill),
         ("repeat_penalty", *repeat_penalty != 1.0),
         ("frequency_penalty", *frequency_penalty != 0.0),
         ("presence_penalty", *presence_penalty != 0.0),
