@@ -37,6 +37,8 @@ struct Registration {
 };
 
 void block_barrier();
+// A barrier; returns how many threads came with `counts`.
+unsigned block_count(bool counts);
 // Gives `value` to the warp, and takes what the lane `distance` away (by exclusive or) gave.
 uint32_t exchange(uint32_t value, int distance);
 
@@ -54,6 +56,7 @@ uint32_t exchange(uint32_t value, int distance);
     static void name(const Params& p)
 
 inline void __syncthreads() { brasa_emulation::block_barrier(); }
+inline int __syncthreads_count(int counts) { return (int)brasa_emulation::block_count(counts != 0); }
 
 inline uint32_t __float_as_uint(float x) {
     uint32_t bits;

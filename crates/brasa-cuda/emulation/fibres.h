@@ -63,6 +63,15 @@ const size_t STACK_BYTES = (64 << 10) + 3 * 64;
 // Threads that wait for each other: a block, or a warp.
 struct Group {
     unsigned running, waiting, generation;
+    // Of those that wait, how many count; and how many did when the last wait ended.
+    unsigned counting, counted;
+
+    void go_on() {
+        waiting = 0;
+        ++generation;
+        counted = counting;
+        counting = 0;
+    }
 };
 
 struct Fibre {
@@ -114,8 +123,7 @@ static inline void change_fibre(OsThread& os) {
 static void leave(Group& group) {
     --group.running;
     if (group.running > 0 && group.waiting == group.running) {
-        group.waiting = 0;
-        ++group.generation;
+        group.go_on();
     }
 }
 
@@ -131,8 +139,7 @@ static void run_fibre() {
 // Waits until every running thread of the group is here.
 static inline void wait(OsThread& os, Group& group) {
     if (++group.waiting == group.running) {
-        group.waiting = 0;
-        ++group.generation;
+        group.go_on();
         return;
     }
     Fibre& self = os.running->fibres[os.running->current];
@@ -144,6 +151,14 @@ static inline void wait(OsThread& os, Group& group) {
 void block_barrier() {
     OsThread& os = os_thread;
     wait(os, os.running->group);
+}
+
+unsigned block_count(bool counts) {
+    OsThread& os = os_thread;
+    Group& group = os.running->group;
+    group.counting += counts;
+    wait(os, group);
+    return group.counted;
 }
 
 uint32_t exchange(uint32_t value, int distance) {
@@ -179,8 +194,8 @@ inline bool launch(Entry kernel, const void* of_kernel, Index grid, unsigned thr
     for (unsigned yz = 0; yz < grid.y * grid.z; ++yz) {
         for (unsigned x = 0; x < grid.x; ++x) {
             os.block = {x, yz % grid.y, yz / grid.y};
-            b.group = {threads, 0, 0};
-            b.warps.assign(threads / 32, {32, 0, 0});
+            b.group = {threads, 0, 0, 0, 0};
+            b.warps.assign(threads / 32, {32, 0, 0, 0, 0});
             memset(shared.data(), 0xff, shared.size() * 4);
             for (unsigned t = 0; t < threads; ++t) {
                 b.fibres[t].ended = false;

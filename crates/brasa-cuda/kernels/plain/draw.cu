@@ -26,23 +26,30 @@ DEVICE float draw_value(u64 key) {
 
 DEVICE u32 draw_id(u64 key) { return ~(u32)key; }
 
-// The largest key of a block. All threads get it; `scratch` holds 32 keys.
-DEVICE u64 draw_largest(u64 key, u64* scratch) {
-    for (int distance = 16; distance > 0; distance /= 2) {
-        u32 high = __shfl_xor_sync(0xffffffffu, (u32)(key >> 32), distance);
-        u32 low = __shfl_xor_sync(0xffffffffu, (u32)key, distance);
-        u64 other = (u64)high << 32 | low;
+// The key that the lane `distance` away gives.
+DEVICE u64 draw_exchange(u64 key, u32 distance) {
+    u32 high = __shfl_xor_sync(0xffffffffu, (u32)(key >> 32), distance);
+    u32 low = __shfl_xor_sync(0xffffffffu, (u32)key, distance);
+    return (u64)high << 32 | low;
+}
+
+DEVICE u64 draw_largest_of_warp(u64 key) {
+    for (u32 distance = 16; distance > 0; distance /= 2) {
+        u64 other = draw_exchange(key, distance);
         key = other > key ? other : key;
     }
+    return key;
+}
+
+// The largest key of a block. All threads get it; `scratch` holds 32 keys.
+DEVICE u64 draw_largest(u64 key, u64* scratch) {
+    key = draw_largest_of_warp(key);
     __syncthreads();
     if (lane() == 0) {
         scratch[warp()] = key;
     }
     __syncthreads();
-    for (u32 w = 0; w < blockDim.x / 32; ++w) {
-        key = scratch[w] > key ? scratch[w] : key;
-    }
-    return key;
+    return draw_largest_of_warp(lane() < blockDim.x / 32 ? scratch[lane()] : 0);
 }
 
 // The largest of the keys that the parts of a row left.
@@ -264,22 +271,32 @@ KERNEL(draw_list, DrawParams) {
     }
 }
 
-// Sorts `count` keys, a power of two up to the block's threads, in falling order; a thread has one.
-DEVICE void draw_sort(u64* keys, u32 count) {
+// Sorts `count` keys in falling order, a power of two from 32 up to the block's threads: thread i < count gives one and gets that of rank i.
+// Keys pass within a warp by shuffles, and between warps through two buffers in turn, so that one barrier a step is enough. All threads come here.
+DEVICE u64 draw_sort(u64 key, u32 count, u64 (*buffers)[DRAW_LISTED]) {
+    u32 i = threadIdx.x, turn = 0;
+    bool works = i < count;
     for (u32 length = 2; length <= count; length *= 2) {
         for (u32 distance = length / 2; distance > 0; distance /= 2) {
-            __syncthreads();
-            u32 i = threadIdx.x, other = i ^ distance;
-            if (i < count && other > i) {
-                u64 a = keys[i], b = keys[other];
-                if ((a < b) == ((i & length) == 0)) {
-                    keys[i] = b;
-                    keys[other] = a;
+            u64 other = 0;
+            if (distance >= 32) {
+                u64* buffer = buffers[turn];
+                turn ^= 1;
+                if (works) {
+                    buffer[i] = key;
                 }
+                __syncthreads();
+                if (works) {
+                    other = buffer[i ^ distance];
+                }
+            } else if (works) {
+                other = draw_exchange(key, distance);
             }
+            bool takes_larger = ((i & length) == 0) == ((i & distance) == 0);
+            key = (other > key) == takes_larger ? other : key;
         }
     }
-    __syncthreads();
+    return key;
 }
 
 // Where the tree of sums has a token: places that are joined first differ in the lowest bits.
@@ -291,39 +308,134 @@ DEVICE u32 draw_place(u32 id) {
     return place;
 }
 
-// The first tokens of a row in order, and the memory in which their shares are added.
+// What draw_take keeps in shared memory.
+struct DrawMemory {
+    u64 scratch[32];
+    u64 buffers[2][DRAW_LISTED];
+    u64 keys[DRAW_LISTED];       // falling
+    u64 places[DRAW_LISTED];     // falling, each a token's place above its rank
+    float prefixes[DRAW_LISTED]; // about the sum of the shares of the first 1, 2, … tokens
+    float sums[DRAW_LISTED];
+    float totals[32];            // of the warps
+    float groups[32];            // of 256 blocks each
+    u32 next[DRAW_LISTED];
+    u32 number;
+};
+
+// How far a sum in another order than the tree's may lie from it, as a part of it, and more: neither rounds more than 64 times by 2⁻²⁴.
+#define DRAW_DOUBT (1.0f / 65536.0f)
+
+// The first tokens of a row in order; thread i < count has the key of rank i.
 struct DrawListed {
-    const u64* keys;    // falling
-    const u64* places;  // falling, each a token's place above its rank
-    float* sums;
-    u32* next;
-    u32 count;
-    float largest;
+    DrawMemory& memory;
+    u64 key;
+    u32 count, padded;
+    float largest, inverse_temperature;
+    bool has_prefixes = false, has_places = false;
+
+    DEVICE float share() const {
+        return threadIdx.x < count ? draw_share(draw_value(key), largest, inverse_temperature) : 0.0f;
+    }
+
+    // Adds the shares in order of rank.
+    DEVICE void prepare_prefixes() {
+        if (has_prefixes) {
+            return;
+        }
+        has_prefixes = true;
+        u32 i = threadIdx.x;
+        float total = share(), prefix = total;
+        if (i < padded) {
+            for (u32 distance = 1; distance < 32; distance *= 2) {
+                float other = __shfl_xor_sync(0xffffffffu, total, distance);
+                prefix = lane() & distance ? __fadd_rn(prefix, other) : prefix;
+                total = __fadd_rn(total, other);
+            }
+            if (lane() == 0) {
+                memory.totals[warp()] = total;
+            }
+        }
+        __syncthreads();
+        if (i < count) {
+            float before = 0.0f;
+            for (u32 w = 0; w < warp(); ++w) {
+                before = __fadd_rn(before, memory.totals[w]);
+            }
+            memory.prefixes[i] = __fadd_rn(before, prefix);
+        }
+        __syncthreads();
+    }
+
+    // Brings the tokens into the order in which the tree has them.
+    DEVICE void prepare_places() {
+        if (has_places) {
+            return;
+        }
+        has_places = true;
+        u32 i = threadIdx.x;
+        u64 place = i < count ? (u64)draw_place(draw_id(key)) << 32 | i : 0;
+        if (i < count) {
+            memory.keys[i] = key;
+        }
+        place = draw_sort(place, padded, memory.buffers);
+        if (i < count) {
+            memory.places[i] = place;
+        }
+    }
 
     // The tree sum of the shares of the first `few`. All threads get it.
-    DEVICE float sum_of_first(u32 few, float inverse_temperature) const {
+    DEVICE float sum_of_first(u32 few) {
+        prepare_places();
         u32 i = threadIdx.x, place = 0;
         __syncthreads();
         if (i < count) {
-            u32 rank = (u32)places[i];
-            place = (u32)(places[i] >> 32);
-            sums[i] = rank < few ? draw_share(draw_value(keys[rank]), largest, inverse_temperature) : 0.0f;
-            next[i] = i + 1;
+            u32 rank = (u32)memory.places[i];
+            place = (u32)(memory.places[i] >> 32);
+            memory.sums[i] = rank < few ? draw_share(draw_value(memory.keys[rank]), largest, inverse_temperature) : 0.0f;
+            memory.next[i] = i + 1;
         }
         for (u32 bit = 0; bit < 24; ++bit) {
             __syncthreads();
             // The higher of two places stands first and takes the lower one in.
-            if (i < count && (place >> bit & 1) == 1 && next[i] > 0) {
-                u32 other = next[i];
-                if (other < count && (u32)(places[other] >> 32) >> (bit + 1) == place >> (bit + 1)) {
-                    sums[i] = __fadd_rn(sums[i], sums[other]);
-                    next[i] = next[other];
-                    next[other] = 0;
+            if (i < count && (place >> bit & 1) == 1 && memory.next[i] > 0) {
+                u32 other = memory.next[i];
+                if (other < count && (u32)(memory.places[other] >> 32) >> (bit + 1) == place >> (bit + 1)) {
+                    memory.sums[i] = __fadd_rn(memory.sums[i], memory.sums[other]);
+                    memory.next[i] = memory.next[other];
+                    memory.next[other] = 0;
                 }
             }
         }
         __syncthreads();
-        return sums[0];
+        return memory.sums[0];
+    }
+
+    // The fewest of the first `end` tokens the tree sum of whose shares is at least `value` times that of all, or of the first `few`;
+    // end + 1 where that of all `end` is less. Sums never fall as tokens are added. A sum in order of rank tells which side of the target
+    // each tree sum lies on, unless it lies beside it; then tree sums are made.
+    DEVICE u32 reach(u32 end, float value, bool of_all, float sum_of_all, u32 few) {
+        prepare_prefixes();
+        u32 i = threadIdx.x;
+        float near = __fmul_rn(value, of_all ? sum_of_all : memory.prefixes[few - 1]);
+        float prefix = memory.prefixes[i < end ? i : 0];
+        u32 short_of = (u32)__syncthreads_count(i < end && prefix < __fmul_rn(near, 1.0f - DRAW_DOUBT));
+        if (short_of == (u32)__syncthreads_count(i < end && prefix < __fmul_rn(near, 1.0f + DRAW_DOUBT))) {
+            return short_of + 1;
+        }
+        float target = __fmul_rn(value, of_all ? sum_of_all : sum_of_first(few));
+        if (sum_of_first(end) < target) {
+            return end + 1;
+        }
+        u32 low = 0, high = end;
+        while (low + 1 < high) {
+            u32 middle = (low + high) / 2;
+            if (sum_of_first(middle) >= target) {
+                high = middle;
+            } else {
+                low = middle;
+            }
+        }
+        return high;
     }
 };
 
@@ -347,7 +459,7 @@ DEVICE float draw_sum_of_all(const float* sums, u32 blocks, float* scratch) {
 }
 
 // How many tokens are kept; 0 where the tokens that are listed do not tell, and `draw_lowest` has to.
-DEVICE u32 draw_kept(const DrawRow& row, const DrawListed& tokens, bool is_complete, float sum_of_all, float* scratch) {
+DEVICE u32 draw_kept(const DrawRow& row, DrawListed& tokens, bool is_complete, float sum_of_all) {
     u32 count = tokens.count, kept = 0xffffffffu;
     for (u32 filter = 0; filter < row.filters_count; ++filter) {
         u32 most = min(row.most, kept);
@@ -363,38 +475,25 @@ DEVICE u32 draw_kept(const DrawRow& row, const DrawListed& tokens, bool is_compl
         u32 end = min(most, count);
         if (row.kinds[filter] == DRAW_MIN_P) {
             float least = __fadd_rn(tokens.largest, value);
-            bool is_kept = threadIdx.x < end && draw_value(tokens.keys[threadIdx.x]) >= least;
-            u32 likely = (u32)block_sum(is_kept ? 1.0f : 0.0f, scratch);
+            u32 likely = (u32)__syncthreads_count(threadIdx.x < end && draw_value(tokens.key) >= least);
             if (likely == end && end < most) {
                 return 0;
             }
             kept = max(likely, 1u);
             continue;
         }
-        // Top-p: the fewest whose sum reaches the target. Sums never fall as tokens are added.
+        // Top-p: the fewest whose sum reaches the target.
         if (kept != 0xffffffffu && !row.whole && min(kept, most) > count) {
             return 0;
         }
-        bool of_all = kept == 0xffffffffu || row.whole;
-        float mass = of_all ? sum_of_all : tokens.sum_of_first(min(kept, end), row.sum_temperature);
-        float target = __fmul_rn(value, mass);
-        if (tokens.sum_of_first(end, row.sum_temperature) < target) {
+        u32 reached = tokens.reach(end, value, kept == 0xffffffffu || row.whole, sum_of_all, min(kept, end));
+        if (reached > end) {
             if (end < most) {
                 return 0;
             }
-            kept = most;
-            continue;
+            reached = most;
         }
-        u32 low = 0, high = end;
-        while (low + 1 < high) {
-            u32 middle = (low + high) / 2;
-            if (tokens.sum_of_first(middle, row.sum_temperature) >= target) {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
-        kept = high;
+        kept = reached;
     }
     if (is_complete) {
         kept = min(kept, count);
@@ -488,13 +587,10 @@ DEVICE u64 draw_lowest(const DrawRow& row, const DrawWhole& tokens, u64 likelies
 }
 
 KERNEL(draw_take, DrawParams) {
-    __shared__ u32 number;
-    __shared__ u64 scratch[32], keys[DRAW_LISTED], places[DRAW_LISTED];
-    __shared__ float sums[DRAW_LISTED], float_scratch[32];
-    __shared__ u32 next[DRAW_LISTED];
+    __shared__ DrawMemory memory;
     const DrawRow& row = p.rows[blockIdx.y];
     u32 parts = (p.x.width + DRAW_PART - 1) / DRAW_PART, blocks = (p.x.width + 255) / 256;
-    u64 likeliest = draw_of_parts(p.largest + blockIdx.y * parts, parts, scratch);
+    u64 likeliest = draw_of_parts(p.largest + blockIdx.y * parts, parts, memory.scratch);
     float largest = draw_value(likeliest);
     u32 token;
     if (!(fabsf(largest) < INFINITY)) {
@@ -502,34 +598,33 @@ KERNEL(draw_take, DrawParams) {
     } else if (row.is_greedy) {
         token = draw_id(likeliest);
     } else if (row.filters_count == 0) {
-        token = draw_id(draw_of_parts(p.scores + blockIdx.y * parts, parts, scratch));
+        token = draw_id(draw_of_parts(p.scores + blockIdx.y * parts, parts, memory.scratch));
     } else {
         u32 count, all;
         draw_bins(row, p.counts + blockIdx.y * (DRAW_BINS + 1), count, all);
-        u32 padded = 1;
+        u32 padded = 32;
         while (padded < count) {
             padded *= 2;
         }
         u32 i = threadIdx.x;
-        if (i < padded) {
-            keys[i] = i < count ? p.listed[blockIdx.y * DRAW_LISTED + i] : 0;
+        u64 key = draw_sort(i < count ? p.listed[blockIdx.y * DRAW_LISTED + i] : 0, padded, memory.buffers);
+        // No filter asks for more than top-k leaves.
+        bool is_complete = count == all;
+        count = min(count, row.most);
+        while (padded > 32 && padded / 2 >= count) {
+            padded /= 2;
         }
-        draw_sort(keys, padded);
-        if (i < padded) {
-            places[i] = i < count ? (u64)draw_place(draw_id(keys[i])) << 32 | i : 0;
-        }
-        draw_sort(places, padded);
-        DrawListed tokens = {keys, places, sums, next, count, largest};
-        float mass = row.sums ? draw_sum_of_all(p.sums + blockIdx.y * blocks, blocks, float_scratch) : 0.0f;
-        u32 kept = count == 0 ? 0 : draw_kept(row, tokens, count == all, mass, float_scratch);
+        DrawListed tokens = {memory, key, count, padded, largest, row.sum_temperature};
+        float mass = row.sums ? draw_sum_of_all(p.sums + blockIdx.y * blocks, blocks, memory.groups) : 0.0f;
+        u32 kept = count == 0 ? 0 : draw_kept(row, tokens, is_complete, mass);
         u64 best = 0;
         if (kept > 0 && i < kept) {
-            u32 id = draw_id(keys[i]);
-            best = draw_key(draw_score(row, draw_value(keys[i]), largest, draw_words(row, id / 4).at[id % 4]), id);
+            u32 id = draw_id(key);
+            best = draw_key(draw_score(row, draw_value(key), largest, draw_words(row, id / 4).at[id % 4]), id);
         }
         if (kept == 0) {
             DrawWhole whole = {row_of(p.x, blockIdx.y), p.sums + blockIdx.y * blocks, p.x.width, largest};
-            u64 lowest = draw_lowest(row, whole, likeliest, mass, float_scratch, &number);
+            u64 lowest = draw_lowest(row, whole, likeliest, mass, memory.groups, &memory.number);
             for (u32 id = i; id < p.x.width; id += blockDim.x) {
                 float value = whole.z[id];
                 if (value == value && draw_key(value, id) >= lowest) {
@@ -538,7 +633,7 @@ KERNEL(draw_take, DrawParams) {
                 }
             }
         }
-        token = kept == 1 ? draw_id(likeliest) : draw_id(draw_largest(best, scratch));
+        token = kept == 1 ? draw_id(likeliest) : draw_id(draw_largest(best, memory.scratch));
     }
     if (threadIdx.x == 0) {
         p.y[blockIdx.y] = token;

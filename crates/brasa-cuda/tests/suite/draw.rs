@@ -3,9 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use brasa_graph::device::{Backend, DrawInputs, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_cuda::CudaBackend;
+use brasa_graph::device::{
+    Backend, DrawInputs, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
+};
 use brasa_graph::op::Binary;
-use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingOrder, SamplingParams};
+use brasa_graph::sampling::{
+    DrawRules, Row, Sampler, SamplingOrder, SamplingParams, exp_nonpositive, tree_sum,
+};
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::Random;
 use brasa_graph::{Builder, DType, Dim, Graph, Input};
@@ -56,7 +61,7 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
     let params = SamplingParams {
         temperature: one_of(random, &[0.0, 1e-40, 0.3, 0.8, 1.0, 5.0]),
         top_k: one_of(random, &[0, 0, 1, 3, 40, 1000, 3000, usize::MAX]),
-        top_p: one_of(random, &[1.0, 0.95, 0.5, 1e-6]),
+        top_p: one_of(random, &[1.0, 0.999_999_94, 0.95, 0.5, 1e-6]),
         min_p: one_of(random, &[0.0, 0.0, 0.05, 0.6, 1.0]),
         repeat_penalty: if penalties { 1.3 } else { 1.0 },
         frequency_penalty: if penalties { 0.2 } else { 0.0 },
@@ -74,6 +79,55 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
     DrawRules::new(params).unwrap()
 }
 
+/// A program that returns the logits it is given, and a pool for it.
+struct Rows {
+    program: Box<dyn Program>,
+    pool: Box<dyn KvPool>,
+}
+
+impl Rows {
+    fn new(device: &CudaBackend, vocab_size: usize) -> Self {
+        let graph = graph(vocab_size);
+        let limits = ProgramLimits { max_rows: ROWS, max_outs: ROWS, max_segments: ROWS };
+        let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
+        let program = device.compile(Arc::clone(&graph), weights, limits).unwrap();
+        let groups = graph.cache_groups();
+        Self { program, pool: device.kv_pool(KvPoolSpec { groups, dtype: KvType::F16 }).unwrap() }
+    }
+
+    /// Draws from each row as the host does, and returns how many tokens there were.
+    fn check(&mut self, rows: &[Vec<f32>], rules: &[DrawRules], history: &[u32]) -> usize {
+        let segments = rows.iter().map(|row| {
+            let mut segment = Segment::text(SequenceId(1), 0, Vec::new(), Outs::Last, Vec::new());
+            segment.rows = 1;
+            let infinite = |z: f32| if z > 0.0 { 1.0 } else { -1.0 };
+            let whole = |&z: &f32| match z {
+                _ if z.is_finite() => (z, 1.0),
+                _ if z.is_nan() => (0.0, 0.0),
+                _ => (infinite(z), 0.0),
+            };
+            let (x, divisors): (Vec<f32>, Vec<f32>) = row.iter().map(whole).unzip();
+            segment.given = vec![GivenValues::F32(x.into()), GivenValues::F32(divisors.into())];
+            segment
+        });
+        let step = Step { segments: segments.collect() };
+        let draws = rules.iter().zip(100..);
+        let draws: Vec<DrawInputs<'_>> =
+            draws.map(|(rules, position)| DrawInputs { rules, position, history }).collect();
+        let found =
+            self.program.run_drawn(&step, &mut *self.pool, &draws).unwrap().expect("the device draws");
+        assert_eq!(found.len(), rows.len());
+        let mut drawn = 0;
+        for ((found, row), draw) in found.into_iter().zip(rows).zip(&draws) {
+            let expected = Sampler::default().draw(draw.rules, &Row::new(row, draw.position, history));
+            let expected = expected.map(|draw| draw.token).ok();
+            assert_eq!(found, expected, "{} tokens, {:?}", row.len(), draw.rules.params());
+            drawn += usize::from(found.is_some());
+        }
+        drawn
+    }
+}
+
 #[test]
 fn tokens_are_those_of_the_host() {
     let Some(device) = device() else { return };
@@ -83,42 +137,48 @@ fn tokens_are_those_of_the_host() {
     for &(vocab_size, times) in
         full_or_few(device, &all[..], &[(1, 1), (150, 20), (4097, 6), (70_000, 1)][..])
     {
-        let graph = graph(vocab_size);
-        let limits = ProgramLimits { max_rows: ROWS, max_outs: ROWS, max_segments: ROWS };
-        let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
-        let mut program = device.compile(Arc::clone(&graph), weights, limits).unwrap();
-        let groups = graph.cache_groups();
-        let mut pool = device.kv_pool(KvPoolSpec { groups, dtype: KvType::F16 }).unwrap();
+        let mut program = Rows::new(device, vocab_size);
         for _ in 0..times {
             let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random, vocab_size)).collect();
             let rules: Vec<DrawRules> = (0..ROWS).map(|_| rules(&mut random, vocab_size)).collect();
             let history: Vec<u32> = (0..60).map(|_| random.below(vocab_size.min(40)) as u32).collect();
-            let segments = rows.iter().map(|row| {
-                let mut segment = Segment::text(SequenceId(1), 0, Vec::new(), Outs::Last, Vec::new());
-                segment.rows = 1;
-                let infinite = |z: f32| if z > 0.0 { 1.0 } else { -1.0 };
-                let whole = |&z: &f32| match z {
-                    _ if z.is_finite() => (z, 1.0),
-                    _ if z.is_nan() => (0.0, 0.0),
-                    _ => (infinite(z), 0.0),
-                };
-                let (x, divisors): (Vec<f32>, Vec<f32>) = row.iter().map(whole).unzip();
-                segment.given = vec![GivenValues::F32(x.into()), GivenValues::F32(divisors.into())];
-                segment
-            });
-            let step = Step { segments: segments.collect() };
-            let draws = rules.iter().zip(100..);
-            let draws: Vec<DrawInputs<'_>> =
-                draws.map(|(rules, position)| DrawInputs { rules, position, history: &history }).collect();
-            let found = program.run_drawn(&step, &mut *pool, &draws).unwrap().expect("the device draws");
-            assert_eq!(found.len(), ROWS);
-            for ((found, row), draw) in found.into_iter().zip(&rows).zip(&draws) {
-                let row = Row::new(row, draw.position, &history);
-                let expected = Sampler::default().draw(draw.rules, &row).map(|draw| draw.token).ok();
-                assert_eq!(found, expected, "{vocab_size} tokens, {:?}", draw.rules.params());
-                drawn += usize::from(found.is_some());
-            }
+            drawn += program.check(&rows, &rules, &history);
         }
     }
     assert!(drawn > 100, "{drawn} drawn");
+}
+
+/// Where the target of top-p is the sum of the first few tokens, up to a rounding, the order of the sum decides whether one more is kept.
+#[test]
+fn sums_beside_the_target_of_top_p_are_those_of_the_tree() {
+    let Some(device) = device() else { return };
+    let mut random = Random::new(22);
+    let vocab_size = 50;
+    let mut program = Rows::new(device, vocab_size);
+    for _ in 0..full_or_few(device, 100, 40) {
+        let (mut rows, mut all_rules) = (Vec::new(), Vec::new());
+        for _ in 0..ROWS {
+            let z: Vec<f32> = (0..vocab_size).map(|_| random.normal() * 0.3).collect();
+            let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let mut order: Vec<usize> = (0..vocab_size).collect();
+            order.sort_by(|&a, &b| z[b].total_cmp(&z[a]));
+            let sum_of_first = |count: usize| {
+                let mut shares = vec![0.0; vocab_size];
+                order[..count].iter().for_each(|&id| shares[id] = exp_nonpositive(z[id] - max));
+                tree_sum(&shares)
+            };
+            let (few, top_k) = (1 + random.below(6), 20 + random.below(20));
+            let params = SamplingParams {
+                top_k,
+                top_p: sum_of_first(few) / sum_of_first(top_k),
+                seed: random.below(1 << 30) as u64,
+                order: SamplingOrder::LlamaCpp,
+                temperature: 1.0,
+                ..SamplingParams::default()
+            };
+            all_rules.push(DrawRules::new(params).unwrap());
+            rows.push(z);
+        }
+        assert_eq!(program.check(&rows, &all_rules, &[]), ROWS);
+    }
 }
