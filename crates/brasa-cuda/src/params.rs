@@ -158,8 +158,8 @@ constants! {
     TILES_DENSE = 0,
     TILES_SPLIT = 1,
     TILES_GATED = 2,
-    DRAW_PART = 4096,
-    DRAW_BINS = 64,
+    DRAW_PART = 2048,
+    DRAW_BINS = 128,
     DRAW_LISTED = 1024,
     DRAW_TOP_K = 0,
     DRAW_MIN_P = 1,
@@ -402,7 +402,7 @@ params! {
         sums: u32,
         whole: u32,
     }
-    /// Rows of logits to draw from. Of each row and part of 4096 tokens the largest key and the best score, of each row and 256 tokens
+    /// Rows of logits to draw from. Of each row and part of 2048 tokens the largest key and the best score, of each row and 256 tokens
     /// the sum of their shares; of each row the counts of bins, then of what is listed, and the list.
     struct DrawParams {
         x: Rows,

@@ -2,7 +2,7 @@
 // id, the largest score x + g among those that are kept wins, and every operation is rounded by itself.
 //
 // draw_adjust: penalties, bias and forbidden ids, in place. Grid: 1 × rows, 256 threads.
-// draw_find: the largest logit of each part of 4096. Grid: parts × rows, 256 threads.
+// draw_find: the largest logit of each part of DRAW_PART. Grid: parts × rows, 256 threads.
 // draw_weigh: sums of shares, how many tokens lie how far below the largest, and the best score of each part where all tokens are
 //   kept. Grid: parts × rows, 256 threads.
 // draw_list: the likeliest tokens, at most 1024, in no order. Grid: parts × rows, 256 threads.
@@ -117,11 +117,27 @@ DEVICE float draw_score(const DrawRow& row, float z, float largest, u32 word) {
     return __fadd_rn(exponent, noise);
 }
 
-// Which of DRAW_BINS a logit that is a number falls into; a larger one never falls into a later bin.
+// Which of DRAW_BINS a logit that is a number falls into; a larger one never falls into a later bin. Eight bins for each power of two of the
+// distance to the largest, from 2⁻⁸ on: flat logits and steep ones are both told apart.
 DEVICE u32 draw_bin(float z, float largest) {
-    float distance = __fmul_rn(__fadd_rn(largest, -z), 4.0f);
-    return distance < (float)(DRAW_BINS - 1) ? (u32)distance : DRAW_BINS - 1;
+    const u32 first = (127 - 8) << 3;
+    u32 bin = __float_as_uint(__fadd_rn(largest, -z)) >> 20;
+    return min(bin > first ? bin - first : 0, DRAW_BINS - 1);
 }
+
+// A part of a row, of which each thread of 256 has the tokens 256 apart: all are asked for before the first is looked at. −∞ behind the row's end.
+#define DRAW_EACH (DRAW_PART / 256)
+struct DrawPart {
+    float at[DRAW_EACH];
+
+    DEVICE DrawPart(const float* z, u32 first, u32 width) {
+#pragma unroll
+        for (u32 i = 0; i < DRAW_EACH; ++i) {
+            u32 id = first + 256 * i + threadIdx.x;
+            at[i] = id < width ? z[id] : -INFINITY;
+        }
+    }
+};
 
 KERNEL(draw_adjust, DrawParams) {
     const DrawRow& row = p.rows[blockIdx.y];
@@ -158,11 +174,13 @@ KERNEL(draw_adjust, DrawParams) {
 KERNEL(draw_find, DrawParams) {
     __shared__ u64 scratch[32];
     const float* z = row_of(p.x, blockIdx.y);
-    u32 end = min(p.x.width, (blockIdx.x + 1) * DRAW_PART);
+    u32 first = blockIdx.x * DRAW_PART;
+    DrawPart part(z, first, p.x.width);
     u64 best = 0;
-    for (u32 id = blockIdx.x * DRAW_PART + threadIdx.x; id < end; id += blockDim.x) {
-        float value = z[id];
-        u64 key = value == value ? draw_key(value, id) : 0;
+#pragma unroll
+    for (u32 i = 0; i < DRAW_EACH; ++i) {
+        u32 id = first + 256 * i + threadIdx.x;
+        u64 key = id < p.x.width && part.at[i] == part.at[i] ? draw_key(part.at[i], id) : 0;
         best = key > best ? key : best;
     }
     best = draw_largest(best, scratch);
@@ -206,15 +224,18 @@ KERNEL(draw_weigh, DrawParams) {
     }
     __syncthreads();
     for (u32 block = first / 256 + warp(); block * 256 < min(width, first + DRAW_PART); block += blockDim.x / 32) {
-        float shares[8];
+        float values[8], shares[8];
 #pragma unroll
         for (u32 i = 0; i < 8; ++i) {
             u32 id = block * 256 + 32 * i + lane();
-            float value = id < width ? z[id] : -INFINITY;
-            if (value > -INFINITY) {
-                atomicAdd(&bins[draw_bin(value, largest)], 1u);
+            values[i] = id < width ? z[id] : -INFINITY;
+        }
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            if (values[i] > -INFINITY) {
+                atomicAdd(&bins[draw_bin(values[i], largest)], 1u);
             }
-            shares[i] = row.sums ? draw_share(value, largest, row.sum_temperature) : 0.0f;
+            shares[i] = row.sums ? draw_share(values[i], largest, row.sum_temperature) : 0.0f;
         }
         if (row.sums) {
             float sum = draw_sum_of_block(shares);
@@ -230,20 +251,35 @@ KERNEL(draw_weigh, DrawParams) {
 }
 
 // Bins of a row whose tokens are listed: enough of them for the row if that is at most DRAW_LISTED tokens, otherwise as many as are.
-// `listed` is the number of their tokens, `all` that of all bins'.
+// `listed` is the number of their tokens, `all` that of all bins'. Each warp finds out by itself: a lane has four bins.
+static_assert(DRAW_BINS == 4 * 32, "a lane has four bins");
 DEVICE u32 draw_bins(const DrawRow& row, const u32* counts, u32& listed, u32& all) {
-    u32 bins = 0;
-    bool is_open = true;
-    listed = all = 0;
-    for (u32 bin = 0; bin < DRAW_BINS; ++bin) {
-        is_open = is_open && listed < row.most && listed + counts[bin] <= DRAW_LISTED;
-        if (is_open) {
-            bins = bin + 1;
-            listed += counts[bin];
-        }
-        all += counts[bin];
+    u32 own[4], before = 0;
+    all = 0;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        own[i] = counts[4 * lane() + i];
+        all += own[i];
     }
-    return bins;
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+        u32 other = __shfl_xor_sync(0xffffffffu, all, distance);
+        before += lane() & distance ? other : 0;
+        all += other;
+    }
+    // What is before a bin never falls from bin to bin, so those that are listed are the first. Both numbers fit into a word.
+    u32 found = 0;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        if (before < row.most && before + own[i] <= DRAW_LISTED) {
+            found += 1 << 16 | own[i];
+        }
+        before += own[i];
+    }
+    for (u32 distance = 1; distance < 32; distance *= 2) {
+        found += __shfl_xor_sync(0xffffffffu, found, distance);
+    }
+    listed = found & 0xffff;
+    return found >> 16;
 }
 
 KERNEL(draw_list, DrawParams) {
@@ -254,18 +290,20 @@ KERNEL(draw_list, DrawParams) {
     }
     const float* z = row_of(p.x, blockIdx.y);
     u32* counts = p.counts + blockIdx.y * (DRAW_BINS + 1);
+    u32 first = blockIdx.x * DRAW_PART;
+    DrawPart part(z, first, p.x.width);
     float largest = draw_value(draw_of_parts(p.largest + blockIdx.y * gridDim.x, gridDim.x, scratch));
     u32 listed, all, bins = draw_bins(row, counts, listed, all);
     if (!(fabsf(largest) < INFINITY)) {
         return;
     }
-    u32 end = min(p.x.width, (blockIdx.x + 1) * DRAW_PART);
-    for (u32 id = blockIdx.x * DRAW_PART + threadIdx.x; id < end; id += blockDim.x) {
-        float value = z[id];
+#pragma unroll
+    for (u32 i = 0; i < DRAW_EACH; ++i) {
+        float value = part.at[i];
         if (value > -INFINITY && draw_bin(value, largest) < bins) {
             u32 place = atomicAdd(&counts[DRAW_BINS], 1u);
             if (place < DRAW_LISTED) {
-                p.listed[blockIdx.y * DRAW_LISTED + place] = draw_key(value, id);
+                p.listed[blockIdx.y * DRAW_LISTED + place] = draw_key(value, first + 256 * i + threadIdx.x);
             }
         }
     }
