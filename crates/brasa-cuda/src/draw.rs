@@ -12,7 +12,7 @@ use crate::driver::{DeviceMemory, Grid, Kernel};
 use crate::gpu::Gpu;
 use crate::params::{
     ArgmaxParams, DRAW_BINS, DRAW_LISTED, DRAW_MIN_P, DRAW_NO_TOKEN, DRAW_PART, DRAW_TOP_K, DRAW_TOP_P,
-    DrawParams, DrawRow, HandOnParams, Ptr, Rows, draw_bytes,
+    DrawParams, DrawRow, HandOn, Ptr, Rows, draw_bytes,
 };
 
 /// Tokens of the largest vocabulary that is drawn from: the kernels add 32 sums of 256 sums of 256 shares.
@@ -23,6 +23,16 @@ const ROW_THREADS: u32 = 1024;
 
 /// Memory that kernels pass on, in errors.
 const MEMORY: &str = "drawing tokens";
+
+/// Of a token that no interpreter waits for.
+const NOWHERE: HandOn = HandOn {
+    state: Ptr::NONE,
+    shown: Ptr::NONE,
+    cancel: Ptr::NONE,
+    stops: Ptr::NONE,
+    stops_count: 0,
+    reserved: 0,
+};
 
 /// Draws tokens from rows of logits.
 #[derive(Debug)]
@@ -35,7 +45,6 @@ pub(crate) struct Drawer {
     weigh: Kernel,
     list: Kernel,
     take: Kernel,
-    hand_on: Kernel,
     /// The drawn ids, and what kernels pass on.
     memory: DeviceMemory,
     /// The rows that were loaded, their lists, and the ids that end a chain.
@@ -93,7 +102,6 @@ impl Drawer {
             weigh: gpu.kernel("draw_weigh")?,
             list: gpu.kernel("draw_list")?,
             take: gpu.kernel("draw_take")?,
-            hand_on: gpu.kernel("draw_hand_on")?,
             memory: gpu.allocate(0, MEMORY)?,
             inputs: gpu.allocate(0, "rules of drawing")?,
             rows: Vec::new(),
@@ -130,7 +138,7 @@ impl Drawer {
             self.launch(&self.largest, [rows, 1], ROW_THREADS, &params)?;
         } else {
             self.load(x.width, rows, draws, &[])?;
-            self.queue(x, 0, rows)?;
+            self.queue(x, 0, rows, NOWHERE)?;
         }
         self.ids.resize(rows, 0);
         let gpu = Arc::clone(&self.gpu);
@@ -167,8 +175,29 @@ impl Drawer {
             .map_err(|error| self.gpu.error(error))
     }
 
+    /// Queues the launches that draw a token from one row by rule `number` of those that were loaded, hand it to the interpreter whose
+    /// state is at `state`, and show it in the word at `shown`. The chain ends with the ids that were loaded, or where the word at `cancel`
+    /// is not 0.
+    pub(crate) fn queue_and_hand_on(
+        &self,
+        x: Rows,
+        number: usize,
+        [state, shown, cancel]: [u64; 3],
+    ) -> Result<(), DeviceError> {
+        let stops = size_of_val(&self.rows[..]) + self.stops.start * 4;
+        let hand_on = HandOn {
+            state: Ptr::new(state),
+            shown: Ptr::new(shown),
+            cancel: Ptr::new(cancel),
+            stops: Ptr::new(self.inputs.address() + stops as u64),
+            stops_count: self.stops.len() as u32,
+            reserved: 0,
+        };
+        self.queue(x, number, 1, hand_on)
+    }
+
     /// Queues the launches that draw a token from each of `count` rows `x` by the rules that were loaded from `first` on.
-    pub(crate) fn queue(&self, x: Rows, first: usize, count: usize) -> Result<(), DeviceError> {
+    fn queue(&self, x: Rows, first: usize, count: usize, hand_on: HandOn) -> Result<(), DeviceError> {
         let places = Places::new(x.width, count);
         let at = |start: usize| self.memory.address() + start as u64;
         let params = DrawParams {
@@ -180,6 +209,7 @@ impl Drawer {
             sums: Ptr::new(at(places.sums)),
             counts: Ptr::new(at(places.counts)),
             y: Ptr::new(at(0)),
+            hand_on,
         };
         let rows = &self.rows[first..first + count];
         if rows.iter().any(|row| row.occurrences_count + row.biases_count + row.forbidden_count > 0) {
@@ -193,22 +223,6 @@ impl Drawer {
             self.launch(&self.list, [places.parts, count], PART_THREADS, &params)?;
         }
         self.launch(&self.take, [1, count], ROW_THREADS, &params)
-    }
-
-    /// Queues the launch that hands the token drawn from one row to the interpreter whose state is at `state`, and shows it in the
-    /// word at `shown`. The chain ends with the ids that were loaded, or where the word at `cancel` is not 0.
-    pub(crate) fn hand_on(&self, state: u64, shown: u64, cancel: u64) -> Result<(), DeviceError> {
-        let stops = size_of_val(&self.rows[..]) + self.stops.start * 4;
-        let params = HandOnParams {
-            state: Ptr::new(state),
-            token: Ptr::new(self.memory.address()),
-            shown: Ptr::new(shown),
-            cancel: Ptr::new(cancel),
-            stops: Ptr::new(self.inputs.address() + stops as u64),
-            stops_count: self.stops.len() as u32,
-            reserved: 0,
-        };
-        self.launch(&self.hand_on, [1, 1], 32, &params)
     }
 
     /// Makes the rows and their lists, whose addresses are bytes behind the first.

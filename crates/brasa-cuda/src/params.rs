@@ -402,6 +402,16 @@ params! {
         sums: u32,
         whole: u32,
     }
+    /// Where the token of a row goes: state of the interpreter, null where it goes nowhere, words that the host reads and writes
+    /// meanwhile, and ids that end a chain.
+    struct HandOn {
+        state: Ptr<u32>,
+        shown: Ptr<u64>,
+        cancel: Ptr<u64>,
+        stops: Ptr<u32>,
+        stops_count: u32,
+        reserved: u32,
+    }
     /// Rows of logits to draw from. Of each row and part of 2048 tokens the largest key and the best score, of each row and 256 tokens
     /// the sum of their shares; of each row the counts of bins, then of what is listed, and the list.
     struct DrawParams {
@@ -413,16 +423,7 @@ params! {
         sums: Ptr<f32>,
         counts: Ptr<u32>,
         y: Ptr<u32>,
-    }
-    /// State of the interpreter, the token that was drawn, words that the host reads and writes meanwhile, and ids that end a chain.
-    struct HandOnParams {
-        state: Ptr<u32>,
-        token: Ptr<u32>,
-        shown: Ptr<u64>,
-        cancel: Ptr<u64>,
-        stops: Ptr<u32>,
-        stops_count: u32,
-        reserved: u32,
+        hand_on: HandOn,
     }
     struct CrossEntropyParams { x: Rows, targets: Ptr<u32>, y: Ptr<f32>, fault: Ptr<Fault>, }
     struct RopeParams {

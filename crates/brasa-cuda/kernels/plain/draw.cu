@@ -6,7 +6,7 @@
 // draw_weigh: sums of shares, how many tokens lie how far below the largest, and the best score of each part where all tokens are
 //   kept. Grid: parts × rows, 256 threads.
 // draw_list: the likeliest tokens, at most 1024, in no order. Grid: parts × rows, 256 threads.
-// draw_take: the token. Grid: 1 × rows, 1024 threads.
+// draw_take: the token, which is handed to the interpreter where there is one that waits for it. Grid: 1 × rows, 1024 threads.
 //
 // A token is compared by its key: the bits of its logit or score in an order-preserving form above its id's complement, so that of
 // equal ones the lower id has the larger key. No key of a number is 0.
@@ -624,9 +624,28 @@ DEVICE u64 draw_lowest(const DrawRow& row, const DrawWhole& tokens, u64 likelies
     return lowest;
 }
 
+// Hands the token that was drawn behind a step of the interpreter to the next step, and shows it to the host. One thread comes here.
+DEVICE void draw_hand_on(const HandOn& to, u32 token, u32 cancel) {
+    u32* row = to.state + 4;  // token, index, position; the barrier's counter lies in front
+    // Behind the end of a chain nothing was computed.
+    token = row[0] == DRAW_NO_TOKEN ? DRAW_NO_TOKEN : token;
+    bool ends = cancel != 0;
+    for (u32 i = 0; i < to.stops_count; ++i) {
+        ends = ends || to.stops[i] == token;
+    }
+    store_to_host(to.shown, (u64)1 << 32 | token);
+    to.state[0] = 0;
+    row[0] = ends ? DRAW_NO_TOKEN : token;
+    row[1] += 1;
+    row[2] += 1;
+}
+
 KERNEL(draw_take, DrawParams) {
     __shared__ DrawMemory memory;
     const DrawRow& row = p.rows[blockIdx.y];
+    // The host's word takes long to come, and is asked for first.
+    bool hands_on = threadIdx.x == 0 && p.hand_on.state;
+    u32 cancel = hands_on ? *p.hand_on.cancel : 0;
     u32 parts = (p.x.width + DRAW_PART - 1) / DRAW_PART, blocks = (p.x.width + 255) / 256;
     u64 likeliest = draw_of_parts(p.largest + blockIdx.y * parts, parts, memory.scratch);
     float largest = draw_value(likeliest);
@@ -676,22 +695,7 @@ KERNEL(draw_take, DrawParams) {
     if (threadIdx.x == 0) {
         p.y[blockIdx.y] = token;
     }
-}
-
-// Hands the token that was drawn behind a step of the interpreter to the next step, and shows it to the host. Grid: a warp, of which one thread works.
-KERNEL(draw_hand_on, HandOnParams) {
-    if (threadIdx.x > 0) {
-        return;
+    if (hands_on) {
+        draw_hand_on(p.hand_on, token, cancel);
     }
-    u32* row = p.state + 4;  // token, index, position; the barrier's counter lies in front
-    u32 token = row[0] == DRAW_NO_TOKEN ? DRAW_NO_TOKEN : *p.token;
-    bool ends = *p.cancel != 0;
-    for (u32 i = 0; i < p.stops_count; ++i) {
-        ends = ends || p.stops[i] == token;
-    }
-    store_to_host(p.shown, (u64)1 << 32 | token);
-    p.state[0] = 0;
-    row[0] = ends ? DRAW_NO_TOKEN : token;
-    row[1] += 1;
-    row[2] += 1;
 }

@@ -630,6 +630,22 @@ static_assert(offsetof(DrawRow, values) == 92, "");
 static_assert(offsetof(DrawRow, sums) == 104, "");
 static_assert(offsetof(DrawRow, whole) == 108, "");
 
+struct HandOn {
+    u32 *state;
+    u64 *shown;
+    u64 *cancel;
+    u32 *stops;
+    u32 stops_count;
+    u32 reserved;
+};
+static_assert(sizeof(HandOn) == 40, "");
+static_assert(offsetof(HandOn, state) == 0, "");
+static_assert(offsetof(HandOn, shown) == 8, "");
+static_assert(offsetof(HandOn, cancel) == 16, "");
+static_assert(offsetof(HandOn, stops) == 24, "");
+static_assert(offsetof(HandOn, stops_count) == 32, "");
+static_assert(offsetof(HandOn, reserved) == 36, "");
+
 struct DrawParams {
     Rows x;
     DrawRow *rows;
@@ -639,8 +655,9 @@ struct DrawParams {
     float *sums;
     u32 *counts;
     u32 *y;
+    HandOn hand_on;
 };
-static_assert(sizeof(DrawParams) == 80, "");
+static_assert(sizeof(DrawParams) == 120, "");
 static_assert(offsetof(DrawParams, x) == 0, "");
 static_assert(offsetof(DrawParams, rows) == 24, "");
 static_assert(offsetof(DrawParams, largest) == 32, "");
@@ -649,24 +666,7 @@ static_assert(offsetof(DrawParams, listed) == 48, "");
 static_assert(offsetof(DrawParams, sums) == 56, "");
 static_assert(offsetof(DrawParams, counts) == 64, "");
 static_assert(offsetof(DrawParams, y) == 72, "");
-
-struct HandOnParams {
-    u32 *state;
-    u32 *token;
-    u64 *shown;
-    u64 *cancel;
-    u32 *stops;
-    u32 stops_count;
-    u32 reserved;
-};
-static_assert(sizeof(HandOnParams) == 48, "");
-static_assert(offsetof(HandOnParams, state) == 0, "");
-static_assert(offsetof(HandOnParams, token) == 8, "");
-static_assert(offsetof(HandOnParams, shown) == 16, "");
-static_assert(offsetof(HandOnParams, cancel) == 24, "");
-static_assert(offsetof(HandOnParams, stops) == 32, "");
-static_assert(offsetof(HandOnParams, stops_count) == 40, "");
-static_assert(offsetof(HandOnParams, reserved) == 44, "");
+static_assert(offsetof(DrawParams, hand_on) == 80, "");
 
 struct CrossEntropyParams {
     Rows x;

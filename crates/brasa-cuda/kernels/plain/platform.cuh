@@ -30,9 +30,9 @@
 // Dynamic shared memory of the block.
 #define DYNAMIC_SHARED(name) extern __shared__ float name[]
 
-// Writes a word that the host reads while kernels run.
+// Writes a word that the host reads while kernels run, and that says nothing of other words.
 DEVICE void store_to_host(unsigned long long* to, unsigned long long word) {
-    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
 
 DEVICE float half_to_float(unsigned short bits) { return __half2float(__ushort_as_half(bits)); }

@@ -83,9 +83,8 @@ impl Interpreter {
             self.shared.clear();
             let queued = (0..steps).try_for_each(|drawn| {
                 let logits = self.queue()?;
-                drawer.queue(logits, drawn, 1)?;
                 let [shown, cancel] = [TOKENS + drawn, CANCEL].map(|word| self.shared.address(word));
-                drawer.hand_on(self.state.address(), shown, cancel)
+                drawer.queue_and_hand_on(logits, drawn, [self.state.address(), shown, cancel])
             });
             let watched = {
                 let _ending = Ending(self);
