@@ -587,6 +587,9 @@ fn what_only_native_backends_do_points_at_them() {
     let gguf = folder("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
     assert!(load(&gguf).to_string().contains("it is no folder"));
     assert!(matches!(load(Path::new("no/such/folder")), Error::File { .. }));
+    let none = LoadOptions { context: Some(0), ..LoadOptions::default() };
+    let refused = backend.load(&folder("tiny-qwen2"), &none).err().unwrap();
+    assert_eq!(refused.to_string(), "the context must be at least 1");
 }
 
 /// The script that mlx-lm runs in, with `tests/mlx_lm` in place of the package: its model continues each token by the next
@@ -665,7 +668,9 @@ mod script {
     #[test]
     fn goes_on_after_errors_and_cancellations() {
         let Some(backend) = python() else { return };
-        let model = try_load(&backend).unwrap();
+        // A text that no context ends.
+        let options = LoadOptions { context: Some(1 << 30), ..LoadOptions::default() };
+        let model = backend.load(&folder("tiny-qwen2"), &options).unwrap();
         let mut stream = model.generate("!fail", &tokens(90)).unwrap();
         assert_eq!(read(&mut *stream), ("a".into(), Some(failed("RuntimeError: half of it"))));
         // It never ends by itself.

@@ -95,6 +95,9 @@ impl Backend for MlxLm {
     /// Loads a folder with `config.json`, `tokenizer.json` and safetensors. Nothing is downloaded.
     fn load(&self, path: &Path, options: &LoadOptions) -> Result<Box<dyn TextModel>, Error> {
         options::check_load(options)?;
+        if options.context == Some(0) {
+            return Err(Error::Options("the context must be at least 1".into()));
+        }
         let file = |error| Error::File { path: path.to_owned(), error };
         let folder = path.canonicalize().map_err(file)?;
         let unsupported =
