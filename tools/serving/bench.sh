@@ -37,7 +37,7 @@ measure() {
     load "$name warm-up" --clients 1 --requests 1 --seed 99 >/dev/null
     for row in $rows; do
         case $row in
-        one) load "$name one stream" --clients 1 --requests 4 --answer-tokens 96 96 --seed 2 ;;
+        one) load "$name one stream" --clients 1 --requests 8 --prompt-words 8 8 --answer-tokens 96 96 --seed 2 ;;
         sixteen) load "$name 16 clients" --clients 16 --requests 32 --seed 3 ;;
         poisson)
             mix="--prompt-words 60 950 --seed 4"
