@@ -46,9 +46,16 @@ const OTHER_FORMATS: [&str; 9] = [
     "regex",
     "color",
 ];
-/// A part of the URI templates (RFC 6570): ASCII, expressions of plain names.
-const URI_TEMPLATE: &str =
-    r"^([A-Za-z0-9._~:/?#@!$&()*+,;=-]|%[0-9A-F]{2}|\{[+#./;?&]?[A-Za-z0-9_]+\*?(,[A-Za-z0-9_]+\*?)*\})*$";
+/// Patterns that a format adds to a schema. URI templates (RFC 6570) are those in ASCII with plain names. The parser's times allow the second
+/// 60 in every minute, where only leap seconds have it (RFC 3339, section 5.7): here no time has it.
+const PATTERNS: [(&str, &str); 3] = [
+    (
+        "uri-template",
+        r"^([A-Za-z0-9._~:/?#@!$&()*+,;=-]|%[0-9A-F]{2}|\{[+#./;?&]?[A-Za-z0-9_]+\*?(,[A-Za-z0-9_]+\*?)*\})*$",
+    ),
+    ("date-time", r"^.{17}[0-5]"),
+    ("time", r"^.{6}[0-5]"),
+];
 
 /// Keywords whose value is a schema.
 const ONE: [&str; 2] = ["additionalProperties", "additionalItems"];
@@ -69,7 +76,7 @@ pub fn checked(schema: &Value) -> Result<Value, GrammarError> {
         seen: HashSet::new(),
         open: Vec::new(),
         neutral: Vec::new(),
-        templates: Vec::new(),
+        patterns: Vec::new(),
         count: 0,
     };
     walk.open.push(("#".into(), schema));
@@ -83,10 +90,10 @@ pub fn checked(schema: &Value) -> Result<Value, GrammarError> {
             keywords.remove(keyword);
         }
     }
-    for place in walk.templates {
+    for (place, pattern) in walk.patterns {
         let found = plain.pointer_mut(place.strip_prefix('#').unwrap_or_default());
         if let Some(keywords) = found.and_then(Value::as_object_mut) {
-            keywords.insert("pattern".into(), URI_TEMPLATE.into());
+            keywords.insert("pattern".into(), pattern.into());
         }
     }
     Ok(plain)
@@ -146,8 +153,8 @@ struct Walk<'a> {
     open: Vec<(String, &'a Value)>,
     /// Unsupported keywords with values that say nothing.
     neutral: Vec<(String, &'static str)>,
-    /// Places of URI templates.
-    templates: Vec<String>,
+    /// Patterns that formats add, with their places.
+    patterns: Vec<(String, &'static str)>,
     count: usize,
 }
 
@@ -183,8 +190,10 @@ impl<'a> Walk<'a> {
                     place: place.into(),
                 });
             }
-            if format == "uri-template" {
-                self.templates.push(place.into());
+            if let Some((_, pattern)) = PATTERNS.iter().find(|(name, _)| *name == format)
+                && !has_pattern
+            {
+                self.patterns.push((place.into(), pattern));
             }
             if !FORMATS.contains(&format) {
                 self.neutral.push((place.into(), "format"));

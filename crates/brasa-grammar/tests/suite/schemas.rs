@@ -29,6 +29,13 @@ fn answers_are_of_the_schema() {
         (&json!({}), "\"a\n", Verdict::Refused(2)),
         (&json!(true), "3", Verdict::Whole),
         (&json!({"type": "string", "format": "date"}), "\"2026-02-30\"", Verdict::Refused(9)),
+        (
+            &json!({"type": "string", "format": "date-time"}),
+            "\"2026-02-03t05:51:59.6+01:00\"",
+            Verdict::Whole,
+        ),
+        (&json!({"type": "string", "format": "date-time"}), "\"2026-02-03T05:51:60Z", Verdict::Refused(18)),
+        (&json!({"type": "string", "format": "time"}), "\"19:13:60Z", Verdict::Refused(7)),
         (&json!({"type": "string", "format": "AWS::EC2::VPC.Id"}), "\"a b\"", Verdict::Whole),
         (&json!({"type": "integer", "format": "int64"}), "-1", Verdict::Whole),
         (&json!({"type": "string", "format": "uri-template"}), "\"https://a/{b}{/c}\"", Verdict::Whole),
