@@ -1,26 +1,36 @@
 //! The likeliest tokens in order, sorted only as far as somebody asks.
 
 use super::exp::Shares;
+use super::largest::{BLOCK, first_of_largest, maxima};
 use super::tree::{FewValues, tree_sum_of};
 
-/// Distances below the largest logit at which tokens are collected, nearest first. With usual logits the first holds
-/// tens to thousands of 150,000.
-const LEVELS: [f32; 4] = [8.0, 16.0, 32.0, f32::INFINITY];
+/// Distances below the largest logit at which tokens are collected once the largest logits of blocks tell no more, nearest first.
+/// With usual logits the first holds tens to thousands of 150,000.
+const DISTANCES: [f32; 3] = [8.0, 16.0, 32.0];
+
+/// Fewest tokens that are collected at a time.
+const LEAST: usize = 64;
 
 /// Most tokens whose shares are summed without the zeros of all others.
 const FEW: usize = 1024;
 
 /// Tokens by falling logit, equal ones by rising id.
 ///
-/// Tokens are collected level by level, and within a level a growing prefix is selected and sorted.
+/// Tokens are collected level by level, and within a level a growing prefix is selected and sorted. The first levels reach down to the
+/// `n`-th largest of the blocks' largest logits: at least `n` tokens lie there and few more, and most blocks need not be read.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     /// Sort keys: the logit's bits in an order-preserving form above the id's complement, so that falling keys are the
     /// order above. The first `sorted` are the largest of all, in order.
     keys: Vec<u64>,
     sorted: usize,
-    level: usize,
+    /// The largest logit of each block.
+    maxima: Vec<f32>,
+    /// The same, in the order in which they were last selected.
+    selected: Vec<f32>,
     max: f32,
+    /// Tokens with this logit and above have been collected; −∞ once all have been.
+    from: Option<f32>,
     /// Shares of the first candidates, at most [`FEW`].
     few: FewValues,
     /// Shares by token id, 0 for tokens that do not count.
@@ -30,16 +40,20 @@ pub(super) struct Candidates {
 }
 
 impl Candidates {
-    /// Begins anew; `max` is the largest logit.
-    pub(super) fn reset(&mut self, max: f32) {
+    /// Begins anew with `z`. Returns the largest logit and the lowest id that has it, as [`largest`](super::largest::largest) does.
+    pub(super) fn reset(&mut self, z: &[f32]) -> (f32, u32) {
         self.keys.clear();
-        (self.sorted, self.level, self.max) = (0, 0, max);
+        self.maxima.clear();
+        self.maxima.extend(maxima(z));
+        let (max, id) = first_of_largest(self.maxima.iter().copied(), z);
+        (self.sorted, self.from, self.max) = (0, None, max);
+        (max, id)
     }
 
-    /// The token at `rank`, counted from 0, among those of `z` above −∞; `z` is the same at every call after a reset.
+    /// The token at `rank`, counted from 0, among those of `z` above −∞; `z` is what the reset was given.
     pub(super) fn get(&mut self, z: &[f32], rank: usize) -> Option<(f32, u32)> {
-        while rank >= self.keys.len() && self.level < LEVELS.len() {
-            self.collect(z);
+        while rank >= self.keys.len() && self.from != Some(f32::NEG_INFINITY) {
+            self.collect(z, rank + 1);
         }
         if rank >= self.keys.len() {
             return None;
@@ -142,23 +156,33 @@ impl Candidates {
         tree_sum_of(values, sums, |&value| value)
     }
 
-    /// Adds the tokens of the next level.
-    fn collect(&mut self, z: &[f32]) {
-        let above = self.level.checked_sub(1).map(|level| self.max - LEVELS[level]);
-        // Infinite logits minus infinity would be no numbers.
-        let from =
-            if LEVELS[self.level].is_finite() { self.max - LEVELS[self.level] } else { f32::NEG_INFINITY };
-        self.level += 1;
+    /// Adds the tokens of the next level, so that about `wanted` are there or more.
+    fn collect(&mut self, z: &[f32], wanted: usize) {
+        let above = self.from;
+        let from = self.next_from(wanted.max(4 * self.keys.len()).max(LEAST));
+        self.from = Some(from);
         self.keys.reserve(if self.keys.capacity() == 0 { z.len() } else { 0 });
-        for (id, &z) in z.iter().enumerate() {
-            if z >= from && above.is_none_or(|above| z < above) && z > f32::NEG_INFINITY {
-                self.keys.push(pack(z, id as u32));
+        for (block, z) in z.chunks(BLOCK).enumerate().filter(|(block, _)| self.maxima[*block] >= from) {
+            for (lane, &z) in z.iter().enumerate() {
+                if z >= from && above.is_none_or(|above| z < above) && z > f32::NEG_INFINITY {
+                    self.keys.push(pack(z, (block * BLOCK + lane) as u32));
+                }
             }
         }
     }
 
+    /// Where the next level ends: below the last one, and where `count` tokens are, if blocks tell.
+    fn next_from(&mut self, count: usize) -> f32 {
+        self.selected.clone_from(&self.maxima);
+        let nth = (count <= self.selected.len())
+            .then(|| *self.selected.select_nth_unstable_by(count - 1, |a, b| b.total_cmp(a)).1);
+        let distant = DISTANCES.map(|distance| self.max - distance);
+        let lower = |&from: &f32| self.from.is_none_or(|last| from < last);
+        nth.into_iter().chain(distant).find(lower).unwrap_or(f32::NEG_INFINITY)
+    }
+
     fn sort(&mut self, wanted: usize) {
-        let end = wanted.max(4 * self.sorted).max(64).min(self.keys.len());
+        let end = wanted.max(4 * self.sorted).max(LEAST).min(self.keys.len());
         let rest = &mut self.keys[self.sorted..];
         let count = end - self.sorted;
         if count < rest.len() {
@@ -194,11 +218,10 @@ mod tests {
         for scale in [0.01, 1.0, 30.0, 1e30] {
             // Coarse values, so that there are ties.
             let z: Vec<f32> = (0..5000).map(|_| (random.normal() * 50.0).round() / 50.0 * scale).collect();
-            let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut expected: Vec<(f32, u32)> = z.iter().map(|z| z + 0.0).zip(0..).collect();
             expected.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             let mut candidates = Candidates::default();
-            candidates.reset(max);
+            assert_eq!(candidates.reset(&z), (expected[0].0, expected[0].1));
             for (rank, &(z_expected, id)) in expected.iter().enumerate() {
                 let found = candidates.get(&z, rank);
                 assert_eq!(found.map(|(_, id)| id), Some(id), "scale {scale}, rank {rank}, {z_expected}");
@@ -211,12 +234,12 @@ mod tests {
     fn forbidden_and_broken_tokens_are_no_candidates() {
         let z = [f32::NEG_INFINITY, -1e30, f32::NAN, 2.0, -0.0, 0.0];
         let mut candidates = Candidates::default();
-        candidates.reset(2.0);
+        candidates.reset(&z);
         let ids: Vec<u32> = (0..).map_while(|rank| candidates.get(&z, rank)).map(|(_, id)| id).collect();
         assert_eq!(ids, [3, 4, 5, 1]);
         // Infinite ones come first.
         let z = [-1.0, f32::INFINITY, f32::NAN, 7.0, f32::INFINITY];
-        candidates.reset(f32::INFINITY);
+        candidates.reset(&z);
         let ids: Vec<u32> = (0..).map_while(|rank| candidates.get(&z, rank)).map(|(_, id)| id).collect();
         assert_eq!(ids, [1, 4, 3, 0]);
     }
@@ -230,7 +253,7 @@ mod tests {
             let max = z.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let shares = Shares::new(max, 0.9);
             let mut candidates = Candidates::default();
-            candidates.reset(max);
+            candidates.reset(&z);
             let order: Vec<usize> =
                 (0..len).map_while(|rank| candidates.get(&z, rank)).map(|(_, id)| id as usize).collect();
             let of_first = |count: usize| {
@@ -239,7 +262,7 @@ mod tests {
                 tree_sum(&values)
             };
             let all = of_first(len);
-            candidates.reset(max);
+            candidates.reset(&z);
             assert_eq!(candidates.mass_of_all(&z, shares).to_bits(), all.to_bits());
             for count in [1, 2, 64, 65, 1024, 1025, 5000].into_iter().filter(|&count| count <= len) {
                 assert_eq!(
@@ -250,7 +273,7 @@ mod tests {
             }
             for p in [1e-45, 0.001, 0.3, 0.9, 0.999, 1.0] {
                 for most in [1, 50, 64, 2000, usize::MAX] {
-                    candidates.reset(max);
+                    candidates.reset(&z);
                     let found = candidates.reach(&z, most, shares, p * all);
                     let short = |count: usize| of_first(count) < p * all;
                     assert!(found <= most && (found == most || !short(found)), "{found} for {p} of {len}");

@@ -58,6 +58,7 @@
 
 mod candidates;
 mod exp;
+mod largest;
 mod mask;
 mod params;
 mod philox;

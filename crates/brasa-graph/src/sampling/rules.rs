@@ -50,12 +50,15 @@ impl DrawRules {
     /// True if the token at `position` and every later one is the one with the largest logit, whatever was drawn before; a mask may
     /// still forbid it.
     pub fn takes_largest(&self, position: u32) -> bool {
-        let SamplingParams { temperature, logprobs, logit_bias, .. } = &self.params;
-        *temperature == 0.0
-            && logprobs.is_none()
-            && logit_bias.is_empty()
-            && !self.has_penalties()
-            && self.forbidden(position).next().is_none()
+        let SamplingParams { temperature, logprobs, .. } = &self.params;
+        *temperature == 0.0 && logprobs.is_none() && !self.changes_logits(position)
+    }
+
+    /// True if penalties, bias or forbidden ids may change logits of the token at `position`.
+    pub(super) fn changes_logits(&self, position: u32) -> bool {
+        !self.params.logit_bias.is_empty()
+            || self.has_penalties()
+            || self.forbidden(position).next().is_some()
     }
 
     /// True if tokens that were drawn before change logits.

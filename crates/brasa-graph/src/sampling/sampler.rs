@@ -2,6 +2,7 @@
 
 use super::candidates::Candidates;
 use super::exp::Shares;
+use super::largest::largest;
 use super::philox::{gumbel_bound, gumbel_of, words};
 use super::{Distribution, DrawRules, Logprobs, SamplingError, SamplingParams, Stage, TokenMask, gumbel};
 
@@ -11,7 +12,7 @@ use super::{Distribution, DrawRules, Logprobs, SamplingError, SamplingParams, St
 /// After the first draw, only lists of log-probabilities allocate.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// Logits of the current row after penalties, bias and mask.
+    /// Logits of a row that penalties, bias or a mask change.
     z: Vec<f32>,
     /// Times each token occurred in the window; zero between draws.
     counts: Vec<u32>,
@@ -79,27 +80,39 @@ impl Sampler {
                 .then(|| Draw { token, logprob: None, top: Vec::new() })
                 .ok_or_else(no_token);
         }
-        self.adjust(rules, row);
-        let (max, likeliest) = largest(&self.z);
+        let mut changed = std::mem::take(&mut self.z);
+        let z = if rules.changes_logits(row.position) || row.mask.is_some() {
+            self.adjust(rules, row, &mut changed);
+            &changed
+        } else {
+            row.logits
+        };
+        let draw = self.draw_from(params, row, z).ok_or_else(no_token);
+        self.z = changed;
+        draw
+    }
+
+    /// Draws from logits `z` that are those of `row` behind penalties, bias and mask; `None` if no logit is finite.
+    fn draw_from(&mut self, params: &SamplingParams, row: &Row, z: &[f32]) -> Option<Draw> {
+        let (max, likeliest) = self.candidates.reset(z);
         if !max.is_finite() {
-            return Err(no_token());
+            return None;
         }
-        self.candidates.reset(max);
-        let survivors = self.filter(params, max);
+        let survivors = self.filter(params, z, max);
         let token = match survivors {
             Survivors::First(1) => likeliest,
-            Survivors::First(few) => self.draw_among(params, few, max, row.position),
-            Survivors::All => self.draw_among_all(params, max, likeliest, row.position),
+            Survivors::First(few) => self.draw_among(params, z, few, max, row.position),
+            Survivors::All => draw_among_all(params, z, max, likeliest, row.position),
         };
         let mut draw = Draw { token, logprob: None, top: Vec::new() };
         match params.logprobs {
             None => {}
             Some(Logprobs { top, of: Distribution::Raw }) => self.report_raw(row.logits, top, &mut draw),
             Some(Logprobs { top, of: Distribution::Final }) => {
-                self.report_final(params, survivors, max, top, &mut draw);
+                self.report_final(params, z, survivors, max, top, &mut draw);
             }
         }
-        Ok(draw)
+        Some(draw)
     }
 
     /// Draws the token of `row` among the ids that `mask` allows, in place of the row's own mask. The mask has then accepted
@@ -124,9 +137,9 @@ impl Sampler {
         Ok(draw)
     }
 
-    /// Penalties, bias, suppression, mask.
-    fn adjust(&mut self, rules: &DrawRules, row: &Row) {
-        let Self { z, counts, .. } = self;
+    /// Writes to `z` the row's logits behind penalties, bias, suppression and mask.
+    fn adjust(&mut self, rules: &DrawRules, row: &Row, z: &mut Vec<f32>) {
+        let Self { counts, .. } = self;
         let params = rules.params();
         z.clear();
         z.extend_from_slice(row.logits);
@@ -157,17 +170,23 @@ impl Sampler {
             }
         }
         if let Some(mask) = row.mask {
-            for (id, z) in z.iter_mut().enumerate() {
-                if mask.get(id / 32).is_none_or(|word| word >> (id % 32) & 1 == 0) {
-                    *z = f32::NEG_INFINITY;
+            let words = mask.iter().copied().chain(std::iter::repeat(0));
+            for (z, word) in z.chunks_mut(32).zip(words) {
+                match word {
+                    u32::MAX => {}
+                    0 => z.fill(f32::NEG_INFINITY),
+                    word => {
+                        let forbidden = z.iter_mut().enumerate().filter(|(lane, _)| word >> lane & 1 == 0);
+                        forbidden.for_each(|(_, z)| *z = f32::NEG_INFINITY);
+                    }
                 }
             }
         }
     }
 
     /// How many survive temperature and filters.
-    fn filter(&mut self, params: &SamplingParams, max: f32) -> Survivors {
-        let Self { z, candidates, .. } = self;
+    fn filter(&mut self, params: &SamplingParams, z: &[f32], max: f32) -> Survivors {
+        let candidates = &mut self.candidates;
         if params.temperature == 0.0 {
             return Survivors::First(1);
         }
@@ -208,11 +227,11 @@ impl Sampler {
     }
 
     /// The token with the largest score `x + g` among the first `few` candidates.
-    fn draw_among(&mut self, params: &SamplingParams, few: usize, max: f32, position: u32) -> u32 {
+    fn draw_among(&mut self, params: &SamplingParams, z: &[f32], few: usize, max: f32, position: u32) -> u32 {
         let shares = Shares::new(max, params.temperature);
         let mut best = (f32::NEG_INFINITY, u32::MAX);
         for rank in 0..few {
-            let Some((z, id)) = self.candidates.get(&self.z, rank) else { break };
+            let Some((z, id)) = self.candidates.get(z, rank) else { break };
             let score = shares.exponent(z) + gumbel(params.seed, position, id);
             if score > best.0 || (score >= best.0 && id < best.1) {
                 best = (score, id);
@@ -221,29 +240,8 @@ impl Sampler {
         best.1
     }
 
-    /// Draws among all tokens. Skips a token if a cheap bound of its noise shows that it cannot win.
-    fn draw_among_all(&self, params: &SamplingParams, max: f32, likeliest: u32, position: u32) -> u32 {
-        let (seed, shares) = (params.seed, Shares::new(max, params.temperature));
-        // The likeliest token's score is a good one to beat.
-        let mut best = (gumbel(seed, position, likeliest), likeliest);
-        for (quad, zs) in self.z.chunks(4).enumerate() {
-            let words = words(seed, position, quad as u32);
-            for (lane, (&z, word)) in zs.iter().zip(words).enumerate() {
-                let base = shares.exponent(z);
-                if base + gumbel_bound(word) < best.0 {
-                    continue;
-                }
-                let (score, id) = (base + gumbel_of(word), (4 * quad + lane) as u32);
-                if score > best.0 || (score >= best.0 && id < best.1) {
-                    best = (score, id);
-                }
-            }
-        }
-        best.1
-    }
-
     fn report_raw(&mut self, logits: &[f32], top: usize, draw: &mut Draw) {
-        let (max, _) = largest(logits);
+        let (max, _) = self.candidates.reset(logits);
         let shares = Shares::new(max, 1.0);
         let mass = if max.is_finite() {
             self.candidates.mass_of_all(logits, shares)
@@ -254,7 +252,6 @@ impl Sampler {
         let log_mass = mass.ln();
         let logprob = |z: f32| shares.exponent(z) - log_mass;
         draw.logprob = logits.get(draw.token as usize).map(|&z| logprob(z));
-        self.candidates.reset(max);
         let listed = (0..top).map_while(|rank| self.candidates.get(logits, rank));
         draw.top = listed.map(|(z, id)| (id, logprob(z))).collect();
     }
@@ -262,12 +259,13 @@ impl Sampler {
     fn report_final(
         &mut self,
         params: &SamplingParams,
+        z: &[f32],
         survivors: Survivors,
         max: f32,
         top: usize,
         draw: &mut Draw,
     ) {
-        let Self { z, candidates, .. } = self;
+        let candidates = &mut self.candidates;
         if params.temperature == 0.0 {
             // All the probability lies on the likeliest.
             draw.logprob = Some(0.0);
@@ -287,32 +285,23 @@ impl Sampler {
     }
 }
 
-/// The largest number and the lowest id that has it.
-fn largest(z: &[f32]) -> (f32, u32) {
-    /// Numbers among which the id is searched, after the largest is known.
-    const BLOCK: usize = 1024;
-    let mut best = (f32::NEG_INFINITY, 0);
-    for (block, z) in z.chunks(BLOCK).enumerate() {
-        let max = max_of(z);
-        if max > best.0 {
-            best = (max, block * BLOCK);
+/// Draws among all tokens. Skips a token if a cheap bound of its noise shows that it cannot win.
+fn draw_among_all(params: &SamplingParams, z: &[f32], max: f32, likeliest: u32, position: u32) -> u32 {
+    let (seed, shares) = (params.seed, Shares::new(max, params.temperature));
+    // The likeliest token's score is a good one to beat.
+    let mut best = (gumbel(seed, position, likeliest), likeliest);
+    for (quad, zs) in z.chunks(4).enumerate() {
+        let words = words(seed, position, quad as u32);
+        for (lane, (&z, word)) in zs.iter().zip(words).enumerate() {
+            let base = shares.exponent(z);
+            if base + gumbel_bound(word) < best.0 {
+                continue;
+            }
+            let (score, id) = (base + gumbel_of(word), (4 * quad + lane) as u32);
+            if score > best.0 || (score >= best.0 && id < best.1) {
+                best = (score, id);
+            }
         }
     }
-    let (max, first) = best;
-    let id = z[first..].iter().position(|&z| z >= max).map_or(0, |place| first + place);
-    (max, id as u32)
-}
-
-/// The largest number; −∞ if there is none.
-fn max_of(z: &[f32]) -> f32 {
-    const LANES: usize = 16;
-    let (chunks, rest) = z.as_chunks::<LANES>();
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    for chunk in chunks {
-        for (lane, &z) in lanes.iter_mut().zip(chunk) {
-            // False where `z` is no number.
-            *lane = if z > *lane { z } else { *lane };
-        }
-    }
-    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
+    best.1
 }
