@@ -6,6 +6,10 @@ use std::time::Duration;
 /// times the usual leave room for what is not known beforehand: a longer context, a busy machine.
 const MOST_STRETCH: f64 = 3.0;
 
+/// Most by which that grows where more requests wait for their first token than decode. Few rows cost more each than many do, and in
+/// a crowd nearly every gap is a gap with prompt rows, so that none stands out.
+const MOST_CROWD: f64 = 2.0;
+
 /// Buckets of up to this many rows hold a single number of rows each.
 const EXACT_ROWS: usize = 8;
 
@@ -50,14 +54,16 @@ impl StepCosts {
         }
     }
 
-    /// Prompt rows, at most `most`, that a step may have beside `decoding` requests: as many as the others can bear, but at
-    /// least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known.
-    pub(crate) fn prompt_rows(&self, decoding: usize, most: usize) -> usize {
+    /// Prompt rows, at most `most`, that a step may have beside `decoding` requests while `prompts` others wait for their first token: as
+    /// many as can be borne, but at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little
+    /// is known.
+    pub(crate) fn prompt_rows(&self, decoding: usize, prompts: usize, most: usize) -> usize {
         let curve = self.curve();
         if curve.len() < 2 || decoding == 0 {
             return (most / 4).max(1);
         }
-        let bearable = seconds(&curve, decoding as f64) * MOST_STRETCH;
+        let crowd = (prompts as f64 / decoding as f64).clamp(1.0, MOST_CROWD);
+        let bearable = seconds(&curve, decoding as f64) * MOST_STRETCH * crowd;
         let (mut fits, mut beyond) = ((most / 16).max(1), most.max(1) + 1);
         while fits + 1 < beyond {
             let middle = usize::midpoint(fits, beyond);
@@ -144,29 +150,34 @@ mod tests {
 
     #[test]
     fn prompts_have_the_rows_that_decoding_requests_can_bear() {
-        assert_eq!(costs(&[]).prompt_rows(1, 128), 32, "nothing is known");
-        assert_eq!(costs(&[(1, 20)]).prompt_rows(1, 128), 32, "one point is no curve");
+        assert_eq!(costs(&[]).prompt_rows(1, 1, 128), 32, "nothing is known");
+        assert_eq!(costs(&[(1, 20)]).prompt_rows(1, 1, 128), 32, "one point is no curve");
         // 20 ms and 5 ms a row: beside one row 8 more double the 20 ms.
         let line = costs(&[(1, 25), (512, 25 + 511 * 5)]);
-        assert_eq!(line.prompt_rows(1, 128), 10);
-        assert_eq!(line.prompt_rows(16, 128), 40, "more requests bear more");
-        assert_eq!(line.prompt_rows(16, 30), 30);
-        assert_eq!(line.prompt_rows(1, 1), 1);
+        assert_eq!(line.prompt_rows(1, 1, 128), 10);
+        assert_eq!(line.prompt_rows(16, 1, 128), 40, "more requests bear more");
+        assert_eq!(line.prompt_rows(16, 1, 30), 30);
+        assert_eq!(
+            [2, 3, 9].map(|prompts| line.prompt_rows(2, prompts, 128)),
+            [12, 21, 30],
+            "a crowd bears more"
+        );
+        assert_eq!(line.prompt_rows(1, 1, 1), 1);
         // Rows that cost nothing.
-        assert_eq!(costs(&[(1, 25), (64, 25)]).prompt_rows(1, 2048), 2048);
+        assert_eq!(costs(&[(1, 25), (64, 25)]).prompt_rows(1, 1, 2048), 2048);
         // Rows that cost too much.
-        assert_eq!(costs(&[(1, 1), (2, 100)]).prompt_rows(1, 128), 8);
+        assert_eq!(costs(&[(1, 1), (2, 100)]).prompt_rows(1, 1, 128), 8);
     }
 
     #[test]
     fn means_follow_the_times_and_not_a_single_surprise() {
         let mut line = costs(&[(1, 25), (512, 25 + 511 * 5)]);
         line.observe(1, Duration::from_mins(4));
-        assert!(line.prompt_rows(1, 128) < 20);
+        assert!(line.prompt_rows(1, 1, 128) < 20);
         for _ in 0..100 {
             line.observe(1, Duration::from_millis(100));
         }
-        assert!((38..=42).contains(&line.prompt_rows(1, 128)), "{}", line.prompt_rows(1, 128));
+        assert!((38..=42).contains(&line.prompt_rows(1, 1, 128)), "{}", line.prompt_rows(1, 1, 128));
     }
 
     #[test]
