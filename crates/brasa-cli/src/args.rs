@@ -5,7 +5,7 @@ mod serve;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use brasa::KvType;
+use brasa::{KvType, ProbeKind};
 use clap::{Arg, ArgAction, Args, ColorChoice, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::paint::When;
@@ -64,6 +64,8 @@ pub enum Command {
     Quantize(QuantizeArguments),
     /// Measure prompt and generation speed
     Bench(BenchArguments),
+    /// Measure speed and reuse, and check that equal answers are equal, in a minute
+    Eval(EvalArguments),
     /// Serve models over HTTP, in the forms of OpenAI, Anthropic and llama.cpp
     Serve(ServeArguments),
     /// Check this machine, and that the built-in model answers
@@ -150,6 +152,12 @@ impl Arguments {
             Some(Command::Logits(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Embed(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Bench(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Eval(arguments)) => {
+                if let Some(path) = arguments.path.take() {
+                    arguments.load.source.model = Some(path);
+                }
+                Some(&mut arguments.load.source)
+            }
             _ => None,
         }
     }
@@ -472,6 +480,12 @@ pub struct GenerateArguments {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+    /// Print what happens instead of the text, a JSON object a line: token, entropy, residual, …; the answer is the last
+    #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = values::probe(), conflicts_with = "server", hide_short_help = true)]
+    pub probe: Vec<ProbeKind>,
+    /// Layers that heads, residual, coherence and router are of [default: all]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "probe", value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
+    pub probe_layers: Vec<usize>,
     #[command(flatten)]
     pub sampling: SamplingArguments,
     #[command(flatten)]
@@ -719,6 +733,35 @@ pub struct BenchArguments {
     /// Measure the time from starting the program to the first byte of an answer instead
     #[arg(long, conflicts_with_all = ["profile", "svg", "depth", "parallel"])]
     pub startup: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `brasa eval`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct EvalArguments {
+    /// Model [default: the built-in one]
+    #[arg(value_name = "PATH", conflicts_with_all = ["model", "hf_repo"])]
+    pub path: Option<PathBuf>,
+    /// The text to continue [default: a few sentences about dictionaries]
+    #[arg(short, long, value_name = "TEXT")]
+    pub prompt: Option<String>,
+    /// Read the text from a file; - for standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
+    pub file: Option<PathBuf>,
+    /// Tokens of each answer, at least 2
+    #[arg(short, long = "predict", visible_alias = "n-predict", value_name = "N", default_value_t = 64, value_parser = values::several, allow_negative_numbers = true)]
+    pub n: usize,
+    /// Runs of each measurement
+    #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = positive, allow_negative_numbers = true)]
+    pub runs: usize,
+    /// Text that prompts begin with, kept in the cache (may be repeated) [default: the whole prompt]
+    #[arg(long, value_name = "TEXT")]
+    pub cache_prompt: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
     #[command(flatten)]
     pub load: LoadArguments,
 }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision, Speculation};
+use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision, RunFacts, Speculation};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments, SourceArguments};
@@ -89,6 +89,11 @@ pub fn open(source: &SourceArguments, options: &LoadOptions) -> Result<Model, Fa
         ));
     }
     Ok(model)
+}
+
+/// The model, the device and this build, for reports of measurements.
+pub fn facts(source: &SourceArguments, model: &Model) -> RunFacts {
+    RunFacts { build_commit: option_env!("BRASA_COMMIT"), ..RunFacts::of(source.name(), model) }
 }
 
 /// A GGUF file in a folder from which safetensors are loaded.

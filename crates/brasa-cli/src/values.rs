@@ -1,6 +1,8 @@
 //! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
 
+use brasa::ProbeKind;
 use brasa::sampling::SamplingParams;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A number of tokens; `None` for no limit.
 pub type Limit = Option<usize>;
@@ -44,6 +46,19 @@ pub fn measured(text: &str) -> Result<usize, String> {
             if number > MOST { Err(format!("expected at most {MOST}")) } else { Ok(number) }
         },
     )
+}
+
+/// Reads a length of an answer whose speed is measured: its first token says nothing of decoding.
+pub fn several(text: &str) -> Result<usize, String> {
+    match measured(text)? {
+        0 | 1 => Err("must be at least 2".into()),
+        number => Ok(number),
+    }
+}
+
+/// Reads a kind of probe.
+pub fn probe() -> impl TypedValueParser<Value = ProbeKind> {
+    PossibleValuesParser::new(ProbeKind::ALL.map(ProbeKind::name)).try_map(|name| name.parse())
 }
 
 /// Reads a number of at least 0.

@@ -121,7 +121,7 @@ impl Drawer {
 
     /// True if each token of the row can be drawn without the ones before it coming to the host.
     pub(crate) fn takes_chain(row: &RowDraw<'_>) -> bool {
-        row.mask.is_none() && row.rules.params().logprobs.is_none() && !row.rules.has_penalties()
+        row.mask.is_none() && !row.rules.params().reports_logits() && !row.rules.has_penalties()
     }
 
     /// Draws a token from each of the rows `x`, whose logits are changed, and waits. `None` for a row without a largest finite

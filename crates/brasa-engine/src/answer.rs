@@ -216,7 +216,7 @@ impl Answer {
         self.metrics.generated_tokens += 1;
         self.room -= 1;
         let end = self.end_after_token();
-        let token = Some(Token { id: draw.token, logprob: draw.logprob, top: draw.top });
+        let token = Some(Token::from(draw));
         if end.is_some() {
             self.state = State::Finished;
         } else if self.room == 0 {

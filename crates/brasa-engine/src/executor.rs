@@ -141,7 +141,7 @@ impl SequenceChain<'_> {
 
     /// What a device draws the tokens of these rows by; `None` if it cannot.
     fn drafted_draws(&self) -> Option<Vec<DrawInputs<'_>>> {
-        let plain = self.mask.is_none() && self.rules.params().logprobs.is_none();
+        let plain = self.mask.is_none() && !self.rules.params().reports_logits();
         let first = self.tokens.len() - self.drafts.len();
         plain.then(|| {
             let rows = (first..=self.tokens.len()).zip(self.position..);

@@ -1,5 +1,7 @@
 //! Requests of callers, and the answers that they get.
 
+use brasa_graph::sampling::Draw;
+
 use crate::GenerateOptions;
 
 /// Names keys and values that outlive a request.
@@ -75,7 +77,7 @@ pub struct Fragment {
 }
 
 /// One generated token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Token {
     /// Its id.
     pub id: u32,
@@ -83,6 +85,14 @@ pub struct Token {
     pub logprob: Option<f32>,
     /// The most probable tokens and their log-probabilities, as many as were asked for.
     pub top: Vec<(u32, f32)>,
+    /// Entropy in nats of the model's distribution over all tokens, if asked for.
+    pub entropy: Option<f32>,
+}
+
+impl From<Draw> for Token {
+    fn from(draw: Draw) -> Self {
+        Self { id: draw.token, logprob: draw.logprob, top: draw.top, entropy: draw.entropy }
+    }
 }
 
 /// The reason why a generation ended.

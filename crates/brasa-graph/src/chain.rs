@@ -127,7 +127,7 @@ fn draws<'a>(step: &Step, numbers: &[usize], rows: &'a [RowDraw<'_>]) -> Option<
     draws
         .map(|(_, &number)| {
             let RowDraw { rules, position, history, mask, .. } = &rows[number];
-            let plain = mask.is_none() && rules.params().logprobs.is_none();
+            let plain = mask.is_none() && !rules.params().reports_logits();
             plain.then_some(DrawInputs { rules, position: *position, history })
         })
         .collect()
@@ -144,7 +144,7 @@ impl RowDraw<'_> {
         self.history.push(token);
         self.position = self.position.saturating_add(1);
         self.limit -= 1;
-        Draw { token, logprob: None, top: Vec::new() }
+        Draw { token, ..Draw::default() }
     }
 
     /// Draws the next token, and counts it.

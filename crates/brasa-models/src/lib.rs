@@ -56,7 +56,7 @@ pub use spec::{
 pub use vocabulary::padding as padding_note;
 
 use brasa_formats::Checkpoint;
-use brasa_graph::op::{Attention, KvSource};
+use brasa_graph::op::{Attention, KvSource, RouterTopK};
 use brasa_graph::pass::prune;
 use brasa_graph::{Graph, Node, Op, ValueId};
 
@@ -126,6 +126,15 @@ pub struct AttentionValues {
     pub op: Attention,
 }
 
+/// What one layer's router chooses experts by.
+#[derive(Clone, Copy, Debug)]
+pub struct RouterValues {
+    /// A logit for each expert, `[Rows, experts]`; behind the last layer's attention `[Outs, experts]`.
+    pub logits: ValueId,
+    /// How many experts are chosen, and how logits become shares.
+    pub op: RouterTopK,
+}
+
 impl Model {
     /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`, over the same weights and caches.
     pub fn hidden_graph(&self) -> Graph {
@@ -151,6 +160,24 @@ impl Model {
             _ => None,
         };
         nodes.iter().filter_map(attention).collect()
+    }
+
+    /// Each layer's router, first layer first; `None` for layers without experts.
+    pub fn routers(&self) -> Vec<Option<RouterValues>> {
+        let mut routers = Vec::new();
+        for node in self.graph.nodes() {
+            match &node.op {
+                // A layer's router follows its attention.
+                Op::Attention(_) => routers.push(None),
+                Op::RouterTopK(op) => {
+                    if let Some(router) = routers.last_mut() {
+                        *router = Some(RouterValues { logits: node.inputs[0], op: *op });
+                    }
+                }
+                _ => {}
+            }
+        }
+        routers
     }
 }
 

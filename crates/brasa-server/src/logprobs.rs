@@ -81,7 +81,7 @@ impl Legacy {
 ///
 /// The engine's refusal of the text, and its failure.
 pub(crate) fn score(model: &Model, ids: &[u32], top: usize) -> Result<Vec<Token>, brasa::Error> {
-    let first = ids.first().map(|&id| Token { id, logprob: None, top: Vec::new() });
+    let first = ids.first().map(|&id| Token { id, ..Token::default() });
     let mut tokens: Vec<Token> = first.into_iter().collect();
     model.score(ids, |logits| {
         if let Some(&id) = ids.get(tokens.len()) {
@@ -103,7 +103,8 @@ fn scored(logits: &[f32], id: u32, top: usize) -> Token {
     }
     order.truncate(top);
     order.sort_unstable_by(by_logit);
-    Token { id, logprob: Some(logprob(id)), top: order.into_iter().map(|id| (id, logprob(id))).collect() }
+    let top = order.into_iter().map(|id| (id, logprob(id))).collect();
+    Token { id, logprob: Some(logprob(id)), top, ..Token::default() }
 }
 
 /// Shows tokens in the form of chat completions.

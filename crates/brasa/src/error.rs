@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{BackendError, SessionFileError};
+use crate::{BackendError, BundleError, SessionFileError};
 
 /// The reason why a model could not be loaded or a request not be served. A message with a known remedy names it in a
 /// line that begins with `hint:`.
@@ -45,6 +45,14 @@ pub enum Error {
         path: Option<PathBuf>,
         /// What is wrong with it.
         error: SessionFileError,
+    },
+    /// A state bundle.
+    #[error("{}: {error}", path.display())]
+    Bundle {
+        /// Its envelope.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: BundleError,
     },
     /// A text too short for its perplexity.
     #[error(

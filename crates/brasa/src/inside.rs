@@ -4,22 +4,24 @@ use std::sync::Arc;
 
 use brasa_engine::{Engine, EngineConfig, ReadRequest, Reading, pages_bytes};
 use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, KvType, Program, ProgramLimits, WeightSet};
+use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
 use brasa_graph::{Graph, ValueId};
-use brasa_models::AttentionValues;
+use brasa_models::{AttentionValues, RouterValues};
 
 use crate::{Error, GenerateOptions, Model};
 
-/// Most bytes of queries, keys and states that a look collects.
+/// Most bytes of queries, keys, states and router's logits that a look collects.
 const MOST_BYTES: u64 = 4 << 30;
 
 /// What a look needs of a loaded model.
 pub(crate) struct Inside {
     pub device: Arc<LoadedDevice>,
     pub graph: Arc<Graph>,
-    /// What each layer's attention reads, and the residual stream behind each layer.
+    /// What each layer's attention reads, the residual stream behind each layer, and the routers of layers with experts.
     pub attentions: Vec<AttentionValues>,
     pub states: Vec<ValueId>,
+    pub routers: Vec<Option<RouterValues>>,
     pub limits: ProgramLimits,
     pub dtype: KvType,
 }
@@ -56,10 +58,30 @@ impl Inside {
             queries: Vec::new(),
             keys: Vec::new(),
             states: Vec::new(),
+            router_logits: Vec::new(),
+            router: self.routers[layer].map(|router| router.op),
             scale: op.scale,
             softcap: op.softcap,
         }
     }
+
+    /// The values of a layer that a look collects, and where they go.
+    fn values(&self, layer: usize) -> impl Iterator<Item = (Part, ValueId)> {
+        let AttentionValues { queries, keys, .. } = self.attentions[layer];
+        let router = self.routers[layer].map(|router| (Part::RouterLogits, router.logits));
+        [(Part::Queries, queries), (Part::Keys, keys), (Part::States, self.states[layer])]
+            .into_iter()
+            .chain(router)
+    }
+}
+
+/// A part of [`LayerInside`].
+#[derive(Clone, Copy)]
+enum Part {
+    Queries,
+    Keys,
+    States,
+    RouterLogits,
 }
 
 /// What one layer did with a text.
@@ -81,8 +103,14 @@ pub struct LayerInside {
     pub keys: Vec<f32>,
     /// The residual stream behind the layer, `[tokens, hidden_size]`.
     pub states: Vec<f32>,
-    scale: f32,
-    softcap: Option<f32>,
+    /// A logit for each expert, `[tokens, experts]`; empty for a layer without experts.
+    pub router_logits: Vec<f32>,
+    /// How experts are chosen by these; `None` for a layer without experts.
+    pub router: Option<RouterTopK>,
+    /// Factor of the scores of attention.
+    pub scale: f32,
+    /// Bound that `tanh` keeps scores within, if any.
+    pub softcap: Option<f32>,
 }
 
 impl LayerInside {
@@ -131,6 +159,46 @@ impl LayerInside {
         // Zero has no sign.
         weights.chunks_exact(self.tokens()).map(|row| (entropy(row) + 0.0) as f32).collect()
     }
+
+    /// The length of each token's [state](Self::states), `[tokens]`.
+    pub fn residual_norms(&self) -> Vec<f32> {
+        self.states_of_tokens().map(|state| dot(state, state).sqrt() as f32).collect()
+    }
+
+    /// How little each token's state changes up to behind a `later` layer, `[tokens]`: the cosine of the two states, 1 if they have
+    /// the same direction, and 0 if one of them is zero.
+    ///
+    /// # Panics
+    ///
+    /// If the two layers are not of one look.
+    pub fn coherence(&self, later: &Self) -> Vec<f32> {
+        assert_eq!(self.states.len(), later.states.len(), "values of states of one look");
+        let cosine = |(a, b): (&[f32], &[f32])| {
+            let lengths = (dot(a, a) * dot(b, b)).sqrt();
+            if lengths > 0.0 { (dot(a, b) / lengths) as f32 } else { 0.0 }
+        };
+        self.states_of_tokens().zip(later.states_of_tokens()).map(cosine).collect()
+    }
+
+    /// The experts that the router chose for each token and their shares, largest first; empty for a layer without experts.
+    pub fn experts(&self) -> Vec<Vec<(u32, f32)>> {
+        let Some(router) = self.router else { return Vec::new() };
+        let experts = (self.router_logits.len() / self.tokens().max(1)).max(1);
+        self.router_logits.chunks_exact(experts).map(|logits| router.choose(logits)).collect()
+    }
+
+    fn states_of_tokens(&self) -> impl Iterator<Item = &[f32]> {
+        self.states.chunks_exact((self.states.len() / self.tokens().max(1)).max(1))
+    }
+
+    fn part_mut(&mut self, part: Part) -> &mut Vec<f32> {
+        match part {
+            Part::Queries => &mut self.queries,
+            Part::Keys => &mut self.keys,
+            Part::States => &mut self.states,
+            Part::RouterLogits => &mut self.router_logits,
+        }
+    }
 }
 
 fn dot(a: &[f32], b: &[f32]) -> f64 {
@@ -154,15 +222,18 @@ impl Model {
         if let Some(layer) = layers.iter().find(|&&layer| layer >= all.len()) {
             return Err(Error::Options(format!("layer {layer}, the model has {} from 0 on", all.len())));
         }
-        let values = layers.iter().flat_map(|&layer| {
-            let attention = &inside.attentions[layer];
-            [attention.queries, attention.keys, inside.states[layer]]
-        });
-        let values: Vec<_> = values.collect();
         let width =
             |id| -> usize { inside.graph.value(id).shape.inner().unwrap_or_default().iter().product() };
-        let widths: Vec<usize> = values.iter().map(|&id| width(id)).collect();
-        let bytes = widths.iter().sum::<usize>() as u64 * 4 * ids.len() as u64;
+        let mut values = Vec::new();
+        // The layer's place among those found, the part, and elements of a token.
+        let mut places = Vec::new();
+        for (at, &layer) in layers.iter().enumerate() {
+            for (part, id) in inside.values(layer) {
+                values.push(id);
+                places.push((at, part, width(id)));
+            }
+        }
+        let bytes = places.iter().map(|&(_, _, width)| width as u64).sum::<u64>() * 4 * ids.len() as u64;
         if bytes > MOST_BYTES {
             return Err(Error::Options(format!(
                 "{bytes} bytes of values of {} tokens in {} layers, at most {MOST_BYTES} are collected\nhint: ask for fewer layers",
@@ -189,48 +260,12 @@ impl Model {
         for row in engine.read(request)? {
             let row = row?;
             let mut rest = &row[..];
-            for (found, widths) in found.iter_mut().zip(widths.chunks_exact(3)) {
-                for (part, &width) in
-                    [&mut found.queries, &mut found.keys, &mut found.states].into_iter().zip(widths)
-                {
-                    let (values, behind) = rest.split_at(width);
-                    part.extend_from_slice(values);
-                    rest = behind;
-                }
+            for &(at, part, width) in &places {
+                let (values, behind) = rest.split_at(width);
+                found[at].part_mut(part).extend_from_slice(values);
+                rest = behind;
             }
         }
         Ok(found)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::LayerInside;
-
-    /// Two query heads on one key head, a window of two positions, and a soft-cap: by hand.
-    #[test]
-    fn scores_are_scaled_capped_and_windowed() {
-        let layer = LayerInside {
-            layer: 0,
-            heads: 2,
-            kv_heads: 1,
-            head_dim: 1,
-            window: Some(2),
-            queries: vec![0.0, 1.0, 0.0, 2.0, 0.0, 3.0],
-            keys: vec![1.0, 2.0, 4.0],
-            states: Vec::new(),
-            scale: 0.5,
-            softcap: Some(2.0),
-        };
-        assert_eq!(layer.weights(0), [1.0, 0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.5, 0.5]);
-        let capped = |score: f64| (2.0 * (score / 2.0).tanh()).exp();
-        let (a, b) = (capped(3.0), capped(6.0));
-        let (c, d) = (capped(1.0), capped(2.0));
-        let expected = [1.0, 0.0, 0.0, c / (c + d), d / (c + d), 0.0, 0.0, a / (a + b), b / (a + b)];
-        for (found, expected) in layer.weights(1).iter().zip(expected) {
-            assert!((f64::from(*found) - expected).abs() < 1e-6, "{found} {expected}");
-        }
-        let entropy = layer.entropy(0);
-        assert!(entropy[0].abs() < 1e-6 && (entropy[1] - std::f32::consts::LN_2).abs() < 1e-6);
     }
 }

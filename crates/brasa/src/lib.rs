@@ -28,22 +28,27 @@
 
 mod backend;
 mod batch;
+mod bundle;
 #[cfg(feature = "cpu")]
 mod ceilings;
 mod device;
 mod discover;
 mod embed;
 mod error;
+mod eval;
+mod facts;
 mod inside;
 mod inspect;
 mod load_times;
 mod memory;
 mod model;
 mod options;
+mod probe;
 mod rerank;
 mod score;
 mod session;
 mod session_file;
+pub mod statistics;
 mod text_model;
 mod verify;
 
@@ -51,6 +56,7 @@ mod verify;
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};
 pub use batch::{BatchAnswer, InOrder};
+pub use bundle::{BundleError, SavedBundle, StateBundle};
 pub use brasa_engine as engine;
 pub use brasa_engine::{
     CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
@@ -68,12 +74,18 @@ pub use device::devices;
 pub use discover::{DiscoveredModel, discover};
 pub use embed::{EmbedOptions, EmbeddingNorm};
 pub use error::Error;
+pub use eval::{
+    EvalAnswer, EvalCheck, EvalProgress, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport, FastEvalRunner, Generation,
+    KvRestore, ModelRunner, ProbeCost, PromptCacheUse, Quality, StateBundleTrip, Trip, run_fast_eval,
+};
+pub use facts::RunFacts;
 pub use inside::LayerInside;
 pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};
 pub use load_times::LoadTimes;
-pub use memory::peak_memory_bytes;
+pub use memory::{peak_memory_bytes, resident_memory_bytes};
 pub use model::Model;
 pub use options::{LoadOptions, LoadProgress, OwnDevice};
+pub use probe::{ProbeEvent, ProbeKind, Probes, Watch};
 pub use rerank::{RerankOptions, RerankPrompts};
 pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};

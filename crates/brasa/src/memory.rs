@@ -1,9 +1,19 @@
-//! How much memory this process has used.
+//! How much memory this process uses.
 
 /// The largest resident set of this process so far; `None` if the system does not tell.
 pub fn peak_memory_bytes() -> Option<u64> {
+    status_bytes("VmHWM:")
+}
+
+/// The resident set of this process; `None` if the system does not tell.
+pub fn resident_memory_bytes() -> Option<u64> {
+    status_bytes("VmRSS:")
+}
+
+/// A figure of the system's report on this process.
+fn status_bytes(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }

@@ -146,6 +146,7 @@ impl Model {
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
             let loaded = brasa_models::load(checkpoint, &load)?;
             let (hidden_graph, attentions) = (Arc::new(loaded.hidden_graph()), loaded.attentions());
+            let routers = loaded.routers();
             let brasa_models::Model { spec, graph, states, info, mut warnings, .. } = loaded;
             let pooling = pooling(checkpoint, options.strict, &mut warnings)?;
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
@@ -185,7 +186,8 @@ impl Model {
                 prefix_bytes: options.prefix_bytes.unwrap_or(SESSION_PREFIX_BYTES),
             };
             let description = backend.info();
-            let inside = Inside { device: Arc::clone(&device), graph, attentions, states, limits, dtype };
+            let inside =
+                Inside { device: Arc::clone(&device), graph, attentions, states, routers, limits, dtype };
             let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
             let engine = Engine::start_with_hidden(program, Some(hidden), pool, config)?;
             times.graph = graph_done - graph_started;

@@ -37,6 +37,13 @@ pub struct SavedSession {
     pub bytes: u64,
 }
 
+/// What the file of a session holds.
+pub(crate) struct Written {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) options: Option<GenerateOptions>,
+    pub(crate) bytes: u64,
+}
+
 /// How far saving or loading a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionProgress {
@@ -184,11 +191,20 @@ impl Session {
         output: &mut dyn Write,
         mut progress: impl FnMut(SessionProgress) -> ControlFlow<()>,
     ) -> Result<SavedSession, Error> {
+        let written = self.write_all_to(output, &mut progress)?;
+        Ok(SavedSession { tokens: written.tokens.len(), bytes: written.bytes })
+    }
+
+    /// Like [`write_to`](Self::write_to); returns what was written.
+    pub(crate) fn write_all_to(
+        &self,
+        output: &mut dyn Write,
+        progress: &mut dyn FnMut(SessionProgress) -> ControlFlow<()>,
+    ) -> Result<Written, Error> {
         let snapshot = self.model.engine().snapshot(self.id)?;
-        let identity = self.model.identity();
-        let bytes =
-            session_file::write(output, &snapshot, &identity, self.options().as_ref(), &mut progress)?;
-        Ok(SavedSession { tokens: snapshot.state().tokens.len(), bytes })
+        let (identity, options) = (self.model.identity(), self.options());
+        let bytes = session_file::write(output, &snapshot, &identity, options.as_ref(), progress)?;
+        Ok(Written { tokens: snapshot.state().tokens.clone(), options, bytes })
     }
 
     fn remember(&self, options: &GenerateOptions) {

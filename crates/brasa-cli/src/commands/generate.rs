@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial, Thoughts};
-use brasa::{GenerateOptions, Model, TokenStream};
+use brasa::{FinishReason, GenerateOptions, Model, ProbeEvent, Probes, TokenStream, Watch};
 use serde_json::{Value, json};
 
 use super::prompt_text;
@@ -45,6 +45,9 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let model = load::model(&arguments.load)?;
     let mut options = sampling::options(&arguments.sampling, &model)?;
     options.speculation = Some(speculation);
+    let probes =
+        Probes { layers: arguments.probe_layers.clone(), ..Probes::of(arguments.probe.iter().copied()) };
+    probes.ask(&mut options);
     let prompt = match (&arguments.ids, text) {
         (Some(ids), _) => ids.clone(),
         (None, text) => encode(&model, &text.unwrap_or_default(), arguments.parse_special)?,
@@ -54,8 +57,14 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         Some(cache) => cache.session().generate_ids(prompt.clone(), &options)?,
         None => model.generate_ids(prompt.clone(), &options)?,
     };
-    // A raw text has no thoughts apart.
-    let shown = (!arguments.json).then(|| PaintedAnswer::new(Paint::of_output(), Thoughts::new(None, "")));
+    let shown = if !probes.kinds.is_empty() {
+        Shown::Events(probes.watch(&model), probes)
+    } else if arguments.json {
+        Shown::Object
+    } else {
+        // A raw text has no thoughts apart.
+        Shown::Text(PaintedAnswer::new(Paint::of_output(), Thoughts::new(None, "")))
+    };
     let answered = answer(&model, &mut stream, &prompt, shown, arguments.load.verbose, &options);
     // An answer that was broken off leaves its prompt.
     drop(stream);
@@ -72,7 +81,17 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// Prints the answer of a stream: its text while it appears if it is to be `shown`, else one JSON object at the end.
+/// What is printed of an answer.
+pub enum Shown {
+    /// Its text, while it appears.
+    Text(PaintedAnswer),
+    /// One JSON object at the end.
+    Object,
+    /// A JSON object for each event, and the one of the answer behind them.
+    Events(Watch, Probes),
+}
+
+/// Prints the answer of a stream.
 ///
 /// # Errors
 ///
@@ -81,7 +100,7 @@ pub fn answer(
     model: &Model,
     stream: &mut TokenStream,
     prompt: &[u32],
-    mut shown: Option<PaintedAnswer>,
+    mut shown: Shown,
     verbose: bool,
     options: &GenerateOptions,
 ) -> Result<(), Failure> {
@@ -91,8 +110,10 @@ pub fn answer(
     for fragment in &mut *stream {
         match fragment {
             Ok(fragment) => {
-                if let Some(shown) = &mut shown {
-                    shown.write(&fragment.text)?;
+                match &mut shown {
+                    Shown::Text(shown) => shown.write(&fragment.text)?,
+                    Shown::Object => {}
+                    Shown::Events(watch, _) => events(|sink| watch.see(&fragment, sink))?,
                 }
                 text.push_str(&fragment.text);
                 let Some(token) = fragment.token else { continue };
@@ -107,7 +128,16 @@ pub fn answer(
         }
     }
     drop(guard);
-    if let Some(shown) = &mut shown {
+    if let Shown::Events(_, probes) = &shown
+        && failure.is_none()
+        && stream.finish_reason() != Some(FinishReason::Cancelled)
+    {
+        let _ends = interrupt::ends_at_once();
+        let (text, mut looked) = ([prompt, &ids[..]].concat(), Ok(()));
+        events(|sink| looked = probes.look(model, &text, sink))?;
+        looked?;
+    }
+    if let Shown::Text(shown) = &mut shown {
         shown.finish()?;
         if text.is_empty() {
             output::write("\n")?;
@@ -117,7 +147,7 @@ pub fn answer(
             "prompt_ids": prompt,
             "ids": ids,
             "text": text,
-            "finish_reason": stream.finish_reason().map(brasa::FinishReason::name),
+            "finish_reason": stream.finish_reason().map(FinishReason::name),
             "metrics": metrics(model, stream),
         });
         if !logprobs.is_empty() {
@@ -134,6 +164,17 @@ pub fn answer(
         None if interrupt::take() => Err(Failure::Interrupted),
         None => Ok(()),
     }
+}
+
+/// Prints the events that `tell` tells its sink, a line each.
+fn events(tell: impl FnOnce(&mut dyn FnMut(ProbeEvent))) -> Result<(), Failure> {
+    let mut printed = Ok(());
+    tell(&mut |event| {
+        if printed.is_ok() {
+            printed = output::line(&event.to_json().to_string());
+        }
+    });
+    printed
 }
 
 fn metrics(model: &Model, stream: &TokenStream) -> Value {

@@ -7,6 +7,7 @@ mod chat;
 mod discover;
 mod doctor;
 mod embed;
+mod eval;
 mod generate;
 mod inspect;
 mod logits;
@@ -46,6 +47,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Embed(arguments)) => embed::embed(&arguments),
         Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
         Some(Command::Bench(arguments)) => bench::bench(&arguments),
+        Some(Command::Eval(arguments)) => eval::eval(&arguments),
         Some(Command::Serve(arguments)) => serve::serve(&arguments),
         Some(Command::Doctor(arguments)) => doctor::doctor(&arguments),
         Some(Command::Completions { shell }) => {

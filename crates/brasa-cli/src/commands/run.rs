@@ -7,7 +7,7 @@ use brasa::tokenizer::{ChatOptions, ChatTemplate};
 use brasa::{GenerateOptions, Message, Model};
 use serde_json::json;
 
-use super::generate::answer;
+use super::generate::{Shown, answer};
 use super::remote::{self, Question};
 use super::{chat, prompt_text};
 use crate::args::{PromptArguments, RunArguments, Switch};
@@ -53,7 +53,11 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         Some(cache) => cache.session().generate_ids(ids.clone(), &options)?,
         None => model.generate_ids(ids.clone(), &options)?,
     };
-    let shown = (!arguments.json).then(|| PaintedAnswer::new(Paint::of_output(), model.thoughts(&ids)));
+    let shown = if arguments.json {
+        Shown::Object
+    } else {
+        Shown::Text(PaintedAnswer::new(Paint::of_output(), model.thoughts(&ids)))
+    };
     let answered = answer(&model, &mut stream, &ids, shown, arguments.load.verbose, &options);
     // An answer that was broken off leaves its prompt.
     drop(stream);

@@ -259,8 +259,8 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
     for row in MLX_LM.iter().chain(LLAMA_CPP).chain(special) {
         rows.extend(row.spellings().map(|spelling| (spelling, row)));
     }
-    if command == Some("serve") {
-        // What other commands refuse or do without, a server may have.
+    if matches!(command, Some("serve" | "eval")) {
+        // What other commands refuse or do without, these may have.
         rows.retain(|spelling, _| !own.has(spelling));
     }
     rows

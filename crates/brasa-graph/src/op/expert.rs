@@ -27,6 +27,35 @@ pub struct RouterTopK {
     pub gating: Gating,
 }
 
+impl RouterTopK {
+    /// The experts of one row and their weights.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer than `k` logits.
+    pub fn choose(&self, logits: &[f32]) -> Vec<(u32, f32)> {
+        let mut chosen: Vec<usize> = Vec::with_capacity(self.k);
+        for _ in 0..self.k {
+            let free = |x: &usize| !chosen.contains(x);
+            let larger = |best: usize, x: usize| if logits[x] > logits[best] { x } else { best };
+            chosen.push((0..logits.len()).filter(free).reduce(larger).expect("k is at most X"));
+        }
+        let shares: Vec<f32> = match self.gating {
+            Gating::SoftmaxAll => {
+                let mut all = logits.to_vec();
+                sums::softmax(&mut all);
+                chosen.iter().map(|&x| all[x]).collect()
+            }
+            Gating::SoftmaxChosen => {
+                let mut few: Vec<f32> = chosen.iter().map(|&x| logits[x]).collect();
+                sums::softmax(&mut few);
+                few
+            }
+        };
+        chosen.into_iter().map(|x| x as u32).zip(shares).collect()
+    }
+}
+
 impl Operation for RouterTopK {
     fn name(&self) -> &'static str {
         "router_topk"
@@ -52,30 +81,8 @@ impl Operation for RouterTopK {
 
     fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
         let [logits] = *operands else { unreachable!("inferred") };
-        let (mut experts, mut weights) = (Vec::new(), Vec::new());
-        for row in logits.rows() {
-            let first = experts.len();
-            for _ in 0..self.k {
-                let free = |x: &usize| !experts[first..].contains(&(*x as u32));
-                let larger = |best: usize, x: usize| if row[x] > row[best] { x } else { best };
-                let best = (0..row.len()).filter(free).reduce(larger).expect("k is at most X");
-                experts.push(best as u32);
-            }
-            let chosen = experts[first..].iter().map(|&x: &u32| x as usize);
-            let shares: Vec<f32> = match self.gating {
-                Gating::SoftmaxAll => {
-                    let mut all = row.to_vec();
-                    sums::softmax(&mut all);
-                    chosen.map(|x| all[x]).collect()
-                }
-                Gating::SoftmaxChosen => {
-                    let mut few: Vec<f32> = chosen.map(|x| row[x]).collect();
-                    sums::softmax(&mut few);
-                    few
-                }
-            };
-            weights.extend(shares);
-        }
+        let chosen = logits.rows().flat_map(|row| self.choose(row));
+        let (experts, weights): (Vec<_>, Vec<_>) = chosen.unzip();
         let shape = [logits.outer(), self.k];
         Ok(vec![Array::u32(shape, experts), Array::f32(shape, weights)])
     }

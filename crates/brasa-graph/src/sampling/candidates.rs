@@ -69,6 +69,22 @@ impl Candidates {
         tree_sum_of(z, &mut self.sums, |&z| shares.of(z))
     }
 
+    /// The entropy in nats of softmax of `z`, whose largest logit is `max`: `ln Σ eˣ − Σ x·eˣ / Σ eˣ`, where `x = z − max`.
+    /// Infinite logits share all the probability evenly.
+    pub(super) fn entropy(&mut self, z: &[f32], max: f32) -> f32 {
+        if !max.is_finite() {
+            return (z.iter().filter(|&&z| z >= max).count().max(1) as f32).ln();
+        }
+        let shares = Shares::new(max, 1.0);
+        let mass = self.mass_of_all(z, shares);
+        let weighted = tree_sum_of(z, &mut self.sums, |&z| {
+            let share = shares.of(z);
+            // A forbidden token's −∞ has no share, and 0 · −∞ is no number.
+            if share > 0.0 { share * shares.exponent(z) } else { 0.0 }
+        });
+        mass.ln() - weighted / mass
+    }
+
     /// The tree sum of the first `count` tokens' shares.
     pub(super) fn mass(&mut self, z: &[f32], count: usize, shares: Shares) -> f32 {
         let count = self.available(z, count);

@@ -31,6 +31,8 @@ pub struct SamplingParams {
     pub order: SamplingOrder,
     /// Log-probabilities to report.
     pub logprobs: Option<Logprobs>,
+    /// True to report the entropy of softmax of the logits as the model gave them.
+    pub entropy: bool,
 }
 
 impl Default for SamplingParams {
@@ -50,6 +52,7 @@ impl Default for SamplingParams {
             seed: 0,
             order: SamplingOrder::default(),
             logprobs: None,
+            entropy: false,
         }
     }
 }
@@ -168,6 +171,11 @@ pub enum SamplingError {
 }
 
 impl SamplingParams {
+    /// True if more than a token is reported of each draw, so that the host has to read the logits.
+    pub fn reports_logits(&self) -> bool {
+        self.logprobs.is_some() || self.entropy
+    }
+
     /// Checks every parameter's range.
     ///
     /// # Errors

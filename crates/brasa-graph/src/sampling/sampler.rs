@@ -42,7 +42,7 @@ impl<'a> Row<'a> {
 }
 
 /// A drawn token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draw {
     /// Its id.
     pub token: u32,
@@ -50,6 +50,8 @@ pub struct Draw {
     pub logprob: Option<f32>,
     /// The likeliest tokens and their log-probabilities, falling; as many as asked for, fewer where fewer survive.
     pub top: Vec<(u32, f32)>,
+    /// Entropy in nats of softmax of the logits as the model gave them, where asked for.
+    pub entropy: Option<f32>,
 }
 
 /// Which tokens are left.
@@ -77,7 +79,7 @@ impl Sampler {
             let (max, token) = largest(row.logits);
             return max
                 .is_finite()
-                .then(|| Draw { token, logprob: None, top: Vec::new() })
+                .then(|| Draw { token, ..Draw::default() })
                 .ok_or_else(no_token);
         }
         let mut changed = std::mem::take(&mut self.z);
@@ -104,7 +106,7 @@ impl Sampler {
             Survivors::First(few) => self.draw_among(params, z, few, max, row.position),
             Survivors::All => draw_among_all(params, z, max, likeliest, row.position),
         };
-        let mut draw = Draw { token, logprob: None, top: Vec::new() };
+        let mut draw = Draw { token, ..Draw::default() };
         match params.logprobs {
             None => {}
             Some(Logprobs { top, of: Distribution::Raw }) => self.report_raw(row.logits, top, &mut draw),
@@ -112,6 +114,7 @@ impl Sampler {
                 self.report_final(params, z, survivors, max, top, &mut draw);
             }
         }
+        draw.entropy = params.entropy.then(|| self.candidates.entropy(row.logits, largest(row.logits).0));
         Some(draw)
     }
 

@@ -395,6 +395,30 @@ fn raw_logprobs_are_those_of_the_model() {
     assert!((f64::from(draw.top[0].1) - p[1].ln()).abs() < 1e-6);
 }
 
+#[test]
+fn entropy_is_that_of_the_model() {
+    let reported = |logits: &[f32], temperature: f32| {
+        let params = SamplingParams {
+            entropy: true,
+            temperature,
+            top_k: 2,
+            suppressed: vec![3],
+            ..SamplingParams::default()
+        };
+        draw(&params, &Row::new(logits, 0, &[])).unwrap().entropy.unwrap()
+    };
+    let logits = [1.0, 3.0, f32::NEG_INFINITY, 3.5, -200.0];
+    let p = softmax(&logits.map(f64::from), 1.0);
+    let expected: f64 = p.iter().filter(|&&p| p > 0.0).map(|p| -p * p.ln()).sum();
+    for temperature in [0.0, 0.7] {
+        let found = f64::from(reported(&logits, temperature));
+        assert!((found - expected).abs() < 1e-6, "{found}, {expected}");
+    }
+    assert_eq!(reported(&[5.0, f32::NEG_INFINITY], 0.0).to_bits(), 0.0_f32.to_bits());
+    assert!((reported(&[2.0; 1000], 0.0) - 1000.0_f32.ln()).abs() < 1e-4);
+    assert!(draw(&SamplingParams::default(), &Row::new(&logits, 0, &[])).unwrap().entropy.is_none());
+}
+
 /// Pearson's χ² of draws at 40,000 positions, against the 99.99 % quantile of its distribution.
 fn chi_square(params: &SamplingParams, logits: &[f32], expected: &[f64]) {
     const DRAWS: u32 = 40_000;
@@ -485,7 +509,7 @@ fn nothing_left_is_an_error() {
     // Ids that do not exist are ignored here and refused by `validate_ids`.
     assert_eq!(
         draw(&params, &Row::new(&[1.0, 2.0, 3.0], 0, &[9, 2])).unwrap(),
-        Draw { token: 2, logprob: None, top: vec![] }
+        Draw { token: 2, ..Draw::default() }
     );
     let bias = SamplingParams { logit_bias: vec![(3, 1.0)], ..SamplingParams::default() };
     assert_eq!(

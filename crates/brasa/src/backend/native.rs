@@ -86,7 +86,7 @@ impl TextModel for Model {
                 costs.push(metrics);
                 Ok(Class {
                     text: self.tokenizer().decode(&[draw.token], true)?,
-                    token: Token { id: draw.token, logprob: draw.logprob, top: draw.top },
+                    token: Token::from(draw),
                     logits: options.logits.then_some(logits),
                 })
             };

@@ -16,7 +16,7 @@ const SAMPLES: usize = 8;
 const SAMPLE_BYTES: usize = 64;
 
 /// The identity of a model as it was loaded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     parts: Vec<(&'static str, String)>,
 }
@@ -76,8 +76,13 @@ impl Identity {
         Self { parts }
     }
 
+    /// True if the arithmetic promises the same bits in any company of requests and for any chunks of a prompt.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.parts.iter().any(|(name, value)| *name == "arithmetic" && value != "fast")
+    }
+
     /// The identity as an object of a file's header.
-    pub(super) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let parts = self.parts.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into()));
         Value::Object(parts.collect::<Map<_, _>>())
     }
@@ -87,7 +92,7 @@ impl Identity {
     /// # Errors
     ///
     /// [`SessionFileError::Differs`], naming the first part that differs.
-    pub(super) fn check(&self, file: &Value) -> Result<(), SessionFileError> {
+    pub(crate) fn check(&self, file: &Value) -> Result<(), SessionFileError> {
         for (what, expected) in &self.parts {
             let found = file.get(*what).and_then(Value::as_str);
             let found = found.ok_or_else(|| SessionFileError::malformed(format!("it names no {what}")))?;

@@ -23,7 +23,7 @@ mod error;
 mod header;
 mod identity;
 mod read;
-mod settings;
+pub(crate) mod settings;
 mod write;
 
 pub use error::SessionFileError;

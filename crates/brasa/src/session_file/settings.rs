@@ -10,7 +10,7 @@ use super::SessionFileError;
 const ORDERS: [&str; 4] = ["temperature-first", "llama-cpp", "mlx", "akunu"];
 
 /// The settings that a text depends on, as JSON. A mask is a program and is left out.
-pub(super) fn to_json(options: &GenerateOptions) -> Value {
+pub(crate) fn to_json(options: &GenerateOptions) -> Value {
     let sampling = &options.sampling;
     let order = SamplingOrder::ALL.iter().zip(ORDERS).find(|(order, _)| **order == sampling.order);
     let bias = sampling.logit_bias.iter().map(|&(id, bias)| {
@@ -35,6 +35,7 @@ pub(super) fn to_json(options: &GenerateOptions) -> Value {
             "top": logprobs.top,
             "final": logprobs.of == Distribution::Final,
         })),
+        "entropy": sampling.entropy,
         "max_tokens": options.max_tokens,
         "stop_ids": options.stop_ids,
         "stop_strings": options.stop_strings,
@@ -52,7 +53,7 @@ pub(super) fn to_json(options: &GenerateOptions) -> Value {
 /// # Errors
 ///
 /// [`SessionFileError::Malformed`], naming the setting.
-pub(super) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileError> {
+pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileError> {
     let settings = Settings(value);
     let order = settings.get("order", |value| {
         let place = ORDERS.iter().position(|&name| Some(name) == value.as_str())?;
@@ -77,6 +78,8 @@ pub(super) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileErr
         seed: settings.get("seed", Value::as_u64)?,
         order,
         logprobs,
+        // Files of before there was the setting have none.
+        entropy: value.get("entropy").map_or(Some(false), Value::as_bool).ok_or_else(|| no_such("entropy"))?,
     };
     let options = GenerateOptions {
         sampling,
@@ -106,9 +109,7 @@ impl Settings<'_> {
         read: impl FnOnce(&Value) -> Option<T>,
     ) -> Result<T, SessionFileError> {
         let found = self.0.get(name).and_then(read);
-        found.ok_or_else(|| {
-            SessionFileError::malformed(format!("the setting {name} is missing or no such setting"))
-        })
+        found.ok_or_else(|| no_such(name))
     }
 
     fn optional<T>(
@@ -118,6 +119,10 @@ impl Settings<'_> {
     ) -> Result<Option<T>, SessionFileError> {
         self.get(name, |value| if value.is_null() { Some(None) } else { read(value).map(Some) })
     }
+}
+
+fn no_such(name: &str) -> SessionFileError {
+    SessionFileError::malformed(format!("the setting {name} is missing or no such setting"))
 }
 
 fn float(value: &Value) -> Option<f32> {

@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod backends;
+mod bundles;
 mod embeddings;
 mod engine;
+mod eval;
 mod inside;
 mod limits;
 #[cfg(unix)]
 mod mlx_lm;
 mod precision;
+mod probes;
 mod quantised;
 mod schedules;
 mod session_files;

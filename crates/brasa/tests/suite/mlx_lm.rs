@@ -69,7 +69,7 @@ fn failed(message: &str) -> BackendError {
 }
 
 fn fragment(text: &str, id: Option<u32>) -> Fragment {
-    let token = id.map(|id| Token { id, logprob: None, top: Vec::new() });
+    let token = id.map(|id| Token { id, ..Token::default() });
     Fragment { text: text.into(), token }
 }
 

@@ -128,6 +128,7 @@ fn settings_come_back() {
             seed: u64::MAX - 3,
             order: SamplingOrder::LlamaCpp,
             logprobs: Some(Logprobs { top: 3, of: Distribution::Final }),
+            entropy: true,
         },
         max_tokens: Some(3),
         stop_ids: vec![17],

@@ -3,38 +3,25 @@
 mod cell;
 mod profile;
 mod startup;
-mod statistics;
 mod svg;
 mod table;
 
-use brasa::{Arithmetic, Ceilings, KvType, LoadOptions, Model, Precision};
+use brasa::{Arithmetic, Ceilings, KvType, LoadOptions, Model, RunFacts};
 
 use crate::args::{BenchArguments, CacheType};
 use crate::failure::Failure;
 use crate::{load, output};
 use cell::{Cell, Measurement};
+pub use table::aligned;
 
 /// A model loaded in one way, and its measurements.
 struct Run {
-    model: Facts,
+    model: RunFacts,
     isa: Option<&'static str>,
-    kv_type: KvType,
     ceilings: Option<Ceilings>,
     /// Time in which all threads meet at a barrier.
     seconds_per_barrier: Option<f64>,
     measurements: Vec<Measurement>,
-}
-
-/// Facts about the model that every row of the table repeats.
-struct Facts {
-    name: String,
-    /// Architecture and main storage format, e.g. `qwen3 Q6_K`.
-    description: String,
-    size_bytes: u64,
-    parameters: u64,
-    backend: String,
-    device: String,
-    threads: usize,
 }
 
 /// Measures and prints.
@@ -94,20 +81,9 @@ impl Run {
         // The probes are of the processor: they say nothing of another device.
         let probed = buffer_bytes > 0 && model.device().name == "cpu";
         let ceilings = probed.then(|| Ceilings::new(options, buffer_bytes)).transpose()?;
-        let info = model.info();
-        let exact = options.precision == Precision::Reference;
         Ok(Self {
-            model: Facts {
-                name: arguments.load.source.name(),
-                description: format!("{} {}", info.architecture, info.main_format().unwrap_or_default()),
-                size_bytes: info.size_bytes,
-                parameters: info.parameters,
-                backend: model.device().name.clone(),
-                device: model.device().description.clone(),
-                threads: model.device().threads,
-            },
+            model: load::facts(&arguments.load.source, model),
             isa: ceilings.as_ref().map(Ceilings::isa),
-            kv_type: options.kv_type.unwrap_or(if exact { KvType::F32 } else { KvType::F16 }),
             seconds_per_barrier: ceilings.as_ref().map(Ceilings::seconds_per_barrier).transpose()?,
             ceilings,
             measurements: Vec::new(),

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use brasa::statistics::median;
 use brasa::engine::{EngineError, Executor, Outs, SequenceRows};
 use brasa::{Model, OpTime};
 
 use super::cell::{token, with};
-use super::statistics::median;
 use super::table::aligned;
 use super::{Run, svg};
 use crate::args::{BenchArguments, TableFormat};

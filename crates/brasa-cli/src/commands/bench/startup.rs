@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use brasa::statistics::{median, spread};
 use brasa::tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 use serde_json::{Map, Value, json};
 
-use super::statistics::{median, spread};
 use crate::args::{BenchArguments, TableFormat};
 use crate::failure::Failure;
 use crate::{bundled, interrupt, output};

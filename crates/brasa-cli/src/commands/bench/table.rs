@@ -1,11 +1,11 @@
 //! Measurements as a table, as JSON with every sample, as CSV.
 
-use brasa::{Arithmetic, KvType};
+use brasa::Arithmetic;
+use brasa::statistics::{self, deviation, mean, median, spread};
 use serde_json::{Value, json};
 
 use super::Run;
 use super::cell::Measurement;
-use super::statistics::{deviation, mean, median, spread};
 use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::output::{self, plural};
@@ -67,27 +67,14 @@ fn row(run: &Run, cell: &Measurement) -> Value {
     let probes = |of: &dyn Fn(&super::cell::Probe) -> Option<f64>| -> Vec<_> {
         cell.probes.iter().filter_map(of).collect()
     };
-    json!({
-        "build_commit": option_env!("BRASA_COMMIT"),
-        "build": env!("CARGO_PKG_VERSION"),
-        "model": run.model.name,
-        "model_type": run.model.description,
-        "model_size": run.model.size_bytes,
-        "model_n_params": run.model.parameters,
-        "backend": run.model.backend,
-        "device": run.model.device,
-        "cpu_info": run.model.device.rsplitn(3, ", ").last(),
-        "n_threads": run.model.threads,
-        "type_k": kv_name(run.kv_type),
-        "type_v": kv_name(run.kv_type),
+    let mut row = run.model.to_json();
+    let work = json!({
         "n_prompt": cell.cell.prompt,
         "n_gen": cell.cell.generate,
         "n_depth": cell.cell.depth,
         "n_pl": cell.cell.parallel,
-        "avg_ts": mean(&samples),
-        "stddev_ts": deviation(&samples),
-        "median_ts": rates.median,
-        "spread": spread(&samples),
+    });
+    let shares = json!({
         "isa": run.isa,
         "arithmetic": cell.arithmetic().map(Arithmetic::name),
         "read_bytes": cell.read_bytes,
@@ -104,29 +91,25 @@ fn row(run: &Run, cell: &Measurement) -> Value {
         "samples_ns": times,
         "probes_read": probes(&|probe| Some(probe.read_bytes_per_second)),
         "probes_matrix": probes(&|probe| probe.operations_per_second),
-    })
+    });
+    for part in [work, statistics::rates(&samples).into(), shares] {
+        let Value::Object(part) = part else { unreachable!("an object") };
+        row.extend(part);
+    }
+    row.into()
 }
 
 fn markdown(runs: &[Run]) -> Result<(), Failure> {
     let [first, others @ ..] = runs else { return Ok(()) };
     // The same in all rows, these would take half the width of a terminal.
     let isa = others.iter().any(|run| run.isa != first.isa);
-    let kv = others.iter().any(|run| run.kv_type != first.kv_type);
-    let model = &first.model;
-    let mut heading = format!(
-        "{} ({}): {:.2} MiB, {:.2} M parameters, {}, {}",
-        model.description,
-        model.name,
-        model.size_bytes as f64 / (1 << 20) as f64,
-        model.parameters as f64 / 1e6,
-        model.backend,
-        plural(model.threads, "thread")
-    );
+    let kv = others.iter().any(|run| run.model.kv_type != first.model.kv_type);
+    let mut heading = first.model.heading();
     if let (false, Some(isa)) = (isa, first.isa) {
         heading.extend([", ", isa]);
     }
     if !kv {
-        heading.extend([", ", kv_name(first.kv_type), " keys and values"]);
+        heading.extend([", ", first.model.kv_name(), " keys and values"]);
     }
     output::line(&format!("{heading}\n"))?;
     let mut names = vec!["test", "t/s", "median", "spread"];
@@ -147,7 +130,7 @@ fn markdown(runs: &[Run]) -> Result<(), Failure> {
             percent(Some(spread(&samples))),
         ];
         row.extend(isa.then(|| run.isa.unwrap_or("–").to_owned()));
-        row.extend(kv.then(|| kv_name(run.kv_type).to_owned()));
+        row.extend(kv.then(|| run.model.kv_name().to_owned()));
         row.extend([
             format!("{:.2}", rates.bytes_per_second / 1e9),
             if is_cached { "cached".into() } else { percent(rates.read_share) },
@@ -230,13 +213,4 @@ fn csv(runs: &[Run]) -> Result<(), Failure> {
         output::line(&row.values().map(field).collect::<Vec<_>>().join(","))?;
     }
     Ok(())
-}
-
-pub fn kv_name(kv_type: KvType) -> &'static str {
-    match kv_type {
-        KvType::F32 => "f32",
-        KvType::F16 => "f16",
-        KvType::BF16 => "bf16",
-        KvType::Q8 => "q8_0",
-    }
 }

@@ -213,7 +213,7 @@ impl MlxLmStream {
                     if id.is_some() {
                         self.count_token();
                     }
-                    let token = id.map(|id| Token { id, logprob: None, top: Vec::new() });
+                    let token = id.map(|id| Token { id, ..Token::default() });
                     return Ok(Some(Fragment { text, token }));
                 }
                 Event::End(ended) => {

@@ -95,6 +95,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         seed,
         order,
         logprobs,
+        entropy,
     } = sampling;
     // Neutral values are the exact ones that turn a rule off.
     #[expect(clippy::float_cmp, reason = "values that the caller wrote, not results")]
@@ -113,6 +114,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         ("suppressed", !suppressed.is_empty()),
         ("min_tokens", *min_tokens != 0),
         ("logprobs", logprobs.is_some()),
+        ("entropy", *entropy),
     ])?;
     let filters = *top_k > 0 || *top_p < 1.0 || *min_p > 0.0;
     if *temperature > 0.0 && filters && *order != SamplingOrder::Mlx {

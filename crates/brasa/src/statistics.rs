@@ -1,4 +1,6 @@
-//! Means and medians of samples.
+//! Means and medians of samples, and their names in llama-bench's JSON.
+
+use serde_json::{Map, Value, json};
 
 /// The arithmetic mean.
 pub fn mean(samples: &[f64]) -> f64 {
@@ -31,18 +33,14 @@ pub fn spread(samples: &[f64]) -> f64 {
     (most - least) / median(samples)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    #[expect(clippy::float_cmp, reason = "exact by construction")]
-    fn of_few_samples() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
-        assert_eq!(mean(&[1.0, 2.0, 6.0]), 3.0);
-        assert_eq!(deviation(&[1.0, 3.0]), 2.0_f64.sqrt());
-        assert_eq!(deviation(&[7.0]), 0.0);
-        assert_eq!(spread(&[8.0, 10.0, 13.0]), 0.5);
-    }
+/// Rates in tokens a second under the names of llama-bench and `brasa bench`: mean, deviation, median, and spread.
+pub fn rates(samples: &[f64]) -> Map<String, Value> {
+    let figures = json!({
+        "avg_ts": mean(samples),
+        "stddev_ts": deviation(samples),
+        "median_ts": median(samples),
+        "spread": spread(samples),
+    });
+    let Value::Object(figures) = figures else { unreachable!("an object") };
+    figures
 }

@@ -1,0 +1,155 @@
+//! What an evaluation asks for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{Error, Metrics, ProbeKind, Probes, RunFacts};
+
+/// The text whose keys and values a generation begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvalStart {
+    /// None: the whole prompt is computed.
+    Fresh,
+    /// The text that was [warmed](FastEvalRunner::warm) last.
+    Warm,
+    /// The text that was [captured](FastEvalRunner::capture), where it was computed.
+    Captured,
+    /// The captured text, as it was [restored](FastEvalRunner::restore) last.
+    Restored,
+    /// The captured text, as it came out of its [bundle](FastEvalRunner::bundle) last.
+    Bundled,
+}
+
+/// A generation that an evaluation asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct EvalRequest<'a> {
+    /// The whole prompt.
+    pub prompt: &'a [u32],
+    /// Tokens to generate; nothing ends the text before.
+    pub max_tokens: usize,
+    /// Where the keys and values of the prompt's beginning come from.
+    pub start: EvalStart,
+    /// The seed of drawn tokens; `None` for the most probable ones.
+    pub seed: Option<u64>,
+    /// Events to count.
+    pub probes: Option<&'a Probes>,
+    /// True to guess tokens ahead.
+    pub drafts: bool,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EvalAnswer {
+    /// The ids of its tokens.
+    pub tokens: Vec<u32>,
+    /// Its cost.
+    pub metrics: Metrics,
+    /// Events by kind; `None` if none were asked for, or if the runner has no probes.
+    pub events: Option<BTreeMap<ProbeKind, usize>>,
+}
+
+/// A way of keys and values through files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trip {
+    /// Bytes of all files.
+    pub bytes: u64,
+    /// Time of saving.
+    pub save: Duration,
+    /// Time of loading.
+    pub load: Duration,
+}
+
+/// The callbacks of an evaluation. The methods that have a body are for what a runner may lack.
+pub trait FastEvalRunner {
+    /// The token ids of a text.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the text from being read.
+    fn encode(&mut self, text: &str) -> Result<Vec<u32>, Error>;
+
+    /// Continues a prompt.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ends the text before its last token.
+    fn generate(&mut self, request: &EvalRequest<'_>) -> Result<EvalAnswer, Error>;
+
+    /// The model, the device and the build.
+    fn facts(&self) -> RunFacts;
+
+    /// Everything that keys and values depend on besides the tokens: weights, tokenizer, adapter, arithmetic.
+    fn identity(&self) -> Value {
+        Value::Null
+    }
+
+    /// True if the arithmetic promises that a text is the same in any company and for any chunks of its prompt.
+    fn is_exact(&self) -> bool {
+        true
+    }
+
+    /// The largest resident set of the process so far; `None` if the system does not tell.
+    fn peak_memory_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Bytes that keys, values and temporaries take on the device; `None` if nobody counts them.
+    ///
+    /// # Errors
+    ///
+    /// A device that is gone.
+    fn active_memory_bytes(&mut self) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
+    /// Continues several prompts together; `None` if the runner cannot.
+    ///
+    /// # Errors
+    ///
+    /// Whatever ends one of the texts before its last token.
+    fn generate_together(
+        &mut self,
+        _prompts: &[&[u32]],
+        _max_tokens: usize,
+    ) -> Result<Option<Vec<EvalAnswer>>, Error> {
+        Ok(None)
+    }
+
+    /// Computes a text's keys and values, for later generations that start [warm](EvalStart::Warm); false if the runner keeps none.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the text from being computed.
+    fn warm(&mut self, _text: &[u32]) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    /// Computes a text and takes its keys and values out of the device; their bytes, or `None` if the runner cannot.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the text from being computed or read.
+    fn capture(&mut self, _text: &[u32]) -> Result<Option<u64>, Error> {
+        Ok(None)
+    }
+
+    /// Brings the captured keys and values back; the time that it took. Asked for only behind a capture.
+    ///
+    /// # Errors
+    ///
+    /// Whatever keeps the text from being restored.
+    fn restore(&mut self) -> Result<Duration, Error> {
+        Err(Error::Options("this runner restores nothing".into()))
+    }
+
+    /// Saves the captured text as a bundle and loads it; `None` if the runner cannot.
+    ///
+    /// # Errors
+    ///
+    /// Whatever is wrong with the files.
+    fn bundle(&mut self) -> Result<Option<Trip>, Error> {
+        Ok(None)
+    }
+}
