@@ -1,5 +1,5 @@
 //! The backends of this machine, and texts by one of them:
-//! `cargo run --example backends -- [--reference] [MODEL [DEVICE [PROMPT]...]]`.
+//! `cargo run -p brasa --example backends -- [--reference] [MODEL [DEVICE [PROMPT]...]]`.
 //!
 //! A device is a backend's name, such as `cpu` or `mlx_lm`, or `auto`. Each prompt is a message of a chat if the model has a chat
 //! template and the prompt begins with `chat:`, otherwise a text to continue. The most probable tokens are taken, at most 48.

@@ -1,4 +1,4 @@
-//! What guessing ahead is worth: `cargo run --release --example speculation -- MODEL [ROUNDS] [DRAFT_MODEL]`.
+//! What guessing ahead is worth: `cargo run --release -p brasa --example speculation -- MODEL [ROUNDS] [DRAFT_MODEL]`.
 //!
 //! A mask holds each answer to a text that is known beforehand, so that any model copies, edits or invents as it is told, one of random
 //! weights too; the time of a step does not depend on what is drawn. Every answer is made plainly and with drafts in turn, and must be

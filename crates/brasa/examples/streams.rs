@@ -1,10 +1,10 @@
-//! Several answers at once, read by one thread that never waits: `cargo run --example streams -- MODEL`.
+//! Several answers at once, read by one thread that never waits: `cargo run -p brasa --example streams -- [MODEL]`.
 //!
 //! All streams share each pass over the weights, so together they take little longer than one alone.
 
 use std::path::PathBuf;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use brasa::{Error, GenerateOptions, LoadOptions, Message, Model};
 
@@ -42,6 +42,23 @@ fn main() -> Result<(), Error> {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    println!("{}", answers.join("\n\n"));
+    println!("{}\n", answers.join("\n\n"));
+    cancel(&model)
+}
+
+/// Two ways to end a request early: a handle that cancels it from anywhere, and a deadline. Dropping a stream cancels it too.
+fn cancel(model: &Model) -> Result<(), Error> {
+    let deadline = Some(Instant::now() + Duration::from_secs(10));
+    let options = GenerateOptions { ignore_eos: true, deadline, ..GenerateOptions::default() };
+    let mut stream = model.chat(&[Message::new("user", QUESTIONS[0])], &options)?;
+    let canceller = stream.canceller();
+    for (index, fragment) in stream.by_ref().enumerate() {
+        // Fragments that were made before the engine heard of it are still given.
+        fragment?;
+        if index == 3 {
+            canceller.cancel();
+        }
+    }
+    println!("ended: {}", stream.finish_reason().map_or("?", |reason| reason.name()));
     Ok(())
 }

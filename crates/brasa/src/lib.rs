@@ -56,7 +56,6 @@ mod verify;
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};
 pub use batch::{BatchAnswer, InOrder};
-pub use bundle::{BundleError, SavedBundle, StateBundle};
 pub use brasa_engine as engine;
 pub use brasa_engine::{
     CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
@@ -68,6 +67,7 @@ pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::{ModelInfo, Pooling, RecommendedSampling};
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
+pub use bundle::{BundleError, SavedBundle, StateBundle};
 #[cfg(feature = "cpu")]
 pub use ceilings::{Arithmetic, Ceilings};
 pub use device::devices;
@@ -75,8 +75,9 @@ pub use discover::{DiscoveredModel, discover};
 pub use embed::{EmbedOptions, EmbeddingNorm};
 pub use error::Error;
 pub use eval::{
-    EvalAnswer, EvalCheck, EvalProgress, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport, FastEvalRunner, Generation,
-    KvRestore, ModelRunner, ProbeCost, PromptCacheUse, Quality, StateBundleTrip, Trip, run_fast_eval,
+    EvalAnswer, EvalCheck, EvalProgress, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport,
+    FastEvalRunner, Generation, KvRestore, ModelRunner, ProbeCost, PromptCacheUse, Quality, StateBundleTrip,
+    Trip, run_fast_eval,
 };
 pub use facts::RunFacts;
 pub use inside::LayerInside;

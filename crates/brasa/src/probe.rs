@@ -92,7 +92,10 @@ impl FromStr for ProbeKind {
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "`token` counts the generated tokens, `position` all tokens of a text, from 0")]
+#[expect(
+    missing_docs,
+    reason = "`token` counts the generated tokens, `position` all tokens of a text, from 0"
+)]
 pub enum ProbeEvent {
     /// A token was drawn; `text` is what became complete with it.
     Token { token: usize, id: u32, text: String },
@@ -137,7 +140,9 @@ impl ProbeEvent {
     pub fn to_json(&self) -> Value {
         let probe = self.kind().name();
         match self {
-            Self::Token { token, id, text } => json!({"probe": probe, "token": token, "id": id, "text": text}),
+            Self::Token { token, id, text } => {
+                json!({"probe": probe, "token": token, "id": id, "text": text})
+            }
             Self::Logprob { token, logprob } => json!({"probe": probe, "token": token, "logprob": logprob}),
             Self::Entropy { token, nats } => json!({"probe": probe, "token": token, "nats": nats}),
             Self::Top { token, top } => json!({"probe": probe, "token": token, "top": top}),
@@ -256,7 +261,8 @@ impl Probes {
             for head in 0..inside.heads {
                 let (weights, entropy) = (inside.weights(head), inside.entropy(head));
                 for (position, row) in weights.chunks_exact(inside.tokens()).enumerate() {
-                    let larger = |best: usize, other: usize| if row[other] > row[best] { other } else { best };
+                    let larger =
+                        |best: usize, other: usize| if row[other] > row[best] { other } else { best };
                     let most = (0..=position).reduce(larger).unwrap_or(position);
                     let (nats, weight) = (entropy[position], row[most]);
                     sink(ProbeEvent::Head { layer, head, position, nats, most, weight });

@@ -79,6 +79,7 @@ fn help() {
         "logits",
         "quantize",
         "bench",
+        "eval",
         "doctor",
         "completions",
     ] {

@@ -77,10 +77,7 @@ impl Sampler {
         };
         if rules.takes_largest(row.position) && row.mask.is_none() {
             let (max, token) = largest(row.logits);
-            return max
-                .is_finite()
-                .then(|| Draw { token, ..Draw::default() })
-                .ok_or_else(no_token);
+            return max.is_finite().then(|| Draw { token, ..Draw::default() }).ok_or_else(no_token);
         }
         let mut changed = std::mem::take(&mut self.z);
         let z = if rules.changes_logits(row.position) || row.mask.is_some() {

@@ -97,7 +97,8 @@ impl Envelope {
 
 impl Entry {
     fn from_json(value: &Value) -> Result<Self, BundleError> {
-        let missing = |name: &str| BundleError::malformed(format!("a session's {name} is missing or out of range"));
+        let missing =
+            |name: &str| BundleError::malformed(format!("a session's {name} is missing or out of range"));
         let text = |name: &'static str| value[name].as_str().ok_or_else(|| missing(name));
         let hash = |name: &'static str| {
             let digits = text(name)?;

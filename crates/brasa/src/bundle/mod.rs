@@ -97,7 +97,12 @@ impl StateBundle {
     }
 
     /// Writes all files; `written` are the names of those beside the envelope.
-    fn write(&self, path: &Path, numbered: &Numbered, written: &mut Vec<String>) -> Result<SavedBundle, Error> {
+    fn write(
+        &self,
+        path: &Path,
+        numbered: &Numbered,
+        written: &mut Vec<String>,
+    ) -> Result<SavedBundle, Error> {
         let mut envelope = Envelope { entries: Vec::new() };
         for (name, session) in &self.sessions {
             envelope::check_name(name).map_err(|error| error.of_bundle(path))?;
@@ -146,13 +151,15 @@ impl StateBundle {
     /// [`Error::Engine`] if a text does not fit the context or the cache.
     pub fn load(model: &Model, path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let open = |path: &Path| File::open(path).map_err(|error| Error::File { path: path.to_owned(), error });
+        let open =
+            |path: &Path| File::open(path).map_err(|error| Error::File { path: path.to_owned(), error });
         let mut text = Vec::new();
         open(path)?
             .take(envelope::MOST_BYTES as u64 + 1)
             .read_to_end(&mut text)
             .map_err(|error| BundleError::Io(error).of_bundle(path))?;
-        let envelope = Envelope::from_json(&text, &model.identity()).map_err(|error| error.of_bundle(path))?;
+        let envelope =
+            Envelope::from_json(&text, &model.identity()).map_err(|error| error.of_bundle(path))?;
         let folder = folder(path);
         let mut bundle = Self::new(model);
         for entry in envelope.entries {

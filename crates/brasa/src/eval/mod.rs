@@ -47,9 +47,10 @@ impl Default for FastEvalConfig {
             ProbeKind::Memory,
         ];
         Self {
-            prompt: "A dictionary lists the words of a language in the order of their letters. For each word it \
+            prompt:
+                "A dictionary lists the words of a language in the order of their letters. For each word it \
                      says how the word is spelled and spoken, what it means, and where it comes from. "
-                .into(),
+                    .into(),
             max_tokens: 64,
             runs: 3,
             cache_prompts: Vec::new(),
@@ -70,8 +71,7 @@ pub struct EvalProgress {
 }
 
 /// Sections, in the order in which they are measured.
-const SECTIONS: [&str; 6] =
-    ["generation", "prompt cache", "KV restore", "state bundle", "probes", "quality"];
+const SECTIONS: [&str; 6] = ["generation", "prompt cache", "KV restore", "state bundle", "probes", "quality"];
 
 /// Evaluates. `progress` is told of each section before it is measured, and may cancel.
 ///
@@ -94,14 +94,11 @@ pub fn run_fast_eval<R: FastEvalRunner + ?Sized>(
     if prompt.is_empty() {
         return Err(Error::Options("the prompt is empty: there is nothing to continue".into()));
     }
-    let mut begin = |done: usize| match progress(EvalProgress {
-        section: SECTIONS[done],
-        done,
-        total: SECTIONS.len(),
-    }) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(Error::from(DeviceError::Cancelled)),
-    };
+    let mut begin =
+        |done: usize| match progress(EvalProgress { section: SECTIONS[done], done, total: SECTIONS.len() }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Error::from(DeviceError::Cancelled)),
+        };
     let mut eval = Eval { runner, config, prompt, same: Comparisons::default() };
     begin(0)?;
     let (generation, plain) = eval.generation()?;
@@ -139,7 +136,14 @@ struct Eval<'a, R: ?Sized> {
 
 impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
     fn request<'b>(&self, prompt: &'b [u32], start: EvalStart) -> EvalRequest<'b> {
-        EvalRequest { prompt, max_tokens: self.config.max_tokens, start, seed: None, probes: None, drafts: false }
+        EvalRequest {
+            prompt,
+            max_tokens: self.config.max_tokens,
+            start,
+            seed: None,
+            probes: None,
+            drafts: false,
+        }
     }
 
     /// Fresh greedy answers; the last of them.
@@ -228,7 +232,8 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
         for _ in 0..self.config.runs {
             let without = self.runner.generate(&self.request(&prompt, EvalStart::Fresh))?;
             let probes = Some(&self.config.probes);
-            let probed = self.runner.generate(&EvalRequest { probes, ..self.request(&prompt, EvalStart::Fresh) })?;
+            let probed =
+                self.runner.generate(&EvalRequest { probes, ..self.request(&prompt, EvalStart::Fresh) })?;
             let Some(events) = probed.events else { return Ok(ProbeCost::default()) };
             self.same.see("probed = plain", exact, &probed.tokens, &plain.tokens);
             report.attempted = true;

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::{EvalAnswer, EvalRequest, EvalStart, FastEvalRunner, Trip};
 use crate::{
-    Error, GenerateOptions, Model, RunFacts, SamplingParams, Session, Speculation, StateBundle,
-    TokenStream, peak_memory_bytes,
+    Error, GenerateOptions, Model, RunFacts, SamplingParams, Session, Speculation, StateBundle, TokenStream,
+    peak_memory_bytes,
 };
 
 /// The name of the captured session in its bundle.
@@ -63,7 +63,11 @@ impl<'a> ModelRunner<'a> {
     }
 
     /// Reads a stream to its end.
-    fn read(&self, mut stream: TokenStream, mut see: impl FnMut(&crate::Fragment)) -> Result<EvalAnswer, Error> {
+    fn read(
+        &self,
+        mut stream: TokenStream,
+        mut see: impl FnMut(&crate::Fragment),
+    ) -> Result<EvalAnswer, Error> {
         let mut tokens = Vec::new();
         for fragment in &mut stream {
             let fragment = fragment?;

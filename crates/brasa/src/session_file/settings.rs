@@ -79,7 +79,10 @@ pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileErr
         order,
         logprobs,
         // Files of before there was the setting have none.
-        entropy: value.get("entropy").map_or(Some(false), Value::as_bool).ok_or_else(|| no_such("entropy"))?,
+        entropy: value
+            .get("entropy")
+            .map_or(Some(false), Value::as_bool)
+            .ok_or_else(|| no_such("entropy"))?,
     };
     let options = GenerateOptions {
         sampling,

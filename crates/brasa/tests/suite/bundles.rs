@@ -55,8 +55,10 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -104,7 +106,10 @@ fn sessions_go_on_as_if_they_had_never_been_saved() {
         Error::Bundle { error: BundleError::Identity(error), .. } if error.to_string().contains("type of keys and values")));
     loaded.sessions.clear();
     loaded.session("");
-    assert!(matches!(loaded.save(&path), Err(Error::Bundle { error: BundleError::Name { characters: 0, .. }, .. })));
+    assert!(matches!(
+        loaded.save(&path),
+        Err(Error::Bundle { error: BundleError::Name { characters: 0, .. }, .. })
+    ));
     fs::remove_dir_all(folder).unwrap();
 }
 
@@ -132,12 +137,18 @@ fn another_bundle_is_refused_by_name() {
     assert!(matches!(changed("/version", 2.into()), BundleError::Version { .. }));
     for part in ["architecture", "weights", "configuration", "adapter", "tokenizer", "arithmetic"] {
         let error = changed(&format!("/identity/{part}"), "another".into());
-        assert!(matches!(&error, BundleError::Identity(differs) if differs.to_string().contains(part)), "{error}");
+        assert!(
+            matches!(&error, BundleError::Identity(differs) if differs.to_string().contains(part)),
+            "{error}"
+        );
     }
     let long = "x".repeat(5000);
-    for file in ["../state.json.1.session", "/etc/passwd", "a/b", "..", "", "C:x", "a\\b", "./x", long.as_str()] {
+    for file in
+        ["../state.json.1.session", "/etc/passwd", "a/b", "..", "", "C:x", "a\\b", "./x", long.as_str()]
+    {
         let error = changed("/sessions/0/file", file.into());
-        let is_named = matches!(error, BundleError::Outside { .. } | BundleError::Missing { .. } | BundleError::Io(_));
+        let is_named =
+            matches!(error, BundleError::Outside { .. } | BundleError::Missing { .. } | BundleError::Io(_));
         assert!(is_named, "{file}: {error}");
     }
     assert!(matches!(changed("/sessions/0/file", "none.session".into()), BundleError::Missing { .. }));
@@ -145,7 +156,10 @@ fn another_bundle_is_refused_by_name() {
     assert!(matches!(other, BundleError::Malformed { .. }), "{other}");
     assert!(matches!(changed("/sessions/1/sha256", "0".repeat(64).into()), BundleError::Changed { .. }));
     assert!(matches!(changed("/sessions/1/size_bytes", 5.into()), BundleError::Changed { .. }));
-    assert!(matches!(changed("/sessions/1/tokens", 5.into()), BundleError::Contradicts { what: "tokens", .. }));
+    assert!(matches!(
+        changed("/sessions/1/tokens", 5.into()),
+        BundleError::Contradicts { what: "tokens", .. }
+    ));
     let hash = changed("/sessions/1/prompt_sha256", "0".repeat(64).into());
     assert!(matches!(hash, BundleError::Contradicts { what: "tokens", .. }), "{hash}");
     let seed = changed("/sessions/1/sampler/seed", 6.into());
@@ -212,7 +226,9 @@ fn saves_bundles_until_it_is_killed() {
         bundle
     });
     loop {
-        bundles.iter().for_each(|bundle| drop(bundle.save(&path).unwrap()));
+        for bundle in &bundles {
+            bundle.save(&path).unwrap();
+        }
     }
 }
 

@@ -130,7 +130,11 @@ fn callbacks_make_a_report() {
     // Each of 14 and 16 tokens finds 4.
     assert_eq!((cache.requests, cache.hits, cache.prompt_tokens, cache.reused_tokens), (2, 2, 30, 8));
     assert!((cache.hit_rate() - 8.0 / 30.0).abs() < 1e-12);
-    assert!(fake.calls.windows(3).any(|calls| calls == ["Fresh of 14", "warm 4", "Warm of 14"]), "{:?}", fake.calls);
+    assert!(
+        fake.calls.windows(3).any(|calls| calls == ["Fresh of 14", "warm 4", "Warm of 14"]),
+        "{:?}",
+        fake.calls
+    );
     assert_eq!(report.kv_restore.samples, [Duration::from_millis(7); 2]);
     assert_eq!(report.kv_restore.bytes, 100);
     assert_eq!(report.state_bundle.round_trips(), [Duration::from_millis(5); 2]);
@@ -152,7 +156,10 @@ fn what_a_runner_lacks_is_not_attempted() {
     for section in ["prompt_cache", "kv_restore", "state_bundle", "probes"] {
         assert_eq!(json[section], serde_json::json!({"attempted": false}), "{section}");
     }
-    assert_eq!((&json["generation"]["attempted"], &json["quality"]["attempted"]), (&true.into(), &true.into()));
+    assert_eq!(
+        (&json["generation"]["attempted"], &json["quality"]["attempted"]),
+        (&true.into(), &true.into())
+    );
 }
 
 /// An answer that goes astray fails its check by name, unless the arithmetic promises nothing.
@@ -192,8 +199,12 @@ fn nonsense_is_refused_and_cancelling_heard() {
 #[test]
 fn a_model_is_evaluated() {
     for name in ["lexicon-qwen3/lexicon-qwen3-Q6_K.gguf", "tiny-gemma3"] {
-        let options =
-            LoadOptions { context: Some(512), deterministic: true, threads: Some(1), ..LoadOptions::default() };
+        let options = LoadOptions {
+            context: Some(512),
+            deterministic: true,
+            threads: Some(1),
+            ..LoadOptions::default()
+        };
         let model = Model::load(folder(name), &options).unwrap();
         let mut runner = ModelRunner::new(&model, RunFacts::of(name, &model), || true);
         let config = FastEvalConfig { prompt: "The words of a language".into(), max_tokens: 12, ..config() };

@@ -7,6 +7,7 @@ mod bundles;
 mod embeddings;
 mod engine;
 mod eval;
+mod guide;
 mod inside;
 mod limits;
 #[cfg(unix)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use brasa::statistics::median;
 use brasa::engine::{EngineError, Executor, Outs, SequenceRows};
+use brasa::statistics::median;
 use brasa::{Model, OpTime};
 
 use super::cell::{token, with};
