@@ -78,7 +78,7 @@ pub enum Command {
 }
 
 /// Options of `run` that the short help of the program shows beside its commands.
-const SHORT_HELP: [&str; 11] = [
+const SHORT_HELP: [&str; 10] = [
     "prompt",
     "file",
     "system_prompt",
@@ -87,7 +87,6 @@ const SHORT_HELP: [&str; 11] = [
     "model",
     "hf_repo",
     "context",
-    "device",
     "verbose",
     "color",
 ];

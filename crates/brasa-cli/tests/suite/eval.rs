@@ -18,8 +18,22 @@ fn eval_reports_every_section_as_json() {
         assert_eq!(report[section]["attempted"], true, "{section}");
     }
     // The facts and figures that a row of `brasa bench` has too.
-    let bench =
-        brasa(&["bench", "-m", &path, "-p", "4", "-n", "0", "-r", "1", "--probe-mib", "0", "-o", "json"]);
+    let bench = brasa(&[
+        "bench",
+        "-m",
+        &path,
+        "-p",
+        "4",
+        "-n",
+        "0",
+        "-r",
+        "1",
+        "--probe-mib",
+        "0",
+        "-o",
+        "json",
+        "--deterministic",
+    ]);
     let row = &serde_json::from_str::<Value>(&stdout(&bench)).unwrap()[0];
     for (name, value) in row.as_object().unwrap().iter().take_while(|(name, _)| *name != "n_prompt") {
         assert_eq!(&report[name], value, "{name}");
