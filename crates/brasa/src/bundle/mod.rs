@@ -23,6 +23,7 @@ use brasa_formats::{Existing, OutputFile};
 use sha2::{Digest, Sha256};
 
 use crate::session::Written;
+use crate::session_file::hex;
 use crate::{Error, Model, Session};
 use envelope::{Entry, Envelope};
 pub use error::BundleError;
@@ -87,11 +88,9 @@ impl StateBundle {
         let numbered = Numbered::of(path).map_err(|error| error.of_bundle(path))?;
         let mut written = Vec::new();
         let saved = self.write(path, &numbered, &mut written);
-        if saved.is_err() {
-            // No envelope names these.
-            written.iter().for_each(|file| drop(fs::remove_file(numbered.folder.join(file))));
-        } else {
-            numbered.old.iter().for_each(|file| drop(fs::remove_file(numbered.folder.join(file))));
+        // A file that no envelope names any more, or that none came to name. One that cannot be removed does no harm.
+        for file in if saved.is_ok() { &numbered.old } else { &written } {
+            let _ = fs::remove_file(numbered.folder.join(file));
         }
         saved
     }
@@ -122,7 +121,7 @@ impl StateBundle {
                 name: name.clone(),
                 file,
                 size_bytes: bytes,
-                sha256: hex(output.hash),
+                sha256: hex(&output.hash.finalize()),
                 tokens: tokens.len(),
                 prompt_sha256: tokens_hash(&tokens),
                 options,
@@ -196,7 +195,7 @@ impl Entry {
         let session = model.read_session(&mut input, |_| ControlFlow::Continue(()));
         // Whatever is wrong with a file that has changed, the change is the reason.
         io::copy(&mut input, &mut io::sink()).map_err(BundleError::Io)?;
-        if hex(input.hash) != self.sha256 {
+        if hex(&input.hash.finalize()) != self.sha256 {
             return Err(BundleError::Changed { file: file() }.into());
         }
         let session = session.map_err(|error| Failure::Other(error.of_file(&path)))?;
@@ -295,10 +294,8 @@ impl<T: Read> Read for Hashed<T> {
 
 fn tokens_hash(tokens: &[u32]) -> String {
     let mut hash = Sha256::new();
-    tokens.iter().for_each(|id| hash.update(id.to_le_bytes()));
-    hex(hash)
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    for id in tokens {
+        hash.update(id.to_le_bytes());
+    }
+    hex(&hash.finalize())
 }

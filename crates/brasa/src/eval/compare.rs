@@ -9,14 +9,12 @@ pub(super) struct Comparisons(Vec<EvalCheck>);
 impl Comparisons {
     /// Compares two answers. A check of several pairs fails with the first pair that differs.
     pub(super) fn see(&mut self, name: &'static str, required: bool, found: &[u32], expected: &[u32]) {
-        let check = match self.0.iter().position(|check| check.name == name) {
-            Some(place) => &mut self.0[place],
-            None => {
-                self.0.push(EvalCheck { name, required, difference: None });
-                let last = self.0.len() - 1;
-                &mut self.0[last]
-            }
-        };
+        let known = self.0.iter().position(|check| check.name == name);
+        if known.is_none() {
+            self.0.push(EvalCheck { name, required, difference: None });
+        }
+        let place = known.unwrap_or(self.0.len() - 1);
+        let check = &mut self.0[place];
         if check.difference.is_none() {
             check.difference = difference(found, expected);
         }

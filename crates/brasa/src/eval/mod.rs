@@ -168,7 +168,7 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
     fn prompt_cache(&mut self) -> Result<PromptCacheUse, Error> {
         let mut report = PromptCacheUse::default();
         let exact = self.runner.is_exact();
-        let own = self.config.cache_prompts.is_empty().then(|| String::new());
+        let own = self.config.cache_prompts.is_empty().then(String::new);
         for text in self.config.cache_prompts.iter().chain(&own) {
             // Without a text of its own, the prompt is what is stable.
             let stable = if own.is_some() { self.prompt.clone() } else { self.runner.encode(text)? };

@@ -50,18 +50,6 @@ impl<'a> ModelRunner<'a> {
         }
     }
 
-    fn options(&self, max_tokens: usize) -> GenerateOptions {
-        GenerateOptions {
-            max_tokens: Some(max_tokens),
-            ignore_eos: true,
-            cache_prompt: Some(false),
-            speculation: Some(Speculation::OFF),
-            // A long prompt is interrupted between two chunks.
-            report_prefill: true,
-            ..GenerateOptions::default()
-        }
-    }
-
     /// Reads a stream to its end.
     fn read(
         &self,
@@ -98,7 +86,7 @@ impl FastEvalRunner for ModelRunner<'_> {
     }
 
     fn generate(&mut self, request: &EvalRequest<'_>) -> Result<EvalAnswer, Error> {
-        let mut options = self.options(request.max_tokens);
+        let mut options = options(request.max_tokens);
         options.cache_prompt = Some(request.start != EvalStart::Fresh);
         if let Some(seed) = request.seed {
             options.sampling = SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() };
@@ -153,7 +141,7 @@ impl FastEvalRunner for ModelRunner<'_> {
         prompts: &[&[u32]],
         max_tokens: usize,
     ) -> Result<Option<Vec<EvalAnswer>>, Error> {
-        let options = self.options(max_tokens);
+        let options = options(max_tokens);
         let start = |prompt: &&[u32]| self.model.generate_ids(prompt.to_vec(), &options);
         let streams = prompts.iter().map(start).collect::<Result<Vec<_>, _>>()?;
         streams.into_iter().map(|stream| self.read(stream, |_| ())).collect::<Result<_, _>>().map(Some)
@@ -168,7 +156,7 @@ impl FastEvalRunner for ModelRunner<'_> {
 
     fn capture(&mut self, text: &[u32]) -> Result<Option<u64>, Error> {
         let session = self.model.session();
-        session.warm_prompt(text.to_vec(), &self.options(1))?;
+        session.warm_prompt(text.to_vec(), &options(1))?;
         self.file.clear();
         session.write_to(&mut self.file, |_| ControlFlow::Continue(()))?;
         self.captured = Some(session);
@@ -205,6 +193,19 @@ impl FastEvalRunner for ModelRunner<'_> {
         let started = Instant::now();
         self.bundled = Some(StateBundle::load(&self.model, &path)?);
         Ok(Some(Trip { bytes: saved.bytes, save, load: started.elapsed() }))
+    }
+}
+
+/// Options of a greedy answer of `max_tokens` tokens.
+fn options(max_tokens: usize) -> GenerateOptions {
+    GenerateOptions {
+        max_tokens: Some(max_tokens),
+        ignore_eos: true,
+        cache_prompt: Some(false),
+        speculation: Some(Speculation::OFF),
+        // A long prompt is interrupted between two chunks.
+        report_prefill: true,
+        ..GenerateOptions::default()
     }
 }
 

@@ -59,7 +59,7 @@ impl Identity {
         let parts = vec![
             ("architecture", weights.spec.family.to_owned()),
             ("weights", weights_fingerprint(weights.checkpoint)),
-            ("configuration", hex(configuration)),
+            ("configuration", fingerprint(configuration)),
             // No adapter can be applied yet; a file with one must not pass for one without.
             ("adapter", "none".to_owned()),
             ("type of keys and values", kv_name(pool.dtype).to_owned()),
@@ -116,7 +116,7 @@ pub(crate) fn tokenizer_fingerprint(tokenizer: &Tokenizer) -> String {
         hash.update(text.unwrap_or_default());
         hash.update([vocabulary.kind(id) as u8]);
     }
-    hex(hash)
+    fingerprint(hash)
 }
 
 /// A fingerprint of all tensors: names, shapes, formats, and bytes of a few places of each.
@@ -135,7 +135,7 @@ fn weights_fingerprint(checkpoint: &Checkpoint) -> String {
         // The system maps many pages around each place, of weights that have been packed and are not read any more.
         tensor.release_pages();
     }
-    hex(hash)
+    fingerprint(hash)
 }
 
 /// Adds bytes of places at equal distances, the first and the last ones among them.
@@ -147,9 +147,15 @@ fn sample(hash: &mut Sha256, bytes: &[u8]) {
     }
 }
 
-fn hex(hash: Sha256) -> String {
+/// The first half of a hash, which tells models apart.
+fn fingerprint(hash: Sha256) -> String {
+    hex(&hash.finalize()[..16])
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    hash.finalize().iter().take(16).fold(String::new(), |mut digits, byte| {
+    bytes.iter().fold(String::new(), |mut digits, byte| {
         // Writing to a string cannot fail.
         let _ = write!(digits, "{byte:02x}");
         digits

@@ -27,7 +27,7 @@ pub(crate) mod settings;
 mod write;
 
 pub use error::SessionFileError;
-pub(crate) use identity::{Identity, Weights, tokenizer_fingerprint};
+pub(crate) use identity::{Identity, Weights, hex, tokenizer_fingerprint};
 pub(crate) use read::read;
 pub(crate) use write::write;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// `text` without the spaces in front of its lines.
 fn flat(text: &str) -> String {
-    text.lines().map(|line| format!("{}\n", line.trim_start())).collect()
+    text.lines().flat_map(|line| [line.trim_start(), "\n"]).collect()
 }
 
 #[test]
