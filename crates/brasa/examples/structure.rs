@@ -1,6 +1,6 @@
 //! Answers of a given form: `cargo run -p brasa --example structure -- [MODEL]`.
 //!
-//! JSON of a schema, a choice between words, and calls of tools. The built-in model is a dictionary: it follows forms, but knows little
+//! JSON of a schema, a line of a regular expression, and calls of tools. The built-in model is a dictionary: it follows forms, but knows little
 //! beyond words.
 
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn main() -> Result<(), Error> {
     let path = std::env::args_os().nth(1).map_or_else(|| bundled.into(), PathBuf::from);
     let model = Model::load(path, &LoadOptions::default())?;
     println!("{}", entry(&model)?);
-    println!("{}", choice(&model)?);
+    println!("{}", line(&model)?);
     for (name, arguments) in calls(&model)? {
         println!("{name}({arguments})");
     }
@@ -44,11 +44,11 @@ fn entry(model: &Model) -> Result<Value, Error> {
     Ok(serde_json::from_str(&text).expect("the schema's JSON"))
 }
 
-/// One of a few words, by a regular expression; GBNF and Lark are grammars too.
-fn choice(model: &Model) -> Result<String, Error> {
-    let mask = Some(model.grammar(&Grammar::Regex("noun|verb|adjective".into()))?);
-    let options = GenerateOptions { mask, ..GenerateOptions::default() };
-    let question = [Message::new("user", "Is \"glow\" a noun, a verb or an adjective?")];
+/// A line of a form, by a regular expression; GBNF and Lark are grammars too.
+fn line(model: &Model) -> Result<String, Error> {
+    let form = Grammar::Regex(r"ember \((noun|verb|adjective)\): [a-z ]{20,100}\.".into());
+    let options = GenerateOptions { mask: Some(model.grammar(&form)?), ..GenerateOptions::default() };
+    let question = [Message::new("user", "What does \"ember\" mean?")];
     Ok(model.chat(&question, &options)?.into_text()?)
 }
 
