@@ -350,31 +350,29 @@ int check(int sms) {
             const auto found = logits_of(b);
             const Difference d = compare(found, expected);
             if (rung == 0) first = found;
-            const bool same = memcmp(first.data(), found.data(), found.size() * 4) == 0;
+            // Tagged values are rounded to 24 bits.
+            const bool same = rung == TAGGED ? compare(found, {first.begin(), first.end()}).relative < 1e-3 : memcmp(first.data(), found.data(), found.size() * 4) == 0;
             const bool good = d.relative < 3e-3 && d.worst < 1e-2 && same;
             failures += !good;
-            if (rung == 0 || !good) printf("%-28s %-5s/%-5s/%-5s index %5u rung %d: relative %.2e worst %.2e %s%s\n", t.m.name, name(t.f.layers), name(t.f.down), name(t.f.head), t.index, rung + 1, d.relative, d.worst, same ? "" : "NOT THE BITS OF RUNG 1 ", good ? "ok" : "WRONG");
+            if (rung == 0 || !good) printf("%-28s %-5s/%-5s/%-5s index %5u rung %d: relative %.2e worst %.2e %s%s\n", t.m.name, name(t.f.layers), name(t.f.down), name(t.f.head), t.index, rung + 1, d.relative, d.worst, same ? "" : rung == TAGGED ? "FAR FROM RUNG 1 " : "NOT THE BITS OF RUNG 1 ", good ? "ok" : "WRONG");
         }
         // A chain of 40 equals 40 launches of one step.
-        std::vector<uint32_t> alone(40), chain(40);
-        std::vector<float> last_alone, last_chain;
-        for (int rung = PERSISTENT; rung < RUNGS; rung++) {
-            CHECK(cudaMemcpy(b.pool, host.pool.data(), b.pool_bytes, cudaMemcpyHostToDevice));
-            b.start(17, t.index);
-            if (rung == PERSISTENT) {
-                for (int i = 0; i < 40; i++) {
-                    run_persistent(b, PERSISTENT, 1, s);
+        for (Rung rung : {PERSISTENT, PREFETCH, TAGGED}) {
+            const auto decode = [&](uint32_t steps) {
+                CHECK(cudaMemcpy(b.pool, host.pool.data(), b.pool_bytes, cudaMemcpyHostToDevice));
+                b.start(17, t.index);
+                std::vector<uint32_t> tokens;
+                while (tokens.size() < 40) {
+                    run_persistent(b, rung, steps, s);
                     CHECK(cudaStreamSynchronize(s));
-                    alone[i] = b.drawn(1)[0];
+                    const auto drawn = b.drawn(steps);
+                    tokens.insert(tokens.end(), drawn.begin(), drawn.end());
                 }
-                last_alone = logits_of(b);
-                continue;
-            }
-            run_persistent(b, Rung(rung), 40, s);
-            CHECK(cudaStreamSynchronize(s));
-            chain = b.drawn(40);
-            last_chain = logits_of(b);
-            const bool same = alone == chain && memcmp(last_alone.data(), last_chain.data(), last_alone.size() * 4) == 0;
+                return tokens;
+            };
+            const auto alone = decode(1);
+            const auto last = logits_of(b);
+            const bool same = decode(40) == alone && memcmp(last.data(), logits_of(b).data(), last.size() * 4) == 0;
             failures += !same;
             if (!same) printf("%-28s index %u rung %d: chain differs from single steps\n", t.m.name, t.index, rung + 1);
         }
@@ -416,7 +414,7 @@ void times(const Model& m, const char* label, Formats f, uint32_t depth, int sms
             least = t.least_ms * 1e3 / steps;
             const std::vector<uint32_t> tokens = b.drawn(steps);
             if (reference.empty()) reference = tokens;
-            if (reference != tokens) printf("TOKENS DIFFER FROM RUNG 3\n");
+            if (rung != TAGGED && reference != tokens) printf("TOKENS DIFFER FROM RUNG 3\n");
         }
         printf("%-40s %8.1f us  %7.0f tokens/s  %5.1f %% of read bandwidth  (least %.1f us)\n", RUNG_NAMES[rung], us, 1e6 / us, bytes / us * 1e-3 / bandwidth * 100, least);
         fflush(stdout);

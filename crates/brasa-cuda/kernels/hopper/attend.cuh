@@ -1,10 +1,10 @@
 // Attention of single rows in the interpreter, over pages of the cache: norm and rotation of queries and keys, the cache's new entry,
 // scores and weighted values on the tensor cores, and the merge of pages.
 //
-// A unit of work is (row, KV head, page); units are dealt to the multiprocessors in turn, their keys and values come through the ring.
-// Within a page, positions are dealt to the warps sixteen at a time: S = K·qᵀ with positions as rows and the group's queries (at most eight) as columns,
-// then oᵀ += Vᵀ·pᵀ. Warps are merged by their maxima. A row that sees one page is finished there; otherwise each page leaves
-// (o, maximum, mass) and COMBINE merges them. So the order of sums depends on positions and pages alone.
+// A multiprocessor has every so many pages of one KV head (`my_pages`), whose keys and values come through the ring: queries are prepared, and warps merged,
+// once for all of them. Within a page, positions are dealt to the warps sixteen at a time: S = K·qᵀ with positions as rows and the group's queries (at most eight) as columns,
+// then oᵀ += Vᵀ·pᵀ. Warps are merged by their maxima. A row that sees one page is finished there; otherwise each multiprocessor
+// leaves (o, maximum, mass) and COMBINE merges them. So the order of sums depends on positions, pages and the number of multiprocessors.
 #pragma once
 #include "linear.cuh"
 
@@ -16,54 +16,60 @@ constexpr float LOG2E = 1.4426950408889634f;
 template <Sync S, int E> struct Head {
     static constexpr int PAIRS = E / 64;
     float a[PAIRS], b[PAIRS];
-    static __device__ __forceinline__ uint32_t first(const Instr& in, uint32_t i) {
-        const uint32_t half = in.rotary_dim / 2;
-        return i < half ? (in.flags & INTERLEAVED ? 2 * i : i) : in.rotary_dim + 2 * (i - half);
-    }
-    static __device__ __forceinline__ uint32_t second(const Instr& in, uint32_t i) {
-        const uint32_t half = in.rotary_dim / 2;
-        return i < half ? (in.flags & INTERLEAVED ? 2 * i + 1 : i + half) : in.rotary_dim + 2 * (i - half) + 1;
-    }
+    uint32_t first[PAIRS], second[PAIRS];
+
     __device__ __forceinline__ void load(const Instr& in, uint32_t at, uint32_t tag, uint64_t norm, bool turn, uint32_t lane) {
         typename Values<S>::Raw ra[PAIRS], rb[PAIRS];
         float wa[PAIRS], wb[PAIRS];
         const uint64_t x = in.x;
+        const uint32_t rotary = in.rotary_dim, half = rotary / 2;
+        const bool interleaved = in.flags & INTERLEAVED;
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
             const uint32_t i = lane + 32 * j;
-            ra[j] = Values<S>::start(x, at + first(in, i));
-            rb[j] = Values<S>::start(x, at + second(in, i));
-            wa[j] = norm ? __ldg(reinterpret_cast<const float*>(norm) + first(in, i)) : 1.0f;
-            wb[j] = norm ? __ldg(reinterpret_cast<const float*>(norm) + second(in, i)) : 1.0f;
+            first[j] = i >= half ? rotary + 2 * (i - half) : interleaved ? 2 * i : i;
+            second[j] = first[j] + (i < half && !interleaved ? half : 1);
+            ra[j] = Values<S>::start(x, at + first[j]);
+            rb[j] = Values<S>::start(x, at + second[j]);
+            wa[j] = wb[j] = 1.0f;
+        }
+        float magnitude = 1.0f;
+        float2 angles[PAIRS];
+        if (norm) {
+#pragma unroll
+            for (int j = 0; j < PAIRS; j++) {
+                wa[j] = __ldg(reinterpret_cast<const float*>(norm) + first[j]);
+                wb[j] = __ldg(reinterpret_cast<const float*>(norm) + second[j]);
+            }
+        }
+        if (turn) magnitude = in.scale;
+#pragma unroll
+        for (int j = 0; j < PAIRS; j++) {
+            const uint32_t i = lane + 32 * j;
+            const float2 r = peek<float2>(AT_ROPE + min(i, 127u) * 8);
+            angles[j] = turn && i < half ? make_float2(r.x * magnitude, r.y * magnitude) : make_float2(1, 0);
         }
         float squares = 0.0f;
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
-            const uint32_t i = lane + 32 * j;
-            a[j] = Values<S>::finish(ra[j], x, at + first(in, i), tag);
-            b[j] = Values<S>::finish(rb[j], x, at + second(in, i), tag);
+            a[j] = Values<S>::finish(ra[j], x, at + first[j], tag);
+            b[j] = Values<S>::finish(rb[j], x, at + second[j], tag);
             squares = fmaf(a[j], a[j], fmaf(b[j], b[j], squares));
         }
         __syncwarp();
         if (norm) {
-            const float scale = rsqrtf(__fadd_rn(__fmul_rn(warp_sum(squares), 1.0f / float(E)), in.eps));
+            const float scale = reciprocal_root(__fadd_rn(__fmul_rn(warp_sum(squares), 1.0f / float(E)), in.eps));
 #pragma unroll
             for (int j = 0; j < PAIRS; j++) {
                 a[j] *= scale * wa[j];
                 b[j] *= scale * wb[j];
             }
         }
-        if (!turn) return;
-        const float2* rope = reinterpret_cast<const float2*>(smem + AT_ROPE);
 #pragma unroll
         for (int j = 0; j < PAIRS; j++) {
-            const uint32_t i = lane + 32 * j;
-            if (i < in.rotary_dim / 2) {
-                const float2 r = rope[i];
-                const float cosine = r.x * in.scale, sine = r.y * in.scale, p = a[j], q = b[j];
-                a[j] = fmaf(p, cosine, -__fmul_rn(q, sine));
-                b[j] = fmaf(p, sine, __fmul_rn(q, cosine));
-            }
+            const float p = a[j], q = b[j];
+            a[j] = fmaf(p, angles[j].x, -__fmul_rn(q, angles[j].y));
+            b[j] = fmaf(p, angles[j].y, __fmul_rn(q, angles[j].x));
         }
     }
 };
@@ -99,10 +105,13 @@ __device__ __forceinline__ void attend(float softcap, uint32_t group, uint32_t k
     const uint32_t position = lane % 8 + lane / 16 * 8, piece = lane / 8 % 2;
 #pragma unroll
     for (int e = 0; e < STEPS; e++) load_matrix4_transposed(a[e], values + position * ROW + kv_piece(E, position, 2 * e + piece) * 16);
+    if (__builtin_expect(softcap > 0.0f, false)) {
+#pragma unroll
+        for (int c = 0; c < 4; c++) s[c] = softcap * tanhf(s[c] / softcap) * LOG2E;
+    }
 #pragma unroll
     for (int c = 0; c < 4; c++) {
         const uint32_t j = index + g + c / 2 * 8;
-        if (softcap > 0.0f) s[c] = softcap * tanhf(s[c] / softcap) * LOG2E;
         if (j < see.begin || j >= see.end) s[c] = -INFINITY;
     }
     float n0 = fmaxf(s[0], s[2]), n1 = fmaxf(s[1], s[3]);
@@ -112,10 +121,10 @@ __device__ __forceinline__ void attend(float softcap, uint32_t group, uint32_t k
         n1 = fmaxf(n1, __shfl_xor_sync(~0u, n1, i));
     }
     n0 = fmaxf(n0, m0); n1 = fmaxf(n1, m1);
-    const float f0 = exp2f(m0 - n0), f1 = exp2f(m1 - n1);
+    const float f0 = raise_two(m0 - n0), f1 = raise_two(m1 - n1);
     m0 = n0; m1 = n1;
-    s[0] = exp2f(s[0] - m0); s[2] = exp2f(s[2] - m0);
-    s[1] = exp2f(s[1] - m1); s[3] = exp2f(s[3] - m1);
+    s[0] = raise_two(s[0] - m0); s[2] = raise_two(s[2] - m0);
+    s[1] = raise_two(s[1] - m1); s[3] = raise_two(s[3] - m1);
     l0 = fmaf(l0, f0, s[0] + s[2]); l1 = fmaf(l1, f1, s[1] + s[3]);
     const uint32_t p0 = transpose_matrix(pack_halves(s[0], s[1])), p1 = transpose_matrix(pack_halves(s[2], s[3]));
 #pragma unroll
@@ -128,79 +137,80 @@ __device__ __forceinline__ void attend(float softcap, uint32_t group, uint32_t k
 template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
     constexpr uint32_t SPAN = slot_positions(E), ROW = E * 2;
     const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + warp * 256);
+    const Instr& in = instruction(sequence);
     const Launch& launch = the_launch();
-    const uint32_t tag = sequence - in.x_back, kv_heads = in.kv_heads, group = in.heads / kv_heads;
+    const uint32_t tag = sequence - in.x_back, kv_heads = in.kv_heads, group = quotient(in.heads, kv_heads);
     const uint32_t g = lane >> 2, t = lane & 3, base = shared_address(smem);
     const float softcap = in.softcap;
     uint8_t* queries = smem + AT_QUERIES;
     float* maxima = reinterpret_cast<float*>(smem + AT_MAXIMA);
     float* masses = reinterpret_cast<float*>(smem + AT_MASSES);
-    float* outs = reinterpret_cast<float*>(smem + AT_SCRATCH);  // [warps][group][slice]
-    const uint32_t slice = min(uint32_t(E), SCRATCH_BYTES / 4 / (WARPS * group) / 16 * 16);
+    float* outs = reinterpret_cast<float*>(smem + AT_X);  // [warps][group][E], where linear layers have x
+    static_assert(WARPS * 8 * 128 * 4 <= AT_SCRATCH - AT_X, "eight queries a key head");
     Cursor cursor = Cursor::unpack(state & 0x7fffffff);
-    uint32_t unit = blockIdx.x, before = 0;
+    const Share share = my_pages(kv_heads);
+    const uint32_t head = share.head;
     for (uint32_t r = 0; r < launch.rows; r++) {
         const Row row = the_row(r);
         const uint32_t index = row.index + step;
         const Sight see = sight(index, in.window);
-        const uint32_t units = kv_heads * see.pages;
+        if (share.first >= see.pages) continue;
         const uint32_t x_row = r * (in.heads + 2 * kv_heads) * E;
-        for (; unit < before + units; unit += gridDim.x) {
-            const uint32_t u = unit - before, head = u % kv_heads, place = u / kv_heads, page = see.first + place;
-            const uint32_t begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
-            const uint32_t low = see.begin > begin ? see.begin - begin : 0;
-            const bool last = place + 1 == see.pages;
-            for (uint32_t role = warp; role < group + (last ? 2 : 0); role += WARPS)
-            if (role < group) {  // a query, as a column of the B fragments
-                Head<S, E> h;
-                h.load(in, x_row + (head * group + role) * E, tag, in.q_norm, true, lane);
-                const float scale = in.attention_scale * (softcap > 0.0f ? 1.0f : LOG2E);
+        const uint32_t pages = quotient(see.pages - 1 - share.first, share.each) + 1;  // of this multiprocessor
+        const bool has_last = share.first + (pages - 1) * share.each == see.pages - 1;
+        for (uint32_t role = warp; role < group + (has_last ? 2 : 0); role += WARPS) if (role < group) {  // a query, as a column of the B fragments
+            Head<S, E> h;
+            h.load(in, x_row + (head * group + role) * E, tag, in.q_norm, true, lane);
+            const float scale = in.attention_scale * (softcap > 0.0f ? 1.0f : LOG2E);
 #pragma unroll
-                for (int j = 0; j < Head<S, E>::PAIRS; j++) {
-                    const uint32_t i = lane + 32 * j;
+            for (int j = 0; j < Head<S, E>::PAIRS; j++) {
 #pragma unroll
-                    for (int side = 0; side < 2; side++) {
-                        const uint32_t e = side ? Head<S, E>::second(in, i) : Head<S, E>::first(in, i), k = e % 16;
-                        *reinterpret_cast<__half*>(queries + e / 16 * 256 + (role * 4 + k % 8 / 2) * 8 + k / 8 * 4 + k % 2 * 2) =
-                            __float2half_rn((side ? h.b[j] : h.a[j]) * scale);
-                    }
-                }
-            } else {  // the new key or value: to the cache, and to a place from which its slot gets it
-                const bool is_key = role == group;
-                const uint32_t p = index % PAGE_POSITIONS;
-                uint8_t* to = page_of(launch, row, in.table, index / PAGE_POSITIONS) +
-                              (is_key ? in.keys_offset : in.values_offset) + (uint64_t(head) * PAGE_POSITIONS + p) * ROW;
-                Head<S, E> h;
-                h.load(in, x_row + in.kv_offset + (is_key ? 0 : kv_heads * E) + head * E, tag, is_key ? in.k_norm : 0, is_key, lane);
-                uint8_t* fresh = smem + AT_NEW + (is_key ? 0 : 512);
-#pragma unroll
-                for (int j = 0; j < Head<S, E>::PAIRS; j++) {
-                    const uint32_t i = lane + 32 * j;
-#pragma unroll
-                    for (int side = 0; side < 2; side++) {
-                        const uint32_t e = side ? Head<S, E>::second(in, i) : Head<S, E>::first(in, i);
-                        const uint32_t byte = kv_piece(E, p, e / 8) * 16 + e % 8 * 2;
-                        const __half v = __float2half_rn(side ? h.b[j] : h.a[j]);
-                        *reinterpret_cast<__half*>(to + byte) = v;
-                        *reinterpret_cast<__half*>(fresh + byte) = v;
-                    }
+                for (int side = 0; side < 2; side++) {
+                    const uint32_t e = side ? h.second[j] : h.first[j], k = e % 16;
+                    *reinterpret_cast<__half*>(queries + e / 16 * 256 + (role * 4 + k % 8 / 2) * 8 + k / 8 * 4 + k % 2 * 2) =
+                        __float2half_rn((side ? h.b[j] : h.a[j]) * scale);
                 }
             }
-            stamp(stamps, 1);
-            consumers_sync();
-            stamp(stamps, 2);
-            // Sixteen positions at a time: group i of the page is warp i % WARPS's.
-            float o[E / 16][4];
+        } else {  // the new key or value: to the cache, and to a place from which its slot gets it
+            const bool is_key = role == group;
+            const uint32_t p = index % PAGE_POSITIONS;
+            uint8_t* to = page_of(launch, row, in.table, index / PAGE_POSITIONS) +
+                          (is_key ? in.keys_offset : in.values_offset) + (uint64_t(head) * PAGE_POSITIONS + p) * ROW;
+            Head<S, E> h;
+            h.load(in, x_row + in.kv_offset + (is_key ? 0 : kv_heads * E) + head * E, tag, is_key ? in.k_norm : 0, is_key, lane);
+            uint8_t* fresh = smem + AT_NEW + (is_key ? 0 : 512);
 #pragma unroll
-            for (int e = 0; e < E / 16; e++) o[e][0] = o[e][1] = o[e][2] = o[e][3] = 0.0f;
-            float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
+            for (int j = 0; j < Head<S, E>::PAIRS; j++) {
+#pragma unroll
+                for (int side = 0; side < 2; side++) {
+                    const uint32_t e = side ? h.second[j] : h.first[j];
+                    const uint32_t byte = kv_piece(E, p, e / 8) * 16 + e % 8 * 2;
+                    const __half v = __float2half_rn(side ? h.b[j] : h.a[j]);
+                    *reinterpret_cast<__half*>(fresh + byte) = v;
+                    *reinterpret_cast<__half*>(to + byte) = v;
+                }
+            }
+        }
+        stamp(stamps, 1);
+        consumers_sync();
+        stamp(stamps, 2);
+        // Sixteen positions at a time: group i of the page is warp i % WARPS's.
+        float o[E / 16][4];
+#pragma unroll
+        for (int e = 0; e < E / 16; e++) o[e][0] = o[e][1] = o[e][2] = o[e][3] = 0.0f;
+        float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
+        for (uint32_t place = share.first; place < see.pages; place += share.each) {
+            const uint32_t page = see.first + place, begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
+            const uint32_t low = see.begin > begin ? see.begin - begin : 0;
+            const bool last = place + 1 == see.pages;
             const uint32_t rounded = (end + 15) / 16 * 16;
             for (uint32_t p = low / SPAN * SPAN; p < rounded; p += SPAN) {
-                cursor.wait();
-                const uint32_t stop = min(p + SPAN, end);
-                for (uint32_t mine = p + (warp - p / 16) % WARPS * 16; mine < stop; mine += WARPS * 16) {
-                    if (mine + 16 <= low) continue;
+                const uint32_t stop = min(p + SPAN, end), mine = p + (warp - p / 16) % WARPS * 16;
+                // A slot has at most one group of a warp. One without any is let go before it has come; where there are several pages not, since
+                // a warp that got a turn of the ring ahead of another would be counted in its place.
+                const bool has = mine < stop && mine + 16 > low;
+                if (has || pages > 1) cursor.wait();
+                if (has) {
                     const uint32_t keys = base + cursor.slot * SLOT_BYTES + (mine - p) * ROW, values = keys + SLOT_BYTES / 2;
                     if (last && index % PAGE_POSITIONS / 16 == mine / 16) {
                         const uint32_t to = index % 16 * ROW;
@@ -210,7 +220,8 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                             const uint32_t at = (which ? values : keys) + to + piece;
                             store_shared16(at, v);
                         }
-                        // The producer fences the slot before a copy is written over this. Behind the last position a page may hold anything; no share of it is not a number.
+                        // The producer fences the slot before a copy is written over this. Behind the last position a page may hold anything; no share of
+                        // it is not a number.
                         for (uint32_t i = lane; i < (15 - index % 16) * (ROW / 16); i += 32) {
                             store_shared16(values + to + ROW + i * 16, make_uint4(0, 0, 0, 0));
                         }
@@ -220,72 +231,58 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                 }
                 cursor.release();
             }
-            stamp(stamps, 3);
-            // Merge the warps; one that saw nothing has a maximum of −∞ and leaves no sums.
+        }
+        stamp(stamps, 3);
+        // Merge the warps; one that saw nothing has a maximum of −∞ and leaves no sums.
 #pragma unroll
-            for (int i = 4; i < 32; i *= 2) {
-                l0 += __shfl_xor_sync(~0u, l0, i);
-                l1 += __shfl_xor_sync(~0u, l1, i);
-            }
-            if (g == 0) {
-                maxima[(2 * t) * WARPS + warp] = m0; maxima[(2 * t + 1) * WARPS + warp] = m1;
-                masses[(2 * t) * WARPS + warp] = l0; masses[(2 * t + 1) * WARPS + warp] = l1;
-            }
-            const bool saw = m0 > -INFINITY;  // alike in the warp
-            for (uint32_t s = 0; s < E; s += slice) {
-                if (saw) {
+        for (int i = 4; i < 32; i *= 2) {
+            l0 += __shfl_xor_sync(~0u, l0, i);
+            l1 += __shfl_xor_sync(~0u, l1, i);
+        }
+        if (g == 0) {
+            maxima[(2 * t) * WARPS + warp] = m0; maxima[(2 * t + 1) * WARPS + warp] = m1;
+            masses[(2 * t) * WARPS + warp] = l0; masses[(2 * t + 1) * WARPS + warp] = l1;
+        }
+        const bool saw = m0 > -INFINITY;  // alike in the warp
+        if (saw) {
 #pragma unroll
-                    for (int mt = 0; mt < E / 16; mt++) {
-                        if (mt * 16 >= s && mt * 16 < s + slice) {
+            for (int mt = 0; mt < E / 16; mt++) {
 #pragma unroll
-                            for (int c = 0; c < 4; c++) {
-                                const uint32_t q = 2 * t + c % 2, e = mt * 16 + g + c / 2 * 8;
-                                if (q < group) outs[(warp * group + q) * slice + e - s] = o[mt][c];
-                            }
-                        }
-                    }
+                for (int c = 0; c < 4; c++) {
+                    const uint32_t q = 2 * t + c % 2, e = mt * 16 + g + c / 2 * 8;
+                    if (q < group) outs[(warp * group + q) * E + e] = o[mt][c];
                 }
-                consumers_sync();
-                if (s == 0) {
-                    if (thread < 8 * WARPS) {  // factors of the warps, in place of their maxima
-                        float m = maxima[thread], top = m, l = masses[thread];
-#pragma unroll
-                        for (uint32_t i = WARPS / 2; i > 0; i /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, i));
-                        const float f = exp2f(m - top);
-                        l = __fmul_rn(l, f);
-#pragma unroll
-                        for (uint32_t i = WARPS / 2; i > 0; i /= 2) l += __shfl_xor_sync(~0u, l, i);
-                        maxima[thread] = f;
-                        masses[thread] = thread % WARPS ? top : l;  // entry 0: the mass; entry 1: the maximum
-                    }
-                    consumers_sync();
-                }
-                const uint32_t width = min(slice, E - s);
-                for (uint32_t i = thread; i / 32 * 32 < group * width; i += CONSUMERS) {
-                    const bool there = i < group * width;
-                    const uint32_t q = there ? i / width : 0, e = i % width;
-                    float sum = 0.0f;
-#pragma unroll
-                    for (uint32_t w = 0; w < WARPS; w++) {
-                        const float f = maxima[q * WARPS + w], v = outs[(w * group + q) * slice + e];
-                        sum = f > 0.0f ? fmaf(f, v, sum) : sum;
-                    }
-                    const uint32_t h = head * group + q;
-                    if (see.pages == 1) {
-                        Values<S>::store(in.y, (r * in.heads + h) * E + s + e, sum / masses[q * WARPS], sequence + 1, there);
-                    } else if (there) {
-                        const uint32_t at = ((r * in.heads + h) * launch.max_pages + place) * (E + 2);
-                        Singles<S>::store(launch.partials, at + s + e, sum, sequence);
-                        if (s + e == 0) {
-                            Singles<S>::store(launch.partials, at + E, masses[q * WARPS + 1], sequence);
-                            Singles<S>::store(launch.partials, at + E + 1, masses[q * WARPS], sequence);
-                        }
-                    }
-                }
-                consumers_sync();
             }
         }
-        before += units;
+        consumers_sync();
+        for (uint32_t i = thread; i / 32 * 32 < group * E; i += CONSUMERS) {
+            const bool there = i < group * E;
+            const uint32_t q = there ? i / E : 0, e = i % E;
+            float m[WARPS], sum = 0.0f, mass = 0.0f;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) m[w] = maxima[q * WARPS + w];
+            float top = m[0];
+#pragma unroll
+            for (int w = 1; w < WARPS; w++) top = fmaxf(top, m[w]);
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+                const float f = raise_two(m[w] - top), v = outs[(w * group + q) * E + e];
+                mass = fmaf(f, masses[q * WARPS + w], mass);
+                sum = f > 0.0f ? fmaf(f, v, sum) : sum;
+            }
+            const uint32_t h = head * group + q;
+            if (see.pages == 1) {
+                Values<S>::store(in.y, (r * in.heads + h) * E + e, sum * reciprocal(mass), sequence + 1, there);
+            } else if (there) {
+                const uint32_t at = ((r * in.heads + h) * launch.max_pages + share.first) * (E + 2);
+                Singles<S>::store(launch.partials, at + e, sum, sequence);
+                if (e == 0) {
+                    Singles<S>::store(launch.partials, at + E, top, sequence);
+                    Singles<S>::store(launch.partials, at + E + 1, mass, sequence);
+                }
+            }
+        }
+        consumers_sync();
     }
     return cursor.pack() | (state & 0x80000000);
 }
@@ -295,10 +292,10 @@ __device__ __forceinline__ bool nothing_to_combine(const Instr& in, uint32_t ste
     return the_launch().rows == 1 && in.window == 0 && the_row(0).index + step < PAGE_POSITIONS;
 }
 
-// Pages of a row, merged: 32 elements of a head by one block, a warp takes every eighth page. False where there was nothing to do.
+// What multiprocessors left of a row's pages, merged: 32 elements of a head by one block, a warp takes every eighth. False where there was nothing to do.
 template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t sequence) {
     const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + warp * 256);
+    const Instr& in = instruction(sequence);
     const Launch& launch = the_launch();
     bool any = false;
     const uint32_t E = in.head_dim, parts = E / 32;
@@ -306,33 +303,46 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
     for (uint32_t r = 0; r < launch.rows; r++) {
         const Sight see = sight(the_row(r).index + step, in.window);
         if (see.pages == 1) continue;
+        const uint32_t shares = min(see.pages, quotient(gridDim.x, in.kv_heads));
         if (!any) consumers_sync();  // scratch may still be read
         any = true;
         for (uint32_t item = blockIdx.x; item < in.heads * parts; item += gridDim.x) {
             const uint32_t h = item / parts, e = item % parts * 32 + lane;
             float m = -INFINITY, l = 0.0f, o = 0.0f;
-            for (uint32_t p = warp; p < see.pages; p += WARPS) {
-                const uint32_t at = ((r * in.heads + h) * launch.max_pages + p) * (E + 2);
+            for (uint32_t p = warp; p < shares; p += 2 * WARPS) {
                 const uint64_t from = launch.partials;
-                const auto rm = Singles<S>::start(from, at + E), rl = Singles<S>::start(from, at + E + 1), ro = Singles<S>::start(from, at + e);
-                const float pm = Singles<S>::finish(rm, from, at + E, sequence - 1);
-                const float pl = Singles<S>::finish(rl, from, at + E + 1, sequence - 1);
-                const float po = Singles<S>::finish(ro, from, at + e, sequence - 1);
-                const float top = fmaxf(m, pm), f = exp2f(m - top), pf = exp2f(pm - top);
-                o = fmaf(o, f, __fmul_rn(po, pf));
-                l = fmaf(l, f, __fmul_rn(pl, pf));
-                m = top;
+                typename Singles<S>::Raw raw[2][3] = {};
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const uint32_t at = ((r * in.heads + h) * launch.max_pages + p + c * WARPS) * (E + 2);
+                    if (p + c * WARPS >= shares) continue;
+                    raw[c][0] = Singles<S>::start(from, at + E);
+                    raw[c][1] = Singles<S>::start(from, at + E + 1);
+                    raw[c][2] = Singles<S>::start(from, at + e);
+                }
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const uint32_t at = ((r * in.heads + h) * launch.max_pages + p + c * WARPS) * (E + 2);
+                    if (p + c * WARPS >= shares) continue;
+                    const float pm = Singles<S>::finish(raw[c][0], from, at + E, sequence - 1);
+                    const float pl = Singles<S>::finish(raw[c][1], from, at + E + 1, sequence - 1);
+                    const float po = Singles<S>::finish(raw[c][2], from, at + e, sequence - 1);
+                    const float top = fmaxf(m, pm), f = raise_two(m - top), pf = raise_two(pm - top);
+                    o = fmaf(o, f, __fmul_rn(po, pf));
+                    l = fmaf(l, f, __fmul_rn(pl, pf));
+                    m = top;
+                }
             }
             outs[warp * 96 + lane] = o;
             outs[warp * 96 + 32 + lane] = m;
             outs[warp * 96 + 64 + lane] = l;
             consumers_sync();
             if (warp == 0) {
-                const uint32_t warps = min(see.pages, WARPS);
+                const uint32_t warps = min(shares, WARPS);
                 float top = -INFINITY, sum = 0.0f, mass = 0.0f;
                 for (uint32_t w = 0; w < warps; w++) top = fmaxf(top, outs[w * 96 + 32 + lane]);
                 for (uint32_t w = 0; w < warps; w++) {
-                    const float f = exp2f(outs[w * 96 + 32 + lane] - top);
+                    const float f = raise_two(outs[w * 96 + 32 + lane] - top);
                     sum = fmaf(f, outs[w * 96 + lane], sum);
                     mass = fmaf(f, outs[w * 96 + 64 + lane], mass);
                 }

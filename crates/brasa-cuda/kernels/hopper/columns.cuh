@@ -1,33 +1,27 @@
-// Products of a tile with one row: up to four subs in the columns of one matrix product.
+// Products of a tile with one row on halves, for F16, BF16 and Q6_K. The other formats are in codes.cuh.
 //
 // mma.m16n8k16 multiplies 16 outputs with eight columns, and one row would fill one. But the products of each block of a weight must be kept apart, since the
-// block's scale multiplies their sum. So every block gets a column: B holds the block's inputs in its column and zeros in all others, and the products of
-// eight blocks collect in one accumulator. Lane l, with g = l/4 and t = l%4, then has the sums of columns 2t and 2t + 1 for outputs g and g + 8: it reads the
-// scales of its own two blocks alone, and the four lanes of a g are added once a tile.
-//
-//   blocks of a sub          2: Q8_0, Q4_0, Q4_K      4: Q6_K
-//   columns of sub i         2i, 2i + 1               4 (i%2) …, in accumulator i/2
-//   a lane's columns         both blocks of sub t     two steps of sub t/2 of each accumulator
+// block's scale multiplies their sum. So every block of Q6_K gets a column: B holds the block's inputs in its column and zeros in all others, and the products of
+// eight blocks, those of two subs, collect in one accumulator. Lane l, with g = l/4 and t = l%4, then has the sums of columns 2t and 2t + 1 for outputs g and
+// g + 8: it reads the scales of its own two blocks of sub t/2 alone, and the four lanes of a g are added once a tile.
 //
 // F16 and BF16 have no scales. Each of their subs has an accumulator of its own, in which all columns are alike.
 //
 // Codes become halves without arithmetic (multiply.cuh): the constant in them is taken out by the accumulator's first value, −constant · Σx of the block. So
 // weights are exact; x is f16, scaled by a power of two for each sub.
 #pragma once
-#include "multiply.cuh"
-#include "ring.cuh"
+#include "codes.cuh"
 
 namespace brasa {
 
 // Blocks of a sub that are scaled apart.
 __host__ __device__ constexpr int column_blocks(uint32_t format) { return format == F16 || format == BF16 ? 1 : format == Q6_K ? 4 : 2; }
-// What a code reads more than it is as a half, for output g, and for g + 8 where it is a nibble's upper half.
-__host__ __device__ constexpr float surplus(uint32_t format) { return format == Q8_0 ? 1152 : format == Q4_0 ? 1032 : format == Q4_K ? 1024 : 1056; }
-__host__ __device__ constexpr float upper_surplus(uint32_t format) { return format == Q4_K ? 1024 : format == Q6_K ? 1536 : 1152; }
+// What a code of Q6_K reads more than it is as a half, for output g, and for g + 8 where it is a nibble's upper half.
+constexpr float SURPLUS = 1056, UPPER_SURPLUS = 1536;
 
 // x of N subs, WARPS apart, in columns: fragments of B, and for the lane's columns Σx and the power of two.
-template <uint32_t F, int N> struct Columns {
-    static constexpr int BLOCKS = column_blocks(F), PARTS = BLOCKS == 2 ? 1 : (N + 1) / 2;
+template <uint32_t F, int N> struct HalfColumns {
+    static constexpr int BLOCKS = column_blocks(F), PARTS = (N + 1) / 2;
     static_assert(BLOCKS > 1 || N <= 2, "two accumulators for each sub");
     uint32_t b[N][8];
     float sums[PARTS][2], scales[2];
@@ -48,7 +42,7 @@ template <uint32_t F, int N> struct Columns {
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const uint32_t at = sub + half * 64;
-                    const uint4 v = peek<uint4>((BLOCKS == 1 || g == i * 2 + half ? x + t * 16 : AT_ZERO - at) + at);
+                    const uint4 v = peek<uint4>(x + t * 16 + at);
                     b[i][4 * half] = v.x; b[i][4 * half + 1] = v.y; b[i][4 * half + 2] = v.z; b[i][4 * half + 3] = v.w;
                 }
             }
@@ -60,21 +54,20 @@ template <uint32_t F, int N> struct Columns {
         } else {
 #pragma unroll
             for (int part = 0; part < PARTS; part++) {
-                const uint32_t own = BLOCKS == 4 ? part * 2 + t / 2 : t, sub = first + own * WARPS;
+                const uint32_t own = part * 2 + t / 2, sub = first + own * WARPS;
                 sums[part][0] = sums[part][1] = 0.0f;
                 if (own >= N) continue;
                 scales[part] = peek<float>(AT_SCALES + sub * 4);
-                if constexpr (BLOCKS == 4) {
-                    const float2 v = peek<float2>(AT_SUMS + sub * 16 + t % 2 * 8);
-                    sums[part][0] = v.x; sums[part][1] = v.y;
-                } else {
-                    const float4 v = peek<float4>(AT_SUMS + sub * 16);
-                    sums[part][0] = v.x + v.y; sums[part][1] = v.z + v.w;
-                }
+                const float2 v = peek<float2>(AT_SUMS + sub * 16 + t % 2 * 8);
+                sums[part][0] = v.x; sums[part][1] = v.y;
             }
         }
     }
 };
+
+template <bool, typename A, typename B> struct Either { using Type = A; };
+template <typename A, typename B> struct Either<false, A, B> { using Type = B; };
+template <uint32_t F, int N> using Columns = typename Either<by_codes(F), CodeColumns<F, N>, HalfColumns<F, N>>::Type;
 
 // Weights of a sub as they are stored, and each step of them as A.
 template <uint32_t F> struct Stored;
@@ -96,71 +89,35 @@ template <> struct Stored<BF16> : Stored<F16> {
         for (int i = 0; i < 4; i++) a[i] = pack_halves(__uint_as_float(a[i] << 16) * raise, __uint_as_float(a[i] & 0xffff0000) * raise);
     }
 };
-template <> struct Stored<Q8_0> {
-    uint4 w[2];
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-        w[0] = peek<uint4>(sub + lane * 16);
-        w[1] = peek<uint4>(sub + 512 + lane * 16);
-    }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const {
-        const uint4 v = w[S / 2];
-        bytes(a, S % 2 ? v.z : v.x, S % 2 ? v.w : v.y);
-    }
-};
-template <> struct Stored<Q4_0> {
+template <> struct Stored<Q6_K> {
     uint4 w;
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) { w = peek<uint4>(sub + lane * 16); }
-    template <int S> __device__ __forceinline__ uint32_t word() const { return S == 0 ? w.x : S == 1 ? w.y : S == 2 ? w.z : w.w; }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const { nibbles(a, word<S>()); }
-};
-template <> struct Stored<Q4_K> : Stored<Q4_0> {};
-template <> struct Stored<Q6_K> : Stored<Q4_0> {
     uint2 upper;
     __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-        Stored<Q4_0>::load(sub, lane);
+        w = peek<uint4>(sub + lane * 16);
         upper = peek<uint2>(sub + 512 + lane * 8);
     }
     template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const {
-        nibbles(a, word<S>());
+        nibbles(a, S == 0 ? w.x : S == 1 ? w.y : S == 2 ? w.z : w.w);
         upper_bits<S % 2>(a, S < 2 ? upper.x : upper.y);
     }
 };
 
-// Where a sub lies in shared memory, and the unit that it is part of.
-struct Spot { uint32_t sub, unit; };
-
-// The lane's sums of one accumulator, each times its scale, for outputs g and g + 8. `spot`: the lane's own sub.
-template <uint32_t F> __device__ __forceinline__ float2 scaled(const float (&acc)[4], const float (&sums)[2], Spot spot, uint32_t lane) {
+// The lane's sums of one accumulator of Q6_K, each times its scale, for outputs g and g + 8. `spot`: the lane's own sub.
+__device__ __forceinline__ float2 scaled(const float (&acc)[4], Spot spot, uint32_t lane) {
     const uint32_t g = lane / 4;
-    if constexpr (F == Q8_0 || F == Q4_0) {
-        const uint2 d = peek<uint2>(spot.sub + (F == Q8_0 ? 1024 : 512) + g * 8);
-        const float2 low = unpack_halves(d.x), high = unpack_halves(d.y);
-        const float upper = fmaf(high.y, acc[3], __fmul_rn(high.x, acc[2]));
-        return make_float2(fmaf(low.y, acc[1], __fmul_rn(low.x, acc[0])), F == Q8_0 ? upper : 0.0625f * upper);
-    } else if constexpr (F == Q4_K) {
-        const uint2 sm = peek<uint2>(spot.sub + 512 + g * 8), h = peek<uint2>(spot.unit + g * 8);
-        const float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
-        const float low = fmaf(byte_float<1>(sm.x, 0), acc[1], __fmul_rn(byte_float<0>(sm.x, 0), acc[0]));
-        const float high = fmaf(byte_float<3>(sm.x, 0), acc[3], __fmul_rn(byte_float<2>(sm.x, 0), acc[2]));
-        const float low_min = fmaf(byte_float<1>(sm.y, 0), sums[1], __fmul_rn(byte_float<0>(sm.y, 0), sums[0]));
-        const float high_min = fmaf(byte_float<3>(sm.y, 0), sums[1], __fmul_rn(byte_float<2>(sm.y, 0), sums[0]));
-        return make_float2(fmaf(d.x, low, -__fmul_rn(dmin.x, low_min)), fmaf(0.0625f * d.y, high, -__fmul_rn(dmin.y, high_min)));
-    } else {
-        static_assert(F == Q6_K, "formats with codes");
-        uint2 sc = peek<uint2>(spot.sub + 768 + g * 8);
-        const float2 d = unpack_halves(peek<uint32_t>(spot.unit + g * 4));
-        sc.x >>= lane % 2 * 16; sc.y >>= lane % 2 * 16;
-        const float low = fmaf(byte_float<1>(sc.x, 128), acc[1], __fmul_rn(byte_float<0>(sc.x, 128), acc[0]));
-        const float high = fmaf(byte_float<1>(sc.y, 128), acc[3], __fmul_rn(byte_float<0>(sc.y, 128), acc[2]));
-        return make_float2(d.x * low, 0.0625f * d.y * high);
-    }
+    uint2 sc = peek<uint2>(spot.sub + 768 + g * 8);
+    const float2 d = unpack_halves(peek<uint32_t>(spot.unit + g * 4));
+    sc.x >>= lane % 2 * 16; sc.y >>= lane % 2 * 16;
+    const float low = fmaf(byte_float<1>(sc.x, 128), acc[1], __fmul_rn(byte_float<0>(sc.x, 128), acc[0]));
+    const float high = fmaf(byte_float<1>(sc.y, 128), acc[3], __fmul_rn(byte_float<0>(sc.y, 128), acc[2]));
+    return make_float2(d.x * low, 0.0625f * d.y * high);
 }
 
 // total += the lane's share of N subs of a tile. `subs`: where each lies; `own`: where those lie whose scales the lane reads, for each accumulator.
 template <uint32_t F, int N>
-__device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], const Spot (&own)[Columns<F, N>::PARTS], const Columns<F, N>& x, uint32_t lane, float2& total,
+__device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], const Spot (&own)[HalfColumns<F, N>::PARTS], const HalfColumns<F, N>& x, uint32_t lane, float2& total,
                                                  float raise) {
-    constexpr int BLOCKS = Columns<F, N>::BLOCKS, PARTS = Columns<F, N>::PARTS;
+    constexpr int BLOCKS = HalfColumns<F, N>::BLOCKS, PARTS = HalfColumns<F, N>::PARTS;
     Stored<F> w[N];
 #pragma unroll
     for (int i = 0; i < N; i++) w[i].load(subs[i], lane);
@@ -170,8 +127,8 @@ __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], cons
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             float(&first)[4] = acc[part * 2];
-            first[0] = -surplus(F) * x.sums[part][0]; first[1] = -surplus(F) * x.sums[part][1];
-            first[2] = -upper_surplus(F) * x.sums[part][0]; first[3] = -upper_surplus(F) * x.sums[part][1];
+            first[0] = -SURPLUS * x.sums[part][0]; first[1] = -SURPLUS * x.sums[part][1];
+            first[2] = -UPPER_SURPLUS * x.sums[part][0]; first[3] = -UPPER_SURPLUS * x.sums[part][1];
         }
     }
 #pragma unroll
@@ -201,8 +158,8 @@ __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], cons
     } else {
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
-            if ((BLOCKS == 4 ? part * 2 + lane % 4 / 2 : lane % 4) < N) {
-                const float2 v = scaled<F>(acc[part * 2], x.sums[part], own[part], lane);
+            if (part * 2 + lane % 4 / 2 < N) {
+                const float2 v = scaled(acc[part * 2], own[part], lane);
                 total.x = fmaf(x.scales[part], v.x, total.x);
                 total.y = fmaf(x.scales[part], v.y, total.y);
             }

@@ -98,6 +98,16 @@ __device__ __forceinline__ bool mbarrier_try(uint64_t* bar, uint32_t parity) {
         : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
     return done;
 }
+// Looks and does not wait.
+__device__ __forceinline__ bool mbarrier_test(uint64_t* bar, uint32_t parity) {
+    uint32_t done;
+    asm volatile(
+        "{\n .reg .pred p;\n"
+        " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        " selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+    return done;
+}
 __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, uint32_t parity) {
     if (mbarrier_try(bar, parity)) return;
     Watchdog dog;
@@ -192,6 +202,26 @@ __device__ __forceinline__ int row_exponent(float largest) {
     int e = int(__float_as_uint(largest) >> 23) - 127 - 14;
     return largest == 0.0f ? 0 : min(100, max(-100, e));
 }
+
+// Of one instruction each, where a number that is too small for a normal float counts as zero.
+__device__ __forceinline__ float raise_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float reciprocal_root(float x) {
+    float y;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// a / b, exact for numbers as small as those of a program; shorter than a division.
+__device__ __forceinline__ uint32_t quotient(uint32_t a, uint32_t b) { return uint32_t((float(a) + 0.5f) * reciprocal(float(b))); }
 
 __device__ __forceinline__ float warp_sum(float v) {
     for (int i = 16; i > 0; i /= 2) v += __shfl_xor_sync(~0u, v, i);

@@ -61,7 +61,7 @@ __device__ __noinline__ void rotate(uint32_t step) {
 // False where the last token ended the chain, which all blocks see alike: the one that this launch drew, or one that was drawn between
 // launches.
 template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t sequence) {
-    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
+    const Instr& in = instruction(sequence);
     const Launch& launch = the_launch();
     uint32_t token = the_row(0).token;
     if (step > 0) {
@@ -89,7 +89,7 @@ enum class After { Next, Barrier, End };
 // One instruction. `kind`: its operation and format; `state`: see linear.
 template <Sync S> __device__ __forceinline__ After execute(uint2 kind, uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
     constexpr After EACH = S == Sync::Barrier ? After::Barrier : After::Next;
-    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + threadIdx.x / 32 * 256);
+    const Instr& in = instruction(sequence);
     switch (kind.x) {
         case LINEAR:
             switch (kind.y) {
@@ -114,17 +114,17 @@ template <Sync S> __device__ __forceinline__ After execute(uint2 kind, uint32_t&
     }
 }
 
-// Asks for the warp's copy of an instruction. No register waits for it: a call would wait for the register.
-__device__ __forceinline__ void fetch(uint32_t i) {
+// Asks for the warp's copy of instruction i, which will have this sequence number. No register waits for it: a call would wait for the register.
+__device__ __forceinline__ void fetch(uint32_t i, uint32_t sequence) {
     const uint32_t piece = threadIdx.x % 32 * 16;
-    if (piece < sizeof(Instr)) copy16(smem + AT_NEXT + threadIdx.x / 32 * 256 + piece, reinterpret_cast<const uint8_t*>(the_launch().program + the_launch().first + i) + piece);
+    if (piece < sizeof(Instr)) copy16(smem + instr_at(sequence) + piece, reinterpret_cast<const uint8_t*>(the_launch().program + the_launch().first + i) + piece);
 }
 
 // What lives across an instruction is kept small, and in shared memory where that will do: a register that a call must save
 // costs a trip to memory each time.
 template <Sync S> __device__ __forceinline__ void consume() {
-    uint32_t arrivals = 0, state = 0, sequence = 0;
-    fetch(0);
+    uint32_t arrivals = 0, state = 0, done = 0;
+    fetch(0, the_launch().sequence + 1);
     if (threadIdx.x == 0) *reinterpret_cast<Row*>(smem + AT_ROW) = the_launch().states[0];
     consumers_sync();
     rotate(0);
@@ -136,18 +136,15 @@ template <Sync S> __device__ __forceinline__ void consume() {
             const Launch& launch = the_launch();
             copies_came();
             __syncwarp();
-            const uint2 kind = peek<uint2>(AT_NEXT + threadIdx.x / 32 * 256);
-            const uint32_t piece = threadIdx.x % 32 * 16, mine = threadIdx.x / 32 * 256 + piece;
-            if (piece < sizeof(Instr)) *reinterpret_cast<uint4*>(smem + AT_INSTR + mine) = peek<uint4>(AT_NEXT + mine);
-            __syncwarp();
-            fetch(i + 1 < launch.count ? i + 1 : 0);
-            sequence++;
+            const uint32_t sequence = launch.sequence + ++done;
+            const uint2 kind = peek<uint2>(instr_at(sequence));
+            fetch(i + 1 < launch.count ? i + 1 : 0, sequence + 1);
             uint64_t* stamps = nullptr;
 #ifdef BRASA_STAMPS
             if (launch.stamps && step + 1 == launch.steps) stamps = launch.stamps + (uint64_t(blockIdx.x) * launch.count + i) * 8;
 #endif
             stamp(stamps, 0);
-            const After after = execute<S>(kind, state, step, launch.sequence + sequence, stamps);
+            const After after = execute<S>(kind, state, step, sequence, stamps);
             stamp(stamps, 6);
             if (after == After::End) return;
             if (after == After::Barrier) {
@@ -155,13 +152,13 @@ template <Sync S> __device__ __forceinline__ void consume() {
                 else consumers_sync();
             }
             stamp(stamps, 7);
-            if (threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS) = sequence;
+            if (threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS) = done;
         }
     }
     // The last token. Every block has left its candidate, so none reads the rows' states any more.
     const Launch& launch = the_launch();
     if (blockIdx.x == 0 && launch.draws) {
-        const uint32_t token = winner(launch.sequence + sequence);
+        const uint32_t token = winner(launch.sequence + done);
         show(launch.steps - 1, token);
         if (threadIdx.x == 0) {
             launch.states[0].token = token;

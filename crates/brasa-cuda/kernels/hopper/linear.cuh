@@ -4,7 +4,8 @@
 // share of x and starts to multiply without waiting for the others: the only barrier of the block stands before the warps' partial
 // sums are added. The norm's factor is a number of the whole row; it multiplies the sums at the end.
 //
-// x becomes f16 with a power of two for each two subs of a warp that brings their largest magnitude into [2^14, 2^15).
+// x becomes f16, or whole numbers where codes are multiplied (codes.cuh), with a power of two for each two subs of a warp that brings their largest magnitude
+// into [2^14, 2^15), or [2^13, 2^14).
 //
 // Order of sums: a warp's subs four at a time (columns.cuh), then the four lanes of an output, then the warps as a tree. It depends on K and the format alone.
 // Products whose sum could be contracted are written with __fmul_rn or fmaf, so that both kinds of Sync make the same bits.
@@ -22,8 +23,8 @@ __device__ __forceinline__ void consumers_sync() {
 }
 
 __device__ __forceinline__ float gate_activation(float x, uint32_t flags) {
-    if (flags & GELU_TANH) return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
-    return __fdividef(x, 1.0f + __expf(-x));
+    if (__builtin_expect(flags & GELU_TANH, false)) return 0.5f * x * (1.0f + tanhf(0.7978845608f * (x + 0.044715f * x * x * x)));
+    return x * reciprocal(1.0f + raise_two(-1.4426950408889634f * x));
 }
 
 // The sum of the warps' numbers, `stride` apart, as a tree.
@@ -53,7 +54,7 @@ template <Sync S, int N> __device__ __forceinline__ void ask(typename Values<S>:
 }
 
 // The subs that were asked for, as products read them. Returns the warp's sum of squares. The N chains of instructions overlap.
-template <Sync S, int N>
+template <Sync S, uint32_t F, int N>
 __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uint64_t from, const float4* norm, uint32_t K, uint32_t subs, uint32_t first, uint32_t lane, uint32_t tag) {
     using V = Values<S>;
     const uint32_t mine = first + lane / 16 * WARPS;  // sub of this lane
@@ -64,7 +65,7 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
         w[c] = make_float4(1, 1, 1, 1);
         if (norm && i < K) w[c] = __ldg(norm + i / 4);
     }
-    V::template finish4s<N>(raw, x, from, mine * 64 + lane % 16 * 4, 2 * WARPS * 64, K, tag);
+    V::template finish4s<N, by_codes(F) ? Ask::First : Ask::All>(raw, x, from, mine * 64 + lane % 16 * 4, 2 * WARPS * 64, K, tag);
     float squares = 0.0f, largest[N];
 #pragma unroll
     for (int c = 0; c < N; c++) {
@@ -74,44 +75,71 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
     }
 #pragma unroll
     for (int c = 0; c < N; c++) largest[c] = largest_of(largest[c]);
-    __half2 a[N], b[N];
-    float sum[N], up[N];
+    if constexpr (by_codes(F)) {
+        int sum[N];
+        float up[N];
 #pragma unroll
-    for (int c = 0; c < N; c++) {
-        const int e = row_exponent(largest[c]);
-        const float down = power_of_two(-e);
-        up[c] = power_of_two(e);
-        a[c] = __floats2half2_rn(x[c].x * down, x[c].y * down);
-        b[c] = __floats2half2_rn(x[c].z * down, x[c].w * down);
-        const float2 fa = __half22float2(a[c]), fb = __half22float2(b[c]);
-        sum[c] = (fa.x + fa.y) + (fb.x + fb.y);
-    }
+        for (int c = 0; c < N; c++) {
+            const int e = row_exponent(largest[c]) + 1;
+            const uint32_t sub = mine + c * 2 * WARPS;
+            // Whole numbers cannot be infinite or none, the power of two can.
+            up[c] = largest[c] < INFINITY ? power_of_two(e) : NAN;
+            sum[c] = leave_whole(x[c], power_of_two(-e), sub, lane, sub < subs);
+        }
 #pragma unroll
-    for (int d = 1; d < 4; d *= 2) {
-        squares += __shfl_xor_sync(~0u, squares, d);
+        for (int d = 1; d < 8; d *= 2) {
+            squares += __shfl_xor_sync(~0u, squares, d);
 #pragma unroll
-        for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
-    }
+            for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
+        }
 #pragma unroll
-    for (int d = 4; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
-    const uint32_t q = lane % 16, step = q / 4, k = q % 4 * 4;
-    const uint32_t place = step / 2 * 64 + (k % 8 / 2) * 16 + step % 2 * 8 + k / 8 * 4;
+        for (int d = 8; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
 #pragma unroll
-    for (int c = 0; c < N; c++) {
-        const uint32_t sub = mine + c * 2 * WARPS;
-        if (sub < subs) {
-            uint8_t* at = smem + AT_X + sub * 128 + place;
-            *reinterpret_cast<__half2*>(at) = a[c];
-            *reinterpret_cast<__half2*>(at + 16) = b[c];
-            if (lane % 4 == 0) reinterpret_cast<float*>(smem + AT_SUMS)[sub * 4 + step] = sum[c];
-            if (q == 0) reinterpret_cast<float*>(smem + AT_SCALES)[sub] = up[c];
+        for (int c = 0; c < N; c++) {
+            const uint32_t sub = mine + c * 2 * WARPS;
+            if (lane % 8 == 0 && sub < subs) reinterpret_cast<int*>(smem + AT_SUMS)[sub * 4 + lane % 16 / 8] = sum[c];
+            if (lane % 16 == 0 && sub < subs) reinterpret_cast<float*>(smem + AT_SCALES)[sub] = up[c];
+        }
+    } else {
+        __half2 a[N], b[N];
+        float sum[N], up[N];
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            const int e = row_exponent(largest[c]);
+            const float down = power_of_two(-e);
+            up[c] = power_of_two(e);
+            a[c] = __floats2half2_rn(x[c].x * down, x[c].y * down);
+            b[c] = __floats2half2_rn(x[c].z * down, x[c].w * down);
+            const float2 fa = __half22float2(a[c]), fb = __half22float2(b[c]);
+            sum[c] = (fa.x + fa.y) + (fb.x + fb.y);
+        }
+#pragma unroll
+        for (int d = 1; d < 4; d *= 2) {
+            squares += __shfl_xor_sync(~0u, squares, d);
+#pragma unroll
+            for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
+        }
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
+        const uint32_t q = lane % 16, step = q / 4, k = q % 4 * 4;
+        const uint32_t place = step / 2 * 64 + (k % 8 / 2) * 16 + step % 2 * 8 + k / 8 * 4;
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            const uint32_t sub = mine + c * 2 * WARPS;
+            if (sub < subs) {
+                uint8_t* at = smem + AT_X + sub * 128 + place;
+                *reinterpret_cast<__half2*>(at) = a[c];
+                *reinterpret_cast<__half2*>(at + 16) = b[c];
+                if (lane % 4 == 0) reinterpret_cast<float*>(smem + AT_SUMS)[sub * 4 + step] = sum[c];
+                if (q == 0) reinterpret_cast<float*>(smem + AT_SCALES)[sub] = up[c];
+            }
         }
     }
     return squares;
 }
 
 // The warp's share of x. Returns its sum of squares.
-template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint32_t warp, uint32_t lane, uint32_t tag) {
+template <Sync S, uint32_t F> __device__ __forceinline__ float prepare(const Instr& in, uint32_t warp, uint32_t lane, uint32_t tag) {
     using Raw4 = typename Values<S>::Raw4;
     const uint64_t from = in.x;
     const float4* norm = in.flags & NORM ? reinterpret_cast<const float4*>(in.norm_weight) : nullptr;
@@ -124,7 +152,7 @@ template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint
         do {
             // The next ones are on their way meanwhile.
             ask<S, 4>(following, from, K, first + 8 * WARPS, lane);
-            squares += prepare<S, 4>(raw, from, norm, K, subs, first, lane, tag);
+            squares += prepare<S, F, 4>(raw, from, norm, K, subs, first, lane, tag);
             first += 8 * WARPS;
 #pragma unroll
             for (int c = 0; c < 4; c++) raw[c] = following[c];
@@ -132,11 +160,11 @@ template <Sync S> __device__ __forceinline__ float prepare(const Instr& in, uint
     } else if (first + 2 * WARPS < subs) {
         Raw4 raw[2];
         ask<S, 2>(raw, from, K, first, lane);
-        squares = prepare<S, 2>(raw, from, norm, K, subs, first, lane, tag);
+        squares = prepare<S, F, 2>(raw, from, norm, K, subs, first, lane, tag);
     } else if (first < subs) {
         Raw4 raw[1];
         ask<S, 1>(raw, from, K, first, lane);
-        squares = prepare<S, 1>(raw, from, norm, K, subs, first, lane, tag);
+        squares = prepare<S, F, 1>(raw, from, norm, K, subs, first, lane, tag);
     }
     __syncwarp();
     return squares;
@@ -158,15 +186,24 @@ __device__ __forceinline__ void finish_tiles(const Ending& in, const float* part
     if (thread / 32 * 32 >= outputs) return;  // whole warps: they store quads
     const uint32_t tile = paired ? thread / 8 : thread / 16, o = paired ? thread % 8 : thread % 16;
     const float* p = partial + tile * TILE_FLOATS + o;
-    float factor = in.scale;
-    if (flags & NORM) factor *= rsqrtf(fmaf(tree(partial + BATCH * TILE_FLOATS, 1), in.inverse_inputs, in.eps));
+    // Without a norm the sum of squares is any number.
+    const float mean = fmaf(tree(partial + BATCH * TILE_FLOATS, 1), in.inverse_inputs, in.eps);
+    const float factor = flags & NORM ? in.scale * reciprocal_root(mean) : in.scale;
     float v = __fmul_rn(tree(p, 16), factor);
-    if (paired) v = gate_activation(v, flags) * (tree(p + 8, 16) * factor);
+    if (paired) {
+        const float up = tree(p + 8, 16) * factor;
+        v = gate_activation(v, flags) * up;
+    }
     const uint32_t n = first_output + thread;
     const bool there = thread < outputs && n < in.outputs;
-    if (in.bias && there) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
-    if ((flags & RESIDUAL) && there) v = __fadd_rn(v, is_first ? early : load_value<Values<S>>(in.residual, n, in.residual_tag));
-    if (in.softcap > 0.0f) v = in.softcap * tanhf(v / in.softcap);
+    const bool late = (flags & RESIDUAL) && !is_first && there;
+    if (is_first) v = __fadd_rn(v, early);  // zero without a residual
+    // What few layers have, out of the way of the others.
+    if (__builtin_expect((in.bias != 0) | (in.softcap > 0.0f) | late, false)) {
+        if (in.bias && there) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
+        if (late) v = __fadd_rn(v, load_value<Values<S>>(in.residual, n, in.residual_tag));
+        if (in.softcap > 0.0f) v = in.softcap * tanhf(v / in.softcap);
+    }
     if (flags & DRAW) {
         if (!there) return;
         if (v > best || (v == best && n < best_id)) { best = v; best_id = n; }
@@ -209,25 +246,51 @@ __device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_
     }
 }
 
-// The slots of a linear layer as one warp sees them: those that it has waited for and not yet let go.
+// The slots of a linear layer as one warp sees them: those that it knows to have come and not yet let go.
 template <uint32_t F> struct Window {
     static constexpr Geometry G = geometry(F);
     static constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
     Cursor oldest;             // the first slot that is held
-    Cursor next;               // the first slot that was not waited for
+    Cursor next;               // the first slot that is not known to have come
+    uint32_t last;             // first sub behind the layer's last slot
     uint32_t begin = 0;        // first sub of `oldest`
     uint32_t end = 0;          // first sub behind the held slots
-    __device__ __forceinline__ void reach(uint32_t sub) {  // holds the slot of `sub`
+
+    __device__ __forceinline__ Window(Cursor from, uint32_t subs) : oldest(from), next(from), last((subs + SLOT_SUBS - 1) / SLOT_SUBS * SLOT_SUBS) {}
+    // Holds the slot of `sub`. Each lane looks at one slot of the ring, so that a ring that is full is looked at once.
+    __device__ __forceinline__ void reach(uint32_t sub) {
         while (sub >= end) {
-            next.wait();
-            next.next();
-            end += SLOT_SUBS;
+            const uint32_t lane = threadIdx.x % 32;
+            Cursor mine = next;
+            mine.skip(lane % SLOTS);
+            const bool there = lane < SLOTS && mine.came();
+            uint32_t found = __ffs(~__ballot_sync(~0u, there)) - 1;
+            if (found == 0) {
+                next.wait();
+                found = 1;
+            }
+            found = min(found, (last - end) / SLOT_SUBS);
+            next.skip(found);
+            end += found * SLOT_SUBS;
         }
     }
-    __device__ __forceinline__ void leave(uint32_t sub) {  // lets go what lies before `sub`
-        while (begin + SLOT_SUBS <= sub && begin < end) {
-            oldest.release();
+    // Lets go the held slots that lie before `sub`.
+    __device__ __forceinline__ void leave(uint32_t sub) { drop(min(sub, end)); }
+    __device__ __forceinline__ void drop(uint32_t sub) {
+        if (begin + SLOT_SUBS > sub) return;
+        __syncwarp();
+        do {
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(oldest.slot));
+            oldest.next();
             begin += SLOT_SUBS;
+        } while (begin + SLOT_SUBS <= sub);
+    }
+    // Behind a barrier at which all warps had what lies before `sub`: lets it go, whether this warp had waited for it or not.
+    __device__ __forceinline__ void pass(uint32_t sub) {
+        drop(sub);
+        if (end < begin) {
+            next = oldest;
+            end = begin;
         }
     }
 };
@@ -242,13 +305,16 @@ template <uint32_t F> struct Places {
     // The next N subs begin with number `k` of tile `tile`.
     template <int N> __device__ __forceinline__ void need(uint32_t tile, uint32_t k, uint32_t warp, uint32_t lane) {
         if (used + N <= 32) return;
-        constexpr Geometry G = geometry(F);
-        constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
         used = 0;
         k += lane;
-        // Exact for numbers as small as these, and shorter than a division.
-        const uint32_t tiles = uint32_t((float(k) + 0.5f) * __fdividef(1.0f, float(each)));
-        const uint32_t sub = (tile + tiles) * subs + (k - tiles * each) * WARPS + warp, in_slot = sub % SLOT_SUBS;
+        if (each * WARPS == subs) return place(tile * subs + k * WARPS + warp);
+        const uint32_t tiles = quotient(k, each);
+        place((tile + tiles) * subs + (k - tiles * each) * WARPS + warp);
+    }
+    __device__ __forceinline__ void place(uint32_t sub) {
+        constexpr Geometry G = geometry(F);
+        constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
+        const uint32_t in_slot = sub % SLOT_SUBS;
         spot.unit = AT_RING + (start + sub / SLOT_SUBS) % SLOTS * SLOT_BYTES + in_slot / G.unit_subs * unit_bytes(F);
         spot.sub = spot.unit + G.header_bytes + in_slot % G.unit_subs * G.sub_bytes;
     }
@@ -313,10 +379,24 @@ __device__ __forceinline__ void multiply_tiles(Window<F>& window, Places<F>& pla
     }
 }
 
+// Tiles of any number of subs.
+template <uint32_t F>
+__device__ __forceinline__ void multiply_any(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane, float raise) {
+    for (uint32_t tile = first; tile < first + batch; tile++) {
+        float2 total = make_float2(0.0f, 0.0f);
+        uint32_t s = warp;
+        if constexpr (column_blocks(F) > 1) s = multiply_rounds<F, 4>(window, places, tile, s, warp, lane, total, raise);
+        s = multiply_rounds<F, 2>(window, places, tile, s, warp, lane, total, raise);
+        multiply_rounds<F, 1>(window, places, tile, s, warp, lane, total, raise);
+        leave_total<F>(partial + (tile - first) * TILE_FLOATS + warp * 16, lane, total);
+        window.leave((tile + 1) * places.subs);
+    }
+}
+
 // `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
 template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t state, uint32_t sequence, uint64_t* stamps) {
     const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-    const Instr& in = *reinterpret_cast<const Instr*>(smem + AT_INSTR + warp * 256);
+    const Instr& in = instruction(sequence);
     const Range mine = my_tiles(in.tiles_each, in.tiles_odd, in.rotation);
     const uint32_t flags = in.flags, subs = in.subs;
     if (mine.count == 0) {
@@ -329,8 +409,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     const Ending ending{in.y, in.bias, in.residual, in.outputs, flags, sequence - in.residual_back, in.scale, in.eps, __fdividef(1.0f, float(in.inputs)), in.softcap};
     typename Values<S>::Raw early_raw{};
     if (early_ones) early_raw = Values<S>::start(in.residual, first_output + thread);
-    Window<F> window;
-    window.oldest = window.next = Cursor::unpack(state & 0x7fffffff);
+    Window<F> window(Cursor::unpack(state & 0x7fffffff), mine.count * subs);
     uint32_t half = state >> 31;
     // Weights of halves are long: four subs would hold more slots of the ring than their overlap is worth.
     constexpr int ROUND = column_blocks(F) == 1 ? 2 : 4;
@@ -338,7 +417,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     // Where the first weights lie, and that they have come, is seen to before x has.
     places.template need<1>(0, 0, warp, lane);
     window.reach(min(warp + (ROUND - 1) * WARPS, mine.count * subs - 1));
-    float squares = prepare<S>(in, warp, lane, sequence - in.x_back);
+    float squares = prepare<S, F>(in, warp, lane, sequence - in.x_back);
     stamp(stamps, 1);
     const float early = early_ones ? Values<S>::finish(early_raw, in.residual, first_output + thread, sequence - in.residual_back) : 0.0f;
     const float raise = F == BF16 ? in.raise : 1.0f;
@@ -353,24 +432,14 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
         } else if (ROUND == 4 && subs == 2 * WARPS) {
             multiply_tiles<F, 2>(window, places, first, batch, partial, warp, lane, raise);
         } else {
-            for (uint32_t tile = 0; tile < batch; tile++) {
-                float2 total = make_float2(0.0f, 0.0f);
-                uint32_t s = warp;
-                if constexpr (ROUND == 4) s = multiply_rounds<F, 4>(window, places, first + tile, s, warp, lane, total, raise);
-                s = multiply_rounds<F, 2>(window, places, first + tile, s, warp, lane, total, raise);
-                multiply_rounds<F, 1>(window, places, first + tile, s, warp, lane, total, raise);
-                leave_total<F>(partial + tile * TILE_FLOATS + warp * 16, lane, total);
-                window.leave((first + tile + 1) * subs);
-            }
+            multiply_any<F>(window, places, first, batch, partial, warp, lane, raise);
         }
         if ((flags & NORM) && lane == 0) partial[BATCH * TILE_FLOATS + warp] = squares;
         stamp(stamps, 3);
         consumers_sync();
         stamp(stamps, 4);
         finish_tiles<S>(ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence + in.y_ahead, best, best_id);
-        // Pass what is left of the batch, so that no warp holds up the ring while it waits for the others.
-        window.reach((first + batch) * subs - 1);
-        window.leave(first + batch == mine.count ? window.end : (first + batch) * subs);
+        window.pass(first + batch == mine.count ? window.last : (first + batch) * subs);
     }
     if (flags & DRAW) {
         const uint2 winner = block_best(best, best_id);

@@ -73,7 +73,7 @@ struct Launch {
     uint64_t* candidates;                         // [sms + 1][2] tagged: logit, id; the last is the host's, +inf in a cancelled chain
     uint64_t* tokens;                             // [steps] drawn tokens, in memory that the host reads meanwhile
     const uint32_t* cancel;                       // not 0: the host wants no more tokens; null for none
-    uint64_t partials;                            // [rows][heads][max_pages][head_dim + 2]: o, m, l (tagged where Sync is)
+    uint64_t partials;                            // [rows][heads][max_pages][head_dim + 2]: o, m, l of each share of the pages (tagged where Sync is)
     uint32_t max_pages, stop_count;               // entries of a block table; of `stops`
     uint32_t stops[MAX_STOPS];                    // ids that end the chain
     uint64_t* stamps;                             // [sms][count][8] clocks of the last step; null for none

@@ -40,9 +40,8 @@ constexpr uint32_t AT_MAXIMA = AT_QUERIES + 4096;           // [8][warps]
 constexpr uint32_t AT_MASSES = AT_MAXIMA + WARPS * 32;
 constexpr uint32_t AT_NEW = AT_MASSES + WARPS * 32;         // key and value of the new position, 512 bytes each
 constexpr uint32_t AT_ROPE = AT_NEW + 1024;                 // [rotary/2] cosine, sine
-constexpr uint32_t AT_INSTR = AT_ROPE + 1024;               // each warp's copy of the instruction, 256 bytes
-constexpr uint32_t AT_NEXT = AT_INSTR + WARPS * 256;        // of the next one, on its way
-constexpr uint32_t AT_LAUNCH = AT_NEXT + WARPS * 256;
+constexpr uint32_t AT_INSTR = AT_ROPE + 1024;               // each warp's copies of two instructions, 256 bytes each: this one and the next, by their sequence numbers' parity
+constexpr uint32_t AT_LAUNCH = AT_INSTR + 2 * WARPS * 256;
 constexpr uint32_t AT_FULL = AT_LAUNCH + sizeof(Launch);
 constexpr uint32_t AT_EMPTY = AT_FULL + 8 * SLOTS;
 constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that the consumers have finished
@@ -58,6 +57,10 @@ __device__ __forceinline__ uint64_t* full(uint32_t slot) { return reinterpret_ca
 __device__ __forceinline__ uint64_t* empty(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_EMPTY) + slot; }
 __device__ __forceinline__ const Launch& the_launch() { return *reinterpret_cast<const Launch*>(smem + AT_LAUNCH); }
 
+// The warp's copy of the instruction with this sequence number.
+__device__ __forceinline__ uint32_t instr_at(uint32_t sequence) { return AT_INSTR + sequence % 2 * WARPS * 256 + threadIdx.x / 32 * 256; }
+__device__ __forceinline__ const Instr& instruction(uint32_t sequence) { return *reinterpret_cast<const Instr*>(smem + instr_at(sequence)); }
+
 // A row as the launch begins. The first lies in shared memory: every attention needs it at once.
 __device__ __forceinline__ Row the_row(uint32_t r) {
     if (r > 0) return the_launch().states[r];
@@ -71,10 +74,15 @@ struct Cursor {
     __device__ __forceinline__ void next() {
         if (++slot == SLOTS) { slot = 0; parity ^= 1; }
     }
+    __device__ __forceinline__ void skip(uint32_t slots) {  // at most a turn
+        slot += slots;
+        if (slot >= SLOTS) { slot -= SLOTS; parity ^= 1; }
+    }
     __device__ __forceinline__ uint32_t pack() const { return slot | parity << 16; }
     static __device__ __forceinline__ Cursor unpack(uint32_t v) { return {v & 0xffff, v >> 16}; }
     // Consumers: waits for the slot's bytes; lets the slot go.
     __device__ __forceinline__ void wait() const { mbarrier_wait(full(slot), parity); }
+    __device__ __forceinline__ bool came() const { return mbarrier_test(full(slot), parity); }
     __device__ __forceinline__ void release() {
         __syncwarp();
         if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(slot));
@@ -101,6 +109,17 @@ __device__ __forceinline__ Sight sight(uint32_t index, uint32_t window) {
     s.begin = window && s.end > window ? s.end - window : 0;
     s.first = s.begin / PAGE_POSITIONS;
     s.pages = index / PAGE_POSITIONS - s.first + 1;
+    return s;
+}
+
+// The pages that a multiprocessor attends to: of one KV head, every `each`-th of those that a row sees, from `first` on; beyond all for one that has none.
+struct Share { uint32_t head, first, each; };
+__device__ __forceinline__ Share my_pages(uint32_t kv_heads) {
+    Share s;
+    s.each = quotient(gridDim.x, kv_heads);
+    s.first = quotient(blockIdx.x, kv_heads);
+    s.head = blockIdx.x - s.first * kv_heads;
+    if (s.first >= s.each) s.first = ~0u;
     return s;
 }
 
@@ -172,19 +191,18 @@ struct Producer {
         // kv_heads and head_dim; window and table: most multiprocessors need no more.
         const uint4 shape = __ldg(reinterpret_cast<const uint4*>(&in.residual_back)), more = __ldg(reinterpret_cast<const uint4*>(&in.rotary_dim));
         const uint32_t kv_heads = shape.z, E = shape.w, window = more.y, table = more.z, span = slot_positions(E), row_bytes = E * 2;
-        uint32_t unit = blockIdx.x, before = 0;
+        const Share share = my_pages(kv_heads);
         for (uint32_t r = 0; r < launch.rows; r++) {
             const Row row = r == 0 ? first_row : launch.states[r];
             const Sight see = sight(row.index + step, window);
-            const uint32_t units = kv_heads * see.pages;
-            for (; unit < before + units; unit += gridDim.x) {
-                const uint32_t u = unit - before, head = u % kv_heads, page = see.first + u / kv_heads;
+            for (uint32_t place = share.first; place < see.pages; place += share.each) {
+                const uint32_t page = see.first + place;
                 const uint32_t begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
                 const uint32_t low = see.begin > begin ? see.begin - begin : 0;
                 const uint8_t* at_page = page_of(launch, row, table, page);
                 const uint64_t head_bytes = uint64_t(PAGE_POSITIONS) * row_bytes;
-                const uint8_t* keys = at_page + in.keys_offset + head * head_bytes;
-                const uint8_t* values = at_page + in.values_offset + head * head_bytes;
+                const uint8_t* keys = at_page + in.keys_offset + share.head * head_bytes;
+                const uint8_t* values = at_page + in.values_offset + share.head * head_bytes;
                 const uint32_t rounded = (end + 15) / 16 * 16;
                 for (uint32_t p = low / span * span; p < rounded; p += span) {
                     const uint32_t bytes = min(span, rounded - p) * row_bytes;
@@ -192,11 +210,10 @@ struct Producer {
                     uint8_t* to = smem + at.slot * SLOT_BYTES;
                     bulk_load(to, keys + p * row_bytes, bytes, full(at.slot));
                     bulk_load(to + SLOT_BYTES / 2, values + p * row_bytes, bytes, full(at.slot));
-                    if (page + 1 == see.first + see.pages && p + span >= rounded) patched |= 1u << at.slot;
+                    if (place + 1 == see.pages && p + span >= rounded) patched |= 1u << at.slot;
                     at.next();
                 }
             }
-            before += units;
         }
         return true;
     }

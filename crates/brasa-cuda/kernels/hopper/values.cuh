@@ -18,6 +18,8 @@
 namespace brasa {
 
 enum class Sync { Barrier, Tagged };
+// What is asked for again while values have not come: all that are missing, or the first alone until it has.
+enum class Ask { All, First };
 
 #ifndef BRASA_BACK_OFF_NS
 #define BRASA_BACK_OFF_NS 0
@@ -39,7 +41,7 @@ template <> struct Values<Sync::Barrier> {
         return __ldcg(reinterpret_cast<const float4*>(base) + i / 4);
     }
     // Four numbers each from i, i + stride, …; those from `end` on are zero.
-    template <int N> static __device__ __forceinline__ void finish4s(Raw4 (&raw)[N], float4 (&x)[N], uint64_t, uint32_t, uint32_t, uint32_t, uint32_t) {
+    template <int N, Ask ASK> static __device__ __forceinline__ void finish4s(Raw4 (&raw)[N], float4 (&x)[N], uint64_t, uint32_t, uint32_t, uint32_t, uint32_t) {
 #pragma unroll
         for (int c = 0; c < N; c++) x[c] = raw[c];
     }
@@ -67,9 +69,16 @@ template <> struct Values<Sync::Tagged> {
                            __uint_as_float(c & 0xffffff00));
     }
     static __device__ __forceinline__ Raw4 start4(uint64_t base, uint32_t i) { return load_quad(reinterpret_cast<const ulonglong2*>(base) + i / 4); }
-    template <int N>
+    template <int N, Ask ASK>
     static __device__ __forceinline__ void finish4s(Raw4 (&raw)[N], float4 (&x)[N], uint64_t base, uint32_t i, uint32_t stride, uint32_t end, uint32_t tag) {
         Watchdog dog;
+        // A first quad that has not come says that others are not there either: until then it alone is asked for, which leaves L2 to the weights.
+        while (ASK == Ask::First) {
+            const bool first = came(raw[0], tag) || i >= end;
+            if (__all_sync(~0u, first)) break;
+            if (!first) raw[0] = start4(base, i);
+            back_off(dog);
+        }
         for (;;) {
             bool all = true;
 #pragma unroll

@@ -164,6 +164,8 @@ impl Encoder<'_> {
 
     fn attention(&mut self, attention: &PlannedAttention) -> Option<()> {
         let PlannedAttention { queries, keys, heads, cache, place, .. } = *attention;
+        // A multiprocessor attends to one KV head.
+        (cache.kv_heads as u32 <= self.multiprocessors).then_some(())?;
         let weight = |weight: Option<usize>| weight.map_or(Some(0), |weight| self.places.decoded(weight));
         let side_bytes = (cache.kv_heads * PAGE_POSITIONS * cache.head_dim * KV_BYTES) as u64;
         let number = self.instrs.len();

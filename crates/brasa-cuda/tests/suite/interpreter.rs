@@ -42,7 +42,13 @@ fn decoders() -> Vec<Decoder> {
         feed_forward: 1280,
         ..decoder(format)
     };
+    // Products whose warps have whole rounds of 1,024 and 2,048 inputs.
+    let long = |format| Decoder { hidden: 1024, feed_forward: 2048, ..decoder(format) };
     vec![
+        long(StorageFormat::Q8_0),
+        long(StorageFormat::Q4_0),
+        long(StorageFormat::Q4_K),
+        long(StorageFormat::Q6_K),
         decoder(StorageFormat::F16),
         decoder(StorageFormat::BF16),
         decoder(StorageFormat::Q8_0),
@@ -148,6 +154,29 @@ fn single_rows_agree_with_the_reference() {
             let comparison = compare(&run(running(device, &graph)), &expected);
             println!("decoder {number}, {} behind {begin} rows: {comparison}", decoder.format);
             assert!(comparison.within(Tolerance(3e-3)), "{decoder:?} behind {begin} rows: {comparison}");
+        }
+    }
+}
+
+#[test]
+fn a_multiprocessor_attends_to_several_pages() {
+    let Some(device) = hopper() else { return };
+    // So many key heads that few multiprocessors share one.
+    let multiprocessors = device.device().multiprocessors as usize;
+    let kv_heads = (multiprocessors / 4).min(32);
+    let many = Decoder { heads: kv_heads, kv_heads, ..decoder(StorageFormat::F16) };
+    for windows in [vec![None, None], vec![Some(1100), None]] {
+        let graph = Arc::new(Decoder { windows, ..many.clone() }.graph(9));
+        for begin in [1270, 1500] {
+            let (text, next) = (tokens(begin, 1), tokens(24, 2));
+            let run = |mut running: Running| {
+                running.chunked(1, &text, &[500]);
+                running.chunked(1, &next, &[1])
+            };
+            let expected = run(Running::new(&ReferenceBackend, &graph, Precision::Reference, KvType::F16));
+            let comparison = compare(&run(running(device, &graph)), &expected);
+            println!("{kv_heads} key heads, behind {begin} rows: {comparison}");
+            assert!(comparison.within(Tolerance(3e-3)), "behind {begin} rows: {comparison}");
         }
     }
 }
