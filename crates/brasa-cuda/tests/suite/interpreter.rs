@@ -162,7 +162,7 @@ fn single_rows_agree_with_the_reference() {
 fn a_multiprocessor_attends_to_several_pages() {
     let Some(device) = hopper() else { return };
     // So many key heads that few multiprocessors share one.
-    let multiprocessors = device.device().multiprocessors as usize;
+    let multiprocessors = device.device().multiprocessors;
     let kv_heads = (multiprocessors / 4).min(32);
     let many = Decoder { heads: kv_heads, kv_heads, ..decoder(StorageFormat::F16) };
     for windows in [vec![None, None], vec![Some(1100), None]] {
