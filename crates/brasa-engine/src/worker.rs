@@ -202,13 +202,13 @@ impl Worker<'_> {
         let active = self.active.iter().map(|active| active.as_active(outlook.as_ref(), chunk));
         let active: Vec<_> = active.collect();
         let decoding = self.active.iter().filter(|active| active.decodes()).count();
-        let prompts = self.active.len() - decoding + self.waiting.len();
+        let requests = self.active.len() + self.waiting.len();
         let masked = self.active.iter().any(Generation::is_masked);
         let limits = Limits {
             max_active,
             max_rows,
             max_outs: executor.max_outs(),
-            mixed_rows: self.costs.prompt_rows(decoding, prompts, self.config.mixed_prompt_rows),
+            mixed_rows: self.costs.prompt_rows(decoding, requests, self.config.mixed_prompt_rows),
             max_chain: executor.max_chain(masked),
             waiting: self.waiting.len(),
             room,

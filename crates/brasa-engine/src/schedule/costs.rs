@@ -6,9 +6,9 @@ use std::time::Duration;
 /// times the usual leave room for what is not known beforehand: a longer context, a busy machine.
 const MOST_STRETCH: f64 = 3.0;
 
-/// Most by which that grows where more requests wait for their first token than decode. Few rows cost more each than many do, and in
-/// a crowd nearly every gap is a gap with prompt rows, so that none stands out.
-const MOST_CROWD: f64 = 2.0;
+/// Requests from which on that grows with their number, to twice as much. In a crowd every prompt waits for many others, few rows cost
+/// more each than many do, and nearly every gap is one with prompt rows, so that none stands out.
+const CROWD: f64 = 8.0;
 
 /// Buckets of up to this many rows hold a single number of rows each.
 const EXACT_ROWS: usize = 8;
@@ -54,15 +54,14 @@ impl StepCosts {
         }
     }
 
-    /// Prompt rows, at most `most`, that a step may have beside `decoding` requests while `prompts` others wait for their first token: as
-    /// many as can be borne, but at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little
-    /// is known.
-    pub(crate) fn prompt_rows(&self, decoding: usize, prompts: usize, most: usize) -> usize {
+    /// Prompt rows, at most `most`, that a step may have beside those `decoding` of all `requests`: as many as the others can bear, but
+    /// at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known.
+    pub(crate) fn prompt_rows(&self, decoding: usize, requests: usize, most: usize) -> usize {
         let curve = self.curve();
         if curve.len() < 2 || decoding == 0 {
             return (most / 4).max(1);
         }
-        let crowd = (prompts as f64 / decoding as f64).clamp(1.0, MOST_CROWD);
+        let crowd = (requests as f64 / CROWD).clamp(1.0, 2.0);
         let bearable = seconds(&curve, decoding as f64) * MOST_STRETCH * crowd;
         let (mut fits, mut beyond) = ((most / 16).max(1), most.max(1) + 1);
         while fits + 1 < beyond {
@@ -158,7 +157,7 @@ mod tests {
         assert_eq!(line.prompt_rows(16, 1, 128), 40, "more requests bear more");
         assert_eq!(line.prompt_rows(16, 1, 30), 30);
         assert_eq!(
-            [2, 3, 9].map(|prompts| line.prompt_rows(2, prompts, 128)),
+            [2, 12, 99].map(|requests| line.prompt_rows(2, requests, 128)),
             [12, 21, 30],
             "a crowd bears more"
         );

@@ -65,12 +65,12 @@ fn serve(device: Device, load: f64, count: usize, fixed: Option<usize>, seed: u6
     let mut measured = Measured { gaps: Vec::new(), firsts: Vec::new() };
     while !coming.is_empty() || !active.is_empty() {
         let decoding = active.iter().filter(|text| text.pending == 1).count();
-        let prompts = active.len() - decoding + coming.iter().filter(|text| text.arrived <= now).count();
+        let requests = active.len() + coming.iter().filter(|text| text.arrived <= now).count();
         let mut limits = Limits {
             max_active: 16,
             max_rows: 512,
             max_outs: 64,
-            mixed_rows: fixed.unwrap_or_else(|| costs.prompt_rows(decoding, prompts, MOST)),
+            mixed_rows: fixed.unwrap_or_else(|| costs.prompt_rows(decoding, requests, MOST)),
             max_chain: 1,
             waiting: 0,
             room: Room::default(),
