@@ -114,14 +114,9 @@ pub enum HubError {
         /// The system's error.
         source: io::Error,
     },
-    /// Downloads over TLS are not possible on this processor.
-    #[error(
-        "no download on this processor: TLS needs {missing}\nhint: download the files elsewhere and name them with -m"
-    )]
-    NoTls {
-        /// The missing instructions.
-        missing: &'static str,
-    },
+    /// Connections over TLS are not possible on this processor.
+    #[error("{0}\nhint: download the files elsewhere and name them with -m")]
+    NoTls(brasa_tls::TlsError),
     /// The caller stopped the download. Bytes so far are kept.
     #[error("interrupted")]
     Interrupted,

@@ -6,24 +6,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A connection with a bound on silence at its beginning and on every write that does not proceed.
 ///
 /// Pauses between the first byte and the end of a request's head are bounded by the HTTP parser, pauses in a body by its
 /// reader.
-pub(crate) struct TimedStream {
-    stream: TcpStream,
+pub(crate) struct TimedStream<S> {
+    stream: S,
     patience: Duration,
     timer: Pin<Box<Sleep>>,
     heard: bool,
     is_stuck: bool,
 }
 
-impl TimedStream {
+impl<S> TimedStream<S> {
     /// A connection that has just been accepted.
-    pub fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, timer: Box::pin(sleep(patience)), heard: false, is_stuck: false }
     }
 
@@ -41,7 +40,7 @@ impl TimedStream {
     }
 }
 
-impl AsyncRead for TimedStream {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -59,7 +58,7 @@ impl AsyncRead for TimedStream {
     }
 }
 
-impl AsyncWrite for TimedStream {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -6,7 +6,7 @@
 //! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/lexicon-qwen3/lexicon-qwen3-Q6_K.gguf").into();
 //! let model = ModelSource { id: "lexicon".into(), data: ModelData::Path(path) };
 //! let server = Server::bind(ServerOptions { port: 0, models: vec![model], ..ServerOptions::default() })?;
-//! println!("listening on http://{}", server.address());
+//! println!("listening on {}", server.url());
 //! // Another thread, or a signal, ends the server. Here it ends before its first request.
 //! server.handle().shut_down();
 //! server.run()?;
@@ -18,7 +18,7 @@
 //!
 //! # Layers
 //!
-//! A request passes `connection` (silence), `log` (its id and its line in the log), `cors`, `limits`, `auth`, and comes to a
+//! A request passes `connection` (TLS, silence), `log` (its id and its line in the log), `cors`, `limits`, `auth`, and comes to a
 //! handler in `api`, one file for each family of endpoints. A handler reads its body through `fields`, which knows the policy
 //! for every field, and gets a model from the `registry`. `conversation`, `prompt` and `fill` make token ids of it, `sampling`
 //! the options. All forms generate through `generate` (choices and their steps); those of chats read their answers through
@@ -60,5 +60,5 @@ mod state;
 mod usage;
 
 pub use error::ServerError;
-pub use options::{ModelData, ModelSource, ServerOptions};
+pub use options::{ModelData, ModelSource, ServerOptions, TlsFiles};
 pub use server::{Server, ServerHandle};

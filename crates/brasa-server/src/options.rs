@@ -19,6 +19,8 @@ pub struct ServerOptions {
     pub api_keys: Vec<String>,
     /// Allows an address other than loopback although there is no key.
     pub allow_public_without_key: bool,
+    /// Certificate and key to serve over TLS; `None` serves without.
+    pub tls: Option<TlsFiles>,
     /// Models that are served, the default one first. They are loaded at the start.
     pub models: Vec<ModelSource>,
     /// A folder whose models are served too; each is loaded when it is asked for.
@@ -59,6 +61,15 @@ pub struct ServerOptions {
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
+/// The files of a server that speaks TLS, both PEM.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    /// The server's certificate, and behind it those that vouch for it.
+    pub certificates: PathBuf,
+    /// The key of the certificate.
+    pub key: PathBuf,
+}
+
 /// Where a model comes from.
 #[derive(Clone, Debug)]
 pub struct ModelSource {
@@ -92,6 +103,7 @@ impl Default for ServerOptions {
             port: 8080,
             api_keys: Vec::new(),
             allow_public_without_key: false,
+            tls: None,
             models: Vec::new(),
             models_dir: None,
             max_loaded: 4,

@@ -12,8 +12,9 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 
 use crate::auth::Keys;
 use crate::connection::TimedStream;
@@ -49,13 +50,14 @@ pub(crate) struct Peer(pub SocketAddr);
 ///
 /// let model = ModelSource { id: "mine".into(), data: ModelData::Path("model.gguf".into()) };
 /// let server = Server::bind(ServerOptions { models: vec![model], ..ServerOptions::default() })?;
-/// println!("listening on http://{}", server.address());
+/// println!("listening on {}", server.url());
 /// server.run()?;
 /// # Ok::<(), brasa_server::ServerError>(())
 /// ```
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<TlsAcceptor>,
     app: App,
 }
 
@@ -80,8 +82,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServerError::Options`] for an address other than loopback without a key, or if there is no model;
-    /// [`ServerError::Bind`].
+    /// [`ServerError::Options`] for an address other than loopback without a key, for a certificate or key of TLS that does not
+    /// serve, or if there is no model; [`ServerError::Bind`].
     pub fn bind(options: ServerOptions) -> Result<Self, ServerError> {
         if !options.host.is_loopback() && options.api_keys.is_empty() && !options.allow_public_without_key {
             return Err(ServerError::Options(format!(
@@ -95,6 +97,9 @@ impl Server {
         if let Some(folder) = options.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(ServerError::Options(format!("{}: no folder for slots", folder.display())));
         }
+        let tls =
+            options.tls.as_ref().map(|files| brasa_tls::server(&files.certificates, &files.key)).transpose();
+        let tls = tls.map_err(|error| ServerError::Options(error.to_string()))?;
         let registry = Registry::new(
             options.models.clone(),
             options.models_dir.as_deref(),
@@ -120,12 +125,18 @@ impl Server {
             lifecycle: Lifecycle::default(),
             options,
         });
-        Ok(Self { listener, address, app })
+        Ok(Self { listener, address, tls: tls.map(|config| Arc::new(config).into()), app })
     }
 
     /// The address that clients reach.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The URL that clients are told.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// A handle that ends the server.
@@ -144,14 +155,14 @@ impl Server {
             .thread_name("brasa-http")
             .enable_all()
             .build()?;
-        let result = runtime.block_on(serve(self.listener, self.app));
+        let result = runtime.block_on(serve(self.listener, self.tls, self.app));
         // A model that is just being loaded must not hold up the end.
         runtime.shutdown_timeout(FAREWELL);
         result
     }
 }
 
-async fn serve(listener: TcpListener, app: App) -> Result<(), ServerError> {
+async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Result<(), ServerError> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let router = router::router(&app);
     let connections = Arc::new(Semaphore::new(app.options.max_connections.max(1)));
@@ -163,9 +174,22 @@ async fn serve(listener: TcpListener, app: App) -> Result<(), ServerError> {
                 let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
                 match listener.accept().await {
                     Ok((stream, peer)) => {
+                        // Events are small, and each is wanted at once.
+                        let _ = stream.set_nodelay(true);
                         let (router, app, closing) = (router.clone(), Arc::clone(&app), closing.clone());
+                        let tls = tls.clone();
                         tokio::spawn(async move {
-                            connection(stream, peer, router, &app, closing).await;
+                            match tls {
+                                None => connection(stream, peer, router, &app, closing).await,
+                                Some(tls) => {
+                                    let handshake = tls.accept(stream);
+                                    let patience = app.options.client_timeout;
+                                    // A client that breaks off, takes too long or speaks no TLS is no fault of the server.
+                                    if let Ok(Ok(stream)) = tokio::time::timeout(patience, handshake).await {
+                                        connection(stream, peer, router, &app, closing).await;
+                                    }
+                                }
+                            }
                             drop(permit);
                         });
                     }
@@ -228,14 +252,12 @@ async fn unload_idle_models(app: &App) {
 
 /// Serves one connection to its end.
 async fn connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     peer: SocketAddr,
     router: Router,
     app: &App,
     mut closing: watch::Receiver<()>,
 ) {
-    // Events are small, and each is wanted at once.
-    let _ = stream.set_nodelay(true);
     let patience = app.options.client_timeout;
     let service = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {

@@ -49,6 +49,12 @@ pub struct ServeArguments {
     /// Allow an address that others can reach although there is no key
     #[arg(long, hide_short_help = true)]
     pub allow_public_without_key: bool,
+    /// Certificate of the server (PEM), to serve over TLS
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub ssl_cert_file: Option<PathBuf>,
+    /// Key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub ssl_key_file: Option<PathBuf>,
     /// Requests served at once by a model (-np)
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
     pub parallel: usize,

@@ -1,11 +1,11 @@
 //! `brasa serve`: models over HTTP.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use brasa::LoadOptions;
-use brasa_server::{ModelData, ModelSource, Server, ServerError, ServerOptions};
+use brasa_server::{ModelData, ModelSource, Server, ServerError, ServerOptions, TlsFiles};
 
 use crate::args::{ServeArguments, SourceArguments};
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     allow_many_connections(options.max_connections);
     let server = Server::bind(options)?;
     interrupt::shuts_down(server.handle());
-    output::line(&format!("listening on http://{}", server.address()))?;
+    output::line(&format!("listening on {}", server.url()))?;
     server.run()?;
     Ok(())
 }
@@ -38,6 +38,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         port: arguments.port,
         api_keys: keys(arguments)?,
         allow_public_without_key: arguments.allow_public_without_key,
+        tls: tls(arguments)?,
         models: models(arguments)?,
         models_dir: arguments.models_dir.clone(),
         max_loaded: arguments.models_max,
@@ -76,6 +77,24 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(keys)
+}
+
+/// The files of TLS, which come together.
+fn tls(arguments: &ServeArguments) -> Result<Option<TlsFiles>, Failure> {
+    let missing = |given: &Path, other: &str| {
+        Err(Failure::Usage(format!(
+            "{}: TLS needs a certificate and its key, and {other} is missing",
+            given.display()
+        )))
+    };
+    match (&arguments.ssl_cert_file, &arguments.ssl_key_file) {
+        (None, None) => Ok(None),
+        (Some(certificates), Some(key)) => {
+            Ok(Some(TlsFiles { certificates: certificates.clone(), key: key.clone() }))
+        }
+        (Some(certificates), None) => missing(certificates, "--ssl-key-file"),
+        (None, Some(key)) => missing(key, "--ssl-cert-file"),
+    }
 }
 
 /// The models that are loaded at the start: those that are named, else the bundled one unless there is a folder.

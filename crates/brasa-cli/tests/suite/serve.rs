@@ -118,15 +118,16 @@ impl Served {
         let url = line.trim().strip_prefix("listening on ").unwrap().to_owned();
         let served = Self { child, url };
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !served.health().contains("200 OK") {
+        while !served.is_ready() {
             assert!(Instant::now() < deadline, "the server is not ready");
             std::thread::sleep(Duration::from_millis(20));
         }
         served
     }
 
-    fn health(&self) -> String {
-        self.get("/health", "")
+    fn is_ready(&self) -> bool {
+        // A server that speaks TLS lets requests wait for the model.
+        self.url.starts_with("https:") || self.get("/health", "").contains("200 OK")
     }
 
     /// The answer to a request with further lines of its head.
@@ -217,6 +218,39 @@ fn a_running_server_answers_run_and_generate() {
     let long = "ember ".repeat(400);
     let said = fails(&key, &["generate", "-p", &long, "--server", url], 1);
     assert!(said.contains("400") && said.contains("256"), "{said}");
+}
+
+#[test]
+fn run_trusts_a_server_over_tls_by_its_certificate() {
+    let key = |name: &str| format!("{}/../brasa-tls/tests/keys/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (certificate, key) = (key("p256.pem"), key("p256.key.pem"));
+    let file = write(
+        &scratch("tls").join("brasa.toml"),
+        &format!("ssl-cert-file = {certificate:?}\nssl-key-file = \"nowhere.pem\"\n"),
+    );
+    // The file names the certificate, the environment the key.
+    let served = Served::start_with(&[("BRASA_SSL_KEY_FILE", &key)], &["--config", &file]);
+    let port = served.url.strip_prefix("https://127.0.0.1:").unwrap();
+    let run = ["run", "-p", "Define: house", "--temp", "0", "-n", "8"];
+    let here = brasa(&[], &[&run[..], &["-c", "256", "-t", "1", "--deterministic"]].concat());
+    for host in ["localhost", "127.0.0.1"] {
+        let url = format!("https://{host}:{port}/");
+        let there = brasa(&[("SSL_CERT_FILE", &certificate)], &[&run[..], &["--server", &url]].concat());
+        assert_eq!(stdout(&there), stdout(&here), "{}", stderr(&there));
+        // Nobody vouches for it elsewhere.
+        let said = fails(&[("SSL_CERT_FILE", "")], &[&run[..], &["--server", &url]].concat(), 1);
+        assert!(said.contains(&url) && said.to_lowercase().contains("certificate"), "{said}");
+    }
+    drop(served);
+    for (flags, code, parts) in [
+        (["--ssl-key-file", key.as_str()], 2, ["p256.key.pem", "--ssl-cert-file is missing"]),
+        (["--ssl-cert-file", certificate.as_str()], 2, ["p256.pem", "--ssl-key-file is missing"]),
+    ] {
+        let said = fails(&[], &[&["serve"], &flags[..]].concat(), code);
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+    let said = fails(&[], &["serve", "--ssl-cert-file", &key, "--ssl-key-file", &key], 2);
+    assert!(said.contains("p256.key.pem: no certificate in it"), "{said}");
 }
 
 #[test]

@@ -18,4 +18,5 @@ mod slots;
 mod status;
 mod structured;
 mod telling;
+mod tls;
 mod vectors;
