@@ -1,5 +1,6 @@
 //! Errors as clients see them.
 
+use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use brasa::engine::EngineError;
@@ -220,6 +221,12 @@ impl From<EngineError> for ApiError {
             EngineError::Device(_) => Self { code: "device_error", ..Self::internal(message) },
             _ => Self::internal(message),
         }
+    }
+}
+
+impl From<PathRejection> for ApiError {
+    fn from(_: PathRejection) -> Self {
+        Self::invalid("the path is no UTF-8")
     }
 }
 

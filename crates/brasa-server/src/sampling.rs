@@ -49,12 +49,24 @@ const IDLE: &[&str] = &[
     "t_max_prompt_ms",
 ];
 
+/// What a request has that sets nothing: the model's recommendation, else defaults of llama.cpp.
+pub(crate) fn defaults(model: &Model) -> SamplingParams {
+    let mut sampling = SamplingParams {
+        temperature: 0.8,
+        top_k: 40,
+        top_p: 0.95,
+        min_p: 0.05,
+        repeat_last_n: Some(64),
+        ..SamplingParams::default()
+    };
+    model.recommended_sampling().apply(&mut sampling);
+    sampling
+}
+
 /// Reads the options that all forms of the API share. Limits of tokens and log-probabilities have other names in each form
 /// and are set by the caller.
 pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
-    let mut sampling =
-        SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
-    model.recommended_sampling().apply(&mut sampling);
+    let mut sampling = defaults(model);
     let numbers: [(&str, &mut f32); 6] = [
         ("temperature", &mut sampling.temperature),
         ("top_p", &mut sampling.top_p),
@@ -75,10 +87,9 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
     if let Some(limit) = fields.limit("top_k")? {
         sampling.top_k = limit.tokens().unwrap_or(0);
     }
-    sampling.repeat_last_n = match fields.limit("repeat_last_n")? {
-        Some(limit) => limit.tokens(),
-        None => Some(64),
-    };
+    if let Some(limit) = fields.limit("repeat_last_n")? {
+        sampling.repeat_last_n = limit.tokens();
+    }
     if let Some(tokens) = fields.count("min_tokens", 0, model.context())? {
         sampling.min_tokens = tokens;
     }

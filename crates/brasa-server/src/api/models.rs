@@ -1,6 +1,7 @@
 //! `/v1/models`, and loading and unloading.
 
-use axum::extract::State;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
@@ -18,10 +19,8 @@ pub(crate) async fn list(State(app): State<App>) -> Response {
 }
 
 /// One model.
-pub(crate) async fn one(
-    State(app): State<App>,
-    axum::extract::Path(id): axum::extract::Path<String>,
-) -> Result<Response> {
+pub(crate) async fn one(State(app): State<App>, id: Result<Path<String>, PathRejection>) -> Result<Response> {
+    let Path(id) = id?;
     Ok(reply::ok(&form(&*app.registry.find(Some(&id))?)))
 }
 

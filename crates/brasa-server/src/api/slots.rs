@@ -6,6 +6,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use brasa::engine::EngineError;
@@ -24,10 +25,11 @@ use crate::{reply, slot_files};
 /// Saves, restores or erases the text of a slot.
 pub(crate) async fn change(
     State(app): State<App>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     Query(query): Query<HashMap<String, String>>,
     fields: Result<Fields>,
 ) -> Result<Response> {
+    let Path(id) = id?;
     let action = query.get("action").map(String::as_str);
     if !matches!(action, Some("save" | "restore" | "erase")) {
         return Err(ApiError::field("action", "`action` has to be save, restore or erase"));

@@ -12,7 +12,7 @@ use crate::api::native::settings;
 use crate::error::{ApiError, Result};
 use crate::metrics::Now;
 use crate::state::App;
-use crate::{ids, reply};
+use crate::{ids, reply, sampling};
 
 /// Says whether the server can answer.
 pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
@@ -59,8 +59,11 @@ pub(crate) async fn props(
         let model = &loaded.model;
         let special = model.tokenizer().special_tokens();
         let piece = |id: Option<u32>| id.and_then(|id| model.tokenizer().piece(id).ok()).unwrap_or_default();
-        let mut defaults = GenerateOptions::default();
-        model.recommended_sampling().apply(&mut defaults.sampling);
+        let defaults = GenerateOptions {
+            sampling: sampling::defaults(model),
+            max_tokens: app.options.default_max_tokens,
+            ..GenerateOptions::default()
+        };
         props["default_generation_settings"] =
             json!({"n_ctx": model.context(), "params": settings(model, &defaults, false)});
         props["chat_template"] = model.tokenizer().chat_template_source().unwrap_or_default().into();

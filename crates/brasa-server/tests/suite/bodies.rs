@@ -82,10 +82,23 @@ fn requests() -> Vec<(&'static str, Value)> {
             "/tokenize",
             json!({"content": "ember", "add_special": true, "parse_special": true, "with_pieces": true}),
         ),
+        ("/v1/tokenize", json!({"text": "ember"})),
         ("/detokenize", json!({"tokens": [1, 2, 3]})),
+        (
+            "/v1/embeddings",
+            json!({"input": ["ember", [5, "is", 7]], "encoding_format": "base64", "dimensions": 512, "user": "u"}),
+        ),
+        ("/embedding", json!({"content": ["ember", "coal"], "embd_normalize": -1})),
+        (
+            "/v1/rerank",
+            json!({"query": "coal", "documents": ["ember", {"text": "bird"}], "top_n": 1, "return_documents": true}),
+        ),
+        ("/rerank", json!({"query": "coal", "texts": ["ember"], "return_text": true, "raw_scores": false})),
         ("/apply-template", chat),
         ("/slots/0?action=save", json!({"filename": "x"})),
+        ("/models/load", json!({"model": "x"})),
         ("/v1/models/load", json!({"path": "x"})),
+        ("/props", json!({})),
         ("/lora-adapters", json!([{"id": 0, "scale": 0.5}])),
     ]
 }

@@ -56,6 +56,67 @@ fn wrong_values_are_named() {
 }
 
 #[test]
+fn histories_with_malformed_arguments_are_refused_in_every_form() {
+    let function = |arguments: &Value| json!({"name": "f", "arguments": arguments});
+    let chat = |arguments: &Value| {
+        let call = json!({"id": "c", "type": "function", "function": function(arguments)});
+        json!({"max_tokens": 1, "messages": [
+            {"role": "user", "content": "ember"},
+            {"role": "assistant", "content": null, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": "coal"}]})
+    };
+    let responses = |arguments: &Value| {
+        json!({"max_output_tokens": 1, "input": [
+            {"role": "user", "content": "ember"},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": arguments},
+            {"type": "function_call_output", "call_id": "c", "output": "coal"}]})
+    };
+    let messages = |arguments: &Value| {
+        json!({"max_tokens": 1, "messages": [
+            {"role": "user", "content": "ember"},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": arguments}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "coal"}]}]})
+    };
+    type Form<'a> = (&'a str, &'a dyn Fn(&Value) -> Value, &'a str);
+    let forms: [Form; 7] = [
+        ("/v1/chat/completions", &chat, "messages[1].tool_calls[0].function.arguments"),
+        ("/v1/chat/completions/input_tokens", &chat, "messages[1].tool_calls[0].function.arguments"),
+        ("/apply-template", &chat, "messages[1].tool_calls[0].function.arguments"),
+        ("/v1/responses", &responses, "input[1].arguments"),
+        ("/v1/responses/input_tokens", &responses, "input[1].arguments"),
+        ("/v1/messages", &messages, "messages[1].content[0].input"),
+        ("/v1/messages/count_tokens", &messages, "messages[1].content[0].input"),
+    ];
+    let text = r#"{"word": "ember", "list": [1, {"a": null}]}"#;
+    // A text that breaks off anywhere, texts of JSON that is no object, and values that are neither.
+    let cut = (1..text.len()).map(|end| json!(text[..end]));
+    let others = [
+        json!("[1]"),
+        json!("7"),
+        json!("{\"a\": 1} x"),
+        json!("{'a': 1}"),
+        json!(7),
+        json!([1]),
+        json!(true),
+    ];
+    for arguments in cut.chain(others) {
+        for (path, body, param) in forms {
+            let mut body = body(&arguments);
+            body["stream"] = true.into();
+            let answer = server().post(path, &body);
+            assert_eq!(answer.error(400).1.as_deref(), Some(param), "{path} {arguments}");
+        }
+    }
+    let whole: Value = serde_json::from_str(text).unwrap();
+    for (path, body, _) in forms {
+        server().post(path, &body(&whole)).json(200);
+        if !path.starts_with("/v1/messages") {
+            server().post(path, &body(&text.into())).json(200);
+        }
+    }
+}
+
+#[test]
 fn known_fields_that_are_not_honoured_are_refused_by_name() {
     let image = json!([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}}]);
     for (body, param) in [
@@ -323,4 +384,7 @@ fn paths_and_methods_that_do_not_exist_are_told() {
     assert_eq!(server().get("/v1/assistants").error(404).2, "unknown_path");
     assert_eq!(server().get("/api/tags").error(404).0, "not_found_error");
     assert_eq!(server().get("/v1/chat/completions").error(405).2, "method_not_allowed");
+    // Names that are no text.
+    server().get("/v1/models/%ff").error(400);
+    server().post("/slots/%ff?action=erase", &json!({})).error(400);
 }

@@ -21,6 +21,22 @@ fn health_and_properties() {
 }
 
 #[test]
+fn the_default_settings_are_those_of_a_request_that_sets_none() {
+    let mut told = server().get("/props").json(200)["default_generation_settings"]["params"].take();
+    let mut used = server()
+        .post("/completion", &json!({"prompt": "ember", "n_predict": -1, "stop": "e"}))
+        .json(200)["generation_settings"]
+        .take();
+    for settings in [&mut told, &mut used] {
+        // Every request has a seed of its own.
+        settings["seed"].take();
+        settings["stop"].take();
+    }
+    assert_eq!(told, used);
+    assert_eq!((&told["top_k"], &told["repeat_last_n"]), (&json!(40), &json!(64)));
+}
+
+#[test]
 fn slots_are_places_of_the_engine() {
     let slots = server().get("/slots").json(200);
     assert_eq!(slots.as_array().unwrap().len(), 16);
