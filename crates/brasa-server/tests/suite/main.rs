@@ -10,6 +10,7 @@ mod completions;
 mod device;
 mod failures;
 mod fields;
+mod filling;
 mod lifecycle;
 mod models;
 mod other_forms;
