@@ -1,4 +1,4 @@
-"""Anthropic's Python client against a server: messages, streaming, counting, errors.
+"""Anthropic's Python client against a server: messages, tools, streaming, counting, errors.
 
 usage: anthropic_python.py URL
 """
@@ -28,15 +28,37 @@ history = [
     {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look_up", "input": {"word": "ember"}}]},
     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a piece of coal"}]},
 ]
-tools = [{"name": "look_up", "input_schema": {"type": "object", "properties": {"word": {"type": "string"}}}}]
+schema = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "maxLength": 8}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
+tools = [{"name": "look_up", "input_schema": schema, "strict": True}]
 client.messages.create(model="any", messages=history, tools=tools, max_tokens=4)
+asked = dict(arguments, tools=tools, tool_choice={"type": "any"}, max_tokens=60)
+called = client.messages.create(**asked)
+assert called.stop_reason == "tool_use" and called.content[-1].type == "tool_use", called
+with client.messages.stream(**asked) as stream:
+    assert stream.get_final_message().content[-1].input == called.content[-1].input
+failed = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "no such word"}], "is_error": True}
+again = [*history[:2], {"role": "user", "content": [failed, {"type": "text", "text": "Try again."}]}]
+client.messages.create(model="any", messages=again, tools=tools, max_tokens=4, thinking={"type": "disabled"})
 stopped = client.messages.create(**{**arguments, "stop_sequences": [text.split()[2]]})
 assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == text.split()[2]
 
-try:
-    client.messages.create(model="any", messages=QUESTION, max_tokens=4, extra_body={"temperature": -1})
-except anthropic.BadRequestError as error:
-    assert error.body["error"]["type"] == "invalid_request_error", error.body
-else:
-    raise AssertionError("a wrong request did not fail")
+picture = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/x.png"}}
+broken = {"type": "tool_use", "id": "t1", "name": "look_up", "input": "{"}
+for wrong, param in [
+    ({"extra_body": {"temperature": -1}}, "temperature"),
+    ({"messages": [{"role": "user", "content": [picture]}]}, "messages[0].content[0].type"),
+    ({"messages": [*QUESTION, {"role": "assistant", "content": [broken]}]}, "messages[1].content[0].input"),
+]:
+    try:
+        client.messages.create(**{"model": "any", "messages": QUESTION, "max_tokens": 4, **wrong})
+    except anthropic.BadRequestError as error:
+        told = error.body["error"]
+        assert told["type"] == "invalid_request_error" and told["param"] == param and told["code"], error.body
+    else:
+        raise AssertionError(f"{wrong} did not fail")
 print(f"anthropic {anthropic.__version__} for Python: content")

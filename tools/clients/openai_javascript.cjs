@@ -1,4 +1,4 @@
-// OpenAI's JavaScript client against a server: chat, completions, responses, models, errors.
+// OpenAI's JavaScript client against a server: chat, tools, completions, responses, embeddings, models, errors.
 //
 // usage: node openai_javascript.cjs URL
 const assert = require("node:assert");
@@ -38,6 +38,22 @@ async function main() {
   }
   assert.equal(deltas, text);
 
+  const parameters = { type: "object", properties: { word: { type: "string", maxLength: 8 } }, required: ["word"], additionalProperties: false };
+  const tools = [{ type: "function", function: { name: "look_up", parameters, strict: true } }];
+  const asked = { ...request, tools, tool_choice: "required", max_tokens: 60 };
+  const call = (await client.chat.completions.create(asked)).choices[0].message.tool_calls[0];
+  assert.deepEqual(Object.keys(JSON.parse(call.function.arguments)), ["word"]);
+  const grown = await client.chat.completions.stream(asked).finalMessage();
+  assert.equal(grown.tool_calls[0].function.arguments, call.function.arguments);
+
+  const vectors = await client.embeddings.create({ model, input: ["ember", "coal"] });
+  assert.equal(vectors.data.length, 2);
+  assert(Math.abs(vectors.data[0].embedding.reduce((sum, x) => sum + x * x, 0) - 1) < 1e-4);
+
+  const counted = await client.responses.inputTokens.count({ model, input: question.input });
+  assert.equal(counted.input_tokens, whole.usage.prompt_tokens);
+  assert.equal((await client.models.retrieve(model)).id, model);
+
   // A client that breaks off ends its own request.
   const broken = await client.chat.completions.create({ ...request, max_tokens: 500, stream: true });
   for await (const _ of broken) break;
@@ -45,6 +61,10 @@ async function main() {
   await assert.rejects(client.chat.completions.create({ ...request, temperature: -1 }), (error) => {
     return error.status === 400 && error.param === "temperature" && error.code === "invalid_value";
   });
+  await assert.rejects(client.embeddings.create({ model, input: "x", dimensions: 7 }), (error) => {
+    return error.status === 400 && error.type === "invalid_request_error" && error.param === "dimensions" && error.message !== "";
+  });
+  await assert.rejects(client.files.list(), (error) => error.status === 404 && error.code === "unknown_path");
   console.log("openai for JavaScript: content");
 }
 

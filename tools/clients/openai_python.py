@@ -1,11 +1,14 @@
-"""OpenAI's Python client against a server: chat, completions, responses, models, errors.
+"""OpenAI's Python client against a server: chat, tools, schemas, completions, responses, embeddings, models, errors.
 
 usage: openai_python.py URL
 """
 
+import asyncio
+import json
 import sys
 
 import openai
+import pydantic
 
 client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
 MODEL = client.models.list().data[0].id
@@ -41,6 +44,48 @@ with client.chat.completions.stream(model=MODEL, messages=QUESTION, temperature=
     stream.until_done()
     assert stream.get_final_completion().choices[0].finish_reason == "stop"
 
+# Tools and schemas.
+PARAMETERS = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "maxLength": 8}},
+    "required": ["word"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": PARAMETERS, "strict": True}}
+asked = dict(model=MODEL, messages=QUESTION, tools=[TOOL], tool_choice="required", temperature=0, max_tokens=60)
+called = client.chat.completions.create(**asked).choices[0]
+call = called.message.tool_calls[0]
+assert called.finish_reason == "tool_calls" and call.function.name == "look_up"
+assert list(json.loads(call.function.arguments)) == ["word"]
+with client.chat.completions.stream(**asked) as stream:
+    stream.until_done()
+    grown = stream.get_final_completion().choices[0].message.tool_calls[0]
+assert grown.function.arguments == call.function.arguments
+history = [
+    *QUESTION,
+    {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]},
+    {"role": "tool", "tool_call_id": call.id, "content": "a piece of coal"},
+]
+client.chat.completions.create(model=MODEL, messages=history, tools=[TOOL], max_tokens=4)
+
+
+class Entry(pydantic.BaseModel):
+    degrees: int
+    is_hot: bool
+
+
+parsed = client.chat.completions.parse(model=MODEL, messages=QUESTION, response_format=Entry, max_tokens=200, temperature=0)
+assert isinstance(parsed.choices[0].message.parsed, Entry)
+
+
+async def many():
+    own = openai.AsyncOpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+    requests = [own.chat.completions.create(model=MODEL, messages=QUESTION, temperature=0, max_tokens=24) for _ in range(8)]
+    return [answer.choices[0].message.content for answer in await asyncio.gather(*requests)]
+
+
+assert asyncio.run(many()) == [text] * 8
+
 # Completions.
 scored = client.completions.create(model=MODEL, prompt="An ember is hot.", echo=True, logprobs=2, max_tokens=0)
 assert scored.choices[0].text == "An ember is hot."
@@ -65,6 +110,25 @@ assert deltas == text and final.output_text == text
 with client.responses.stream(model=MODEL, input="ember?", max_output_tokens=4) as stream:
     for _ in stream:
         pass
+function = {"type": "function", "name": "look_up", "parameters": PARAMETERS, "strict": True}
+called = client.responses.create(
+    model=MODEL, input="ember?", tools=[function], tool_choice="required", temperature=0, max_output_tokens=60
+)
+assert called.output[0].type == "function_call" and list(json.loads(called.output[0].arguments)) == ["word"]
+items = [{"role": "user", "content": "ember?"}, called.output[0].model_dump(exclude_none=True)]
+items.append({"type": "function_call_output", "call_id": called.output[0].call_id, "output": "a piece of coal"})
+client.responses.create(model=MODEL, input=items, tools=[function], max_output_tokens=4)
+parsed = client.responses.parse(model=MODEL, input="ember?", text_format=Entry, max_output_tokens=200, temperature=0)
+assert isinstance(parsed.output_parsed, Entry)
+count = client.responses.input_tokens.count(model=MODEL, input='What does "ember" mean?')
+assert count.input_tokens == response.usage.input_tokens
+
+# Embeddings, which the client asks for in base64.
+vectors = client.embeddings.create(model=MODEL, input=["ember", "coal"])
+numbers = client.embeddings.create(model=MODEL, input="ember", encoding_format="float").data[0].embedding
+assert len(vectors.data) == 2 and vectors.usage.prompt_tokens > 0
+assert max(abs(a - b) for a, b in zip(vectors.data[0].embedding, numbers, strict=True)) < 1e-6
+assert abs(sum(x * x for x in numbers) - 1) < 1e-4
 
 
 # Errors.
@@ -83,4 +147,10 @@ bad = fails(openai.BadRequestError, client.responses.create, model=MODEL, input=
 assert bad["code"] == "previous_response_not_found"
 bad = fails(openai.BadRequestError, client.completions.create, model=MODEL, prompt="x " * 10000)
 assert bad["code"] == "context_length_exceeded"
+bad = fails(openai.BadRequestError, client.embeddings.create, model=MODEL, input="x", dimensions=7)
+assert bad["param"] == "dimensions" and bad["code"] == "unsupported_field"
+broken = [*QUESTION, {"role": "assistant", "tool_calls": [{**call.model_dump(), "function": {"name": "f", "arguments": "{"}}]}]
+bad = fails(openai.BadRequestError, client.chat.completions.create, model=MODEL, messages=broken)
+assert bad["param"] == "messages[1].tool_calls[0].function.arguments"
+fails(openai.NotFoundError, client.files.list)
 print(f"openai {openai.__version__} for Python: content")

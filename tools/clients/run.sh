@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs the official clients and curl over every endpoint of a server that it starts, streaming and not.
+# Runs the official clients and curl over every endpoint of two servers that it starts, streaming and not: an open one, and one with
+# a key and TLS.
 #
 # usage: tools/clients/run.sh [path to brasa]
 # Needs: python with `pip install -r tools/requirements/clients.txt`, node with `npm install openai` (NODE_PATH names the folder), curl.
@@ -7,14 +8,26 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 brasa=${1:-target/release/brasa}
 port=${PORT:-8137}
-"$brasa" serve --port "$port" --quiet -c 2048 >/dev/null &
-server=$!
-trap 'kill $server 2>/dev/null || true' EXIT
+scratch=$(mktemp -d)
+pids=
+trap 'for pid in $pids; do kill "$pid" 2>/dev/null || true; done; rm -r "$scratch"' EXIT
+
+# start URL OPTIONS…: a server that is ready.
+start() {
+    url=$1
+    shift
+    "$brasa" serve "$@" --quiet -c 2048 >/dev/null &
+    pids="$pids $!"
+    for _ in $(seq 100); do
+        curl -skf "$url/health" >/dev/null && return
+        sleep 0.2
+    done
+    echo "the server at $url is not ready"
+    exit 1
+}
+
 url=http://127.0.0.1:$port
-for _ in $(seq 100); do
-    curl -sf "$url/health" >/dev/null && break
-    sleep 0.2
-done
+start "$url" --port "$port" --slot-save-path "$scratch"
 sh "$here/with_curl.sh" "$url"
 "${PYTHON:-python3}" "$here/openai_python.py" "$url"
 "${PYTHON:-python3}" "$here/anthropic_python.py" "$url"
@@ -23,6 +36,17 @@ if command -v node >/dev/null; then
 else
     echo "skipped: node is not installed"
 fi
-kill $server
-wait $server
+
+keys=$here/../../crates/brasa-tls/tests/keys
+secure=https://localhost:$((port + 1))
+export SSL_CERT_FILE="$keys/p256.pem"
+start "$secure" --port $((port + 1)) --api-key secret --ssl-cert-file "$SSL_CERT_FILE" --ssl-key-file "$keys/p256.key.pem"
+sh "$here/with_curl_securely.sh" "$secure" "$SSL_CERT_FILE"
+"${PYTHON:-python3}" "$here/with_key.py" "$secure"
+
+for pid in $pids; do
+    kill "$pid"
+    wait "$pid"
+done
+pids=
 echo "all clients are content"
