@@ -9,12 +9,6 @@ use brasa::engine::EngineError;
 
 use crate::slots::{SlotText, Slots};
 
-/// Time without a sign of life from a busy engine after which it is asked whether it still answers.
-const SILENCE: Duration = Duration::from_mins(1);
-
-/// Time that an engine has for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
-
 /// A model in memory, with its running requests.
 pub(crate) struct Loaded {
     pub id: String,
@@ -127,13 +121,14 @@ impl Loaded {
         }
     }
 
-    /// True unless the engine's thread has stalled: it is busy, no token has appeared for a minute, and it does not answer.
-    pub async fn is_alive(&self) -> bool {
+    /// True unless the engine's thread has stalled: it is busy, no token has appeared for the time `silence`, and it does not answer
+    /// within a twelfth of that.
+    pub async fn is_alive(&self, silence: Duration) -> bool {
         let silent = self.now_ms().saturating_sub(self.token_ms.load(Ordering::Relaxed));
         if self.is_closed() {
             return false;
         }
-        if !self.is_busy() || Duration::from_millis(silent) < SILENCE {
+        if !self.is_busy() || Duration::from_millis(silent) < silence {
             return true;
         }
         // One question at a time: the thread of an unanswered one is lost until the engine answers.
@@ -146,7 +141,7 @@ impl Loaded {
             asked.store(false, Ordering::Relaxed);
             answer
         });
-        let alive = matches!(tokio::time::timeout(PATIENCE, question).await, Ok(Ok(true)));
+        let alive = matches!(tokio::time::timeout(silence / 12, question).await, Ok(Ok(true)));
         if alive {
             self.saw_token();
         }

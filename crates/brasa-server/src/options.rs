@@ -45,6 +45,8 @@ pub struct ServerOptions {
     pub client_timeout: Duration,
     /// Time between two signs of life in a stream of events.
     pub ping_every: Duration,
+    /// Time without a token after which a busy engine is asked whether it still answers; it has a twelfth of that for its answer.
+    pub engine_silence: Duration,
     /// Requests that one address may make in a minute; `None` for any number.
     pub rate_limit_per_minute: Option<u32>,
     /// Origins whose pages may call the server from a browser; `*` for all. The page of the server itself needs none.
@@ -116,6 +118,7 @@ impl Default for ServerOptions {
             max_connections: 4096,
             client_timeout: Duration::from_secs(30),
             ping_every: Duration::from_secs(30),
+            engine_silence: Duration::from_mins(1),
             rate_limit_per_minute: None,
             cors_origins: Vec::new(),
             allow_priority: false,

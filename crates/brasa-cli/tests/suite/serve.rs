@@ -132,13 +132,22 @@ impl Served {
 
     /// The answer to a request with further lines of its head.
     fn get(&self, path: &str, lines: &str) -> String {
-        let address = self.url.strip_prefix("http://").unwrap();
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {address}\r\n{lines}connection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        ask(self.address(), &format!("GET {path}"), lines, "").unwrap()
     }
+
+    fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+}
+
+/// The answer to a request with further lines of its head.
+fn ask(address: &str, request: &str, lines: &str, body: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    let head = format!("{request} HTTP/1.1\r\nhost: {address}\r\n{lines}connection: close\r\n");
+    write!(stream, "{head}content-length: {}\r\n\r\n{body}", body.len())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 impl Drop for Served {
@@ -169,6 +178,51 @@ fn the_keys_of_a_file_are_needed_and_open_the_server() {
     assert!(said.contains("empty: no key in it"), "{said}");
     let said = fails(&[], &["serve", "--api-key-file", "nowhere"], 1);
     assert!(said.contains("nowhere"), "{said}");
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_saves_leaves_a_whole_file() {
+    let folder = scratch("killed_slots");
+    let file = folder.join("text");
+    let post = |address: &str, path: &str, body: &str| ask(address, &format!("POST {path}"), "", body);
+    let number = |answer: &str, name: &str| {
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let value: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+        value[name].as_u64().unwrap_or_else(|| panic!("{answer}"))
+    };
+    for delay_ms in [2, 11] {
+        let mut served = Served::start_with(&[], &["--slot-save-path", &folder.display().to_string()]);
+        let address = served.address().to_owned();
+        // A short text and a long one, side by side, so that each has a slot.
+        let long = "ember ".repeat(60);
+        let body = format!("{{\"prompt\": [\"ember\", {long:?}], \"n_predict\": 4, \"ignore_eos\": true}}");
+        assert!(post(&address, "/completion", &body).unwrap().contains("200 OK"));
+        let save = move |address: &str, slot: usize| {
+            post(address, &format!("/slots/{slot}?action=save"), "{\"filename\": \"text\"}")
+        };
+        let lengths = [0, 1].map(|slot| number(&save(&address, slot).unwrap(), "n_saved"));
+        assert_ne!(lengths[0], lengths[1]);
+        let (told, saved) = std::sync::mpsc::channel();
+        let saving = std::thread::spawn(move || {
+            for slot in [0, 1].into_iter().cycle() {
+                if save(&address, slot).is_ok_and(|answer| answer.contains("200 OK")) {
+                    let _ = told.send(());
+                } else {
+                    return;
+                }
+            }
+        });
+        (0..3).for_each(|_| saved.recv().unwrap());
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        // SIGKILL on Unix.
+        served.child.kill().unwrap();
+        saving.join().unwrap();
+        drop(served);
+        assert!(file.metadata().unwrap().len() > 0);
+        let served = Served::start_with(&[], &["--slot-save-path", &folder.display().to_string()]);
+        let answer = post(served.address(), "/slots/0?action=restore", "{\"filename\": \"text\"}").unwrap();
+        assert!(lengths.contains(&number(&answer, "n_restored")), "{answer}");
+    }
 }
 
 #[test]

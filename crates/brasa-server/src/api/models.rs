@@ -6,7 +6,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::registry::Entry;
 use crate::reply;
@@ -24,8 +24,18 @@ pub(crate) async fn one(State(app): State<App>, id: Result<Path<String>, PathRej
     Ok(reply::ok(&form(&*app.registry.find(Some(&id))?)))
 }
 
+/// Refuses strangers: on an address that others reach, a key shows who may load and unload.
+fn check_right(app: &App) -> Result<()> {
+    if app.options.host.is_loopback() || app.keys.are_needed() {
+        return Ok(());
+    }
+    let message = "everybody reaches this server, which has no key; --api-key lets those who know it load and unload models";
+    Err(ApiError::forbidden("key_needed", message))
+}
+
 /// Loads a model by its name.
 pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    check_right(&app)?;
     let name: String = fields.required("model")?;
     finish_fields(&app, &fields);
     app.registry.acquire(Some(&name)).await?;
@@ -34,6 +44,7 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
 
 /// Loads a model by its path, which has to lie in the models' folder, or by its name: Akunu's form.
 pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    check_right(&app)?;
     let path: Option<String> = fields.optional("path")?;
     let id: Option<String> = fields.optional("id")?;
     for name in ["max_context", "backend"] {
@@ -52,6 +63,7 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
 
 /// Unloads a model; requests that run on it go on to their end.
 pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Response> {
+    check_right(&app)?;
     let name: String = fields.required("model")?;
     finish_fields(&app, &fields);
     let entry = app.registry.find(Some(&name))?;

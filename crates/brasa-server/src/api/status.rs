@@ -29,7 +29,7 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
         }
         if let Some(loaded) = entry.loaded() {
             models += 1;
-            if !loaded.is_alive().await {
+            if !loaded.is_alive(app.options.engine_silence).await {
                 let message = format!("the engine of {} does not answer", loaded.id);
                 return Err(ApiError::unavailable("engine_stalled", message));
             }

@@ -470,6 +470,19 @@ fn models_outside_the_folder_cannot_be_loaded() {
 }
 
 #[test]
+fn strangers_load_and_unload_nothing() {
+    let host = IpAddr::from([0, 0, 0, 0]);
+    let mut server = Running::start(ServerOptions { host, allow_public_without_key: true, ..options() });
+    server.address.set_ip(IpAddr::from([127, 0, 0, 1]));
+    for path in ["/models/load", "/models/unload", "/v1/models/load", "/v1/models/unload"] {
+        assert_eq!(server.post(path, &json!({"model": "lexicon"})).error(403).2, "key_needed", "{path}");
+    }
+    server.post("/v1/completions", &json!({"prompt": "x", "max_tokens": 1})).json(200);
+    assert_eq!(server.get("/v1/models").json(200)["data"][0]["status"]["value"], "loaded");
+    server.stop();
+}
+
+#[test]
 fn the_log_holds_no_prompt_and_no_key() {
     let secret = "xylophonic marmalade";
     with_key(

@@ -156,6 +156,29 @@ fn a_server_that_loads_its_model_says_so() {
 }
 
 #[test]
+fn health_tells_of_an_engine_that_stands_still() {
+    let device = Device::new();
+    let engine_silence = Duration::from_millis(240);
+    let server = Running::start(ServerOptions { engine_silence, ..device.options() });
+    // An idle engine is silent too.
+    std::thread::sleep(engine_silence * 2);
+    assert_eq!(server.get("/health").status, 200);
+    device.hold(1);
+    let body = json!({"prompt": "An ember is", "n_predict": 2, "ignore_eos": true}).to_string();
+    let mut running = server.begin("POST", "/completion", &[], body.as_bytes());
+    device.until_held();
+    until("the engine has stalled", || server.get("/health").status == 503);
+    assert_eq!(server.get("/health").error(503).2, "engine_stalled");
+    assert_eq!(server.get("/v1/health").error(503).0, "unavailable_error");
+    device.release();
+    let mut bytes = Vec::new();
+    running.read_to_end(&mut bytes).unwrap();
+    assert_eq!(Answer::parse(&bytes).json(200)["tokens_predicted"], 2);
+    until("the engine goes on", || server.get("/health").status == 200);
+    server.stop();
+}
+
+#[test]
 fn a_server_without_a_free_slot_says_so() {
     let device = Device::new();
     let load = LoadOptions { max_sequences: 1, ..device.options().load };

@@ -229,6 +229,31 @@ fn calls_that_are_required_are_made() {
     assert_eq!(answer["choices"][0]["message"]["tool_calls"], Value::Null);
 }
 
+#[test]
+fn mistrals_calls_have_ids_of_nine_characters() {
+    let template = "{% for message in messages %}{{ message.content }}\n{% endfor %}{% if tools %}[TOOL_CALLS]{% endif %}";
+    let load = LoadOptions { chat_template: Some(template.into()), ..options().load };
+    let server = Running::start(ServerOptions { load, ..options() });
+    let body = chat(&json!({"tools": tools(), "tool_choice": "required", "parallel_tool_calls": false}));
+    let answer = server.post("/v1/chat/completions", &body).json(200);
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    let id = call["id"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(id.len() == 9 && id.bytes().all(|letter| letter.is_ascii_alphanumeric()), "{id}");
+    check(call["function"]["arguments"].as_str().unwrap());
+    let events = server.post("/v1/chat/completions", &with(body, &json!({"stream": true}))).events();
+    let calls = events.iter().map(|event| &event["choices"][0]["delta"]["tool_calls"][0]);
+    let calls: Vec<&Value> = calls.filter(|call| !call.is_null()).collect();
+    // The first part names the call, and all parts say whose they are.
+    for (at, call) in calls.iter().enumerate() {
+        let is_first = at == 0;
+        assert_eq!(call["index"], 0);
+        assert_eq!(call["id"].as_str().is_some_and(|id| id.len() == 9), is_first, "{call}");
+        assert_eq!((call["type"].is_string(), call["function"]["name"].is_string()), (is_first, is_first));
+    }
+    assert!(calls.len() > 1, "{calls:?}");
+    server.stop();
+}
+
 /// A server whose model writes calls behind a mark.
 fn marked() -> &'static Running {
     static SERVER: LazyLock<Running> = LazyLock::new(|| {
