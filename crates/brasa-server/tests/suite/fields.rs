@@ -55,6 +55,9 @@ fn wrong_values_are_named() {
     }
 }
 
+/// A path, its body with a call that has these arguments, and the place of the arguments.
+type Form<'a> = (&'a str, &'a dyn Fn(&Value) -> Value, &'a str);
+
 #[test]
 fn histories_with_malformed_arguments_are_refused_in_every_form() {
     let function = |arguments: &Value| json!({"name": "f", "arguments": arguments});
@@ -77,7 +80,6 @@ fn histories_with_malformed_arguments_are_refused_in_every_form() {
             {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": arguments}]},
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "coal"}]}]})
     };
-    type Form<'a> = (&'a str, &'a dyn Fn(&Value) -> Value, &'a str);
     let forms: [Form; 7] = [
         ("/v1/chat/completions", &chat, "messages[1].tool_calls[0].function.arguments"),
         ("/v1/chat/completions/input_tokens", &chat, "messages[1].tool_calls[0].function.arguments"),

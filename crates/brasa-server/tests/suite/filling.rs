@@ -70,7 +70,7 @@ fn continued(prompt: &[Value]) -> Value {
 
 #[test]
 fn a_gap_is_filled_between_the_marks_of_the_family() {
-    let [prefix, suffix, middle, file] = MARKS.map(|mark| ids(mark));
+    let [prefix, suffix, middle, file] = MARKS.map(ids);
     assert!([&prefix, &suffix, &middle, &file].iter().all(|mark| mark.len() == 1));
     let (before, after) = ("fn two() -> u32 {", "}\n");
     let gap = json!({"input_prefix": before, "input_suffix": after});

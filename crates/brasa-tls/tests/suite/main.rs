@@ -1,5 +1,7 @@
 //! Certificates and keys that fit, and those that do not.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 
 use brasa_tls::{TlsError, server};
