@@ -60,9 +60,11 @@ pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<
 }
 
 fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
-    for name in ["container", "mcp_servers", "context_management"] {
+    for name in ["container", "mcp_servers"] {
         fields.refuse(name, "it belongs to a hosted service")?;
     }
+    // What a client would have cut from a long conversation stays in it. Claude Code always asks for some of it.
+    fields.value("context_management");
     let max_tokens =
         fields.count("max_tokens", 0, usize::MAX)?.ok_or_else(|| fields.missing("max_tokens"))?;
     Telling::refuse(fields)?;
@@ -79,9 +81,7 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
 fn conversation(fields: &mut Fields) -> Result<Conversation> {
     let mut conversation = Conversation::default();
     if let Some(system) = fields.value("system") {
-        let text = text_of(fields, "system", system)?;
-        let lines: Vec<&str> = text.split('\n').filter(|line| !line.starts_with(BILLING)).collect();
-        let text = lines.join("\n");
+        let text = without_billing(&text_of(fields, "system", system)?);
         if !text.trim().is_empty() {
             conversation.messages.push(Message::new("system", text));
         }
@@ -137,16 +137,31 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
     Ok(conversation)
 }
 
+/// A system prompt without lines that change with every request.
+fn without_billing(text: &str) -> String {
+    let lines: Vec<&str> = text.split('\n').filter(|line| !line.starts_with(BILLING)).collect();
+    lines.join("\n")
+}
+
 /// Adds a message: its results of tools come first, each as a message of its own.
 fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Message>) -> Result<()> {
     let place = format!("messages[{at}]");
     let mut fields = body.inside(&place, value)?;
     let role: String = fields.required("role")?;
-    if role != "user" && role != "assistant" {
+    if !["user", "assistant", "system"].contains(&role.as_str()) {
         let name = format!("{place}.role");
-        return Err(ApiError::field(&name, format!("`{name}` is `{role}`, expected user or assistant")));
+        return Err(ApiError::field(
+            &name,
+            format!("`{name}` is `{role}`, expected user, assistant or system"),
+        ));
     }
     let content = fields.value("content").ok_or_else(|| fields.missing("content"))?;
+    if role == "system" {
+        // Claude Code puts reminders between the turns.
+        let text = without_billing(&text_of(body, &format!("{place}.content"), content)?);
+        messages.push(Message::new(role, text));
+        return Ok(());
+    }
     let Value::Array(blocks) = content else {
         let text = text_of(body, &format!("{place}.content"), content)?;
         messages.push(Message::new(role, text));

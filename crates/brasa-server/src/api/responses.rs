@@ -21,8 +21,8 @@ use crate::state::App;
 use crate::usage::{Telling, Usage};
 use crate::{ids, reply, sampling, sse};
 
-/// Types of tools that hosted services run. A model without them still answers, so they are left out.
-const HOSTED_TOOLS: &[&str] = &["web_search", "web_search_preview", "namespace", "image_generation"];
+/// Types of tools that Codex sends and that are no functions. A model without them still answers, so they are left out.
+const OTHER_TOOLS: &[&str] = &["web_search", "web_search_preview", "namespace", "image_generation", "custom"];
 
 /// Answers an input.
 pub(crate) async fn create(
@@ -242,7 +242,7 @@ fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message
 fn tool_of(body: &Fields, at: usize, tool: &Value, app: &App) -> Result<Option<Value>> {
     let place = format!("tools[{at}]");
     let kind = tool["type"].as_str().unwrap_or_default();
-    if HOSTED_TOOLS.contains(&kind) {
+    if OTHER_TOOLS.contains(&kind) {
         (app.options.log)(&json!({"skipped_tool": kind}).to_string());
         return Ok(None);
     }

@@ -72,12 +72,73 @@ fn responses_keep_nothing() {
         let answer = server().post("/v1/responses", &json!({"input": "x", name: value}));
         assert_eq!(answer.error(400).1.as_deref(), Some(name));
     }
-    let tools =
-        json!([{"type": "web_search"}, {"type": "function", "name": "f", "parameters": {"type": "object"}}]);
-    let body = json!({"input": "x", "max_output_tokens": 1, "tools": tools});
-    server().post("/v1/responses", &body).json(200);
-    assert_eq!(server().logged(|line| !line["skipped_tool"].is_null())["skipped_tool"], "web_search");
     server().post("/v1/responses", &json!({"input": "x", "tools": [{"type": "computer"}]})).error(400);
+}
+
+#[test]
+fn a_request_as_codex_makes_it_is_answered() {
+    let text = |role: &str, text: &str| {
+        let kind = if role == "assistant" { "output_text" } else { "input_text" };
+        json!({"type": "message", "role": role, "content": [{"type": kind, "text": text}]})
+    };
+    let parameters =
+        json!({"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]});
+    let skipped = ["web_search", "namespace", "image_generation", "custom"];
+    let mut tools =
+        vec![json!({"type": "function", "name": "exec", "strict": false, "parameters": parameters})];
+    tools.extend(skipped.map(|kind| json!({"type": kind, "name": "other"})));
+    let body = json!({
+        "model": "gpt-5", "instructions": "You are an agent.", "max_output_tokens": 2,
+        "input": [
+            text("developer", "Ask before you write."), text("user", "List the files."),
+            {"type": "reasoning", "summary": [], "content": null, "encrypted_content": null},
+            {"type": "function_call", "name": "exec", "call_id": "c1", "arguments": "{\"cmd\": \"ls\"}"},
+            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "a.rs"}]},
+            text("assistant", "There is one."), text("developer", "It is late."), text("user", "Thank you."),
+        ],
+        "tools": tools, "tool_choice": "auto", "parallel_tool_calls": true, "reasoning": {"effort": "low", "summary": "auto"},
+        "store": false, "stream": true, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k",
+        "text": {"verbosity": "low"}, "service_tier": "auto", "client_metadata": {"x": "y"},
+    });
+    let answer = server().post("/v1/responses", &body);
+    let events = answer.named_events();
+    assert_eq!(events.last().unwrap().0, "response.incomplete", "{}", answer.body);
+    for kind in skipped {
+        server().logged(|line| line["skipped_tool"] == kind);
+    }
+}
+
+#[test]
+fn a_request_as_claude_code_makes_it_is_answered() {
+    let cached = |text: &str| json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
+    let tool = json!({"name": "Bash", "description": "Runs", "input_schema": {"type": "object"}, "input_examples": []});
+    let body = json!({
+        "model": "claude", "max_tokens": 2, "stream": true, "metadata": {"user_id": "u"},
+        "system": [cached("x-anthropic-billing-header: cc_version=2; cch=1;"), cached("You are an agent.")],
+        "messages": [
+            {"role": "user", "content": [cached("List the files.")]},
+            {"role": "system", "content": "Files are in /src."},
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "I list.", "signature": ""},
+                {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": [cached("a.rs")]}, cached("Go on.")]},
+            {"role": "system", "content": [cached("It is late.")]},
+        ],
+        "tools": [tool], "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    });
+    let answer = server().send("POST", "/v1/messages?beta=true", &[], body.to_string().as_bytes());
+    let events = answer.named_events();
+    assert_eq!(events.last().unwrap().0, "message_stop", "{}", answer.body);
+    // Reminders reach the model where they stand.
+    let count =
+        |body: &Value| server().post("/v1/messages/count_tokens", body).json(200)["input_tokens"].as_u64();
+    let mut without = body.clone();
+    without["messages"].as_array_mut().unwrap().remove(1);
+    assert!(count(&without) < count(&body));
+    let wrong = message(&json!({"messages": [{"role": "tool", "content": "x"}]}));
+    assert_eq!(server().post("/v1/messages", &wrong).json(400)["error"]["param"], "messages[0].role");
 }
 
 #[test]

@@ -104,7 +104,11 @@ impl ChatTemplate {
             introduce(tools, &mut fitted);
         }
         if fitted.iter().any(|message| message.role == "system") && !self.shows_system()? {
-            fitted = without_system(fitted);
+            fitted = without_system(fitted, 0);
+        }
+        // Agents put one in front of later questions too.
+        if fitted.iter().skip(1).any(|message| message.role == "system") && !self.shows_later_system()? {
+            fitted = without_system(fitted, 1);
         }
         Ok(fitted)
     }
@@ -182,6 +186,15 @@ impl ChatTemplate {
         self.found().shows_system(|| {
             let text =
                 self.try_render(&[Message::new("system", "needle_system"), Message::new("user", "u")])?;
+            Ok(text.is_some_and(|text| text.contains("needle_system")))
+        })
+    }
+
+    /// True if the template shows a system message that is not the first message.
+    fn shows_later_system(&self) -> Result<bool> {
+        self.found().shows_later_system(|| {
+            let messages = [("user", "u"), ("assistant", "a"), ("system", "needle_system"), ("user", "v")];
+            let text = self.try_render(&messages.map(|(role, text)| Message::new(role, text)))?;
             Ok(text.is_some_and(|text| text.contains("needle_system")))
         })
     }
@@ -289,18 +302,27 @@ fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
     }
 }
 
-/// Moves the text of system messages in front of the next message of the user.
-fn without_system(messages: Vec<Message>) -> Vec<Message> {
+/// Gives the text of system messages, from the message number `first` on, to the user: to the user's message before it, else to the
+/// one behind it, else in a message of its own. The beginning of a conversation that grows stays as it was.
+fn without_system(messages: Vec<Message>, first: usize) -> Vec<Message> {
     let mut waiting = String::new();
-    let mut kept = Vec::with_capacity(messages.len());
-    for mut message in messages {
-        if message.role == "system" {
-            waiting.push_str(&message.content.text());
-            waiting.push_str("\n\n");
+    let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
+    for (at, mut message) in messages.into_iter().enumerate() {
+        if message.role == "system" && at >= first {
+            let text = message.content.text();
+            match kept.last_mut().filter(|last| last.role == "user") {
+                Some(last) => last.content = Content::Text(format!("{}\n\n{text}", last.content.text())),
+                None => waiting += &(text + "\n\n"),
+            }
             continue;
         }
-        if message.role == "user" && !waiting.is_empty() {
-            message.content = Content::Text(std::mem::take(&mut waiting) + &message.content.text());
+        if !waiting.is_empty() {
+            let text = std::mem::take(&mut waiting);
+            if message.role == "user" {
+                message.content = Content::Text(text + &message.content.text());
+            } else {
+                kept.push(Message::new("user", text.trim_end()));
+            }
         }
         kept.push(message);
     }

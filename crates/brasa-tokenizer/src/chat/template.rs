@@ -33,6 +33,7 @@ pub(super) struct Found {
     call_form: OnceLock<CallForm>,
     needs_content: OnceLock<bool>,
     shows_system: OnceLock<bool>,
+    shows_later_system: OnceLock<bool>,
 }
 
 impl Found {
@@ -46,6 +47,10 @@ impl Found {
 
     pub fn shows_system(&self, ask: impl FnOnce() -> Result<bool>) -> Result<bool> {
         answer(&self.shows_system, ask)
+    }
+
+    pub fn shows_later_system(&self, ask: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        answer(&self.shows_later_system, ask)
     }
 }
 

@@ -181,6 +181,32 @@ fn conversations_are_fitted_to_templates_that_know_less() {
     let qwen = written("Qwen3.5-4B", &messages, &options);
     assert!(qwen.contains("Be kind.<|im_end|>") && qwen.contains("<parameter=a>\n1\n</parameter>"), "{qwen}");
 
+    // Qwen3.5's template refuses a system message that is not the first one: the user tells it, always in the same place.
+    let turns = [
+        json!({"role": "system", "content": "Be kind."}),
+        json!({"role": "developer", "content": "Be brief."}),
+        json!({"role": "user", "content": "Hi"}),
+        json!({"role": "system", "content": "It is late."}),
+        json!({"role": "assistant", "content": "Hello"}),
+        json!({"role": "system", "content": "It is later."}),
+        json!({"role": "user", "content": "Bye"}),
+        json!({"role": "assistant", "content": "Wait"}),
+        json!({"role": "system", "content": "It is dark."}),
+    ];
+    let texts = [4, 7, 9]
+        .map(|count| written("Qwen3.5-4B", &conversation(json!(turns[..count])), &ChatOptions::default()));
+    assert!(texts[2].starts_with("<|im_start|>system\nBe kind.\n\nBe brief.<|im_end|>\n"), "{}", texts[2]);
+    for turn in ["Hi\n\nIt is late.", "It is later.\n\nBye", "It is dark."] {
+        assert!(texts[2].contains(&format!("<|im_start|>user\n{turn}<|im_end|>\n")), "{}", texts[2]);
+    }
+    for pair in texts.windows(2) {
+        let end = pair[0].rfind("<|im_start|>assistant").expect("answer");
+        assert!(pair[1].starts_with(&pair[0][..end]), "{} {}", pair[0], pair[1]);
+    }
+    // Others show it where it stands.
+    let later = written("Qwen-Qwen3-0.6B", &conversation(json!(turns[..4])), &ChatOptions::default());
+    assert!(later.contains("<|im_start|>system\nIt is late.<|im_end|>\n"), "{later}");
+
     // A template that takes text keeps the text, and one that needs content gets it.
     let source = "{% for m in messages %}{{ m.content.strip() }}{% for c in m.tool_calls %}{{ '<' + c.function.arguments + '>' }}\
                   {% endfor %}{% endfor %}";
