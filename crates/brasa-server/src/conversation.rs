@@ -197,39 +197,43 @@ impl Conversation {
 
     /// The token ids, ready for the answer. If the last message is the assistant's, the answer continues it. Blocks.
     pub fn encode(&self, model: &Model) -> Result<Vec<u32>> {
-        let (messages, begun) = match self.messages.split_last() {
-            Some((last, before))
-                if last.role == "assistant" && last.tool_calls.is_empty() && !before.is_empty() =>
-            {
-                (before, Some(last.content.text()))
-            }
-            _ => (self.messages.as_slice(), None),
-        };
-        // An answer that has begun is past its thoughts.
-        let thinking = if begun.is_some() { self.thinking.or(Some(false)) } else { self.thinking };
-        let mut ids = model.chat_prompt_with(messages, &self.template_options(thinking))?;
+        let (messages, begun) = self.parts();
+        let mut ids = model.chat_prompt_with(messages, &self.template_options(begun))?;
         if let Some(begun) = begun {
-            ids.extend(model.tokenizer().encode(&begun, AddSpecial::No, ParseSpecial::No)?);
+            ids.extend(model.tokenizer().encode(&begun.content.text(), AddSpecial::No, ParseSpecial::No)?);
         }
         Ok(ids)
     }
 
-    /// The text that the template makes of the conversation. Blocks.
+    /// The text whose token ids [`encode`](Self::encode) returns. Blocks.
     pub fn render(&self, model: &Model) -> Result<String> {
-        match model.chat_template() {
-            Some(template) => Ok(template.render(&self.messages, &self.template_options(self.thinking))?),
-            None => Err(model
-                .tokenizer()
-                .chat_template()
-                .err()
-                .map_or_else(|| ApiError::invalid("the model has no chat template"), ApiError::from)),
+        let Some(template) = model.chat_template() else {
+            let missing = model.tokenizer().chat_template().err().map(ApiError::from);
+            return Err(missing.unwrap_or_else(|| ApiError::invalid("the model has no chat template")));
+        };
+        let (messages, begun) = self.parts();
+        let options = self.template_options(begun);
+        let text = template.render(&template.fit(messages, &options)?, &options)?;
+        Ok(text + &begun.map(|begun| begun.content.text()).unwrap_or_default())
+    }
+
+    /// The messages for the template, and the beginning of the answer, if there is one.
+    fn parts(&self) -> (&[Message], Option<&Message>) {
+        match self.messages.split_last() {
+            Some((last, before))
+                if last.role == "assistant" && last.tool_calls.is_empty() && !before.is_empty() =>
+            {
+                (before, Some(last))
+            }
+            _ => (&self.messages, None),
         }
     }
 
-    fn template_options(&self, thinking: Option<bool>) -> ChatOptions<'_> {
+    fn template_options(&self, begun: Option<&Message>) -> ChatOptions<'_> {
         ChatOptions {
             tools: (!self.tools.is_empty()).then_some(self.tools.as_slice()),
-            thinking,
+            // An answer that has begun is past its thoughts.
+            thinking: self.thinking.or(begun.map(|_| false)),
             variables: self.variables.clone(),
             ..ChatOptions::default()
         }

@@ -129,6 +129,31 @@ fn roles_and_parts_become_one_prompt() {
 }
 
 #[test]
+fn the_template_is_applied_as_it_is_for_an_answer() {
+    let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}});
+    let turns = [
+        json!({"role": "developer", "content": "Be brief."}),
+        json!({"role": "user", "content": [{"type": "text", "text": "ember?"}]}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": "c", "content": "coal"}),
+        json!({"role": "assistant", "content": "An ember"}),
+    ];
+    let function = json!({"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}});
+    for count in 1..=turns.len() {
+        let body = json!({"messages": turns[..count], "tools": [function]});
+        let prompt = server().post("/apply-template", &body).json(200)["prompt"].clone();
+        let text = prompt.as_str().unwrap();
+        let tokens = server().post("/tokenize", &json!({"content": text, "parse_special": true})).json(200);
+        let expected = server().post("/v1/chat/completions/input_tokens", &body).json(200);
+        assert_eq!(tokens["count"], expected["input_tokens"], "{text}");
+        for part in ["\"name\":\"f\"", "Be brief.", "ember?", "\"a\":1", "coal"].iter().take(count + 1) {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(text.ends_with("An ember"), count == turns.len(), "{text}");
+    }
+}
+
+#[test]
 fn an_answer_that_has_begun_goes_on() {
     let mut body = question();
     let messages = body["messages"].as_array_mut().unwrap();
