@@ -95,7 +95,7 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
     }
     sampling.seed = seed(fields)?;
     sampling.logit_bias = logit_bias(fields, model)?;
-    sampling.order = order(fields)?;
+    read_samplers(fields, &mut sampling)?;
     refuse_absent(fields)?;
     let options = GenerateOptions {
         sampling,
@@ -227,19 +227,40 @@ fn id_or_text(key: String) -> Value {
     key.parse::<u32>().map_or(Value::String(key), Value::from)
 }
 
-/// The order of the filters, by the list of their names that llama.cpp takes.
-fn order(fields: &mut Fields) -> Result<SamplingOrder> {
+/// Reads `samplers`, llama.cpp's list of filters in their order. A filter that the list leaves out does nothing.
+fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<()> {
     let name = fields.name("samplers");
-    let Some(value) = fields.value("samplers") else { return Ok(SamplingOrder::default()) };
+    let Some(value) = fields.value("samplers") else { return Ok(()) };
     let wrong = || {
         let orders = SamplingOrder::ALL.map(|order| order.stages().map(stage_name).join(", ")).join("; ");
-        ApiError::field(&name, format!("`{name}` is no order that Brasa has; it has: {orders}"))
+        let message = format!("`{name}` is no order that Brasa has; it has, whole or in part: {orders}");
+        ApiError::field(&name, message)
     };
     let names: Vec<String> = serde_json::from_value(value).map_err(|_| wrong())?;
-    let others = ["penalties", "dry", "top_n_sigma", "typ_p", "typical_p", "xtc"];
-    let stages: Vec<&str> = names.iter().map(String::as_str).filter(|name| !others.contains(name)).collect();
+    let others = ["penalties", "dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "infill"];
+    let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !others.contains(name)).collect();
+    let is_listed = |stage: &Stage| listed.contains(&stage_name(*stage));
     let mut orders = SamplingOrder::ALL.into_iter();
-    orders.find(|order| order.stages().map(stage_name)[..] == stages[..]).ok_or_else(wrong)
+    let fits = |order: &SamplingOrder| {
+        // Akunu's counts differently from llama.cpp's filters, and is meant only if it is written out.
+        let is_meant = *order != SamplingOrder::Akunu || listed.len() == order.stages().len();
+        let stages = order.stages().into_iter().filter(is_listed).map(stage_name);
+        is_meant && stages.eq(listed.iter().copied())
+    };
+    sampling.order = orders.find(fits).ok_or_else(wrong)?;
+    for stage in sampling.order.stages().into_iter().filter(|stage| !is_listed(stage)) {
+        match stage {
+            Stage::Temperature => sampling.temperature = 1.0,
+            Stage::TopK => sampling.top_k = 0,
+            Stage::TopP => sampling.top_p = 1.0,
+            Stage::MinP => sampling.min_p = 0.0,
+        }
+    }
+    // llama.cpp's sampler for gaps lets through what is likely by far; editors name it always.
+    if names.iter().any(|name| name == "infill") {
+        sampling.temperature = 0.0;
+    }
+    Ok(())
 }
 
 fn stage_name(stage: Stage) -> &'static str {

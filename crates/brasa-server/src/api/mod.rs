@@ -6,6 +6,7 @@ pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod native;
+mod native_end;
 pub(crate) mod rerank;
 pub(crate) mod responses;
 pub(crate) mod slots;

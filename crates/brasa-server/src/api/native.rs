@@ -9,6 +9,7 @@ use brasa::{FinishReason, Fragment, GenerateOptions, Model};
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
+use crate::api::native_end::EarlyEnd;
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
@@ -20,6 +21,9 @@ use crate::logprobs::native_form;
 use crate::state::App;
 use crate::usage::{Telling, progress, timings};
 use crate::{prompt, reply, sampling, sse};
+
+/// Most names in `response_fields`.
+const MOST_WANTED: usize = 64;
 
 /// Continues raw texts.
 pub(crate) async fn complete(
@@ -53,7 +57,8 @@ pub(crate) async fn infill(
     let begun: String = fields.optional("prompt")?.unwrap_or_default();
     let extra: Vec<Value> = fields.optional("input_extra")?.unwrap_or_default();
     let extra = extra.iter().enumerate().map(|(at, file)| {
-        fields.see_inside(&format!("input_extra[{at}]"), file, &["text", "filename"]);
+        // Editors say when they saw the text.
+        fields.see_inside(&format!("input_extra[{at}]"), file, &["text", "filename", "time"]);
         let text = file["text"].as_str().ok_or_else(|| {
             let name = format!("input_extra[{at}].text");
             ApiError::field(&name, format!("`{name}` is missing"))
@@ -81,10 +86,15 @@ struct Wishes {
     with_tokens: bool,
     with_logprobs: bool,
     telling: Telling,
+    early_end: EarlyEnd,
+    /// The fields of the answer that are wanted, as paths with `/`; empty for all.
+    wanted: Vec<String>,
 }
 
 impl Wishes {
     fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
+        // Before they are taken for options without effect, which one of them is in other forms.
+        let early_end = EarlyEnd::read(fields)?;
         let mut options = sampling::options(fields, app, model)?;
         let limit = fields.limit("n_predict")?.or(fields.limit("max_tokens")?);
         options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
@@ -94,8 +104,12 @@ impl Wishes {
         }
         fields.refuse("post_sampling_probs", "probabilities are those of the model itself")?;
         fields.refuse("multimodal_data", "the model takes text alone")?;
-        fields.refuse("response_fields", "every answer has all fields")?;
-        fields.refuse("n_indent", "lines are not counted")?;
+        let wanted: Vec<String> = fields.optional("response_fields")?.unwrap_or_default();
+        if wanted.len() > MOST_WANTED {
+            let message =
+                format!("`response_fields` has {} fields, at most {MOST_WANTED} are possible", wanted.len());
+            return Err(ApiError::field("response_fields", message));
+        }
         let stream = fields.switch("stream")?.unwrap_or(false);
         let telling = Telling::read(fields)?;
         options.report_prefill = telling.progress && stream;
@@ -106,6 +120,8 @@ impl Wishes {
             telling,
             with_tokens: fields.switch("return_tokens")?.unwrap_or(false),
             with_logprobs: top > 0,
+            early_end,
+            wanted,
         })
     }
 
@@ -123,6 +139,7 @@ struct Head {
     with_tokens: bool,
     with_logprobs: bool,
     telling: Telling,
+    wanted: Vec<String>,
 }
 
 /// One answer in the making.
@@ -131,6 +148,9 @@ struct Text {
     content: String,
     ids: Vec<u32>,
     probabilities: Vec<Value>,
+    early_end: EarlyEnd,
+    /// True once the text has ended early.
+    is_cut: bool,
 }
 
 async fn answer(
@@ -141,12 +161,12 @@ async fn answer(
     prompts: Vec<Vec<u32>>,
     is_list: bool,
 ) -> Result<Response> {
-    let Wishes { options, stream, with_tokens, with_logprobs, telling, .. } = wishes;
+    let Wishes { options, stream, with_tokens, with_logprobs, telling, early_end, wanted, .. } = wishes;
     let settings = settings(&loaded.model, &options, stream);
-    let mut texts = vec![Text::default(); prompts.len()];
+    let mut texts = vec![Text { early_end, ..Text::default() }; prompts.len()];
     let jobs = prompts.into_iter().map(|ids| Prompt { ids, options: options.clone() });
     let mut running = Choices::start(app, &loaded, record, jobs)?;
-    let head = Head { loaded, settings, with_tokens, with_logprobs, telling };
+    let head = Head { loaded, settings, with_tokens, with_logprobs, telling, wanted };
     if stream {
         record.set("stream", true);
         let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
@@ -156,9 +176,9 @@ async fn answer(
     let mut answers = vec![Value::Null; texts.len()];
     while let Some((index, step)) = running.next().await {
         match step? {
-            Step::Fragment(fragment) => head.take(&mut texts[index], fragment),
+            Step::Fragment(fragment) => head.take(&mut texts[index], fragment, &mut running, index),
             Step::Prefill => {}
-            Step::End(end) => answers[index] = head.last(index, std::mem::take(&mut texts[index]), &end),
+            Step::End(end) => answers[index] = head.last(index, &mut texts[index], &end),
         }
     }
     let answer = if is_list { Value::Array(answers) } else { answers.swap_remove(0) };
@@ -175,22 +195,21 @@ async fn stream_texts(
         let text = &mut texts[index];
         match step {
             Ok(Step::Fragment(fragment)) => {
-                head.take(text, fragment);
+                head.take(text, fragment, &mut running, index);
                 if !text.content.is_empty() {
-                    let mut part = head.part(index, std::mem::take(text));
+                    let mut part = head.part(index, text);
                     head.telling.add_timings(&mut part, running.cost(index));
                     events.send(&part).await?;
                 }
             }
             Ok(Step::Prefill) => {
-                let mut part = head.part(index, Text::default());
+                let mut part = head.part(index, &mut Text::default());
                 part["prompt_progress"] = progress(running.cost(index));
                 head.telling.add_timings(&mut part, running.cost(index));
                 events.send(&part).await?;
             }
             Ok(Step::End(end)) => {
-                let last = head.last(index, std::mem::take(text), &end);
-                events.send(&last).await?;
+                events.send(&head.last(index, text, &end)).await?;
             }
             Err(error) => return events.send(&error.body()).await,
         }
@@ -199,8 +218,17 @@ async fn stream_texts(
 }
 
 impl Head {
-    fn take(&self, text: &mut Text, fragment: Fragment) {
-        text.content += &fragment.text;
+    /// Adds a fragment to a text. A text that ends with it early ends its choice.
+    fn take(&self, text: &mut Text, fragment: Fragment, running: &mut Choices, index: usize) {
+        if text.is_cut {
+            return;
+        }
+        let (more, is_cut) = text.early_end.take(&fragment.text, running.cost(index).decode_time);
+        text.content += more;
+        text.is_cut = is_cut;
+        if is_cut {
+            running.end(index);
+        }
         if let Some(token) = &fragment.token {
             if self.with_tokens {
                 text.ids.push(token.id);
@@ -211,16 +239,19 @@ impl Head {
         }
     }
 
-    fn part(&self, index: usize, text: Text) -> Value {
-        let mut part = json!({"index": index, "content": text.content, "tokens": text.ids, "stop": false});
+    /// What has been added to a text since its last part.
+    fn part(&self, index: usize, text: &mut Text) -> Value {
+        let (content, ids) = (std::mem::take(&mut text.content), std::mem::take(&mut text.ids));
+        let mut part = json!({"index": index, "content": content, "tokens": ids, "stop": false});
         if self.with_logprobs {
-            part["completion_probabilities"] = text.probabilities.into();
+            part["completion_probabilities"] = std::mem::take(&mut text.probabilities).into();
         }
         part
     }
 
-    fn last(&self, index: usize, text: Text, end: &End) -> Value {
+    fn last(&self, index: usize, text: &mut Text, end: &End) -> Value {
         let stop_type = match (end.reason, &end.stop) {
+            _ if text.is_cut => "limit",
             (FinishReason::Stop, Some(_)) => "word",
             (FinishReason::Stop, None) => "eos",
             (FinishReason::Cancelled, _) => "none",
@@ -239,7 +270,14 @@ impl Head {
         last["stop_type"] = stop_type.into();
         last["stopping_word"] = end.stop.clone().unwrap_or_default().into();
         last["timings"] = timings(&end.cost);
-        last
+        if self.wanted.is_empty() {
+            return last;
+        }
+        let field = |path: &String| {
+            let value = path.split('/').try_fold(&last, |inner, name| inner.get(name))?;
+            Some((path.clone(), value.clone()))
+        };
+        Value::Object(self.wanted.iter().filter_map(field).collect())
     }
 }
 

@@ -58,14 +58,19 @@ fn with(mut body: Value, more: &Value) -> Value {
     body
 }
 
-/// Greedy settings.
+/// Greedy settings of every form.
 fn settings() -> Value {
-    json!({"n_predict": 8, "max_tokens": 8, "temperature": 0, "ignore_eos": true, "return_tokens": true})
+    json!({"max_tokens": 8, "temperature": 0, "ignore_eos": true})
+}
+
+/// Greedy settings of llama.cpp's forms.
+fn native() -> Value {
+    with(settings(), &json!({"return_tokens": true}))
 }
 
 /// The continuation of token ids.
 fn continued(prompt: &[Value]) -> Value {
-    coder().post("/completion", &with(json!({"prompt": prompt}), &settings())).json(200)
+    coder().post("/completion", &with(json!({"prompt": prompt}), &native())).json(200)
 }
 
 #[test]
@@ -76,7 +81,7 @@ fn a_gap_is_filled_between_the_marks_of_the_family() {
     let gap = json!({"input_prefix": before, "input_suffix": after});
     let parts = [&prefix[..], &ids(before), &suffix, &ids(after), &middle];
     let expected = continued(&parts.concat());
-    let ask = |more: &Value| coder().post("/infill", &with(with(gap.clone(), &settings()), more));
+    let ask = |more: &Value| coder().post("/infill", &with(with(gap.clone(), &native()), more));
     let filled = ask(&json!({})).json(200);
     assert_eq!(filled["tokens"].as_array().unwrap().len(), 8);
     for name in ["content", "tokens", "tokens_evaluated"] {
@@ -144,6 +149,110 @@ fn wrong_gaps_are_refused_by_name() {
         ),
     ] {
         assert_eq!(coder().post("/infill", &body).error(400).1.as_deref(), Some(param), "{body}");
+    }
+}
+
+#[test]
+fn a_request_as_editors_make_it_is_answered() {
+    // llama.vim's, while somebody types.
+    let fields = [
+        "content",
+        "timings/prompt_n",
+        "timings/predicted_ms",
+        "truncated",
+        "tokens_cached",
+        "nothing/there",
+    ];
+    let body = json!({"id_slot": 0, "input_prefix": "fn two() -> u32 {\n", "input_suffix": "\n}\n",
+        "input_extra": [{"text": "fn one() {}", "time": [1, 2], "filename": "one.rs"}], "prompt": "    ", "n_predict": 16,
+        "stop": [], "n_indent": 4, "top_k": 40, "top_p": 0.90, "samplers": ["top_k", "top_p", "infill"], "stream": false,
+        "cache_prompt": true, "t_max_prompt_ms": 500, "t_max_predict_ms": 1000, "response_fields": fields});
+    let answer = coder().post("/infill", &body).json(200);
+    let names: Vec<&String> = answer.as_object().unwrap().keys().collect();
+    assert_eq!(names, fields[..5].iter().collect::<Vec<_>>());
+    assert!(answer["timings/prompt_n"].as_u64().unwrap() > 0, "{answer}");
+    // And to fill the cache ahead.
+    let ahead = json!({"n_predict": 0, "samplers": [], "response_fields": [""]});
+    assert_eq!(coder().post("/infill", &with(body.clone(), &ahead)).json(200), json!({}));
+    let again = coder().post("/infill", &body).json(200);
+    assert!(again["tokens_cached"].as_u64().unwrap() > 10, "{again}");
+    assert_eq!(again["content"], answer["content"]);
+    // The server knows all these fields, those inside objects too.
+    let log = coder().log.lock().unwrap().concat();
+    let mut names = body.as_object().unwrap().keys().map(String::as_str).chain(["input_extra[].time"]);
+    assert!(names.all(|name| !log.contains(&json!({"unknown_field": name}).to_string())), "{log}");
+}
+
+/// An answer that is forced to be `text`, whole, and in parts.
+fn forced(text: &str, more: &Value) -> Value {
+    let body =
+        json!({"prompt": "a", "n_predict": 60, "temperature": 0, "grammar": format!("root ::= {text:?}")});
+    let body = with(body, more);
+    let whole = coder().post("/completion", &body).json(200);
+    let streamed = coder().post("/completion", &with(body, &json!({"stream": true})));
+    let parts = streamed.body.lines().filter_map(|line| line.strip_prefix("data: "));
+    let parts: Vec<Value> = parts.map(|part| serde_json::from_str(part).unwrap()).collect();
+    let text: String = parts.iter().map(|part| part["content"].as_str().unwrap()).collect();
+    assert_eq!((&whole["content"], &whole["stop_type"]), (&json!(text), &parts.last().unwrap()["stop_type"]));
+    whole
+}
+
+#[test]
+fn a_text_ends_where_a_line_leaves_its_block() {
+    for (text, indent, expected) in [
+        ("a {\n    b\n  c\n", 4, "a {\n    b\n  "),
+        ("a {\n    b\n  c\n", 2, "a {\n    b\n  c\n"),
+        ("a {\n    b\n  c\n", 0, "a {\n    b\n  c\n"),
+        ("a\n\n  b", 2, "a\n"),
+        ("\tb\n\tc\nd", 1, "\tb\n\tc\n"),
+        ("no second line", 8, "no second line"),
+    ] {
+        let answer = forced(text, &json!({"n_indent": indent}));
+        assert_eq!(answer["content"], expected, "{text:?} {indent}");
+        assert_eq!(answer["stop_type"], if expected == text { "eos" } else { "limit" }, "{text:?} {indent}");
+    }
+    let refused = coder().post("/completion", &json!({"prompt": "a", "n_indent": -1}));
+    assert_eq!(refused.error(400).1.as_deref(), Some("n_indent"));
+}
+
+#[test]
+fn a_text_of_several_lines_has_a_limit_of_time() {
+    let body = |root: &str| {
+        let grammar = format!("root ::= {root}");
+        json!({"prompt": "a", "n_predict": 100, "temperature": 0, "ignore_eos": true, "t_max_predict_ms": 1, "grammar": grammar})
+    };
+    let answer = coder().post("/completion", &body("\"a\\n\" [0-9]*")).json(200);
+    assert!(answer["tokens_predicted"].as_u64().unwrap() < 100, "{answer}");
+    assert_eq!(answer["stop_type"], "limit");
+    // The first line has none.
+    let answer = coder().post("/completion", &body("[0-9]*")).json(200);
+    assert_eq!(answer["tokens_predicted"], 100, "{answer}");
+}
+
+#[test]
+fn filters_that_a_list_of_samplers_leaves_out_do_nothing() {
+    let ask = |samplers: Value| {
+        coder().post("/completion", &json!({"prompt": "a", "n_predict": 1, "samplers": samplers}))
+    };
+    for (samplers, expected) in [
+        (json!(["top_k", "top_p", "min_p", "temperature"]), [0.8, 40.0, 0.95, 0.05]),
+        (json!(["top_k", "top_p"]), [1.0, 40.0, 0.95, 0.0]),
+        (json!(["min_p", "top_k", "temperature"]), [0.8, 40.0, 1.0, 0.05]),
+        (json!([]), [1.0, 0.0, 1.0, 0.0]),
+        (json!(["top_k", "infill"]), [0.0, 40.0, 1.0, 0.0]),
+    ] {
+        let settings = ask(samplers.clone()).json(200)["generation_settings"].take();
+        for (name, expected) in ["temperature", "top_k", "top_p", "min_p"].iter().zip(expected) {
+            let found = settings[name].as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-6, "{samplers} {name}: {found}, expected {expected}");
+        }
+    }
+    for wrong in [
+        json!(["min_p", "temperature", "top_k"]),
+        json!(["top_k", "top_k"]),
+        json!(["temperature", "top_k", "top_p"]),
+    ] {
+        assert_eq!(ask(wrong).error(400).1.as_deref(), Some("samplers"));
     }
 }
 
