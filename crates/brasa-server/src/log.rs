@@ -88,6 +88,8 @@ pub(crate) async fn watch(State(app): State<App>, mut request: Request, next: Ne
         response.headers_mut().insert(REQUEST_ID, value);
     }
     entry.status = Some(response.status());
+    // Nobody asks for the body of an answer to HEAD.
+    entry.is_complete = entry.method == "HEAD";
     if let Some(error) = response.extensions().get::<ApiError>() {
         entry.record.set("error", error.code);
     }

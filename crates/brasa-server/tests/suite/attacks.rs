@@ -499,6 +499,16 @@ fn the_log_holds_no_prompt_and_no_key() {
 }
 
 #[test]
+fn a_client_that_wants_no_body_has_not_gone_away() {
+    for method in ["HEAD", "GET"] {
+        let answer = strict().send(method, "/", &[("x-request-id", method)], b"");
+        assert_eq!((answer.status, answer.body.is_empty()), (200, method == "HEAD"));
+        let line = strict().logged(|line| line["id"] == method);
+        assert_eq!(line["client_gone"], Value::Null, "{line}");
+    }
+}
+
+#[test]
 fn request_ids_are_echoed_if_they_are_plain() {
     let ask = |id: &str| strict().send("GET", "/health", &[("x-request-id", id)], b"");
     assert_eq!(ask("abc-1").header("x-request-id"), Some("abc-1"));

@@ -297,6 +297,7 @@ fn the_documentation_says_what_is_inert_and_what_is_refused() {
                 "/v1/chat/completions",
                 json!({"messages": [{"role": "user", "content": "ember"}], "max_tokens": 1}),
             ),
+            ("/v1/messages", json!({"messages": [{"role": "user", "content": "ember"}], "max_tokens": 1})),
         ];
         let refusals = bodies.into_iter().filter_map(|(path, mut body)| {
             body[name] = 7.into();
