@@ -57,9 +57,7 @@ impl Grammars {
         let work = move || {
             let wrong = |what: String| GrammarError::Grammar { kind, what: cleaned(&what) };
             let parser = factory.create_parser(grammar).map_err(|error| wrong(error.to_string()))?;
-            let mut matcher = Matcher::new(Ok(parser));
-            let first = matcher.compute_mask_or_eos().map_err(|error| wrong(error.to_string()))?;
-            Ok(Arc::new(CompiledGrammar::new(matcher, first.as_slice(), vocab_size)))
+            Ok(Arc::new(CompiledGrammar::new(Matcher::new(Ok(parser)), vocab_size).map_err(wrong)?))
         };
         on_thread(kind, work)
     }

@@ -1,5 +1,6 @@
 //! The mask of one generation.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,13 +12,14 @@ use llguidance::toktrie::SimpleVob;
 use crate::compile::cleaned;
 use crate::pool::Task;
 
+/// Most forced tokens that a parser goes ahead of the accepted text.
+const MOST_AHEAD: usize = 8;
+
 /// A grammar made ready for a model's tokens. Makes one mask for each generation.
 pub struct CompiledGrammar {
     /// The parser in front of the text. Each mask gets a copy of it and of all that it has learned, so that no text waits for
     /// another or fails with it.
-    matcher: Mutex<Matcher>,
-    /// The tokens that a text may begin with.
-    first: Arc<[u32]>,
+    first: Mutex<Computed>,
     vocab_size: usize,
 }
 
@@ -29,28 +31,50 @@ struct GrammarMask {
 
 /// The mask behind the accepted text.
 enum Next {
-    Coming(Arc<Task<Computed>>),
+    /// A thread computes it.
+    Coming {
+        task: Arc<Task<Computed>>,
+        /// Tokens that the grammar forces, found before the mask.
+        forced: Vec<u32>,
+    },
     Here(Box<Computed>),
     /// The mask cannot be computed any more.
     Failed(String),
 }
 
-/// A parser behind the accepted text, and the tokens that may follow.
+/// The masks behind the accepted text, and behind it and the tokens that are forced there.
 struct Computed {
+    /// The parser behind the accepted text and `forced`.
     matcher: Matcher,
-    allowed: Result<Arc<[u32]>, String>,
+    /// Tokens behind the accepted text, each the only one that its mask allows.
+    forced: VecDeque<u32>,
+    /// The mask behind the accepted text, and one behind each forced token.
+    allowed: VecDeque<Result<Arc<[u32]>, String>>,
 }
 
 impl CompiledGrammar {
-    pub(crate) fn new(matcher: Matcher, first: &[u32], vocab_size: usize) -> Self {
-        Self { matcher: Mutex::new(matcher), first: first.into(), vocab_size }
+    /// A grammar whose `matcher` stands in front of the text.
+    ///
+    /// # Errors
+    ///
+    /// The parser's reason why no text can begin.
+    pub(crate) fn new(matcher: Matcher, vocab_size: usize) -> Result<Self, String> {
+        let first = Computed::ahead_of(matcher);
+        match first.allowed.front() {
+            Some(Err(reason)) => Err(reason.clone()),
+            _ => Ok(Self { first: Mutex::new(first), vocab_size }),
+        }
     }
 }
 
 impl MaskSource for CompiledGrammar {
     fn start(&self) -> Box<dyn TokenMask> {
-        let matcher = self.matcher.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
-        let here = Computed { matcher, allowed: Ok(Arc::clone(&self.first)) };
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = Computed {
+            matcher: first.matcher.deep_clone(),
+            forced: first.forced.clone(),
+            allowed: first.allowed.clone(),
+        };
         Box::new(GrammarMask { next: Next::Here(here.into()), vocab_size: self.vocab_size })
     }
 }
@@ -61,20 +85,47 @@ impl fmt::Debug for CompiledGrammar {
     }
 }
 
+impl Computed {
+    /// The masks behind the text of `matcher`. Where a mask allows a single token, the parser takes it and goes on.
+    fn ahead_of(mut matcher: Matcher) -> Self {
+        let (mut forced, mut allowed) = (VecDeque::new(), VecDeque::new());
+        loop {
+            let mask = match matcher.compute_mask_or_eos() {
+                Ok(mask) => mask,
+                Err(error) => {
+                    allowed.push_back(Err(cleaned(&error.to_string())));
+                    break;
+                }
+            };
+            let only = only_token(&mask).filter(|_| forced.len() < MOST_AHEAD);
+            allowed.push_back(Ok(mask.as_slice().into()));
+            // Nothing follows an end.
+            let Some(id) = only.filter(|&id| !is_end(&matcher, id)) else { break };
+            forced.push_back(id);
+            if let Err(error) = matcher.consume_token(id) {
+                allowed.push_back(Err(cleaned(&error.to_string())));
+                break;
+            }
+        }
+        Self { matcher, forced, allowed }
+    }
+}
+
 impl GrammarMask {
     /// Waits for the mask behind the accepted text.
     fn here(&mut self) -> Result<&mut Computed, SamplingError> {
-        if let Next::Coming(task) = &self.next {
-            self.next = match task.take() {
-                Some(Computed { allowed: Err(reason), .. }) => Next::Failed(reason),
-                Some(computed) => Next::Here(computed.into()),
-                None => Next::Failed("the parser failed".into()),
-            };
+        if let Next::Coming { task, .. } = &self.next {
+            self.next = task.take().map_or_else(failed, |computed| Next::Here(computed.into()));
+        }
+        if let Next::Here(computed) = &self.next
+            && let Some(Err(reason)) = computed.allowed.front()
+        {
+            self.next = Next::Failed(reason.clone());
         }
         match &mut self.next {
             Next::Here(computed) => Ok(computed),
             Next::Failed(reason) => Err(SamplingError::Mask { reason: reason.clone() }),
-            Next::Coming(_) => Err(SamplingError::Mask { reason: "the parser failed".into() }),
+            Next::Coming { .. } => Err(SamplingError::Mask { reason: "the parser failed".into() }),
         }
     }
 }
@@ -83,17 +134,21 @@ impl TokenMask for GrammarMask {
     fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
         let vocab_size = self.vocab_size;
         let computed = self.here()?;
-        if drafts.is_empty() {
-            if let Ok(allowed) = &computed.allowed {
-                copy(allowed, vocab_size, words);
-            }
-            return Ok(());
-        }
         words.fill(0);
-        match behind(&mut computed.matcher, drafts) {
+        let common = computed.forced.iter().zip(drafts).take_while(|(forced, draft)| forced == draft).count();
+        let behind = if common == drafts.len() {
+            computed.allowed[common].clone().map(Some)
+        } else if common < computed.forced.len() {
+            // Another token than the only one may not come.
+            Ok(None)
+        } else {
+            behind(&mut computed.matcher, &drafts[common..])
+                .map(|mask| mask.map(|mask| mask.as_slice().into()))
+        };
+        match behind {
             Ok(None) => Ok(()),
             Ok(Some(allowed)) => {
-                copy(allowed.as_slice(), vocab_size, words);
+                copy(&allowed, vocab_size, words);
                 Ok(())
             }
             Err(reason) => {
@@ -104,30 +159,59 @@ impl TokenMask for GrammarMask {
     }
 
     fn accept(&mut self, id: u32) {
-        if self.here().is_err() {
+        let Ok(computed) = self.here() else { return };
+        if let Some(forced) = computed.forced.pop_front() {
+            computed.allowed.pop_front();
+            if forced != id {
+                self.next = Next::Failed(format!("token {id} may not come"));
+            }
             return;
         }
-        let next = std::mem::replace(&mut self.next, Next::Failed("the parser failed".into()));
-        let Next::Here(computed) = next else { return };
+        let Next::Here(computed) = std::mem::replace(&mut self.next, failed()) else { return };
         let mut matcher = computed.matcher;
-        self.next = Next::Coming(Task::begin(move || {
-            let allowed = after(&mut matcher, id).map(|allowed| allowed.as_slice().into());
-            Computed { matcher, allowed }
-        }));
+        self.next = match consume(&mut matcher, id) {
+            // Forced text is found without a look at the vocabulary, so that it is known before the next step.
+            Ok(()) => Next::Coming {
+                forced: matcher.compute_ff_tokens(),
+                task: Task::begin(|| Computed::ahead_of(matcher)),
+            },
+            Err(reason) => Next::Failed(reason),
+        };
+    }
+
+    fn forced(&mut self, tokens: &mut Vec<u32>) {
+        match &self.next {
+            Next::Coming { forced, .. } => tokens.extend(forced),
+            Next::Here(computed) => tokens.extend(&computed.forced),
+            Next::Failed(_) => {}
+        }
     }
 }
 
-/// The tokens that may follow an accepted token.
-fn after(matcher: &mut Matcher, id: u32) -> Result<SimpleVob, String> {
-    let mut run = || {
-        // Behind a text that cannot go on, the end changes nothing.
-        let is_end = matcher.is_stopped() && matcher.tok_env()?.tok_trie().eos_tokens().contains(&id);
-        if !is_end {
-            matcher.consume_token(id)?;
-        }
-        matcher.compute_mask_or_eos()
-    };
-    run().map_err(|error| cleaned(&error.to_string()))
+/// The mask of a parser that gave no reason.
+fn failed() -> Next {
+    Next::Failed("the parser failed".into())
+}
+
+/// Takes an accepted token.
+fn consume(matcher: &mut Matcher, id: u32) -> Result<(), String> {
+    // Behind a text that cannot go on, the end changes nothing.
+    if matcher.is_stopped() && is_end(matcher, id) {
+        return Ok(());
+    }
+    matcher.consume_token(id).map_err(|error| cleaned(&error.to_string()))
+}
+
+/// True if a token ends the text.
+fn is_end(matcher: &Matcher, id: u32) -> bool {
+    matcher.tok_env().is_ok_and(|env| env.tok_trie().eos_tokens().contains(&id))
+}
+
+/// The token that a mask allows if it allows no other.
+fn only_token(mask: &SimpleVob) -> Option<u32> {
+    let mut words = mask.as_slice().iter().enumerate().filter(|&(_, &word)| word != 0);
+    let (place, word) = words.next()?;
+    (word.is_power_of_two() && words.next().is_none()).then(|| place as u32 * 32 + word.trailing_zeros())
 }
 
 /// The tokens that may follow `drafts`; `None` if the drafts themselves may not come. The parser is then as before.
@@ -142,9 +226,8 @@ fn behind(matcher: &mut Matcher, drafts: &[u32]) -> Result<Option<SimpleVob>, St
     Ok(allowed)
 }
 
-/// Copies a mask, and clears what is beyond the vocabulary.
+/// Copies a mask, without what is beyond the vocabulary.
 fn copy(allowed: &[u32], vocab_size: usize, words: &mut [u32]) {
-    words.fill(0);
     for (word, (to, from)) in words.iter_mut().zip(allowed).enumerate() {
         let ids = vocab_size.saturating_sub(word * 32).min(32);
         *to = from & if ids == 32 { u32::MAX } else { (1 << ids) - 1 };

@@ -183,6 +183,15 @@ impl TokenMask for Mask {
         Ok(())
     }
 
+    fn forced(&mut self, tokens: &mut Vec<u32>) {
+        match self.place {
+            Place::Answer => self.grammar.forced(tokens),
+            // The mark has begun.
+            Place::Front(count) if count > 0 => tokens.extend(&self.vocabulary.start[count..]),
+            Place::Front(_) | Place::Thoughts(_) | Place::Behind | Place::Lost => {}
+        }
+    }
+
     fn accept(&mut self, id: u32) {
         let place = std::mem::replace(&mut self.place, Place::Answer);
         let (place, is_answer) = self.vocabulary.step(place, id);

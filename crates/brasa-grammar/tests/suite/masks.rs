@@ -1,5 +1,7 @@
 //! Masks: what they allow, when an answer may end, drafts, thoughts.
 
+use std::sync::Arc;
+
 use brasa_grammar::{Grammar, Grammars};
 use brasa_graph::sampling::SamplingError;
 use brasa_tokenizer::ThoughtMarks;
@@ -121,6 +123,48 @@ fn forced_text_has_the_tokenizers_spelling() {
         mask.accept(id);
     }
     assert_eq!(text, [ids(&tokenizer, r#"{"abc":"abab"}"#), vec![END]].concat());
+}
+
+/// Forced tokens are those that come one by one where a mask allows no other.
+#[test]
+fn forced_tokens_are_those_of_masks_with_one() {
+    let tokenizer = tokenizer(&[("a", "b"), ("ab", "c"), ("\"", ":"), ("c", "\"")]);
+    let grammars = Grammars::new(tokenizer, VOCAB);
+    let schema = json!({"type": "object", "properties": {"abcab": {"const": "abab"}, "c": {"type": "boolean"}},
+        "required": ["abcab", "c"], "additionalProperties": false});
+    let grammars = [
+        grammars.compile(&Grammar::JsonSchema(schema)).unwrap() as Arc<dyn brasa_engine::MaskSource>,
+        grammars
+            .compile(&Grammar::Lark("start: \"abc\" /[xy]/ \"abcdefghijklmnopqrstuvwxyz\"".into()))
+            .unwrap(),
+        compile(&Grammar::AnyJson).unwrap(),
+    ];
+    let (mut known, mut wrong) = (0, 0);
+    for (number, grammar) in grammars.iter().enumerate() {
+        let (mut mask, mut words, mut pending) = (grammar.start(), words(), Vec::new());
+        for place in 0..60 {
+            let mut forced = Vec::new();
+            mask.forced(&mut forced);
+            mask.fill(&[], &mut words).unwrap();
+            let now = allowed(&words);
+            let id = now[(place * 7 + number) % now.len()];
+            if let Some(&guess) = forced.first() {
+                known += 1;
+                wrong += usize::from(now != [guess]);
+            }
+            // What was forced is still forced one token later.
+            assert!(
+                pending.iter().zip(&forced).all(|(pending, forced)| pending == forced),
+                "{pending:?}: {forced:?}"
+            );
+            if id == END {
+                break;
+            }
+            mask.accept(id);
+            pending = if forced.first() == Some(&id) { forced.split_off(1) } else { Vec::new() };
+        }
+    }
+    assert!(known > 15 && wrong * 10 <= known, "{wrong} of {known} wrong");
 }
 
 #[test]

@@ -20,4 +20,10 @@ pub trait TokenMask: Send {
     /// Appends a drawn token to the accepted text. The token is one that [`fill`](Self::fill) allowed. A mask that fails here
     /// says so when it is filled next.
     fn accept(&mut self, id: u32);
+
+    /// Appends the tokens that follow the accepted text because no others may come, as far as they are known without waiting.
+    /// They are guesses: nothing but the time of a text depends on them.
+    fn forced(&mut self, tokens: &mut Vec<u32>) {
+        let _ = tokens;
+    }
 }
