@@ -232,10 +232,13 @@ pub struct DraftArguments {
     /// Guess ahead what the text repeats: the same answer sooner where it copies from the prompt
     #[arg(long, hide_short_help = true)]
     pub lookup: bool,
-    /// Most tokens guessed at once, with --lookup; 0 for none
+    /// Small model with the same tokens that guesses ahead what the model says (-md): the same answer sooner
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub model_draft: Option<PathBuf>,
+    /// Most tokens guessed at once, those that a grammar forces among them; 0 for none
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub draft_max: usize,
-    /// Fewest tokens guessed at once, with --lookup
+    /// Fewest tokens guessed at once
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub draft_min: usize,
 }
@@ -246,7 +249,7 @@ pub struct RemoteArguments {
     /// Ask the server at URL, whose key is in BRASA_API_KEY; -m is then its name of a model
     #[arg(long, value_name = "URL", hide_short_help = true, conflicts_with_all = [
         "hf_repo", "context", "threads", "device", "precision", "deterministic", "cache_type_k", "cache_type_v", "chunk",
-        "strict", "pre", "chat_template_file", "lookup", "draft_max", "draft_min",
+        "strict", "pre", "chat_template_file", "lookup", "model_draft", "draft_max", "draft_min",
     ])]
     pub server: Option<String>,
 }

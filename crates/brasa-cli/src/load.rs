@@ -23,6 +23,20 @@ pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
     model_with(arguments, &options(&arguments.setup)?)
 }
 
+/// Like [`model`], with the way in which its requests guess ahead.
+///
+/// # Errors
+///
+/// The errors of [`model`] and of [`speculation`].
+pub fn model_with_drafts(arguments: &LoadArguments, drafts: &DraftArguments) -> Result<Model, Failure> {
+    let options = LoadOptions {
+        speculation: speculation(drafts)?,
+        draft_model: drafts.model_draft.clone(),
+        ..options(&arguments.setup)?
+    };
+    model_with(arguments, &options)
+}
+
 /// Like [`model`], with other options than the command line's.
 ///
 /// # Errors
@@ -44,6 +58,14 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
             model.load_time().as_secs_f64(),
             model.device().description
         ));
+        if let Some(draft) = model.draft_model() {
+            output::note(&format!(
+                "draft model: {} parameters, {} MiB of weights, at most {} MiB of keys and values",
+                draft.info.parameters,
+                draft.weight_bytes >> 20,
+                draft.cache_bytes >> 20
+            ));
+        }
         let times = model.load_times();
         let parts = [
             ("open", times.open),
@@ -150,7 +172,7 @@ pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions
 ///
 /// [`Failure::Usage`] if more drafts are wanted than allowed.
 pub fn speculation(arguments: &DraftArguments) -> Result<Speculation, Failure> {
-    let DraftArguments { lookup, draft_max: most, draft_min: least } = *arguments;
+    let DraftArguments { lookup, model_draft: _, draft_max: most, draft_min: least } = *arguments;
     if least > most {
         return Err(Failure::Usage(format!("--draft-min {least}: more than --draft-max {most}")));
     }

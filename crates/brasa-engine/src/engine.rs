@@ -13,6 +13,7 @@ use brasa_graph::device::{DeviceError, KvPool, Program};
 use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
 use crate::delivery::{Inbox, delivery};
+use crate::drafter::{DraftModel, Drafter};
 use crate::executor::{Executor, Reads};
 use crate::gate::Wake;
 use crate::kv::KvStore;
@@ -74,7 +75,25 @@ impl Engine {
         pool: Box<dyn KvPool>,
         config: EngineConfig,
     ) -> Result<Self, EngineError> {
-        if pool.spec().groups.iter().any(|group| group.kind == CacheKind::Memory) {
+        Self::start_with_draft_model(program, hidden, None, pool, config)
+    }
+
+    /// Like [`start_with_hidden`](Self::start_with_hidden), with a draft model, which guesses the tokens of requests whose
+    /// [`Speculation::model`](crate::Speculation::model) says so. If its device fails, texts go on without its guesses.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start`](Self::start), for the draft model too.
+    pub fn start_with_draft_model(
+        program: Box<dyn Program>,
+        hidden: Option<MakeProgram>,
+        draft_model: Option<DraftModel>,
+        pool: Box<dyn KvPool>,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
+        let has_memory =
+            |pool: &dyn KvPool| pool.spec().groups.iter().any(|group| group.kind == CacheKind::Memory);
+        if has_memory(&*pool) || draft_model.as_ref().is_some_and(|model| has_memory(&*model.pool)) {
             return Err(EngineError::Options(
                 "the model reads an encoder's memory, and the engine serves texts alone".into(),
             ));
@@ -86,6 +105,8 @@ impl Engine {
         let rows = program.limits().max_rows.max(MOST_UNHEARD);
         let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows);
         let executor = Executor::new(program, hidden, store, config.context, config.vocab_size);
+        // Texts of sessions that rest are kept beside those of running requests.
+        let drafter = draft_model.map(|model| Drafter::new(model, config.max_sequences.saturating_mul(2)));
         let closing = Arc::new(AtomicBool::new(false));
         let board = Board::default();
         let (commands, receiver) = channel();
@@ -104,7 +125,7 @@ impl Engine {
             .name("brasa-engine".into())
             .spawn({
                 let (closing, board) = (Arc::clone(&closing), board.clone());
-                move || worker(executor, config, texts, board, &receiver, &closing)
+                move || worker(executor, drafter, config, texts, board, &receiver, &closing)
             })
             .map_err(no_thread)?;
         Ok(Self {

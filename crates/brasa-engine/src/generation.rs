@@ -8,7 +8,8 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::answer::{Answer, State};
 use crate::command::Job;
-use crate::draft::{Draft, LEAST_HOPE, Lookup};
+use crate::draft::{Draft, Forced, LEAST_HOPE, Lookup, Modeled};
+use crate::drafter::Wish;
 use crate::executor::{Executor, Reads, SequenceChain};
 use crate::outlook::Outlook;
 use crate::queue::QueuePlace;
@@ -20,6 +21,8 @@ use crate::{CacheScope, ContextPolicy, EngineError, EngineStats, SessionId, Spec
 /// The receiver of a generation's tokens.
 pub(crate) struct Listener<'a> {
     answer: &'a mut Answer,
+    forced: Option<&'a mut Forced>,
+    modeled: Option<&'a mut Modeled>,
     lookup: Option<&'a mut Lookup>,
     /// Tokens of the text.
     length: usize,
@@ -29,8 +32,16 @@ pub(crate) struct Listener<'a> {
 impl Listener<'_> {
     /// Hands out the token that was drawn; says whether to go on.
     pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
-        if let (Some(lookup), Ok(draw)) = (&mut self.lookup, &drawn) {
-            lookup.see(self.length, draw.token);
+        if let Ok(draw) = &drawn {
+            if let Some(forced) = &mut self.forced {
+                forced.see(draw.token);
+            }
+            if let Some(modeled) = &mut self.modeled {
+                modeled.see(draw.token);
+            }
+            if let Some(lookup) = &mut self.lookup {
+                lookup.see(self.length, draw.token);
+            }
             self.length += 1;
         }
         self.answer.take(drawn)
@@ -67,6 +78,8 @@ pub(crate) struct Generation {
     mask: Option<Box<dyn TokenMask>>,
     answer: Answer,
     speculation: Speculation,
+    forced: Option<Forced>,
+    modeled: Option<Modeled>,
     lookup: Option<Lookup>,
     /// Guesses of the tokens behind the text, for the next step.
     draft: Draft,
@@ -92,7 +105,8 @@ impl Generation {
         let prompt_tokens = request.prompt.len();
         let (priority, stop_ids) = (options.priority, options.stop_ids.clone());
         let mask = options.mask.as_ref().map(|source| source.start());
-        let speculation = options.speculation.filter(|_| reads.is_none()).unwrap_or(Speculation::OFF);
+        let speculation = options.speculation.unwrap_or_default();
+        let drafts = speculation.most > 0 && reads.is_none();
         let mut answer = Answer::new(options, (voice, reader), submitted, prompt_tokens, context);
         answer.next_read = reads;
         Self {
@@ -101,11 +115,13 @@ impl Generation {
             place: Some(place),
             standing: Standing::new(arrival, priority),
             rules: rules.with_ends(stop_ids, prompt_tokens as u32),
+            forced: (drafts && speculation.forced && mask.is_some()).then(Forced::default),
+            modeled: (drafts && speculation.model).then(Modeled::default),
             mask,
             answer,
             tokens: request.prompt,
             speculation,
-            lookup: speculation.drafts().then(Lookup::default),
+            lookup: (drafts && speculation.lookup).then(Lookup::default),
             draft: Draft::default(),
             kept: false,
         }
@@ -210,6 +226,15 @@ impl Generation {
         self.mask.is_some()
     }
 
+    /// Tokens to be drawn before the generation has to be asked for guesses that no drawn token tells of.
+    pub(crate) fn tokens_alone(&self) -> usize {
+        match (&self.forced, &self.modeled) {
+            (Some(_), _) => 1,
+            (None, Some(modeled)) => modeled.rest().max(1),
+            (None, None) => usize::MAX,
+        }
+    }
+
     /// Makes the next `rows` positions writable.
     ///
     /// # Errors
@@ -223,11 +248,61 @@ impl Generation {
     pub(crate) fn guess(&mut self, most: usize) {
         self.draft.clear();
         let most = most.min(self.most_drafts());
+        let ends = if self.answer.options.ignore_eos { &[] } else { self.rules.end_ids() };
+        if let (Some(forced), Some(mask)) = (&mut self.forced, &mut self.mask) {
+            forced.ask(&mut **mask);
+            forced.draft(most, ends, &mut self.draft);
+        }
         if let Some(lookup) = &mut self.lookup
             && lookup.read(&self.tokens)
+            && self.draft.tokens.is_empty()
         {
             lookup.draft(most, &mut self.draft);
         }
+    }
+
+    /// Hopes for the guesses of a draft model, at most `most`; none if it is not to be asked, because other guesses have more hope.
+    pub(crate) fn model_hopes(&self, most: usize) -> Vec<f32> {
+        let Some(modeled) = self.modeled.as_ref().filter(|modeled| modeled.rest() == 0) else {
+            return Vec::new();
+        };
+        let other = self.draft.hopes.first().copied().unwrap_or(0.0);
+        if other >= modeled.hope() {
+            return Vec::new();
+        }
+        let hopes = std::iter::successors(Some(modeled.hope()), |hope| Some(hope * modeled.hope()));
+        hopes.take(most.min(self.most_drafts())).collect()
+    }
+
+    /// Asks for guesses of a draft model in place of the guesses so far, of which `paying` would pay.
+    pub(crate) fn wish(&mut self, paying: usize, most: usize, least_hope: f32) -> Option<Wish<'_>> {
+        let most = most.min(self.most_drafts());
+        let adaptive = self.speculation.adaptive;
+        let Self { sequence, tokens, rules, answer, modeled: Some(modeled), draft, .. } = self else {
+            return None;
+        };
+        draft.clear();
+        let count = if adaptive { modeled.ask_for(paying).min(most) } else { most };
+        let least_hope = if adaptive { least_hope.max(LEAST_HOPE) } else { 0.0 };
+        Some(Wish {
+            id: sequence.id(),
+            scope: answer.options.cache_scope,
+            private: !answer.options.caches(),
+            tokens,
+            rules,
+            position: (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32,
+            ends: if answer.options.ignore_eos { &[] } else { rules.end_ids() },
+            count,
+            least_hope,
+            modeled,
+            draft,
+        })
+    }
+
+    /// Records that there is no draft model any more.
+    pub(crate) fn forget_draft_model(&mut self) {
+        self.modeled = None;
+        self.draft.clear();
     }
 
     /// The guesses.
@@ -252,7 +327,8 @@ impl Generation {
 
     /// Most tokens behind the text that can be guessed, so that the token behind them can be drawn too.
     pub(crate) fn most_drafts(&self) -> usize {
-        self.speculation.most.min(self.answer.left().saturating_sub(1))
+        let guesses = self.forced.is_some() || self.modeled.is_some() || self.lookup.is_some();
+        if guesses { self.speculation.most.min(self.answer.left().saturating_sub(1)) } else { 0 }
     }
 
     /// Indexes a part of the text that is not indexed yet.
@@ -264,7 +340,7 @@ impl Generation {
 
     /// The part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its tokens.
     pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (SequenceChain<'_>, Listener<'_>) {
-        let Self { sequence, tokens, rules, mask, answer, lookup, draft, speculation, .. } = self;
+        let Self { sequence, tokens, rules, mask, answer, draft, speculation, .. } = self;
         // Counted from the first prompt token even if the context has slid since: noise must not repeat.
         let position = (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32;
         let mask = mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
@@ -276,7 +352,8 @@ impl Generation {
             answer.next_read.map(|next| Reads { from: next.from.saturating_sub(begin).min(rows), ..next });
         let drafts = &draft.tokens[..];
         let adaptive = speculation.adaptive;
-        let listener = Listener { answer, lookup: lookup.as_mut(), length: tokens.len(), adaptive };
+        let (forced, modeled, lookup) = (self.forced.as_mut(), self.modeled.as_mut(), self.lookup.as_mut());
+        let listener = Listener { answer, forced, modeled, lookup, length: tokens.len(), adaptive };
         let chain =
             SequenceChain { sequence, tokens, rows, reads, rules, position, limit, stops, mask, drafts };
         (chain, listener)

@@ -25,8 +25,8 @@
 //!
 //! # Layers
 //!
-//! Files import downwards only: `snapshot` (texts that leave and come back), `engine` (the handle), `worker` (the thread), `generation`, `answer`, `command`, `executor` (steps
-//! and chains over sequences), `draft` (guesses), `kv` (pages within a budget), `outlook`, `prefix`, `sequence` and `pages`; beside them `text` (the
+//! Files import downwards only: `snapshot` (texts that leave and come back), `engine` (the handle), `worker` (the thread), `generation`, `answer`, `command`, `drafter` (a draft
+//! model), `executor` (steps and chains over sequences), `draft` (guesses), `kv` (pages within a budget), `outlook`, `prefix`, `sequence` and `pages`; beside them `text` (the
 //! thread that makes text of tokens), `stop`, `stream`, `delivery` (the queue to a reader), `gate` (counts to wait for), `queue`
 //! (the bound on waiting requests), `stats` and `sessions`; below all the plain types of requests, options, errors and metrics.
 //!
@@ -40,6 +40,7 @@ mod command;
 mod config;
 mod delivery;
 mod draft;
+mod drafter;
 mod engine;
 mod error;
 mod executor;
@@ -67,6 +68,7 @@ mod worker;
 pub use brasa_graph::chain::Flow;
 pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
+pub use drafter::DraftModel;
 pub use engine::{Engine, MakeProgram};
 pub use error::EngineError;
 pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepOut};

@@ -38,7 +38,7 @@ pub struct GenerateOptions {
     /// Makes the mask that says which tokens may come next, such as a grammar's; `None` allows all.
     pub mask: Option<Arc<dyn MaskSource>>,
     /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
-    /// engine, and guesses nothing without one.
+    /// engine, and is [`Speculation::MODEL`] without one.
     pub speculation: Option<Speculation>,
     /// True for an empty fragment at the beginning of the prompt and after each of its steps;
     /// [`TokenStream::metrics`](crate::TokenStream::metrics) then says how far the prompt has come.
@@ -52,6 +52,11 @@ pub struct GenerateOptions {
 /// computes a row alike in any company, as all devices do with [deterministic](brasa_graph::device) arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speculation {
+    /// Guesses the tokens that the [mask](GenerateOptions::mask) forces: those besides which a grammar allows no other. They come in
+    /// one step in place of a step each.
+    pub forced: bool,
+    /// Guesses by the engine's draft model, if it has one.
+    pub model: bool,
     /// Guesses the tokens that followed the text's last ones where these occurred before, in the prompt or in the answer.
     pub lookup: bool,
     /// Most drafts of a step; 0 for none. A CPU computes up to 8 rows in one way in all modes, which are a token and 7 drafts.
@@ -65,14 +70,23 @@ pub struct Speculation {
 
 impl Speculation {
     /// No drafts.
-    pub const OFF: Self = Self { lookup: false, most: 0, least: 0, adaptive: true };
+    pub const OFF: Self =
+        Self { forced: false, model: false, lookup: false, most: 0, least: 0, adaptive: true };
 
-    /// Drafts out of the text itself, as many as pay.
-    pub const LOOKUP: Self = Self { lookup: true, most: 7, ..Self::OFF };
+    /// The tokens that a grammar forces, and no other drafts.
+    pub const FORCED: Self = Self { forced: true, most: 7, ..Self::OFF };
 
-    /// True if tokens are guessed.
-    pub(crate) fn drafts(&self) -> bool {
-        self.lookup && self.most > 0
+    /// The tokens that a grammar forces, and those that a draft model guesses, as many as pay. An engine without a draft model guesses
+    /// nothing but forced tokens.
+    pub const MODEL: Self = Self { model: true, ..Self::FORCED };
+
+    /// Like [`MODEL`](Self::MODEL), and drafts out of the text itself, whichever there is more hope for.
+    pub const LOOKUP: Self = Self { lookup: true, ..Self::MODEL };
+}
+
+impl Default for Speculation {
+    fn default() -> Self {
+        Self::MODEL
     }
 }
 

@@ -28,6 +28,8 @@ pub struct EngineStats {
     pub draft_rows: u64,
     /// Rows among `draft_rows` whose token was drawn; the others were computed in vain.
     pub accepted_rows: u64,
+    /// Bytes of the draft model's pages and of its program's arena; 0 if there is no draft model, or if it failed.
+    pub draft_model_bytes: u64,
     /// Tokens of the prompts of all requests that have been served.
     pub prompt_tokens: u64,
     /// Tokens among `prompt_tokens` that were cached.

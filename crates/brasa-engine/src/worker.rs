@@ -10,6 +10,7 @@ use brasa_graph::sampling::DrawRules;
 
 use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
+use crate::drafter::{Drafter, Wish};
 use crate::executor::{Executor, SequenceChain, StepOut};
 use crate::generation::{Generation, Listener};
 use crate::schedule::{self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, Room, StepCosts, StepPlan};
@@ -24,6 +25,8 @@ const MOST_DRAFTS_AHEAD: usize = 8;
 
 struct Worker<'a> {
     executor: Executor,
+    /// The draft model; `None` if there is none or its device was lost.
+    drafter: Option<Drafter>,
     config: EngineConfig,
     commands: &'a Receiver<Command>,
     closing: &'a AtomicBool,
@@ -50,6 +53,7 @@ struct Worker<'a> {
 /// Serves commands until the engine closes.
 pub(crate) fn worker(
     executor: Executor,
+    drafter: Option<Drafter>,
     config: EngineConfig,
     texts: Texts,
     board: Board,
@@ -58,6 +62,7 @@ pub(crate) fn worker(
 ) {
     let mut worker = Worker {
         executor,
+        drafter,
         config,
         commands,
         closing,
@@ -136,7 +141,11 @@ impl Worker<'_> {
         self.stats.requests += 1;
         let context = self.executor.context();
         let texts = &mut self.texts;
-        self.waiting.push(Generation::new(job, rules, sequence, self.stats.requests, context, texts));
+        let mut generation = Generation::new(job, rules, sequence, self.stats.requests, context, texts);
+        if self.drafter.is_none() {
+            generation.forget_draft_model();
+        }
+        self.waiting.push(generation);
     }
 
     /// Gives the reader an error in place of a text.
@@ -204,12 +213,13 @@ impl Worker<'_> {
         let decoding = self.active.iter().filter(|active| active.decodes()).count();
         let requests = self.active.len() + self.waiting.len();
         let masked = self.active.iter().any(Generation::is_masked);
+        let alone = self.active.iter().map(Generation::tokens_alone).min().unwrap_or(usize::MAX);
         let limits = Limits {
             max_active,
             max_rows,
             max_outs: executor.max_outs(),
             mixed_rows: self.costs.prompt_rows(decoding, requests, self.config.mixed_prompt_rows),
-            max_chain: executor.max_chain(masked),
+            max_chain: executor.max_chain(masked).min(alone),
             waiting: self.waiting.len(),
             room,
             short: self.short,
@@ -241,13 +251,43 @@ impl Worker<'_> {
             return false;
         }
         self.active.iter_mut().for_each(|active| active.guess(most / decoding));
+        self.ask_draft_model(most);
         let hopes: Vec<&[f32]> = self.active.iter().map(|active| &active.draft().hopes[..]).collect();
-        let counts = schedule::share_drafts(&hopes, decoding, most, &self.costs);
+        let counts = schedule::share_drafts(&hopes, decoding, most, &self.costs, None);
         for (active, count) in self.active.iter_mut().zip(counts) {
             active.keep_drafts(count);
             active.prepare_drafts(&mut self.executor);
         }
         self.active.iter().any(|active| !active.draft().tokens.is_empty())
+    }
+
+    /// Lets the draft model guess where that is likely to pay, at most `most` tokens in all. A draft model that fails is asked no more.
+    fn ask_draft_model(&mut self, most: usize) {
+        let Some(drafter) = &mut self.drafter else { return };
+        let decoding = self.active.len();
+        let each = most / decoding;
+        let hopes: Vec<Vec<f32>> = self.active.iter().map(|active| active.model_hopes(each)).collect();
+        let asking = hopes.iter().filter(|hopes| !hopes.is_empty()).count();
+        if asking == 0 {
+            return;
+        }
+        let lists: Vec<&[f32]> = hopes.iter().map(|hopes| &hopes[..]).collect();
+        let drafting = Some(drafter.costs()).filter(|costs| costs.are_known());
+        let counts = schedule::share_drafts(&lists, decoding, most, &self.costs, drafting);
+        let least_hope =
+            drafting.map_or(0.0, |costs| schedule::least_model_hope(asking, decoding, &self.costs, costs));
+        // Other guesses are not given up for a trial.
+        let asked = self.active.iter_mut().zip(&lists).zip(counts).filter(|((active, hopes), count)| {
+            !hopes.is_empty() && (*count > 0 || active.draft().tokens.is_empty())
+        });
+        let mut wishes: Vec<Wish<'_>> =
+            asked.filter_map(|((active, _), count)| active.wish(count, each, least_hope)).collect();
+        let catch_up_rows = if decoding > 1 { self.config.mixed_prompt_rows } else { usize::MAX };
+        if drafter.guess(&mut wishes, catch_up_rows).is_err() {
+            self.drafter = None;
+            let all = [&mut self.active, &mut self.waiting, &mut self.parked];
+            all.into_iter().flatten().for_each(Generation::forget_draft_model);
+        }
     }
 
     /// Runs a step of the guesses, which all active generations take part in.
@@ -457,6 +497,7 @@ impl Worker<'_> {
         stats.idle_sessions = self.sessions.idle();
         stats.prefix_bytes = self.config.prefix_bytes;
         self.executor.describe(stats);
+        stats.draft_model_bytes = self.drafter.as_ref().map_or(0, Drafter::memory_bytes);
         self.board.publish(*stats, must);
     }
 }

@@ -33,6 +33,7 @@ mod bundle;
 mod ceilings;
 mod device;
 mod discover;
+mod draft_model;
 mod embed;
 mod error;
 mod eval;
@@ -72,6 +73,7 @@ pub use bundle::{BundleError, SavedBundle, StateBundle};
 pub use ceilings::{Arithmetic, Ceilings};
 pub use device::devices;
 pub use discover::{DiscoveredModel, discover};
+pub use draft_model::DraftModelInfo;
 pub use embed::{EmbedOptions, EmbeddingNorm};
 pub use error::Error;
 pub use eval::{

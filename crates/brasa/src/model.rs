@@ -19,6 +19,7 @@ use brasa_tokenizer::{
 };
 use serde_json::Value;
 
+use crate::draft_model::{self, DraftModelInfo};
 use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
 use crate::{
@@ -61,6 +62,7 @@ struct Parts {
     recommended_sampling: RecommendedSampling,
     pooling: Option<Pooling>,
     inside: Inside,
+    draft_model: Option<DraftModelInfo>,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
@@ -169,11 +171,20 @@ impl Model {
             let loaded = Weights { checkpoint, spec: &spec };
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
+            let draft = match &options.draft_model {
+                Some(path) => {
+                    Some(draft_model::load(path, options, &backend, (context, dtype), &mut progress)?)
+                }
+                None => None,
+            };
+            let draft_bytes =
+                draft.as_ref().map_or(0, |draft| draft.about.weight_bytes + draft.about.cache_bytes);
             let cache_bytes = options.cache_bytes.unwrap_or_else(|| {
                 // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
                 let texts = options.max_sequences.saturating_mul(2) as u64;
                 let wanted = pages_bytes(&*pool, context).saturating_mul(texts);
-                let free = backend.info().memory_bytes.map(|bytes| bytes.saturating_sub(weight_bytes));
+                let free =
+                    backend.info().memory_bytes.map(|bytes| bytes.saturating_sub(weight_bytes + draft_bytes));
                 free.map_or(wanted, |free| wanted.min(free / 4 * 3))
             });
             let config = EngineConfig {
@@ -189,7 +200,6 @@ impl Model {
             let inside =
                 Inside { device: Arc::clone(&device), graph, attentions, states, routers, limits, dtype };
             let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
-            let engine = Engine::start_with_hidden(program, Some(hidden), pool, config)?;
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
             times.compile = weights_done.elapsed();
@@ -197,6 +207,11 @@ impl Model {
                 Ok(text) => text?,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
+            if let Some(draft) = &draft {
+                draft.check(&tokenizer, spec.vocab_size)?;
+            }
+            let (draft, draft_model) = draft.map(|draft| (draft.model, draft.about)).unzip();
+            let engine = Engine::start_with_draft_model(program, Some(hidden), draft, pool, config)?;
             let source = options.chat_template.as_deref().or(tokenizer.chat_template_source());
             let thought_marks = ThoughtMarks::of(source, &tokenizer);
             let tool_format = ToolFormat::of(source, &tokenizer);
@@ -225,6 +240,7 @@ impl Model {
                 recommended_sampling,
                 pooling,
                 inside,
+                draft_model,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
                 latest: Arc::default(),
@@ -283,6 +299,11 @@ impl Model {
     /// [`RecommendedSampling::apply`] puts it into [`SamplingParams`](crate::SamplingParams).
     pub fn recommended_sampling(&self) -> &RecommendedSampling {
         &self.0.recommended_sampling
+    }
+
+    /// The draft model beside the model; `None` if it was loaded without one.
+    pub fn draft_model(&self) -> Option<&DraftModelInfo> {
+        self.0.draft_model.as_ref()
     }
 
     /// What a look inside needs.

@@ -1,6 +1,7 @@
 //! How to load a model.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use brasa_engine::Speculation;
@@ -54,6 +55,10 @@ pub struct LoadOptions {
     /// How requests guess tokens ahead that do not say it themselves
     /// ([`GenerateOptions::speculation`](crate::GenerateOptions::speculation)). It changes the time of an answer and never its text.
     pub speculation: Speculation,
+    /// A small model with the same tokens, which guesses what the model says next, on the same device, in the same precision and with
+    /// the same chunks. Requests whose speculation says [`model`](Speculation::model) ask it. Its weights, keys and values are beside
+    /// the model's.
+    pub draft_model: Option<PathBuf>,
     /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
@@ -79,7 +84,8 @@ impl Default for LoadOptions {
             max_waiting: 1024,
             cache_bytes: None,
             prefix_bytes: None,
-            speculation: Speculation::OFF,
+            speculation: Speculation::MODEL,
+            draft_model: None,
             strict: false,
             pre_tokenizer: None,
             chat_template: None,

@@ -41,10 +41,8 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             verbose,
         );
     }
-    let speculation = load::speculation(&arguments.drafts)?;
-    let model = load::model(&arguments.load)?;
+    let model = load::model_with_drafts(&arguments.load, &arguments.drafts)?;
     let mut options = sampling::options(&arguments.sampling, &model)?;
-    options.speculation = Some(speculation);
     let probes =
         Probes { layers: arguments.probe_layers.clone(), ..Probes::of(arguments.probe.iter().copied()) };
     probes.ask(&mut options);
@@ -188,6 +186,9 @@ fn metrics(model: &Model, stream: &TokenStream) -> Value {
         "decode_tps": metrics.decode_tokens_per_second(),
         "peak_memory_bytes": brasa::peak_memory_bytes(),
         "cache_and_arena_bytes": model.engine().with(|executor| executor.memory_bytes()).ok(),
+        "draft_model_bytes": model.draft_model().map(|draft| {
+            draft.weight_bytes + model.engine().stats().draft_model_bytes
+        }),
     });
     if metrics.drafted_tokens > 0 {
         figures["drafted_tokens"] = metrics.drafted_tokens.into();

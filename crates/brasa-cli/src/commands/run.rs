@@ -105,10 +105,8 @@ struct Prepared {
 
 fn prepare(arguments: &RunArguments) -> Result<Prepared, Failure> {
     let system_prompt = system_prompt(arguments)?;
-    let speculation = load::speculation(&arguments.drafts)?;
-    let model = load::model(&arguments.load)?;
-    let mut options = sampling::options(&arguments.sampling, &model)?;
-    options.speculation = Some(speculation);
+    let model = load::model_with_drafts(&arguments.load, &arguments.drafts)?;
+    let options = sampling::options(&arguments.sampling, &model)?;
     if let Some(guess) = model.chat_template().and_then(ChatTemplate::guess) {
         output::note(&format!("note: {guess}"));
     }

@@ -29,6 +29,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         max_waiting: arguments.max_queue,
         prefix_bytes: Some(arguments.cache_ram.saturating_mul(1 << 20)),
         speculation: load::speculation(&arguments.drafts)?,
+        draft_model: draft_model(arguments)?,
         ..load::options(&arguments.setup)?
     };
     let seconds = |seconds: u64| Duration::from_secs(seconds);
@@ -63,6 +64,19 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         }),
         ..ServerOptions::default()
     })
+}
+
+/// The draft model, which guesses for the one model that is served.
+fn draft_model(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
+    let draft = arguments.drafts.model_draft.clone();
+    let named = arguments.models.len() + usize::from(arguments.hf_repo.is_some());
+    let several = arguments.models_dir.is_some() || named > 1;
+    if draft.is_some() && several {
+        return Err(Failure::Usage(
+            "--model-draft: a draft model guesses for one model alone, and several are served".into(),
+        ));
+    }
+    Ok(draft)
 }
 
 /// The keys of the flags and of the file.

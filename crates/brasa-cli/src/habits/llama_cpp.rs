@@ -7,7 +7,8 @@
 use super::row::Outcome::{Answered, Becomes, Cases, Command, Noted, Ours, SingleTurn, True};
 use super::row::{Outcome, Row, flag, maybe, two, value};
 
-const NO_DRAFT_MODEL: &str = "there is no draft model; `--lookup` guesses ahead what the text repeats";
+const DRAFT_MODEL: &str = "a draft model runs on the model's device with the model's settings";
+const NO_DRAFT_KIND: &str = "`--model-draft` and `--lookup` guess ahead here";
 const NO_SERVER: &str = "it is an option of a server; `brasa serve --help` lists those that there are";
 const TEXT_ONLY: &str = "models read text only";
 const NO_ADAPTERS: &str =
@@ -467,13 +468,14 @@ pub const LLAMA_CPP: &[Row] = &[
         "TYPE",
         Cases(
             &[
-                (&["none"], True("nothing is guessed ahead without `--lookup`")),
+                (&["none"], True("nothing is guessed ahead without `--lookup` or `--model-draft`")),
+                (&["draft-simple"], True("`--model-draft` names the draft model")),
                 (
                     &["ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"],
                     Becomes(&["--lookup"]),
                 ),
             ],
-            &Answered(NO_DRAFT_MODEL),
+            &Answered(NO_DRAFT_KIND),
         ),
     ),
     value("--draft --draft-n --draft-max --spec-draft-n-max", "N", Ours("--draft-max")),
@@ -486,16 +488,23 @@ pub const LLAMA_CPP: &[Row] = &[
          --spec-ngram-map-k-min-hits --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m \
          --spec-ngram-map-k4v-min-hits --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits",
         "N",
-        Noted("`--lookup` learns by itself which guesses are worth their time"),
+        Noted("it is learned which guesses are worth their time"),
     ),
-    flag(
-        "--spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling",
-        Answered(NO_DRAFT_MODEL),
-    ),
-    flag("--no-spec-draft-backend-sampling", True(NO_DRAFT_MODEL)),
+    flag("--spec-draft-cpu-moe -cmoed --cpu-moe-draft", Answered(DRAFT_MODEL)),
+    flag("--spec-draft-backend-sampling --no-spec-draft-backend-sampling", True(DRAFT_MODEL)),
+    value("--spec-draft-model -md --model-draft", "FILE", Ours("--model-draft")),
     value(
-        "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-draft-threads -td \
-         --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd \
+        "--spec-draft-hf -hfd -hfrd --hf-repo-draft",
+        "REPO",
+        Answered("`brasa pull` gets the file, and `--model-draft` names it"),
+    ),
+    value(
+        "-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+        "FILE",
+        Answered("`--lookup` guesses ahead what the text itself repeats"),
+    ),
+    value(
+        "--spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft --spec-draft-cpu-mask -Cd \
          --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft --spec-draft-cpu-strict \
          --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft \
          --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch \
@@ -504,9 +513,9 @@ pub const LLAMA_CPP: &[Row] = &[
          --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-sampling --spec-synth-len \
          --spec-synth-rates --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft \
          --n-gpu-layers-draft --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd \
-         --cache-type-v-draft -lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
+         --cache-type-v-draft",
         "VALUE",
-        Answered(NO_DRAFT_MODEL),
+        Answered(DRAFT_MODEL),
     ),
     // Pictures, sounds, embeddings.
     value("-mm --mmproj", "FILE", Answered(TEXT_ONLY)),

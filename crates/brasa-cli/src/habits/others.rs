@@ -40,11 +40,7 @@ pub const MLX_LM: &[Row] = &[
         "DIR",
         Answered("adapters are not supported; `mlx_lm.fuse` merges one into its checkpoint"),
     ),
-    value(
-        "--draft-model",
-        "PATH",
-        Answered("there is no draft model; `--lookup` guesses ahead what the text repeats"),
-    ),
+    value("--draft-model", "PATH", Ours("--model-draft")),
     value("--num-draft-tokens", "N", Ours("--draft-max")),
     value("--extra-eos-token", "TEXT", Ours("--stop")),
     value(

@@ -6,15 +6,22 @@
 //! decoding would have computed; behind the first that differs, rows are forgotten. So the text is the plain text, at any temperature, and
 //! drafts decide about time alone (Leviathan et al. 2023, arXiv:2211.17192, accept with a probability instead).
 //!
-//! Drafts come out of the text itself ([`lookup`]): suffixes with frequencies, as in SuffixDecoding (Oliaro et al. 2024,
-//! arXiv:2411.04975). How far they are to be hoped for is learned ([`trust`]), and
-//! [`schedule`](crate::schedule) weighs that against what further rows cost.
+//! Drafts are what a grammar forces ([`forced`]), or come out of the text itself ([`lookup`]: suffixes with frequencies, as in
+//! SuffixDecoding, Oliaro et al. 2024, arXiv:2411.04975), or from a draft model ([`drafter`](crate::drafter), [`modeled`]). How far they are to
+//! be hoped for is learned ([`trust`]), and [`schedule`](crate::schedule) weighs that against what further rows cost.
+//!
+//! A draft has no second branch. The keys of another branch lie further from the text than those of plain decoding, so its sums have another
+//! order and its rows other last bits. They could not be kept without computing them again, which is all that the branch would have saved.
 
+mod forced;
 mod index;
 pub(crate) mod lookup;
+mod modeled;
 mod trust;
 
+pub(crate) use forced::Forced;
 pub(crate) use lookup::Lookup;
+pub(crate) use modeled::Modeled;
 
 /// Hope below which no draft is worth a row.
 pub(crate) const LEAST_HOPE: f32 = 0.02;
@@ -26,6 +33,8 @@ pub(crate) struct Draft {
     pub(crate) tokens: Vec<u32>,
     /// For each token, the probability that it and those before it are drawn.
     pub(crate) hopes: Vec<f32>,
+    /// For each token that a draft model guessed, the probability that the model gave to it.
+    pub(crate) probabilities: Vec<f32>,
 }
 
 impl Draft {
@@ -34,9 +43,17 @@ impl Draft {
         self.cut(0);
     }
 
+    /// Appends a draft of a draft model.
+    pub(crate) fn push(&mut self, token: u32, hope: f32, probability: f32) {
+        self.tokens.push(token);
+        self.hopes.push(hope);
+        self.probabilities.push(probability);
+    }
+
     /// Keeps the first `count`.
     pub(crate) fn cut(&mut self, count: usize) {
         self.tokens.truncate(count);
         self.hopes.truncate(count);
+        self.probabilities.truncate(count);
     }
 }

@@ -72,6 +72,11 @@ impl StepCosts {
         fits
     }
 
+    /// True once a step has taught anything.
+    pub(crate) fn are_known(&self) -> bool {
+        self.buckets.iter().any(Option::is_some)
+    }
+
     /// Times of steps that decode.
     pub(crate) fn decode_times(&self) -> DecodeTimes {
         let mut curve: Vec<Bucket> = self.buckets.iter().flatten().copied().collect();

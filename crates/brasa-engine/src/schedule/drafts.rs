@@ -8,8 +8,15 @@ const LEAST_GAIN: f64 = 1.02;
 /// The number of drafts of each request, for which `hopes` has the probability that they are drawn, one list a request: as many
 /// as make most tokens a second by the times of past steps, at most `most` in all.
 ///
-/// A step in which nobody has drafts has a row of each of `decoding` requests.
-pub(crate) fn share_drafts(hopes: &[&[f32]], decoding: usize, most: usize, costs: &StepCosts) -> Vec<usize> {
+/// A step in which nobody has drafts has a row of each of `decoding` requests. `drafting` has the times of a draft model's steps if it has
+/// yet to make the drafts: one step for the first draft of all requests that have one, one for the second, and so on.
+pub(crate) fn share_drafts(
+    hopes: &[&[f32]],
+    decoding: usize,
+    most: usize,
+    costs: &StepCosts,
+    drafting: Option<&StepCosts>,
+) -> Vec<usize> {
     let mut all: Vec<(f32, usize)> = hopes
         .iter()
         .enumerate()
@@ -19,18 +26,41 @@ pub(crate) fn share_drafts(hopes: &[&[f32]], decoding: usize, most: usize, costs
     all.sort_by(|(first, _), (second, _)| second.total_cmp(first));
     all.truncate(most);
     let times = costs.decode_times();
+    let drafting = drafting.map(StepCosts::decode_times);
     let mut tokens = decoding as f64;
+    let mut counts = vec![0; hopes.len()];
+    // Requests with a first draft, with a second one, and so on.
+    let mut levels: Vec<usize> = Vec::new();
     let (mut best, mut best_rate) = (0, tokens / times.seconds(decoding) * LEAST_GAIN);
-    for (place, (hope, _)) in all.iter().enumerate() {
-        tokens += f64::from(*hope);
-        let rate = tokens / times.seconds(decoding + place + 1);
+    for (place, &(hope, request)) in all.iter().enumerate() {
+        tokens += f64::from(hope);
+        if counts[request] == levels.len() {
+            levels.push(0);
+        }
+        levels[counts[request]] += 1;
+        counts[request] += 1;
+        let guessing: f64 = drafting
+            .as_ref()
+            .map_or(0.0, |times| levels.iter().map(|&requests| times.seconds(requests)).sum());
+        let rate = tokens / (times.seconds(decoding + place + 1) + guessing);
         if rate > best_rate {
             (best, best_rate) = (place + 1, rate);
         }
     }
-    let mut counts = vec![0; hopes.len()];
-    all[..best].iter().for_each(|&(_, request)| counts[request] += 1);
+    all[best..].iter().for_each(|&(_, request)| counts[request] -= 1);
     counts
+}
+
+/// The hope for a further draft below which it is not worth its part of a draft model's step, with `requests` that have drafts among
+/// `decoding` ones.
+pub(crate) fn least_model_hope(
+    requests: usize,
+    decoding: usize,
+    costs: &StepCosts,
+    drafting: &StepCosts,
+) -> f32 {
+    let step = drafting.decode_times().seconds(requests) / requests.max(1) as f64;
+    (step * decoding as f64 / costs.decode_times().seconds(decoding)) as f32
 }
 
 /// The least hope for a draft at which it may be worth a row beside those of `decoding` requests, if at most `most` drafts follow.
@@ -62,7 +92,7 @@ mod tests {
         let cheap = costs(&[(1, 100), (11, 200), (101, 1100)]);
         let sure = [0.95, 0.9, 0.85, 0.8];
         let vague = [0.3, 0.09, 0.03];
-        let share = |hopes: &[&[f32]], most, costs| share_drafts(hopes, hopes.len(), most, costs);
+        let share = |hopes: &[&[f32]], most, costs| share_drafts(hopes, hopes.len(), most, costs, None);
         assert_eq!(share(&[&sure], 9, &cheap), [4]);
         assert_eq!(share(&[&sure], 3, &cheap), [3], "no more than there are rows");
         assert_eq!(share(&[&vague], 9, &cheap), [1]);
@@ -80,12 +110,32 @@ mod tests {
     }
 
     #[test]
+    fn drafts_that_are_yet_to_be_made_pay_for_their_making() {
+        let cheap = costs(&[(1, 100), (11, 200)]);
+        let hopes: Vec<f32> = (1..8).map(|place| 0.8_f32.powi(place)).collect();
+        let share = |hopes: &[&[f32]], drafting: &[(usize, u64)]| {
+            share_drafts(hopes, hopes.len(), 30, &cheap, Some(&costs(drafting)))
+        };
+        let free = share_drafts(&[&hopes], 1, 30, &cheap, None);
+        let quick = share(&[&hopes], &[(1, 10), (9, 12)]);
+        let slow = share(&[&hopes], &[(1, 40), (9, 45)]);
+        assert!(free[0] > quick[0] && quick[0] > slow[0] && slow[0] > 0, "{free:?}, {quick:?}, {slow:?}");
+        assert_eq!(share(&[&hopes], &[(1, 90), (9, 100)]), [0]);
+        // Together they share the steps, and the rows are dearer.
+        let shared = share(&[&hopes[..]; 4], &[(1, 10), (9, 12)]);
+        assert!(shared.iter().all(|&count| count > 0 && count <= quick[0]), "{shared:?}");
+        assert_eq!(share(&[&[], &hopes], &[(1, 10), (9, 12)])[0], 0);
+        assert!(least_model_hope(1, 1, &cheap, &costs(&[(1, 50), (9, 50)])) > 0.49);
+        assert!(least_model_hope(4, 4, &cheap, &costs(&[(1, 50), (9, 50)])) < 0.4);
+    }
+
+    #[test]
     fn whatever_is_worth_a_row_has_the_least_hope() {
         for points in [&[(1, 100), (11, 200)][..], &[(1, 100), (11, 1100)], &[(1, 100), (8, 110), (9, 400)]] {
             let costs = costs(points);
             for hope in [0.02, 0.05, 0.11, 0.2, 0.5, 0.9, 1.0] {
                 let least = least_hope(1, 8, &costs);
-                let drafts = share_drafts(&[&[hope; 8]], 1, 8, &costs);
+                let drafts = share_drafts(&[&[hope; 8]], 1, 8, &costs, None);
                 assert_eq!(drafts[0] > 0, hope > least, "{points:?}: {hope} of {least}");
             }
         }

@@ -40,7 +40,7 @@ mod table;
 
 pub(crate) use admission::{Candidate, MOST_CANDIDATES};
 pub(crate) use costs::StepCosts;
-pub(crate) use drafts::{least_hope, share_drafts};
+pub(crate) use drafts::{least_hope, least_model_hope, share_drafts};
 pub(crate) use room::Room;
 pub(crate) use rows::StepPlan;
 pub(crate) use shortage::{GiveWay, give_way};

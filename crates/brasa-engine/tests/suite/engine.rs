@@ -2,6 +2,7 @@
 //! reference interpreter; and what happens when things end early.
 
 mod contexts;
+mod draft_models;
 mod on_the_cpu;
 mod on_the_mock;
 mod pages;
@@ -28,6 +29,7 @@ use brasa_graph::{Graph, GroupId};
 
 // Devices run these tests again by name.
 use contexts::*;
+use draft_models::*;
 use pages::*;
 use schedules::*;
 use small_model::{LAYERS, VOCAB, graph};
@@ -93,14 +95,21 @@ fn start_engine(
     spec: KvPoolSpec,
     config: impl FnOnce(&dyn KvPool) -> EngineConfig,
 ) -> Engine {
-    let (program, pool) = DEVICE.with_borrow(|backend| {
-        let ignore = &mut |_| std::ops::ControlFlow::Continue(());
-        let weights = backend.upload(graph, Precision::Reference, ignore).unwrap();
-        let program = backend.compile(Arc::clone(graph), weights, limits).unwrap();
-        (program, backend.kv_pool(spec).unwrap())
-    });
+    let (program, pool) = DEVICE.with_borrow(|backend| compiled(&**backend, graph, limits, spec));
     let config = config(&*pool);
     Engine::start(program, pool, config).unwrap()
+}
+
+fn compiled(
+    backend: &dyn Backend,
+    graph: &Arc<Graph>,
+    limits: ProgramLimits,
+    spec: KvPoolSpec,
+) -> (Box<dyn Program>, Box<dyn KvPool>) {
+    let ignore = &mut |_| std::ops::ControlFlow::Continue(());
+    let weights = backend.upload(graph, Precision::Reference, ignore).unwrap();
+    let program = backend.compile(Arc::clone(graph), weights, limits).unwrap();
+    (program, backend.kv_pool(spec).unwrap())
 }
 
 /// An engine whose program returns hidden states in place of logits, and one that gives both.

@@ -4,6 +4,7 @@
 
 mod backends;
 mod bundles;
+mod drafts;
 mod embeddings;
 mod engine;
 mod eval;

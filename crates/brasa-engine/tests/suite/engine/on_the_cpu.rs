@@ -37,5 +37,8 @@ again! {
     a_mask_decides_which_tokens_come,
     drafts_leave_the_text_as_it_is,
     drafts_fit_the_context,
+    forced_tokens_come_in_one_step,
+    a_draft_model_leaves_the_text_as_it_is,
+    a_draft_model_follows_its_text,
     stop_ids_and_strings_end_the_text_before_them,
 }

@@ -70,6 +70,11 @@ again! {
     drafts_leave_the_text_as_it_is,
     drafts_end_where_the_text_ends,
     drafts_fit_the_context,
+    forced_tokens_come_in_one_step,
+    a_draft_model_leaves_the_text_as_it_is,
+    a_draft_model_that_agrees_saves_steps,
+    a_draft_model_follows_its_text,
+    texts_outlive_their_draft_model,
     a_full_queue_refuses_requests_until_one_is_served,
 }
 
@@ -77,6 +82,7 @@ again! {
 fn every_test_is_run_again() {
     let files = [
         include_str!("contexts.rs"),
+        include_str!("draft_models.rs"),
         include_str!("pages.rs"),
         include_str!("schedules.rs"),
         include_str!("snapshots.rs"),

@@ -11,6 +11,7 @@ use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::SamplingParams;
 use brasa_graph::testing::Random;
 
+use super::draft_models::{Small, drafted_engine};
 use super::snapshots::{bring_back, keep};
 use super::{
     CONFIG, DEVICE, EAGER, LAYERS, engine_of, graph, ids, limit, page_bytes, prompt, start, start_engine,
@@ -53,7 +54,14 @@ pub fn random_schedules_give_everyone_the_text_that_it_has_alone() {
             prefix_bytes: random.below(2) as u64 * 4 * page_bytes(),
             ..CONFIG
         };
-        let engine = sized([&[None][..], LAYERS][layers], 5 + random.below(300), config);
+        let (windows, chunk) = ([&[None][..], LAYERS][layers], 5 + random.below(300));
+        // A draft model that agrees with one of the two, and has less room than the texts.
+        let small = Small { windows: &[None], context: 700, pages: 6 };
+        let engine = if seed.is_multiple_of(2) {
+            drafted_engine(windows, chunk, small, None, config)
+        } else {
+            sized(windows, chunk, config)
+        };
         let mut running: Vec<(usize, usize, usize, TokenStream)> = Vec::new();
         let mut ended = Vec::new();
         let mut reading = Vec::new();

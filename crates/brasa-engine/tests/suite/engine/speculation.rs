@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use brasa_engine::{ContextPolicy, Engine, FinishReason, GenerateOptions, Metrics, Speculation, Token};
+use brasa_engine::{
+    ContextPolicy, Engine, EngineStats, FinishReason, GenerateOptions, MaskSource, Metrics, Speculation,
+    Token,
+};
 use brasa_graph::device::KvType;
-use brasa_graph::sampling::{Distribution, Logprobs, SamplingParams};
+use brasa_graph::sampling::{Distribution, Logprobs, SamplingError, SamplingParams, TokenMask};
 
 use super::texts::ThirdsFromZero;
-use super::{LAYERS, engine, engine_of, limit, prompt, start};
+use super::{LAYERS, VOCAB, engine, engine_of, limit, prompt, start};
 
 /// Every draft that there is, whatever it costs.
 pub const EAGER: Speculation = Speculation { most: 5, adaptive: false, ..Speculation::LOOKUP };
@@ -19,7 +22,7 @@ fn refrain(seed: usize) -> Vec<u32> {
 }
 
 /// Ways to generate that have nothing in common.
-fn ways(seed: usize) -> Vec<GenerateOptions> {
+pub fn ways(seed: usize) -> Vec<GenerateOptions> {
     let sampling = |temperature, repeat_penalty, presence_penalty| SamplingParams {
         temperature,
         repeat_penalty,
@@ -42,7 +45,7 @@ fn ways(seed: usize) -> Vec<GenerateOptions> {
 }
 
 /// The tokens of an answer, with log-probabilities, and its end.
-fn answer(
+pub fn answer(
     engine: &Engine,
     text: Vec<u32>,
     options: &GenerateOptions,
@@ -123,5 +126,109 @@ pub fn drafts_fit_the_context() {
         let found = answer(&engine(), refrain(3), &GenerateOptions { speculation: Some(EAGER), ..plain });
         assert_eq!((found.0, found.1), (expected.0, expected.1), "{context_policy:?}");
         assert!(found.2.accepted_tokens > 20);
+    }
+}
+
+/// Tokens that a mask forces come in fewer steps, in any company, and are those of a step each, though the mask is wrong at times.
+#[test]
+pub fn forced_tokens_come_in_one_step() {
+    let (plain, forcing) = (engine(1024, 64, 4), engine(1024, 64, 4));
+    let with = |temperature, speculation, period| {
+        let sampling = SamplingParams { temperature, repeat_penalty: 1.1, ..SamplingParams::default() };
+        GenerateOptions { sampling, speculation, mask: Some(Arc::new(Runs { period })), ..limit(90) }
+    };
+    let without = Some(Speculation { forced: false, ..EAGER });
+    for (speculation, most) in
+        [(None, 7), (Some(EAGER), 5), (Some(Speculation { adaptive: false, ..Speculation::FORCED }), 7)]
+    {
+        for (seed, temperature) in [(0, 0.0), (1, 0.9)] {
+            for period in [2, 5, 11] {
+                let expected =
+                    answer(&plain, prompt(30, seed), &with(temperature, Some(Speculation::OFF), period));
+                let before = settled_stats(&forcing);
+                let found = answer(&forcing, prompt(30, seed), &with(temperature, speculation, period));
+                assert_eq!((&found.0, found.1), (&expected.0, expected.1), "period {period}");
+                let (stats, metrics) = (settled_stats(&forcing), found.2);
+                assert_eq!(metrics.generated_tokens, 90);
+                assert_eq!(metrics.drafted_tokens as u64, stats.draft_rows - before.draft_rows);
+                assert_eq!(metrics.accepted_tokens as u64, stats.accepted_rows - before.accepted_rows);
+                if speculation.is_some_and(|speculation| !speculation.adaptive) {
+                    // All but the first token of an answer, less those that cost no step, and one for the prompt.
+                    assert_eq!(stats.steps - before.steps, 90 - metrics.accepted_tokens as u64);
+                    let forced = 90 * (period - 1).min(most) / period;
+                    assert!(metrics.accepted_tokens > forced * 3 / 5, "period {period}: {metrics:?}");
+                }
+                let (text, _, metrics) =
+                    answer(&forcing, prompt(30, seed), &with(temperature, without, period));
+                assert_eq!(text, expected.0, "guesses of the text alone, period {period}: {metrics:?}");
+            }
+        }
+    }
+    let all: Vec<_> = [0.0, 0.8].into_iter().flat_map(|heat| [3, 7].map(|period| (heat, period))).collect();
+    let streams: Vec<_> = all
+        .iter()
+        .map(|&(heat, period)| start(&forcing, prompt(20, 3), &with(heat, Some(EAGER), period), None))
+        .collect();
+    for (stream, &(heat, period)) in streams.into_iter().zip(&all) {
+        let tokens: Vec<Token> = stream.filter_map(|fragment| fragment.unwrap().token).collect();
+        assert_eq!(tokens, answer(&plain, prompt(20, 3), &with(heat, Some(Speculation::OFF), period)).0);
+    }
+}
+
+/// The totals once the engine has done all that it was asked for.
+fn settled_stats(engine: &Engine) -> EngineStats {
+    engine.with(|_| ()).unwrap();
+    engine.stats()
+}
+
+/// Makes masks that allow several tokens at every so many, and a single one between them.
+#[derive(Debug)]
+struct Runs {
+    period: usize,
+}
+
+/// The accepted tokens of [`Runs`], and their sum.
+struct Run {
+    period: usize,
+    accepted: usize,
+    sum: u32,
+}
+
+impl Run {
+    /// The only token that may come behind `accepted` tokens; `None` if there are several.
+    fn only(&self, accepted: usize, sum: u32) -> Option<u32> {
+        (!accepted.is_multiple_of(self.period)).then_some((sum * 7 + accepted as u32) % VOCAB as u32)
+    }
+}
+
+impl MaskSource for Runs {
+    fn start(&self) -> Box<dyn TokenMask> {
+        Box::new(Run { period: self.period, accepted: 0, sum: 1 })
+    }
+}
+
+impl TokenMask for Run {
+    fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
+        words.fill(0);
+        let sum = self.sum + drafts.iter().sum::<u32>();
+        match self.only(self.accepted + drafts.len(), sum) {
+            Some(id) => words[id as usize / 32] = 1 << (id % 32),
+            None => words[0] = 0xF0F0_F0F0,
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, id: u32) {
+        self.accepted += 1;
+        self.sum += id;
+    }
+
+    fn forced(&mut self, tokens: &mut Vec<u32>) {
+        let (mut accepted, mut sum) = (self.accepted, self.sum);
+        while let Some(id) = self.only(accepted, sum) {
+            // Every ninth guess is wrong.
+            tokens.push(if accepted.is_multiple_of(9) { (id + 1) % VOCAB as u32 } else { id });
+            (accepted, sum) = (accepted + 1, sum + id);
+        }
     }
 }

@@ -6,7 +6,7 @@ use brasa_graph::sampling::{SamplingOrder, SamplingParams};
 use serde_json::{Map, Value, json};
 
 use super::NAME;
-use crate::{BackendError, ContextPolicy, Error, GenerateOptions, LoadOptions, Speculation};
+use crate::{BackendError, ContextPolicy, Error, GenerateOptions, LoadOptions};
 
 /// The remedy for an option that is not honoured.
 const LEAVE_OUT: &str = "leave it out, or load the model with a native backend: `cpu` or `cuda`";
@@ -33,6 +33,7 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
         cache_bytes,
         prefix_bytes,
         speculation,
+        draft_model,
         strict,
         pre_tokenizer,
         chat_template,
@@ -48,7 +49,8 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
         ("mixed_chunk", mixed_chunk.is_some()),
         ("cache_bytes", cache_bytes.is_some()),
         ("prefix_bytes", prefix_bytes.is_some()),
-        ("speculation", *speculation != Speculation::OFF),
+        ("speculation", speculation.lookup),
+        ("draft_model", draft_model.is_some()),
         ("strict", *strict),
         ("pre_tokenizer", pre_tokenizer.is_some()),
         ("chat_template", chat_template.is_some()),
@@ -105,7 +107,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         ("ignore_eos", *ignore_eos),
         ("the context policy `slide`", matches!(context_policy, ContextPolicy::Slide { .. })),
         ("mask: grammars and schemas", mask.is_some()),
-        ("speculation", speculation.is_some_and(|wanted| wanted != Speculation::OFF)),
+        ("speculation", speculation.is_some_and(|wanted| wanted.lookup)),
         ("report_prefill", *report_prefill),
         ("repeat_penalty", *repeat_penalty != 1.0),
         ("frequency_penalty", *frequency_penalty != 0.0),

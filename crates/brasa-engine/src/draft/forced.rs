@@ -1,0 +1,98 @@
+//! Drafts that a grammar forces: tokens behind the text besides which its mask allows no other.
+
+use brasa_graph::sampling::TokenMask;
+
+use super::Draft;
+use super::trust::Class;
+
+/// Trust at the beginning. A parser knows forced text before it knows the mask, and may spell the text in other tokens than the
+/// mask allows.
+const TRUST: f32 = 0.95;
+
+/// The forced tokens behind one generation's text, and how often such tokens were drawn.
+#[derive(Debug)]
+pub(crate) struct Forced {
+    trust: Class,
+    /// Tokens behind the text, the next one last.
+    ahead: Vec<u32>,
+}
+
+impl Default for Forced {
+    fn default() -> Self {
+        Self { trust: Class::new(TRUST), ahead: Vec::new() }
+    }
+}
+
+impl Forced {
+    /// Asks the mask what it forces behind the text.
+    pub(crate) fn ask(&mut self, mask: &mut dyn TokenMask) {
+        self.ahead.clear();
+        mask.forced(&mut self.ahead);
+        self.ahead.reverse();
+    }
+
+    /// Learns from a token that was drawn.
+    pub(crate) fn see(&mut self, token: u32) {
+        if let Some(forced) = self.ahead.pop() {
+            self.trust.learn(forced == token);
+            if forced != token {
+                self.ahead.clear();
+            }
+        }
+    }
+
+    /// At most `most` drafts, none of them among `ends`: behind an end nothing is drawn.
+    pub(crate) fn draft(&self, most: usize, ends: &[u32], draft: &mut Draft) {
+        let mut hope = 1.0;
+        for &token in self.ahead.iter().rev().take(most).take_while(|token| !ends.contains(token)) {
+            hope *= self.trust.trust();
+            draft.tokens.push(token);
+            draft.hopes.push(hope);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brasa_graph::sampling::SamplingError;
+
+    use super::*;
+
+    /// Forces these tokens.
+    struct Only(Vec<u32>);
+
+    impl TokenMask for Only {
+        fn fill(&mut self, _: &[u32], _: &mut [u32]) -> Result<(), SamplingError> {
+            Ok(())
+        }
+
+        fn accept(&mut self, _: u32) {}
+
+        fn forced(&mut self, tokens: &mut Vec<u32>) {
+            tokens.extend(&self.0);
+        }
+    }
+
+    #[test]
+    fn forced_tokens_are_drafted_up_to_an_end_and_trusted_as_they_come_true() {
+        let (mut forced, mut draft) = (Forced::default(), Draft::default());
+        forced.ask(&mut Only(vec![1, 2, 3, 9, 4]));
+        forced.draft(7, &[9], &mut draft);
+        assert_eq!(draft.tokens, [1, 2, 3]);
+        assert!(draft.hopes[0] > 0.9 && draft.hopes.is_sorted_by(|more, less| more > less));
+        draft.clear();
+        forced.draft(2, &[], &mut draft);
+        assert_eq!(draft.tokens, [1, 2]);
+        [1, 2, 7].into_iter().for_each(|token| forced.see(token));
+        draft.clear();
+        forced.draft(7, &[], &mut draft);
+        assert!(draft.tokens.is_empty(), "behind another token nothing is known");
+        for _ in 0..100 {
+            forced.ask(&mut Only(vec![1]));
+            forced.see(2);
+        }
+        forced.ask(&mut Only(vec![1]));
+        forced.draft(7, &[], &mut draft);
+        assert!(draft.hopes[0] < 0.05, "{draft:?}");
+    }
+}

@@ -1,0 +1,131 @@
+//! What is known of a draft model's guesses for one text.
+
+use super::trust::Class;
+
+/// Trust in any guess at the beginning.
+const TRUST: f32 = 0.6;
+
+/// Trust at the beginning, by the probability that the draft model gives to its guess: up to these bounds.
+const BY_PROBABILITY: [(f32, f32); 5] = [(0.3, 0.2), (0.6, 0.45), (0.85, 0.65), (0.97, 0.8), (1.0, 0.92)];
+
+/// Tokens that are drawn alone before a draft model that loses is asked again: at first, and at most.
+const LEAST_REST: usize = 16;
+const MOST_REST: usize = 512;
+
+/// Trust in a draft model's guesses, learned as tokens are drawn, and the guesses that are yet to come true.
+#[derive(Debug)]
+pub(crate) struct Modeled {
+    classes: [Class; BY_PROBABILITY.len()],
+    /// Guesses of all classes.
+    all: Class,
+    /// Guesses of the tokens behind the text, the next one last, with their classes.
+    ahead: Vec<(u32, usize)>,
+    /// Tokens to be drawn before the model is asked again.
+    rest: usize,
+    next_rest: usize,
+}
+
+impl Default for Modeled {
+    fn default() -> Self {
+        Self {
+            classes: BY_PROBABILITY.map(|(_, trust)| Class::new(trust)),
+            all: Class::new(TRUST),
+            ahead: Vec::new(),
+            rest: 0,
+            next_rest: LEAST_REST,
+        }
+    }
+}
+
+impl Modeled {
+    /// Hope for a guess that is not made yet, if the guesses before it come true.
+    pub(crate) fn hope(&self) -> f32 {
+        self.all.trust()
+    }
+
+    /// Hope for a guess of this probability, if the guesses before it come true.
+    pub(crate) fn hope_of(&self, probability: f32) -> f32 {
+        self.classes[class(probability)].trust()
+    }
+
+    /// Takes the guesses behind the text, with their probabilities, in place of the ones before.
+    pub(crate) fn expect(&mut self, guesses: impl DoubleEndedIterator<Item = (u32, f32)>) {
+        self.ahead.clear();
+        self.ahead.extend(guesses.rev().map(|(token, probability)| (token, class(probability))));
+    }
+
+    /// Learns from a token that was drawn.
+    pub(crate) fn see(&mut self, token: u32) {
+        self.rest = self.rest.saturating_sub(1);
+        if let Some((guess, class)) = self.ahead.pop() {
+            self.classes[class].learn(guess == token);
+            self.all.learn(guess == token);
+            if guess != token {
+                self.ahead.clear();
+            }
+        }
+    }
+
+    /// Tokens to be drawn before the model is asked again; 0 if its guesses pay or shall be tried.
+    pub(crate) fn rest(&self) -> usize {
+        self.rest
+    }
+
+    /// Records that the model has no room for the text, so that it is not asked for long.
+    pub(crate) fn has_no_room(&mut self) {
+        self.rest = MOST_REST;
+    }
+
+    /// Guesses to ask for, of which `paying` would pay: one if none do, so that trust goes on to be learned, and then none for
+    /// a while, which is longer each time.
+    pub(crate) fn ask_for(&mut self, paying: usize) -> usize {
+        if paying > 0 {
+            self.next_rest = LEAST_REST;
+        } else {
+            self.rest = self.next_rest;
+            self.next_rest = (self.next_rest * 2).min(MOST_REST);
+        }
+        paying.max(1)
+    }
+}
+
+/// The class of a guess of this probability.
+fn class(probability: f32) -> usize {
+    let bounds = BY_PROBABILITY.iter().take(BY_PROBABILITY.len() - 1);
+    bounds.take_while(|(bound, _)| probability > *bound).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trust_is_learned_of_each_probability() {
+        let mut modeled = Modeled::default();
+        for _ in 0..100 {
+            // Sure guesses come true, vague ones do not; what follows a wrong guess says nothing.
+            modeled.expect([(1, 0.99), (2, 0.4), (3, 0.99)].into_iter());
+            [1, 9, 9].into_iter().for_each(|token| modeled.see(token));
+        }
+        assert!(modeled.hope_of(0.98) > 0.95 && modeled.hope_of(0.5) < 0.05);
+        assert!((0.45..0.55).contains(&modeled.hope()), "{}", modeled.hope());
+        assert!(modeled.hope_of(f32::NAN) < modeled.hope_of(1.0));
+    }
+
+    #[test]
+    fn a_model_that_loses_is_asked_ever_more_seldom() {
+        let mut modeled = Modeled::default();
+        let mut rests = Vec::new();
+        for _ in 0..8 {
+            assert_eq!((modeled.rest(), modeled.ask_for(0)), (0, 1));
+            rests.push(modeled.rest());
+            (0..modeled.rest()).for_each(|_| modeled.see(1));
+        }
+        assert_eq!(rests, [16, 32, 64, 128, 256, 512, 512, 512]);
+        assert_eq!((modeled.ask_for(4), modeled.rest()), (4, 0));
+        modeled.ask_for(0);
+        assert_eq!(modeled.rest(), 16);
+        modeled.has_no_room();
+        assert_eq!(modeled.rest(), 512);
+    }
+}

@@ -1,0 +1,306 @@
+//! A draft model: a small model that guesses what the large one says next.
+//!
+//! The draft model has a program, pages and sequences of its own. A sequence is compared with its text before each use: what they
+//! have in common is kept, and the rest is computed. So texts that shrink, slide, move or come back need no care here, nor do drafts that
+//! were not drawn.
+//!
+//! A guess is drawn from the draft model's logits as the text's own token is drawn from the large model's: by the same rules and the
+//! same noise of its position. So two models that agree say the same at any temperature. A grammar's mask is not asked: what it forbids
+//! is not drawn, and trust is learned.
+//!
+//! The guesses of several texts are computed together, one token of each in a step. Whether they are worth those steps is
+//! [`schedule`](crate::schedule)'s question.
+
+use std::time::Instant;
+
+use brasa_graph::device::{KvPool, Program};
+use brasa_graph::sampling::{DrawRules, Row, Sampler};
+use brasa_graph::step::{Outs, SequenceId};
+
+use crate::answer::MOST_UNHEARD;
+use crate::draft::{Draft, Modeled};
+use crate::executor::{Executor, SequenceRows};
+use crate::kv::KvStore;
+use crate::schedule::StepCosts;
+use crate::sequence::Sequence;
+use crate::{CacheScope, EngineError};
+
+/// Most tokens of a text that are computed together with its first guess. A text that is further behind catches up first.
+const MOST_BEHIND: usize = 8;
+
+/// A program that guesses for another one, and its sizes. Both have the same tokens.
+pub struct DraftModel {
+    /// Returns logits, as the program that it guesses for. Its limits must be at least that one's segments.
+    pub program: Box<dyn Program>,
+    /// An empty pool of the program's.
+    pub pool: Box<dyn KvPool>,
+    /// Positions that a text may have. Of longer texts nothing is guessed.
+    pub context: usize,
+    /// Width of the logits. Ids beyond are not guessed, and texts with such ids have no guesses.
+    pub vocab_size: usize,
+    /// Most bytes of the pool's pages.
+    pub cache_bytes: u64,
+}
+
+/// A text, and the guesses that are wanted behind it.
+pub(crate) struct Wish<'a> {
+    /// The text's sequence in the engine.
+    pub(crate) id: SequenceId,
+    pub(crate) scope: CacheScope,
+    /// True if no other text may begin with what is computed for this one.
+    pub(crate) private: bool,
+    /// The text. Guesses are appended while they are made, and taken away behind that.
+    pub(crate) tokens: &'a mut Vec<u32>,
+    pub(crate) rules: &'a DrawRules,
+    /// Position of the next token, which names its noise.
+    pub(crate) position: u32,
+    /// Tokens behind which nothing is guessed.
+    pub(crate) ends: &'a [u32],
+    /// Guesses wanted.
+    pub(crate) count: usize,
+    /// Hope below which no further guess is worth a step of the draft model.
+    pub(crate) least_hope: f32,
+    pub(crate) modeled: &'a mut Modeled,
+    pub(crate) draft: &'a mut Draft,
+}
+
+/// The draft model's texts and steps.
+pub(crate) struct Drafter {
+    executor: Executor,
+    sampler: Sampler,
+    /// Texts, the one that was used last behind all others.
+    texts: Vec<Text>,
+    most_texts: usize,
+    costs: StepCosts,
+}
+
+/// What the draft model has computed of a text.
+struct Text {
+    owner: SequenceId,
+    sequence: Sequence,
+}
+
+impl Drafter {
+    /// A draft model for up to `most_texts` texts at once.
+    pub(crate) fn new(model: DraftModel, most_texts: usize) -> Self {
+        let DraftModel { program, pool, context, vocab_size, cache_bytes } = model;
+        let rows = program.limits().max_rows.max(MOST_UNHEARD);
+        let store = KvStore::new(pool, cache_bytes, 0, context, rows);
+        Self {
+            executor: Executor::new(program, None, store, context, vocab_size),
+            sampler: Sampler::default(),
+            texts: Vec::new(),
+            most_texts: most_texts.max(1),
+            costs: StepCosts::default(),
+        }
+    }
+
+    /// Times of the steps that guess.
+    pub(crate) fn costs(&self) -> &StepCosts {
+        &self.costs
+    }
+
+    /// Bytes of the draft model's pages and of its program's arena.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.executor.memory_bytes()
+    }
+
+    /// Makes the guesses of `wishes`. Texts that are far behind have none yet, and are computed, at most `catch_up_rows` rows of them.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Device`]: the draft model is finished. The texts of `wishes` are as before.
+    pub(crate) fn guess(&mut self, wishes: &mut [Wish<'_>], catch_up_rows: usize) -> Result<(), EngineError> {
+        let most = self.executor.max_segments().min(self.executor.max_outs()).min(self.executor.max_rows());
+        let count = wishes.len().min(most);
+        let wishes = &mut wishes[..count];
+        let mut texts: Vec<Text> = wishes.iter().map(|wish| self.take_text(wish)).collect();
+        let lengths: Vec<usize> = wishes.iter().map(|wish| wish.tokens.len()).collect();
+        let guessed = self.guess_behind(wishes, &mut texts, catch_up_rows);
+        for (wish, length) in wishes.iter_mut().zip(lengths) {
+            wish.tokens.truncate(length);
+            let guesses = wish.draft.tokens.iter().zip(&wish.draft.probabilities);
+            wish.modeled.expect(guesses.map(|(&token, &probability)| (token, probability)));
+        }
+        self.texts.append(&mut texts);
+        while self.texts.len() > self.most_texts {
+            let text = self.texts.remove(0);
+            self.executor.release(text.sequence);
+        }
+        guessed
+    }
+
+    fn guess_behind(
+        &mut self,
+        wishes: &mut [Wish<'_>],
+        texts: &mut [Text],
+        catch_up_rows: usize,
+    ) -> Result<(), EngineError> {
+        let ready = self.catch_up(wishes, texts, catch_up_rows)?;
+        let mut going: Vec<usize> = ready.into_iter().filter(|&place| wishes[place].count > 0).collect();
+        while !going.is_empty() {
+            let began = Instant::now();
+            let rows = going.iter().map(|&place| behind(&wishes[place], &texts[place])).sum();
+            if !self.run(wishes, texts, &going)? {
+                return Ok(());
+            }
+            self.costs.observe(rows, began.elapsed());
+            going.retain(|&place| wishes[place].goes_on());
+        }
+        Ok(())
+    }
+
+    /// Computes what the draft model lacks of texts. Returns the places of those that lack little.
+    fn catch_up(
+        &mut self,
+        wishes: &mut [Wish<'_>],
+        texts: &mut [Text],
+        most_rows: usize,
+    ) -> Result<Vec<usize>, EngineError> {
+        let mut guess_rows_left = self.executor.max_rows();
+        let mut rows_left = most_rows.min(guess_rows_left);
+        let mut ready = Vec::new();
+        for place in 0..wishes.len() {
+            let (wish, text) = (&mut wishes[place], &mut texts[place]);
+            let vocab_size = self.executor.vocab_size();
+            let fits = wish.tokens.len() + wish.count <= self.executor.context()
+                && wish.tokens[text.sequence.tokens().len()..].iter().all(|&id| (id as usize) < vocab_size);
+            if !fits {
+                wish.modeled.has_no_room();
+                continue;
+            }
+            let lacking = behind(wish, text);
+            if lacking > MOST_BEHIND {
+                let rows = (lacking - 1).min(rows_left);
+                rows_left -= rows;
+                let start = text.sequence.tokens().len();
+                text.sequence.may_return_to = Some(start + rows);
+                if rows > 0 {
+                    let tokens = &wish.tokens[start..start + rows];
+                    let part = SequenceRows { sequence: &mut text.sequence, tokens, outs: Outs::None };
+                    match self.executor.run(&mut [part]) {
+                        Ok(_) => {}
+                        Err(EngineError::CacheFull { .. }) => {
+                            self.make_room(wish, text);
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+            let lacking = behind(wish, text);
+            if lacking <= MOST_BEHIND.min(guess_rows_left) {
+                guess_rows_left -= lacking;
+                ready.push(place);
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Computes the rows that the texts at the places `going` lack, and draws a guess of each. False if there are no pages for them.
+    fn run(
+        &mut self,
+        wishes: &mut [Wish<'_>],
+        texts: &mut [Text],
+        going: &[usize],
+    ) -> Result<bool, EngineError> {
+        let vocab_size = self.executor.vocab_size();
+        let mut parts = Vec::with_capacity(going.len());
+        for (place, (wish, text)) in wishes.iter().zip(&mut *texts).enumerate() {
+            if going.contains(&place) {
+                let start = text.sequence.tokens().len();
+                // Windows keep what the text needs if its guesses are not drawn.
+                text.sequence.may_return_to = Some(wish.tokens.len() - wish.draft.tokens.len());
+                let tokens = &wish.tokens[start..];
+                parts.push(SequenceRows { sequence: &mut text.sequence, tokens, outs: Outs::Last });
+            }
+        }
+        let logits = match self.executor.run(&mut parts) {
+            Ok(logits) => logits,
+            Err(EngineError::CacheFull { .. }) => {
+                drop(parts);
+                going
+                    .last()
+                    .into_iter()
+                    .for_each(|&place| self.make_room(&mut wishes[place], &mut texts[place]));
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        drop(parts);
+        for (out, &place) in going.iter().enumerate() {
+            let logits = logits.row(out);
+            wishes[place].draw(&logits[..logits.len().min(vocab_size)], &mut self.sampler);
+        }
+        Ok(true)
+    }
+
+    /// The text that belongs to a wish, taken back to what the two have in common: its own, or a copy of the one that begins most
+    /// like it, or a new one.
+    fn take_text(&mut self, wish: &Wish<'_>) -> Text {
+        // The last token is always computed: its logits are the guess.
+        let known = &wish.tokens[..wish.tokens.len() - 1];
+        let shared = |text: &Text| text.sequence.shared(wish.scope, known);
+        let own = self.texts.iter().position(|text| text.owner == wish.id);
+        let mut sequence = if let Some(place) = own {
+            self.texts.remove(place).sequence
+        } else {
+            let open = self.texts.iter().filter(|text| !text.sequence.private && !wish.private);
+            match open.max_by_key(|text| shared(text)).filter(|text| shared(text) > MOST_BEHIND) {
+                Some(like) => self.executor.fork(&like.sequence),
+                None => self.executor.sequence(),
+            }
+        };
+        let kept = sequence.shared(wish.scope, known);
+        self.executor.truncate(&mut sequence, kept);
+        (sequence.scope, sequence.private) = (wish.scope, wish.private);
+        Text { owner: wish.id, sequence }
+    }
+
+    /// Gives back the pages of texts that are not in use. If there are none, `text` gives up its pages.
+    fn make_room(&mut self, wish: &mut Wish<'_>, text: &mut Text) {
+        if self.texts.is_empty() {
+            wish.modeled.has_no_room();
+            self.executor.truncate(&mut text.sequence, 0);
+        }
+        for text in self.texts.drain(..) {
+            self.executor.release(text.sequence);
+        }
+    }
+}
+
+impl Wish<'_> {
+    /// Draws a guess.
+    fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) {
+        let position = self.position + self.draft.tokens.len() as u32;
+        let drawn = sampler.draw(self.rules, &Row::new(logits, position, self.tokens));
+        let Some(token) = drawn.ok().map(|draw| draw.token).filter(|token| !self.ends.contains(token)) else {
+            self.count = 0;
+            return;
+        };
+        let probability = probability(logits, token);
+        let before = self.draft.hopes.last().copied().unwrap_or(1.0);
+        self.draft.push(token, before * self.modeled.hope_of(probability), probability);
+        self.tokens.push(token);
+    }
+
+    /// True if a further guess is wanted.
+    fn goes_on(&self) -> bool {
+        self.draft.tokens.len() < self.count
+            && self.draft.hopes.last().is_some_and(|&hope| hope > self.least_hope)
+    }
+}
+
+/// Tokens of the text that the draft model has not computed.
+fn behind(wish: &Wish<'_>, text: &Text) -> usize {
+    wish.tokens.len() - text.sequence.tokens().len()
+}
+
+/// The probability of a token by these logits.
+fn probability(logits: &[f32], token: u32) -> f32 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    // What is further below adds nothing that matters.
+    let near = logits.iter().filter(|&&logit| logit > largest - 16.0);
+    let sum: f32 = near.map(|logit| (logit - largest).exp()).sum();
+    (logits[token as usize] - largest).exp() / sum.max(1.0)
+}
