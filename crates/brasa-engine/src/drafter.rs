@@ -72,6 +72,8 @@ pub(crate) struct Drafter {
     texts: Vec<Text>,
     most_texts: usize,
     costs: StepCosts,
+    /// What was learned of the guesses for the text that ended last.
+    experience: Modeled,
 }
 
 /// What the draft model has computed of a text.
@@ -92,7 +94,18 @@ impl Drafter {
             texts: Vec::new(),
             most_texts: most_texts.max(1),
             costs: StepCosts::default(),
+            experience: Modeled::default(),
         }
+    }
+
+    /// What a new text begins with: a model that lost is not tried anew for each text.
+    pub(crate) fn experience(&self) -> Modeled {
+        self.experience.for_another_text()
+    }
+
+    /// Learns from a text that has ended.
+    pub(crate) fn learn(&mut self, of_text: &Modeled) {
+        self.experience = of_text.for_another_text();
     }
 
     /// Times of the steps that guess.

@@ -230,7 +230,7 @@ impl Generation {
     pub(crate) fn tokens_alone(&self) -> usize {
         match (&self.forced, &self.modeled) {
             (Some(_), _) => 1,
-            (None, Some(modeled)) => modeled.rest().max(1),
+            (None, Some(modeled)) => modeled.rest(self.speculation.adaptive).max(1),
             (None, None) => usize::MAX,
         }
     }
@@ -263,7 +263,8 @@ impl Generation {
 
     /// Hopes for the guesses of a draft model, at most `most`; none if it is not to be asked, because other guesses have more hope.
     pub(crate) fn model_hopes(&self, most: usize) -> Vec<f32> {
-        let Some(modeled) = self.modeled.as_ref().filter(|modeled| modeled.rest() == 0) else {
+        let adaptive = self.speculation.adaptive;
+        let Some(modeled) = self.modeled.as_ref().filter(|modeled| modeled.rest(adaptive) == 0) else {
             return Vec::new();
         };
         let other = self.draft.hopes.first().copied().unwrap_or(0.0);
@@ -299,10 +300,15 @@ impl Generation {
         })
     }
 
-    /// Records that there is no draft model any more.
-    pub(crate) fn forget_draft_model(&mut self) {
-        self.modeled = None;
+    /// Takes what is known of the draft model's guesses; `None` if there is no draft model, or none any more.
+    pub(crate) fn meet_draft_model(&mut self, experience: Option<Modeled>) {
+        self.modeled = self.modeled.take().and(experience);
         self.draft.clear();
+    }
+
+    /// What was learned of the draft model's guesses; `None` if it was not to be asked.
+    pub(crate) fn modeled(&self) -> Option<&Modeled> {
+        self.modeled.as_ref()
     }
 
     /// The guesses.

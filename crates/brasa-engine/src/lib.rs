@@ -20,6 +20,7 @@
 //! - A *generation* is a [`Request`] on its way: a sequence, the tokens still to be computed, and the way of drawn tokens to
 //!   the reader. It is *waiting* for a place, *active*, or *parked* while its reader is behind.
 //! - *Drafts* are tokens that are guessed ahead and computed in one step with the last token, and kept as far as they are drawn.
+//!   A *draft model* is a second program that guesses them.
 //! - A *session* holds a sequence between requests. A *snapshot* is its text on the way to a file, a *restoration* on the way back. The *prefixes* are pages of texts that have ended, for any request that
 //!   begins alike.
 //!

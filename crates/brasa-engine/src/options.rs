@@ -51,6 +51,7 @@ pub struct GenerateOptions {
 /// Every draw sees its own logits, noise, history and mask, so the text is the one without drafts: bit for bit where the device
 /// computes a row alike in any company, as all devices do with [deterministic](brasa_graph::device) arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each source of guesses is a switch of its own")]
 pub struct Speculation {
     /// Guesses the tokens that the [mask](GenerateOptions::mask) forces: those besides which a grammar allows no other. They come in
     /// one step in place of a step each.

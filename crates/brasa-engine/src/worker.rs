@@ -20,6 +20,9 @@ use crate::stats::Board;
 use crate::text::{Said, Texts};
 use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, Reading, SessionId};
 
+/// Guesses of a draft model whose costs are not known.
+const MOST_TRIED: usize = 2;
+
 /// Drafts that a chain ends for, if they are worth their rows.
 const MOST_DRAFTS_AHEAD: usize = 8;
 
@@ -142,9 +145,7 @@ impl Worker<'_> {
         let context = self.executor.context();
         let texts = &mut self.texts;
         let mut generation = Generation::new(job, rules, sequence, self.stats.requests, context, texts);
-        if self.drafter.is_none() {
-            generation.forget_draft_model();
-        }
+        generation.meet_draft_model(self.drafter.as_ref().map(Drafter::experience));
         self.waiting.push(generation);
     }
 
@@ -272,7 +273,9 @@ impl Worker<'_> {
             return;
         }
         let lists: Vec<&[f32]> = hopes.iter().map(|hopes| &hopes[..]).collect();
+        // The first steps are to tell what such a step costs.
         let drafting = Some(drafter.costs()).filter(|costs| costs.are_known());
+        let most = if drafting.is_some() { most } else { MOST_TRIED.min(most) };
         let counts = schedule::share_drafts(&lists, decoding, most, &self.costs, drafting);
         let least_hope =
             drafting.map_or(0.0, |costs| schedule::least_model_hope(asking, decoding, &self.costs, costs));
@@ -286,7 +289,7 @@ impl Worker<'_> {
         if drafter.guess(&mut wishes, catch_up_rows).is_err() {
             self.drafter = None;
             let all = [&mut self.active, &mut self.waiting, &mut self.parked];
-            all.into_iter().flatten().for_each(Generation::forget_draft_model);
+            all.into_iter().flatten().for_each(|generation| generation.meet_draft_model(None));
         }
     }
 
@@ -462,6 +465,9 @@ impl Worker<'_> {
     fn settle(&mut self) {
         let settled: Vec<Generation> = self.settling.extract_if(.., Generation::is_settled).collect();
         for generation in settled {
+            if let (Some(drafter), Some(modeled)) = (&mut self.drafter, generation.modeled()) {
+                drafter.learn(modeled);
+            }
             let (sequence, session) = generation.into_sequence(&mut self.executor);
             self.put_back(sequence, session);
         }

@@ -186,10 +186,10 @@ fn metrics(model: &Model, stream: &TokenStream) -> Value {
         "decode_tps": metrics.decode_tokens_per_second(),
         "peak_memory_bytes": brasa::peak_memory_bytes(),
         "cache_and_arena_bytes": model.engine().with(|executor| executor.memory_bytes()).ok(),
-        "draft_model_bytes": model.draft_model().map(|draft| {
-            draft.weight_bytes + model.engine().stats().draft_model_bytes
-        }),
     });
+    if let Some(draft) = model.draft_model() {
+        figures["draft_model_bytes"] = (draft.weight_bytes + model.engine().stats().draft_model_bytes).into();
+    }
     if metrics.drafted_tokens > 0 {
         figures["drafted_tokens"] = metrics.drafted_tokens.into();
         figures["accepted_tokens"] = metrics.accepted_tokens.into();

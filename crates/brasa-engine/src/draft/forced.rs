@@ -83,7 +83,9 @@ mod tests {
         draft.clear();
         forced.draft(2, &[], &mut draft);
         assert_eq!(draft.tokens, [1, 2]);
-        [1, 2, 7].into_iter().for_each(|token| forced.see(token));
+        for token in [1, 2, 7] {
+            forced.see(token);
+        }
         draft.clear();
         forced.draft(7, &[], &mut draft);
         assert!(draft.tokens.is_empty(), "behind another token nothing is known");

@@ -1,4 +1,4 @@
-//! What is known of a draft model's guesses for one text.
+//! What is known of a draft model's guesses for one text. The next text begins with it.
 
 use super::trust::Class;
 
@@ -13,16 +13,18 @@ const LEAST_REST: usize = 16;
 const MOST_REST: usize = 512;
 
 /// Trust in a draft model's guesses, learned as tokens are drawn, and the guesses that are yet to come true.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Modeled {
     classes: [Class; BY_PROBABILITY.len()],
     /// Guesses of all classes.
     all: Class,
     /// Guesses of the tokens behind the text, the next one last, with their classes.
     ahead: Vec<(u32, usize)>,
-    /// Tokens to be drawn before the model is asked again.
+    /// Tokens to be drawn before the model, which lost, is asked again.
     rest: usize,
     next_rest: usize,
+    /// Tokens to be drawn before the model, which has no room for the text, is asked again.
+    without_room: usize,
 }
 
 impl Default for Modeled {
@@ -33,11 +35,17 @@ impl Default for Modeled {
             ahead: Vec::new(),
             rest: 0,
             next_rest: LEAST_REST,
+            without_room: 0,
         }
     }
 }
 
 impl Modeled {
+    /// What another text begins with.
+    pub(crate) fn for_another_text(&self) -> Self {
+        Self { ahead: Vec::new(), without_room: 0, ..self.clone() }
+    }
+
     /// Hope for a guess that is not made yet, if the guesses before it come true.
     pub(crate) fn hope(&self) -> f32 {
         self.all.trust()
@@ -57,6 +65,7 @@ impl Modeled {
     /// Learns from a token that was drawn.
     pub(crate) fn see(&mut self, token: u32) {
         self.rest = self.rest.saturating_sub(1);
+        self.without_room = self.without_room.saturating_sub(1);
         if let Some((guess, class)) = self.ahead.pop() {
             self.classes[class].learn(guess == token);
             self.all.learn(guess == token);
@@ -66,14 +75,15 @@ impl Modeled {
         }
     }
 
-    /// Tokens to be drawn before the model is asked again; 0 if its guesses pay or shall be tried.
-    pub(crate) fn rest(&self) -> usize {
-        self.rest
+    /// Tokens to be drawn before the model is asked again; 0 if its guesses pay or shall be tried. A model that loses is asked all the
+    /// same if the number of guesses is not `adaptive`.
+    pub(crate) fn rest(&self, adaptive: bool) -> usize {
+        if adaptive { self.rest.max(self.without_room) } else { self.without_room }
     }
 
     /// Records that the model has no room for the text, so that it is not asked for long.
     pub(crate) fn has_no_room(&mut self) {
-        self.rest = MOST_REST;
+        self.without_room = MOST_REST;
     }
 
     /// Guesses to ask for, of which `paying` would pay: one if none do, so that trust goes on to be learned, and then none for
@@ -105,7 +115,9 @@ mod tests {
         for _ in 0..100 {
             // Sure guesses come true, vague ones do not; what follows a wrong guess says nothing.
             modeled.expect([(1, 0.99), (2, 0.4), (3, 0.99)].into_iter());
-            [1, 9, 9].into_iter().for_each(|token| modeled.see(token));
+            for token in [1, 9, 9] {
+                modeled.see(token);
+            }
         }
         assert!(modeled.hope_of(0.98) > 0.95 && modeled.hope_of(0.5) < 0.05);
         assert!((0.45..0.55).contains(&modeled.hope()), "{}", modeled.hope());
@@ -117,15 +129,17 @@ mod tests {
         let mut modeled = Modeled::default();
         let mut rests = Vec::new();
         for _ in 0..8 {
-            assert_eq!((modeled.rest(), modeled.ask_for(0)), (0, 1));
-            rests.push(modeled.rest());
-            (0..modeled.rest()).for_each(|_| modeled.see(1));
+            assert_eq!((modeled.rest(true), modeled.ask_for(0)), (0, 1));
+            rests.push(modeled.rest(true));
+            (0..modeled.rest(true)).for_each(|_| modeled.see(1));
         }
         assert_eq!(rests, [16, 32, 64, 128, 256, 512, 512, 512]);
-        assert_eq!((modeled.ask_for(4), modeled.rest()), (4, 0));
+        assert_eq!((modeled.ask_for(4), modeled.rest(true)), (4, 0));
         modeled.ask_for(0);
-        assert_eq!(modeled.rest(), 16);
+        assert_eq!(modeled.rest(true), 16);
+        assert_eq!((modeled.rest(false), modeled.for_another_text().rest(true)), (0, 16));
         modeled.has_no_room();
-        assert_eq!(modeled.rest(), 512);
+        assert_eq!((modeled.rest(true), modeled.rest(false)), (512, 512));
+        assert_eq!(modeled.for_another_text().rest(true), 16);
     }
 }

@@ -207,6 +207,17 @@ fn a_grammar_sets_in_behind_the_thoughts() {
         assert_eq!(allowed_behind("<think>", &[&text[..], &[261], &letters(b"yes")].concat()), [END]);
         assert_eq!(allowed_behind("<think>", &[&text[..], &letters(b"yes")].concat()), [END]);
     }
+    // What the grammar forces is forced in the answer alone.
+    let forced_behind = |text: &[u32]| {
+        let (mut mask, mut forced) = (wrapped("<think>").start(), Vec::new());
+        text.iter().for_each(|&id| mask.accept(id));
+        mask.fill(&[], &mut words()).unwrap();
+        mask.forced(&mut forced);
+        forced
+    };
+    assert!(forced_behind(&letters(b"hm")).is_empty());
+    assert!(forced_behind(&[THINK[1]]).is_empty());
+    assert_eq!(forced_behind(&[&[THINK[1]], &letters(b"y")[..]].concat()), letters(b"es"));
     // A prompt that has closed the thoughts leaves nothing but the answer.
     assert_eq!(allowed_behind("<think>\n\n</think>\n\n", &[]), answer);
 }
