@@ -30,7 +30,7 @@ const MOST_BEHIND: usize = 8;
 
 /// A program that guesses for another one, and its sizes. Both have the same tokens.
 pub struct DraftModel {
-    /// Returns logits, as the program that it guesses for. Its limits must be at least that one's segments.
+    /// Returns logits. Texts beyond its segments, rows or outs have no guesses.
     pub program: Box<dyn Program>,
     /// An empty pool of the program's.
     pub pool: Box<dyn KvPool>,

@@ -267,8 +267,9 @@ impl Generation {
         let Some(modeled) = self.modeled.as_ref().filter(|modeled| modeled.rest(adaptive) == 0) else {
             return Vec::new();
         };
+        let is_forced = self.forced.as_ref().is_some_and(Forced::knows);
         let other = self.draft.hopes.first().copied().unwrap_or(0.0);
-        if other >= modeled.hope() {
+        if is_forced || other >= modeled.hope() {
             return Vec::new();
         }
         let hopes = std::iter::successors(Some(modeled.hope()), |hope| Some(hope * modeled.hope()));

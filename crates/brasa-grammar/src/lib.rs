@@ -2,7 +2,8 @@
 //! text of a grammar.
 //!
 //! [`Grammars`] belongs to one model: it knows the bytes of every token. It compiles a [`Grammar`] to a [`CompiledGrammar`],
-//! which makes one mask for each generation. A mask is computed on another thread while the model's forward pass runs.
+//! which makes one mask for each generation. A mask is computed on another thread while the model's forward pass runs. Where it allows
+//! a single token, the masks behind that are computed too, and the mask says what is forced.
 //!
 //! ```
 //! use brasa_engine::MaskSource;

@@ -170,11 +170,12 @@ impl TokenMask for GrammarMask {
         let Next::Here(computed) = std::mem::replace(&mut self.next, failed()) else { return };
         let mut matcher = computed.matcher;
         self.next = match consume(&mut matcher, id) {
-            // Forced text is found without a look at the vocabulary, so that it is known before the next step.
-            Ok(()) => Next::Coming {
-                forced: matcher.compute_ff_tokens(),
-                task: Task::begin(|| Computed::ahead_of(matcher)),
-            },
+            Ok(()) => {
+                // Forced text is found without a look at the vocabulary, so that it is known before the next step.
+                let mut forced = matcher.compute_ff_tokens();
+                forced.truncate(MOST_AHEAD);
+                Next::Coming { forced, task: Task::begin(|| Computed::ahead_of(matcher)) }
+            }
             Err(reason) => Next::Failed(reason),
         };
     }

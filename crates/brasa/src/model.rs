@@ -171,12 +171,14 @@ impl Model {
             let loaded = Weights { checkpoint, spec: &spec };
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
+            let draft_started = Instant::now();
             let draft = match &options.draft_model {
                 Some(path) => {
                     Some(draft_model::load(path, options, &backend, (context, dtype), &mut progress)?)
                 }
                 None => None,
             };
+            let draft_time = draft_started.elapsed();
             let draft_bytes =
                 draft.as_ref().map_or(0, |draft| draft.about.weight_bytes + draft.about.cache_bytes);
             let cache_bytes = options.cache_bytes.unwrap_or_else(|| {
@@ -202,7 +204,7 @@ impl Model {
             let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
-            times.compile = weights_done.elapsed();
+            times.compile = weights_done.elapsed().saturating_sub(draft_time);
             let (tokenizer, template, tokenizer_time) = match text.join() {
                 Ok(text) => text?,
                 Err(panic) => std::panic::resume_unwind(panic),

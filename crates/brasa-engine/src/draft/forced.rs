@@ -31,6 +31,11 @@ impl Forced {
         self.ahead.reverse();
     }
 
+    /// True if the mask forces the token behind the text. No other guess is better.
+    pub(crate) fn knows(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
     /// Learns from a token that was drawn.
     pub(crate) fn see(&mut self, token: u32) {
         if let Some(forced) = self.ahead.pop() {
@@ -88,7 +93,7 @@ mod tests {
         }
         draft.clear();
         forced.draft(7, &[], &mut draft);
-        assert!(draft.tokens.is_empty(), "behind another token nothing is known");
+        assert!(draft.tokens.is_empty() && !forced.knows(), "behind another token nothing is known");
         for _ in 0..100 {
             forced.ask(&mut Only(vec![1]));
             forced.see(2);
