@@ -210,7 +210,9 @@ fn a_grammar_sets_in_behind_the_thoughts() {
     // What the grammar forces is forced in the answer alone.
     let forced_behind = |text: &[u32]| {
         let (mut mask, mut forced) = (wrapped("<think>").start(), Vec::new());
-        text.iter().for_each(|&id| mask.accept(id));
+        for &id in text {
+            mask.accept(id);
+        }
         mask.fill(&[], &mut words()).unwrap();
         mask.forced(&mut forced);
         forced
