@@ -211,7 +211,12 @@ fn calls_of_every_form() {
             "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\n\ty\"}}",
             "<f {\"a\": \"x\\n\\ty\"}>",
         ),
-        // Text that is no call is content.
+        // Text that is no call is content. A bracket too many is not the end of the arguments.
+        (
+            "hermes",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1]]}}</tool_call> z",
+            "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": [1]]}}</tool_call> z",
+        ),
         ("hermes", "<tool_call>{\"name\": \"h\"}</tool_call>", "<tool_call>{\"name\": \"h\"}</tool_call>"),
         (
             "hermes",

@@ -207,9 +207,11 @@ impl JsonReader {
     }
 
     fn leave(&mut self, letter: char) -> Result<(), Wrong> {
-        if self.open.pop() != Some(letter == '}') {
+        // A wrong end ends nothing: whoever asks afterwards has to see what is still open.
+        if self.open.last() != Some(&(letter == '}')) {
             return Err(Wrong);
         }
+        self.open.pop();
         self.complete();
         Ok(())
     }
