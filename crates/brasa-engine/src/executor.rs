@@ -236,6 +236,11 @@ impl Executor {
         self.store.resume(sequence, scope, tokens, others)
     }
 
+    /// Pages that were ever written.
+    pub(crate) fn pages_touched(&self) -> usize {
+        self.store.pages_touched()
+    }
+
     /// Writes the figures of pages and prefixes into `stats`.
     pub(crate) fn describe(&self, stats: &mut EngineStats) {
         self.store.describe(stats);

@@ -346,6 +346,11 @@ impl KvStore {
         stats.prefix_evictions = self.prefixes.evicted();
     }
 
+    /// Pages that were ever written. It grows with each page whose memory the system has to fetch.
+    pub(crate) fn pages_touched(&self) -> usize {
+        self.groups.iter().map(Pages::touched).sum()
+    }
+
     /// Bytes of all pages.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.pool.size_bytes()

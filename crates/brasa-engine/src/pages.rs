@@ -7,6 +7,8 @@ use brasa_graph::step::PageId;
 pub(crate) struct Pages {
     holders: Vec<u32>,
     free: Vec<PageId>,
+    /// Pages that were ever handed out: the lowest ones.
+    touched: usize,
 }
 
 impl Pages {
@@ -27,6 +29,7 @@ impl Pages {
     pub(crate) fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
         self.holders[page.index()] = 1;
+        self.touched = self.touched.max(page.index() + 1);
         Some(page)
     }
 
@@ -48,6 +51,11 @@ impl Pages {
         if *holders == 0 {
             self.free.push(page);
         }
+    }
+
+    /// Pages that were ever handed out. The memory of the others may not be there yet.
+    pub(crate) fn touched(&self) -> usize {
+        self.touched
     }
 
     /// Pages with a holder.
@@ -75,6 +83,14 @@ mod tests {
         pages.release(a);
         assert_eq!(pages.take(), Some(a));
         assert_eq!(pages.used(), 2);
+        pages.grow(4);
+        assert_eq!(
+            pages.touched(),
+            2,
+            "a page that comes back is not a new one, and one that waits is not touched"
+        );
+        pages.take();
+        assert_eq!(pages.touched(), 3);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use brasa_graph::chain::Flow;
 use brasa_graph::sampling::DrawRules;
@@ -295,7 +295,7 @@ impl Worker<'_> {
 
     /// Runs a step of the guesses, which all active generations take part in.
     fn step_drafts(&mut self) {
-        let began = Instant::now();
+        let (began, touched) = (Instant::now(), self.executor.pages_touched());
         let chains = self.active.iter_mut().map(|active| active.chain(1, usize::MAX));
         let (mut parts, mut listeners): (Vec<SequenceChain<'_>>, Vec<Listener<'_>>) = chains.unzip();
         let drafts: usize = parts.iter().map(|part| part.drafts.len()).sum();
@@ -308,13 +308,13 @@ impl Worker<'_> {
         });
         stats.steps += 1;
         stats.draft_rows += drafts as u64;
-        self.costs.observe(rows, began.elapsed());
+        self.learn_cost(rows, began.elapsed(), touched);
         self.finish_step(result);
     }
 
     /// Runs a step, or the chain that begins with it.
     fn step(&mut self, step: &StepPlan) {
-        let began = Instant::now();
+        let (began, touched) = (Instant::now(), self.executor.pages_touched());
         let rows = step.rows.iter().sum();
         let mut counts = StepCounts::new(&self.active, &step.rows);
         let active = self.active.iter_mut().zip(&step.rows).filter(|&(_, &rows)| rows > 0);
@@ -336,7 +336,7 @@ impl Worker<'_> {
                 }
             });
             counts.add_to(&mut self.stats);
-            self.costs.observe(rows, began.elapsed());
+            self.learn_cost(rows, began.elapsed(), touched);
             return self.finish_step(result);
         }
         let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
@@ -356,8 +356,16 @@ impl Worker<'_> {
             if wanted && flow == Flow::Continue { Flow::StopAll } else { flow }
         });
         let steps = counts.add_to(&mut self.stats);
-        self.costs.observe(rows, began.elapsed().div_f64(steps as f64));
+        self.learn_cost(rows, began.elapsed().div_f64(steps as f64), touched);
         self.finish_step(result);
+    }
+
+    /// Learns the time of a step before which `touched` pages had ever been written. A step that writes a page for the first time teaches
+    /// nothing: it may have waited for the system to fetch and clear the page's memory, which takes as long as many rows.
+    fn learn_cost(&mut self, rows: usize, time: Duration, touched: usize) {
+        if self.executor.pages_touched() == touched {
+            self.costs.observe(rows, time);
+        }
     }
 
     /// Looks after the active generations behind a step.
