@@ -2,13 +2,14 @@
 # Measures Brasa's server and llama-server in turn on the same file: the table of docs/performance/serving.md.
 #
 # usage: tools/serving/bench.sh MODEL.gguf BRASA [LLAMA_SERVER]
-# ROWS chooses rows: "one sixteen poisson many prefix idle". ROUNDS repeats all of them (1), THREADS (2). Poisson arrivals come at 80 % of
+# ROWS chooses rows: "one sixteen poisson many prefix idle". ROUNDS repeats all of them (1), THREADS (2), DEVICE is Brasa's (cpu). Poisson arrivals come at 80 % of
 # the rate that 16 clients reach with the same mix. Needs python and curl, and a machine that does nothing else.
 set -eu
 model=$1 brasa=$2 llama=${3:-}
 here=$(cd "$(dirname "$0")" && pwd)
 rows=${ROWS:-one sixteen poisson many prefix idle}
 threads=${THREADS:-2}
+device=${DEVICE:-cpu}
 port=${PORT:-8139}
 url=http://127.0.0.1:$port
 server=
@@ -62,10 +63,10 @@ measure() {
 
 ulimit -n 8192 2>/dev/null || true
 for _ in $(seq "${ROUNDS:-1}"); do
-    measure brasa "$brasa" serve -m "$model" --port "$port" --quiet -t "$threads" --parallel 16 --max-queue 256 -c 4096
+    measure brasa "$brasa" serve -m "$model" --device "$device" --port "$port" --quiet -t "$threads" --parallel 16 --max-queue 256 -c 4096
     # A slot of llama-server has its share of the context.
     test -z "$llama" || measure llama-server "$llama" -m "$model" --port "$port" -t "$threads" -np 16 -fa on -c 65536
 done
 if echo "$rows" | grep -q one; then
-    "$brasa" bench -m "$model" -p 0 -n 96 -r 3 -t "$threads"
+    "$brasa" bench -m "$model" --device "$device" -p 0 -n 96 -r 3 -t "$threads"
 fi
