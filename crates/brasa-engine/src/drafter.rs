@@ -72,11 +72,11 @@ pub(crate) struct Drafter {
     texts: Vec<Text>,
     most_texts: usize,
     costs: StepCosts,
-    /// What was learned of the guesses for the text that ended last.
+    /// Trust in the draft model, learned from the text that ended last.
     experience: Modeled,
 }
 
-/// What the draft model has computed of a text.
+/// The part of a text that the draft model has computed.
 struct Text {
     owner: SequenceId,
     sequence: Sequence,
@@ -98,7 +98,7 @@ impl Drafter {
         }
     }
 
-    /// What a new text begins with: a model that lost is not tried anew for each text.
+    /// The trust with which a new text begins: a model that lost is not tried anew for each text.
     pub(crate) fn experience(&self) -> Modeled {
         self.experience.for_another_text()
     }

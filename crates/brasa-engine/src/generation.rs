@@ -307,7 +307,7 @@ impl Generation {
         self.draft.clear();
     }
 
-    /// What was learned of the draft model's guesses; `None` if it was not to be asked.
+    /// Trust in the draft model for this text; `None` if the model is not asked.
     pub(crate) fn modeled(&self) -> Option<&Modeled> {
         self.modeled.as_ref()
     }

@@ -126,7 +126,7 @@ pub struct AttentionValues {
     pub op: Attention,
 }
 
-/// What one layer's router chooses experts by.
+/// The values by which one layer chooses experts.
 #[derive(Clone, Copy, Debug)]
 pub struct RouterValues {
     /// A logit for each expert, `[Rows, experts]`; behind the last layer's attention `[Outs, experts]`.

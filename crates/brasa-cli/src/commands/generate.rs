@@ -79,7 +79,7 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// What is printed of an answer.
+/// The parts of an answer that are printed.
 pub enum Shown {
     /// Its text, while it appears.
     Text(PaintedAnswer),

@@ -1,4 +1,4 @@
-//! What is known of a draft model's guesses for one text. The next text begins with it.
+//! Trust in a draft model, learned from its guesses for one text and handed to the next text.
 
 use super::trust::Class;
 
@@ -41,7 +41,7 @@ impl Default for Modeled {
 }
 
 impl Modeled {
-    /// What another text begins with.
+    /// The trust with which another text begins.
     pub(crate) fn for_another_text(&self) -> Self {
         Self { ahead: Vec::new(), without_room: 0, ..self.clone() }
     }

@@ -26,7 +26,7 @@ pub(super) struct Candidates {
     sorted: usize,
     /// The largest logit of each block.
     maxima: Vec<f32>,
-    /// The same, in the order in which they were last selected.
+    /// Scratch copy of `maxima` in which the n-th largest is selected.
     selected: Vec<f32>,
     max: f32,
     /// Tokens with this logit and above have been collected; −∞ once all have been.
