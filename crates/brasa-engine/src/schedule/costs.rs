@@ -1,5 +1,6 @@
 //! The time of a step by its rows, learned from past steps, and the prompt rows that decoding requests can bear.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 /// Most that a step with prompt rows may take, as a multiple of the step that decodes alone. Gaps between tokens of three
@@ -13,24 +14,42 @@ const CROWD: f64 = 8.0;
 /// Buckets of up to this many rows hold a single number of rows each.
 const EXACT_ROWS: usize = 8;
 
-/// Share of a new time in a bucket's mean.
-const NEWS: f64 = 1.0 / 8.0;
+/// Least and most share of what is new in a time.
+const NEWS: (f64, f64) = (1.0 / 8.0, 1.0 / 2.0);
 
 /// A time that is longer than the mean by this factor counts as so much longer alone: the machine was doing something else.
 const MOST_SURPRISE: f64 = 3.0;
 
-/// Mean times of steps by their rows. A row costs the device about as much whether it decodes or belongs to a prompt, so
+/// A time is old when so many steps have been seen since.
+const OLD: u64 = 32;
+
+/// Times of steps by their rows. A row costs the device about as much whether it decodes or belongs to a prompt, so
 /// steps of all kinds teach the same curve.
+///
+/// More rows never take less time, and at most as long as several steps that have as many together. What the last step took is believed
+/// most: other times that contradict it by this rule move towards it. So no time stays that was slow by accident, even
+/// if steps of so many rows are avoided because of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepCosts {
     /// By number of rows, four buckets for each power of two.
     buckets: Vec<Option<Bucket>>,
+    /// Steps seen.
+    steps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rows: f64,
     seconds: f64,
+    /// Number of the last step that was seen in it.
+    seen: u64,
+}
+
+impl Bucket {
+    /// Share of what step `now` tells in the new time: the older the time is, the more.
+    fn news(&self, now: u64) -> f64 {
+        ((now - self.seen) as f64 / (2 * OLD) as f64).clamp(NEWS.0, NEWS.1)
+    }
 }
 
 impl StepCosts {
@@ -43,33 +62,55 @@ impl StepCosts {
         if self.buckets.len() <= place {
             self.buckets.resize(place + 1, None);
         }
+        self.steps += 1;
+        let now = self.steps;
         let (rows, seconds) = (rows as f64, time.as_secs_f64());
-        match &mut self.buckets[place] {
-            None => self.buckets[place] = Some(Bucket { rows, seconds }),
-            Some(bucket) => {
-                let seconds = seconds.min(bucket.seconds * MOST_SURPRISE);
-                bucket.rows += (rows - bucket.rows) * NEWS;
-                bucket.seconds += (seconds - bucket.seconds) * NEWS;
-            }
+        let mut seen = Bucket { rows, seconds, seen: now };
+        if let Some(mean) = self.buckets[place] {
+            let news = mean.news(now);
+            seen.rows = mean.rows + (rows - mean.rows) * news;
+            seen.seconds = mean.seconds + (seconds.min(mean.seconds * MOST_SURPRISE) - mean.seconds) * news;
+        }
+        self.buckets[place] = Some(seen);
+        for (other, bucket) in self.buckets.iter_mut().enumerate() {
+            let Some(bucket) = bucket else { continue };
+            let steps = (bucket.rows / seen.rows).max(seen.rows / bucket.rows).ceil();
+            let (least, most) = match other.cmp(&place) {
+                Ordering::Less => (seen.seconds / steps, seen.seconds),
+                Ordering::Equal => continue,
+                Ordering::Greater => (seen.seconds, seen.seconds * steps),
+            };
+            let believable = bucket.seconds.clamp(least, most);
+            bucket.seconds += (believable - bucket.seconds) * bucket.news(now);
         }
     }
 
     /// Prompt rows, at most `most`, that a step may have beside those `decoding` of all `requests`: as many as the others can bear, but
-    /// at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known.
+    /// at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known, and a single one where
+    /// the time of decoding alone is to be seen again.
     pub(crate) fn prompt_rows(&self, decoding: usize, requests: usize, most: usize) -> usize {
-        let curve = self.curve();
-        if curve.len() < 2 || decoding == 0 {
+        if self.buckets.iter().flatten().count() < 2 || decoding == 0 {
             return (most / 4).max(1);
         }
+        if !self.is_fresh(decoding) {
+            return 1;
+        }
+        let times = self.times();
         let crowd = (requests as f64 / CROWD).clamp(1.0, 2.0);
-        let bearable = seconds(&curve, decoding as f64) * MOST_STRETCH * crowd;
+        let bearable = times.seconds(decoding) * MOST_STRETCH * crowd;
         let (mut fits, mut beyond) = ((most / 16).max(1), most.max(1) + 1);
         while fits + 1 < beyond {
             let middle = usize::midpoint(fits, beyond);
-            let step = seconds(&curve, (decoding + middle) as f64);
-            *(if step <= bearable { &mut fits } else { &mut beyond }) = middle;
+            *(if times.seconds(decoding + middle) <= bearable { &mut fits } else { &mut beyond }) = middle;
         }
         fits
+    }
+
+    /// True if one of the last steps had about `rows` rows: at least half of them, at most a quarter more.
+    fn is_fresh(&self, rows: usize) -> bool {
+        let about = place(rows.div_ceil(2))..=place(rows + rows / 4 + 1);
+        let known = self.buckets.iter().enumerate().filter(|(place, _)| about.contains(place));
+        known.filter_map(|(_, bucket)| *bucket).any(|bucket| self.steps - bucket.seen <= OLD)
     }
 
     /// True once a step has taught anything.
@@ -77,8 +118,8 @@ impl StepCosts {
         self.buckets.iter().any(Option::is_some)
     }
 
-    /// Times of steps that decode.
-    pub(crate) fn decode_times(&self) -> DecodeTimes {
+    /// What is known, for several questions.
+    pub(crate) fn times(&self) -> StepTimes {
         let mut curve: Vec<Bucket> = self.buckets.iter().flatten().copied().collect();
         let mut most = f64::INFINITY;
         for bucket in curve.iter_mut().rev() {
@@ -86,34 +127,37 @@ impl StepCosts {
             bucket.seconds = most;
         }
         match curve[..] {
-            [] => curve.extend([Bucket { rows: 1.0, seconds: 1.0 }, Bucket { rows: 5.0, seconds: 2.0 }]),
-            [Bucket { rows, seconds }] => {
-                curve.push(Bucket { rows: rows + 4.0, seconds: 2.0 * seconds });
+            [] => curve.extend([(1.0, 1.0), (5.0, 2.0)].map(|(rows, seconds)| Bucket {
+                rows,
+                seconds,
+                seen: 0,
+            })),
+            [Bucket { rows, seconds, seen }] => {
+                curve.push(Bucket { rows: rows + 4.0, seconds: 2.0 * seconds, seen });
             }
             _ => {}
         }
-        DecodeTimes(curve)
-    }
-
-    /// Known points of the curve, by rising rows. More rows never take less time.
-    fn curve(&self) -> Vec<Bucket> {
-        let mut least = 0.0;
-        let known = self.buckets.iter().flatten().map(|bucket| {
-            least = bucket.seconds.max(least);
-            Bucket { seconds: least, ..*bucket }
-        });
-        known.collect()
+        StepTimes(curve)
     }
 }
 
-/// Times of steps, for the choice of drafts. A step takes at most as long as one of more rows: where few rows were seen to take
-/// long, the machine was doing something else. A row costs a quarter of a step while too little is known.
-pub(crate) struct DecodeTimes(Vec<Bucket>);
+/// Times of steps by rising rows, at least two. They never fall: where few rows were seen to take longer than more, the machine was doing
+/// something else. A row costs a quarter of a step while too little is known.
+pub(crate) struct StepTimes(Vec<Bucket>);
 
-impl DecodeTimes {
-    /// Seconds of a step of `rows` rows.
+impl StepTimes {
+    /// Seconds of a step of `rows` rows: between two known points and beyond the last one on a straight line, and below the
+    /// first one as long as there.
     pub(crate) fn seconds(&self, rows: usize) -> f64 {
-        seconds(&self.0, rows as f64)
+        let (curve, rows) = (&self.0, rows as f64);
+        let above = curve.partition_point(|bucket| bucket.rows < rows);
+        if above == 0 {
+            return curve[0].seconds;
+        }
+        let above = above.min(curve.len() - 1);
+        let (from, to) = (curve[above - 1], curve[above]);
+        let slope = (to.seconds - from.seconds) / (to.rows - from.rows).max(1.0);
+        from.seconds + slope * (rows - from.rows)
     }
 }
 
@@ -125,19 +169,6 @@ fn place(rows: usize) -> usize {
     let power = rows.ilog2();
     let quarter = (rows >> (power - 2)) & 3;
     EXACT_ROWS + (power - EXACT_ROWS.ilog2()) as usize * 4 + quarter
-}
-
-/// Time of a step of `rows` rows: between two known points and beyond the last one on a straight line, and below the first
-/// one as long as there.
-fn seconds(curve: &[Bucket], rows: f64) -> f64 {
-    let above = curve.partition_point(|bucket| bucket.rows < rows);
-    if above == 0 {
-        return curve[0].seconds;
-    }
-    let above = above.min(curve.len() - 1);
-    let (from, to) = (curve[above - 1], curve[above]);
-    let slope = (to.seconds - from.seconds) / (to.rows - from.rows).max(1.0);
-    from.seconds + slope * (rows - from.rows)
 }
 
 #[cfg(test)]
@@ -157,13 +188,13 @@ mod tests {
         assert_eq!(costs(&[]).prompt_rows(1, 1, 128), 32, "nothing is known");
         assert_eq!(costs(&[(1, 20)]).prompt_rows(1, 1, 128), 32, "one point is no curve");
         // 20 ms and 5 ms a row: beside one row 8 more double the 20 ms.
-        let line = costs(&[(1, 25), (512, 25 + 511 * 5)]);
+        let line = costs(&[(1, 25), (16, 100), (512, 25 + 511 * 5)]);
         assert_eq!(line.prompt_rows(1, 1, 128), 10);
         assert_eq!(line.prompt_rows(16, 1, 128), 40, "more requests bear more");
         assert_eq!(line.prompt_rows(16, 1, 30), 30);
         assert_eq!(
             [2, 12, 99].map(|requests| line.prompt_rows(2, requests, 128)),
-            [12, 21, 30],
+            [11, 21, 30],
             "a crowd bears more"
         );
         assert_eq!(line.prompt_rows(1, 1, 1), 1);
@@ -182,6 +213,46 @@ mod tests {
             line.observe(1, Duration::from_millis(100));
         }
         assert!((38..=42).contains(&line.prompt_rows(1, 1, 128)), "{}", line.prompt_rows(1, 1, 128));
+    }
+
+    /// A CPU: 10 ms to read the weights, or 3 ms a row.
+    fn cpu(rows: usize) -> Duration {
+        Duration::from_secs_f64(0.010_f64.max(0.003 * rows as f64))
+    }
+
+    /// Steps of 8 decoding requests and the prompt rows that `costs` allows; the rows of the last one.
+    fn serve(costs: &mut StepCosts, steps: usize, time: impl Fn(usize) -> Duration) -> usize {
+        let mut prompt = 0;
+        for _ in 0..steps {
+            prompt = costs.prompt_rows(8, 8, 128);
+            costs.observe(8 + prompt, time(8 + prompt));
+        }
+        prompt
+    }
+
+    #[test]
+    fn a_time_that_was_slow_by_accident_does_not_last() {
+        let mut costs = costs(&[(8, 24)]);
+        // Steps of 12 to 40 rows were twenty times slower than they are, and would not be tried again for their times.
+        for rows in 12..40 {
+            costs.observe(rows, cpu(rows) * 20);
+        }
+        costs.observe(8, cpu(8));
+        assert!(serve(&mut costs, 1, cpu) < 16);
+        // Three steps of 8 rows take as long as one of 24.
+        assert!((14..=20).contains(&serve(&mut costs, 250, cpu)), "{costs:?}");
+    }
+
+    #[test]
+    fn a_machine_that_changes_is_learned_anew() {
+        let mut costs = StepCosts::default();
+        [1, 8, 512].map(|rows| costs.observe(rows, cpu(rows)));
+        assert!((14..=18).contains(&serve(&mut costs, 60, cpu)), "{costs:?}");
+        // Another program takes most of both memory and cores, then ends.
+        for speed in [5, 1, 20] {
+            let allowed = serve(&mut costs, 250, |rows| cpu(rows) * speed);
+            assert!((12..=22).contains(&allowed), "{speed}: {costs:?}");
+        }
     }
 
     #[test]

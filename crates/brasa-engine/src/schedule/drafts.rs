@@ -25,8 +25,8 @@ pub(crate) fn share_drafts(
     // Hopes of one request fall, so it gets them in order.
     all.sort_by(|(first, _), (second, _)| second.total_cmp(first));
     all.truncate(most);
-    let times = costs.decode_times();
-    let drafting = drafting.map(StepCosts::decode_times);
+    let times = costs.times();
+    let drafting = drafting.map(StepCosts::times);
     let mut tokens = decoding as f64;
     let mut counts = vec![0; hopes.len()];
     // Requests with a first draft, with a second one, and so on.
@@ -59,13 +59,13 @@ pub(crate) fn least_model_hope(
     costs: &StepCosts,
     drafting: &StepCosts,
 ) -> f32 {
-    let step = drafting.decode_times().seconds(requests) / requests.max(1) as f64;
-    (step * decoding as f64 / costs.decode_times().seconds(decoding)) as f32
+    let step = drafting.times().seconds(requests) / requests.max(1) as f64;
+    (step * decoding as f64 / costs.times().seconds(decoding)) as f32
 }
 
 /// The least hope for a draft at which it may be worth a row beside those of `decoding` requests, if at most `most` drafts follow.
 pub(crate) fn least_hope(decoding: usize, most: usize, costs: &StepCosts) -> f32 {
-    let times = costs.decode_times();
+    let times = costs.times();
     let alone = times.seconds(decoding) / LEAST_GAIN;
     let drafts = (1..=most.max(1))
         .map(|drafts| decoding as f64 * (times.seconds(decoding + drafts) / alone - 1.0) / drafts as f64);
