@@ -38,7 +38,15 @@ measure() {
     load "$name warm-up" --clients 1 --requests 1 --seed 99 >/dev/null
     for row in $rows; do
         case $row in
-        one) load "$name one stream" --clients 1 --requests 8 --prompt-words 8 8 --answer-tokens 96 96 --seed 2 ;;
+        one)
+            stream="--clients 1 --requests 8 --prompt-words 8 8 --answer-tokens 96 96 --seed 2"
+            load "$name one stream" $stream
+            # Greedy, as `bench` decodes beside it, twice in turn.
+            test "$name" != brasa || for _ in 1 2; do
+                load "brasa one greedy stream" $stream --greedy
+                "$brasa" bench -m "$model" --device "$device" -p 0 -n 96 -r 3 -t "$threads" --probe-mib 64 | grep '^| tg'
+            done
+            ;;
         sixteen) load "$name 16 clients" --clients 16 --requests 32 --seed 3 ;;
         poisson)
             mix="--prompt-words 60 950 --seed 4"
@@ -67,6 +75,3 @@ for _ in $(seq "${ROUNDS:-1}"); do
     # A slot of llama-server has its share of the context.
     test -z "$llama" || measure llama-server "$llama" -m "$model" --port "$port" -t "$threads" -np 16 -fa on -c 65536
 done
-if echo "$rows" | grep -q one; then
-    "$brasa" bench -m "$model" --device "$device" -p 0 -n 96 -r 3 -t "$threads"
-fi

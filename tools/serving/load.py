@@ -104,6 +104,7 @@ async def main():
     parser.add_argument("--answer-tokens", type=int, nargs=2, default=(32, 64), metavar=("LEAST", "MOST"))
     parser.add_argument("--prefix-words", type=int, help="measure two requests with a common beginning")
     parser.add_argument("--idle", type=int, default=0, help="connections that are open beside the load")
+    parser.add_argument("--greedy", action="store_true", help="the most probable tokens, in place of sampled ones")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--label", default="")
     options = parser.parse_args()
@@ -114,7 +115,8 @@ async def main():
         answers, report = await common_prefix(server, options)
     else:
         seeds = range(options.seed * 100_000, options.seed * 100_000 + options.requests)
-        bodies = [request(seed, options.prompt_words, options.answer_tokens) for seed in seeds]
+        fields = {"temperature": 0} if options.greedy else {}
+        bodies = [request(seed, options.prompt_words, options.answer_tokens, **fields) for seed in seeds]
         if options.rate:
             answers = await arrivals(server, bodies, options.rate, random.Random(options.seed))
         else:

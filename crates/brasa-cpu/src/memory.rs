@@ -14,6 +14,9 @@ pub(crate) const ALIGNMENT_BYTES: usize = 64;
 /// reads in order; otherwise it costs a third of the bandwidth.
 const MAPPED_BYTES: usize = 4 << 20;
 
+/// The least size of a system's page of memory.
+const SYSTEM_PAGE_BYTES: usize = 4096;
+
 /// A zeroed allocation with an aligned start. Untouched pages of a large allocation cost nothing.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -111,6 +114,14 @@ impl Memory {
         for (i, &element) in elements.iter().enumerate() {
             // SAFETY: in bounds by the check, exclusive by the caller's promise.
             unsafe { first.add(start + i * stride).write(element) };
+        }
+    }
+
+    /// Writes to every page of the system in `bytes`, so that it is fetched now. Contents stay.
+    pub(crate) fn touch(&mut self, bytes: Range<usize>) {
+        for byte in self.all_mut::<u8>()[bytes].iter_mut().step_by(SYSTEM_PAGE_BYTES) {
+            // Kept by the compiler, which could drop a byte's write to itself.
+            *byte = std::hint::black_box(*byte);
         }
     }
 

@@ -100,10 +100,11 @@ impl Engine {
         }
         config.validate()?;
         let has_hidden = hidden.is_some();
-        let EngineConfig { cache_bytes, prefix_bytes, context, .. } = config;
+        let EngineConfig { cache_bytes, prefix_bytes, prefault_bytes, context, max_sequences, .. } = config;
         // Rows that a window must outlast: a chunk, or those that a stop string may take back.
         let rows = program.limits().max_rows.max(MOST_UNHEARD);
-        let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows);
+        let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows)
+            .with_ready(prefault_bytes, context.saturating_mul(max_sequences));
         let executor = Executor::new(program, hidden, store, config.context, config.vocab_size);
         // Texts of sessions that rest are kept beside those of running requests.
         let drafter = draft_model.map(|model| Drafter::new(model, config.max_sequences.saturating_mul(2)));

@@ -236,7 +236,12 @@ impl Executor {
         self.store.resume(sequence, scope, tokens, others)
     }
 
-    /// Pages that were ever written.
+    /// Fetches the memory of pages ahead of their first use. False if there is enough of it.
+    pub(crate) fn prefault(&mut self) -> bool {
+        self.store.prefault()
+    }
+
+    /// Pages that were ever written, or fetched ahead.
     pub(crate) fn pages_touched(&self) -> usize {
         self.store.pages_touched()
     }

@@ -12,6 +12,9 @@ use crate::prefix::Prefixes;
 use crate::sequence::{Sequence, oldest_page};
 use crate::{CacheScope, EngineError, EngineStats};
 
+/// Memory that is fetched before anybody looks whether a request has come.
+const PREFAULT_BYTES: u64 = 2 << 20;
+
 /// The pool of pages and their holders.
 pub(crate) struct KvStore {
     pool: Box<dyn KvPool>,
@@ -23,6 +26,10 @@ pub(crate) struct KvStore {
     /// Pages of each group that the longest text needs which the budget can hold. Pages never move from one group to
     /// another, so no group grows at the cost of these.
     reserved: Vec<usize>,
+    /// Pages of each group without a holder whose memory is fetched ahead.
+    ready: usize,
+    /// The page whose memory is being fetched, and the bytes of it that have been.
+    fetched: Option<((GroupId, PageId), u64)>,
     /// The beginnings of texts that have ended.
     prefixes: Prefixes,
     next_id: u64,
@@ -56,9 +63,24 @@ impl KvStore {
         }
         let reserved = need(fits);
         let groups = spec.groups.iter().map(|_| Pages::default()).collect();
-        let most_nodes = prefix_bytes / page_bytes.iter().sum::<u64>().max(1);
-        let prefixes = Prefixes::new(usize::try_from(most_nodes).unwrap_or(usize::MAX), page_bytes.len());
-        Self { pool, groups, page_bytes, budget_bytes, reserved, prefixes, next_id: 0 }
+        let prefixes = Prefixes::new(pages_of_all(prefix_bytes, &page_bytes), page_bytes.len());
+        Self {
+            pool,
+            groups,
+            page_bytes,
+            budget_bytes,
+            reserved,
+            ready: 0,
+            fetched: None,
+            prefixes,
+            next_id: 0,
+        }
+    }
+
+    /// Makes [`prefault`](Self::prefault) fetch up to `bytes`, but no more than texts of `positions` positions take.
+    pub(crate) fn with_ready(mut self, bytes: u64, positions: usize) -> Self {
+        self.ready = pages_of_all(bytes, &self.page_bytes).min(positions.div_ceil(PAGE_POSITIONS));
+        self
     }
 
     /// The pool, for a program to run on.
@@ -356,6 +378,36 @@ impl KvStore {
         self.pool.size_bytes()
     }
 
+    /// Fetches some memory of a page in a group that has too few pages without a holder whose memory is there. False if there was
+    /// nothing to fetch, or no room for it.
+    pub(crate) fn prefault(&mut self) -> bool {
+        (0..self.groups.len()).any(|group| self.groups[group].ready() < self.ready && self.prefault_in(group))
+    }
+
+    /// Fetches some memory of the next page of `group`; false if it has none and cannot grow.
+    fn prefault_in(&mut self, group: usize) -> bool {
+        let id = GroupId(group as u32);
+        let exist = self.groups[group].total();
+        if self.groups[group].untouched().is_none() && self.affordable(group) > 0 {
+            if self.pool.reserve(id, exist + 1).is_err() {
+                return false;
+            }
+            self.groups[group].grow(exist + 1);
+        }
+        let Some(page) = self.groups[group].untouched() else { return false };
+        // A step may have taken the page that was begun.
+        let begun = self.fetched.filter(|&(begun, _)| begun == (id, page)).map_or(0, |(_, bytes)| bytes);
+        let end = (begun + PREFAULT_BYTES).min(self.page_bytes[group]);
+        if !self.pool.prefault(id, page, begun..end) {
+            return false;
+        }
+        self.fetched = Some(((id, page), end));
+        if end == self.page_bytes[group] {
+            self.groups[group].touch();
+        }
+        true
+    }
+
     /// A free page of `group`. The pool grows within the budget, then kept prefixes give way.
     fn take(&mut self, group: usize) -> Result<PageId, EngineError> {
         loop {
@@ -400,6 +452,11 @@ impl KvStore {
     }
 }
 
+/// How often `bytes` hold a page of each group.
+fn pages_of_all(bytes: u64, page_bytes: &[u64]) -> usize {
+    usize::try_from(bytes / page_bytes.iter().sum::<u64>().max(1)).unwrap_or(usize::MAX)
+}
+
 /// Bytes that the pages of a text of `positions` positions take on the device of `pool`, if all caches see the whole text.
 pub fn pages_bytes(pool: &dyn KvPool, positions: usize) -> u64 {
     let pages = positions.div_ceil(PAGE_POSITIONS) as u64;
@@ -439,6 +496,10 @@ mod tests {
         }
         fn page_bytes(&self, _: GroupId) -> u64 {
             PAGE_BYTES
+        }
+        fn prefault(&mut self, group: GroupId, page: PageId, bytes: Range<u64>) -> bool {
+            assert!(page.index() < self.capacity[group.0 as usize] && bytes == (0..PAGE_BYTES));
+            true
         }
         fn copy_page(&mut self, _: GroupId, _: PageId, _: PageId) -> Result<(), DeviceError> {
             if self.copies { Ok(()) } else { Err(refusal()) }
@@ -497,6 +558,25 @@ mod tests {
         assert_eq!(store.truncate(&mut sequence, 1990), 1990);
         assert_eq!(store.truncate(&mut sequence, 1600), 0, "its window is gone");
         assert_eq!(store.groups[0].used() + store.groups[1].used(), 0);
+    }
+
+    #[test]
+    fn memory_of_pages_is_fetched_ahead_within_the_budget() {
+        let fetch = |store: &mut KvStore| (0..100).take_while(|_| store.prefault()).count();
+        let mut store = store(&[None], 2048);
+        assert_eq!(fetch(&mut store), 0, "nobody asked for it");
+        let mut store = store.with_ready(8 * PAGE_BYTES - 1, 1 << 20);
+        assert_eq!(fetch(&mut store), 7);
+        let mut sequence = store.empty(CacheScope::default());
+        extend(&mut store, &mut sequence, 512);
+        assert_eq!(store.pages_touched(), 7, "it took pages that were ready");
+        assert_eq!(fetch(&mut store), 2);
+        store.release(sequence);
+        assert_eq!(fetch(&mut store), 0, "nine are ready");
+        let mut store = store.with_ready(u64::MAX, 1 << 20);
+        assert_eq!(fetch(&mut store), 7, "the budget ends it");
+        assert_eq!(store.size_bytes(), store.budget_bytes);
+        assert_eq!(store.with_ready(u64::MAX, 257).ready, 2);
     }
 
     #[test]

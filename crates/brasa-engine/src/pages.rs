@@ -7,7 +7,7 @@ use brasa_graph::step::PageId;
 pub(crate) struct Pages {
     holders: Vec<u32>,
     free: Vec<PageId>,
-    /// Pages that were ever handed out: the lowest ones.
+    /// Pages that were ever handed out, or whose memory was fetched ahead: the lowest ones.
     touched: usize,
 }
 
@@ -53,7 +53,22 @@ impl Pages {
         }
     }
 
-    /// Pages that were ever handed out. The memory of the others may not be there yet.
+    /// The lowest page that was never touched.
+    pub(crate) fn untouched(&self) -> Option<PageId> {
+        (self.touched < self.total()).then(|| PageId::from_index(self.touched))
+    }
+
+    /// Records that the memory of the lowest [untouched](Self::untouched) page was fetched.
+    pub(crate) fn touch(&mut self) {
+        self.touched += 1;
+    }
+
+    /// Pages that were touched and have no holder.
+    pub(crate) fn ready(&self) -> usize {
+        self.touched - self.used()
+    }
+
+    /// Pages that were ever touched. The memory of the others may not be there yet.
     pub(crate) fn touched(&self) -> usize {
         self.touched
     }

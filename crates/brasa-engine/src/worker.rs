@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use brasa_graph::chain::Flow;
@@ -25,6 +25,9 @@ const MOST_TRIED: usize = 2;
 
 /// Drafts that a chain ends for, if they are worth their rows.
 const MOST_DRAFTS_AHEAD: usize = 8;
+
+/// Rest before memory is fetched ahead, so that a client that asks again at once finds the engine waiting for it.
+const BEFORE_PREFAULT: Duration = Duration::from_millis(100);
 
 struct Worker<'a> {
     executor: Executor,
@@ -100,7 +103,7 @@ impl Worker<'_> {
                 Ok(command)
             } else if idle {
                 self.publish(true);
-                self.commands.recv().map_err(|_| TryRecvError::Disconnected)
+                self.wait()
             } else {
                 self.commands.try_recv()
             };
@@ -119,6 +122,23 @@ impl Worker<'_> {
                 }
                 Ok(Command::Close) | Err(TryRecvError::Disconnected) => return false,
                 Ok(Command::Wake) | Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// The next command. If it does not come soon, memory of pages is fetched ahead until it comes.
+    fn wait(&mut self) -> Result<Command, TryRecvError> {
+        match self.commands.recv_timeout(BEFORE_PREFAULT) {
+            Err(RecvTimeoutError::Timeout) => {}
+            command => return command.map_err(|_| TryRecvError::Disconnected),
+        }
+        loop {
+            match self.commands.try_recv() {
+                Err(TryRecvError::Empty) if self.executor.prefault() => {}
+                Err(TryRecvError::Empty) => {
+                    return self.commands.recv().map_err(|_| TryRecvError::Disconnected);
+                }
+                command => return command,
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Errors are values, never panics; a device that is not there is *unavailable with a reason*.
 
 use std::any::Any;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -177,6 +177,12 @@ pub trait KvPool: Send {
     /// Bytes that one page of `group` takes on this device, the padding of its layout included; 0 for a group that does not
     /// exist.
     fn page_bytes(&self, group: GroupId) -> u64;
+
+    /// Fetches `bytes` of the memory of a page, on devices where memory otherwise comes with the first write: the system then looks
+    /// for it and clears it while a step waits. Contents stay. False where there is nothing to fetch.
+    fn prefault(&mut self, _group: GroupId, _page: PageId, _bytes: Range<u64>) -> bool {
+        false
+    }
 
     /// Copies a page within a group (copy-on-write of a shared partial page).
     ///

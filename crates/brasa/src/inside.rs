@@ -250,6 +250,7 @@ impl Model {
             max_sequences: 1,
             cache_bytes: pages_bytes(&*pool, ids.len().max(1)).saturating_mul(2),
             prefix_bytes: 0,
+            prefault_bytes: 0,
             ..self.engine().config()
         };
         let engine = Engine::start(program, pool, config)?;

@@ -197,6 +197,7 @@ impl Model {
                 vocab_size: spec.vocab_size,
                 cache_bytes,
                 prefix_bytes: options.prefix_bytes.unwrap_or(SESSION_PREFIX_BYTES),
+                prefault_bytes: options.prefault_bytes,
             };
             let description = backend.info();
             let inside =

@@ -52,6 +52,9 @@ pub struct LoadOptions {
     /// alone. [`GenerateOptions::cache_prompt`](crate::GenerateOptions::cache_prompt) decides for a single request, and
     /// [`CacheScope`](crate::CacheScope) keeps users apart.
     pub prefix_bytes: Option<u64>,
+    /// Bytes of keys and values, among `cache_bytes`, whose memory is fetched while the model has nothing to do, so that no request
+    /// waits for the system to find and clear it; 0 for none.
+    pub prefault_bytes: u64,
     /// How requests guess tokens ahead that do not say it themselves
     /// ([`GenerateOptions::speculation`](crate::GenerateOptions::speculation)). It changes the time of an answer and never its text.
     pub speculation: Speculation,
@@ -84,6 +87,7 @@ impl Default for LoadOptions {
             max_waiting: 1024,
             cache_bytes: None,
             prefix_bytes: None,
+            prefault_bytes: 0,
             speculation: Speculation::MODEL,
             draft_model: None,
             strict: false,

@@ -11,6 +11,9 @@ use crate::args::{ServeArguments, SourceArguments};
 use crate::failure::Failure;
 use crate::{bundled, hub, input, interrupt, load, output};
 
+/// Most memory of keys and values that is fetched ahead of requests.
+const MOST_PREFAULTED_BYTES: u64 = 1 << 30;
+
 /// Serves until Ctrl-C.
 pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let options = options(arguments)?;
@@ -24,10 +27,12 @@ pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
 
 /// The server's options from the command line's.
 fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
+    let prefix_bytes = arguments.cache_ram.saturating_mul(1 << 20);
     let load = LoadOptions {
         max_sequences: arguments.parallel,
         max_waiting: arguments.max_queue,
-        prefix_bytes: Some(arguments.cache_ram.saturating_mul(1 << 20)),
+        prefix_bytes: Some(prefix_bytes),
+        prefault_bytes: (prefix_bytes / 2).min(MOST_PREFAULTED_BYTES),
         speculation: load::speculation(&arguments.drafts)?,
         draft_model: draft_model(arguments)?,
         ..load::options(&arguments.setup)?

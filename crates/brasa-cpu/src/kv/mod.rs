@@ -14,6 +14,7 @@ mod write;
 pub(crate) use read::CacheReader;
 
 use std::any::Any;
+use std::ops::Range;
 
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec};
@@ -95,6 +96,15 @@ impl KvPool for CpuKvPool {
 
     fn page_bytes(&self, group: GroupId) -> u64 {
         self.groups.get(group.0 as usize).map_or(0, |group| group.page_bytes as u64)
+    }
+
+    fn prefault(&mut self, group: GroupId, page: PageId, bytes: Range<u64>) -> bool {
+        let page = self.groups.get_mut(group.0 as usize).and_then(|group| group.pages.get_mut(page.index()));
+        let Some(page) = page else { return false };
+        let place =
+            |byte: u64| usize::try_from(byte).map_or(page.len_bytes(), |byte| byte.min(page.len_bytes()));
+        page.touch(place(bytes.start)..place(bytes.end));
+        true
     }
 
     fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {

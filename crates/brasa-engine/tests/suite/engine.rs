@@ -52,6 +52,7 @@ const CONFIG: EngineConfig = EngineConfig {
     vocab_size: VOCAB,
     cache_bytes: u64::MAX,
     prefix_bytes: 0,
+    prefault_bytes: 0,
 };
 
 fn engine(context: usize, chunk: usize, max_sequences: usize) -> Engine {

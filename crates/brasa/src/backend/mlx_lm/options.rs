@@ -32,6 +32,7 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
         max_waiting: _,
         cache_bytes,
         prefix_bytes,
+        prefault_bytes: _,
         speculation,
         draft_model,
         strict,
