@@ -1,0 +1,129 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The reason why sound could not be read or used.
+///
+/// `name` is the path of the file, or the name that the caller gave.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AudioError {
+    /// A file could not be opened.
+    #[error("{}: {source}", .path.display())]
+    Open {
+        /// The path.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Reading failed.
+    #[error("{name}: reading failed at {}: {source}", seconds(*.at))]
+    Read {
+        /// The file or stream.
+        name: String,
+        /// The sound read so far.
+        at: Duration,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The bytes are in no format that is known.
+    #[error(
+        "{name}: not recognised as audio: {reason}\nhint: WAV, MP3, FLAC, OGG Vorbis, M4A and AAC are read; others after `ffmpeg -i FILE out.wav`"
+    )]
+    Format {
+        /// The file or stream.
+        name: String,
+        /// The fault in the words of the decoder.
+        reason: String,
+    },
+    /// The container is known, and the sound within is coded in a way that is not.
+    #[error("{name}: {what} is not supported\nhint: `ffmpeg -i FILE out.wav` makes a file that is read")]
+    Unsupported {
+        /// The file or stream.
+        name: String,
+        /// The codec or feature.
+        what: String,
+    },
+    /// The sound is damaged beyond what players pass over.
+    #[error("{name}: damaged at {}: {reason}", seconds(*.at))]
+    Damaged {
+        /// The file or stream.
+        name: String,
+        /// The sound read so far.
+        at: Duration,
+        /// The fault in the words of the decoder.
+        reason: String,
+    },
+    /// The file ends before its header says.
+    #[error("{name}: cut off at {}, the header claims {}\nhint: the file may still be downloading; `ffmpeg -i FILE out.wav` keeps what is there", seconds(*.at), seconds(*.claimed))]
+    CutOff {
+        /// The file or stream.
+        name: String,
+        /// The sound that is there.
+        at: Duration,
+        /// The duration in the header.
+        claimed: Duration,
+    },
+    /// There is not a single sample.
+    #[error("{name}: no sound in it")]
+    Empty {
+        /// The file or stream.
+        name: String,
+    },
+    /// The sound is longer than the caller allows.
+    #[error("{name}: longer than {}, which is the limit", seconds(*.limit))]
+    TooLong {
+        /// The file or stream.
+        name: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The sample rate is not plausible.
+    #[error("{name}: sample rate of {rate_hz} Hz, expected {} to {limit_hz} Hz", crate::MIN_SAMPLE_RATE)]
+    SampleRate {
+        /// The file or stream.
+        name: String,
+        /// The rate found.
+        rate_hz: u32,
+        /// The highest rate that the caller allows.
+        limit_hz: u32,
+    },
+    /// There are no channels, or too many.
+    #[error("{name}: {channels} channels, expected 1 to {limit}")]
+    Channels {
+        /// The file or stream.
+        name: String,
+        /// The number found.
+        channels: usize,
+        /// The largest number that the caller allows.
+        limit: usize,
+    },
+    /// A sample is no number, or far beyond what sound is.
+    #[error("sample {index} is {value}, expected a number within ±{}", crate::LARGEST_SAMPLE)]
+    NotFinite {
+        /// The sample's index, counted at the sound's own sample rate.
+        index: u64,
+        /// The sample.
+        value: f32,
+    },
+    /// Mel filters make no sense.
+    #[error("mel filters: {problem}")]
+    Filters {
+        /// The fault.
+        problem: String,
+    },
+}
+
+/// The result of this crate's functions.
+pub type Result<T> = std::result::Result<T, AudioError>;
+
+impl AudioError {
+    pub(crate) fn open(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Open { path, source }
+    }
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.2} s", duration.as_secs_f64())
+}

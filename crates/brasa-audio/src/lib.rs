@@ -1,0 +1,44 @@
+//! Sound to what a speech model takes.
+//!
+//! [`Audio`] reads files, streams and memory and gives 16 kHz mono samples, whole or chunk by chunk ([`AudioReader`]).
+//! [`LogMel`] makes Whisper's features of them.
+//!
+//! This crate knows neither models nor text nor devices.
+//!
+//! ```
+//! use brasa_audio::{Audio, LogMel, MelFilters};
+//!
+//! let hum: Vec<f32> = (0..44_100).map(|n| (n as f32 * 0.01).sin()).collect();
+//! let audio = Audio::from_samples(&hum, 44_100)?;
+//! assert_eq!(audio.samples().len(), 16_000);
+//! let features = LogMel::new(MelFilters::slaney(80)?).window(audio.samples())?;
+//! assert_eq!(features.values().len(), 3000 * 80);
+//! # Ok::<(), brasa_audio::AudioError>(())
+//! ```
+//!
+//! Decoding is [symphonia](https://docs.rs/symphonia)'s, except for WAV files of plain samples; resampling is
+//! [rubato](https://docs.rs/rubato)'s. Both are pure Rust.
+#![forbid(unsafe_code)]
+
+mod audio;
+mod error;
+mod fault;
+mod mel;
+mod reader;
+mod resample;
+mod source;
+
+pub use audio::{Audio, resample};
+pub use error::{AudioError, Result};
+pub use mel::{Features, LogMel, MelFilters, WINDOW_FRAMES};
+pub use reader::{AudioReader, Limits};
+pub use source::SampleFormat;
+
+/// The sample rate of all features, in Hz.
+pub const SAMPLE_RATE: u32 = 16_000;
+/// Samples of one window of Whisper: 30 s.
+pub const WINDOW_SAMPLES: usize = 30 * SAMPLE_RATE as usize;
+/// The lowest sample rate that is accepted, in Hz.
+pub const MIN_SAMPLE_RATE: u32 = 1000;
+/// The largest magnitude of a sample that is accepted; sound is within ±1, give or take.
+pub const LARGEST_SAMPLE: f32 = 1e9;

@@ -1,0 +1,243 @@
+//! Everything that symphonia reads.
+//!
+//! Each call is guarded: a panic of symphonia is the error that a damaged file is.
+
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use symphonia::core::audio::Channels;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_AAC;
+use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::errors::Error;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
+use symphonia::core::meta::MetadataOptions;
+
+use crate::fault::without_panic;
+use crate::{AudioError, Limits, Result};
+
+use super::{Input, Source, check, duration, mix};
+
+/// Packets in a row that cannot be decoded before the file counts as damaged.
+const MOST_BROKEN_PACKETS: u32 = 50;
+/// What every encoder of AAC puts in front of the sound: one frame, the first half of an overlap. Where a file has a list of edits
+/// that says so, symphonia ignores it.
+const AAC_DELAY: usize = 1024;
+
+pub(super) struct Decoder {
+    format: Box<dyn FormatReader>,
+    codec: Box<dyn AudioDecoder>,
+    track: u32,
+    rate: u32,
+    claimed: Option<u64>,
+    frames: u64,
+    /// Frames in front of the sound that are still to come.
+    delay: usize,
+    /// Frames of the last packet; a packet that cannot be decoded becomes as much silence.
+    packet_frames: usize,
+    broken_packets: u32,
+    interleaved: Vec<f32>,
+    name: String,
+    limits: Limits,
+}
+
+/// What a packet brought.
+enum Step {
+    Samples,
+    Nothing,
+    End,
+}
+
+impl Decoder {
+    pub(super) fn new(input: Input, name: &str, limits: &Limits) -> Result<Self> {
+        guarded(name, Duration::ZERO, || Self::probe(input, name, limits))
+    }
+
+    fn probe(input: Input, name: &str, limits: &Limits) -> Result<Self> {
+        let mut hint = Hint::new();
+        if let Some(extension) = Path::new(name).extension().and_then(|extension| extension.to_str()) {
+            hint.with_extension(extension);
+        }
+        let stream =
+            MediaSourceStream::new(Box::new(Shared(Mutex::new(input))), MediaSourceStreamOptions::default());
+        let format = symphonia::default::get_probe()
+            .probe(&hint, stream, FormatOptions::default(), MetadataOptions::default())
+            .map_err(|error| unrecognised(name, error))?;
+        let no_sound = || AudioError::Empty { name: name.to_owned() };
+        let track = format.default_track(TrackType::Audio).ok_or_else(no_sound)?;
+        let parameters =
+            track.codec_params.as_ref().and_then(|parameters| parameters.audio()).ok_or_else(no_sound)?;
+        let codec = symphonia::default::get_codecs()
+            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+            .map_err(|error| AudioError::Unsupported {
+                name: name.to_owned(),
+                what: match error {
+                    Error::Unsupported(_) => {
+                        format!("the codec of the {} file", format.format_info().long_name)
+                    }
+                    error => error.to_string(),
+                },
+            })?;
+        let rate = parameters.sample_rate.unwrap_or(0);
+        // Some containers leave the number of channels to the codec's packets, which are checked one by one.
+        check(name, rate, parameters.channels.as_ref().map_or(1, Channels::count), limits)?;
+        let delay = if parameters.codec == CODEC_ID_AAC { AAC_DELAY } else { 0 };
+        let (track, claimed) = (track.id, track.num_frames);
+        Ok(Self {
+            format,
+            codec,
+            track,
+            rate,
+            claimed,
+            frames: 0,
+            delay,
+            packet_frames: 0,
+            broken_packets: 0,
+            interleaved: Vec::new(),
+            name: name.to_owned(),
+            limits: *limits,
+        })
+    }
+
+    fn step(&mut self, mono: &mut Vec<f32>) -> Result<Step> {
+        let packet = match self.format.next_packet() {
+            Ok(Some(packet)) => packet,
+            Ok(None) | Err(Error::ResetRequired) => return Ok(Step::End),
+            Err(Error::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => return self.cut_off(),
+            Err(Error::IoError(source)) => {
+                return Err(AudioError::Read { name: self.name.clone(), at: self.at(), source });
+            }
+            Err(error) => return Err(self.damaged(error.to_string())),
+        };
+        if packet.track_id != self.track {
+            return Ok(Step::Nothing);
+        }
+        let buffer = match self.codec.decode(&packet) {
+            Ok(buffer) => buffer,
+            Err(Error::DecodeError(_) | Error::IoError(_)) if self.broken_packets < MOST_BROKEN_PACKETS => {
+                self.broken_packets += 1;
+                mono.resize(mono.len() + self.packet_frames, 0.0);
+                self.frames += self.packet_frames as u64;
+                return Ok(Step::Nothing);
+            }
+            Err(error) => return Err(self.damaged(error.to_string())),
+        };
+        let (rate, channels, frames) =
+            (buffer.spec().rate(), buffer.spec().channels().count(), buffer.frames());
+        if rate != self.rate {
+            let reason = format!("the sample rate changes from {} Hz to {rate} Hz", self.rate);
+            return Err(self.damaged(reason));
+        }
+        check(&self.name, rate, channels, &self.limits)?;
+        self.interleaved.clear();
+        buffer.copy_to_vec_interleaved(&mut self.interleaved);
+        self.broken_packets = 0;
+        self.packet_frames = frames;
+        self.frames += frames as u64;
+        let delay = self.delay.min(frames);
+        self.delay -= delay;
+        mix(&self.interleaved[delay * channels..], channels, mono);
+        Ok(if frames > delay { Step::Samples } else { Step::Nothing })
+    }
+
+    /// The end of the bytes in the middle of a packet.
+    fn cut_off(&self) -> Result<Step> {
+        match self.claimed {
+            Some(claimed) if claimed > self.frames => Err(AudioError::CutOff {
+                name: self.name.clone(),
+                at: self.at(),
+                claimed: duration(claimed, self.rate),
+            }),
+            _ => Ok(Step::End),
+        }
+    }
+
+    fn damaged(&self, reason: String) -> AudioError {
+        AudioError::Damaged { name: self.name.clone(), at: self.at(), reason }
+    }
+
+    fn at(&self) -> Duration {
+        duration(self.frames, self.rate)
+    }
+}
+
+impl Source for Decoder {
+    fn rate(&self) -> u32 {
+        self.rate
+    }
+
+    fn claimed(&self) -> Option<u64> {
+        self.claimed
+    }
+
+    fn next(&mut self, mono: &mut Vec<f32>) -> Result<bool> {
+        let (name, at) = (self.name.clone(), self.at());
+        guarded(&name, at, || {
+            loop {
+                match self.step(mono)? {
+                    Step::Samples => return Ok(true),
+                    Step::Nothing => {}
+                    Step::End => return Ok(!mono.is_empty()),
+                }
+            }
+        })
+    }
+}
+
+/// Runs symphonia; its panic is an error.
+fn guarded<T>(name: &str, at: Duration, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    without_panic(run).unwrap_or_else(|| {
+        Err(AudioError::Damaged { name: name.to_owned(), at, reason: "the decoder gave up on it".to_owned() })
+    })
+}
+
+fn unrecognised(name: &str, error: Error) -> AudioError {
+    let name = name.to_owned();
+    match error {
+        Error::IoError(source) if source.kind() != ErrorKind::UnexpectedEof => {
+            AudioError::Read { name, at: Duration::ZERO, source }
+        }
+        Error::IoError(_) => AudioError::Format { name, reason: "it ends too early".to_owned() },
+        error => AudioError::Format { name, reason: error.to_string() },
+    }
+}
+
+/// An input in the form that symphonia asks for: shared between threads, though only one ever reads it.
+struct Shared(Mutex<Input>);
+
+impl Shared {
+    fn input(&mut self) -> &mut Input {
+        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Read for Shared {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.input().read(to)
+    }
+}
+
+impl Seek for Shared {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        match self.input() {
+            Input::Whole { bytes, .. } => bytes.seek(to),
+            Input::Stream(_) => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+impl MediaSource for Shared {
+    fn is_seekable(&self) -> bool {
+        self.byte_len().is_some()
+    }
+
+    fn byte_len(&self) -> Option<u64> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Input::Whole { len, .. } => Some(*len),
+            Input::Stream(_) => None,
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Tests of reading, resampling and features, with an allocator that counts what each thread holds.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+mod files;
+mod hostile;
+mod mel;
+mod resampling;
+mod wav;
+
+use brasa_fuzz::MeteredAllocator;
+
+#[global_allocator]
+static ALLOCATOR: MeteredAllocator = MeteredAllocator;
