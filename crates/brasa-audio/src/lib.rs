@@ -1,7 +1,7 @@
 //! Sound to what a speech model takes.
 //!
 //! [`Audio`] reads files, streams and memory and gives 16 kHz mono samples, whole or chunk by chunk ([`AudioReader`]).
-//! [`LogMel`] makes Whisper's features of them.
+//! [`LogMel`] makes Whisper's features of them. [`VoiceActivity`] finds speech, and [`batch_windows`] cuts long sounds at its pauses.
 //!
 //! This crate knows neither models nor text nor devices.
 //!
@@ -27,12 +27,16 @@ mod mel;
 mod reader;
 mod resample;
 mod source;
+mod voice;
+mod windows;
 
 pub use audio::{Audio, resample};
 pub use error::{AudioError, Result};
 pub use mel::{Features, LogMel, MelFilters, WINDOW_FRAMES};
 pub use reader::{AudioReader, Limits};
 pub use source::SampleFormat;
+pub use voice::VoiceActivity;
+pub use windows::{batch_windows, seek_window};
 
 /// The sample rate of all features, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;

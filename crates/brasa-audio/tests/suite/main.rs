@@ -7,6 +7,7 @@ mod files;
 mod hostile;
 mod mel;
 mod resampling;
+mod speech;
 mod wav;
 
 use brasa_fuzz::MeteredAllocator;
