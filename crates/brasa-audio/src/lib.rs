@@ -3,7 +3,9 @@
 //! [`Audio`] reads files, streams and memory and gives 16 kHz mono samples, whole or chunk by chunk ([`AudioReader`]).
 //! [`LogMel`] makes Whisper's features of them. [`VoiceActivity`] finds speech, and [`batch_windows`] cuts long sounds at its pauses.
 //!
-//! This crate knows neither models nor text nor devices.
+//! [`transcript`] has the forms in which what was said is written: subtitles, tables, JSON.
+//!
+//! This crate knows neither models nor tokens nor devices.
 //!
 //! ```
 //! use brasa_audio::{Audio, LogMel, MelFilters};
@@ -27,6 +29,7 @@ mod mel;
 mod reader;
 mod resample;
 mod source;
+pub mod transcript;
 mod voice;
 mod windows;
 

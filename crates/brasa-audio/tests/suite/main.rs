@@ -8,6 +8,7 @@ mod hostile;
 mod mel;
 mod resampling;
 mod speech;
+mod transcripts;
 mod wav;
 
 use brasa_fuzz::MeteredAllocator;
