@@ -10,7 +10,7 @@ use crate::SAMPLE_RATE;
 
 /// Input samples of one call to rubato.
 const CHUNK: usize = 1024;
-/// Zero crossings of the filter at the lower of both rates: the passband ends 0.3 dB down at 7.2 kHz.
+/// Length of the filter in samples at 16 kHz, or at a lower rate: 7 kHz pass whole, 9 kHz not at all.
 const TAPS: usize = 160;
 /// Most filters that are kept, each for one place between two input samples.
 const MOST_PHASES: usize = 640;

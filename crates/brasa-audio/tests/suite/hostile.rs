@@ -113,7 +113,8 @@ fn fuzz(name: &str, runs: u64) {
 fn a_decoder_that_panics_gave_up() {
     // symphonia multiplies 40,000 channels by two bytes in 16 bits, which overflows in this build, and is refused in others.
     let text = refusal(&wav(1, 16, 40_000, 16_000, &[0; 64])[..36], "x.wav");
-    assert!(text.starts_with("x.wav: "), "{text}");
+    let expected = if cfg!(debug_assertions) { "damaged at 0.00 s: the decoder gave up on it" } else { "" };
+    assert!(text.starts_with(&format!("x.wav: {expected}")), "{text}");
 }
 
 #[test]
