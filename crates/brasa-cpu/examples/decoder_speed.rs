@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p brasa-cpu --example decoder_speed -- [FORMAT] [THREADS] [DEPTH] [--q8-kv] [--profile]`
 //!
-//! Then 4 and 8 sequences decode together, each at that depth: tokens per second of all, beside those of one.
+//! Then 4, 8, 16 and 32 sequences decode together, each at that depth: tokens per second of all, beside those of one.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -21,8 +21,8 @@ use brasa_graph::testing::{Decoder, Sequences};
 
 const PROMPT: usize = 512;
 const DECODED: usize = 48;
-const TOGETHER: [usize; 2] = [4, 8];
-const MOST_TOGETHER: usize = 8;
+const TOGETHER: [usize; 4] = [4, 8, 16, 32];
+const MOST_TOGETHER: usize = 32;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -47,6 +47,17 @@ pub(super) struct Layout {
     pub blocks: usize,
 }
 
+/// The time that a block takes to be unpacked, beside that of its products with eight rows in AVX-512.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unpacking {
+    /// Little: whole codes in one plane, and plain scales.
+    Fast,
+    /// Some: codes in two planes, a minimum for every block, or scales in super-blocks.
+    Medium,
+    /// Much: scales for half blocks, in super-blocks.
+    Slow,
+}
+
 impl Layout {
     /// The layout of rows of `k` inputs; `scale_float` is the type of MLX scales.
     ///
@@ -78,6 +89,18 @@ impl Layout {
             (None, scales) => unreachable!("groups of MLX with {scales:?}"),
         };
         Self { codes: K::CODES, scales, shape: K::SHAPE, ..*self }
+    }
+
+    /// The speed at which blocks are unpacked.
+    pub const fn unpacking(&self) -> Unpacking {
+        match (self.codes, self.scales) {
+            _ if self.shape.has_halves() => Unpacking::Slow,
+            (
+                Codes::Bits2 | Codes::Bits4 | Codes::Bits8 | Codes::Table4,
+                Scales::F16 | Scales::Affine { .. },
+            ) => Unpacking::Fast,
+            _ => Unpacking::Medium,
+        }
     }
 
     /// Bytes of the codes of a block.

@@ -1,5 +1,6 @@
 //! The loop that multiplies a weight with a number of rows, and the thresholds between loops.
 
+use super::layout::Unpacking;
 use crate::Isa;
 
 /// The class of a weight: all that its storage format decides about its products.
@@ -40,7 +41,8 @@ pub(super) enum Route {
 ///
 /// | threshold | measured | result |
 /// |---|---|---|
-/// | [`PANELS`](Self::PANELS) | Q4_0, AVX-512 | 8 rows times planes are twice as fast as 8 rows times a panel: memory waits while a panel is multiplied, and AVX-512 unpacks cheaply |
+/// | [`PANELS_IF_SLOW`](Self::PANELS_IF_SLOW) | Q3_K, AVX-512 (Zen 4), 24 and 32 rows | planes take 6 and 9 % longer than panels; Q2_K and Q6_K are alike at 32 |
+/// | [`PANELS_IF_MEDIUM`](Self::PANELS_IF_MEDIUM) | Q4_K, Q5_1, Q4_1, the same | panels take 11, 6 and 8 % longer at 32 rows, 2 % at 64, and 3 % less at 512 |
 /// | [`PANELS_OF_OTHERS`](Self::PANELS_OF_OTHERS) | AVX2 | unpacking costs more than that wait |
 /// | [`TILES`](Self::TILES) | a Xeon with AMX | up to 4 rows are not worth the way into tiles and out of them |
 /// | [`FEW_ON_TILES`](Self::FEW_ON_TILES) | Xeon (Emerald Rapids), 8 sequences | gate and up in 5.06 ms while weights stream, 5.87 on vectors; a tile has 16 rows |
@@ -49,9 +51,12 @@ pub(super) enum Route {
 struct Thresholds;
 
 impl Thresholds {
-    /// Fewest rows that multiply panels with AVX-512.
+    /// Fewest rows that multiply panels with AVX-512 if codes are unpacked slowly.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "an instruction set of x86-64"))]
-    const PANELS: usize = 17;
+    const PANELS_IF_SLOW: usize = 17;
+    /// Fewest rows that multiply panels with AVX-512 if codes are unpacked neither fast nor slowly.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "an instruction set of x86-64"))]
+    const PANELS_IF_MEDIUM: usize = 64;
     /// Fewest rows that multiply panels with other instruction sets.
     const PANELS_OF_OTHERS: usize = 8;
     /// Fewest rows that multiply codes on tiles.
@@ -65,7 +70,8 @@ impl Thresholds {
 }
 
 impl Route {
-    /// The loop for the products of `rows` rows with weights of a class.
+    /// The loop for the products of `rows` rows with weights of a class. Codes count as unpacked at medium speed, which decides
+    /// nothing about the arithmetic.
     pub const fn of(isa: Isa, class: WeightClass, rows: usize) -> Self {
         match class {
             WeightClass::Quantised
@@ -73,7 +79,7 @@ impl Route {
             {
                 Self::Bf16OnTiles
             }
-            WeightClass::Quantised => Self::of_int8(isa, rows),
+            WeightClass::Quantised => Self::of_int8(isa, Unpacking::Medium, rows),
             WeightClass::Float16 if isa.has_bf16() && rows >= Thresholds::BF16_OF_FLOATS => {
                 if isa.has_tiles() { Self::Bf16OnTiles } else { Self::Bf16 }
             }
@@ -83,13 +89,19 @@ impl Route {
     }
 
     /// The loop for the products of `rows` rows of int8 activations, which are never rounded to bf16.
-    pub const fn of_int8(isa: Isa, rows: usize) -> Self {
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "decides for AVX-512"))]
+    pub const fn of_int8(isa: Isa, unpacking: Unpacking, rows: usize) -> Self {
         if isa.has_tiles() && rows >= Thresholds::TILES {
             return if rows <= Thresholds::FEW_ON_TILES { Self::FewOnTiles } else { Self::PanelsOnTiles };
         }
         let panels = match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512(_) => Thresholds::PANELS,
+            Isa::Avx512(_) => match unpacking {
+                // Eight rows times planes come within 3 % of what the instructions allow.
+                Unpacking::Fast => return Self::Planes,
+                Unpacking::Medium => Thresholds::PANELS_IF_MEDIUM,
+                Unpacking::Slow => Thresholds::PANELS_IF_SLOW,
+            },
             _ => Thresholds::PANELS_OF_OTHERS,
         };
         if rows >= panels { Self::Panels } else { Self::Planes }
@@ -256,7 +268,7 @@ mod tests {
                     Route::PanelsOnTiles,
                     Route::PanelsOnTiles,
                 ],
-                "avx512" => [Route::Planes, Route::Planes, Route::Planes, Route::Panels, Route::Panels],
+                "avx512" => [Route::Planes, Route::Planes, Route::Planes, Route::Planes, Route::Panels],
                 _ => [Route::Planes, Route::Panels, Route::Panels, Route::Panels, Route::Panels],
             };
             assert_eq!(routes, expected, "{}", isa.name());

@@ -230,7 +230,7 @@ impl PackedRows {
 impl CodesScratch {
     /// Writes the products of codes with int8 activations.
     fn multiply(&mut self, wanted: &Products<'_>, layout: &Layout, weights: &[u8]) {
-        let route = Route::of_int8(wanted.isa, wanted.rows());
+        let route = Route::of_int8(wanted.isa, layout.unpacking(), wanted.rows());
         #[cfg(target_arch = "x86_64")]
         if let Isa::Avx512(proof) = wanted.isa
             && let Some(tiles) = proof.tiles()
