@@ -12,6 +12,7 @@ use brasa_engine::MaskSource;
 
 use crate::cache::{self, Cache};
 use crate::limits::{COMPILE_STACK_BYTES, COMPILE_TIME, KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
+use crate::shapes::Shapes;
 use crate::thoughts::AfterThoughts;
 use crate::{CompiledGrammar, Grammar, GrammarError, gbnf, limits, schema, vocabulary};
 
@@ -21,8 +22,14 @@ use crate::{CompiledGrammar, Grammar, GrammarError, gbnf, limits, schema, vocabu
 pub struct Grammars {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    factory: OnceLock<Result<Arc<ParserFactory>, GrammarError>>,
+    factory: OnceLock<Result<Arc<Factory>, GrammarError>>,
     cache: Cache,
+}
+
+/// Makes parsers for one vocabulary.
+struct Factory {
+    parsers: ParserFactory,
+    shapes: Arc<Shapes>,
 }
 
 impl Grammars {
@@ -56,7 +63,9 @@ impl Grammars {
         let vocab_size = self.vocab_size;
         let work = move || {
             let wrong = |what: String| GrammarError::Grammar { kind, what: cleaned(&what) };
-            let parser = factory.create_parser(grammar).map_err(|error| wrong(error.to_string()))?;
+            let parser = factory.parsers.create_parser(grammar);
+            let mut parser = parser.map_err(|error| wrong(error.to_string()))?;
+            parser.bias_computer = Arc::clone(&factory.shapes) as _;
             Ok(Arc::new(CompiledGrammar::new(Matcher::new(Ok(parser)), vocab_size).map_err(wrong)?))
         };
         on_thread(kind, work)
@@ -77,15 +86,16 @@ impl Grammars {
         }
     }
 
-    fn factory(&self) -> Result<&Arc<ParserFactory>, GrammarError> {
+    fn factory(&self) -> Result<&Arc<Factory>, GrammarError> {
         let made = self.factory.get_or_init(|| {
             let environment = vocabulary::environment(&self.tokenizer, self.vocab_size)?;
-            let mut factory = ParserFactory::new_simple(&environment).map_err(|error| {
+            let mut parsers = ParserFactory::new_simple(&environment).map_err(|error| {
                 GrammarError::Grammar { kind: "vocabulary", what: cleaned(&error.to_string()) }
             })?;
-            factory.quiet();
-            *factory.limits_mut() = limits::parser();
-            Ok(Arc::new(factory))
+            parsers.quiet();
+            *parsers.limits_mut() = limits::parser();
+            let shapes = Arc::new(Shapes::new(&environment, parsers.slicer()));
+            Ok(Arc::new(Factory { parsers, shapes }))
         });
         made.as_ref().map_err(Clone::clone)
     }

@@ -41,6 +41,7 @@ mod limits;
 mod mask;
 mod pool;
 mod schema;
+mod shapes;
 mod thoughts;
 mod vocabulary;
 

@@ -21,7 +21,12 @@ pub const KEPT_GRAMMARS: usize = 64;
 /// Bytes of the texts of the grammars that a model keeps.
 pub const KEPT_BYTES: usize = 4 << 20;
 
-/// Limits on what the parser may do: about 20 ms for one mask, and about 100 MB for one text.
+/// Limits on what the parser may do: about 25 ms for one mask, and about 100 MB for one text.
 pub fn parser() -> ParserLimits {
-    ParserLimits { max_lexer_states: 64_000, verbose_errors: false, ..ParserLimits::default() }
+    ParserLimits {
+        max_lexer_states: 64_000,
+        step_lexer_fuel: 250_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
 }

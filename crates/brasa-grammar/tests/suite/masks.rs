@@ -106,6 +106,118 @@ fn drafts_are_measured_like_accepted_text() {
     }
 }
 
+/// Masks find many tokens at once by their shapes. Here each token's bytes are taken one by one instead, by a parser without a mask.
+#[test]
+fn masks_have_the_tokens_that_come_byte_by_byte() {
+    // Words of small letters, of others, behind blanks, with digits, marks, quotes, escapes, and characters whole and cut.
+    let merges = [
+        ("a", "r"),
+        ("ar", "n"),
+        ("arn", "arn"),
+        ("arnarn", "arnarn"),
+        ("A", "b"),
+        ("Ab", "arn"),
+        ("Ġ", "a"),
+        ("Ġa", "r"),
+        ("Ġar", "arn"),
+        ("Ġ", "A"),
+        ("ĠA", "Ab"),
+        ("1", "2"),
+        ("12", "a"),
+        (":", ":"),
+        ("a", ":"),
+        ("a:", "1"),
+        ("-", "a"),
+        ("a", "\""),
+        ("\"", "}"),
+        ("a\"", "}"),
+        ("\"", ","),
+        ("\\", "n"),
+        ("a", "\\"),
+        ("Ã", "©"),
+        ("a", "Ã"),
+        ("Ã©", "a"),
+        ("Ġ", "Ã©"),
+        ("â", "Ĥ"),
+        ("âĤ", "¬"),
+        ("¬", "a"),
+        ("Ã©", "Ã©"),
+        ("arnarnarnarn", "arnarnarnarn"),
+        ("{", "\""),
+        ("\"", ":"),
+    ];
+    let grammars = Grammars::new(tokenizer(&merges), VOCAB);
+    let bytes_of = |id: u32| {
+        let tokenizer = tokenizer(&merges);
+        tokenizer.piece_bytes(id).unwrap().iter().map(|&byte| u32::from(byte)).collect::<Vec<_>>()
+    };
+    let long: Vec<(u32, Vec<u32>)> = (261..261 + merges.len() as u32).map(|id| (id, bytes_of(id))).collect();
+    let short = (0..256).map(|byte| (byte, vec![byte]));
+    let tokens: Vec<(u32, Vec<u32>)> = long.into_iter().chain(short).collect();
+    let text =
+        |schema: serde_json::Value| json!({"type": "object", "properties": {"a": schema}, "required": ["a"]});
+    let cases = [
+        (text(json!({"type": "string", "pattern": "^[a-z]{1,7}$"})), r#"{"a":"arnar"}"#),
+        (
+            text(
+                json!({"type": "string", "pattern": "^arn:[a-z0-9-]+:.+$", "minLength": 7, "maxLength": 23}),
+            ),
+            r#"{"a":"arn:a-1:Ab:: é€"}"#,
+        ),
+        (
+            text(json!({"type": "string", "pattern": "^[\\p{L} ]+$", "maxLength": 15})),
+            r#"{"a":"arn Ab éé a"}"#,
+        ),
+        (
+            text(json!({"type": "string", "pattern": "arn|[^:]{3}$", "maxLength": 26})),
+            r#"{"a":"arnarn arnarn"}"#,
+        ),
+        (text(json!({"type": "string", "maxLength": 6})), r#"{"a":"a\né€A"}"#),
+        (text(json!({"type": "string", "pattern": "^[ -~]*$"})), r#"{"a":"Ab 12::\" a"}"#),
+        (text(json!({"type": "string", "format": "uri"})), r#"{"a":"arn:a-1::12a"}"#),
+        (
+            json!({"patternProperties": {"^[A-z]{2,5}$": {"type": "integer"}}, "additionalProperties": false}),
+            r#"{"Abarn":12}"#,
+        ),
+        (json!({"enum": ["arnarn Ab", "arnAb", 12]}), r#""arnarn Ab""#),
+    ];
+    let mut compared = 0;
+    for (schema, text) in cases {
+        let grammar = Grammar::JsonSchema(schema.clone());
+        let (all, single) = (grammars.compile(&grammar).unwrap(), compile(&grammar).unwrap());
+        let (mut mask, mut bytes) = (brasa_engine::MaskSource::start(&*all), single.start());
+        let (mut words, mut behind) = (words(), words());
+        let mut left = letters(text.as_bytes());
+        while !left.is_empty() {
+            let at = text.len() - left.len();
+            mask.fill(&[], &mut words).unwrap_or_else(|error| panic!("{schema}, behind {at} bytes: {error}"));
+            let (found, mut forced) = (allowed(&words), Vec::new());
+            mask.forced(&mut forced);
+            // Forced text has one spelling.
+            for (id, token) in tokens.iter().filter(|_| forced.is_empty()) {
+                compared += 1;
+                // Every single byte at some places, since they are many.
+                if token.len() > 1 || (id + at as u32).is_multiple_of(4) {
+                    bytes.fill(token, &mut behind).unwrap();
+                    let may_come = behind.iter().any(|&word| word != 0);
+                    assert_eq!(
+                        found.contains(id),
+                        may_come,
+                        "{schema}: {token:?} behind {at} bytes of {text}"
+                    );
+                }
+            }
+            let next = forced.first().copied().unwrap_or(left[0]);
+            mask.accept(next);
+            let taken = tokens.iter().find(|(id, _)| *id == next).map_or(1, |(_, token)| token.len());
+            left.drain(..taken).for_each(|byte| bytes.accept(byte));
+        }
+        mask.fill(&[], &mut words).unwrap();
+        assert!(allowed(&words).contains(&END), "{schema}: {text} is not whole");
+    }
+    assert!(compared > 20_000, "{compared} tokens compared");
+}
+
 /// With long tokens, what is forced is spelled as the tokenizer spells it.
 #[test]
 fn forced_text_has_the_tokenizers_spelling() {
