@@ -96,6 +96,10 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned value) {
     return found;
 }
 
+inline void __threadfence() {}
+inline float __ldcg(const float* at) { return *at; }
+inline void __stcg(float* at, float value) { *at = value; }
+
 inline void store_to_host(unsigned long long* to, unsigned long long word) { *to = word; }
 
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use brasa_graph::device::DeviceError;
 
+use crate::backend::CudaOptions;
 use crate::driver::{Context, DeviceMemory, Driver, DriverError, Kernel, Module, Stream};
+use crate::routes::Routes;
 use crate::{embedded, interpreter};
 
 /// A device, shared by its weights, pools and programs. All of their work goes through one queue, in order.
@@ -17,6 +19,7 @@ pub(crate) struct Gpu {
     pub name: String,
     /// True where only plain kernels compute.
     pub deterministic: bool,
+    pub routes: Routes,
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
     interpreter: Option<Kernel>,
@@ -27,11 +30,10 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Prepares device `ordinal`.
+    /// Prepares the device that the options name.
     pub(crate) fn new(
         driver: &Driver,
-        ordinal: usize,
-        deterministic: bool,
+        &CudaOptions { ordinal, deterministic, routes, .. }: &CudaOptions,
     ) -> Result<Arc<Self>, DriverError> {
         let context = Context::new(driver, ordinal)?;
         let capability = context.device().capability;
@@ -42,7 +44,7 @@ impl Gpu {
         let stream = Stream::new(&context)?;
         let interpreter = interpreter::load(&context)?;
         let name = format!("cuda:{ordinal}");
-        Ok(Arc::new(Self { context, stream, name, deterministic, plain, interpreter, gemm, flash }))
+        Ok(Arc::new(Self { context, stream, name, deterministic, routes, plain, interpreter, gemm, flash }))
     }
 
     /// The interpreter, where the device can run it.

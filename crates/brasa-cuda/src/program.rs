@@ -17,6 +17,7 @@ use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
 use crate::interpreter::{self, Interpreter, Outcome};
 use crate::kv::CudaKvPool;
+use crate::ops::arrivals_bytes;
 use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
 use crate::run::{Base, Run, Slot};
 use crate::step_state::StepState;
@@ -33,6 +34,7 @@ pub(crate) struct CudaProgram {
     table: Table,
     arena: DeviceMemory,
     fault: DeviceMemory,
+    arrivals: DeviceMemory,
     step: StepState,
     /// Runs steps of one row, where the device and the graph allow it.
     interpreter: Option<Interpreter>,
@@ -69,6 +71,7 @@ impl CudaProgram {
         Ok(Self {
             arena: gpu.allocate(table.arena_bytes, &what)?,
             fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
+            arrivals: gpu.allocate_zeros(arrivals_bytes(gpu.routes), "parts of products")?,
             step: StepState::new(gpu)?,
             interpreter: Interpreter::new(gpu, graph, &weights)?,
             places: OutputPlace::of(graph),
@@ -183,6 +186,7 @@ impl CudaProgram {
             arena: self.arena.address(),
             offsets: &self.table.offsets,
             fault: Ptr::new(self.fault.address()),
+            arrivals: Ptr::new(self.arrivals.address()),
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Run<'a> {
     pub offsets: &'a [usize],
     /// Where mistakes of the step are noted.
     pub fault: Ptr<Fault>,
+    /// Zeros in which products count parts (`ops/gemm.rs`).
+    pub arrivals: Ptr<u32>,
 }
 
 /// Memory that a value lies in.

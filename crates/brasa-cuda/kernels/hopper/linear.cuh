@@ -265,6 +265,7 @@ template <uint32_t F> struct Window {
             mine.skip(lane % SLOTS);
             const bool there = lane < SLOTS && mine.came();
             uint32_t found = __ffs(~__ballot_sync(~0u, there)) - 1;
+            __syncwarp();  // what one lane saw to have come may be read by all
             if (found == 0) {
                 next.wait();
                 found = 1;

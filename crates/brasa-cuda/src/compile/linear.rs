@@ -8,8 +8,8 @@ use brasa_graph::{Op, ValueId};
 use super::Lowering;
 use crate::driver::Kernel;
 use crate::ops::{
-    Behind, FEWEST_ROWS, GEMM_SIZES, Gemm, HeadNorm, InFront, LinearOp, MOST_PARTIAL, PANEL_ROWS,
-    TilesLaunch, gemm_kernels,
+    Behind, FEWEST_ROWS, GEMM_SIZES, Gemm, HeadNorm, InFront, LinearOp, PANEL_ROWS, TilesLaunch,
+    gemm_kernels, partial_floats,
 };
 use crate::weights::{Stored, kernel_suffix};
 
@@ -79,9 +79,9 @@ impl Lowering<'_> {
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }
-        let [a, b, c, d] =
+        let [a, b, c, d, e, f] =
             gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
-        Ok(Some([a?, b?, c?, d?]))
+        Ok(Some([a?, b?, c?, d?, e?, f?]))
     }
 
     /// Preparation of `x` that many rows need beside the kernels of each stretch.
@@ -96,7 +96,7 @@ impl Lowering<'_> {
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         // Two halves in a float.
         let panels = rows.next_multiple_of(PANEL_ROWS) * subs * 32;
-        let scratch = [panels, rows, MOST_PARTIAL.min(rows.saturating_mul(outputs).saturating_mul(8))];
+        let scratch = [panels, rows, partial_floats(self.gpu, rows, outputs)];
         let scratch = scratch.map(|elements| self.scratch(elements));
         let (panels, sums) = (self.kernel("gemm_panels")?, self.kernel("gemm_sums")?);
         Ok(Some(Gemm { panels, sums, scratch, subs }))

@@ -1,7 +1,9 @@
 //! Products of many rows on tensor cores.
 
 use crate::driver::{DriverError, Kernel};
+use crate::gpu::Gpu;
 use crate::params::{GemmParams, GemmSumParams, Norm, Outputs, PanelsParams, Ptr, Rows};
+use crate::routes::{FewRows, Routes};
 use crate::run::{Run, THREADS};
 use crate::weights::Tiles;
 
@@ -9,14 +11,14 @@ use crate::weights::Tiles;
 /// for eight, and 5.7 ms for 16 rows on tensor cores (H200).
 pub(crate) const FEWEST_ROWS: u32 = 2;
 /// Most floats of sums of parts of K.
-pub(crate) const MOST_PARTIAL: usize = 8 << 20;
+const MOST_PARTIAL: usize = 8 << 20;
 /// Outputs of a tile.
 const TILE_OUTPUTS: u32 = 16;
 /// Rows of a panel.
 pub(crate) const PANEL_ROWS: usize = 64;
 
 /// Kernels of a format.
-pub(crate) const SIZES: usize = 4;
+pub(crate) const SIZES: usize = 6;
 /// Rows of the smallest kernel, which does not take several blocks of rows.
 const SMALLEST_ROWS: u32 = 16;
 
@@ -31,34 +33,39 @@ struct Variant {
     resident: u32,
     threads: u32,
     shared_bytes: u32,
+    cut: Cut,
     /// Time of 64 inputs of a block, and of its begin and end: an H200, 8B shapes, F16, run 5 of `docs/performance/cuda.md`. Kernels
     /// have become faster since; what they are to each other decides.
     stage_us: f64,
     block_us: f64,
 }
 
-/// Kernels `gemm_<format>_16`, `_64`, `_128` and `_256`; shared memory is what their deepest rings take.
+/// How a kernel's inputs are shared among blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// Into as many parts as the plan says.
+    Parts,
+    /// Into a stretch of one length for each block.
+    Stream,
+}
+
+const SIXTEEN_ROWS: Variant = Variant {
+    rows: SMALLEST_ROWS,
+    tiles: 4,
+    cluster: 1,
+    resident: 2,
+    threads: 256,
+    shared_bytes: 113_664,
+    cut: Cut::Parts,
+    stage_us: 0.4,
+    block_us: 2.0,
+};
+const SIXTY_FOUR_ROWS: Variant = Variant { rows: 64, stage_us: 0.76, block_us: 3.0, ..SIXTEEN_ROWS };
+
+/// Kernels `gemm_<format>_16`, `_64`, `_128`, `_256`, `_16_stream` and `_64_stream`; shared memory is what their deepest rings take.
 const VARIANTS: [Variant; SIZES] = [
-    Variant {
-        rows: SMALLEST_ROWS,
-        tiles: 4,
-        cluster: 1,
-        resident: 2,
-        threads: 256,
-        shared_bytes: 113_664,
-        stage_us: 0.4,
-        block_us: 2.0,
-    },
-    Variant {
-        rows: 64,
-        tiles: 4,
-        cluster: 1,
-        resident: 2,
-        threads: 256,
-        shared_bytes: 113_664,
-        stage_us: 0.76,
-        block_us: 3.0,
-    },
+    SIXTEEN_ROWS,
+    SIXTY_FOUR_ROWS,
     Variant {
         rows: 128,
         tiles: 16,
@@ -66,6 +73,7 @@ const VARIANTS: [Variant; SIZES] = [
         resident: 1,
         threads: 384,
         shared_bytes: 230_400,
+        cut: Cut::Parts,
         stage_us: 0.8,
         block_us: 3.0,
     },
@@ -76,15 +84,24 @@ const VARIANTS: [Variant; SIZES] = [
         resident: 1,
         threads: 384,
         shared_bytes: 230_400,
+        cut: Cut::Parts,
         stage_us: 1.0,
         block_us: 4.0,
     },
+    Variant { cut: Cut::Stream, ..SIXTEEN_ROWS },
+    Variant { cut: Cut::Stream, ..SIXTY_FOUR_ROWS },
 ];
 /// Into how many parts K may be cut.
 const SPLITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
 /// Time of a launch that adds sums, and of one float of them.
 const SUMS_US: f64 = 3.0;
 const SUM_US: f64 = 2e-6;
+/// Most pieces whose inputs are dealt in stretches; more keep every multiprocessor busy as they are.
+const MOST_PIECES: u32 = 4096;
+/// Fewest pieces of 64 inputs of a stretch.
+const SHORTEST_STRETCH: u32 = 4;
+/// Time of adding parts at the ends of a stretch: a guess, until it is measured.
+const JOIN_US: f64 = 1.5;
 
 /// Kernels for many rows of one format, and those before and behind them.
 #[derive(Debug)]
@@ -99,7 +116,31 @@ pub(crate) struct Gemm {
 
 /// Names of the kernels of a format, and the shared memory that each needs.
 pub(crate) fn kernels(suffix: &str) -> [(String, u32); SIZES] {
-    VARIANTS.map(|variant| (format!("gemm_{suffix}_{}", variant.rows), variant.shared_bytes))
+    VARIANTS.map(|variant| {
+        let cut = if variant.cut == Cut::Stream { "_stream" } else { "" };
+        (format!("gemm_{suffix}_{}{cut}", variant.rows), variant.shared_bytes)
+    })
+}
+
+/// Floats of the sums of parts that products of at most that many rows and outputs leave.
+pub(crate) fn partial_floats(gpu: &Gpu, rows: usize, outputs: usize) -> usize {
+    let of_parts = rows.saturating_mul(outputs).saturating_mul(8);
+    let of_stretches = match gpu.routes.few_rows {
+        FewRows::Parts => 0,
+        FewRows::Stream => {
+            let blocks = SIXTY_FOUR_ROWS.slots(gpu.context.device().multiprocessors as u32);
+            SIXTY_FOUR_ROWS.sums_of_stretches(blocks)
+        }
+    };
+    MOST_PARTIAL.min(of_parts.max(of_stretches))
+}
+
+/// Bytes of the zeros in which products count the parts of each piece.
+pub(crate) fn arrivals_bytes(routes: Routes) -> usize {
+    match routes.few_rows {
+        FewRows::Parts => 0,
+        FewRows::Stream => MOST_PIECES as usize * size_of::<u32>(),
+    }
 }
 
 impl Gemm {
@@ -136,9 +177,14 @@ impl Gemm {
         out: Outputs,
     ) -> Result<(), DriverError> {
         let count = tiles.count as u32;
-        let multiprocessors = run.gpu.context.device().multiprocessors as u32;
-        let (number, splits) = plan(rows, count, tiles.subs as u32, multiprocessors);
-        let variant = &VARIANTS[number];
+        let product = Product {
+            rows,
+            tiles: count,
+            subs: tiles.subs as u32,
+            multiprocessors: run.gpu.context.device().multiprocessors as u32,
+        };
+        let plan = plan(product, run.gpu.routes.few_rows);
+        let (variant, splits) = (&VARIANTS[plan.number], plan.splits);
         // Elements that are f16 already are multiplied as they are.
         let raise = tiles.raise();
         let [panels, row_scale, partial] = self.scratch.map(|buffer| run.buffer(buffer));
@@ -154,10 +200,10 @@ impl Gemm {
             raise,
             scale: 1.0 / raise,
             out,
+            arrivals: run.arrivals,
         };
-        let clusters = (variant.blocks(rows, count) * splits).min(variant.slots(multiprocessors));
-        let blocks = clusters * variant.cluster;
-        run.launch(&kernels[number], blocks, 1, variant.threads, variant.shared_bytes, &params)?;
+        let blocks = plan.clusters * variant.cluster;
+        run.launch(&kernels[plan.number], blocks, 1, variant.threads, variant.shared_bytes, &params)?;
         if splits > 1 {
             let params = GemmSumParams { partial: Ptr::new(partial), rows, tiles: count, splits, out };
             let blocks = (count * TILE_OUTPUTS / 2).div_ceil(THREADS);
@@ -177,31 +223,85 @@ impl Variant {
     fn slots(&self, multiprocessors: u32) -> u32 {
         (multiprocessors * self.resident / self.cluster).max(1)
     }
+
+    /// The plan that cuts K into `splits` parts; `None` where they would be too short, or their sums too many.
+    fn in_parts(&self, number: usize, product: Product, splits: u32) -> Option<Plan> {
+        let Product { rows, tiles, subs, multiprocessors } = product;
+        let sums = u64::from(rows) * u64::from(tiles * TILE_OUTPUTS) * u64::from(splits);
+        // K-quants are cut between super-blocks, of four subs.
+        if splits > 1 && (sums > MOST_PARTIAL as u64 || subs < 4 * splits) {
+            return None;
+        }
+        let (blocks, slots) = (self.blocks(rows, tiles) * splits, self.slots(multiprocessors));
+        let block_us = f64::from(subs.div_ceil(splits)) * self.stage_us + self.block_us;
+        let sums_us = if splits > 1 { SUMS_US + sums as f64 * SUM_US } else { 0.0 };
+        let time_us = f64::from(blocks.div_ceil(slots)) * block_us + sums_us;
+        Some(Plan { number, splits, clusters: blocks.min(slots), time_us })
+    }
+
+    /// Floats of the sums of so many blocks, of two parts each.
+    fn sums_of_stretches(&self, blocks: u32) -> usize {
+        2 * blocks as usize * (self.rows * self.tiles * TILE_OUTPUTS) as usize
+    }
+
+    /// The plan that deals the inputs of all pieces in stretches of one length; `None` for too many pieces or sums.
+    fn in_stretches(&self, number: usize, product: Product) -> Option<Plan> {
+        let Product { rows, tiles, subs, multiprocessors } = product;
+        let pieces = self.blocks(rows, tiles);
+        let stages = u64::from(pieces) * u64::from(subs);
+        // K-quants are cut between super-blocks, of four subs.
+        let most = u32::try_from(stages / u64::from(SHORTEST_STRETCH)).ok()?;
+        let blocks = self.slots(multiprocessors).min(most).max(1);
+        if pieces > MOST_PIECES || self.sums_of_stretches(blocks) > MOST_PARTIAL {
+            return None;
+        }
+        let stretch = stages.div_ceil(u64::from(blocks));
+        let join_us = if stages.is_multiple_of(u64::from(blocks) * u64::from(subs)) { 0.0 } else { JOIN_US };
+        let time_us = stretch as f64 * self.stage_us + self.block_us + join_us;
+        Some(Plan { number, splits: 1, clusters: blocks, time_us })
+    }
 }
 
-/// The number of the fastest kernel by what was measured, and the parts that it cuts K into.
-fn plan(rows: u32, tiles: u32, subs: u32, multiprocessors: u32) -> (usize, u32) {
-    let mut best = (f64::INFINITY, 0, 1);
+/// What decides how a product is computed.
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    rows: u32,
+    /// Tiles of outputs, and pieces of 64 inputs.
+    tiles: u32,
+    subs: u32,
+    multiprocessors: u32,
+}
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Plan {
+    /// The kernel's number.
+    number: usize,
+    /// Parts that it cuts K into, which a launch adds where there are several.
+    splits: u32,
+    /// Clusters of the launch.
+    clusters: u32,
+    time_us: f64,
+}
+
+/// The fastest plan by what was measured.
+fn plan(product: Product, few_rows: FewRows) -> Plan {
+    let mut best = Plan { number: 0, splits: 1, clusters: 1, time_us: f64::INFINITY };
     for (number, variant) in VARIANTS.iter().enumerate() {
-        if variant.rows == SMALLEST_ROWS && rows > SMALLEST_ROWS {
+        if variant.rows == SMALLEST_ROWS && product.rows > SMALLEST_ROWS {
             continue;
         }
-        for splits in SPLITS {
-            let sums = u64::from(rows) * u64::from(tiles * TILE_OUTPUTS) * u64::from(splits);
-            // K-quants are cut between super-blocks, of four subs.
-            if splits > 1 && (sums > MOST_PARTIAL as u64 || subs < 4 * splits) {
-                continue;
+        let shared = |splits| variant.in_parts(number, product, splits);
+        let found = match variant.cut {
+            Cut::Parts => {
+                SPLITS.into_iter().filter_map(shared).min_by(|a, b| a.time_us.total_cmp(&b.time_us))
             }
-            let waves = (variant.blocks(rows, tiles) * splits).div_ceil(variant.slots(multiprocessors));
-            let block_us = f64::from(subs.div_ceil(splits)) * variant.stage_us + variant.block_us;
-            let sums_us = if splits > 1 { SUMS_US + sums as f64 * SUM_US } else { 0.0 };
-            let time_us = f64::from(waves) * block_us + sums_us;
-            if time_us < best.0 {
-                best = (time_us, number, splits);
-            }
-        }
+            Cut::Stream if few_rows == FewRows::Stream => variant.in_stretches(number, product),
+            Cut::Stream => None,
+        };
+        best = found.filter(|found| found.time_us < best.time_us).unwrap_or(best);
     }
-    (best.1, best.2)
+    best
 }
 
 #[cfg(test)]
@@ -210,12 +310,31 @@ mod tests {
 
     #[test]
     fn large_products_take_large_blocks_and_small_ones_share_k() {
+        let planned =
+            |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132 }, FewRows::Parts);
         // Gate and up of an 8B model, 4,096 rows; o of a 1B model, 32 rows.
-        assert_eq!(plan(4096, 1792, 64, 132), (3, 1));
-        let (number, splits) = plan(32, 128, 32, 132);
-        assert!(number == 1 && splits > 1, "{number}, {splits}");
+        let large = planned(4096, 1792, 64);
+        assert_eq!((large.number, large.splits), (3, 1));
+        let small = planned(32, 128, 32);
+        assert!(small.number == 1 && small.splits > 1, "{small:?}");
         // Sums have their room.
-        let (_, splits) = plan(1 << 20, 128, 1024, 132);
-        assert_eq!(splits, 1);
+        assert_eq!(planned(1 << 20, 128, 1024).splits, 1);
+    }
+
+    #[test]
+    fn few_rows_are_dealt_in_stretches_where_that_is_asked_for() {
+        let product = |rows, tiles, subs| Product { rows, tiles, subs, multiprocessors: 132 };
+        // The products of an 8B model: qkv, o, gate and up, down.
+        for (tiles, subs) in [(384, 64), (256, 64), (1792, 64), (256, 224)] {
+            for (rows, number) in [(2, 4), (16, 4), (17, 5), (64, 5)] {
+                let product = product(rows, tiles, subs);
+                let (stream, parts) = (plan(product, FewRows::Stream), plan(product, FewRows::Parts));
+                assert_eq!((stream.number, stream.splits, stream.clusters), (number, 1, 264), "{product:?}");
+                assert!(parts.number < 2 && parts.time_us > stream.time_us, "{parts:?}, {stream:?}");
+            }
+        }
+        // No stretch is empty, and prompts take the large blocks.
+        assert_eq!(plan(product(2, 1, 1), FewRows::Stream).clusters, 1);
+        assert!(plan(product(4096, 1792, 64), FewRows::Stream).number < 4);
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use brasa_cuda::{CudaBackend, CudaOptions, Driver};
+use brasa_cuda::{CudaBackend, CudaOptions, Driver, FewRows, Routes};
 use brasa_fuzz::skipped;
 
 /// The device under test; says that tests are skipped where there is none.
@@ -13,24 +13,33 @@ use brasa_fuzz::skipped;
 /// `BRASA_CUDA=emulated` asks for the emulated one although there is a GPU; `BRASA_CUDA=gpu` fails without a GPU.
 pub fn device() -> Option<&'static CudaBackend> {
     static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
-    open(&DEVICE, false)
+    open(&DEVICE, &CudaOptions::default())
+}
+
+/// The device under test, whose products of few rows are dealt in stretches.
+pub fn streaming() -> Option<&'static CudaBackend> {
+    static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
+    let routes = Routes { few_rows: FewRows::Stream };
+    open(&DEVICE, &CudaOptions { routes, ..CudaOptions::default() })
 }
 
 /// The device under test, whose rows have the same bits whatever else is in their step.
 pub fn deterministic() -> Option<&'static CudaBackend> {
     static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
-    open(&DEVICE, true)
+    open(&DEVICE, &CudaOptions { deterministic: true, ..CudaOptions::default() })
 }
 
-fn open(device: &'static OnceLock<Option<CudaBackend>>, deterministic: bool) -> Option<&'static CudaBackend> {
+fn open(
+    device: &'static OnceLock<Option<CudaBackend>>,
+    options: &CudaOptions,
+) -> Option<&'static CudaBackend> {
     let found = device.get_or_init(|| {
         let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
         if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
-            let options = CudaOptions { deterministic, ..CudaOptions::default() };
-            return Some(CudaBackend::new(&options).expect("a GPU that can be used"));
+            return Some(CudaBackend::new(options).expect("a GPU that can be used"));
         }
         let driver = Some(emulated_driver()?);
-        Some(CudaBackend::new(&CudaOptions { ordinal: 0, driver, deterministic }).expect("an emulated GPU"))
+        Some(CudaBackend::new(&CudaOptions { driver, ..options.clone() }).expect("an emulated GPU"))
     });
     if found.is_none() {
         skipped("kernels for CUDA", "needs an NVIDIA GPU, or g++ to emulate one");
