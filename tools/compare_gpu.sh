@@ -4,32 +4,38 @@
 #     tools/compare_gpu.sh BRASA LLAMA_BIN DIR
 #
 # LLAMA_BIN holds llama-bench and llama-batched-bench (cmake -DGGML_CUDA=ON); DIR holds SHAPE-TYPE.gguf as random_gguf.py makes them, e.g.
-# 1b-Q4_0.gguf of the shape llama-3.2-1b. Files that are not there are skipped. Nothing else should run on the GPU.
+# 1b-Q4_0.gguf of the shape llama-3.2-1b. Files that are not there are skipped. Nothing else should run on the GPU. In the environment:
+# SHAPES and TYPES choose among files, PARTS among "single depth together start", and LLAMA=no leaves llama.cpp out.
 set -u
 brasa=$1 llama=$2 dir=$3
+shapes=${SHAPES:-1b 8b 0.6b} types=${TYPES:-F16 Q4_0 Q8_0 Q4_K_M} parts=${PARTS:-single depth together start}
+has() { [[ " $parts " == *" $1 "* ]]; }
 say() { echo "== $SECONDS s: $*"; }
 of_brasa() { "$brasa" bench --device cuda --probe-mib 0 "$@" 2>&1 | grep -E "^\| *(pp|tg)|error"; }
-of_llama() { timeout 120 "$llama/llama-bench" -ngl 99 -fa 1 "$@" 2>/dev/null | grep -E "pp|tg"; }
+of_llama() { [ "${LLAMA:-yes}" = no ] || timeout 120 "$llama/llama-bench" -ngl 99 -fa 1 "$@" 2>/dev/null | grep -E "pp|tg"; }
 
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem --format=csv,noheader
-for shape in 1b 8b 0.6b; do
-    for type in F16 Q4_0 Q8_0 Q4_K_M; do
+for shape in $shapes; do
+    for type in $types; do
         file=$dir/$shape-$type.gguf
-        [ -f "$file" ] || continue
+        has single && [ -f "$file" ] || continue
         say "$shape $type"
         of_brasa -m "$file" -p 512,4096 -n 128 -r 4
         of_llama -m "$file" -p 512,4096 -n 128 -r 4
     done
 done
-for shape in 1b 8b; do
+for shape in $shapes; do
     file=$dir/$shape-F16.gguf
-    [ -f "$file" ] || continue
-    say "$shape F16 at depth 16384"
-    of_brasa -m "$file" -p 0 -n 64 -d 16384 -r 3
-    of_llama -m "$file" -p 0 -n 64 -d 16384 -r 3
+    [ -f "$file" ] && [ "$shape" != 0.6b ] || continue
+    if has depth; then
+        say "$shape F16 at depth 16384"
+        of_brasa -m "$file" -p 0 -n 64 -d 16384 -r 3
+        of_llama -m "$file" -p 0 -n 64 -d 16384 -r 3
+    fi
+    has together || continue
     say "$shape F16, sequences together at depth 512"
     of_brasa -m "$file" -p 0 -n 64 -d 512 --n-parallel 1,4,8,16,32,64 -r 2
-    timeout 120 "$llama/llama-batched-bench" -m "$file" -ngl 99 -fa on -c 40960 -b 2048 -npp 512 -ntg 64 -npl 1,4,8,16,32,64 2>/dev/null | grep "|"
+    [ "${LLAMA:-yes}" = no ] || timeout 120 "$llama/llama-batched-bench" -m "$file" -ngl 99 -fa on -c 40960 -b 2048 -npp 512 -ntg 64 -npl 1,4,8,16,32,64 2>/dev/null | grep "|"
 done
 file=$dir/1b-Q4_0.gguf
-[ -f "$file" ] && say "start of 1b Q4_0" && "$brasa" bench -m "$file" --device cuda --startup -r 3
+has start && [ -f "$file" ] && say "start of 1b Q4_0" && "$brasa" bench -m "$file" --device cuda --startup -r 3

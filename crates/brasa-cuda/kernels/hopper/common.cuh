@@ -6,7 +6,10 @@
 namespace brasa {
 
 // A spin loop that lasts longer than this is a bug or a dead peer: the kernel traps, the context reports the fault.
-constexpr uint64_t WATCHDOG_NS = 2000000000ull;
+#ifndef BRASA_WATCHDOG_NS
+#define BRASA_WATCHDOG_NS 2000000000ull
+#endif
+constexpr uint64_t WATCHDOG_NS = BRASA_WATCHDOG_NS;
 
 __device__ __forceinline__ uint64_t now_ns() {
     uint64_t t;
