@@ -550,8 +550,20 @@ pub struct InspectArguments {
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
+    /// Print the memory that the model takes on a device, whether it fits, and what would
+    #[arg(long, conflicts_with_all = ["graph", "tensors"])]
+    pub fit: bool,
+    /// Device of --fit: auto, cpu, cuda, cuda:N [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub device: Option<String>,
+    /// Tokens of a text of --fit [default: the model's own limit, at most 131,072]
+    #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub context: Option<usize>,
+    /// Type of keys and values of --fit [default: f16]
+    #[arg(long, value_enum, value_name = "TYPE", requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub cache_type: Option<CacheType>,
     /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD from 0 on, several with commas, or all
-    #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors"])]
+    #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors", "fit"])]
     pub attention: Option<values::Heads>,
     /// The text to look into
     #[arg(short, long, value_name = "TEXT", requires = "attention")]

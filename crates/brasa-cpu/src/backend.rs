@@ -93,9 +93,14 @@ impl Backend for CpuBackend {
                 if threads == 1 { "" } else { "s" }
             ),
             threads,
-            memory_bytes: memory_bytes(),
+            memory_bytes: memory_bytes("MemTotal:"),
             prompt_rows: PROMPT_ROWS,
         }
+    }
+
+    /// What Linux says is available: page caches give way.
+    fn free_bytes(&self) -> Option<u64> {
+        memory_bytes("MemAvailable:")
     }
 
     fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
@@ -133,10 +138,10 @@ fn processor_name() -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// This machine's memory, where Linux says.
-fn memory_bytes() -> Option<u64> {
+/// A figure of this machine's memory, where Linux says.
+fn memory_bytes(name: &str) -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let line = info.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     kibibytes.checked_mul(1024)
 }

@@ -88,6 +88,10 @@ impl Backend for CudaBackend {
         }
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        Self::free_bytes(self).ok()
+    }
+
     /// An empty set of weights. With [`Precision::Reference`] programs multiply in f32 alone.
     fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
         Arc::new(CudaWeightSet::new(&self.gpu, precision))

@@ -6,7 +6,8 @@ use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 
-use crate::outlook::{Outlook, most_pages};
+use crate::costs::PageCosts;
+use crate::outlook::Outlook;
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
 use crate::sequence::{Sequence, oldest_page};
@@ -45,24 +46,10 @@ impl KvStore {
         context: usize,
         chunk: usize,
     ) -> Self {
-        let spec = pool.spec();
-        let groups = (0..spec.groups.len()).map(|group| GroupId(group as u32));
-        let page_bytes: Vec<u64> = groups.map(|group| pool.page_bytes(group)).collect();
-        let need = |pages: usize| -> Vec<usize> {
-            spec.groups.iter().map(|group| most_pages(group, pages * PAGE_POSITIONS, chunk)).collect()
-        };
-        let bytes = |need: &[usize]| {
-            let bytes =
-                need.iter().zip(&page_bytes).map(|(&pages, bytes)| bytes.saturating_mul(pages as u64));
-            bytes.fold(0, u64::saturating_add)
-        };
-        let (mut fits, mut beyond) = (0, context.div_ceil(PAGE_POSITIONS) + 1);
-        while fits + 1 < beyond {
-            let middle = usize::midpoint(fits, beyond);
-            *(if bytes(&need(middle)) <= budget_bytes { &mut fits } else { &mut beyond }) = middle;
-        }
-        let reserved = need(fits);
-        let groups = spec.groups.iter().map(|_| Pages::default()).collect();
+        let costs = PageCosts::new(&*pool, chunk);
+        let reserved = costs.pages(costs.longest(budget_bytes, context));
+        let page_bytes = costs.page_bytes().to_vec();
+        let groups = pool.spec().groups.iter().map(|_| Pages::default()).collect();
         let prefixes = Prefixes::new(pages_of_all(prefix_bytes, &page_bytes), page_bytes.len());
         Self {
             pool,

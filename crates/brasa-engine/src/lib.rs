@@ -39,6 +39,7 @@
 mod answer;
 mod command;
 mod config;
+mod costs;
 mod delivery;
 mod draft;
 mod drafter;
@@ -69,6 +70,7 @@ mod worker;
 pub use brasa_graph::chain::Flow;
 pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
+pub use costs::PageCosts;
 pub use drafter::DraftModel;
 pub use engine::{Engine, MakeProgram};
 pub use error::EngineError;

@@ -18,6 +18,11 @@ pub trait Backend: Send + Sync {
     /// The device and what it can do, for people.
     fn info(&self) -> DeviceInfo;
 
+    /// Bytes of its memory that are free now; `None` if it does not tell.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// An empty set of weights that are multiplied with `precision`.
     fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet>;
 

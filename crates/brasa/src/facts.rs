@@ -47,12 +47,7 @@ impl RunFacts {
 
     /// The name of the type of keys and values, as GGUF spells it.
     pub fn kv_name(&self) -> &'static str {
-        match self.kv_type {
-            KvType::F32 => "f32",
-            KvType::F16 => "f16",
-            KvType::BF16 => "bf16",
-            KvType::Q8 => "q8_0",
-        }
+        kv_name(self.kv_type)
     }
 
     /// One line for people.
@@ -87,5 +82,15 @@ impl RunFacts {
         });
         let Value::Object(facts) = facts else { unreachable!("an object") };
         facts
+    }
+}
+
+/// The name of a type of keys and values, as GGUF spells it.
+pub(crate) fn kv_name(kv_type: KvType) -> &'static str {
+    match kv_type {
+        KvType::F32 => "f32",
+        KvType::F16 => "f16",
+        KvType::BF16 => "bf16",
+        KvType::Q8 => "q8_0",
     }
 }

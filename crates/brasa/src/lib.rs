@@ -38,6 +38,7 @@ mod embed;
 mod error;
 mod eval;
 mod facts;
+mod fit;
 mod inside;
 mod inspect;
 mod load_times;
@@ -82,6 +83,7 @@ pub use eval::{
     Trip, run_fast_eval,
 };
 pub use facts::RunFacts;
+pub use fit::{Fit, TextFit};
 pub use inside::LayerInside;
 pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};
 pub use load_times::LoadTimes;

@@ -11,7 +11,7 @@ use brasa_engine::{
 };
 use brasa_formats::{Bytes, Checkpoint};
 use brasa_grammar::{Grammar, Grammars};
-use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Precision};
+use brasa_graph::device::{DeviceInfo, KvPoolSpec};
 use brasa_models::{ModelInfo, Pooling, RecommendedSampling};
 use brasa_tokenizer::{
     AddSpecial, AnswerParser, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks,
@@ -34,7 +34,17 @@ pub(crate) const DEFAULT_CONTEXT: usize = 131_072;
 const SESSION_PREFIX_BYTES: u64 = 1 << 30;
 
 /// Most positions of any context: numbers of positions have 32 bits.
-const MOST_POSITIONS: usize = i32::MAX as usize;
+pub(crate) const MOST_POSITIONS: usize = i32::MAX as usize;
+
+/// Positions of a text, as the options say or the model was made for.
+pub(crate) fn context_of(options: &LoadOptions, info: &ModelInfo) -> usize {
+    options.context.unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)))
+}
+
+/// Most bytes of keys and values if the options name none, on a device of `memory_bytes` beside `weight_bytes`.
+pub(crate) fn cache_room(memory_bytes: u64, weight_bytes: u64) -> u64 {
+    memory_bytes.saturating_sub(weight_bytes) / 4 * 3
+}
 
 /// A model made ready: tokenizer, chat template, compiled program, engine.
 ///
@@ -162,12 +172,9 @@ impl Model {
             let weight_bytes = weights.size_bytes();
             let device = Arc::new(LoadedDevice { backend: Arc::clone(&backend), weights });
             let program = device.program(&graph, limits)?;
-            let reference = options.precision == Precision::Reference;
-            let dtype = options.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 });
+            let dtype = options.kv_type();
             let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
-            let context = options
-                .context
-                .unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)));
+            let context = context_of(options, &info);
             let loaded = Weights { checkpoint, spec: &spec };
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
@@ -185,9 +192,9 @@ impl Model {
                 // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
                 let texts = options.max_sequences.saturating_mul(2) as u64;
                 let wanted = pages_bytes(&*pool, context).saturating_mul(texts);
-                let free =
-                    backend.info().memory_bytes.map(|bytes| bytes.saturating_sub(weight_bytes + draft_bytes));
-                free.map_or(wanted, |free| wanted.min(free / 4 * 3))
+                let room =
+                    backend.info().memory_bytes.map(|bytes| cache_room(bytes, weight_bytes + draft_bytes));
+                room.map_or(wanted, |room| wanted.min(room))
             });
             let config = EngineConfig {
                 context,

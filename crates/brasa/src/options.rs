@@ -98,6 +98,12 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
+    /// The type of keys and values.
+    pub(crate) fn kv_type(&self) -> KvType {
+        let reference = self.precision == Precision::Reference;
+        self.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 })
+    }
+
     /// Most prompt rows of a step in which other requests decode.
     pub(crate) fn mixed_prompt_rows(&self, device: &DeviceInfo) -> usize {
         self.mixed_chunk.unwrap_or_else(|| (self.chunk.unwrap_or(device.prompt_rows) / 4).max(1))

@@ -6,7 +6,7 @@ use brasa::LoadOptions;
 use brasa::formats::{Bytes, Container, Inspection, Metadata, TensorInfo, gguf};
 use serde_json::{Map, Value, json};
 
-use super::attention;
+use super::{attention, fit};
 use crate::args::InspectArguments;
 use crate::failure::Failure;
 use crate::{bundled, output};
@@ -18,6 +18,9 @@ const SHOWN_ELEMENTS: usize = 8;
 pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     if let Some(heads) = &arguments.attention {
         return attention::show(arguments, heads);
+    }
+    if arguments.fit {
+        return fit::show(arguments);
     }
     let path = arguments.source.model.as_ref();
     if arguments.graph {

@@ -8,6 +8,7 @@ mod discover;
 mod doctor;
 mod embed;
 mod eval;
+mod fit;
 mod generate;
 mod inspect;
 mod logits;

@@ -331,17 +331,19 @@ pub const LLAMA_CPP: &[Row] = &[
         &["on", "off"],
         Cases(
             &[(&["off"], True("nothing is adjusted to memory"))],
-            &Noted(
-                "nothing is adjusted to memory; a model that does not fit is an error that says what it needs",
-            ),
+            &Noted("nothing is adjusted to memory; `brasa inspect --fit` says what fits and what would"),
         ),
     ),
     value(
         "-fitt --fit-target",
         "MIB",
-        Noted("nothing is adjusted to memory; a model that does not fit is an error that says what it needs"),
+        Noted("nothing is adjusted to memory; `brasa inspect --fit` says what fits and what would"),
     ),
-    value("-fitc --fit-ctx", "N", Noted("nothing is adjusted to memory; `-c` sets the context")),
+    value(
+        "-fitc --fit-ctx",
+        "N",
+        Noted("nothing is adjusted to memory; `brasa inspect --fit` says which `-c` fits"),
+    ),
     value(
         "-np --parallel",
         "N",

@@ -259,7 +259,7 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
     for row in MLX_LM.iter().chain(LLAMA_CPP).chain(special) {
         rows.extend(row.spellings().map(|spelling| (spelling, row)));
     }
-    if matches!(command, Some("serve" | "eval")) {
+    if matches!(command, Some("serve" | "eval" | "inspect")) {
         // What other commands refuse or do without, these may have.
         rows.retain(|spelling, _| !own.has(spelling));
     }

@@ -542,6 +542,35 @@ fn inspect_shows_configuration_tensors_and_graph() {
 }
 
 #[test]
+fn inspect_tells_what_fits() {
+    let fit = |more: &[&'static str]| [&["inspect", "--fit", "--device", "cpu"], more].concat();
+    let keys = &json(&["inspect", "--json"])["metadata"];
+    let key = |name: &str| keys[format!("qwen3.{name}")].as_u64().unwrap();
+    let elements = 2 * key("block_count") * key("attention.head_count_kv") * key("attention.key_length");
+    let found = json(&fit(&["-c", "4096", "--json"]));
+    assert_eq!(found["cache_type"], "f16");
+    assert_eq!(found["cache_bytes"].as_u64().unwrap(), 4096 * 2 * elements);
+    assert_eq!(found["cache_types"][0]["bytes"].as_u64().unwrap(), 4096 * 4 * elements);
+    let (weights, file) = (found["weight_bytes"].as_u64().unwrap(), json(&["inspect", "--json"]));
+    let file = file["size_bytes"].as_u64().unwrap();
+    assert!(weights <= file && file - weights < 1 << 20, "{weights} bytes of weights, {file} of the file");
+    let types: Vec<_> =
+        found["weights_as"].as_array().unwrap().iter().map(|format| &format["type"]).collect();
+    assert_eq!(types, ["Q5_K", "Q4_K", "Q3_K"], "of a file in Q6_K");
+    // Linux tells what memory there is.
+    if cfg!(target_os = "linux") {
+        assert_eq!(found["fits"], true);
+        assert!(stdout(&brasa(&fit(&[]))).contains("together: it fits\n"));
+        let long = stdout(&brasa(&fit(&["-c", "2000000000", "--cache-type", "f32"])));
+        assert!(long.contains("together: it does not fit\n") && long.contains("\nhint: `-c "), "{long}");
+        assert!(long.lines().all(|line| line.chars().count() <= 100), "{long}");
+    }
+    fails(&["inspect", "--device", "cpu"], 2);
+    fails(&["inspect", "--fit", "--device", "nothing"], 1);
+    fails(&["inspect", "--fit", "--graph"], 2);
+}
+
+#[test]
 fn help_version_doctor_and_completions_work() {
     assert!(stdout(&brasa(&["--version"])).starts_with("brasa "));
     assert!(stdout(&brasa(&["--help"])).contains("perplexity"));

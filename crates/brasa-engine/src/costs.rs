@@ -1,0 +1,54 @@
+//! What the keys and values of a text cost on a device.
+
+use brasa_graph::device::KvPool;
+use brasa_graph::step::PAGE_POSITIONS;
+use brasa_graph::{CacheGroup, GroupId};
+
+use crate::outlook::most_pages;
+
+/// The pages that texts need, and their bytes on the device of a pool.
+#[derive(Clone, Debug)]
+pub struct PageCosts {
+    groups: Vec<CacheGroup>,
+    /// Bytes of a page of each group.
+    page_bytes: Vec<u64>,
+    /// Most rows that are computed together.
+    chunk: usize,
+}
+
+impl PageCosts {
+    /// The costs of texts in `pool` that are computed in chunks of up to `chunk` rows.
+    pub fn new(pool: &dyn KvPool, chunk: usize) -> Self {
+        let groups = pool.spec().groups.clone();
+        let page_bytes = (0..groups.len()).map(|group| pool.page_bytes(GroupId(group as u32))).collect();
+        Self { groups, page_bytes, chunk }
+    }
+
+    /// Most bytes of a text of `positions` positions. A sliding window keeps no more than its own pages.
+    pub fn bytes(&self, positions: usize) -> u64 {
+        let pages = self.pages(positions).into_iter();
+        let bytes = pages.zip(&self.page_bytes).map(|(pages, bytes)| bytes.saturating_mul(pages as u64));
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// Positions of the longest text, in whole pages, that `budget_bytes` hold, up to the page in which `positions` ends.
+    pub fn longest(&self, budget_bytes: u64, positions: usize) -> usize {
+        let (mut fits, mut beyond) = (0, positions.div_ceil(PAGE_POSITIONS) + 1);
+        while fits + 1 < beyond {
+            let middle = usize::midpoint(fits, beyond);
+            let holds = self.bytes(middle * PAGE_POSITIONS) <= budget_bytes;
+            *(if holds { &mut fits } else { &mut beyond }) = middle;
+        }
+        fits * PAGE_POSITIONS
+    }
+
+    /// Most pages of each group that a text of `positions` positions holds.
+    pub(crate) fn pages(&self, positions: usize) -> Vec<usize> {
+        self.groups.iter().map(|group| most_pages(group, positions, self.chunk)).collect()
+    }
+
+    /// Bytes of a page of each group.
+    pub(crate) fn page_bytes(&self) -> &[u64] {
+        &self.page_bytes
+    }
+}

@@ -1,0 +1,153 @@
+//! What a model takes of a device's memory, and what would fit, before anything is loaded.
+
+use std::path::Path;
+
+use brasa_engine::PageCosts;
+use brasa_formats::{Bytes, Checkpoint, StorageFormat};
+use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType};
+use brasa_graph::plan::Plan;
+use brasa_graph::{Graph, Schedule, Sizes, Weight};
+
+use crate::model::{MOST_POSITIONS, cache_room, context_of};
+use crate::{Error, LoadOptions, device, facts};
+
+/// Formats that weights are weighed in beside their own, largest first.
+const FORMATS: [StorageFormat; 5] =
+    [StorageFormat::Q8_0, StorageFormat::Q6_K, StorageFormat::Q5_K, StorageFormat::Q4_K, StorageFormat::Q3_K];
+
+/// Types of keys and values, the most exact first.
+const KV_TYPES: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8];
+
+/// The memory that a model takes on a device.
+#[derive(Clone, Debug)]
+pub struct Fit {
+    /// The device.
+    pub device: DeviceInfo,
+    /// Bytes of its memory that are free; `None` if it does not tell.
+    pub free_bytes: Option<u64>,
+    /// Bytes of the weights as they are stored, which is about what they take on the device.
+    pub weight_bytes: u64,
+    /// Bytes of a step's values, about: operations that the device runs as one keep fewer, scratch of its kernels is more.
+    pub working_bytes: u64,
+    /// Most rows of a step.
+    pub step_rows: usize,
+    /// Positions of a text, as the options say or the model was made for.
+    pub context: usize,
+    /// Type of keys and values.
+    pub kv_type: KvType,
+    /// The cost of texts in each type of keys and values that the device has, the most exact type first.
+    pub texts: Vec<TextFit>,
+    /// Bytes of the weights if all matrices were quantised to a format, for formats in which they are smaller.
+    pub weights_as: Vec<(StorageFormat, u64)>,
+}
+
+/// The cost of texts whose keys and values have one type.
+#[derive(Clone, Debug)]
+pub struct TextFit {
+    /// The type.
+    pub kv_type: KvType,
+    costs: PageCosts,
+}
+
+impl Fit {
+    /// Reads a checkpoint's names and shapes, and asks the device what it has. Loads no weights.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Format`], [`Error::Model`], [`Error::Device`]: no such device.
+    pub fn of(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, Error> {
+        Self::of_checkpoint(&Checkpoint::open(path)?, options)
+    }
+
+    /// Like [`of`](Self::of), for a GGUF file in memory.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`of`](Self::of).
+    pub fn of_gguf_bytes(
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        options: &LoadOptions,
+    ) -> Result<Self, Error> {
+        Self::of_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options)
+    }
+
+    fn of_checkpoint(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Self, Error> {
+        let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
+        let brasa_models::Model { spec, graph, info, .. } = brasa_models::load(checkpoint, &load)?;
+        let backend = device::of(options)?;
+        let device = backend.info();
+        let limits = options.program_limits(&device, spec.vocab_size);
+        let plan = Plan::new(&graph, &Schedule::new(&graph, &[]), &Sizes::at_most(&limits));
+        let mut texts = Vec::new();
+        for kv_type in KV_TYPES {
+            // A device may lack a type.
+            if let Ok(pool) = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv_type }) {
+                texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool, limits.max_rows) });
+            }
+        }
+        let weight_bytes = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
+        let weights_as = FORMATS.map(|format| (format, bytes_as(&graph, format))).into_iter();
+        Ok(Self {
+            free_bytes: backend.free_bytes(),
+            weight_bytes,
+            working_bytes: plan.arena_bytes() as u64,
+            step_rows: limits.max_rows,
+            context: context_of(options, &info),
+            kv_type: options.kv_type(),
+            texts,
+            weights_as: weights_as.filter(|&(_, bytes)| bytes < weight_bytes).collect(),
+            device,
+        })
+    }
+
+    /// Bytes that keys and values may take beside weights of `weight_bytes`: what is free, and no more than a model takes of the
+    /// device without [`LoadOptions::cache_bytes`]. `None` if the device does not tell what it has.
+    pub fn room_bytes(&self, weight_bytes: u64) -> Option<u64> {
+        let beside = self.free_bytes?.saturating_sub(weight_bytes.saturating_add(self.working_bytes));
+        Some(beside.min(cache_room(self.device.memory_bytes?, weight_bytes)))
+    }
+
+    /// The cost of texts in the type of the options.
+    pub fn text(&self) -> Option<&TextFit> {
+        self.texts.iter().find(|text| text.kv_type == self.kv_type)
+    }
+
+    /// True if a text of the whole context fits; `None` if the device does not tell what it has.
+    pub fn fits(&self) -> Option<bool> {
+        let room_bytes = self.room_bytes(self.weight_bytes)?;
+        let has_room = self.free_bytes? >= self.weight_bytes.saturating_add(self.working_bytes);
+        Some(has_room && self.text()?.bytes(self.context) <= room_bytes)
+    }
+}
+
+impl TextFit {
+    /// The type's name, as GGUF spells it.
+    pub fn kv_name(&self) -> &'static str {
+        facts::kv_name(self.kv_type)
+    }
+
+    /// Most bytes of keys and values of a text of `positions` positions.
+    pub fn bytes(&self, positions: usize) -> u64 {
+        self.costs.bytes(positions)
+    }
+
+    /// Positions of the longest text that `room_bytes` hold, in whole pages.
+    pub fn longest(&self, room_bytes: u64) -> usize {
+        self.costs.longest(room_bytes, MOST_POSITIONS).min(MOST_POSITIONS)
+    }
+
+    /// Texts of `positions` positions that `room_bytes` hold beside each other.
+    pub fn together(&self, room_bytes: u64, positions: usize) -> u64 {
+        room_bytes / self.bytes(positions).max(1)
+    }
+}
+
+/// Bytes of a graph's weights with all matrices in `format` that it makes smaller.
+fn bytes_as(graph: &Graph, format: StorageFormat) -> u64 {
+    let bytes = |weight: &Weight| {
+        let stored = weight.stored_bytes();
+        let row_bytes = format.row_bytes(weight.row_len()).filter(|_| weight.shape.len() > 1);
+        row_bytes.map_or(stored, |bytes| stored.min((bytes as u64).saturating_mul(weight.rows() as u64)))
+    };
+    graph.weights().iter().map(|weight| bytes(weight)).sum()
+}
