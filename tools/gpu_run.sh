@@ -11,7 +11,7 @@
 #     memcheck  150   compute-sanitizer on the tests that have not had it: the interpreter's single rows, two formats, several pages; stretches
 #     racecheck 180   the same; and `ladder check` with a watchdog that waits for the sanitizer
 #     synccheck 120   the same tests
-#     ladder    150   8B and 1B F16, 1 to 64 sequences, old route and new; profiles of the products
+#     ladder    240   8B and 1B F16, 1 to 64 sequences, the old route and the new ones; profiles of the products
 #     decode    100   one sequence: whether `__syncwarp` behind the vote costs anything (2,615 tokens/s of 1B Q4_0, 1,512 of F16 before)
 #     llama     300   builds llama.cpp
 #     compare   320   8B F16: brasa in both routes and llama.cpp on one file, one sequence and 16 and 64 together
@@ -20,7 +20,7 @@
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
 all=(suite memcheck racecheck synccheck ladder decode llama compare)
-tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::products_in_stretches'
+tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::products_in_stretches captured::'
 work=${WORK:-/tmp/brasa-gpu}
 
 say() { echo "== $SECONDS s: $*"; }
@@ -78,7 +78,7 @@ racecheck() {
 
 ladder() {
     for model in 8b 1b; do
-        for routes in '' stream '' stream; do
+        for routes in '' stream graph stream,graph '' stream; do
             say "speed $model F16, routes: ${routes:-none}"
             BRASA_CUDA_ROUTES=$routes within 60 "$bin/speed" $model F16 --profile 2>&1 | grep -vE 'pp[0-9]|embedding|a prompt'
         done

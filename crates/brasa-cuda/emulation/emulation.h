@@ -6,6 +6,7 @@
 #pragma once
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ typedef void (*Entry)(const void* parameters);
 
 // A kernel's name, its function, and the size of its parameters.
 struct Registration {
-    Registration(const char* name, Entry entry);
+    Registration(const char* name, Entry entry, size_t parameter_bytes);
 };
 
 void block_barrier();
@@ -52,7 +53,7 @@ uint32_t exchange(uint32_t value, int distance);
 #define KERNEL(name, Params)                                                              \
     static void name(const Params& p);                                                    \
     static brasa_emulation::Registration name##_registration(                             \
-        #name, [](const void* parameters) { name(*static_cast<const Params*>(parameters)); }); \
+        #name, [](const void* parameters) { name(*static_cast<const Params*>(parameters)); }, sizeof(Params)); \
     static void name(const Params& p)
 
 inline void __syncthreads() { brasa_emulation::block_barrier(); }

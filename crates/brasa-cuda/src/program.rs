@@ -13,12 +13,14 @@ use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 
 use crate::compile::{Table, compile};
 use crate::draw::Drawer;
-use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
+use crate::driver::{Captured, DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
+use crate::graphs::{self, Graphs};
 use crate::interpreter::{self, Interpreter, Outcome};
 use crate::kv::CudaKvPool;
 use crate::ops::arrivals_bytes;
 use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
+use crate::routes::Launches;
 use crate::run::{Base, Run, Slot};
 use crate::step_state::StepState;
 use crate::weights::CudaWeights;
@@ -36,6 +38,8 @@ pub(crate) struct CudaProgram {
     fault: DeviceMemory,
     arrivals: DeviceMemory,
     step: StepState,
+    /// Where steps of few rows are queued as graphs.
+    graphs: Option<Graphs>,
     /// Runs steps of one row, where the device and the graph allow it.
     interpreter: Option<Interpreter>,
     /// Where each output lies in `outputs`.
@@ -46,6 +50,9 @@ pub(crate) struct CudaProgram {
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,
 }
+
+/// What is called when an operation has been queued, with its number.
+type Between<'a> = dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError> + 'a;
 
 /// How the keys of a cache were turned.
 #[derive(Clone, Debug)]
@@ -73,6 +80,10 @@ impl CudaProgram {
             fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
             arrivals: gpu.allocate_zeros(arrivals_bytes(gpu.routes), "parts of products")?,
             step: StepState::new(gpu)?,
+            graphs: match gpu.routes.launches {
+                Launches::Queued => None,
+                Launches::Graph => Some(Graphs::new(&gpu.context).map_err(|error| gpu.error(error))?),
+            },
             interpreter: Interpreter::new(gpu, graph, &weights)?,
             places: OutputPlace::of(graph),
             outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
@@ -87,12 +98,12 @@ impl CudaProgram {
         })
     }
 
-    /// Runs a step on the table; `between` is called when each operation has been queued.
+    /// Runs a step on the table; `between`, if there is one, is called when each operation has been queued.
     fn execute(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
-        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
+        between: Option<&mut Between<'_>>,
     ) -> Result<(), DeviceError> {
         let bytes = self.prepare(step, pool)?;
         let pool = own(&self.gpu, pool)?;
@@ -158,7 +169,7 @@ impl CudaProgram {
         &mut self,
         step: &Step,
         pool: &CudaKvPool,
-        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
+        between: Option<&mut Between<'_>>,
     ) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let failed = |error| gpu.error(error);
@@ -168,10 +179,29 @@ impl CudaProgram {
             // SAFETY: the allocation is that large.
             unsafe { gpu.stream.clear(self.fault.address(), size_of::<Fault>()) }.map_err(failed)?;
         }
-        let run = self.as_run(pool);
+        let mut run = self.as_run(pool);
+        let is_captured =
+            between.is_none() && step.rows() <= graphs::MOST_ROWS && self.step.embeddings.is_empty();
+        if let Some(graphs) = self.graphs.as_ref().filter(|_| is_captured) {
+            run.stream = graphs.stream();
+            let captured = Captured::of(graphs.stream(), || self.launch(&run, None)).map_err(failed)?;
+            let shape = (step.rows(), step.segments.len());
+            if let Some(graphs) = &mut self.graphs {
+                // SAFETY: the launches hold addresses of this program's arena, step and weights and of the pool's pages.
+                unsafe { graphs.launch(&captured, shape, &gpu.stream) }.map_err(failed)?;
+            }
+            return Ok(());
+        }
+        self.launch(&run, between).map_err(failed)
+    }
+
+    /// Queues the operations one after the other.
+    fn launch(&self, run: &Run<'_>, mut between: Option<&mut Between<'_>>) -> Result<(), DriverError> {
         for (number, entry) in self.table.ops.iter().enumerate() {
-            entry.op.launch(&run).map_err(failed)?;
-            between(&run, number).map_err(failed)?;
+            entry.op.launch(run)?;
+            if let Some(between) = &mut between {
+                between(run, number)?;
+            }
         }
         Ok(())
     }
@@ -180,6 +210,7 @@ impl CudaProgram {
     fn as_run<'a>(&'a self, pool: &'a CudaKvPool) -> Run<'a> {
         Run {
             gpu: &self.gpu,
+            stream: &self.gpu.stream,
             step: &self.step,
             pool,
             weights: &self.weights,
@@ -341,7 +372,7 @@ impl Program for CudaProgram {
                 let _steady = self.weights.hold_steady();
                 interpreter.compute(step, pool)
             }
-            None => self.queue(step, pool, &mut |_, _| Ok(())).map(|()| {
+            None => self.queue(step, pool, None).map(|()| {
                 let (x, _) = self.as_run(pool).tensor(&self.table.outputs[0]).rows();
                 x
             }),
@@ -354,7 +385,7 @@ impl Program for CudaProgram {
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
         if !self.interpret(step, pool)? {
-            self.execute(step, pool, &mut |_, _| Ok(()))?;
+            self.execute(step, pool, None)?;
         }
         Ok(Outputs::new(&self.places, bytemuck::cast_slice(self.outputs.bytes())))
     }
@@ -381,10 +412,11 @@ impl Program for CudaProgram {
         let mut events = vec![Event::record(&gpu.stream).map_err(|error| gpu.error(error))?];
         let mut costs = Vec::new();
         let labels: Vec<String> = self.table.ops.iter().map(|entry| entry.label.clone()).collect();
-        self.execute(step, pool, &mut |_, _| {
+        let mut record = |_: &Run<'_>, _| {
             events.push(Event::record(&gpu.stream)?);
             Ok(())
-        })?;
+        };
+        self.execute(step, pool, Some(&mut record))?;
         if step.rows() > 0 {
             let run = self.as_run(own(&gpu, pool)?);
             costs.extend(self.table.ops.iter().map(|entry| entry.op.cost(&run)));

@@ -13,11 +13,23 @@ pub enum FewRows {
     Stream,
 }
 
+/// How the launches of a step of few rows are queued, where no interpreter runs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Launches {
+    /// One after the other.
+    #[default]
+    Queued,
+    /// As one CUDA graph.
+    Graph,
+}
+
 /// Routes that a program takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Routes {
     /// Products of 2 to 64 rows.
     pub few_rows: FewRows,
+    /// Launches of steps of up to 64 rows.
+    pub launches: Launches,
 }
 
 /// A name that is none of a route.
@@ -30,7 +42,7 @@ pub struct UnknownRoute {
 
 impl Routes {
     /// Names that `BRASA_CUDA_ROUTES` takes.
-    pub const NAMES: [&str; 1] = ["stream"];
+    pub const NAMES: [&str; 2] = ["stream", "graph"];
 
     /// The routes that `BRASA_CUDA_ROUTES` names, divided by commas; the default ones without it.
     ///
@@ -51,6 +63,7 @@ impl Routes {
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             match name {
                 "stream" => routes.few_rows = FewRows::Stream,
+                "graph" => routes.launches = Launches::Graph,
                 _ => return Err(UnknownRoute { name: name.into() }),
             }
         }
@@ -65,8 +78,15 @@ mod tests {
     #[test]
     fn routes_are_named() {
         assert_eq!(Routes::named(""), Ok(Routes::default()));
-        assert_eq!(Routes::named(" stream,"), Ok(Routes { few_rows: FewRows::Stream }));
+        assert_eq!(Routes::named(" stream,"), Ok(Routes { few_rows: FewRows::Stream, ..Routes::default() }));
+        assert_eq!(
+            Routes::named("graph,stream"),
+            Ok(Routes { few_rows: FewRows::Stream, launches: Launches::Graph })
+        );
         let error = Routes::named("stream,strem").unwrap_err().to_string();
-        assert_eq!(error, "BRASA_CUDA_ROUTES names `strem`, expected some of stream, divided by commas");
+        assert_eq!(
+            error,
+            "BRASA_CUDA_ROUTES names `strem`, expected some of stream, graph, divided by commas"
+        );
     }
 }

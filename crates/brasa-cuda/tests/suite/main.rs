@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod captured;
 mod contract;
 mod device;
 mod draft_tree;
