@@ -5,16 +5,16 @@
 #                                             # and BIN/site, in which Python finds gguf (pip install --no-deps --target BIN/site gguf)
 #     tools/gpu_run.sh BIN [SECTION…]         # there, in the root of the working tree; without sections all of them, in this order
 #
-# Sections, with the seconds that each may take; the most valuable come first, and none needs another but `compare`:
+# Sections, with the seconds that each may take, 24 minutes in all; the most valuable come first, and none needs another but `compare`:
 #
-#     suite     180   the device's tests, all sweeps
+#     suite     170   the device's tests, all sweeps
 #     memcheck  150   compute-sanitizer on the tests that have not had it: the interpreter's single rows, two formats, several pages; stretches
-#     racecheck 180   the same; and `ladder check` with a watchdog that waits for the sanitizer
-#     synccheck 120   the same tests
-#     ladder    240   8B and 1B F16, 1 to 64 sequences, the old route and the new ones; profiles of the products
-#     decode    100   one sequence: whether `__syncwarp` behind the vote costs anything (2,615 tokens/s of 1B Q4_0, 1,512 of F16 before)
-#     llama     300   builds llama.cpp
-#     compare   320   8B F16: brasa in both routes and llama.cpp on one file, one sequence and 16 and 64 together
+#     racecheck 185   the same; and `ladder check` with a watchdog that waits for the sanitizer
+#     synccheck 100   the same tests
+#     ladder    180   8B F16, 1 to 64 sequences, the old route and the new ones, and 1B F16; profiles of the products
+#     decode     80   one sequence: whether `__syncwarp` behind the vote costs anything (2,615 tokens/s of 1B Q4_0, 1,512 of F16 before)
+#     llama     280   builds llama.cpp
+#     compare   300   8B F16: brasa in both routes and llama.cpp on one file, one sequence and 16 and 64 together
 #
 # Where one command may take ten minutes: suite memcheck racecheck; synccheck ladder decode; llama; compare. WORK names the folder for files
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
@@ -43,16 +43,16 @@ build() {
     suite=$(cargo test -p brasa-cuda --test suite --no-run 2>&1 | sed -n 's/.*(\(target[^)]*suite-[^)]*\)).*/\1/p')
     cp target/release/brasa target/release/examples/speed target/release/examples/decode_speed "$1"
     cp "$suite" "$1/suite"
+    pwd > "$1/root"
     strip "$1"/{brasa,speed,decode_speed,suite}
     ls -l "$1"
 }
 
 # The tests look for models and kernels where they were compiled: a link there leads here.
 at_home() {
-    local built
-    built=$(grep -aom1 '/[A-Za-z0-9_./-]*/crates/brasa-golden' "$bin/suite" | head -n 1)
-    built=${built%/crates/brasa-golden}
-    [ -z "$built" ] || [ -e "$built" ] || { mkdir -p "$(dirname "$built")" && ln -s "$PWD" "$built"; }
+    local root
+    root=$(cat "$bin/root")
+    [ -e "$root" ] || { mkdir -p "$(dirname "$root")" && ln -s "$PWD" "$root"; }
 }
 
 sanitized() {
@@ -64,12 +64,12 @@ sanitized() {
     done
 }
 
-suite() { BRASA_CUDA=gpu BRASA_SWEEPS=1 within 180 "$bin/suite" 2>&1 | grep -vE '^$|^(F16|BF16|Q[0-9])'; }
-memcheck() { sanitized memcheck 40; }
-synccheck() { sanitized synccheck 30; }
+suite() { BRASA_CUDA=gpu BRASA_SWEEPS=1 within 170 "$bin/suite" 2>&1 | grep -vE '^$|^(F16|BF16|Q[0-9])'; }
+memcheck() { sanitized memcheck 30; }
+synccheck() { sanitized synccheck 20; }
 
 racecheck() {
-    sanitized racecheck 30 --racecheck-report all
+    sanitized racecheck 25 --racecheck-report all
     say "ladder check under racecheck"
     (cd crates/brasa-cuda && nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -cudart static \
         -DBRASA_WATCHDOG_NS=600000000000ull bench/ladder.cu -o "$work/ladder") || return
@@ -77,25 +77,25 @@ racecheck() {
 }
 
 ladder() {
-    for model in 8b 1b; do
-        for routes in '' stream graph stream,graph '' stream; do
-            say "speed $model F16, routes: ${routes:-none}"
-            BRASA_CUDA_ROUTES=$routes within 60 "$bin/speed" $model F16 --profile 2>&1 | grep -vE 'pp[0-9]|embedding|a prompt'
-        done
+    local case model routes
+    for case in 8b: 8b:stream 8b:graph 8b:stream,graph 1b: 1b:stream; do
+        model=${case%%:*} routes=${case#*:}
+        say "speed $model F16, routes: ${routes:-none}"
+        BRASA_CUDA_ROUTES=$routes within 60 "$bin/speed" "$model" F16 --profile 2>&1 | grep -vE 'pp[0-9]|embedding|a prompt'
     done
 }
 
 decode() {
     for case in '1b Q4_0' '1b F16' '0.6b Q4_0' '1b Q8_0'; do
-        within 40 "$bin/decode_speed" $case
+        within 20 "$bin/decode_speed" $case
     done
 }
 
 llama() {
     tar -xzf "$bin/llama.cpp.tar.gz" -C "$work" || return
-    within 60 cmake -S "$work/llama.cpp" -B "$work/llama" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a -DLLAMA_CURL=OFF \
+    within 40 cmake -S "$work/llama.cpp" -B "$work/llama" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a -DLLAMA_CURL=OFF \
         -DLLAMA_BUILD_APP=OFF -DCMAKE_BUILD_TYPE=Release > "$work/llama.log" 2>&1 &&
-        within 300 cmake --build "$work/llama" -j "$(nproc)" --target llama-bench llama-batched-bench >> "$work/llama.log" 2>&1
+        within 240 cmake --build "$work/llama" -j "$(nproc)" --target llama-bench llama-batched-bench >> "$work/llama.log" 2>&1
     tail -n 2 "$work/llama.log"
 }
 
@@ -104,10 +104,10 @@ compare() {
     [ -f "$file" ] || within 90 python3 tools/random_gguf.py "$file" --shape llama-3.1-8b --type F16
     for routes in '' stream; do
         say "brasa, routes: ${routes:-none}"
-        BRASA_CUDA_ROUTES=$routes SHAPES=8b TYPES=F16 PARTS=together LLAMA=no within 80 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
+        BRASA_CUDA_ROUTES=$routes SHAPES=8b TYPES=F16 PARTS=together LLAMA=no within 50 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
     done
     say "both"
-    SHAPES=8b TYPES=F16 within 200 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
+    SHAPES=8b TYPES=F16 PARTS="together single" within 150 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
 }
 
 [ $# -ge 1 ] || { sed -n '2,/^set/p' "$0" | grep '^#'; exit 2; }
@@ -123,7 +123,7 @@ for section in "$@"; do
 done
 mkdir -p "$work"
 export PYTHONPATH=$bin/site${PYTHONPATH:+:$PYTHONPATH}
-[ ! -f "$bin/suite" ] || at_home
+[ ! -f "$bin/root" ] || at_home
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do
     say "section $section"
