@@ -8,6 +8,7 @@ use brasa::tokenizer::{AnswerEvent, AnswerParser};
 use brasa::{Fragment, Metrics};
 use serde_json::Value;
 
+use crate::custom::{CallKind, InputReader};
 use crate::error::Result;
 use crate::generate::{Choices, End, Step};
 use crate::ids;
@@ -21,9 +22,9 @@ pub(crate) enum Delta {
     /// A part of the answer proper.
     Content(String),
     /// The beginning of a call.
-    CallBegin { index: usize, id: String, name: String },
-    /// A part of a call's arguments.
-    CallArguments { index: usize, text: String },
+    CallBegin { index: usize, id: String, name: String, kind: CallKind },
+    /// A part of a call's arguments, or of a custom tool's text.
+    CallArguments { index: usize, text: String, kind: CallKind },
 }
 
 /// Something that happened to a choice.
@@ -54,6 +55,8 @@ struct Answer {
     /// True if the last text was thoughts.
     is_thinking: bool,
     has_calls: bool,
+    /// Reads the text out of the call that is open, if it is a custom tool's.
+    input: Option<InputReader>,
     /// True once the answer has all the calls that it may have, and has begun another.
     is_cut: bool,
 }
@@ -71,6 +74,8 @@ pub(crate) struct Reading {
     pub parser: AnswerParser,
     /// True if an answer ends in front of a second call.
     pub one_call: bool,
+    /// The names of custom tools.
+    pub custom: Vec<String>,
     /// True for a family that wants ids of calls with nine characters.
     pub short_ids: bool,
     /// Shows the probability of a token, if that was asked for.
@@ -86,6 +91,7 @@ impl Answers {
             reasoning_tokens: 0,
             is_thinking: false,
             has_calls: false,
+            input: None,
             is_cut: false,
         });
         Self { choices, each: answers.collect(), queue: VecDeque::new() }
@@ -162,6 +168,8 @@ pub(crate) struct Whole {
 pub(crate) struct Call {
     pub id: String,
     pub name: String,
+    pub kind: CallKind,
+    /// JSON arguments, or a custom tool's text.
     pub arguments: String,
 }
 
@@ -174,10 +182,10 @@ impl Whole {
                 match delta {
                     Delta::Reasoning(text) => self.reasoning += &text,
                     Delta::Content(text) => self.content += &text,
-                    Delta::CallBegin { id, name, .. } => {
-                        self.calls.push(Call { id, name, arguments: String::new() });
+                    Delta::CallBegin { id, name, kind, .. } => {
+                        self.calls.push(Call { id, name, kind, arguments: String::new() });
                     }
-                    Delta::CallArguments { index, text } => {
+                    Delta::CallArguments { index, text, .. } => {
                         if let Some(call) = self.calls.get_mut(index) {
                             call.arguments += &text;
                         }
@@ -236,9 +244,17 @@ impl Answer {
             AnswerEvent::CallBegin { index, name } => {
                 self.has_calls = true;
                 let id = if self.reading.short_ids { ids::nine_characters() } else { ids::name("call_") };
-                Some(Delta::CallBegin { index, id, name })
+                self.input = self.reading.custom.contains(&name).then(InputReader::default);
+                let kind = if self.input.is_some() { CallKind::Custom } else { CallKind::Function };
+                Some(Delta::CallBegin { index, id, name, kind })
             }
-            AnswerEvent::CallArguments { index, text } => Some(Delta::CallArguments { index, text }),
+            AnswerEvent::CallArguments { index, text } => match &mut self.input {
+                None => Some(Delta::CallArguments { index, text, kind: CallKind::Function }),
+                Some(input) => {
+                    let text = input.push(&text);
+                    (!text.is_empty()).then_some(Delta::CallArguments { index, text, kind: CallKind::Custom })
+                }
+            },
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ use brasa::{Grammar, MaskSource, Message, Model};
 use serde_json::{Map, Value, json};
 
 use crate::constraint::Constraint;
+use crate::custom::{self, CustomTool};
 use crate::error::{ApiError, Result};
 use crate::fields::{Fields, kind};
 
@@ -19,6 +20,8 @@ pub(crate) struct Conversation {
     pub messages: Vec<Message>,
     /// Tools in OpenAI's form.
     pub tools: Vec<Value>,
+    /// Those of the tools that take a text.
+    pub custom: Vec<CustomTool>,
     /// The calls that are asked for.
     pub choice: ToolChoice,
     /// True if an answer may have one call at most.
@@ -40,13 +43,50 @@ impl Conversation {
         }
         let messages = messages.into_iter().enumerate().map(|(at, message)| message_of(fields, at, message));
         let messages = messages.collect::<Result<_>>()?;
-        let mut conversation = Self { messages, tools: read_tools(fields)?, ..Self::default() };
+        let mut conversation = Self { messages, ..Self::default() };
+        conversation.read_tools(fields)?;
         conversation.choose(fields)?;
         conversation.read_template_options(fields)?;
         if conversation.messages.is_empty() {
             return Err(ApiError::field("messages", "`messages` is empty: there is nothing to answer"));
         }
         Ok(conversation)
+    }
+
+    /// Reads `tools` in the form of chat completions.
+    fn read_tools(&mut self, fields: &mut Fields) -> Result<()> {
+        for (at, mut tool) in
+            fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().into_iter().enumerate()
+        {
+            let place = format!("tools[{at}]");
+            if tool["type"] == "custom" {
+                fields.see_inside(&place, &tool, &["type", "custom"]);
+                self.add_custom(fields, &format!("{place}.custom"), tool["custom"].take())?;
+                continue;
+            }
+            if tool["type"] != "function" {
+                let message =
+                    format!("`{place}.type` is {}, expected \"function\" or \"custom\"", tool["type"]);
+                return Err(ApiError::field(&format!("{place}.type"), message));
+            }
+            fields.see_inside(&place, &tool, &["type", "function"]);
+            let known = ["name", "description", "parameters", "strict"];
+            fields.see_inside(&format!("{place}.function"), &tool["function"], &known);
+            if tool["function"]["name"].as_str().is_none_or(str::is_empty) {
+                let name = format!("{place}.function.name");
+                return Err(ApiError::field(&name, format!("`{name}` is missing")));
+            }
+            self.tools.push(tool);
+        }
+        Ok(())
+    }
+
+    /// Adds a custom tool, which the model is told of as a function.
+    pub fn add_custom(&mut self, body: &Fields, place: &str, tool: Value) -> Result<()> {
+        let (tool, function) = CustomTool::read(body, place, tool)?;
+        self.custom.push(tool);
+        self.tools.push(function);
+        Ok(())
     }
 
     fn read_template_options(&mut self, fields: &mut Fields) -> Result<()> {
@@ -79,15 +119,17 @@ impl Conversation {
         fields.see_inside(
             "tool_choice",
             &value,
-            &["type", "function", "name", "allowed_tools", "mode", "tools"],
+            &["type", "function", "custom", "name", "allowed_tools", "mode", "tools"],
         );
-        let name_of =
-            |value: &Value| value["function"]["name"].as_str().or(value["name"].as_str()).map(str::to_owned);
+        let name_of = |value: &Value| {
+            let name = value["function"]["name"].as_str().or(value["custom"]["name"].as_str());
+            name.or(value["name"].as_str()).map(str::to_owned)
+        };
         let choice = match (&value, value["type"].as_str()) {
             (Value::String(word), _) if word == "auto" => Some(ToolChoice::Auto),
             (Value::String(word), _) if word == "none" => Some(ToolChoice::None),
             (Value::String(word), _) if word == "required" => Some(ToolChoice::Required),
-            (_, Some("function")) => name_of(&value).map(ToolChoice::Named),
+            (_, Some("function" | "custom")) => name_of(&value).map(ToolChoice::Named),
             (_, Some("allowed_tools")) => {
                 let allowed =
                     if value["allowed_tools"].is_object() { &value["allowed_tools"] } else { &value };
@@ -100,7 +142,7 @@ impl Conversation {
         };
         let choice = choice.ok_or_else(|| {
             let message = format!(
-                "`tool_choice` is {value}, expected auto, none, required, a function or allowed_tools"
+                "`tool_choice` is {value}, expected auto, none, required, a function, a custom tool or allowed_tools"
             );
             ApiError::field("tool_choice", message)
         })?;
@@ -127,6 +169,7 @@ impl Conversation {
         }
         if choice == ToolChoice::None {
             self.tools.clear();
+            self.custom.clear();
         }
         self.choice = choice;
         Ok(())
@@ -146,6 +189,9 @@ impl Conversation {
     pub fn mask(&self, model: &Model, prompt: &[u32]) -> Result<Option<Arc<dyn MaskSource>>> {
         // Compiled first by itself, so that an error names the field that is at fault.
         let own = self.constraint.as_ref().map(|constraint| constraint.compile(model)).transpose()?;
+        for tool in self.custom.iter().filter(|tool| self.choice.allows(&tool.name)) {
+            tool.constraint.as_ref().map(|constraint| constraint.compile(model)).transpose()?;
+        }
         let mask = match &self.constraint {
             _ if self.tools.is_empty() => own,
             Some(constraint) if self.is_either() => {
@@ -163,10 +209,12 @@ impl Conversation {
             _ => {
                 let calls = model.tool_constraint(&self.tools, &self.choice, !self.one_call);
                 let calls = calls.map_err(|error| match error {
-                    brasa::Error::Tokenizer(error) => ApiError {
-                        code: "unsupported_field",
-                        ..ApiError::field("tool_choice", error.to_string())
-                    },
+                    brasa::Error::Tokenizer(error) => {
+                        // The choice is at fault, but for a text's grammar that the model's form of calls cannot hold.
+                        let has_grammar = self.custom.iter().any(|tool| tool.constraint.is_some());
+                        let param = if has_grammar { "tools" } else { "tool_choice" };
+                        ApiError { code: "unsupported_field", ..ApiError::field(param, error.to_string()) }
+                    }
                     other => other.into(),
                 })?;
                 calls.map(|lark| Constraint::new("tools", Grammar::Lark(lark)).compile(model)).transpose()?
@@ -238,27 +286,6 @@ impl Conversation {
             ..ChatOptions::default()
         }
     }
-}
-
-/// Reads `tools` in OpenAI's form.
-fn read_tools(fields: &mut Fields) -> Result<Vec<Value>> {
-    let tools: Vec<Value> = fields.optional("tools")?.unwrap_or_default();
-
-    for (at, tool) in tools.iter().enumerate() {
-        let place = format!("tools[{at}]");
-        if tool["type"] != "function" {
-            let message = format!("`{place}.type` is {}, expected \"function\"", tool["type"]);
-            return Err(ApiError::field(&format!("{place}.type"), message));
-        }
-        fields.see_inside(&place, tool, &["type", "function"]);
-        let known = ["name", "description", "parameters", "strict"];
-        fields.see_inside(&format!("{place}.function"), &tool["function"], &known);
-        if tool["function"]["name"].as_str().is_none_or(str::is_empty) {
-            let name = format!("{place}.function.name");
-            return Err(ApiError::field(&name, format!("`{name}` is missing")));
-        }
-    }
-    Ok(tools)
 }
 
 /// A message of a chat request.
@@ -351,16 +378,29 @@ pub(crate) fn text_of(body: &Fields, name: &str, content: Value) -> Result<Strin
     }
 }
 
-/// A call in the history: templates want its arguments as an object.
+/// A call in the history: templates want its arguments as an object, and a custom tool's call as one of the function that stands for
+/// the tool.
 fn call_of(body: &Fields, place: &str, value: Value) -> Result<Value> {
-    body.see_inside(place, &value, &["id", "type", "function", "index"]);
-    body.see_inside(&format!("{place}.function"), &value["function"], &["name", "arguments"]);
-    let name = value["function"]["name"].as_str().filter(|name| !name.is_empty());
+    body.see_inside(place, &value, &["id", "type", "function", "custom", "index"]);
+    let kind = if value["type"] == "custom" { "custom" } else { "function" };
+    body.see_inside(&format!("{place}.{kind}"), &value[kind], &["name", "arguments", "input"]);
+    let name = value[kind]["name"].as_str().filter(|name| !name.is_empty());
     let Some(name) = name else {
-        let field = format!("{place}.function.name");
+        let field = format!("{place}.{kind}.name");
         return Err(ApiError::field(&field, format!("`{field}` is missing")));
     };
-    let arguments = arguments_of(&format!("{place}.function.arguments"), &value["function"]["arguments"])?;
+    let arguments = if kind == "custom" {
+        let field = format!("{place}.custom.input");
+        let wrong = || {
+            ApiError::field(
+                &field,
+                format!("`{field}` is {}, expected a text", crate::fields::kind(&value[kind]["input"])),
+            )
+        };
+        custom::arguments(value[kind]["input"].as_str().ok_or_else(wrong)?)
+    } else {
+        arguments_of(&format!("{place}.function.arguments"), &value["function"]["arguments"])?
+    };
     Ok(json!({
         "id": value["id"],
         "type": "function",

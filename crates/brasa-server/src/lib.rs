@@ -35,6 +35,7 @@ mod connection;
 mod constraint;
 mod conversation;
 mod cors;
+mod custom;
 mod error;
 mod fields;
 mod fill;

@@ -12,6 +12,7 @@ use crate::answer::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
 use crate::api::finish_fields;
 use crate::constraint::Constraint;
 use crate::conversation::Conversation;
+use crate::custom::CallKind;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::generate::{Choices, MOST_CHOICES, Prompt, blocking, finish_name};
@@ -94,7 +95,9 @@ impl Job<'_> {
             options.mask.clone_from(&mask);
             Prompt { ids: prompt.clone(), options }
         });
+        let custom: Vec<String> = conversation.custom.iter().map(|tool| tool.name.clone()).collect();
         let readings = (0..choices).map(|_| Reading {
+            custom: custom.clone(),
             parser: conversation.parser(&loaded.model, &prompt),
             one_call: conversation.one_call,
             short_ids: loaded.model.tool_format().name().starts_with("mistral"),
@@ -237,7 +240,13 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
 
 /// A call in OpenAI's form.
 fn call_form(call: &Call) -> Value {
-    json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
+    let Call { id, name, kind, arguments } = call;
+    match kind {
+        CallKind::Function => {
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+        }
+        CallKind::Custom => json!({"id": id, "type": "custom", "custom": {"name": name, "input": arguments}}),
+    }
 }
 
 async fn stream_answers(
@@ -288,12 +297,14 @@ fn delta_form(delta: Delta) -> Value {
     match delta {
         Delta::Reasoning(text) => json!({"reasoning_content": text}),
         Delta::Content(text) => json!({"content": text}),
-        Delta::CallBegin { index, id, name } => {
-            let function = json!({"name": name, "arguments": ""});
-            json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]})
+        Delta::CallBegin { index, id, name, kind } => {
+            let mut call = call_form(&Call { id, name, kind, arguments: String::new() });
+            call["index"] = index.into();
+            json!({"tool_calls": [call]})
         }
-        Delta::CallArguments { index, text } => {
-            json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
-        }
+        Delta::CallArguments { index, text, kind } => json!({"tool_calls": [match kind {
+            CallKind::Function => json!({"index": index, "function": {"arguments": text}}),
+            CallKind::Custom => json!({"index": index, "custom": {"input": text}}),
+        }]}),
     }
 }

@@ -390,7 +390,7 @@ impl Writer {
                 self.open(Open::Text, json!({"type": "text", "text": ""})).await?;
                 self.delta(json!({"type": "text_delta", "text": text})).await
             }
-            Delta::CallBegin { index, id, name } => {
+            Delta::CallBegin { index, id, name, .. } => {
                 let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                 self.open(Open::Call(index), block).await
             }

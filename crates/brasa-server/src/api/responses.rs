@@ -13,6 +13,7 @@ use crate::answer::{Answers, Call, ChatStep, Delta, Ended, Whole};
 use crate::api::{chat, finish_fields};
 use crate::constraint::Constraint;
 use crate::conversation::{Conversation, arguments_of, text_of};
+use crate::custom::{self, CallKind};
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::generate::blocking;
@@ -22,7 +23,7 @@ use crate::usage::{Telling, Usage};
 use crate::{ids, reply, sampling, sse};
 
 /// Types of tools that Codex sends and that are no functions. A model without them still answers, so they are left out.
-const OTHER_TOOLS: &[&str] = &["web_search", "web_search_preview", "namespace", "image_generation", "custom"];
+const OTHER_TOOLS: &[&str] = &["web_search", "web_search_preview", "namespace", "image_generation"];
 
 /// Answers an input.
 pub(crate) async fn create(
@@ -136,8 +137,12 @@ fn conversation(fields: &mut Fields, app: &App) -> Result<Conversation> {
     if conversation.messages.is_empty() {
         return Err(ApiError::field("input", "`input` is empty: there is nothing to answer"));
     }
-    for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().iter().enumerate() {
-        conversation.tools.extend(tool_of(fields, at, tool, app)?);
+    for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().into_iter().enumerate() {
+        if tool["type"] == "custom" {
+            conversation.add_custom(fields, &format!("tools[{at}]"), tool)?;
+        } else {
+            conversation.tools.extend(tool_of(fields, at, &tool, app)?);
+        }
     }
     conversation.choose(fields)?;
     if let Some(reasoning) = fields.value("reasoning") {
@@ -202,11 +207,15 @@ fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message
                 messages.push(Message { role: "assistant".into(), reasoning_content, ..Message::default() });
             }
         }
-        "function_call" => {
+        "function_call" | "custom_tool_call" => {
             let name: String = fields.required("name")?;
             let id: String = fields.required("call_id")?;
-            let arguments = fields.value("arguments").unwrap_or(Value::Null);
-            let arguments = arguments_of(&format!("{place}.arguments"), &arguments)?;
+            let arguments = if kind == "custom_tool_call" {
+                custom::arguments(&fields.required::<String>("input")?)
+            } else {
+                let arguments = fields.value("arguments").unwrap_or(Value::Null);
+                arguments_of(&format!("{place}.arguments"), &arguments)?
+            };
             let call =
                 json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
             match messages.last_mut() {
@@ -224,7 +233,7 @@ fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message
                 }),
             }
         }
-        "function_call_output" => {
+        "function_call_output" | "custom_tool_call_output" => {
             let id: String = fields.required("call_id")?;
             let output = fields.value("output").ok_or_else(|| fields.missing("output"))?;
             let text = text_of(body, &format!("{place}.output"), output)?;
@@ -337,13 +346,25 @@ fn message_item(id: &str, text: Option<&str>) -> Value {
 }
 
 fn call_item(id: &str, call: &Call, status: &str) -> Value {
+    let (kind, text) = match call.kind {
+        CallKind::Function => ("function_call", "arguments"),
+        CallKind::Custom => ("custom_tool_call", "input"),
+    };
     json!({
         "id": id,
-        "type": "function_call",
+        "type": kind,
         "call_id": call.id,
         "name": call.name,
-        "arguments": call.arguments,
+        text: call.arguments,
         "status": status,
+    })
+}
+
+/// A new id for a call's item.
+fn call_item_id(kind: CallKind) -> String {
+    ids::name(match kind {
+        CallKind::Function => "fc_",
+        CallKind::Custom => "ctc_",
     })
 }
 
@@ -357,7 +378,7 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     if !content.is_empty() || calls.is_empty() {
         output.push(message_item(&ids::name("msg_"), Some(&content)));
     }
-    output.extend(calls.iter().map(|call| call_item(&ids::name("fc_"), call, "completed")));
+    output.extend(calls.iter().map(|call| call_item(&call_item_id(call.kind), call, "completed")));
     Ok(reply::ok(&head.response(&output, ended.as_ref())))
 }
 
@@ -415,8 +436,17 @@ impl Writer {
                 self.done(message_item(&id, Some(&text))).await
             }
             Open::Call(id, call) => {
-                let done = json!({"item_id": id, "output_index": index, "name": call.name, "arguments": call.arguments});
-                self.send("response.function_call_arguments.done", done).await?;
+                let (event, done) = match call.kind {
+                    CallKind::Function => (
+                        "response.function_call_arguments.done",
+                        json!({"item_id": id, "output_index": index, "name": call.name, "arguments": call.arguments}),
+                    ),
+                    CallKind::Custom => (
+                        "response.custom_tool_call_input.done",
+                        json!({"item_id": id, "output_index": index, "input": call.arguments}),
+                    ),
+                };
+                self.send(event, done).await?;
                 self.done(call_item(&id, &call, "completed")).await
             }
         }
@@ -459,10 +489,10 @@ impl Writer {
                 let delta = json!({"item_id": id, "output_index": index, "content_index": 0, "delta": text, "logprobs": []});
                 self.send("response.output_text.delta", delta).await
             }
-            Delta::CallBegin { id: call_id, name, .. } => {
+            Delta::CallBegin { id: call_id, name, kind, .. } => {
                 self.close().await?;
-                let id = ids::name("fc_");
-                let call = Call { id: call_id, name, arguments: String::new() };
+                let id = call_item_id(kind);
+                let call = Call { id: call_id, name, kind, arguments: String::new() };
                 self.add(call_item(&id, &call, "in_progress")).await?;
                 self.open = Open::Call(id, call);
                 Ok(())
@@ -471,7 +501,11 @@ impl Writer {
                 let Open::Call(id, call) = &mut self.open else { return Ok(()) };
                 call.arguments.push_str(&text);
                 let delta = json!({"item_id": id, "output_index": index, "delta": text});
-                self.send("response.function_call_arguments.delta", delta).await
+                let event = match call.kind {
+                    CallKind::Function => "response.function_call_arguments.delta",
+                    CallKind::Custom => "response.custom_tool_call_input.delta",
+                };
+                self.send(event, delta).await
             }
         }
     }

@@ -7,6 +7,7 @@ mod bodies;
 mod chat;
 mod client;
 mod completions;
+mod custom_tools;
 mod device;
 mod failures;
 mod fields;

@@ -83,10 +83,11 @@ fn a_request_as_codex_makes_it_is_answered() {
     };
     let parameters =
         json!({"type": "object", "properties": {"cmd": {"type": "string"}}, "required": ["cmd"]});
-    let skipped = ["web_search", "namespace", "image_generation", "custom"];
+    let skipped = ["web_search", "namespace", "image_generation"];
     let mut tools =
         vec![json!({"type": "function", "name": "exec", "strict": false, "parameters": parameters})];
     tools.extend(skipped.map(|kind| json!({"type": kind, "name": "other"})));
+    tools.push(json!({"type": "custom", "name": "apply_patch", "format": {"type": "text"}}));
     let body = json!({
         "model": "gpt-5", "instructions": "You are an agent.", "max_output_tokens": 2,
         "input": [
@@ -94,6 +95,8 @@ fn a_request_as_codex_makes_it_is_answered() {
             {"type": "reasoning", "summary": [], "content": null, "encrypted_content": null},
             {"type": "function_call", "name": "exec", "call_id": "c1", "arguments": "{\"cmd\": \"ls\"}"},
             {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "a.rs"}]},
+            {"type": "custom_tool_call", "name": "apply_patch", "call_id": "c2", "status": "completed", "input": "*** Begin Patch\n*** End Patch"},
+            {"type": "custom_tool_call_output", "call_id": "c2", "output": "Done!"},
             text("assistant", "There is one."), text("developer", "It is late."), text("user", "Thank you."),
         ],
         "tools": tools, "tool_choice": "auto", "parallel_tool_calls": true, "reasoning": {"effort": "low", "summary": "auto"},

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::choice::ToolChoice;
 use super::format::ToolFormat;
+use super::input::{TextGrammar, json_object};
 use super::lark::{Lark, is_required, json_of, quoted};
 use super::literal::Dialect;
 use super::tagged::Tags;
@@ -55,11 +56,14 @@ impl ToolFormat {
     /// several calls. Thoughts are no part of the grammar.
     ///
     /// Arguments of strict tools follow their schemas, and a keyword that is not supported makes the grammar invalid. For other
-    /// tools such keywords are ignored. Strings in tags and in quotation marks of control tokens are free.
+    /// tools such keywords are ignored. Strings in tags and in quotation marks of control tokens are free, but for a property whose
+    /// schema says `"x-grammar": {"syntax": "lark" | "regex", "definition": …}` and which is the tool's only one: its text follows that
+    /// grammar, in JSON too.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Unsupported`] for models whose calls no grammar describes, or if no tool has the name that is chosen.
+    /// [`TokenizerError::Unsupported`] for models whose calls no grammar describes, if no tool has the name that is chosen, or for a
+    /// text's grammar that has no form in JSON.
     pub fn constraint(
         self,
         tools: &[Value],
@@ -170,7 +174,10 @@ fn call(
     schema: &Value,
     is_strict: bool,
 ) -> Result<String> {
-    let json = json_of(schema, is_strict);
+    let json = match writing.call {
+        Call::Literal(_) | Call::Tagged(_) => String::new(),
+        _ => json_object(schema, lark)?.unwrap_or_else(|| json_of(schema, is_strict)),
+    };
     Ok(match writing.call {
         Call::Object { other, name: name_key, arguments } => {
             let head = format!("{{{other}\"{name_key}\": {}, \"{arguments}\": ", json!(name));
@@ -208,13 +215,14 @@ fn tagged(lark: &mut Lark<'_>, tags: &Tags, name: &str, schema: &Value, is_stric
             .get("enum")
             .and_then(Value::as_array)
             .filter(|values| !values.is_empty() && values.iter().all(Value::is_string));
-        let value = match texts {
-            Some(texts) => {
+        let value = match (TextGrammar::of(value), texts) {
+            (Some(grammar), _) => grammar.until(&end, lark)?,
+            (_, Some(texts)) => {
                 let texts: Vec<String> = texts.iter().filter_map(Value::as_str).map(quoted).collect();
                 format!("({}) {}", texts.join(" | "), lark.text(&end)?)
             }
-            None if Types::of(value, 0).contains(Types::STRING) => lark.text_until(&end)?,
-            None => {
+            _ if Types::of(value, 0).contains(Types::STRING) => lark.text_until(&end)?,
+            _ => {
                 format!("{} {}", json_of(&with_definitions(value, schema), is_strict), lark.text(&end)?)
             }
         };

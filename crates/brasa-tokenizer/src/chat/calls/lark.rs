@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::input::TextGrammar;
 use super::literal::Dialect;
 use super::tools::Types;
 use crate::{AddSpecial, ParseSpecial, Result, Tokenizer};
@@ -82,6 +83,13 @@ impl<'a> Lark<'a> {
 
     /// A literal of a dialect, of a type that a schema allows.
     pub fn literal(&mut self, schema: &Value, dialect: &'static Dialect, depth: usize) -> Result<String> {
+        if let Some(grammar) = TextGrammar::of(schema) {
+            return match dialect.quote {
+                Some(quote) => Ok(format!("{} {}", self.text(quote)?, grammar.until(quote, self)?)),
+                // Python reads JSON's escapes.
+                None => grammar.in_json(self),
+            };
+        }
         if let Some(values) = schema.get("enum").and_then(Value::as_array).filter(|values| !values.is_empty())
         {
             let written: Result<Vec<String>> =

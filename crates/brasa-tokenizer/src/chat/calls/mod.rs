@@ -8,6 +8,7 @@ mod choice;
 mod constraint;
 mod format;
 mod headed;
+mod input;
 mod json;
 mod lark;
 mod literal;
