@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 
-use brasa::tokenizer::{AnswerEvent, AnswerParser};
+use brasa::tokenizer::{AnswerEvent, AnswerParser, InputReader};
 use brasa::{Fragment, Metrics};
 use serde_json::Value;
 
-use crate::custom::{CallKind, InputReader};
+use crate::custom::CallKind;
 use crate::error::Result;
 use crate::generate::{Choices, End, Step};
 use crate::ids;

@@ -44,7 +44,7 @@ mod vocabulary;
 
 pub use chat::{
     AnswerEvent, AnswerParser, AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content,
-    Message, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice, ToolFormat,
+    InputReader, Message, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice, ToolFormat,
 };
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};

@@ -13,7 +13,7 @@ mod thoughts;
 mod time;
 
 pub use builtin::BuiltinTemplate;
-pub use calls::{AnswerEvent, AnswerParser, ToolChoice, ToolFormat};
+pub use calls::{AnswerEvent, AnswerParser, InputReader, ToolChoice, ToolFormat};
 pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
 pub use thoughts::{AnswerPart, ThoughtMarks, Thoughts};

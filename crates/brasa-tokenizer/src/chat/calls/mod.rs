@@ -9,6 +9,7 @@ mod constraint;
 mod format;
 mod headed;
 mod input;
+mod input_reader;
 mod json;
 mod lark;
 mod literal;
@@ -22,6 +23,7 @@ mod until;
 pub use answer::{AnswerEvent, AnswerParser};
 pub use choice::ToolChoice;
 pub use format::ToolFormat;
+pub use input_reader::InputReader;
 
 /// Longest name that is read, in bytes.
 const LONGEST_NAME: usize = 512;
