@@ -246,7 +246,9 @@ mod tests {
     #[test]
     fn a_machine_that_changes_is_learned_anew() {
         let mut costs = StepCosts::default();
-        [1, 8, 512].map(|rows| costs.observe(rows, cpu(rows)));
+        for rows in [1, 8, 512] {
+            costs.observe(rows, cpu(rows));
+        }
         assert!((14..=18).contains(&serve(&mut costs, 60, cpu)), "{costs:?}");
         // Another program takes most of both memory and cores, then ends.
         for speed in [5, 1, 20] {
