@@ -61,8 +61,7 @@ pub struct ServeArguments {
     /// Requests that may wait for a model; further ones get 503
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive, hide_short_help = true)]
     pub max_queue: usize,
-    /// MiB of keys and values kept for later requests that begin alike (-cram); half of it, at most 1024, is fetched from the system
-    /// beforehand
+    /// MiB of keys and values kept for later requests that begin alike (-cram)
     #[arg(long, value_name = "MIB", default_value_t = 2048)]
     pub cache_ram: u64,
     /// Tokens of an answer if a request sets no limit; -1 until the context is full
