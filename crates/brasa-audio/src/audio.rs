@@ -48,7 +48,7 @@ impl Audio {
     ///
     /// # Errors
     ///
-    /// Those of [`resample`].
+    /// The errors of [`resample`].
     pub fn from_samples(samples: &[f32], sample_rate: u32) -> Result<Self> {
         Ok(Self { samples: resample(samples, sample_rate)? })
     }

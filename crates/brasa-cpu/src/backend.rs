@@ -98,7 +98,7 @@ impl Backend for CpuBackend {
         }
     }
 
-    /// What Linux says is available: page caches give way.
+    /// The memory that Linux calls available, which counts page caches, since they give way.
     fn free_bytes(&self) -> Option<u64> {
         memory_bytes("MemAvailable:")
     }

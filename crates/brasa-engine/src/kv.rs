@@ -6,8 +6,8 @@ use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 
-use crate::costs::PageCosts;
 use crate::outlook::Outlook;
+use crate::page_costs::PageCosts;
 use crate::pages::Pages;
 use crate::prefix::Prefixes;
 use crate::sequence::{Sequence, oldest_page};

@@ -39,7 +39,6 @@
 mod answer;
 mod command;
 mod config;
-mod costs;
 mod delivery;
 mod draft;
 mod drafter;
@@ -52,6 +51,7 @@ mod kv;
 mod metrics;
 mod options;
 mod outlook;
+mod page_costs;
 mod pages;
 mod prefix;
 mod queue;
@@ -70,7 +70,6 @@ mod worker;
 pub use brasa_graph::chain::Flow;
 pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
-pub use costs::PageCosts;
 pub use drafter::DraftModel;
 pub use engine::{Engine, MakeProgram};
 pub use error::EngineError;
@@ -78,6 +77,7 @@ pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepOut};
 pub use kv::pages_bytes;
 pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions, MaskSource, Speculation};
+pub use page_costs::PageCosts;
 pub use request::{
     FinishReason, Fragment, PlainIds, ReadRequest, Reading, Request, SessionId, TextDecoder, Token,
 };

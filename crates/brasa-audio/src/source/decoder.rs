@@ -23,7 +23,7 @@ use super::{Input, Source, check, duration, mix};
 
 /// Packets in a row that cannot be decoded before the file counts as damaged.
 const MOST_BROKEN_PACKETS: u32 = 50;
-/// What every encoder of AAC puts in front of the sound: one frame, the first half of an overlap. Where a file has a list of edits
+/// Samples that every encoder of AAC puts in front of the sound: one frame, the first half of an overlap. Where a file has a list of edits
 /// that says so, symphonia ignores it.
 const AAC_DELAY: usize = 1024;
 
@@ -44,7 +44,7 @@ pub(super) struct Decoder {
     limits: Limits,
 }
 
-/// What a packet brought.
+/// The outcome of reading a packet.
 enum Step {
     Samples,
     Nothing,

@@ -16,7 +16,7 @@ const MOST_HEADER_BYTES: usize = 1 << 20;
 /// Lengths from here on are those of writers that do not know the length.
 const UNKNOWN_BYTES: u32 = 0x7fff_0000;
 
-/// What the beginning of a file says.
+/// The kind of a file by its first bytes.
 pub(super) enum Riff {
     /// A WAV file of plain samples, which begin at the next byte.
     Pcm(Header),

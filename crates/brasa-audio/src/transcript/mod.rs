@@ -1,4 +1,4 @@
-//! What was said, and the files that it is written into.
+//! Transcripts, and the forms of files that they are written in.
 
 mod subtitles;
 
@@ -7,10 +7,10 @@ use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-/// What was said in a whole sound.
+/// The text of a whole sound, in segments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// What was done.
+    /// Transcription or translation.
     pub task: Task,
     /// The language in English and small letters: `english`.
     pub language: String,

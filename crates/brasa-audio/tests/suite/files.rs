@@ -1,4 +1,4 @@
-//! The same second of sound out of every format.
+//! One second of sound was encoded in every format; each file gives it back.
 
 use std::fs::File;
 use std::io::Write;

@@ -110,7 +110,7 @@ fn text(fit: &Fit) -> String {
     lines.join("\n") + "\n"
 }
 
-/// What would fit, if the model does not.
+/// A shorter context, another type of keys and values or another quantisation with which a model fits that does not.
 fn hint(fit: &Fit) -> Option<String> {
     let (room_bytes, text) = (fit.room_bytes(fit.weight_bytes)?, fit.text()?);
     if fit.fits()? {

@@ -28,7 +28,7 @@ unsafe impl Sync for Executable {}
 const THREAD_LOCAL: u32 = 1;
 
 impl Captured {
-    /// What `queue` queues in `stream`, in which nothing runs.
+    /// A graph of the launches that `queue` makes in `stream`, which is idle. They are recorded and do not run.
     pub(crate) fn of(
         stream: &Stream,
         queue: impl FnOnce() -> Result<(), DriverError>,

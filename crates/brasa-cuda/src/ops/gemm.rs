@@ -262,7 +262,7 @@ impl Variant {
     }
 }
 
-/// What decides how a product is computed.
+/// The facts of a product that choose its kernel.
 #[derive(Clone, Copy, Debug)]
 struct Product {
     rows: u32,

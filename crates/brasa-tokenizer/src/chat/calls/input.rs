@@ -238,18 +238,21 @@ fn is_repetition(behind: &str) -> bool {
     behind.trim_start().starts_with(|letter: char| letter.is_ascii_digit())
 }
 
+/// The place of the second `mark` of a text, which begins with one. A mark behind a backslash does not count.
+fn closing(text: &str, mark: char) -> Option<usize> {
+    let mut is_escaped = false;
+    let end = text[1..].find(|letter| {
+        let closes = letter == mark && !is_escaped;
+        is_escaped = letter == '\\' && !is_escaped;
+        closes
+    });
+    end.map(|end| end + 1)
+}
+
 /// The string at the beginning of a text, its flag, and the text behind.
 fn string(text: &str) -> Result<(String, &str, &str)> {
-    let mut is_escaped = false;
-    let end = text[1..].find(|letter| match letter {
-        '"' if !is_escaped => true,
-        letter => {
-            is_escaped = letter == '\\' && !is_escaped;
-            false
-        }
-    });
-    let end = end.ok_or_else(|| wrong("a string has no end"))? + 2;
-    let (literal, behind) = text.split_at(end);
+    let end = closing(text, '"').ok_or_else(|| wrong("a string has no end"))?;
+    let (literal, behind) = text.split_at(end + 1);
     let value =
         serde_json::from_str(literal).map_err(|error| wrong(&format!("the string {literal}: {error}")))?;
     Ok(match behind.strip_prefix('i') {
@@ -260,15 +263,7 @@ fn string(text: &str) -> Result<(String, &str, &str)> {
 
 /// The regular expression at the beginning of a text, and the text behind.
 fn regex(text: &str) -> Result<(String, &str)> {
-    let mut is_escaped = false;
-    let end = text[1..].find(|letter| match letter {
-        '/' if !is_escaped => true,
-        letter => {
-            is_escaped = letter == '\\' && !is_escaped;
-            false
-        }
-    });
-    let end = end.ok_or_else(|| wrong("a regular expression has no end"))? + 1;
+    let end = closing(text, '/').ok_or_else(|| wrong("a regular expression has no end"))?;
     let behind = &text[end + 1..];
     let flags = behind.find(|letter: char| !"imsux".contains(letter)).unwrap_or(behind.len());
     let (flags, behind) = behind.split_at(flags);
