@@ -24,7 +24,6 @@
 
 mod audio;
 mod error;
-mod fault;
 mod mel;
 mod reader;
 mod resample;

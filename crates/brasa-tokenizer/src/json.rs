@@ -15,7 +15,6 @@ use tokenizers::{AddedToken, Model};
 
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine};
-use crate::fault::without_panic;
 use crate::normalize::Normalizers;
 use crate::special::{SpecialTokens, end_of_generation};
 use crate::split::{Splitter, Splitters};
@@ -23,6 +22,7 @@ use crate::steps::{Step, steps};
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
 use crate::{Result, TokenizerError, pattern};
+use brasa_fault::without_panic;
 
 /// Bytes of the largest `tokenizer.json` that is read; a vocabulary of a million ids takes an eighth of it.
 const LARGEST_FILE: u64 = 512 << 20;

@@ -27,7 +27,6 @@ mod container;
 mod decode;
 mod engine;
 mod error;
-mod fault;
 mod gguf;
 mod json;
 mod normalize;

@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use crate::decode::{DecodeStream, Decoder};
 use crate::engine::Engine;
-use crate::fault::without_panic;
 use crate::pattern::begin_text;
 use crate::special::SpecialTokens;
 use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
+use brasa_fault::without_panic;
 
 /// A choice: do the model's own special tokens go around a text?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

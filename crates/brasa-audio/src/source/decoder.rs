@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use brasa_fault::without_panic;
 use symphonia::core::audio::Channels;
 use symphonia::core::codecs::audio::well_known::CODEC_ID_AAC;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
@@ -16,7 +17,6 @@ use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
 
-use crate::fault::without_panic;
 use crate::{AudioError, Limits, Result};
 
 use super::{Input, Source, check, duration, mix};
@@ -189,7 +189,7 @@ impl Source for Decoder {
 
 /// Runs symphonia; its panic is an error.
 fn guarded<T>(name: &str, at: Duration, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    without_panic(run).unwrap_or_else(|| {
+    without_panic(run).unwrap_or_else(|_| {
         Err(AudioError::Damaged { name: name.to_owned(), at, reason: "the decoder gave up on it".to_owned() })
     })
 }

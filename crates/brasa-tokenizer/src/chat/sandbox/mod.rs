@@ -41,8 +41,8 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
 use super::python;
 use super::time::CivilTime;
-use crate::fault::without_panic;
 use crate::{Result, TokenizerError};
+use brasa_fault::without_panic;
 
 pub use budget::memory;
 pub use values::pay_for_printing;

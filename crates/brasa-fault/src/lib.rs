@@ -1,4 +1,4 @@
-//! Panics of the crates that this one is built on, as errors.
+//! Panics of other crates, such as tokenizers and symphonia, as errors.
 //!
 //! Input that is known to make them panic is refused before they see it. This is for all other input: a file may hold
 //! anything, and none of it may end the process or write to its terminal.
@@ -12,7 +12,11 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `run`; a panic in it writes nothing, and its message is returned.
+/// Runs `run`; a panic in it writes nothing.
+///
+/// # Errors
+///
+/// The message of the panic.
 pub fn without_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
