@@ -309,7 +309,8 @@ impl KvStore {
             && self.groups[group].is_shared(page)
         {
             let own = self.take(group)?;
-            if let Err(error) = self.pool.copy_page(GroupId(group as u32), page, own) {
+            let positions = sequence.tokens.len().saturating_sub(entry * PAGE_POSITIONS).min(PAGE_POSITIONS);
+            if let Err(error) = self.pool.copy_page(GroupId(group as u32), page, own, positions) {
                 self.groups[group].release(own);
                 return Err(error.into());
             }
@@ -488,7 +489,7 @@ mod tests {
             assert!(page.index() < self.capacity[group.0 as usize] && bytes == (0..PAGE_BYTES));
             true
         }
-        fn copy_page(&mut self, _: GroupId, _: PageId, _: PageId) -> Result<(), DeviceError> {
+        fn copy_page(&mut self, _: GroupId, _: PageId, _: PageId, _: usize) -> Result<(), DeviceError> {
             if self.copies { Ok(()) } else { Err(refusal()) }
         }
         fn read_page(&self, _: GroupId, _: PageId, _: &mut [u8]) -> Result<(), DeviceError> {

@@ -189,12 +189,19 @@ pub trait KvPool: Send {
         false
     }
 
-    /// Copies a page within a group (copy-on-write of a shared partial page).
+    /// Copies the first `positions` positions of a page within a group, all of them if there are fewer (copy-on-write of a shared
+    /// partial page). Behind these, `to` keeps what it holds or gets what `from` holds.
     ///
     /// # Errors
     ///
     /// [`DeviceError::UnknownGroup`], [`DeviceError::UnknownPage`]: nothing was copied. [`DeviceError::Lost`].
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError>;
+    fn copy_page(
+        &mut self,
+        group: GroupId,
+        from: PageId,
+        to: PageId,
+        positions: usize,
+    ) -> Result<(), DeviceError>;
 
     /// Copies a page to `bytes`, in the [canonical layout](mod@crate::page).
     ///

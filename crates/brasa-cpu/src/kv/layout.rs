@@ -10,6 +10,8 @@
 //! Q8 keeps a scale (f16) per 32 elements. Key blocks end with `[⌈E/32⌉][16]` scales and value tiles with `[⌈E/32⌉][256]`,
 //! so both are read as vectors of 16 positions.
 
+use std::ops::Range;
+
 use brasa_graph::device::KvType;
 pub(crate) use brasa_graph::page::SCALE_ELEMENTS;
 use brasa_graph::step::PAGE_POSITIONS;
@@ -67,5 +69,17 @@ impl TileLayout {
     /// Bytes of both tiles of a head.
     pub(crate) const fn head_bytes(self) -> usize {
         self.key_tile_bytes() + self.value_tile_bytes()
+    }
+
+    /// Where the tiles of a head hold the first `positions` positions: keys in whole blocks, values, and the scales of values.
+    pub(crate) fn first_positions(self, positions: usize) -> impl Iterator<Item = Range<usize>> {
+        let keys = positions.div_ceil(LANES) * self.key_block_bytes();
+        let values = self.key_tile_bytes();
+        let values = values..values + positions * self.value_width() * self.element_bytes();
+        let scales = (0..self.scales()).map(move |block| {
+            let start = self.key_tile_bytes() + self.value_scales_bytes() + block * PAGE_POSITIONS * 2;
+            start..start + positions * 2
+        });
+        [0..keys, values].into_iter().chain(scales)
     }
 }

@@ -19,7 +19,7 @@ use std::ops::Range;
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec};
 use brasa_graph::page::PageLayout;
-use brasa_graph::step::PageId;
+use brasa_graph::step::{PAGE_POSITIONS, PageId};
 
 use crate::memory::{Element, Memory};
 use crate::simd::LANES;
@@ -107,13 +107,24 @@ impl KvPool for CpuKvPool {
         true
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+    fn copy_page(
+        &mut self,
+        group: GroupId,
+        from: PageId,
+        to: PageId,
+        positions: usize,
+    ) -> Result<(), DeviceError> {
         PageLayout::of_page(self, group, from)?;
         PageLayout::of_page(self, group, to)?;
-        let pages = &mut self.groups[group.0 as usize].pages;
+        let Group { layout, pages, .. } = &mut self.groups[group.0 as usize];
         // A page that is copied to itself is a copy already.
         if let Ok([from, to]) = pages.get_disjoint_mut([from.index(), to.index()]) {
-            to.all_mut::<u8>().copy_from_slice(from.all_mut::<u8>());
+            let heads = from.all_mut::<u8>().chunks_exact(layout.head_bytes());
+            for (from, to) in heads.zip(to.all_mut::<u8>().chunks_exact_mut(layout.head_bytes())) {
+                for bytes in layout.first_positions(positions.min(PAGE_POSITIONS)) {
+                    to[bytes.clone()].copy_from_slice(&from[bytes]);
+                }
+            }
         }
         Ok(())
     }
@@ -169,7 +180,7 @@ impl<'a> SharedKv<'a> {
     /// Bytes of one position of a cache of group `group`, keys and values.
     pub(crate) fn position_bytes(self, group: usize) -> usize {
         let group = &self.groups[group];
-        group.heads * group.layout.head_bytes() / brasa_graph::step::PAGE_POSITIONS
+        group.heads * group.layout.head_bytes() / PAGE_POSITIONS
     }
 }
 

@@ -97,7 +97,13 @@ impl KvPool for ReferencePool {
         self.groups.get(group.0 as usize).map_or(0, |group| group.layout.size_bytes() as u64)
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+    fn copy_page(
+        &mut self,
+        group: GroupId,
+        from: PageId,
+        to: PageId,
+        _positions: usize,
+    ) -> Result<(), DeviceError> {
         PageLayout::of_page(self, group, from)?;
         PageLayout::of_page(self, group, to)?;
         let pages = &mut self.groups[group.0 as usize].pages;

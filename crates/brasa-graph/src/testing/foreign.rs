@@ -57,8 +57,14 @@ impl KvPool for ForeignPool {
         self.0.page_bytes(group)
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
-        self.0.copy_page(group, from, to)
+    fn copy_page(
+        &mut self,
+        group: GroupId,
+        from: PageId,
+        to: PageId,
+        positions: usize,
+    ) -> Result<(), DeviceError> {
+        self.0.copy_page(group, from, to, positions)
     }
 
     fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {

@@ -39,9 +39,15 @@ impl KvPool for MockPool {
         self.pool.page_bytes(group)
     }
 
-    fn copy_page(&mut self, group: GroupId, from: PageId, to: PageId) -> Result<(), DeviceError> {
+    fn copy_page(
+        &mut self,
+        group: GroupId,
+        from: PageId,
+        to: PageId,
+        positions: usize,
+    ) -> Result<(), DeviceError> {
         if self.copies.take() {
-            self.pool.copy_page(group, from, to)
+            self.pool.copy_page(group, from, to, positions)
         } else {
             Err(DeviceError::Lost {
                 device: "mock".into(),

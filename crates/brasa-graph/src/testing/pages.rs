@@ -7,7 +7,7 @@ use brasa_formats::StorageFormat;
 use crate::device::{Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision};
 use crate::page::PageLayout;
 use crate::reference::ReferenceBackend;
-use crate::step::{PageId, Segment, Step};
+use crate::step::{PAGE_POSITIONS, PageId, Segment, Step};
 use crate::{Graph, GroupId};
 
 use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, tokens};
@@ -137,12 +137,12 @@ fn check_refusals(device: &dyn Backend, graph: &Graph) {
     let other_length = |found| DeviceError::PageBytes { group: 1, found, expected: bytes.len() };
     let mut buffer = bytes.clone();
     refuse(pool.reserve(unknown, 1), no_group.clone());
-    refuse(pool.copy_page(unknown, page(0), page(1)), no_group.clone());
+    refuse(pool.copy_page(unknown, page(0), page(1), 1), no_group.clone());
     refuse(pool.read_page(unknown, page(0), &mut buffer), no_group.clone());
     refuse(pool.write_page(unknown, page(0), &bytes), no_group);
     assert_eq!((pool.capacity(unknown), pool.page_bytes(unknown)), (0, 0));
-    refuse(pool.copy_page(known, page(2), page(1)), no_page(2));
-    refuse(pool.copy_page(known, page(1), page(7)), no_page(7));
+    refuse(pool.copy_page(known, page(2), page(1), 1), no_page(2));
+    refuse(pool.copy_page(known, page(1), page(7), 1), no_page(7));
     refuse(pool.read_page(known, page(2), &mut buffer), no_page(2));
     refuse(pool.write_page(known, page(2), &bytes), no_page(2));
     for length in [0, bytes.len() - 1, bytes.len() + 1] {
@@ -196,16 +196,19 @@ fn write_all(pool: &mut dyn KvPool, pages: &Pages, next: &Segment) -> Segment {
     moved
 }
 
-/// Copies each page that a segment names; returns the segment with the copies, which are pages that did not exist before.
+/// Copies what a segment sees of each page that it names; returns the segment with the copies, which are pages that did not exist
+/// before.
 fn copies(pool: &mut dyn KvPool, segment: &Segment) -> Segment {
     let mut copied = segment.clone();
     for (number, table) in copied.pages.iter_mut().enumerate() {
         let group = GroupId(number as u32);
-        for page in table.iter_mut().flatten() {
+        for (entry, page) in table.iter_mut().enumerate() {
+            let Some(page) = page else { continue };
+            let positions = segment.first_index.saturating_sub(entry * PAGE_POSITIONS).min(PAGE_POSITIONS);
             let copy = PageId::from_index(pool.capacity(group));
             pool.reserve(group, copy.index() + 1).expect("a page");
-            pool.copy_page(group, *page, copy).expect("two pages of the pool");
-            pool.copy_page(group, copy, copy).expect("a copy to itself changes nothing");
+            pool.copy_page(group, *page, copy, positions).expect("two pages of the pool");
+            pool.copy_page(group, copy, copy, positions).expect("a copy to itself changes nothing");
             *page = copy;
         }
     }

@@ -8,7 +8,7 @@ use crate::small_model::{Device, VOCAB, small_model, tokens};
 use brasa_graph::GroupId;
 use brasa_graph::chain::Flow;
 use brasa_graph::device::{DeviceError, KvType};
-use brasa_graph::step::{Outs, PageId, Segment, Step};
+use brasa_graph::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use brasa_graph::testing::{
     EncoderDecoder, MockBackend, Tolerance, check, check_chains, check_failed_steps,
     check_inputs_and_outputs, check_pages, check_refusals, check_shared_weights, compare, f32_weight,
@@ -116,7 +116,7 @@ fn a_copy_of_a_page_fails_when_told_to() {
     let (group, page) = (GroupId(0), PageId::from_index);
     device.pool.reserve(group, 2).unwrap();
     backend.fail_copy_after(1);
-    let mut copy = || device.pool.copy_page(group, page(0), page(1));
+    let mut copy = || device.pool.copy_page(group, page(0), page(1), PAGE_POSITIONS);
     assert_eq!(copy(), Ok(()));
     assert!(matches!(copy(), Err(DeviceError::Lost { .. })));
     assert_eq!(copy(), Ok(()));
