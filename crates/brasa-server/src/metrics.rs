@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use brasa::Model;
 use brasa::engine::EngineStats;
 use serde_json::{Value, json};
 
@@ -60,6 +61,30 @@ type NamedHistogram = (&'static str, &'static str, fn(&Totals) -> &Histogram);
 pub(crate) struct Now {
     pub model: String,
     pub stats: EngineStats,
+    pub memory: Memory,
+}
+
+/// Memory of a model on its device: bytes of each part, by its name.
+pub(crate) struct Memory(Vec<(&'static str, u64)>);
+
+impl Memory {
+    /// The parts of `model`: weights, and pages of keys and values so far; of its draft model weights, and pages at most.
+    pub fn of(model: &Model, stats: &EngineStats) -> Self {
+        let mut parts = vec![("weights", model.weight_bytes()), ("cache", stats.cache_bytes)];
+        if let Some(draft) = model.draft_model() {
+            parts.extend([("draft_weights", draft.weight_bytes), ("draft_cache_limit", draft.cache_bytes)]);
+        }
+        Self(parts)
+    }
+
+    /// An object of the parts.
+    pub fn json(&self) -> Value {
+        self.0
+            .iter()
+            .map(|&(part, bytes)| (part.to_owned(), bytes.into()))
+            .collect::<serde_json::Map<_, _>>()
+            .into()
+    }
 }
 
 impl Metrics {
@@ -193,6 +218,18 @@ impl Metrics {
             for now in now {
                 line(&mut text, name, &now.model, "", value(&now.stats));
             }
+        }
+        let name = "brasa:memory_bytes";
+        head(&mut text, name, "gauge", "Bytes of the parts of a model on its device.");
+        for now in now {
+            for (part, bytes) in &now.memory.0 {
+                line(&mut text, name, &now.model, &format!(",part=\"{part}\""), *bytes as f64);
+            }
+        }
+        if let Some(bytes) = brasa::resident_memory_bytes() {
+            let name = "process_resident_memory_bytes";
+            head(&mut text, name, "gauge", "Resident memory of the server.");
+            let _ = writeln!(text, "{name} {bytes}");
         }
         let counters: [Named<f64>; 4] = [
             ("vllm:prompt_tokens_total", "Prompt tokens.", |m| m.prompt_tokens as f64),

@@ -72,6 +72,7 @@ struct Parts {
     recommended_sampling: RecommendedSampling,
     pooling: Option<Pooling>,
     inside: Inside,
+    weight_bytes: u64,
     draft_model: Option<DraftModelInfo>,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
@@ -250,6 +251,7 @@ impl Model {
                 recommended_sampling,
                 pooling,
                 inside,
+                weight_bytes,
                 draft_model,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
@@ -309,6 +311,11 @@ impl Model {
     /// [`RecommendedSampling::apply`] puts it into [`SamplingParams`](crate::SamplingParams).
     pub fn recommended_sampling(&self) -> &RecommendedSampling {
         &self.0.recommended_sampling
+    }
+
+    /// Bytes of the weights on the device, without the draft model's.
+    pub fn weight_bytes(&self) -> u64 {
+        self.0.weight_bytes
     }
 
     /// The draft model beside the model; `None` if it was loaded without one.

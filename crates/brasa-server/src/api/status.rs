@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::native::settings;
 use crate::error::{ApiError, Result};
-use crate::metrics::Now;
+use crate::metrics::{Memory, Now};
 use crate::state::App;
 use crate::{ids, reply, sampling};
 
@@ -69,6 +69,7 @@ pub(crate) async fn props(
         props["chat_template"] = model.tokenizer().chat_template_source().unwrap_or_default().into();
         props["bos_token"] = piece(special.bos).into();
         props["eos_token"] = piece(special.eos).into();
+        props["memory_bytes"] = Memory::of(model, &model.engine().stats()).json();
         props["device"] = model.device().description.as_str().into();
     }
     Ok(reply::ok(&props))
@@ -124,7 +125,10 @@ pub(crate) async fn set_adapters() -> ApiError {
 /// Counters for Prometheus.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let loaded = app.registry.entries().into_iter().filter_map(|entry| entry.loaded());
-    let now = loaded.map(|loaded| Now { model: loaded.id.clone(), stats: loaded.model.engine().stats() });
+    let now = loaded.map(|loaded| {
+        let stats = loaded.model.engine().stats();
+        Now { model: loaded.id.clone(), memory: Memory::of(&loaded.model, &stats), stats }
+    });
     let now: Vec<Now> = now.collect();
     let text = app.metrics.prometheus(&now);
     reply::with_type(StatusCode::OK, "text/plain; version=0.0.4", text)

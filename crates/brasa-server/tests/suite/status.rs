@@ -6,7 +6,7 @@ use brasa::{LoadOptions, Speculation};
 use brasa_server::ServerOptions;
 use serde_json::json;
 
-use super::client::{MODEL, Running, options, server, until};
+use super::client::{MODEL, Running, models, options, server, until};
 use super::device::Device;
 
 #[test]
@@ -79,6 +79,7 @@ fn metrics_have_both_sets_of_names() {
         "vllm:inter_token_latency_seconds_count",
         "vllm:e2e_request_latency_seconds_sum",
         "vllm:request_queue_time_seconds_bucket",
+        "brasa:memory_bytes",
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name} is missing:\n{text}");
     }
@@ -87,6 +88,27 @@ fn metrics_have_both_sets_of_names() {
     assert!(tokens.parse::<f64>().unwrap() >= 3.0);
     let json = server().get("/v1/metrics").json(200);
     assert!(json["models"][MODEL]["total_completion_tokens"].as_u64().unwrap() >= 3);
+}
+
+#[test]
+fn memory_is_told_by_its_parts() {
+    let alone = server().get("/props").json(200)["memory_bytes"].clone();
+    assert!(alone["weights"].as_u64() > Some(1 << 20) && alone["cache"].is_u64(), "{alone}");
+    assert!(alone.get("draft_weights").is_none(), "{alone}");
+
+    let load = LoadOptions {
+        draft_model: Some(models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf")),
+        ..options().load
+    };
+    let drafting = Running::start(ServerOptions { load, ..options() });
+    let parts = drafting.get("/props").json(200)["memory_bytes"].clone();
+    assert_eq!(parts["draft_weights"], alone["weights"], "{parts}");
+    assert!(parts["draft_cache_limit"].as_u64() > Some(0), "{parts}");
+    let text = drafting.get("/metrics").body;
+    for (part, bytes) in parts.as_object().unwrap() {
+        let line = format!("brasa:memory_bytes{{model_name=\"{MODEL}\",part=\"{part}\"}} {bytes}");
+        assert!(text.lines().any(|known| known == line), "{line} is missing:\n{text}");
+    }
 }
 
 #[test]
