@@ -39,10 +39,10 @@ measure() {
     for row in $rows; do
         case $row in
         one)
-            stream="--clients 1 --requests 8 --prompt-words 8 8 --answer-tokens 96 96 --seed 2"
+            stream="--clients 1 --requests 4 --prompt-words 8 8 --answer-tokens 96 96 --seed 2"
             load "$name one stream" $stream
-            # Greedy, as `bench` decodes beside it, twice in turn.
-            test "$name" != brasa || for _ in 1 2; do
+            # Greedy, as `bench` decodes beside it, in turn, since the speed of memory swings.
+            test "$name" != brasa || for _ in 1 2 3 4 5 6; do
                 load "brasa one greedy stream" $stream --greedy
                 "$brasa" bench -m "$model" --device "$device" -p 0 -n 96 -r 3 -t "$threads" --probe-mib 64 | grep '^| tg'
             done

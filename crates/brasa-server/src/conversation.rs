@@ -114,6 +114,7 @@ impl Conversation {
 
     /// Reads `tool_choice` and `parallel_tool_calls`, once the tools are known.
     pub fn choose(&mut self, fields: &mut Fields) -> Result<()> {
+        self.refuse_shared_names()?;
         self.one_call = fields.switch("parallel_tool_calls")? == Some(false);
         let Some(value) = fields.value("tool_choice") else { return Ok(()) };
         fields.see_inside(
@@ -147,6 +148,18 @@ impl Conversation {
             ApiError::field("tool_choice", message)
         })?;
         self.set_choice(choice)
+    }
+
+    /// Refuses a custom tool with the name of another tool: nobody could tell which of the two a call means.
+    fn refuse_shared_names(&self) -> Result<()> {
+        for CustomTool { name, .. } in &self.custom {
+            let named = self.tools.iter().filter(|tool| tool["function"]["name"] == name.as_str());
+            if named.count() > 1 {
+                let message = format!("`tools` has several tools `{name}`, of which one is custom");
+                return Err(ApiError::field("tools", message));
+            }
+        }
+        Ok(())
     }
 
     /// Sets the calls that are asked for. Tools that must not be called are kept from the model.

@@ -211,4 +211,9 @@ fn wrong_custom_tools_are_refused_by_name() {
     let other =
         response(&json!({"type": "text"}), &json!({"tool_choice": {"type": "custom", "name": "other"}}));
     assert_eq!(server().post("/v1/responses", &other).error(400).1.as_deref(), Some("tool_choice"));
+    let function = json!({"type": "function", "name": "patch", "parameters": {"type": "object"}});
+    for twin in [json!({"type": "custom", "name": "patch"}), function] {
+        let twins = json!({"input": "ember", "tools": [{"type": "custom", "name": "patch"}, twin]});
+        assert_eq!(server().post("/v1/responses", &twins).error(400).1.as_deref(), Some("tools"));
+    }
 }
