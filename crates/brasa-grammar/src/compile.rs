@@ -4,14 +4,16 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::{fmt, thread};
 
 use brasa_tokenizer::{ThoughtMarks, Tokenizer};
-use llguidance::api::TopLevelGrammar;
-use llguidance::{Matcher, ParserFactory};
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Logger, Matcher, ParserFactory};
 use serde_json::{Value, json};
 
 use brasa_engine::MaskSource;
 
 use crate::cache::{self, Cache};
 use crate::limits::{COMPILE_STACK_BYTES, COMPILE_TIME, KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
+use crate::parser::{Parser, ReadMasks};
 use crate::shapes::Shapes;
 use crate::thoughts::AfterThoughts;
 use crate::{CompiledGrammar, Grammar, GrammarError, gbnf, limits, schema, vocabulary};
@@ -29,7 +31,25 @@ pub struct Grammars {
 /// Makes parsers for one vocabulary.
 struct Factory {
     parsers: ParserFactory,
-    shapes: Arc<Shapes>,
+    masks: Arc<ReadMasks>,
+    /// Characters of the longest token.
+    longest_chars: usize,
+}
+
+impl Factory {
+    /// A parser in front of the text, or why there is none.
+    fn matcher(&self, grammar: TopLevelGrammar, limits: ParserLimits) -> Result<Matcher, String> {
+        let logger = Logger::new(0, 0);
+        let parser = self.parsers.create_parser_from_init_ext(
+            GrammarInit::Serialized(grammar),
+            logger,
+            InferenceCapabilities::default(),
+            limits,
+        );
+        let mut parser = parser.map_err(|error| error.to_string())?;
+        parser.bias_computer = Arc::clone(&self.masks) as _;
+        Ok(Matcher::new(Ok(parser)))
+    }
 }
 
 impl Grammars {
@@ -44,12 +64,18 @@ impl Grammars {
     ///
     /// [`GrammarError`]; says where the grammar is wrong, or what of it is not supported.
     pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
-        let source = self.source(grammar)?;
+        is_within_limits(grammar)?;
         let key = cache::key(grammar);
         if let Some(compiled) = self.cache.find(&key) {
             return Ok(compiled);
         }
-        let compiled = self.compile_afresh(grammar.kind(), source)?;
+        let compiled = match grammar {
+            Grammar::JsonSchema(schema) => {
+                let schema::Checked { exact, loose } = schema::checked(schema)?;
+                self.compile_afresh(grammar.kind(), json_schema(exact, false), loose)?
+            }
+            _ => self.compile_afresh(grammar.kind(), self.source(grammar)?, None)?,
+        };
         self.cache.keep(key, &compiled, KEPT_GRAMMARS, KEPT_BYTES);
         Ok(compiled)
     }
@@ -58,15 +84,24 @@ impl Grammars {
         &self,
         kind: &'static str,
         grammar: TopLevelGrammar,
+        loose: Option<schema::Loose>,
     ) -> Result<Arc<CompiledGrammar>, GrammarError> {
         let factory = Arc::clone(self.factory()?);
         let vocab_size = self.vocab_size;
         let work = move || {
             let wrong = |what: String| GrammarError::Grammar { kind, what: cleaned(&what) };
-            let parser = factory.parsers.create_parser(grammar);
-            let mut parser = parser.map_err(|error| wrong(error.to_string()))?;
-            parser.bias_computer = Arc::clone(&factory.shapes) as _;
-            Ok(Arc::new(CompiledGrammar::new(Matcher::new(Ok(parser)), vocab_size).map_err(wrong)?))
+            let limits = if loose.is_some() { limits::exact_parser() } else { limits::parser() };
+            let exact = factory.matcher(grammar, limits).map_err(wrong)?;
+            // Without a loose form, the exact one does its work.
+            let loose = loose.and_then(|loose| {
+                let most_chars = loose.slack_chars.checked_sub(factory.longest_chars)?;
+                Some((factory.matcher(json_schema(loose.schema, false), limits::parser()).ok()?, most_chars))
+            });
+            let parser = match loose {
+                Some((loose, most_chars)) => Parser::with_loose(exact, loose, most_chars),
+                None => Parser::new(exact),
+            };
+            Ok(Arc::new(CompiledGrammar::new(parser, vocab_size).map_err(wrong)?))
         };
         on_thread(kind, work)
     }
@@ -89,34 +124,23 @@ impl Grammars {
     fn factory(&self) -> Result<&Arc<Factory>, GrammarError> {
         let made = self.factory.get_or_init(|| {
             let environment = vocabulary::environment(&self.tokenizer, self.vocab_size)?;
-            let mut parsers = ParserFactory::new_simple(&environment).map_err(|error| {
-                GrammarError::Grammar { kind: "vocabulary", what: cleaned(&error.to_string()) }
+            let parsers = ParserFactory::new_simple(&environment).map_err(|error| GrammarError::Grammar {
+                kind: "vocabulary",
+                what: cleaned(&error.to_string()),
             })?;
-            parsers.quiet();
-            *parsers.limits_mut() = limits::parser();
-            let shapes = Arc::new(Shapes::new(&environment, parsers.slicer()));
-            Ok(Arc::new(Factory { parsers, shapes }))
+            let masks = Arc::new(ReadMasks(Shapes::new(&environment, parsers.slicer())));
+            let trie = environment.tok_trie();
+            let chars = |id: u32| trie.token(id).iter().filter(|&byte| byte & 0xc0 != 0x80).count();
+            let longest_chars = (0..trie.vocab_size() as u32).map(chars).max().unwrap_or(0);
+            Ok(Arc::new(Factory { parsers, masks, longest_chars }))
         });
         made.as_ref().map_err(Clone::clone)
     }
 
     /// The grammar in the parser's terms.
     fn source(&self, grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
-        let text_bytes = match grammar {
-            Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
-            Grammar::JsonSchema(_) | Grammar::LenientJsonSchema(_) | Grammar::AnyJson | Grammar::OneOf(_) => {
-                0
-            }
-        };
-        if text_bytes > SOURCE_BYTES {
-            return Err(GrammarError::TooLarge {
-                what: "bytes of a grammar",
-                count: text_bytes,
-                most: SOURCE_BYTES,
-            });
-        }
         Ok(match grammar {
-            Grammar::JsonSchema(value) => json_schema(schema::checked(value)?, false),
+            Grammar::JsonSchema(value) => json_schema(schema::checked(value)?.exact, false),
             Grammar::LenientJsonSchema(value) => json_schema(schema::lenient(value)?, true),
             Grammar::AnyJson => json_schema(json!({}), false),
             Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
@@ -148,6 +172,24 @@ impl fmt::Debug for Grammars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grammars").field("vocab_size", &self.vocab_size).finish_non_exhaustive()
     }
+}
+
+/// Refuses grammars that are too large to be looked at.
+fn is_within_limits(grammar: &Grammar) -> Result<(), GrammarError> {
+    let text_bytes = match grammar {
+        Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema) => return schema::bounded(schema),
+        Grammar::OneOf(grammars) => return grammars.iter().try_for_each(is_within_limits),
+        Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
+        Grammar::AnyJson => 0,
+    };
+    if text_bytes > SOURCE_BYTES {
+        return Err(GrammarError::TooLarge {
+            what: "bytes of a grammar",
+            count: text_bytes,
+            most: SOURCE_BYTES,
+        });
+    }
+    Ok(())
 }
 
 /// A schema with the options that all schemas have here. Between two parts there may be a space, or a line break and an

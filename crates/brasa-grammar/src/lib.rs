@@ -39,6 +39,7 @@ pub mod gbnf;
 mod grammar;
 mod limits;
 mod mask;
+mod parser;
 mod pool;
 mod schema;
 mod shapes;

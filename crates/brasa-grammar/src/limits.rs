@@ -30,3 +30,10 @@ pub fn parser() -> ParserLimits {
         ..ParserLimits::default()
     }
 }
+
+/// Limits on what a parser may do that is asked only near the ends of long texts: about 100 ms for the first mask there, which finds nothing
+/// prepared by masks before.
+pub fn exact_parser() -> ParserLimits {
+    let limits = parser();
+    ParserLimits { step_lexer_fuel: 4 * limits.step_lexer_fuel, ..limits }
+}

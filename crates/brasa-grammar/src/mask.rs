@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brasa_engine::MaskSource;
 use brasa_graph::sampling::{SamplingError, TokenMask};
-use llguidance::Matcher;
 use llguidance::toktrie::SimpleVob;
 
-use crate::compile::cleaned;
+use crate::parser::Parser;
 use crate::pool::Task;
 
 /// Most forced tokens that a parser goes ahead of the accepted text.
@@ -45,7 +44,7 @@ enum Next {
 /// The masks behind the accepted text, and behind it and the tokens that are forced there.
 struct Computed {
     /// The parser behind the accepted text and `forced`.
-    matcher: Matcher,
+    parser: Parser,
     /// Tokens behind the accepted text, each the only one that its mask allows.
     forced: VecDeque<u32>,
     /// The mask behind the accepted text, and one behind each forced token.
@@ -53,13 +52,13 @@ struct Computed {
 }
 
 impl CompiledGrammar {
-    /// A grammar whose `matcher` stands in front of the text.
+    /// A grammar whose `parser` stands in front of the text.
     ///
     /// # Errors
     ///
     /// The parser's reason why no text can begin.
-    pub(crate) fn new(matcher: Matcher, vocab_size: usize) -> Result<Self, String> {
-        let first = Computed::ahead_of(matcher);
+    pub(crate) fn new(parser: Parser, vocab_size: usize) -> Result<Self, String> {
+        let first = Computed::ahead_of(parser);
         match first.allowed.front() {
             Some(Err(reason)) => Err(reason.clone()),
             _ => Ok(Self { first: Mutex::new(first), vocab_size }),
@@ -71,7 +70,7 @@ impl MaskSource for CompiledGrammar {
     fn start(&self) -> Box<dyn TokenMask> {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let here = Computed {
-            matcher: first.matcher.deep_clone(),
+            parser: first.parser.deep_clone(),
             forced: first.forced.clone(),
             allowed: first.allowed.clone(),
         };
@@ -86,28 +85,28 @@ impl fmt::Debug for CompiledGrammar {
 }
 
 impl Computed {
-    /// The masks behind the text of `matcher`. Where a mask allows a single token, the parser takes it and goes on.
-    fn ahead_of(mut matcher: Matcher) -> Self {
+    /// The masks behind the text of `parser`. Where a mask allows a single token, the parser takes it and goes on.
+    fn ahead_of(mut parser: Parser) -> Self {
         let (mut forced, mut allowed) = (VecDeque::new(), VecDeque::new());
         loop {
-            let mask = match matcher.compute_mask_or_eos() {
+            let mask = match parser.mask() {
                 Ok(mask) => mask,
-                Err(error) => {
-                    allowed.push_back(Err(cleaned(&error.to_string())));
+                Err(reason) => {
+                    allowed.push_back(Err(reason));
                     break;
                 }
             };
             let only = only_token(&mask).filter(|_| forced.len() < MOST_AHEAD);
             allowed.push_back(Ok(mask.as_slice().into()));
             // Nothing follows an end.
-            let Some(id) = only.filter(|&id| !is_end(&matcher, id)) else { break };
+            let Some(id) = only.filter(|&id| !parser.is_end(id)) else { break };
             forced.push_back(id);
-            if let Err(error) = matcher.consume_token(id) {
-                allowed.push_back(Err(cleaned(&error.to_string())));
+            if let Err(reason) = parser.consume(id) {
+                allowed.push_back(Err(reason));
                 break;
             }
         }
-        Self { matcher, forced, allowed }
+        Self { parser, forced, allowed }
     }
 }
 
@@ -142,8 +141,8 @@ impl TokenMask for GrammarMask {
             // Another token than the only one may not come.
             Ok(None)
         } else {
-            behind(&mut computed.matcher, &drafts[common..])
-                .map(|mask| mask.map(|mask| mask.as_slice().into()))
+            let behind = computed.parser.mask_behind(&drafts[common..]);
+            behind.map(|mask| mask.map(|mask| mask.as_slice().into()))
         };
         match behind {
             Ok(None) => Ok(()),
@@ -168,13 +167,13 @@ impl TokenMask for GrammarMask {
             return;
         }
         let Next::Here(computed) = std::mem::replace(&mut self.next, failed()) else { return };
-        let mut matcher = computed.matcher;
-        self.next = match consume(&mut matcher, id) {
+        let mut parser = computed.parser;
+        self.next = match parser.consume(id) {
             Ok(()) => {
                 // Forced text is found without a look at the vocabulary, so that it is known before the next step.
-                let mut forced = matcher.compute_ff_tokens();
+                let mut forced = parser.forced_tokens();
                 forced.truncate(MOST_AHEAD);
-                Next::Coming { forced, task: Task::begin(|| Computed::ahead_of(matcher)) }
+                Next::Coming { forced, task: Task::begin(|| Computed::ahead_of(parser)) }
             }
             Err(reason) => Next::Failed(reason),
         };
@@ -194,37 +193,11 @@ fn failed() -> Next {
     Next::Failed("the parser failed".into())
 }
 
-/// Takes an accepted token.
-fn consume(matcher: &mut Matcher, id: u32) -> Result<(), String> {
-    // Behind a text that cannot go on, the end changes nothing.
-    if matcher.is_stopped() && is_end(matcher, id) {
-        return Ok(());
-    }
-    matcher.consume_token(id).map_err(|error| cleaned(&error.to_string()))
-}
-
-/// True if a token ends the text.
-fn is_end(matcher: &Matcher, id: u32) -> bool {
-    matcher.tok_env().is_ok_and(|env| env.tok_trie().eos_tokens().contains(&id))
-}
-
 /// The token that a mask allows if it allows no other.
 fn only_token(mask: &SimpleVob) -> Option<u32> {
     let mut words = mask.as_slice().iter().enumerate().filter(|&(_, &word)| word != 0);
     let (place, word) = words.next()?;
     (word.is_power_of_two() && words.next().is_none()).then(|| place as u32 * 32 + word.trailing_zeros())
-}
-
-/// The tokens that may follow `drafts`; `None` if the drafts themselves may not come. The parser is then as before.
-fn behind(matcher: &mut Matcher, drafts: &[u32]) -> Result<Option<SimpleVob>, String> {
-    let taken = matcher.try_consume_tokens(drafts).map_err(|error| cleaned(&error.to_string()))?;
-    let allowed = if taken == drafts.len() {
-        Some(matcher.compute_mask_or_eos().map_err(|error| cleaned(&error.to_string()))?)
-    } else {
-        None
-    };
-    matcher.rollback(taken).map_err(|error| cleaned(&error.to_string()))?;
-    Ok(allowed)
 }
 
 /// Copies a mask, without what is beyond the vocabulary.

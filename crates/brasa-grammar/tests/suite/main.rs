@@ -6,5 +6,7 @@ mod common;
 mod gbnf;
 mod hostile;
 mod masks;
+mod one_of;
 mod schemas;
+mod texts;
 mod tool_calls;

@@ -1,9 +1,15 @@
 //! JSON schemas: what of them is supported, found out before the parser sees them, so that errors name the place.
 
+mod disjoint;
+mod exclusive;
+mod lengths;
+mod texts;
+
 use std::collections::HashSet;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+pub use self::texts::Loose;
 use crate::GrammarError;
 use crate::limits::{SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
 
@@ -64,48 +70,69 @@ const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 /// Keywords whose value is a map of schemas.
 const MAPS: [&str; 2] = ["properties", "patternProperties"];
 
-/// The schema without keywords that say nothing, if all of it is supported.
+/// A schema all of which is supported, in the parser's terms.
+pub struct Checked {
+    pub exact: Value,
+    /// The schema without lengths of texts that matter only behind many characters.
+    pub loose: Option<Loose>,
+}
+
+/// The schema without keywords that say nothing, if all of it is supported. It is [`bounded`].
 ///
 /// # Errors
 ///
 /// [`GrammarError::Keyword`], [`GrammarError::Schema`], [`GrammarError::TooLarge`].
-pub fn checked(schema: &Value) -> Result<Value, GrammarError> {
-    bounded(schema)?;
+pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
     let mut walk = Walk {
         root: schema,
         seen: HashSet::new(),
         open: Vec::new(),
         neutral: Vec::new(),
         patterns: Vec::new(),
+        texts: Vec::new(),
+        exclusive: Vec::new(),
         count: 0,
     };
     walk.open.push(("#".into(), schema));
     while let Some((place, schema)) = walk.open.pop() {
         walk.check(&place, schema)?;
     }
-    let mut plain = schema.clone();
-    for (place, keyword) in walk.neutral {
-        let found = plain.pointer_mut(place.strip_prefix('#').unwrap_or_default());
-        if let Some(keywords) = found.and_then(Value::as_object_mut) {
-            keywords.remove(keyword);
-        }
+    let mut exact = schema.clone();
+    for (place, keyword) in &walk.neutral {
+        edit(&mut exact, place, |keywords| {
+            keywords.remove(*keyword);
+        });
     }
-    for (place, pattern) in walk.patterns {
-        let found = plain.pointer_mut(place.strip_prefix('#').unwrap_or_default());
-        if let Some(keywords) = found.and_then(Value::as_object_mut) {
-            keywords.insert("pattern".into(), pattern.into());
-        }
+    for (place, pattern) in &walk.patterns {
+        edit(&mut exact, place, |keywords| {
+            keywords.insert("pattern".into(), (*pattern).into());
+        });
     }
-    Ok(plain)
+    for place in &walk.texts {
+        edit(&mut exact, place, texts::drop_implied_lengths);
+    }
+    let mut loose = texts::loosen(&exact, &walk.texts);
+    walk.replace_exclusive(&mut exact);
+    if let Some(loose) = &mut loose {
+        walk.replace_exclusive(&mut loose.schema);
+    }
+    Ok(Checked { exact, loose })
+}
+
+/// Changes the keywords at a place.
+fn edit(schema: &mut Value, place: &str, change: impl FnOnce(&mut Map<String, Value>)) {
+    let found = schema.pointer_mut(place.strip_prefix('#').unwrap_or_default());
+    if let Some(keywords) = found.and_then(Value::as_object_mut) {
+        change(keywords);
+    }
 }
 
 /// The schema, of which unsupported keywords will be ignored.
 ///
 /// # Errors
 ///
-/// [`GrammarError::Schema`], [`GrammarError::TooLarge`].
+/// [`GrammarError::Schema`].
 pub fn lenient(schema: &Value) -> Result<Value, GrammarError> {
-    bounded(schema)?;
     if !schema.is_object() && !schema.is_boolean() {
         return Err(wrong("#", format!("expected an object, found {}", kind(schema))));
     }
@@ -113,7 +140,11 @@ pub fn lenient(schema: &Value) -> Result<Value, GrammarError> {
 }
 
 /// Refuses values that are too deep or too large to be walked.
-fn bounded(schema: &Value) -> Result<(), GrammarError> {
+///
+/// # Errors
+///
+/// [`GrammarError::TooLarge`].
+pub fn bounded(schema: &Value) -> Result<(), GrammarError> {
     let mut open = vec![(schema, 1)];
     let mut bytes = 0_usize;
     while let Some((value, depth)) = open.pop() {
@@ -155,6 +186,10 @@ struct Walk<'a> {
     neutral: Vec<(String, &'static str)>,
     /// Patterns that formats add, with their places.
     patterns: Vec<(String, &'static str)>,
+    /// Places of patterns.
+    texts: Vec<String>,
+    /// Places of `oneOf`.
+    exclusive: Vec<String>,
     count: usize,
 }
 
@@ -199,6 +234,12 @@ impl<'a> Walk<'a> {
                 self.neutral.push((place.into(), "format"));
             }
         }
+        if keywords.contains_key("pattern") {
+            self.texts.push(place.into());
+        }
+        if keywords.contains_key("oneOf") {
+            self.exclusive.push(place.into());
+        }
         if let Some(reference) = keywords.get("$ref") {
             self.follow(place, reference)?;
         }
@@ -227,6 +268,22 @@ impl<'a> Walk<'a> {
 
     fn open_list(&mut self, here: &str, items: &'a [Value]) {
         self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item)));
+    }
+
+    /// Replaces each `oneOf` for which an `anyOf` with the same values is known.
+    fn replace_exclusive(&self, schema: &mut Value) {
+        // References into branches have to find them where they are.
+        if self.seen.iter().any(|reference| reference.contains("/oneOf/")) {
+            return;
+        }
+        let root = schema.clone();
+        let mut proofs = disjoint::Proofs::new(&root);
+        // Inner ones first, as their places are below the outer ones'.
+        let mut places: Vec<_> = self.exclusive.iter().collect();
+        places.sort_by_key(|place| std::cmp::Reverse(place.len()));
+        for place in places {
+            edit(schema, place, |keywords| exclusive::replace(&mut proofs, &root, keywords));
+        }
     }
 
     /// Opens the schema that a reference names, the first time.

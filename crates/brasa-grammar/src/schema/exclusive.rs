@@ -1,0 +1,144 @@
+//! `oneOf` as `anyOf`, where both allow the same values.
+//!
+//! They do if no value is right by two branches. Where branches overlap, the overlap is cut out if it is known: `null` that several branches
+//! allow, and objects told apart by the properties that they require. Every other `oneOf` stays as it is.
+
+use serde_json::{Map, Value, json};
+
+use super::disjoint::Proofs;
+
+/// Remarks, which say nothing about values.
+const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "examples", "deprecated"];
+/// Alternatives into which one branch may be cut.
+const MOST_ALTERNATIVES: usize = 64;
+
+/// Replaces `oneOf` in `keywords` by an `anyOf` that allows the same values, if one is known. `root` is where references are looked up.
+pub fn replace(proofs: &mut Proofs<'_>, root: &Value, keywords: &mut Map<String, Value>) {
+    let Some(branches) = keywords.get("oneOf").and_then(Value::as_array) else { return };
+    if keywords.contains_key("anyOf") {
+        return;
+    }
+    let Some(any) = by_required(branches).or_else(|| disjoint(proofs, root, keywords, branches)) else {
+        return;
+    };
+    // The parser's objects have their properties in the order of keywords.
+    *keywords = std::mem::take(keywords)
+        .into_iter()
+        .map(|(name, value)| match name.as_str() {
+            "oneOf" => ("anyOf".into(), Value::Array(any.clone())),
+            _ => (name, value),
+        })
+        .collect();
+}
+
+/// The branches, if no value is right by two of them. `null` is taken away from all if several have it.
+fn disjoint(
+    proofs: &mut Proofs<'_>,
+    root: &Value,
+    keywords: &Map<String, Value>,
+    branches: &[Value],
+) -> Option<Vec<Value>> {
+    // What stands beside the branches narrows each of them.
+    let beside =
+        ["type", "required"].iter().filter_map(|name| Some(((*name).into(), keywords.get(*name)?.clone())));
+    let beside = Value::Object(beside.collect());
+    let may_be_null: Vec<_> =
+        branches.iter().filter(|branch| !proofs.is_wrong(&Value::Null, &[branch, &beside])).collect();
+    let is_null_shared = may_be_null.len() > 1;
+    if is_null_shared && may_be_null.iter().filter(|branch| has_null(root, branch, 0)).count() < 2 {
+        return None;
+    }
+    let any_but_null = json!({"type": ["boolean", "number", "string", "array", "object"]});
+    for (number, branch) in branches.iter().enumerate() {
+        for other in &branches[number + 1..] {
+            let one = [branch, &beside, &any_but_null];
+            let is_disjoint = if is_null_shared {
+                proofs.are_disjoint(&one, &[other, &beside])
+            } else {
+                proofs.are_disjoint(&one[..2], &[other, &beside])
+            };
+            if !is_disjoint {
+                return None;
+            }
+        }
+    }
+    let without_null = |branch: &Value| json!({"allOf": [branch, any_but_null]});
+    Some(
+        branches
+            .iter()
+            .map(|branch| if is_null_shared { without_null(branch) } else { branch.clone() })
+            .collect(),
+    )
+}
+
+/// True if a schema surely allows `null`.
+fn has_null(root: &Value, schema: &Value, depth: usize) -> bool {
+    let Value::Object(keywords) = schema else { return *schema == Value::Bool(true) };
+    let list = |name: &str| keywords.get(name).and_then(Value::as_array);
+    let is_null = |name: &Value| name.as_str() == Some("null");
+    let target = match keywords
+        .get("$ref")
+        .map(|reference| reference.as_str().and_then(|name| name.strip_prefix('#')))
+    {
+        None => None,
+        Some(Some(pointer)) if depth < 8 => root.pointer(pointer),
+        Some(_) => return false,
+    };
+    keywords.get("$ref").is_none_or(|_| target.is_some_and(|target| has_null(root, target, depth + 1)))
+        && keywords.get("type").is_none_or(|kind| {
+            is_null(kind) || kind.as_array().is_some_and(|kinds| kinds.iter().any(is_null))
+        })
+        && keywords.get("const").is_none_or(Value::is_null)
+        && list("enum").is_none_or(|values| values.iter().any(Value::is_null))
+        && list("allOf").is_none_or(|all| all.iter().all(|part| has_null(root, part, depth + 1)))
+        && list("anyOf").is_none_or(|any| any.iter().any(|part| has_null(root, part, depth + 1)))
+        && !keywords.contains_key("oneOf")
+}
+
+/// Objects that require the properties of one branch, and of no other branch all.
+fn by_required(branches: &[Value]) -> Option<Vec<Value>> {
+    let mut required = Vec::new();
+    let mut other_kinds = 0;
+    for branch in branches {
+        let keywords = branch.as_object()?;
+        let is_known =
+            |name: &String| matches!(name.as_str(), "type" | "required") || REMARKS.contains(&name.as_str());
+        if !keywords.keys().all(is_known) {
+            return None;
+        }
+        match keywords.get("type") {
+            None => other_kinds += 1,
+            Some(kind) if kind == "object" => {}
+            Some(_) => return None,
+        }
+        let keys: Option<Vec<&str>> =
+            keywords.get("required")?.as_array()?.iter().map(Value::as_str).collect();
+        required.push(keys?);
+    }
+    // Values of other kinds are right by all branches that do not ask for objects.
+    if other_kinds == 1 {
+        return None;
+    }
+    let mut alternatives = Vec::new();
+    for (number, keys) in required.iter().enumerate() {
+        let others =
+            required.iter().enumerate().filter(|(other, _)| *other != number).map(|(_, others)| others);
+        // Of each other branch one property must be missing.
+        let mut missing: Vec<Vec<&str>> = vec![Vec::new()];
+        for others in others {
+            let left: Vec<&str> = others.iter().copied().filter(|key| !keys.contains(key)).collect();
+            missing = missing
+                .iter()
+                .flat_map(|chosen| left.iter().map(|key| [chosen.as_slice(), &[*key]].concat()))
+                .collect();
+            if missing.len() > MOST_ALTERNATIVES {
+                return None;
+            }
+        }
+        alternatives.extend(missing.into_iter().map(|missing| {
+            let absent: Map<_, _> = missing.into_iter().map(|key| (key.into(), Value::Bool(false))).collect();
+            json!({"type": "object", "required": keys, "properties": absent})
+        }));
+    }
+    (!alternatives.is_empty()).then_some(alternatives)
+}

@@ -1,0 +1,139 @@
+//! Patterns together with lengths, in a form whose masks are found faster.
+//!
+//! The parser intersects a pattern with a length. The intersection has other states at each character, of which each is made anew. So a length
+//! that the pattern implies is dropped, and a schema with long texts gets a loose form without their greatest lengths. It allows the same
+//! tokens as long as an open text has [`Loose::slack_chars`] characters at most, those of the token included.
+
+use serde_json::{Map, Value};
+
+use super::lengths::Lengths;
+
+/// A text may be so long at least if its greatest length is left out of the loose form.
+const LEAST_SLACK: usize = 400;
+/// Values that may be looked at to find out that no text is narrowed twice.
+const MOST_STEPS: usize = 200_000;
+
+/// A schema without lengths that matter only behind many characters.
+pub struct Loose {
+    pub schema: Value,
+    /// Characters of a text that has an end by the exact schema too.
+    pub slack_chars: usize,
+}
+
+/// Drops lengths that a pattern implies.
+pub fn drop_implied_lengths(keywords: &mut Map<String, Value>) {
+    let Some(lengths) = keywords.get("pattern").and_then(Value::as_str).and_then(Lengths::of) else { return };
+    if count(keywords, "minLength").is_some_and(|least| least <= lengths.least) {
+        keywords.shift_remove("minLength");
+    }
+    if let (Some(most), Some(longest)) = (count(keywords, "maxLength"), lengths.most)
+        && longest <= most
+    {
+        keywords.shift_remove("maxLength");
+    }
+}
+
+/// The loose form of `schema`, whose patterns are at `places`. `None` if no text is long, or if texts may have to match several schemas at once.
+pub fn loosen(schema: &Value, places: &[String]) -> Option<Loose> {
+    let at = |place: &str| place.strip_prefix('#').unwrap_or_default().to_owned();
+    let slack = |keywords: &Map<String, Value>| {
+        let pattern = keywords.get("pattern")?.as_str()?;
+        let most = count(keywords, "maxLength")?;
+        let lengths = Lengths::of(pattern).filter(|_| !keywords.contains_key("format"))?;
+        // What is as long as the least length has an end behind as many characters more.
+        let least = count(keywords, "minLength").unwrap_or(0);
+        let slack = most.checked_sub(lengths.rest)?;
+        (slack >= LEAST_SLACK && slack >= least).then_some(slack)
+    };
+    let long: Vec<_> = places
+        .iter()
+        .map(|place| at(place))
+        .filter_map(|place| Some((slack(schema.pointer(&place)?.as_object()?)?, place)))
+        .collect();
+    let slack_chars = long.iter().map(|(slack, _)| *slack).min()?;
+    let mut steps = 0;
+    if has_narrowed_texts(schema, &mut steps) {
+        return None;
+    }
+    let mut loose = schema.clone();
+    for (_, place) in &long {
+        if let Some(keywords) = loose.pointer_mut(place).and_then(Value::as_object_mut) {
+            keywords.shift_remove("maxLength");
+        }
+    }
+    Some(Loose { schema: loose, slack_chars })
+}
+
+fn count(keywords: &Map<String, Value>, name: &str) -> Option<usize> {
+    keywords.get(name)?.as_u64()?.try_into().ok()
+}
+
+/// True if a text may have to match two schemas at once, so that ends by one of them may not be ends by the other. True too if too
+/// much would have to be looked at.
+fn has_narrowed_texts(schema: &Value, steps: &mut usize) -> bool {
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(keywords) => {
+                if is_narrowed(schema, keywords, steps) {
+                    return true;
+                }
+                open.extend(keywords.values());
+            }
+            Value::Array(items) => open.extend(items),
+            _ => {}
+        }
+        *steps += 1;
+        if *steps > MOST_STEPS {
+            return true;
+        }
+    }
+    false
+}
+
+/// True if two of the schemas whose intersection `keywords` are say something about texts.
+fn is_narrowed(root: &Value, keywords: &Map<String, Value>, steps: &mut usize) -> bool {
+    let mut operands: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
+    for (name, value) in keywords {
+        match (name.as_str(), value) {
+            ("allOf", Value::Array(parts)) => operands.extend(parts.iter().map(|part| vec![("allOf", part)])),
+            (name @ ("anyOf" | "oneOf" | "$ref" | "enum" | "const" | "patternProperties"), value) => {
+                operands.push(vec![(name, value)]);
+            }
+            ("$defs" | "definitions" | "examples" | "default", _) => {}
+            (name, value) => operands[0].push((name, value)),
+        }
+    }
+    operands.iter().filter(|operand| operand.iter().any(|part| says_of_texts(root, *part, steps))).count() > 1
+}
+
+/// True if a keyword, or a schema inside its value, says which texts are right.
+fn says_of_texts<'a>(root: &'a Value, keyword: (&'a str, &'a Value), steps: &mut usize) -> bool {
+    let (mut open, mut seen) = (vec![keyword], Vec::new());
+    while let Some((name, value)) = open.pop() {
+        *steps += 1;
+        if *steps > MOST_STEPS {
+            return true;
+        }
+        match (name, value) {
+            ("pattern" | "format" | "minLength" | "maxLength" | "enum" | "const", _) => return true,
+            ("$ref", Value::String(reference)) => {
+                let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+                if !seen.contains(&reference) {
+                    seen.push(reference);
+                    open.extend(target.map(|target| ("", target)));
+                }
+            }
+            ("$defs" | "definitions" | "examples" | "default", _) => {}
+            ("properties" | "patternProperties", Value::Object(map)) => {
+                open.extend(map.values().map(|schema| ("", schema)));
+            }
+            (_, Value::Object(keywords)) => {
+                open.extend(keywords.iter().map(|(name, value)| (name.as_str(), value)));
+            }
+            (_, Value::Array(items)) => open.extend(items.iter().map(|item| ("", item))),
+            _ => {}
+        }
+    }
+    false
+}
