@@ -174,6 +174,7 @@ impl<'a> Proofs<'a> {
             || self.values_are_wrong(other, one, depth)
             || same_kind_is_disjoint(common, one, other)
             || common == Kinds::OBJECT && self.properties_are_disjoint(one, other, depth)
+            || common == Kinds::ARRAY && self.items_are_disjoint(one, other, depth)
             || self.options_are_disjoint(one, other, depth)
             || self.options_are_disjoint(other, one, depth)
     }
@@ -194,6 +195,24 @@ impl<'a> Proofs<'a> {
             let (one, other) = (self.of_property(one, key), self.of_property(other, key));
             self.disjoint(&one, &other, depth + 1)
         })
+    }
+
+    /// True if lists of both have an item at least, and no item can be right by both.
+    fn items_are_disjoint(&mut self, one: &Parts<'_>, other: &Parts<'_>, depth: usize) -> bool {
+        let has_some = [one, other]
+            .iter()
+            .any(|parts| parts.plain.iter().any(|part| range(part, "minItems", "maxItems").0 >= 1.0));
+        let (one, other) = (self.of_items(one), self.of_items(other));
+        has_some && self.disjoint(&one, &other, depth + 1)
+    }
+
+    fn of_items<'b>(&self, parts: &Parts<'b>) -> Parts<'b>
+    where
+        'a: 'b,
+    {
+        let all = parts.plain.iter().filter(|part| !part.contains_key("prefixItems"));
+        let schemas: Vec<_> = all.filter_map(|part| part.get("items")).collect();
+        self.parts(&schemas)
     }
 
     fn of_property<'b>(&self, parts: &Parts<'b>, key: &str) -> Parts<'b>
@@ -329,7 +348,7 @@ fn same_kind_is_disjoint(common: Kinds, one: &Parts<'_>, other: &Parts<'_>) -> b
 }
 
 /// True if two values may be equal. Numbers are compared by their value.
-fn are_same(one: &Value, other: &Value) -> bool {
+pub fn are_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),
         (Value::Array(one), Value::Array(other)) => {

@@ -4,6 +4,7 @@ mod disjoint;
 mod exclusive;
 mod lengths;
 mod texts;
+mod unique;
 
 use std::collections::HashSet;
 
@@ -91,6 +92,7 @@ pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
         patterns: Vec::new(),
         texts: Vec::new(),
         exclusive: Vec::new(),
+        unique: Vec::new(),
         count: 0,
     };
     walk.open.push(("#".into(), schema));
@@ -110,6 +112,13 @@ pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
     }
     for place in &walk.texts {
         edit(&mut exact, place, texts::drop_implied_lengths);
+    }
+    for place in &walk.unique {
+        edit(&mut exact, place, |keywords| {
+            if let Some(lists) = unique::lists(keywords) {
+                *keywords = Map::from_iter([("anyOf".into(), Value::Array(lists))]);
+            }
+        });
     }
     let mut loose = texts::loosen(&exact, &walk.texts);
     walk.replace_exclusive(&mut exact);
@@ -190,6 +199,8 @@ struct Walk<'a> {
     texts: Vec<String>,
     /// Places of `oneOf`.
     exclusive: Vec<String>,
+    /// Places of lists without equal items that are spelled out.
+    unique: Vec<String>,
     count: usize,
 }
 
@@ -211,7 +222,12 @@ impl<'a> Walk<'a> {
         };
         for keyword in UNSUPPORTED {
             if let Some(value) = keywords.get(keyword) {
-                if !says_nothing(keyword, value, keywords) {
+                if keyword == "uniqueItems"
+                    && *value == Value::Bool(true)
+                    && unique::lists(keywords).is_some()
+                {
+                    self.unique.push(place.into());
+                } else if !says_nothing(keyword, value, keywords) {
                     return Err(GrammarError::Keyword { keyword: keyword.into(), place: place.into() });
                 }
                 self.neutral.push((place.into(), keyword));
@@ -319,7 +335,11 @@ fn says_nothing(keyword: &str, value: &Value, keywords: &serde_json::Map<String,
         *value == Value::Bool(true) || value.as_object().is_some_and(serde_json::Map::is_empty)
     };
     match keyword {
-        "not" | "uniqueItems" => *value == Value::Bool(false),
+        "not" => *value == Value::Bool(false),
+        "uniqueItems" => {
+            *value == Value::Bool(false)
+                || keywords.get("maxItems").and_then(Value::as_u64).is_some_and(|most| most < 2)
+        }
         "if" => !keywords.contains_key("then") && !keywords.contains_key("else"),
         "then" | "else" => !keywords.contains_key("if") || is_any(value),
         "minContains" | "maxContains" => !keywords.contains_key("contains"),

@@ -39,6 +39,11 @@ fn branches_without_a_common_value_are_alternatives() {
         &[json!("ab"), json!("abc"), json!(4), json!(3), json!([true, []])],
         &[json!("abcd"), json!(5), json!([[], 1])],
     );
+    check(
+        &json!({"oneOf": [{"type": "array", "items": {"enum": ["a", "b"]}}, {"type": "array", "items": {"const": "*"}, "minItems": 1}]}),
+        &[json!([]), json!(["a", "b"]), json!(["*", "*"])],
+        &[json!(["a", "*"]), json!(["c"])],
+    );
     // An inner choice, and an enumeration whose values the other branch excludes.
     check(
         &json!({"oneOf": [{"anyOf": [{"type": "null"}, {"type": "boolean"}]}, {"enum": ["abc", 1]}, {"type": "string", "maxLength": 2}]}),

@@ -15,6 +15,9 @@ fn answers_are_of_the_schema() {
         "unused": {"not": {}}}});
     let neutral =
         json!({"type": "array", "items": {"type": "null"}, "maxItems": 2, "uniqueItems": false, "if": {}});
+    let single = json!({"type": "array", "uniqueItems": true, "maxItems": 1});
+    let unequal =
+        json!({"type": "array", "items": {"enum": [1, "a", true, 1.0]}, "uniqueItems": true, "minItems": 2});
     for (schema, text, verdict) in [
         (&point, r#"{"x": -3, "y": 1.5e2}"#, Verdict::Whole),
         (&point, "{\n    \"x\": 7\n}", Verdict::Whole),
@@ -41,6 +44,12 @@ fn answers_are_of_the_schema() {
         (&json!({"type": "string", "format": "uri-template"}), "\"https://a/{b}{/c}\"", Verdict::Whole),
         (&json!({"type": "string", "format": "uri-template"}), "\"{a}}", Verdict::Refused(4)),
         (&json!({"type": "string", "pattern": "^a+$", "maxLength": 2}), "\"aaa", Verdict::Refused(3)),
+        (&single, "[7]", Verdict::Whole),
+        (&single, "[7,", Verdict::Refused(2)),
+        (&unequal, r#"["a", 1, true]"#, Verdict::Whole),
+        (&unequal, r#"["a"]"#, Verdict::Refused(4)),
+        (&unequal, r#"[1, "a", 1"#, Verdict::Refused(9)),
+        (&unequal, r#"[true, 1, "a","#, Verdict::Refused(13)),
         (&json!({"enum": [1, "b", null]}), "\"b\"", Verdict::Whole),
         (&json!({"oneOf": [{"type": "null"}, {"type": "integer"}]}), "12", Verdict::Whole),
     ] {
@@ -61,6 +70,10 @@ fn what_is_not_supported_is_named_with_its_place() {
             keyword("contains", "#/properties/a~1b/items"),
         ),
         (json!({"anyOf": [true, {"uniqueItems": true}]}), keyword("uniqueItems", "#/anyOf/1")),
+        (
+            json!({"type": "array", "items": {"enum": [1, 2, 3, 4, 5]}, "uniqueItems": true}),
+            keyword("uniqueItems", "#"),
+        ),
         (json!({"$ref": "#/$defs/a", "$defs": {"a": {"if": {}, "then": false}}}), keyword("if", "#/$defs/a")),
         (json!({"type": "string", "format": "color"}), keyword("format: color", "#")),
         (json!({"type": "string", "format": "json-pointer"}), keyword("format: json-pointer", "#")),

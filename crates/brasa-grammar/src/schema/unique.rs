@@ -1,0 +1,71 @@
+//! `uniqueItems` where the lists without equal items can be written down.
+
+use serde_json::{Map, Value, json};
+
+use super::disjoint::are_same;
+
+/// Lists into which one schema may be spelled out: those of four values are 65.
+const MOST_LISTS: usize = 80;
+/// Keywords with which a schema says more about lists than its items and their number.
+const OTHERS: [&str; 9] =
+    ["$ref", "allOf", "anyOf", "oneOf", "enum", "const", "prefixItems", "additionalItems", "contains"];
+
+/// The lists of a schema for arrays whose items are few known values, no two of them equal. `None` if there are too many, or if more is said.
+pub fn lists(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
+    if keywords.get("type")? != "array" || OTHERS.iter().any(|name| keywords.contains_key(*name)) {
+        return None;
+    }
+    let items = keywords.get("items")?.as_object()?;
+    let values = match (items.get("const"), items.get("enum")) {
+        (Some(value), None) => std::slice::from_ref(value),
+        (None, Some(values)) if !items.contains_key("$ref") => values.as_array()?.as_slice(),
+        _ => return None,
+    };
+    let mut distinct: Vec<&Value> = Vec::new();
+    for value in values {
+        if !distinct.iter().any(|other| are_same(value, other)) {
+            distinct.push(value);
+        }
+    }
+    let bound = |name: &str, default: u64| match keywords.get(name) {
+        None => Some(default),
+        Some(count) => count.as_u64(),
+    };
+    let (least, most) = (bound("minItems", 0)?, bound("maxItems", distinct.len() as u64)?);
+    // Lists of one length after the other.
+    let mut lists: Vec<Vec<&Value>> = Vec::new();
+    let mut longest = vec![Vec::new()];
+    while let Some(list) = longest.first() {
+        let count = list.len() as u64;
+        if count >= least && count <= most {
+            lists.extend_from_slice(&longest);
+        }
+        longest = longest
+            .iter()
+            .flat_map(|list| {
+                let left = distinct.iter().filter(|value| !list.contains(value));
+                left.map(|value| [list.as_slice(), &[*value]].concat())
+            })
+            .collect();
+        if lists.len() + longest.len() > MOST_LISTS {
+            return None;
+        }
+        if count >= most {
+            break;
+        }
+    }
+    Some(lists.iter().map(|list| spelled(items, list)).collect())
+}
+
+/// The schema of one list, in the words of all drafts.
+fn spelled(items: &Map<String, Value>, list: &[&Value]) -> Value {
+    let only = |value: &&Value| {
+        let mut item = items.clone();
+        item.shift_remove("const");
+        item.insert("enum".into(), json!([value]));
+        Value::Object(item)
+    };
+    let positions: Vec<Value> = list.iter().map(only).collect();
+    let count = positions.len();
+    json!({"type": "array", "items": positions, "additionalItems": false, "minItems": count, "maxItems": count})
+}
