@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-/// Work on all proofs of one schema, in pairs of parts.
-const MOST_STEPS: usize = 100_000;
+/// Work on all proofs of one schema, in schemas and listed values that are looked at.
+const MOST_STEPS: usize = 300_000;
 /// Depth of properties, choices and references that a proof follows.
 const MOST_DEPTH: usize = 12;
 
@@ -101,7 +101,34 @@ impl<'a> Proofs<'a> {
         self.wrong(value, &parts, 0)
     }
 
-    fn parts<'b>(&self, all: &[&'b Value]) -> Parts<'b>
+    /// True if it is proven that a schema allows `null`.
+    pub fn allows_null(&mut self, schema: &Value) -> bool {
+        self.null(schema, 0)
+    }
+
+    fn null(&mut self, schema: &Value, depth: usize) -> bool {
+        let Value::Object(keywords) = schema else { return *schema == Value::Bool(true) };
+        if !self.goes_on(depth) {
+            return false;
+        }
+        let is_null = |name: &Value| name == "null";
+        let has_type = keywords.get("type").is_none_or(|kind| {
+            is_null(kind) || kind.as_array().is_some_and(|kinds| kinds.iter().any(is_null))
+        });
+        let root = self.root;
+        let target = |reference: &Value| root.pointer(reference.as_str()?.strip_prefix('#')?);
+        has_type
+            && !keywords.contains_key("oneOf")
+            && keywords.get("const").is_none_or(Value::is_null)
+            && list(keywords, "enum").is_none_or(|values| values.iter().any(Value::is_null))
+            && keywords
+                .get("$ref")
+                .is_none_or(|name| target(name).is_some_and(|schema| self.null(schema, depth + 1)))
+            && list(keywords, "allOf").is_none_or(|all| all.iter().all(|part| self.null(part, depth + 1)))
+            && list(keywords, "anyOf").is_none_or(|any| any.iter().any(|part| self.null(part, depth + 1)))
+    }
+
+    fn parts<'b>(&mut self, all: &[&'b Value]) -> Parts<'b>
     where
         'a: 'b,
     {
@@ -112,12 +139,12 @@ impl<'a> Proofs<'a> {
         parts
     }
 
-    fn add<'b>(&self, schema: &'b Value, parts: &mut Parts<'b>, depth: usize)
+    fn add<'b>(&mut self, schema: &'b Value, parts: &mut Parts<'b>, depth: usize)
     where
         'a: 'b,
     {
         let keywords = match schema {
-            Value::Object(keywords) if depth < MOST_DEPTH => keywords,
+            Value::Object(keywords) if self.goes_on(depth) => keywords,
             Value::Bool(false) => {
                 parts.is_never = true;
                 return;
@@ -132,6 +159,7 @@ impl<'a> Proofs<'a> {
             }
             return;
         }
+        self.steps += values(keywords).map_or(0, <[Value]>::len);
         parts.plain.push(keywords);
         for part in list(keywords, "allOf").unwrap_or_default() {
             self.add(part, parts, depth + 1);
@@ -206,7 +234,7 @@ impl<'a> Proofs<'a> {
         has_some && self.disjoint(&one, &other, depth + 1)
     }
 
-    fn of_items<'b>(&self, parts: &Parts<'b>) -> Parts<'b>
+    fn of_items<'b>(&mut self, parts: &Parts<'b>) -> Parts<'b>
     where
         'a: 'b,
     {
@@ -215,7 +243,7 @@ impl<'a> Proofs<'a> {
         self.parts(&schemas)
     }
 
-    fn of_property<'b>(&self, parts: &Parts<'b>, key: &str) -> Parts<'b>
+    fn of_property<'b>(&mut self, parts: &Parts<'b>, key: &str) -> Parts<'b>
     where
         'a: 'b,
     {
@@ -243,6 +271,7 @@ impl<'a> Proofs<'a> {
             return false;
         }
         let kind = Kinds::of_value(value);
+        self.steps += parts.plain.iter().filter_map(|part| values(part)).map(<[Value]>::len).sum::<usize>();
         parts.plain.iter().any(|part| {
             kind.and(plain_kinds(part)) == Kinds::NONE
                 || values(part).is_some_and(|values| !values.iter().any(|other| are_same(value, other)))

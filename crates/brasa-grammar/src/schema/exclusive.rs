@@ -12,13 +12,13 @@ const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "exam
 /// Alternatives into which one branch may be cut.
 const MOST_ALTERNATIVES: usize = 64;
 
-/// Replaces `oneOf` in `keywords` by an `anyOf` that allows the same values, if one is known. `root` is where references are looked up.
-pub fn replace(proofs: &mut Proofs<'_>, root: &Value, keywords: &mut Map<String, Value>) {
+/// Replaces `oneOf` in `keywords` by an `anyOf` that allows the same values, if one is known.
+pub fn replace(proofs: &mut Proofs<'_>, keywords: &mut Map<String, Value>) {
     let Some(branches) = keywords.get("oneOf").and_then(Value::as_array) else { return };
     if keywords.contains_key("anyOf") {
         return;
     }
-    let Some(any) = by_required(branches).or_else(|| disjoint(proofs, root, keywords, branches)) else {
+    let Some(any) = by_required(branches).or_else(|| disjoint(proofs, keywords, branches)) else {
         return;
     };
     // The parser's objects have their properties in the order of keywords.
@@ -34,7 +34,6 @@ pub fn replace(proofs: &mut Proofs<'_>, root: &Value, keywords: &mut Map<String,
 /// The branches, if no value is right by two of them. `null` is taken away from all if several have it.
 fn disjoint(
     proofs: &mut Proofs<'_>,
-    root: &Value,
     keywords: &Map<String, Value>,
     branches: &[Value],
 ) -> Option<Vec<Value>> {
@@ -45,7 +44,7 @@ fn disjoint(
     let may_be_null: Vec<_> =
         branches.iter().filter(|branch| !proofs.is_wrong(&Value::Null, &[branch, &beside])).collect();
     let is_null_shared = may_be_null.len() > 1;
-    if is_null_shared && may_be_null.iter().filter(|branch| has_null(root, branch, 0)).count() < 2 {
+    if is_null_shared && may_be_null.iter().filter(|branch| proofs.allows_null(branch)).count() < 2 {
         return None;
     }
     let any_but_null = json!({"type": ["boolean", "number", "string", "array", "object"]});
@@ -69,30 +68,6 @@ fn disjoint(
             .map(|branch| if is_null_shared { without_null(branch) } else { branch.clone() })
             .collect(),
     )
-}
-
-/// True if a schema surely allows `null`.
-fn has_null(root: &Value, schema: &Value, depth: usize) -> bool {
-    let Value::Object(keywords) = schema else { return *schema == Value::Bool(true) };
-    let list = |name: &str| keywords.get(name).and_then(Value::as_array);
-    let is_null = |name: &Value| name.as_str() == Some("null");
-    let target = match keywords
-        .get("$ref")
-        .map(|reference| reference.as_str().and_then(|name| name.strip_prefix('#')))
-    {
-        None => None,
-        Some(Some(pointer)) if depth < 8 => root.pointer(pointer),
-        Some(_) => return false,
-    };
-    keywords.get("$ref").is_none_or(|_| target.is_some_and(|target| has_null(root, target, depth + 1)))
-        && keywords.get("type").is_none_or(|kind| {
-            is_null(kind) || kind.as_array().is_some_and(|kinds| kinds.iter().any(is_null))
-        })
-        && keywords.get("const").is_none_or(Value::is_null)
-        && list("enum").is_none_or(|values| values.iter().any(Value::is_null))
-        && list("allOf").is_none_or(|all| all.iter().all(|part| has_null(root, part, depth + 1)))
-        && list("anyOf").is_none_or(|any| any.iter().any(|part| has_null(root, part, depth + 1)))
-        && !keywords.contains_key("oneOf")
 }
 
 /// Objects that require the properties of one branch, and of no other branch all.

@@ -289,7 +289,7 @@ impl<'a> Walk<'a> {
     /// Replaces each `oneOf` for which an `anyOf` with the same values is known.
     fn replace_exclusive(&self, schema: &mut Value) {
         // References into branches have to find them where they are.
-        if self.seen.iter().any(|reference| reference.contains("/oneOf/")) {
+        if self.exclusive.is_empty() || self.seen.iter().any(|reference| reference.contains("/oneOf/")) {
             return;
         }
         let root = schema.clone();
@@ -298,7 +298,7 @@ impl<'a> Walk<'a> {
         let mut places: Vec<_> = self.exclusive.iter().collect();
         places.sort_by_key(|place| std::cmp::Reverse(place.len()));
         for place in places {
-            edit(schema, place, |keywords| exclusive::replace(&mut proofs, &root, keywords));
+            edit(schema, place, |keywords| exclusive::replace(&mut proofs, keywords));
         }
     }
 

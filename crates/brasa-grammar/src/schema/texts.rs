@@ -4,6 +4,8 @@
 //! that the pattern implies is dropped, and a schema with long texts gets a loose form without their greatest lengths. It allows the same
 //! tokens as long as an open text has [`Loose::slack_chars`] characters at most, those of the token included.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use super::lengths::Lengths;
@@ -109,7 +111,7 @@ fn is_narrowed(root: &Value, keywords: &Map<String, Value>, steps: &mut usize) -
 
 /// True if a keyword, or a schema inside its value, says which texts are right.
 fn says_of_texts<'a>(root: &'a Value, keyword: (&'a str, &'a Value), steps: &mut usize) -> bool {
-    let (mut open, mut seen) = (vec![keyword], Vec::new());
+    let (mut open, mut seen) = (vec![keyword], HashSet::new());
     while let Some((name, value)) = open.pop() {
         *steps += 1;
         if *steps > MOST_STEPS {
@@ -119,8 +121,7 @@ fn says_of_texts<'a>(root: &'a Value, keyword: (&'a str, &'a Value), steps: &mut
             ("pattern" | "format" | "minLength" | "maxLength" | "enum" | "const", _) => return true,
             ("$ref", Value::String(reference)) => {
                 let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
-                if !seen.contains(&reference) {
-                    seen.push(reference);
+                if seen.insert(reference) {
                     open.extend(target.map(|target| ("", target)));
                 }
             }

@@ -100,3 +100,19 @@ fn branches_that_may_overlap_are_refused() {
         assert!(error.as_ref().is_some_and(|error| error.contains("oneOf")), "{schema}: {error:?}");
     }
 }
+
+/// Schemas whose proofs would take longer than anybody waits are refused, and soon.
+#[test]
+fn proofs_are_bounded() {
+    let choices = |keyword: &str| json!({keyword: vec![json!({"$ref": "#/$defs/a"}); 60]});
+    let values = |first: usize| json!({"enum": (first..first + 3_000).map(|number| json!(number)).collect::<Vec<_>>()});
+    for (one, other, definition) in [
+        (json!({"$ref": "#/$defs/a"}), json!({"$ref": "#/$defs/a"}), choices("anyOf")),
+        (json!({"$ref": "#/$defs/a"}), json!({"type": "null"}), choices("allOf")),
+        (values(0), values(5_000), json!(true)),
+    ] {
+        let schema = json!({"oneOf": [one, other], "$defs": {"a": definition}});
+        let error = compile(&Grammar::JsonSchema(schema)).err().map(|error| error.to_string());
+        assert!(error.is_some(), "{error:?}");
+    }
+}
