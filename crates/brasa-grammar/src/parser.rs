@@ -72,6 +72,15 @@ impl Parser {
 
     /// The tokens that may come, or the ends if nothing may follow.
     pub fn mask(&mut self) -> Result<SimpleVob, String> {
+        if let Some(loose) = &mut self.loose
+            && loose.text.chars > loose.most_chars / 4 * 3
+        {
+            if loose.text.chars > loose.most_chars {
+                refuel(&mut loose.matcher)?;
+            }
+            // Not all at once where the exact parser will be needed.
+            self.follow(TOKENS_FOLLOWED)?;
+        }
         plain(self.nearest()?.compute_mask_or_eos())
     }
 
@@ -92,18 +101,18 @@ impl Parser {
         }
         let Some(loose) = &mut self.loose else { return plain(self.exact.consume_token(id)) };
         plain(loose.matcher.consume_token(id))?;
-        if loose.text.chars > loose.most_chars {
-            refuel(&mut loose.matcher)?;
-        }
         loose.text.push(&self.exact, id);
         loose.owed.push(id);
-        // Not all at once where the exact parser will be needed.
-        if loose.text.chars > loose.most_chars / 4 * 3 { self.follow(TOKENS_FOLLOWED) } else { Ok(()) }
+        Ok(())
     }
 
-    /// The tokens that have to follow.
+    /// Tokens that have to follow, as far as they are found at once.
     pub fn forced_tokens(&mut self) -> Vec<u32> {
-        self.nearest().map(Matcher::compute_ff_tokens).unwrap_or_default()
+        match &mut self.loose {
+            None => self.exact.compute_ff_tokens(),
+            Some(loose) if loose.text.chars <= loose.most_chars => loose.matcher.compute_ff_tokens(),
+            Some(_) => Vec::new(),
+        }
     }
 
     /// True if a token ends the text.

@@ -1,6 +1,6 @@
 //! How long the texts of a pattern are.
 
-use regex_syntax::hir::{Class, Hir, HirKind, Look};
+use regex_syntax::hir::{Capture, Class, Hir, HirKind, Look};
 
 /// Lengths of the texts that match a pattern, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Lengths {
     fn of_search(hir: &Hir) -> Option<Self> {
         match hir.kind() {
             HirKind::Alternation(branches) => either(branches.iter().map(Self::of_search)),
-            HirKind::Capture(group) => Self::of_search(&group.sub),
+            HirKind::Capture(group) => Self::of_search(group_of_text(group)?),
             _ => {
                 let parts = match hir.kind() {
                     HirKind::Concat(parts) => parts.as_slice(),
@@ -61,9 +61,14 @@ fn of_expression(hir: &Hir) -> Option<Lengths> {
         }
         HirKind::Concat(parts) => of_concat(parts),
         HirKind::Alternation(branches) => either(branches.iter().map(of_expression)),
-        HirKind::Capture(group) => of_expression(&group.sub),
+        HirKind::Capture(group) => of_expression(group_of_text(group)?),
         HirKind::Class(_) | HirKind::Look(_) => None,
     }
+}
+
+/// The expression of a group. The parser takes groups of one name for something else.
+fn group_of_text(group: &Capture) -> Option<&Hir> {
+    (group.name.as_deref() != Some("stop")).then_some(&group.sub)
 }
 
 fn of_concat(parts: &[Hir]) -> Option<Lengths> {

@@ -113,17 +113,10 @@ pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
     for place in &walk.texts {
         edit(&mut exact, place, texts::drop_implied_lengths);
     }
-    for place in &walk.unique {
-        edit(&mut exact, place, |keywords| {
-            if let Some(lists) = unique::lists(keywords) {
-                *keywords = Map::from_iter([("anyOf".into(), Value::Array(lists))]);
-            }
-        });
-    }
     let mut loose = texts::loosen(&exact, &walk.texts);
-    walk.replace_exclusive(&mut exact);
+    walk.replace(&mut exact);
     if let Some(loose) = &mut loose {
-        walk.replace_exclusive(&mut loose.schema);
+        walk.replace(&mut loose.schema);
     }
     Ok(Checked { exact, loose })
 }
@@ -199,7 +192,7 @@ struct Walk<'a> {
     texts: Vec<String>,
     /// Places of `oneOf`.
     exclusive: Vec<String>,
-    /// Places of lists without equal items that are spelled out.
+    /// Places of lists without equal items, which are spelled out.
     unique: Vec<String>,
     count: usize,
 }
@@ -286,8 +279,15 @@ impl<'a> Walk<'a> {
         self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item)));
     }
 
-    /// Replaces each `oneOf` for which an `anyOf` with the same values is known.
-    fn replace_exclusive(&self, schema: &mut Value) {
+    /// Says with `anyOf` what the parser does not know: lists without equal items, and each `oneOf` for which the same values are known.
+    fn replace(&self, schema: &mut Value) {
+        for place in &self.unique {
+            edit(schema, place, |keywords| {
+                if let Some(lists) = unique::lists(keywords) {
+                    keywords.insert("anyOf".into(), Value::Array(lists));
+                }
+            });
+        }
         // References into branches have to find them where they are.
         if self.exclusive.is_empty() || self.seen.iter().any(|reference| reference.contains("/oneOf/")) {
             return;

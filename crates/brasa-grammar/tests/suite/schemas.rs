@@ -18,6 +18,8 @@ fn answers_are_of_the_schema() {
     let single = json!({"type": "array", "uniqueItems": true, "maxItems": 1});
     let unequal =
         json!({"type": "array", "items": {"enum": [1, "a", true, 1.0]}, "uniqueItems": true, "minItems": 2});
+    let refers = json!({"type": "object", "properties": {"all": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": true},
+        "one": {"$ref": "#/properties/all/items"}}});
     for (schema, text, verdict) in [
         (&point, r#"{"x": -3, "y": 1.5e2}"#, Verdict::Whole),
         (&point, "{\n    \"x\": 7\n}", Verdict::Whole),
@@ -47,6 +49,8 @@ fn answers_are_of_the_schema() {
         (&single, "[7]", Verdict::Whole),
         (&single, "[7,", Verdict::Refused(2)),
         (&unequal, r#"["a", 1, true]"#, Verdict::Whole),
+        (&refers, r#"{"all":["a","b"],"one":"b"}"#, Verdict::Whole),
+        (&refers, r#"{"all":["a","a""#, Verdict::Refused(13)),
         (&unequal, r#"["a"]"#, Verdict::Refused(4)),
         (&unequal, r#"[1, "a", 1"#, Verdict::Refused(9)),
         (&unequal, r#"[true, 1, "a","#, Verdict::Refused(13)),
