@@ -5,22 +5,22 @@
 #                                             # and BIN/site, in which Python finds gguf (pip install --no-deps --target BIN/site gguf)
 #     tools/gpu_run.sh BIN [SECTION…]         # there, in the root of the working tree; without sections all of them, in this order
 #
-# Sections, with the seconds that each may take, 24 minutes in all; the most valuable come first, and none needs another but `compare`:
+# Sections, with the seconds that each may take; the most valuable come first, and none needs another but `compare`:
 #
-#     suite     170   the device's tests, all sweeps
-#     memcheck  150   compute-sanitizer on the tests that have not had it: the interpreter's single rows, two formats, several pages; stretches
+#     suite     170   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
+#     memcheck  150   compute-sanitizer on the tests that have not had it: the interpreter's single rows, two formats, several pages; few rows
 #     racecheck 185   the same; and `ladder check` with a watchdog that waits for the sanitizer
 #     synccheck 100   the same tests
-#     ladder    180   8B F16, 1 to 64 sequences, the old route and the new ones, and 1B F16; profiles of the products
-#     decode     80   one sequence: whether `__syncwarp` behind the vote costs anything (2,615 tokens/s of 1B Q4_0, 1,512 of F16 before)
+#     ladder     90   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside BIN/speed-before, if there is one
+#     decode     80   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081
 #     llama     280   builds llama.cpp
-#     compare   300   8B F16: brasa in both routes and llama.cpp on one file, one sequence and 16 and 64 together
+#     compare   250   8B F16: brasa and llama.cpp on one file, one sequence and 16 and 64 together
 #
 # Where one command may take ten minutes: suite memcheck racecheck; synccheck ladder decode; llama; compare. WORK names the folder for files
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
 all=(suite memcheck racecheck synccheck ladder decode llama compare)
-tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::products_in_stretches captured::'
+tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::'
 work=${WORK:-/tmp/brasa-gpu}
 
 say() { echo "== $SECONDS s: $*"; }
@@ -77,11 +77,13 @@ racecheck() {
 }
 
 ladder() {
-    local case model routes
-    for case in 8b: 8b:stream 8b:graph 8b:stream,graph 1b: 1b:stream; do
-        model=${case%%:*} routes=${case#*:}
-        say "speed $model F16, routes: ${routes:-none}"
-        BRASA_CUDA_ROUTES=$routes within 60 "$bin/speed" "$model" F16 --profile 2>&1 | grep -vE 'pp[0-9]|embedding|a prompt'
+    local model speed
+    for model in 8b 1b; do
+        for speed in "$bin"/speed-before "$bin/speed"; do
+            [ -x "$speed" ] || continue
+            say "$(basename "$speed") $model F16"
+            within 60 "$speed" "$model" F16 --profile 2>&1 | grep -vE 'pp[0-9]|embedding|a prompt'
+        done
     done
 }
 
@@ -102,11 +104,6 @@ llama() {
 compare() {
     local file=$work/8b-F16.gguf
     [ -f "$file" ] || within 90 python3 tools/random_gguf.py "$file" --shape llama-3.1-8b --type F16
-    for routes in '' stream; do
-        say "brasa, routes: ${routes:-none}"
-        BRASA_CUDA_ROUTES=$routes SHAPES=8b TYPES=F16 PARTS=together LLAMA=no within 50 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
-    done
-    say "both"
     SHAPES=8b TYPES=F16 PARTS="together single" within 150 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
 }
 

@@ -24,25 +24,7 @@ namespace {
 
 using namespace brasa_emulation;
 
-enum Status { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719, CAPTURING = 900, OTHER_GRAPH = 910 };
-
-// A launch that waits in a graph.
-struct Waiting {
-    const Function* function;
-    std::vector<char> parameters;
-    Index grid;
-    unsigned threads, shared_bytes;
-
-    bool run() const { return launch(function->entry, parameters.data(), grid, threads, shared_bytes); }
-};
-typedef std::vector<Waiting> Graph;
-
-// A queue of work, or what is captured from it.
-struct Stream {
-    Graph* captured = nullptr;
-};
-
-bool captures(void* stream) { return ((Stream*)stream)->captured != nullptr; }
+enum Status { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
 
 // As much as the tests need; more is out of memory, as it would be on a device.
 const size_t MEMORY_BYTES = (size_t)4 << 30;
@@ -123,60 +105,15 @@ EXPORT cuMemAlloc_v2(uint64_t* address, size_t bytes) { return allocate(address,
 EXPORT cuMemFree_v2(uint64_t address) { return release(address); }
 EXPORT cuMemHostAlloc(void** pointer, size_t bytes, unsigned) { return (*pointer = malloc(bytes)) ? SUCCESS : OUT_OF_MEMORY; }
 EXPORT cuMemFreeHost(void* pointer) { return free(pointer), SUCCESS; }
-// Copies are not captured: nothing asks for it.
-EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) {
-    return captures(stream) ? CAPTURING : (memcpy((void*)to, from, n), SUCCESS);
-}
-EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void* stream) {
-    return captures(stream) ? CAPTURING : (memcpy(to, (void*)from, n), SUCCESS);
-}
-EXPORT cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
-    return captures(stream) ? CAPTURING : (memcpy((void*)to, (void*)from, n), SUCCESS);
-}
-EXPORT cuMemsetD8Async(uint64_t at, unsigned char byte, size_t n, void* stream) {
-    return captures(stream) ? CAPTURING : (memset((void*)at, byte, n), SUCCESS);
-}
+EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void*) { return memcpy((void*)to, from, n), SUCCESS; }
+EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void*) { return memcpy(to, (void*)from, n), SUCCESS; }
+EXPORT cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void*) { return memcpy((void*)to, (void*)from, n), SUCCESS; }
+EXPORT cuMemsetD8Async(uint64_t at, unsigned char byte, size_t n, void*) { return memset((void*)at, byte, n), SUCCESS; }
 
-EXPORT cuStreamCreate(void** stream, unsigned) { return *stream = new Stream, SUCCESS; }
-EXPORT cuStreamSynchronize(void* stream) { return captures(stream) ? CAPTURING : SUCCESS; }
-EXPORT cuStreamQuery(void* stream) { return captures(stream) ? CAPTURING : SUCCESS; }
-EXPORT cuStreamDestroy_v2(void* stream) { return delete (Stream*)stream, SUCCESS; }
-EXPORT cuStreamBeginCapture_v2(void* stream, unsigned) {
-    if (captures(stream)) {
-        return CAPTURING;
-    }
-    ((Stream*)stream)->captured = new Graph;
-    return SUCCESS;
-}
-EXPORT cuStreamEndCapture(void* stream, void** graph) {
-    *graph = ((Stream*)stream)->captured;
-    ((Stream*)stream)->captured = nullptr;
-    return *graph ? SUCCESS : INVALID_VALUE;
-}
-EXPORT cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long long) {
-    return *executable = new Graph(*(Graph*)graph), SUCCESS;
-}
-EXPORT cuGraphExecUpdate_v2(void* executable, void* graph, void*) {
-    Graph &to = *(Graph*)executable, &from = *(Graph*)graph;
-    bool same = to.size() == from.size();
-    for (size_t i = 0; same && i < to.size(); i++) {
-        same = to[i].function == from[i].function;
-    }
-    if (same) {
-        to = from;
-    }
-    return same ? SUCCESS : OTHER_GRAPH;
-}
-EXPORT cuGraphLaunch(void* executable, void*) {
-    for (const Waiting& waiting : *(Graph*)executable) {
-        if (!waiting.run()) {
-            return LAUNCH_FAILED;
-        }
-    }
-    return SUCCESS;
-}
-EXPORT cuGraphDestroy(void* graph) { return delete (Graph*)graph, SUCCESS; }
-EXPORT cuGraphExecDestroy(void* executable) { return delete (Graph*)executable, SUCCESS; }
+EXPORT cuStreamCreate(void** stream, unsigned) { return *stream = &everything, SUCCESS; }
+EXPORT cuStreamSynchronize(void*) { return SUCCESS; }
+EXPORT cuStreamQuery(void*) { return SUCCESS; }
+EXPORT cuStreamDestroy_v2(void*) { return SUCCESS; }
 EXPORT cuEventCreate(void** event, unsigned) { return *event = &everything, SUCCESS; }
 EXPORT cuEventRecord(void*, void*) { return SUCCESS; }
 EXPORT cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.001f, SUCCESS; }
@@ -190,7 +127,7 @@ EXPORT cuModuleGetFunction(void** function, void*, const char* name) {
     if (found == kernels().end()) {
         return NOT_FOUND;
     }
-    *function = &found->second;
+    *function = (void*)found->second;
     return SUCCESS;
 }
 
@@ -209,14 +146,8 @@ EXPORT cuLaunchKernelEx(const LaunchConfig* config, void* function, void** param
         threads % 32 != 0 || block[1] != 1 || block[2] != 1 || config->shared_bytes > 227 << 10 || together) {
         return INVALID_VALUE;
     }
-    const Function* of_kernel = (const Function*)function;
-    const char* bytes = (const char*)parameters[0];
-    const Waiting waiting = {of_kernel, {bytes, bytes + of_kernel->parameter_bytes}, {grid[0], grid[1], grid[2]}, threads, config->shared_bytes};
-    if (captures(config->stream)) {
-        ((Stream*)config->stream)->captured->push_back(waiting);
-        return SUCCESS;
-    }
-    return waiting.run() ? SUCCESS : LAUNCH_FAILED;
+    bool ended = launch((Entry)function, parameters[0], {grid[0], grid[1], grid[2]}, threads, config->shared_bytes);
+    return ended ? SUCCESS : LAUNCH_FAILED;
 }
 
 extern "C" __attribute__((visibility("default"))) int cuGetErrorName(int status, const char** name) {

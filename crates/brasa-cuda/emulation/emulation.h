@@ -6,7 +6,6 @@
 #pragma once
 
 #include <math.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -34,7 +33,7 @@ typedef void (*Entry)(const void* parameters);
 
 // A kernel's name, its function, and the size of its parameters.
 struct Registration {
-    Registration(const char* name, Entry entry, size_t parameter_bytes);
+    Registration(const char* name, Entry entry);
 };
 
 void block_barrier();
@@ -53,7 +52,7 @@ uint32_t exchange(uint32_t value, int distance);
 #define KERNEL(name, Params)                                                              \
     static void name(const Params& p);                                                    \
     static brasa_emulation::Registration name##_registration(                             \
-        #name, [](const void* parameters) { name(*static_cast<const Params*>(parameters)); }, sizeof(Params)); \
+        #name, [](const void* parameters) { name(*static_cast<const Params*>(parameters)); }); \
     static void name(const Params& p)
 
 inline void __syncthreads() { brasa_emulation::block_barrier(); }
@@ -96,10 +95,6 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned value) {
     }
     return found;
 }
-
-inline void __threadfence() {}
-inline float __ldcg(const float* at) { return *at; }
-inline void __stcg(float* at, float value) { *at = value; }
 
 inline void store_to_host(unsigned long long* to, unsigned long long word) { *to = word; }
 

@@ -13,18 +13,13 @@ namespace brasa_emulation {
 
 __thread OsThread os_thread;
 
-struct Function {
-    Entry entry;
-    size_t parameter_bytes;
-};
-
 // Kernels by name.
-inline std::map<std::string, Function>& kernels() {
-    static std::map<std::string, Function> all;
+inline std::map<std::string, Entry>& kernels() {
+    static std::map<std::string, Entry> all;
     return all;
 }
 
-inline Registration::Registration(const char* name, Entry entry, size_t parameter_bytes) { kernels()[name] = {entry, parameter_bytes}; }
+inline Registration::Registration(const char* name, Entry entry) { kernels()[name] = entry; }
 
 #if defined(__x86_64__)
 // Saves what the calling convention keeps, stores the stack pointer in `from`, and goes on where `to` was saved.

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use brasa_cuda::{CudaBackend, CudaOptions, Routes};
+use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
 use brasa_graph::chain::{Chain, Flow, RowDraw};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
@@ -53,8 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = arguments.first().map_or("1b", String::as_str);
     let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
-    let options = CudaOptions { routes: Routes::from_environment()?, ..CudaOptions::default() };
-    let device = CudaBackend::new(&CudaOptions { deterministic, ..options })?;
+    let device = CudaBackend::new(&CudaOptions { deterministic, ..CudaOptions::default() })?;
     let start = Instant::now();
     let graph = Arc::new(decoder.graph(1));
     let (made, start) = (start.elapsed(), Instant::now());

@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use brasa_cuda::{CudaBackend, CudaOptions, Routes};
+use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, OpTime, Precision, ProgramLimits};
 use brasa_graph::step::{Outs, Step};
@@ -34,8 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let model = arguments.first().map_or("1b", String::as_str);
     let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
-    let options = CudaOptions { routes: Routes::from_environment()?, ..CudaOptions::default() };
-    let device = CudaBackend::new(&CudaOptions { deterministic: exact, ..options })?;
+    let device = CudaBackend::new(&CudaOptions { deterministic: exact, ..CudaOptions::default() })?;
     println!("{}", device.info().description);
     let graph = Arc::new(decoder.graph(1));
     let start = Instant::now();

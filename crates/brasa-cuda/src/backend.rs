@@ -12,7 +12,6 @@ use crate::driver::{Device, Driver};
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
 use crate::program::CudaProgram;
-use crate::routes::Routes;
 use crate::weights::CudaWeightSet;
 
 /// Rows of a prompt's chunk: tensor cores of a large GPU are not filled by fewer (`docs/performance/cuda.md`).
@@ -34,8 +33,6 @@ pub struct CudaOptions {
     /// True for the same bits of a row whatever else is in its step. Many rows are then multiplied in f32, slowly, and not on
     /// tensor cores.
     pub deterministic: bool,
-    /// Ways of computing that wait for their measurement.
-    pub routes: Routes,
 }
 
 impl CudaBackend {
@@ -48,7 +45,7 @@ impl CudaBackend {
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())
-            .and_then(|driver| Gpu::new(&driver, options))
+            .and_then(|driver| Gpu::new(&driver, options.ordinal, options.deterministic))
             // A device that cannot be prepared is not there, whichever call failed.
             .map_err(|error| match error.of_device(&name) {
                 DeviceError::Lost { device, reason } => DeviceError::Unavailable { device, reason },
@@ -86,10 +83,6 @@ impl Backend for CudaBackend {
             memory_bytes: Some(device.memory_bytes),
             prompt_rows: PROMPT_ROWS,
         }
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        Self::free_bytes(self).ok()
     }
 
     /// An empty set of weights. With [`Precision::Reference`] programs multiply in f32 alone.

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use brasa_graph::device::DeviceError;
 
-use crate::backend::CudaOptions;
 use crate::driver::{Context, DeviceMemory, Driver, DriverError, Kernel, Module, Stream};
-use crate::routes::Routes;
 use crate::{embedded, interpreter};
 
 /// A device, shared by its weights, pools and programs. All of their work goes through one queue, in order.
@@ -19,7 +17,6 @@ pub(crate) struct Gpu {
     pub name: String,
     /// True where only plain kernels compute.
     pub deterministic: bool,
-    pub routes: Routes,
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
     interpreter: Option<Kernel>,
@@ -30,10 +27,11 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Prepares the device that the options name.
+    /// Prepares device `ordinal`.
     pub(crate) fn new(
         driver: &Driver,
-        &CudaOptions { ordinal, deterministic, routes, .. }: &CudaOptions,
+        ordinal: usize,
+        deterministic: bool,
     ) -> Result<Arc<Self>, DriverError> {
         let context = Context::new(driver, ordinal)?;
         let capability = context.device().capability;
@@ -44,7 +42,7 @@ impl Gpu {
         let stream = Stream::new(&context)?;
         let interpreter = interpreter::load(&context)?;
         let name = format!("cuda:{ordinal}");
-        Ok(Arc::new(Self { context, stream, name, deterministic, routes, plain, interpreter, gemm, flash }))
+        Ok(Arc::new(Self { context, stream, name, deterministic, plain, interpreter, gemm, flash }))
     }
 
     /// The interpreter, where the device can run it.

@@ -266,8 +266,7 @@ params! {
         subs: u32,
     }
     /// Product of panels with a weight in tiles. Elements that are rounded to f16 are multiplied by `raise` before, and products by
-    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several. Kernels that deal K in stretches
-    /// count the parts of each piece in `arrivals`, zeros between two launches.
+    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several.
     struct GemmParams {
         weights: Ptr<u8>,
         panels: Ptr<u8>,
@@ -280,7 +279,6 @@ params! {
         raise: f32,
         scale: f32,
         out: Outputs,
-        arrivals: Ptr<u32>,
     }
     struct GemmSumParams { partial: Ptr<f32>, rows: u32, tiles: u32, splits: u32, out: Outputs, }
     /// Rows of `source` to become tiles. Row `i` of a tile's lower half is row `tile · tile_rows + i`, of its upper half

@@ -13,14 +13,11 @@ use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 
 use crate::compile::{Table, compile};
 use crate::draw::Drawer;
-use crate::driver::{Captured, DeviceMemory, DriverError, Event, PinnedMemory};
+use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
-use crate::graphs::{self, Graphs};
 use crate::interpreter::{self, Interpreter, Outcome};
 use crate::kv::CudaKvPool;
-use crate::ops::arrivals_bytes;
 use crate::params::{CachePages, Fault, Ptr, RotateKeysParams};
-use crate::routes::Launches;
 use crate::run::{Base, Run, Slot};
 use crate::step_state::StepState;
 use crate::weights::CudaWeights;
@@ -36,10 +33,7 @@ pub(crate) struct CudaProgram {
     table: Table,
     arena: DeviceMemory,
     fault: DeviceMemory,
-    arrivals: DeviceMemory,
     step: StepState,
-    /// Where steps of few rows are queued as graphs.
-    graphs: Option<Graphs>,
     /// Runs steps of one row, where the device and the graph allow it.
     interpreter: Option<Interpreter>,
     /// Where each output lies in `outputs`.
@@ -50,9 +44,6 @@ pub(crate) struct CudaProgram {
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,
 }
-
-/// What is called when an operation has been queued, with its number.
-type Between<'a> = dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError> + 'a;
 
 /// How the keys of a cache were turned.
 #[derive(Clone, Debug)]
@@ -78,12 +69,7 @@ impl CudaProgram {
         Ok(Self {
             arena: gpu.allocate(table.arena_bytes, &what)?,
             fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
-            arrivals: gpu.allocate_zeros(arrivals_bytes(gpu.routes), "parts of products")?,
             step: StepState::new(gpu)?,
-            graphs: match gpu.routes.launches {
-                Launches::Queued => None,
-                Launches::Graph => Some(Graphs::new(&gpu.context).map_err(|error| gpu.error(error))?),
-            },
             interpreter: Interpreter::new(gpu, graph, &weights)?,
             places: OutputPlace::of(graph),
             outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
@@ -98,12 +84,12 @@ impl CudaProgram {
         })
     }
 
-    /// Runs a step on the table; `between`, if there is one, is called when each operation has been queued.
+    /// Runs a step on the table; `between` is called when each operation has been queued.
     fn execute(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
-        between: Option<&mut Between<'_>>,
+        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
     ) -> Result<(), DeviceError> {
         let bytes = self.prepare(step, pool)?;
         let pool = own(&self.gpu, pool)?;
@@ -169,7 +155,7 @@ impl CudaProgram {
         &mut self,
         step: &Step,
         pool: &CudaKvPool,
-        between: Option<&mut Between<'_>>,
+        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
     ) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let failed = |error| gpu.error(error);
@@ -179,29 +165,10 @@ impl CudaProgram {
             // SAFETY: the allocation is that large.
             unsafe { gpu.stream.clear(self.fault.address(), size_of::<Fault>()) }.map_err(failed)?;
         }
-        let mut run = self.as_run(pool);
-        let is_captured =
-            between.is_none() && step.rows() <= graphs::MOST_ROWS && self.step.embeddings.is_empty();
-        if let Some(graphs) = self.graphs.as_ref().filter(|_| is_captured) {
-            run.stream = graphs.stream();
-            let captured = Captured::of(graphs.stream(), || self.launch(&run, None)).map_err(failed)?;
-            let shape = (step.rows(), step.segments.len());
-            if let Some(graphs) = &mut self.graphs {
-                // SAFETY: the launches hold addresses of this program's arena, step and weights and of the pool's pages.
-                unsafe { graphs.launch(&captured, shape, &gpu.stream) }.map_err(failed)?;
-            }
-            return Ok(());
-        }
-        self.launch(&run, between).map_err(failed)
-    }
-
-    /// Queues the operations one after the other.
-    fn launch(&self, run: &Run<'_>, mut between: Option<&mut Between<'_>>) -> Result<(), DriverError> {
+        let run = self.as_run(pool);
         for (number, entry) in self.table.ops.iter().enumerate() {
-            entry.op.launch(run)?;
-            if let Some(between) = &mut between {
-                between(run, number)?;
-            }
+            entry.op.launch(&run).map_err(failed)?;
+            between(&run, number).map_err(failed)?;
         }
         Ok(())
     }
@@ -210,14 +177,12 @@ impl CudaProgram {
     fn as_run<'a>(&'a self, pool: &'a CudaKvPool) -> Run<'a> {
         Run {
             gpu: &self.gpu,
-            stream: &self.gpu.stream,
             step: &self.step,
             pool,
             weights: &self.weights,
             arena: self.arena.address(),
             offsets: &self.table.offsets,
             fault: Ptr::new(self.fault.address()),
-            arrivals: Ptr::new(self.arrivals.address()),
         }
     }
 
@@ -372,7 +337,7 @@ impl Program for CudaProgram {
                 let _steady = self.weights.hold_steady();
                 interpreter.compute(step, pool)
             }
-            None => self.queue(step, pool, None).map(|()| {
+            None => self.queue(step, pool, &mut |_, _| Ok(())).map(|()| {
                 let (x, _) = self.as_run(pool).tensor(&self.table.outputs[0]).rows();
                 x
             }),
@@ -385,7 +350,7 @@ impl Program for CudaProgram {
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
         if !self.interpret(step, pool)? {
-            self.execute(step, pool, None)?;
+            self.execute(step, pool, &mut |_, _| Ok(()))?;
         }
         Ok(Outputs::new(&self.places, bytemuck::cast_slice(self.outputs.bytes())))
     }
@@ -412,11 +377,10 @@ impl Program for CudaProgram {
         let mut events = vec![Event::record(&gpu.stream).map_err(|error| gpu.error(error))?];
         let mut costs = Vec::new();
         let labels: Vec<String> = self.table.ops.iter().map(|entry| entry.label.clone()).collect();
-        let mut record = |_: &Run<'_>, _| {
+        self.execute(step, pool, &mut |_, _| {
             events.push(Event::record(&gpu.stream)?);
             Ok(())
-        };
-        self.execute(step, pool, Some(&mut record))?;
+        })?;
         if step.rows() > 0 {
             let run = self.as_run(own(&gpu, pool)?);
             costs.extend(self.table.ops.iter().map(|entry| entry.op.cost(&run)));

@@ -3,7 +3,7 @@
 
 use brasa_graph::{Input, Shape};
 
-use crate::driver::{DriverError, Grid, Kernel, Stream};
+use crate::driver::{DriverError, Grid, Kernel};
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
 use crate::params::{Fault, Ptr, Rows, Strided};
@@ -21,8 +21,6 @@ const MOST_BLOCKS_Y: usize = 65_535;
 #[derive(Debug)]
 pub(crate) struct Run<'a> {
     pub gpu: &'a Gpu,
-    /// Where kernels are queued.
-    pub stream: &'a Stream,
     pub step: &'a StepState,
     pub pool: &'a CudaKvPool,
     pub weights: &'a CudaWeights,
@@ -32,8 +30,6 @@ pub(crate) struct Run<'a> {
     pub offsets: &'a [usize],
     /// Where mistakes of the step are noted.
     pub fault: Ptr<Fault>,
-    /// Zeros in which products count parts (`ops/gemm.rs`).
-    pub arrivals: Ptr<u32>,
 }
 
 /// Memory that a value lies in.
@@ -132,7 +128,7 @@ impl Run<'_> {
     ) -> Result<(), DriverError> {
         // SAFETY: operations pair a kernel with its own structure and fill it with addresses of this program's arena, step and
         // weights and of the pool's pages, in the sizes for which the graph's shapes were checked and the memory laid out.
-        unsafe { self.stream.launch(kernel, Grid { blocks, threads, shared_bytes }, params) }
+        unsafe { self.gpu.stream.launch(kernel, Grid { blocks, threads, shared_bytes }, params) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(feature = "cpu")]
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
 #[cfg(feature = "cuda")]
-use brasa_cuda::{CudaBackend, CudaOptions, Driver, Routes};
+use brasa_cuda::{CudaBackend, CudaOptions, Driver};
 use brasa_graph::device::{Backend, DeviceError, DeviceInfo};
 
 use crate::{LoadOptions, OwnDevice, Precision};
@@ -76,9 +76,8 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
                 unavailable(name, &format!("expected cuda:N, N the number of a GPU, found `{number}`"))
             })?;
             let deterministic = options.deterministic || options.precision == Precision::Reference;
-            let routes = Routes::from_environment().map_err(|error| unavailable(name, &error.to_string()))?;
             let driver = None;
-            Ok(Box::new(CudaBackend::new(&CudaOptions { ordinal, driver, deterministic, routes })?))
+            Ok(Box::new(CudaBackend::new(&CudaOptions { ordinal, driver, deterministic })?))
         }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),
     }

@@ -9,13 +9,12 @@
 // multiply stage k, the warps decode stage k+1.
 //
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
-// few tiles, parts of K are tiles of their own, whose sums are added by another kernel; or blocks take equal stretches of K (stream.cuh).
+// few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store; panels zero behind M.
 #pragma once
 #include "../plain/params.h"
 #include "multiply.cuh"
 #include "overlap.cuh"
-#include "stream.cuh"
 #include "wgmma.cuh"
 
 namespace brasa {
@@ -223,11 +222,7 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
     });
 }
 
-// How K is cut: into as many parts as the host says, or into a stretch for each block.
-enum class Cut { Even, Stream };
-
-template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __forceinline__ void gemm(const GemmParams& p) {
-    static_assert(CUT == Cut::Even || (GROUPS == 1 && CLUSTER == 1), "the threads that join parts are one warpgroup of one block");
+template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinline__ void gemm(const GemmParams& p) {
     using T = GemmShape<F, ROWS, GROUPS, CLUSTER>;
     constexpr Geometry G = T::G;
     constexpr uint32_t STAGES = T::STAGES;
@@ -250,13 +245,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
     // Units of K, which splits share.
     const uint32_t units = p.subs / G.unit_subs;
     struct Work { uint32_t row_block, output_block, split, first_sub, subs; };
-    const Stream stream{row_blocks * output_blocks, units, gridDim.x};
-    const uint32_t start = CUT == Cut::Even ? blockIdx.x / CLUSTER : stream.begin(blockIdx.x), end = CUT == Cut::Even ? all : stream.begin(blockIdx.x + 1);
     auto work = [&](uint32_t at) {
-        if constexpr (CUT == Cut::Stream) {
-            const uint32_t piece = at / units, first = at % units, count = min(units - first, end - at);
-            return Work{piece % row_blocks, piece / row_blocks, 0, first * G.unit_subs, count * G.unit_subs};
-        }
         Work w;
         w.row_block = at % row_blocks;
         w.output_block = at / row_blocks % output_blocks;
@@ -266,7 +255,6 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
         w.subs = ((w.split + 1) * units / p.splits - first) * G.unit_subs;
         return w;
     };
-    auto next = [&](uint32_t at) { return CUT == Cut::Even ? at + gridDim.x / CLUSTER : min(end, (at / units + 1) * units); };
     const uint32_t group = threadIdx.x / 128;
     uint32_t stage = 0, parity = 0;
     if (group == GROUPS) {
@@ -274,7 +262,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
         // A stage is PANELS panels and a piece of every tile, each a copy of its own. Copies of one warp are issued one after the
         // other (UBLKCP takes its operands from uniform registers), so they are dealt to the four warps: copy i to lane i/4 of warp i%4.
         const uint32_t copy = threadIdx.x % 32 * 4 + threadIdx.x % 128 / 32;
-        for (uint32_t at = start; at < end; at = next(at)) {
+        for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
             const Work w = work(at);
             const uint32_t row_block = w.row_block, first_tile = (w.output_block * CLUSTER + rank) * T::TILES;
             const uint32_t my_tiles = first_tile < p.tiles ? min(T::TILES, p.tiles - first_tile) : 0;
@@ -300,7 +288,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
                 if (k % G.unit_subs == G.unit_subs - 1) from += unit_bytes(F);
             };
             uint32_t k = 0;
-            if (at == start) {
+            if (at == blockIdx.x / CLUSTER) {
                 // Weights fill the ring while the launch in front still makes x.
                 const uint32_t first = min(STAGES, w.subs);
                 for (; k < first; k++) {
@@ -338,7 +326,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
                 } else mbarrier_arrive(empty + s);
             }
         };
-        for (uint32_t at = start; at < end; at = next(at)) {
+        for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
             const Work w = work(at);
             const uint32_t first_tile = (w.output_block * CLUSTER + rank) * T::TILES, subs = w.subs;
             float d[ROWS / 2];
@@ -375,10 +363,6 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
             }
             wgmma_wait<0>();
             release(last);
-            if constexpr (CUT == Cut::Stream) {
-                __shared__ u32 is_last;
-                if (!join(p, stream, w.output_block * row_blocks + w.row_block, d, is_last, [] { named_barrier(1, STREAM_THREADS); })) continue;
-            }
             const uint32_t my_tile = first_tile + group * 4 + warp;
             if (my_tile < p.tiles) write_products<ROWS>(p, d, w.row_block * ROWS, t, my_tile, g, w.split);
         }
@@ -389,18 +373,16 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, Cut CUT> __device__ __f
 
 }  // namespace brasa
 
-#define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER, CUT)                                                                        \
+#define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER)                                                                             \
     extern "C" __global__ void __launch_bounds__(brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>::THREADS, GROUPS == 1 ? 2 : 1)  \
         __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ GemmParams p) {                                               \
-        brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER, brasa::Cut::CUT>(p);                                                      \
+        brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER>(p);                                                                       \
     }
-#define BRASA_GEMMS(NAME, FORMAT)                                 \
-    BRASA_GEMM(gemm_##NAME##_16, FORMAT, 16, 1, 1, Even)            \
-    BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1, Even)            \
-    BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2, Even)          \
-    BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2, Even)          \
-    BRASA_GEMM(gemm_##NAME##_16_stream, FORMAT, 16, 1, 1, Stream)   \
-    BRASA_GEMM(gemm_##NAME##_64_stream, FORMAT, 64, 1, 1, Stream)
+#define BRASA_GEMMS(NAME, FORMAT)                  \
+    BRASA_GEMM(gemm_##NAME##_16, FORMAT, 16, 1, 1)   \
+    BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1)   \
+    BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2) \
+    BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2)
 
 BRASA_GEMMS(f16, F16)
 BRASA_GEMMS(bf16, BF16)

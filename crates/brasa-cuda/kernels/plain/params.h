@@ -314,9 +314,8 @@ struct GemmParams {
     float raise;
     float scale;
     Outputs out;
-    u32 *arrivals;
 };
-static_assert(sizeof(GemmParams) == 128, "");
+static_assert(sizeof(GemmParams) == 120, "");
 static_assert(offsetof(GemmParams, weights) == 0, "");
 static_assert(offsetof(GemmParams, panels) == 8, "");
 static_assert(offsetof(GemmParams, row_scale) == 16, "");
@@ -328,7 +327,6 @@ static_assert(offsetof(GemmParams, splits) == 44, "");
 static_assert(offsetof(GemmParams, raise) == 48, "");
 static_assert(offsetof(GemmParams, scale) == 52, "");
 static_assert(offsetof(GemmParams, out) == 56, "");
-static_assert(offsetof(GemmParams, arrivals) == 120, "");
 
 struct GemmSumParams {
     float *partial;

@@ -79,9 +79,9 @@ impl Lowering<'_> {
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }
-        let [a, b, c, d, e, f] =
+        let [a, b, c, d] =
             gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
-        Ok(Some([a?, b?, c?, d?, e?, f?]))
+        Ok(Some([a?, b?, c?, d?]))
     }
 
     /// Preparation of `x` that many rows need beside the kernels of each stretch.
@@ -96,7 +96,7 @@ impl Lowering<'_> {
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         // Two halves in a float.
         let panels = rows.next_multiple_of(PANEL_ROWS) * subs * 32;
-        let scratch = [panels, rows, partial_floats(self.gpu, rows, outputs)];
+        let scratch = [panels, rows, partial_floats(rows, outputs)];
         let scratch = scratch.map(|elements| self.scratch(elements));
         let (panels, sums) = (self.kernel("gemm_panels")?, self.kernel("gemm_sums")?);
         Ok(Some(Gemm { panels, sums, scratch, subs }))

@@ -3,7 +3,7 @@
 //! Signatures follow the header `cuda.h` of CUDA 12.0 and later; a function that the header renames by a macro is looked
 //! up under its real name (`cuMemAlloc_v2`).
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::path::Path;
 
@@ -111,13 +111,6 @@ functions! {
     synchronize_stream = "cuStreamSynchronize"(stream: Handle);
     query_stream = "cuStreamQuery"(stream: Handle);
     destroy_stream = "cuStreamDestroy_v2"(stream: Handle);
-    begin_capture = "cuStreamBeginCapture_v2"(stream: Handle, mode: c_uint);
-    end_capture = "cuStreamEndCapture"(stream: Handle, graph: *mut Handle);
-    instantiate_graph = "cuGraphInstantiateWithFlags"(executable: *mut Handle, graph: Handle, flags: c_ulonglong);
-    update_graph = "cuGraphExecUpdate_v2"(executable: Handle, graph: Handle, why: *mut c_void);
-    launch_graph = "cuGraphLaunch"(executable: Handle, stream: Handle);
-    destroy_graph = "cuGraphDestroy"(graph: Handle);
-    destroy_executable = "cuGraphExecDestroy"(executable: Handle);
     create_event = "cuEventCreate"(event: *mut Handle, flags: c_uint);
     record_event = "cuEventRecord"(event: Handle, stream: Handle);
     elapsed_ms = "cuEventElapsedTime"(ms: *mut f32, start: Handle, end: Handle);

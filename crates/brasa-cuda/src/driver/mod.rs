@@ -1,14 +1,13 @@
 //! A safe face of the CUDA driver: devices, memory, streams, kernels.
 //!
 //! The driver library is opened when it is asked for, so a program that is linked with this crate starts on a machine
-//! without NVIDIA software. About forty functions of the library are enough; they are declared here rather than taken
+//! without NVIDIA software. About thirty functions of the library are enough; they are declared here rather than taken
 //! from a binding of all of them, whose safe layer panics where there is no driver and adds synchronisation of its own.
 #![expect(unsafe_code, reason = "calls the driver library")]
 
 mod context;
 mod error;
 mod functions;
-mod graph;
 mod memory;
 mod module;
 mod stream;
@@ -20,7 +19,6 @@ use std::sync::Arc;
 pub use error::DriverError;
 
 pub(crate) use context::Context;
-pub(crate) use graph::{Captured, Executable};
 pub(crate) use memory::{DeviceMemory, MappedWords, PinnedMemory};
 pub(crate) use module::{Kernel, Module};
 pub(crate) use stream::{Event, Grid, Stream};

@@ -50,16 +50,6 @@ impl Stream {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// The context that it belongs to.
-    pub(super) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    /// The driver's handle, which lives as long as the stream.
-    pub(super) fn handle(&self) -> Handle {
-        self.handle
-    }
-
     /// Queues a copy of `from` to device memory at `to`.
     ///
     /// # Safety

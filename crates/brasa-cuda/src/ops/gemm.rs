@@ -1,9 +1,7 @@
 //! Products of many rows on tensor cores.
 
 use crate::driver::{DriverError, Kernel};
-use crate::gpu::Gpu;
 use crate::params::{GemmParams, GemmSumParams, Norm, Outputs, PanelsParams, Ptr, Rows};
-use crate::routes::{FewRows, Routes};
 use crate::run::{Run, THREADS};
 use crate::weights::Tiles;
 
@@ -18,7 +16,7 @@ const TILE_OUTPUTS: u32 = 16;
 pub(crate) const PANEL_ROWS: usize = 64;
 
 /// Kernels of a format.
-pub(crate) const SIZES: usize = 6;
+pub(crate) const SIZES: usize = 4;
 /// Rows of the smallest kernel, which does not take several blocks of rows.
 const SMALLEST_ROWS: u32 = 16;
 
@@ -33,20 +31,10 @@ struct Variant {
     resident: u32,
     threads: u32,
     shared_bytes: u32,
-    cut: Cut,
     /// Time of 64 inputs of a block, and of its begin and end: an H200, 8B shapes, F16, run 5 of `docs/performance/cuda.md`. Kernels
     /// have become faster since; what they are to each other decides.
     stage_us: f64,
     block_us: f64,
-}
-
-/// How a kernel's inputs are shared among blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cut {
-    /// Into as many parts as the plan says.
-    Parts,
-    /// Into a stretch of one length for each block.
-    Stream,
 }
 
 const SIXTEEN_ROWS: Variant = Variant {
@@ -56,13 +44,12 @@ const SIXTEEN_ROWS: Variant = Variant {
     resident: 2,
     threads: 256,
     shared_bytes: 113_664,
-    cut: Cut::Parts,
     stage_us: 0.4,
     block_us: 2.0,
 };
 const SIXTY_FOUR_ROWS: Variant = Variant { rows: 64, stage_us: 0.76, block_us: 3.0, ..SIXTEEN_ROWS };
 
-/// Kernels `gemm_<format>_16`, `_64`, `_128`, `_256`, `_16_stream` and `_64_stream`; shared memory is what their deepest rings take.
+/// Kernels `gemm_<format>_16`, `_64`, `_128` and `_256`; shared memory is what their deepest rings take.
 const VARIANTS: [Variant; SIZES] = [
     SIXTEEN_ROWS,
     SIXTY_FOUR_ROWS,
@@ -73,7 +60,6 @@ const VARIANTS: [Variant; SIZES] = [
         resident: 1,
         threads: 384,
         shared_bytes: 230_400,
-        cut: Cut::Parts,
         stage_us: 0.8,
         block_us: 3.0,
     },
@@ -84,25 +70,15 @@ const VARIANTS: [Variant; SIZES] = [
         resident: 1,
         threads: 384,
         shared_bytes: 230_400,
-        cut: Cut::Parts,
         stage_us: 1.0,
         block_us: 4.0,
     },
-    Variant { cut: Cut::Stream, ..SIXTEEN_ROWS },
-    Variant { cut: Cut::Stream, ..SIXTY_FOUR_ROWS },
 ];
 /// Into how many parts K may be cut.
 const SPLITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
 /// Time of a launch that adds sums, and of one float of them.
 const SUMS_US: f64 = 3.0;
 const SUM_US: f64 = 2e-6;
-/// Most pieces whose inputs are dealt in stretches; more keep every multiprocessor busy as they are.
-const MOST_PIECES: u32 = 4096;
-/// Fewest pieces of 64 inputs of a stretch.
-const SHORTEST_STRETCH: u32 = 4;
-/// Time of adding parts at the ends of a stretch: a guess, until it is measured.
-const JOIN_US: f64 = 1.5;
-
 /// Kernels for many rows of one format, and those before and behind them.
 #[derive(Debug)]
 pub(crate) struct Gemm {
@@ -116,31 +92,12 @@ pub(crate) struct Gemm {
 
 /// Names of the kernels of a format, and the shared memory that each needs.
 pub(crate) fn kernels(suffix: &str) -> [(String, u32); SIZES] {
-    VARIANTS.map(|variant| {
-        let cut = if variant.cut == Cut::Stream { "_stream" } else { "" };
-        (format!("gemm_{suffix}_{}{cut}", variant.rows), variant.shared_bytes)
-    })
+    VARIANTS.map(|variant| (format!("gemm_{suffix}_{}", variant.rows), variant.shared_bytes))
 }
 
 /// Floats of the sums of parts that products of at most that many rows and outputs leave.
-pub(crate) fn partial_floats(gpu: &Gpu, rows: usize, outputs: usize) -> usize {
-    let of_parts = rows.saturating_mul(outputs).saturating_mul(8);
-    let of_stretches = match gpu.routes.few_rows {
-        FewRows::Parts => 0,
-        FewRows::Stream => {
-            let blocks = SIXTY_FOUR_ROWS.slots(gpu.context.device().multiprocessors as u32);
-            SIXTY_FOUR_ROWS.sums_of_stretches(blocks)
-        }
-    };
-    MOST_PARTIAL.min(of_parts.max(of_stretches))
-}
-
-/// Bytes of the zeros in which products count the parts of each piece.
-pub(crate) fn arrivals_bytes(routes: Routes) -> usize {
-    match routes.few_rows {
-        FewRows::Parts => 0,
-        FewRows::Stream => MOST_PIECES as usize * size_of::<u32>(),
-    }
+pub(crate) fn partial_floats(rows: usize, outputs: usize) -> usize {
+    MOST_PARTIAL.min(rows.saturating_mul(outputs).saturating_mul(8))
 }
 
 impl Gemm {
@@ -183,7 +140,7 @@ impl Gemm {
             subs: tiles.subs as u32,
             multiprocessors: run.gpu.context.device().multiprocessors as u32,
         };
-        let plan = plan(product, run.gpu.routes.few_rows);
+        let plan = plan(product);
         let (variant, splits) = (&VARIANTS[plan.number], plan.splits);
         // Elements that are f16 already are multiplied as they are.
         let raise = tiles.raise();
@@ -200,7 +157,6 @@ impl Gemm {
             raise,
             scale: 1.0 / raise,
             out,
-            arrivals: run.arrivals,
         };
         let blocks = plan.clusters * variant.cluster;
         run.launch(&kernels[plan.number], blocks, 1, variant.threads, variant.shared_bytes, &params)?;
@@ -238,28 +194,6 @@ impl Variant {
         let time_us = f64::from(blocks.div_ceil(slots)) * block_us + sums_us;
         Some(Plan { number, splits, clusters: blocks.min(slots), time_us })
     }
-
-    /// Floats of the sums of so many blocks, of two parts each.
-    fn sums_of_stretches(&self, blocks: u32) -> usize {
-        2 * blocks as usize * (self.rows * self.tiles * TILE_OUTPUTS) as usize
-    }
-
-    /// The plan that deals the inputs of all pieces in stretches of one length; `None` for too many pieces or sums.
-    fn in_stretches(&self, number: usize, product: Product) -> Option<Plan> {
-        let Product { rows, tiles, subs, multiprocessors } = product;
-        let pieces = self.blocks(rows, tiles);
-        let stages = u64::from(pieces) * u64::from(subs);
-        // K-quants are cut between super-blocks, of four subs.
-        let most = u32::try_from(stages / u64::from(SHORTEST_STRETCH)).ok()?;
-        let blocks = self.slots(multiprocessors).min(most).max(1);
-        if pieces > MOST_PIECES || self.sums_of_stretches(blocks) > MOST_PARTIAL {
-            return None;
-        }
-        let stretch = stages.div_ceil(u64::from(blocks));
-        let join_us = if stages.is_multiple_of(u64::from(blocks) * u64::from(subs)) { 0.0 } else { JOIN_US };
-        let time_us = stretch as f64 * self.stage_us + self.block_us + join_us;
-        Some(Plan { number, splits: 1, clusters: blocks, time_us })
-    }
 }
 
 /// The facts of a product that choose its kernel.
@@ -285,20 +219,14 @@ struct Plan {
 }
 
 /// The fastest plan by what was measured.
-fn plan(product: Product, few_rows: FewRows) -> Plan {
+fn plan(product: Product) -> Plan {
     let mut best = Plan { number: 0, splits: 1, clusters: 1, time_us: f64::INFINITY };
     for (number, variant) in VARIANTS.iter().enumerate() {
         if variant.rows == SMALLEST_ROWS && product.rows > SMALLEST_ROWS {
             continue;
         }
         let shared = |splits| variant.in_parts(number, product, splits);
-        let found = match variant.cut {
-            Cut::Parts => {
-                SPLITS.into_iter().filter_map(shared).min_by(|a, b| a.time_us.total_cmp(&b.time_us))
-            }
-            Cut::Stream if few_rows == FewRows::Stream => variant.in_stretches(number, product),
-            Cut::Stream => None,
-        };
+        let found = SPLITS.into_iter().filter_map(shared).min_by(|a, b| a.time_us.total_cmp(&b.time_us));
         best = found.filter(|found| found.time_us < best.time_us).unwrap_or(best);
     }
     best
@@ -311,7 +239,7 @@ mod tests {
     #[test]
     fn large_products_take_large_blocks_and_small_ones_share_k() {
         let planned =
-            |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132 }, FewRows::Parts);
+            |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132 });
         // Gate and up of an 8B model, 4,096 rows; o of a 1B model, 32 rows.
         let large = planned(4096, 1792, 64);
         assert_eq!((large.number, large.splits), (3, 1));
@@ -319,22 +247,5 @@ mod tests {
         assert!(small.number == 1 && small.splits > 1, "{small:?}");
         // Sums have their room.
         assert_eq!(planned(1 << 20, 128, 1024).splits, 1);
-    }
-
-    #[test]
-    fn few_rows_are_dealt_in_stretches_where_that_is_asked_for() {
-        let product = |rows, tiles, subs| Product { rows, tiles, subs, multiprocessors: 132 };
-        // The products of an 8B model: qkv, o, gate and up, down.
-        for (tiles, subs) in [(384, 64), (256, 64), (1792, 64), (256, 224)] {
-            for (rows, number) in [(2, 4), (16, 4), (17, 5), (64, 5)] {
-                let product = product(rows, tiles, subs);
-                let (stream, parts) = (plan(product, FewRows::Stream), plan(product, FewRows::Parts));
-                assert_eq!((stream.number, stream.splits, stream.clusters), (number, 1, 264), "{product:?}");
-                assert!(parts.number < 2 && parts.time_us > stream.time_us, "{parts:?}, {stream:?}");
-            }
-        }
-        // No stretch is empty, and prompts take the large blocks.
-        assert_eq!(plan(product(2, 1, 1), FewRows::Stream).clusters, 1);
-        assert!(plan(product(4096, 1792, 64), FewRows::Stream).number < 4);
     }
 }

@@ -51,7 +51,7 @@ impl Launch for EmbedOp {
                 let to = out.address + (first_row * self.table.row_len as usize) as u64 * 4;
                 // SAFETY: the step's embeddings are as wide as the table, which was checked, and within the step's rows; the
                 // step keeps them until the run has ended.
-                unsafe { run.stream.upload(to, bytemuck::cast_slice(rows)) }?;
+                unsafe { run.gpu.stream.upload(to, bytemuck::cast_slice(rows)) }?;
             }
         }
         Ok(())

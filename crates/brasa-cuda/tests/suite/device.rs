@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use brasa_cuda::{CudaBackend, CudaOptions, Driver, FewRows, Launches, Routes};
+use brasa_cuda::{CudaBackend, CudaOptions, Driver};
 use brasa_fuzz::skipped;
 
 /// The device under test; says that tests are skipped where there is none.
@@ -14,20 +14,6 @@ use brasa_fuzz::skipped;
 pub fn device() -> Option<&'static CudaBackend> {
     static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
     open(&DEVICE, &CudaOptions::default())
-}
-
-/// The device under test, whose products of few rows are dealt in stretches.
-pub fn streaming() -> Option<&'static CudaBackend> {
-    static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
-    let routes = Routes { few_rows: FewRows::Stream, ..Routes::default() };
-    open(&DEVICE, &CudaOptions { routes, ..CudaOptions::default() })
-}
-
-/// The device under test, whose steps of few rows are queued as graphs.
-pub fn capturing() -> Option<&'static CudaBackend> {
-    static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
-    let routes = Routes { launches: Launches::Graph, ..Routes::default() };
-    open(&DEVICE, &CudaOptions { routes, ..CudaOptions::default() })
 }
 
 /// The device under test, whose rows have the same bits whatever else is in their step.

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod captured;
 mod contract;
 mod device;
 mod draft_tree;
 mod draw;
 mod embeddings;
-mod few_rows;
 mod formats;
 mod graphs;
 mod interpreter;
