@@ -13,13 +13,14 @@
 #     synccheck 100   the same tests
 #     ladder     90   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside BIN/speed-before, if there is one
 #     decode     80   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081
+#     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
 #     llama     280   builds llama.cpp
 #     compare   250   8B F16: brasa and llama.cpp on one file, one sequence and 16 and 64 together
 #
-# Where one command may take ten minutes: suite memcheck racecheck; synccheck ladder decode; llama; compare. WORK names the folder for files
+# Where one command may take ten minutes: suite memcheck racecheck; synccheck ladder decode; formats; llama; compare. WORK names the folder for files
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
-all=(suite memcheck racecheck synccheck ladder decode llama compare)
+all=(suite memcheck racecheck synccheck ladder decode formats llama compare)
 tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::'
 work=${WORK:-/tmp/brasa-gpu}
 
@@ -90,6 +91,16 @@ ladder() {
 decode() {
     for case in '1b Q4_0' '1b F16' '0.6b Q4_0' '1b Q8_0'; do
         within 20 "$bin/decode_speed" $case
+    done
+}
+
+formats() {
+    local format
+    for format in Q4_K Q5_K Q3_K MLX4 Q4_1 IQ4_XS Q5_0 Q5_1 IQ4_NL Q2_K MLX8; do
+        within 25 "$bin/speed" 1b "$format" 2>&1 | grep -E 'uploaded|pp|tg of (1|4|16) '
+    done
+    for format in Q4_K Q5_K Q3_K MLX4 IQ4_XS; do
+        within 20 "$bin/decode_speed" 1b "$format"
     done
 }
 

@@ -36,7 +36,7 @@ __host__ __device__ inline float uniform(uint64_t seed, uint64_t i) { return flo
 __host__ __device__ inline float signed_uniform(uint64_t seed, uint64_t i) { return 2.0f * uniform(seed, i) - 1.0f; }
 
 inline const char* name(uint32_t format) {
-    static const char* names[] = {"F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "Q4_1", "Q5_0", "Q5_1", "Q5_K", "Q3_K", "Q2_K", "IQ4_NL", "IQ4_XS", "MLX4_32", "MLX4_64", "MLX8_32", "MLX8_64"};
+    static const char* names[] = {"F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "BF16", "Q5_K", "Q4_1", "MLX8", "Q3_K", "Q2_K", "IQ4_XS"};
     return names[format];
 }
 

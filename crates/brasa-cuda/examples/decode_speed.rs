@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use brasa_cuda::{CudaBackend, CudaOptions};
-use brasa_formats::StorageFormat;
 use brasa_graph::chain::{Chain, Flow, RowDraw};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::sampling::{DrawRules, Sampler, SamplingError, SamplingOrder, SamplingParams, TokenMask};
@@ -46,8 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (deterministic, sampled, masked) = (flag("--plain"), flag("--sampled"), flag("--masked"));
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
-    let format = StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name);
-    let format = format.ok_or_else(|| format!("no format {name}"))?;
+    let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
     let depth: usize = arguments.get(2).map_or(Ok(128), |depth| depth.parse())?;
     let texts: usize = arguments.get(3).map_or(Ok(1), |texts| texts.parse())?;
     let model = arguments.first().map_or("1b", String::as_str);

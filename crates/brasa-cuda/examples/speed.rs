@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_cuda::{CudaBackend, CudaOptions};
-use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, KvPool, KvPoolSpec, KvType, OpTime, Precision, ProgramLimits};
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Sequences;
@@ -29,8 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let (profile, exact) = (flag("--profile"), flag("--exact"));
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
-    let format = StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name);
-    let format = format.ok_or_else(|| format!("no format {name}"))?;
+    let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
     let model = arguments.first().map_or("1b", String::as_str);
     let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 

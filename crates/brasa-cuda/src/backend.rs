@@ -12,7 +12,7 @@ use crate::driver::{Device, Driver};
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
 use crate::program::CudaProgram;
-use crate::weights::CudaWeightSet;
+use crate::weights::{self, CudaWeightSet};
 
 /// Rows of a prompt's chunk: tensor cores of a large GPU are not filled by fewer (`docs/performance/cuda.md`).
 const PROMPT_ROWS: usize = 2048;
@@ -88,6 +88,10 @@ impl Backend for CudaBackend {
     /// An empty set of weights. With [`Precision::Reference`] programs multiply in f32 alone.
     fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
         Arc::new(CudaWeightSet::new(&self.gpu, precision))
+    }
+
+    fn weight_bytes(&self, graph: &Graph) -> u64 {
+        weights::bytes_of(graph)
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {

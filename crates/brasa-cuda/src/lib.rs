@@ -2,7 +2,7 @@
 //!
 //! [`CudaBackend`] implements the device contract of `brasa-graph`. A graph is compiled once into a table of operations over
 //! one arena of device memory; a step copies its numbers to the device and queues the table's kernels, one or a few for each
-//! operation. Weights keep their stored numbers, many formats in the order in which tensor cores read them, and are decoded where they are
+//! operation. Weights keep their stored numbers, nearly all in the order in which tensor cores read them, and are decoded where they are
 //! multiplied; sums are f32, in an order that depends on the shapes of a row alone. On a Hopper GPU many decoders run steps of one row
 //! in one launch of a persistent interpreter, unless [`CudaOptions::deterministic`] forbids it.
 //!

@@ -173,7 +173,7 @@ params! {
     /// A value of four axes, each advancing by its stride.
     struct Strided { data: Ptr<f32>, strides: [u32; 4], }
     /// Consecutive rows of a weight in one stored format: rows as they are stored, or tiles of `subs` subs, of which the rows
-    /// take all places or half of them.
+    /// take all places or half of them, and whose elements are multiplied with a power of two.
     struct Part {
         data: Ptr<u8>,
         scales: Ptr<u8>,
@@ -188,6 +188,8 @@ params! {
         scale_format: u32,
         subs: u32,
         place: u32,
+        factor: f32,
+        reserved: u32,
     }
     /// A stored weight: its parts in order of their rows.
     struct StoredWeight { parts: Ptr<Part>, parts_count: u32, rows: u32, row_len: u32, }
@@ -252,7 +254,7 @@ params! {
         form: u32,
         function: u32,
     }
-    struct TilesParams { x: Rows, weights: Ptr<u8>, rows: u32, inputs: u32, subs: u32, out: Outputs, }
+    struct TilesParams { x: Rows, weights: Ptr<u8>, rows: u32, inputs: u32, subs: u32, factor: f32, out: Outputs, }
     /// The norm of a row or a head: its weight, which may be absent, and the number added to the mean square; nothing where
     /// `is_there` is 0.
     struct Norm { weight: Ptr<f32>, eps: f32, is_there: u32, }
@@ -282,9 +284,12 @@ params! {
     }
     struct GemmSumParams { partial: Ptr<f32>, rows: u32, tiles: u32, splits: u32, out: Outputs, }
     /// Rows of `source` to become tiles. Row `i` of a tile's lower half is row `tile · tile_rows + i`, of its upper half
-    /// that many behind row `upper_start`.
+    /// that many behind row `upper_start`. MLX has scales and biases beside its codes, which are divided by a power
+    /// of two, and the last five numbers.
     struct RepackParams {
         source: Ptr<u8>,
+        scales: Ptr<u8>,
+        biases: Ptr<u8>,
         to: Ptr<u8>,
         largest: Ptr<u32>,
         row_bytes: u32,
@@ -295,6 +300,11 @@ params! {
         lower_rows: u32,
         upper_start: u32,
         upper_rows: u32,
+        bits: u32,
+        group_size: u32,
+        groups: u32,
+        scale_format: u32,
+        divisor: f32,
     }
     struct UnpackParams { source: Ptr<u8>, to: Ptr<u8>, rows: u32, inputs: u32, subs: u32, place: u32, }
     struct LinearTransposedParams { y: Rows, w: StoredWeight, x: Ptr<f32>, rows: u32, }
@@ -561,7 +571,7 @@ impl Rows {
 
 /// Parts as bytes, to be copied to the device.
 pub(crate) fn part_bytes(parts: &[Part]) -> &[u8] {
-    const { assert!(size_of::<Part>() == 3 * size_of::<Ptr<u8>>() + size_of::<[u32; 10]>(), "no padding") };
+    const { assert!(size_of::<Part>() == 3 * size_of::<Ptr<u8>>() + size_of::<[u32; 12]>(), "no padding") };
     // SAFETY: a part holds numbers without padding between them.
     unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), size_of_val(parts)) }
 }

@@ -42,6 +42,11 @@ pub trait Backend: Send + Sync {
         Ok(weights)
     }
 
+    /// Bytes that the weights of `graph` take, about: those of the checkpoint, unless the device keeps them in another way.
+    fn weight_bytes(&self, graph: &Graph) -> u64 {
+        graph.weights().iter().map(|weight| weight.stored_bytes()).sum()
+    }
+
     /// Makes an empty pool of KV pages.
     ///
     /// # Errors

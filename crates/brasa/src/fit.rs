@@ -25,7 +25,7 @@ pub struct Fit {
     pub device: DeviceInfo,
     /// Bytes of its memory that are free; `None` if it does not tell.
     pub free_bytes: Option<u64>,
-    /// Bytes of the weights as they are stored, which is about what they take on the device.
+    /// Bytes of the weights on the device, about.
     pub weight_bytes: u64,
     /// Bytes of a step's values, about: operations that the device runs as one keep fewer, scratch of its kernels is more.
     pub working_bytes: u64,
@@ -85,7 +85,7 @@ impl Fit {
                 texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool, limits.max_rows) });
             }
         }
-        let weight_bytes = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
+        let weight_bytes = backend.weight_bytes(&graph);
         let weights_as = FORMATS.map(|format| (format, bytes_as(&graph, format))).into_iter();
         Ok(Self {
             free_bytes: backend.free_bytes(),

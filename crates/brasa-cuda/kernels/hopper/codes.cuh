@@ -1,24 +1,19 @@
-// Products of a tile with one row on integers, for Q8_0, Q4_0 and Q4_K: up to four subs in the columns of two matrix products.
+// Products of a tile with one row on integers, for formats with blocks of 32: up to four subs in the columns of two matrix products.
 //
 // x of a sub is whole numbers of 15 bits and a sign, times a power of two. Each is 256·high + low, both signed bytes. mma.m16n8k32 multiplies 16 outputs and
 // one block of 32 codes with eight columns. Sub i has columns 2i, its high bytes, and 2i + 1, its low bytes; B holds zeros in all others. The first blocks of
 // the four subs collect in one accumulator, the second blocks in another. Lane l, with g = l/4 and t = l%4, then has the high and the low sums of both blocks
 // of sub t, for outputs g and g + 8: it puts them together, scales them, and the four lanes of a g are added once a tile.
 //
-// Codes are bytes as they are stored, those of output g + 8 in the upper nibble 16 times too large. Sums are exact: 32 · 255 · 2^14 lies below 2^31. What a
+// Codes are bytes (operands.cuh), those of output g + 8 in an upper nibble 16 times too large. Sums are exact: 32 · 255 · 2^14 lies below 2^31. What a
 // code reads too much is taken out by the accumulator's first value, −bias · Σx of the block.
 //
 // The inputs of a block are counted as a lane has them: byte i of the lane's word of a step is input 2t, 2t + 8, 2t + 1, 2t + 9 of the step.
 #pragma once
-#include "multiply.cuh"
+#include "operands.cuh"
 #include "ring.cuh"
 
 namespace brasa {
-
-__host__ __device__ constexpr bool by_codes(uint32_t format) { return format == Q8_0 || format == Q4_0 || format == Q4_K; }
-__host__ __device__ constexpr int code_bias(uint32_t format) { return format == Q8_0 ? 128 : format == Q4_0 ? 8 : 0; }
-// How much too large the codes of output g + 8 are read.
-__host__ __device__ constexpr int upper_codes(uint32_t format) { return format == Q8_0 ? 1 : 16; }
 
 // What added to |v| < 2^22 leaves v + 128, rounded, in the lower bits: byte 1 is the high byte of v, byte 0 the low one with its sign turned.
 constexpr float WHOLE = 12582912.0f + 128.0f;
@@ -31,9 +26,6 @@ __device__ __forceinline__ void mma(int (&c)[4], const uint32_t (&a)[4], uint32_
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-
-// Where a sub lies in shared memory, and the unit that it is part of.
-struct Spot { uint32_t sub, unit; };
 
 // Four inputs of a lane, sixteen lanes a sub, in the order of `ask`: their bytes to shared memory. Returns their sum.
 __device__ __forceinline__ int leave_whole(float4 x, float down, uint32_t sub, uint32_t lane, bool there) {
@@ -76,54 +68,6 @@ template <uint32_t F, int N> struct CodeColumns {
         scale = peek<float>(AT_SCALES + sub * 4);
         sums[0] = float(sum.x); sums[1] = float(sum.y);
         first[0] = -code_bias(F) * sum.x; first[1] = -code_bias(F) * sum.y;
-    }
-};
-
-// Weights of a sub as they are stored, and each block of them as A.
-template <uint32_t F> struct Codes {
-    uint4 w;
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) { w = peek<uint4>(sub + lane * 16); }
-    template <int B> __device__ __forceinline__ void block(uint32_t (&a)[4]) const {
-        const uint32_t even = B ? w.z : w.x, odd = B ? w.w : w.y;
-        a[0] = even & 0x0f0f0f0f; a[1] = even & 0xf0f0f0f0;
-        a[2] = odd & 0x0f0f0f0f; a[3] = odd & 0xf0f0f0f0;
-    }
-};
-template <> struct Codes<Q8_0> {
-    uint4 w[2];
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-        w[0] = peek<uint4>(sub + lane * 16);
-        w[1] = peek<uint4>(sub + 512 + lane * 16);
-    }
-    template <int B> __device__ __forceinline__ void block(uint32_t (&a)[4]) const {
-        a[0] = __byte_perm(w[B].x, w[B].y, 0x5140); a[1] = __byte_perm(w[B].x, w[B].y, 0x7362);
-        a[2] = __byte_perm(w[B].z, w[B].w, 0x5140); a[3] = __byte_perm(w[B].z, w[B].w, 0x7362);
-    }
-};
-
-// The scales of a lane's own sub, and its sums with them.
-template <uint32_t F> struct CodeScales {
-    uint2 d;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) { d = peek<uint2>(own.sub + (F == Q8_0 ? 1024 : 512) + lane / 4 * 8); }
-    // v: of output g the first and the second block, of output g + 8 the same.
-    __device__ __forceinline__ float2 apply(const float (&v)[4], const float (&)[2]) const {
-        const float2 low = unpack_halves(d.x), high = unpack_halves(d.y);
-        return make_float2(fmaf(low.y, v[1], __fmul_rn(low.x, v[0])), (1.0f / upper_codes(F)) * fmaf(high.y, v[3], __fmul_rn(high.x, v[2])));
-    }
-};
-template <> struct CodeScales<Q4_K> {
-    uint2 sm, h;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
-        sm = peek<uint2>(own.sub + 512 + lane / 4 * 8);
-        h = peek<uint2>(own.unit + lane / 4 * 8);
-    }
-    __device__ __forceinline__ float2 apply(const float (&v)[4], const float (&sums)[2]) const {
-        const float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
-        const float low = fmaf(byte_float<1>(sm.x, 0), v[1], __fmul_rn(byte_float<0>(sm.x, 0), v[0]));
-        const float high = fmaf(byte_float<3>(sm.x, 0), v[3], __fmul_rn(byte_float<2>(sm.x, 0), v[2]));
-        const float low_min = fmaf(byte_float<1>(sm.y, 0), sums[1], __fmul_rn(byte_float<0>(sm.y, 0), sums[0]));
-        const float high_min = fmaf(byte_float<3>(sm.y, 0), sums[1], __fmul_rn(byte_float<2>(sm.y, 0), sums[0]));
-        return make_float2(fmaf(d.x, low, -__fmul_rn(dmin.x, low_min)), fmaf(0.0625f * d.y, high, -__fmul_rn(dmin.y, high_min)));
     }
 };
 

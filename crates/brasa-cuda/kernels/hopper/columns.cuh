@@ -1,23 +1,18 @@
-// Products of a tile with one row on halves, for F16, BF16 and Q6_K. The other formats are in codes.cuh.
+// Products of a tile with one row on halves, for F16, BF16, and formats with blocks of 16. The other formats are in codes.cuh.
 //
 // mma.m16n8k16 multiplies 16 outputs with eight columns, and one row would fill one. But the products of each block of a weight must be kept apart, since the
-// block's scale multiplies their sum. So every block of Q6_K gets a column: B holds the block's inputs in its column and zeros in all others, and the products of
+// block's scale multiplies their sum. So every block gets a column: B holds the block's inputs in its column and zeros in all others, and the products of
 // eight blocks, those of two subs, collect in one accumulator. Lane l, with g = l/4 and t = l%4, then has the sums of columns 2t and 2t + 1 for outputs g and
 // g + 8: it reads the scales of its own two blocks of sub t/2 alone, and the four lanes of a g are added once a tile.
 //
 // F16 and BF16 have no scales. Each of their subs has an accumulator of its own, in which all columns are alike.
 //
-// Codes become halves without arithmetic (multiply.cuh): the constant in them is taken out by the accumulator's first value, −constant · Σx of the block. So
+// Codes become halves without arithmetic (operands.cuh): the constant in them is taken out by the accumulator's first value, −constant · Σx of the block. So
 // weights are exact; x is f16, scaled by a power of two for each sub.
 #pragma once
 #include "codes.cuh"
 
 namespace brasa {
-
-// Blocks of a sub that are scaled apart.
-__host__ __device__ constexpr int column_blocks(uint32_t format) { return format == F16 || format == BF16 ? 1 : format == Q6_K ? 4 : 2; }
-// What a code of Q6_K reads more than it is as a half, for output g, and for g + 8 where it is a nibble's upper half.
-constexpr float SURPLUS = 1056, UPPER_SURPLUS = 1536;
 
 // x of N subs, WARPS apart, in columns: fragments of B, and for the lane's columns Σx and the power of two.
 template <uint32_t F, int N> struct HalfColumns {
@@ -69,50 +64,6 @@ template <bool, typename A, typename B> struct Either { using Type = A; };
 template <typename A, typename B> struct Either<false, A, B> { using Type = B; };
 template <uint32_t F, int N> using Columns = typename Either<by_codes(F), CodeColumns<F, N>, HalfColumns<F, N>>::Type;
 
-// Weights of a sub as they are stored, and each step of them as A.
-template <uint32_t F> struct Stored;
-
-template <> struct Stored<F16> {
-    uint4 w[4];
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-#pragma unroll
-        for (int s = 0; s < 4; s++) w[s] = peek<uint4>(sub + s * 512 + lane * 16);
-    }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const {
-        a[0] = w[S].x; a[1] = w[S].y; a[2] = w[S].z; a[3] = w[S].w;
-    }
-};
-template <> struct Stored<BF16> : Stored<F16> {
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float raise) const {
-        Stored<F16>::step<S>(a, raise);
-#pragma unroll
-        for (int i = 0; i < 4; i++) a[i] = pack_halves(__uint_as_float(a[i] << 16) * raise, __uint_as_float(a[i] & 0xffff0000) * raise);
-    }
-};
-template <> struct Stored<Q6_K> {
-    uint4 w;
-    uint2 upper;
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-        w = peek<uint4>(sub + lane * 16);
-        upper = peek<uint2>(sub + 512 + lane * 8);
-    }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const {
-        nibbles(a, S == 0 ? w.x : S == 1 ? w.y : S == 2 ? w.z : w.w);
-        upper_bits<S % 2>(a, S < 2 ? upper.x : upper.y);
-    }
-};
-
-// The lane's sums of one accumulator of Q6_K, each times its scale, for outputs g and g + 8. `spot`: the lane's own sub.
-__device__ __forceinline__ float2 scaled(const float (&acc)[4], Spot spot, uint32_t lane) {
-    const uint32_t g = lane / 4;
-    uint2 sc = peek<uint2>(spot.sub + 768 + g * 8);
-    const float2 d = unpack_halves(peek<uint32_t>(spot.unit + g * 4));
-    sc.x >>= lane % 2 * 16; sc.y >>= lane % 2 * 16;
-    const float low = fmaf(byte_float<1>(sc.x, 128), acc[1], __fmul_rn(byte_float<0>(sc.x, 128), acc[0]));
-    const float high = fmaf(byte_float<1>(sc.y, 128), acc[3], __fmul_rn(byte_float<0>(sc.y, 128), acc[2]));
-    return make_float2(d.x * low, 0.0625f * d.y * high);
-}
-
 // total += the lane's share of N subs of a tile. `subs`: where each lies; `own`: where those lie whose scales the lane reads, for each accumulator.
 template <uint32_t F, int N>
 __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], const Spot (&own)[HalfColumns<F, N>::PARTS], const HalfColumns<F, N>& x, uint32_t lane, float2& total,
@@ -127,8 +78,8 @@ __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], cons
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             float(&first)[4] = acc[part * 2];
-            first[0] = -SURPLUS * x.sums[part][0]; first[1] = -SURPLUS * x.sums[part][1];
-            first[2] = -UPPER_SURPLUS * x.sums[part][0]; first[3] = -UPPER_SURPLUS * x.sums[part][1];
+            first[0] = -surplus(F) * x.sums[part][0]; first[1] = -surplus(F) * x.sums[part][1];
+            first[2] = -upper_surplus(F) * x.sums[part][0]; first[3] = -upper_surplus(F) * x.sums[part][1];
         }
     }
 #pragma unroll
@@ -159,7 +110,7 @@ __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], cons
 #pragma unroll
         for (int part = 0; part < PARTS; part++) {
             if (part * 2 + lane % 4 / 2 < N) {
-                const float2 v = scaled(acc[part * 2], own[part], lane);
+                const float2 v = scaled<F>(acc[part * 2], x.sums[part], own[part], lane);
                 total.x = fmaf(x.scales[part], v.x, total.x);
                 total.y = fmaf(x.scales[part], v.y, total.y);
             }

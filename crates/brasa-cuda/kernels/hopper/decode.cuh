@@ -99,6 +99,12 @@ template <Sync S> __device__ __forceinline__ After execute(uint2 kind, uint32_t&
                 case Q4_0: state = linear<S, Q4_0>(state, sequence, stamps); break;
                 case Q4_K: state = linear<S, Q4_K>(state, sequence, stamps); break;
                 case Q6_K: state = linear<S, Q6_K>(state, sequence, stamps); break;
+                case Q5_K: state = linear<S, Q5_K>(state, sequence, stamps); break;
+                case Q4_1: state = linear<S, Q4_1>(state, sequence, stamps); break;
+                case MLX8: state = linear<S, MLX8>(state, sequence, stamps); break;
+                case Q3_K: state = linear<S, Q3_K>(state, sequence, stamps); break;
+                case Q2_K: state = linear<S, Q2_K>(state, sequence, stamps); break;
+                case IQ4_XS: state = linear<S, IQ4_XS>(state, sequence, stamps); break;
                 default: __trap();
             }
             return EACH;

@@ -13,116 +13,11 @@
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store; panels zero behind M.
 #pragma once
 #include "../plain/params.h"
-#include "multiply.cuh"
+#include "halves.cuh"
 #include "overlap.cuh"
 #include "wgmma.cuh"
 
 namespace brasa {
-
-__device__ __forceinline__ uint32_t add2(uint32_t a, uint32_t b) {
-    __half2 r = __hadd2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
-    return *reinterpret_cast<uint32_t*>(&r);
-}
-__device__ __forceinline__ uint32_t mul2(uint32_t a, uint32_t b) {
-    __half2 r = __hmul2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b));
-    return *reinterpret_cast<uint32_t*>(&r);
-}
-__device__ __forceinline__ uint32_t fma2(uint32_t a, uint32_t b, uint32_t c) {
-    __half2 r = __hfma2(*reinterpret_cast<__half2*>(&a), *reinterpret_cast<__half2*>(&b), *reinterpret_cast<__half2*>(&c));
-    return *reinterpret_cast<uint32_t*>(&r);
-}
-// A number twice; `half_bits` of exact constants.
-__device__ __forceinline__ uint32_t twice(float v) { return pack_halves(v, v); }
-
-// The four A fragments of a sub as halves. `header`: shared-memory address of the unit's header.
-template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4][4], uint32_t header, uint32_t sub, uint32_t lane, float raise) {
-    const uint32_t g = lane >> 2;
-    constexpr uint32_t SIXTEENTH = 0x2c002c00;  // 1/16 twice
-    if constexpr (F == F16) {
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            const uint4 w = load_shared16(sub + s * 512 + lane * 16);
-            a[s][0] = w.x; a[s][1] = w.y; a[s][2] = w.z; a[s][3] = w.w;
-        }
-    } else if constexpr (F == BF16) {
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            const uint4 v = load_shared16(sub + s * 512 + lane * 16);
-            const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-            for (int p = 0; p < 4; p++) a[s][p] = pack_halves(__uint_as_float(w[p] << 16) * raise, __uint_as_float(w[p] & 0xffff0000) * raise);
-        }
-    } else if constexpr (F == Q8_0) {
-        const uint4 w0 = load_shared16(sub + lane * 16), w1 = load_shared16(sub + 512 + lane * 16);
-        const uint2 d = load_shared8(sub + 1024 + g * 8);
-        const float2 dg = unpack_halves(d.x), dh = unpack_halves(d.y);
-        const uint32_t w[8] = {w0.x, w0.y, w0.z, w0.w, w1.x, w1.y, w1.z, w1.w};
-        const uint32_t sg[2] = {twice(dg.x * raise), twice(dg.y * raise)}, sh[2] = {twice(dh.x * raise), twice(dh.y * raise)};
-        const uint32_t minus = 0xe480e480;  // −1152
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            bytes(a[s], w[2 * s], w[2 * s + 1]);
-#pragma unroll
-            for (int p = 0; p < 4; p++) a[s][p] = mul2(add2(a[s][p], minus), p % 2 ? sh[s / 2] : sg[s / 2]);
-        }
-    } else if constexpr (F == Q4_0) {
-        const uint4 v = load_shared16(sub + lane * 16);
-        const uint2 d = load_shared8(sub + 512 + g * 8);
-        const float2 dg = unpack_halves(d.x), dh = unpack_halves(d.y);
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-        const uint32_t sg[2] = {twice(dg.x * raise), twice(dg.y * raise)}, sh[2] = {twice(dh.x * raise), twice(dh.y * raise)};
-        const uint32_t minus = 0xe408e408, minus_high = 0xd480d480;  // −1032, −72
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            nibbles(a[s], w[s]);
-#pragma unroll
-            for (int p = 0; p < 4; p++) {
-                const uint32_t q = p % 2 ? fma2(a[s][p], SIXTEENTH, minus_high) : add2(a[s][p], minus);
-                a[s][p] = mul2(q, p % 2 ? sh[s / 2] : sg[s / 2]);
-            }
-        }
-    } else if constexpr (F == Q4_K) {
-        const uint4 v = load_shared16(sub + lane * 16);
-        const uint2 sm = load_shared8(sub + 512 + g * 8), h = load_shared8(header + g * 8);
-        float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
-        d.x *= raise; d.y *= raise; dmin.x *= -raise; dmin.y *= -raise;
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-        const uint32_t sg[2] = {twice(d.x * byte_float<0>(sm.x, 0)), twice(d.x * byte_float<1>(sm.x, 0))};
-        const uint32_t sh[2] = {twice(d.y * byte_float<2>(sm.x, 0)), twice(d.y * byte_float<3>(sm.x, 0))};
-        const uint32_t mg[2] = {twice(dmin.x * byte_float<0>(sm.y, 0)), twice(dmin.x * byte_float<1>(sm.y, 0))};
-        const uint32_t mh[2] = {twice(dmin.y * byte_float<2>(sm.y, 0)), twice(dmin.y * byte_float<3>(sm.y, 0))};
-        const uint32_t minus = 0xe400e400, minus_high = 0xd400d400;  // −1024, −64
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            nibbles(a[s], w[s]);
-#pragma unroll
-            for (int p = 0; p < 4; p++) {
-                const uint32_t q = p % 2 ? fma2(a[s][p], SIXTEENTH, minus_high) : add2(a[s][p], minus);
-                a[s][p] = p % 2 ? fma2(q, sh[s / 2], mh[s / 2]) : fma2(q, sg[s / 2], mg[s / 2]);
-            }
-        }
-    } else if constexpr (F == Q6_K) {
-        const uint4 v = load_shared16(sub + lane * 16);
-        const uint2 t = load_shared8(sub + 512 + lane * 8), sc = load_shared8(sub + 768 + g * 8);
-        float2 d = unpack_halves(load_shared4(header + g * 4));
-        d.x *= raise; d.y *= raise;
-        const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-        const float fg[4] = {byte_float<0>(sc.x, 128), byte_float<1>(sc.x, 128), byte_float<2>(sc.x, 128), byte_float<3>(sc.x, 128)};
-        const float fh[4] = {byte_float<0>(sc.y, 128), byte_float<1>(sc.y, 128), byte_float<2>(sc.y, 128), byte_float<3>(sc.y, 128)};
-        const uint32_t minus = 0xe420e420, minus_high = 0xd600d600;  // −1056, −96
-#pragma unroll
-        for (int s = 0; s < 4; s++) {
-            nibbles(a[s], w[s]);
-            if (s % 2 == 0) upper_bits<0>(a[s], s < 2 ? t.x : t.y); else upper_bits<1>(a[s], s < 2 ? t.x : t.y);
-            const uint32_t sg = twice(d.x * fg[s]), sh = twice(d.y * fh[s]);
-#pragma unroll
-            for (int p = 0; p < 4; p++) {
-                const uint32_t q = p % 2 ? fma2(a[s][p], SIXTEENTH, minus_high) : add2(a[s][p], minus);
-                a[s][p] = mul2(q, p % 2 ? sh : sg);
-            }
-        }
-    }
-}
 
 __device__ __forceinline__ uint32_t cluster_rank() {
     uint32_t r;
@@ -390,3 +285,9 @@ BRASA_GEMMS(q8_0, Q8_0)
 BRASA_GEMMS(q4_0, Q4_0)
 BRASA_GEMMS(q4_k, Q4_K)
 BRASA_GEMMS(q6_k, Q6_K)
+BRASA_GEMMS(q5_k, Q5_K)
+BRASA_GEMMS(q4_1, Q4_1)
+BRASA_GEMMS(mlx8, MLX8)
+BRASA_GEMMS(q3_k, Q3_K)
+BRASA_GEMMS(q2_k, Q2_K)
+BRASA_GEMMS(iq4_xs, IQ4_XS)

@@ -28,17 +28,15 @@
 //   H   16-bit   2048 B   step*512 + lane*16: the eight halves
 //   B8   8-bit   1024 B   (step/2)*512 + lane*16 + (step%2)*8 + i: code + bias as an unsigned byte
 //   N4   4-bit    512 B   lane*16 + step*4: a word; element 2p+j at bits 4p + 16j
-//   T2   2-bit    256 B   lane*8 + (step/2)*4: a word for two steps; element 2p+j of step s at bits T2_BIT[s%2][p] + 16j,
-//                          T2_BIT = {{4, 8, 6, 10}, {0, 12, 2, 14}}
-//   O1   1-bit    128 B   lane*4: a word for four steps; element 2p+j of step s at bit 4s + p + 16j
+//   T2   2-bit    256 B   lane*8 + (step/2)*4: a word for two steps; element 2p+j of step s at bits t2_bit(s, p) + 16j
+//   O1   1-bit    128 B   lane*4: a word for four steps; element 2p+j of step s at bit o1_bit(s, p) + 16j
 //
-// A code of 5 bits is N4 + O1 (bit 4), of 6 bits N4 + T2 (bits 4 and 5), of 3 bits T2 (bits 0, 1) + O1 (bit 2).
+// A code of 5 bits is N4 + O1 (bit 4), of 6 bits N4 + T2 (bits 4 and 5), of 3 bits T2 (bits 1 and 2) + O1 (bit 0).
 //
 // ## Scale records of a sub (pair = outputs g and g+8; eight records of a g in order)
 //
 //   D32    f16 d per 32:            64 B   g*8:  d[g][0] d[g][1] d[g+8][0] d[g+8][1]
 //   DM32   f16 d, f16 m per 32:    128 B   g*16: d[g][0] d[g][1] d[g+8][0] d[g+8][1] m[g][0] m[g][1] m[g+8][0] m[g+8][1]
-//   DM64   f16 d, f16 m per 64:     64 B   g*8:  d[g] d[g+8] m[g] m[g+8]
 //   S8M8   u8 s, u8 m per 32:       64 B   g*8:  s[g][0] s[g][1] s[g+8][0] s[g+8][1] m[g][0] m[g][1] m[g+8][0] m[g+8][1]
 //   S8x16  i8 s per 16:             64 B   g*8:  s[g][0..4] s[g+8][0..4], each stored as s + 128
 //   S4M4   u4 s | u4 m << 4 per 16: 64 B   g*8:  sm[g][0..4] sm[g+8][0..4]
@@ -49,25 +47,24 @@
 //   HD     f16 d:         32 B   g*4: d[g] d[g+8]
 //   HDM    f16 d, dmin:   64 B   g*8: d[g] d[g+8] dmin[g] dmin[g+8]
 //
-// ## Formats: value = scale · (code − bias) − min
+// ## Formats: value = scale · (code − bias) + offset
 //
-//   format   unit (bytes)                                  bias  scale       min          stored before
+//   format   unit (bytes)                                  bias  scale       offset       what is stored so
 //   F16      H                              2048            -    -           -            F16
 //   BF16     H                              2048            -    -           -            BF16
-//   Q8_0     B8 D32                         1088           128    d          -
-//   Q4_0     N4 D32                          576             8    d          -
-//   Q4_1     N4 DM32                         640             0    d          -m
-//   Q5_0     N4 O1 D32                       704            16    d          -
-//   Q5_1     N4 O1 DM32                      768             0    d          -m
-//   IQ4_NL   N4 D32                          576          (table) d          -
-//   Q4_K     HDM 4×(N4 S8M8)                2368             0    d·s        dmin·m
-//   Q5_K     HDM 4×(N4 O1 S8M8)             2880             0    d·s        dmin·m
-//   Q6_K     HD  4×(N4 T2 S8x16)            3360            32    d·s        -
-//   Q3_K     HD  4×(T2 O1 S8x16)            1824             4    d·s        -            (6-bit scales − 32)
-//   Q2_K     HDM 4×(T2 S4M4)                1344             0    d·s        dmin·m
-//   IQ4_XS   HD  4×(N4 S8x32)               2208          (table) d·s        -            (6-bit scales − 32)
-//   MLX4     N4 DM32 or DM64             640/576             0    s          -b           (scales to f16 exactly or refused)
-//   MLX8     B8 DM32 or DM64           1152/1088             0    s          -b
+//   Q8_0     B8 D32                         1088           128    d          -            Q8_0, Q5_0, IQ4_NL (its values as codes)
+//   Q4_0     N4 D32                          576             8    d          -            Q4_0
+//   Q4_K     HDM 4×(N4 S8M8)                2368             0    d·s        −dmin·m      Q4_K
+//   Q6_K     HD  4×(N4 T2 S8x16)            3360            32    d·s        -            Q6_K
+//   Q5_K     HDM 4×(N4 O1 S8M8)             2880             0    d·s        −dmin·m      Q5_K
+//   Q4_1     N4 DM32                         640             0    d          m            Q4_1, MLX of 2 to 4 bits
+//   MLX8     B8 DM32                        1152             0    d          m            Q5_1, MLX of 5 to 8 bits
+//   Q3_K     HD  4×(T2 O1 S8x16)            1824             4    d·s        -            Q3_K (scales less 32)
+//   Q2_K     HDM 4×(T2 S4M4)                1344             0    d·s        −dmin·m      Q2_K
+//   IQ4_XS   HD  4×(N4 S8x32)               2208          (table) d·s        -            IQ4_XS (scales less 32)
+//
+// What shares a format has the same values, bit for bit: codes become wider, and a group of 64 or 128 repeats its scale and offset. Those of
+// MLX, often bf16, become f16 by a power of two of the whole tensor, by which products are divided; where there is none, it stays as it is stored.
 //
 // F16 and BF16 keep their bits, so that weights of floats can be read back and written exactly. A kernel that multiplies in f16
 // turns BF16 into F16 times a power of two of the whole weight (`raise`), and divides products by it; the scales of quantised
@@ -106,11 +103,10 @@ constexpr int TILE_OUTPUTS = 16;
 constexpr int SUB_INPUTS = 64;
 constexpr int PAGE_POSITIONS = 256;
 
-// Storage of a weight on the device. Numbers are shared with the host.
+// Storage of a weight on the device. Numbers are shared with the host (src/weights/layout.rs).
 enum Format : uint32_t {
-    F16 = 0, Q8_0 = 1, Q4_0 = 2, Q4_K = 3, Q6_K = 4, Q4_1 = 5, Q5_0 = 6, Q5_1 = 7, Q5_K = 8,
-    Q3_K = 9, Q2_K = 10, IQ4_NL = 11, IQ4_XS = 12, MLX4_32 = 13, MLX4_64 = 14, MLX8_32 = 15, MLX8_64 = 16, BF16 = 17,
-    FORMATS = 18,
+    F16 = 0, Q8_0 = 1, Q4_0 = 2, Q4_K = 3, Q6_K = 4, BF16 = 5, Q5_K = 6, Q4_1 = 7, MLX8 = 8, Q3_K = 9, Q2_K = 10, IQ4_XS = 11,
+    FORMATS = 12,
 };
 
 // Geometry of a format: bytes of the header of a unit, of a sub, and subs of a unit.
@@ -119,15 +115,13 @@ struct Geometry { uint32_t header_bytes, sub_bytes, unit_subs; };
 BRASA_BOTH constexpr Geometry geometry(uint32_t format) {
     switch (format) {
         case F16: case BF16: return {0, 2048, 1};
-        case Q8_0: case MLX8_64: return {0, 1088, 1};
-        case MLX8_32: return {0, 1152, 1};
-        case Q4_0: case IQ4_NL: case MLX4_64: return {0, 576, 1};
-        case Q4_1: case MLX4_32: return {0, 640, 1};
-        case Q5_0: return {0, 704, 1};
-        case Q5_1: return {0, 768, 1};
+        case Q8_0: return {0, 1088, 1};
+        case Q4_0: return {0, 576, 1};
         case Q4_K: return {64, 576, 4};
-        case Q5_K: return {64, 704, 4};
         case Q6_K: return {32, 832, 4};
+        case Q5_K: return {64, 704, 4};
+        case Q4_1: return {0, 640, 1};
+        case MLX8: return {0, 1152, 1};
         case Q3_K: return {32, 448, 4};
         case Q2_K: return {64, 320, 4};
         case IQ4_XS: return {32, 544, 4};
@@ -160,5 +154,8 @@ BRASA_BOTH constexpr Place place(uint32_t n, uint32_t k) {
 BRASA_BOTH constexpr uint32_t t2_bit(uint32_t step, uint32_t p) {
     return step % 2 == 0 ? (p == 0 ? 4 : p == 1 ? 8 : p == 2 ? 6 : 10) : (p == 0 ? 0 : p == 1 ? 12 : p == 2 ? 2 : 14);
 }
+
+// Bit of element pair p of step s in an O1 word: a shift brings those of a step and an output into the same bit of four bytes.
+BRASA_BOTH constexpr uint32_t o1_bit(uint32_t step, uint32_t p) { return 8 * (p / 2) + (2 * step + p % 2 + 4) % 8; }
 
 }  // namespace brasa

@@ -84,8 +84,10 @@ struct Part {
     u32 scale_format;
     u32 subs;
     u32 place;
+    float factor;
+    u32 reserved;
 };
-static_assert(sizeof(Part) == 64, "");
+static_assert(sizeof(Part) == 72, "");
 static_assert(offsetof(Part, data) == 0, "");
 static_assert(offsetof(Part, scales) == 8, "");
 static_assert(offsetof(Part, biases) == 16, "");
@@ -99,6 +101,8 @@ static_assert(offsetof(Part, groups) == 48, "");
 static_assert(offsetof(Part, scale_format) == 52, "");
 static_assert(offsetof(Part, subs) == 56, "");
 static_assert(offsetof(Part, place) == 60, "");
+static_assert(offsetof(Part, factor) == 64, "");
+static_assert(offsetof(Part, reserved) == 68, "");
 
 struct StoredWeight {
     Part *parts;
@@ -264,6 +268,7 @@ struct TilesParams {
     u32 rows;
     u32 inputs;
     u32 subs;
+    float factor;
     Outputs out;
 };
 static_assert(sizeof(TilesParams) == 112, "");
@@ -272,6 +277,7 @@ static_assert(offsetof(TilesParams, weights) == 24, "");
 static_assert(offsetof(TilesParams, rows) == 32, "");
 static_assert(offsetof(TilesParams, inputs) == 36, "");
 static_assert(offsetof(TilesParams, subs) == 40, "");
+static_assert(offsetof(TilesParams, factor) == 44, "");
 static_assert(offsetof(TilesParams, out) == 48, "");
 
 struct Norm {
@@ -344,6 +350,8 @@ static_assert(offsetof(GemmSumParams, out) == 24, "");
 
 struct RepackParams {
     u8 *source;
+    u8 *scales;
+    u8 *biases;
     u8 *to;
     u32 *largest;
     u32 row_bytes;
@@ -354,19 +362,31 @@ struct RepackParams {
     u32 lower_rows;
     u32 upper_start;
     u32 upper_rows;
+    u32 bits;
+    u32 group_size;
+    u32 groups;
+    u32 scale_format;
+    float divisor;
 };
-static_assert(sizeof(RepackParams) == 56, "");
+static_assert(sizeof(RepackParams) == 96, "");
 static_assert(offsetof(RepackParams, source) == 0, "");
-static_assert(offsetof(RepackParams, to) == 8, "");
-static_assert(offsetof(RepackParams, largest) == 16, "");
-static_assert(offsetof(RepackParams, row_bytes) == 24, "");
-static_assert(offsetof(RepackParams, inputs) == 28, "");
-static_assert(offsetof(RepackParams, subs) == 32, "");
-static_assert(offsetof(RepackParams, tiles) == 36, "");
-static_assert(offsetof(RepackParams, tile_rows) == 40, "");
-static_assert(offsetof(RepackParams, lower_rows) == 44, "");
-static_assert(offsetof(RepackParams, upper_start) == 48, "");
-static_assert(offsetof(RepackParams, upper_rows) == 52, "");
+static_assert(offsetof(RepackParams, scales) == 8, "");
+static_assert(offsetof(RepackParams, biases) == 16, "");
+static_assert(offsetof(RepackParams, to) == 24, "");
+static_assert(offsetof(RepackParams, largest) == 32, "");
+static_assert(offsetof(RepackParams, row_bytes) == 40, "");
+static_assert(offsetof(RepackParams, inputs) == 44, "");
+static_assert(offsetof(RepackParams, subs) == 48, "");
+static_assert(offsetof(RepackParams, tiles) == 52, "");
+static_assert(offsetof(RepackParams, tile_rows) == 56, "");
+static_assert(offsetof(RepackParams, lower_rows) == 60, "");
+static_assert(offsetof(RepackParams, upper_start) == 64, "");
+static_assert(offsetof(RepackParams, upper_rows) == 68, "");
+static_assert(offsetof(RepackParams, bits) == 72, "");
+static_assert(offsetof(RepackParams, group_size) == 76, "");
+static_assert(offsetof(RepackParams, groups) == 80, "");
+static_assert(offsetof(RepackParams, scale_format) == 84, "");
+static_assert(offsetof(RepackParams, divisor) == 88, "");
 
 struct UnpackParams {
     u8 *source;

@@ -11,7 +11,7 @@ use crate::ops::{
     Behind, FEWEST_ROWS, GEMM_SIZES, Gemm, HeadNorm, InFront, LinearOp, PANEL_ROWS, TilesLaunch,
     gemm_kernels, partial_floats,
 };
-use crate::weights::{Stored, kernel_suffix};
+use crate::weights::{Form, Stored};
 
 /// Values that follow a product.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,8 +38,8 @@ impl Lowering<'_> {
         let (mut tiles, mut rows) = (Vec::new(), Vec::new());
         for stretch in &stored.stretches {
             if let Some(of_stretch) = &stretch.tiles {
-                let kernels = pair(format!("tiles_{}", kernel_suffix(stretch.format)))?;
-                let many = self.kernels_of_many(kernel_suffix(stretch.format))?;
+                let suffix = stretch.form().kernel_suffix();
+                let (kernels, many) = (pair(format!("tiles_{suffix}"))?, self.kernels_of_many(suffix)?);
                 tiles.push(TilesLaunch {
                     stretch: stretch.clone(),
                     tiles: of_stretch.clone(),
@@ -48,10 +48,8 @@ impl Lowering<'_> {
                 });
             }
         }
-        for &format in &stored.formats {
-            if stored.stretches.iter().any(|stretch| stretch.format == format && stretch.tiles.is_none()) {
-                rows.push(pair(format!("linear_{}", kernel_suffix(format)))?);
-            }
+        for form in stored.forms.iter().filter(|form| !matches!(form, Form::Tiles(_))) {
+            rows.push(pair(format!("linear_{}", form.kernel_suffix()))?);
         }
         let w = stored.weight;
         let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };

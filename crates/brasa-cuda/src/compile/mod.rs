@@ -19,7 +19,7 @@ use crate::driver::Kernel;
 use crate::gpu::Gpu;
 use crate::ops::{CopyOp, Launch};
 use crate::run::{AXES, Base, Slot};
-use crate::weights::{CudaWeights, kernel_suffix};
+use crate::weights::CudaWeights;
 use fused::PATTERNS;
 use layout::{Lifetime, lay_out};
 
@@ -234,9 +234,8 @@ impl<'g> Lowering<'g> {
 
     /// The kernels called `prefix_format`, one for each format of weight `number`.
     fn kernels_of_formats(&self, prefix: &str, number: usize) -> Result<Vec<Kernel>, DeviceError> {
-        let formats = self.weights.stored(number).map_or(&[][..], |stored| &stored.formats);
-        let name = |&format| format!("{prefix}_{}", kernel_suffix(format));
-        formats.iter().map(|format| self.kernel(&name(format))).collect()
+        let forms = self.weights.stored(number).map_or(&[][..], |stored| &stored.forms);
+        forms.iter().map(|form| self.kernel(&format!("{prefix}_{}", form.kernel_suffix()))).collect()
     }
 
     /// True for the step's own numbers.

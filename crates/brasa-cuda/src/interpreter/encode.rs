@@ -28,6 +28,8 @@ pub(super) struct Tiles {
     /// Bytes of a unit, and groups of 64 inputs in it.
     pub unit_bytes: u32,
     pub unit_subs: u32,
+    /// The power of two that elements are multiplied with.
+    pub factor: f32,
     /// A power of two that brings the weights into the range of f16.
     pub raise: f32,
 }
@@ -87,7 +89,7 @@ impl Encoder<'_> {
             subs: tiles.subs,
             inputs: tiles.inputs,
             outputs: tiles.inputs,
-            scale: scale.unwrap_or(1.0),
+            scale: tiles.factor * scale.unwrap_or(1.0),
             ..EMPTY
         });
         Some(())
@@ -144,7 +146,7 @@ impl Encoder<'_> {
                 inputs: tiles.inputs,
                 outputs,
                 x_back: self.back(number, linear.x),
-                scale: 1.0 / tiles.raise,
+                scale: tiles.factor / tiles.raise,
                 eps,
                 softcap: softcap.unwrap_or(0.0),
                 residual_back: if residual { self.back(number, Buffer::Hidden) } else { 0 },
@@ -289,6 +291,7 @@ mod tests {
                 subs,
                 unit_bytes: 2048,
                 unit_subs: 1,
+                factor: 1.0,
                 raise: 4.0,
             };
             match self.cut {

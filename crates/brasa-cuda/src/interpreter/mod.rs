@@ -17,7 +17,6 @@ mod recognise;
 
 use std::sync::Arc;
 
-use brasa_formats::StorageFormat;
 use brasa_graph::Graph;
 use brasa_graph::device::{DeviceError, KvPool, KvType};
 use brasa_graph::step::{Segment, Step};
@@ -27,7 +26,7 @@ use crate::embedded;
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
 use crate::params::{Ptr, Rows};
-use crate::weights::{CudaWeights, Halves, Stretch};
+use crate::weights::{CudaWeights, Halves, Layout, Stretch};
 use encode::{Places, Tiles, encode};
 use plan::{BUFFERS, Buffer, Plan, Rows as WeightRows};
 use program::{IN_FLIGHT, Launch, MAX_STOPS, Row, SHARED_BYTES, THREADS};
@@ -157,25 +156,17 @@ fn tiles_of(stretch: &Stretch, inputs: u32, halves: Option<&Halves>) -> Option<T
         Some(halves) => (stretch.pairs(halves), 2 * stretch.rows.len()),
         None => (tiles.upper.is_none(), stretch.rows.len()),
     };
-    let (format, unit_bytes, unit_subs) = match stretch.format {
-        StorageFormat::F16 => (0, 2048, 1),
-        StorageFormat::BF16 => (17, 2048, 1),
-        StorageFormat::Q8_0 => (1, 1088, 1),
-        StorageFormat::Q4_0 => (2, 576, 1),
-        StorageFormat::Q4_K => (3, 2368, 4),
-        StorageFormat::Q6_K => (4, 3360, 4),
-        _ => return None,
-    };
     paired.then_some(Tiles {
         address: tiles.data.0,
-        format,
+        format: tiles.layout.number(),
         rows: rows as u32,
         inputs,
         subs: tiles.subs as u32,
-        unit_bytes,
-        unit_subs,
+        unit_bytes: tiles.layout.unit_bytes() as u32,
+        unit_subs: tiles.layout.unit_subs() as u32,
+        factor: tiles.factor,
         // Quantised weights are multiplied as codes, whose range is that of f16.
-        raise: if stretch.format == StorageFormat::BF16 { tiles.raise() } else { 1.0 },
+        raise: if tiles.layout == Layout::BF16 { tiles.raise() } else { 1.0 },
     })
 }
 

@@ -73,7 +73,7 @@ shared! {
         outputs: u32,
         /// Instructions back to the writer of `x`.
         x_back: u32,
-        /// Factor of products: one over `raise`; of an embedding; of cosine and sine.
+        /// Factor of products: that of the weights over `raise`; of an embedding; of cosine and sine.
         scale: f32,
         /// Of the norm.
         eps: f32,

@@ -155,7 +155,7 @@ impl Gemm {
             subs: tiles.subs as u32,
             splits,
             raise,
-            scale: 1.0 / raise,
+            scale: tiles.factor / raise,
             out,
         };
         let blocks = plan.clusters * variant.cluster;

@@ -164,7 +164,7 @@ impl LinearOp {
         out: Outputs,
     ) -> Result<(), DriverError> {
         let (inputs, subs) = (self.w.row_len, tiles.subs as u32);
-        let params = TilesParams { x, weights: tiles.data, rows, inputs, subs, out };
+        let params = TilesParams { x, weights: tiles.data, rows, inputs, subs, factor: tiles.factor, out };
         let (kernel, groups) = narrow_or_wide(kernels, rows);
         run.launch(kernel, tiles.count as u32, groups, THREADS, 0, &params)
     }

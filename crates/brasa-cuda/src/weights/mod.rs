@@ -1,10 +1,11 @@
 //! Weights in device memory: matrices in their stored formats, and small ones decoded.
 //!
-//! Matrices of linear layers and tables of embeddings keep their stored numbers, which kernels decode as they read them; many
-//! formats are repacked into the order in which tensor cores read them ([`stored`]). All other weights (norms, biases,
+//! Matrices of linear layers and tables of embeddings keep their stored numbers, which kernels decode as they read them; nearly all
+//! are repacked into the order in which tensor cores read them ([`stored`]). All other weights (norms, biases,
 //! frequencies) are decoded to f32 when they are uploaded.
 
 mod layout;
+mod source;
 mod stored;
 mod upload;
 
@@ -19,6 +20,7 @@ use brasa_graph::{Graph, Item, Op, Schedule, ValueId, ValueKind, Weight, WeightM
 
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
+pub(crate) use layout::Layout;
 pub(crate) use stored::{Halves, Stored, Stretch, Tiles};
 use upload::Uploader;
 
@@ -245,6 +247,17 @@ fn uses(graph: &Graph) -> Vec<Uses> {
     uses
 }
 
+/// Bytes that the weights of `graph` take, about.
+pub(crate) fn bytes_of(graph: &Graph) -> u64 {
+    let bytes = |(weight, uses): (&Arc<Weight>, Uses)| {
+        let stored =
+            uses.stored.then(|| weight.parts.iter().map(|part| layout::part_bytes(weight, part)).sum());
+        let decoded = uses.decoded.then(|| 4 * weight.shape.iter().product::<usize>() as u64);
+        stored.unwrap_or(0_u64) + decoded.unwrap_or(0)
+    };
+    graph.weights().iter().zip(uses(graph)).map(bytes).sum()
+}
+
 /// Weights of which `graph` gates one half of the outputs with the other.
 fn gated_halves(graph: &Graph) -> Vec<(Arc<Weight>, Halves)> {
     let schedule = Schedule::new(graph, &[Pattern::GateUpActivation]);
@@ -270,24 +283,57 @@ fn decode(gpu: &Gpu, weight: &Weight) -> Result<DeviceMemory, DeviceError> {
     Ok(memory)
 }
 
-/// A format's part of kernels' names: `q4_k` of `linear_q4_k`.
-pub(crate) fn kernel_suffix(format: StorageFormat) -> &'static str {
-    match format {
-        StorageFormat::F32 => "f32",
-        StorageFormat::F16 => "f16",
-        StorageFormat::BF16 => "bf16",
-        StorageFormat::Q4_0 => "q4_0",
-        StorageFormat::Q4_1 => "q4_1",
-        StorageFormat::Q5_0 => "q5_0",
-        StorageFormat::Q5_1 => "q5_1",
-        StorageFormat::Q8_0 => "q8_0",
-        StorageFormat::Q2_K => "q2_k",
-        StorageFormat::Q3_K => "q3_k",
-        StorageFormat::Q4_K => "q4_k",
-        StorageFormat::Q5_K => "q5_k",
-        StorageFormat::Q6_K => "q6_k",
-        StorageFormat::IQ4_NL => "iq4_nl",
-        StorageFormat::IQ4_XS => "iq4_xs",
-        StorageFormat::MlxAffine(_) => "mlx",
+/// What kernels read: rows in tiles, or as the checkpoint stores them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Tiles(Layout),
+    F32,
+    Mlx,
+}
+
+impl Form {
+    /// The form of rows that stay as they are stored in `format`.
+    fn of_rows(format: StorageFormat) -> Self {
+        if matches!(format, StorageFormat::MlxAffine(_)) { Self::Mlx } else { Self::F32 }
+    }
+
+    /// Its part of kernels' names: `q4_k` of `tiles_q4_k`.
+    pub(crate) fn kernel_suffix(self) -> &'static str {
+        match self {
+            Self::Tiles(Layout::F16) => "f16",
+            Self::Tiles(Layout::BF16) => "bf16",
+            Self::Tiles(Layout::Q8_0) => "q8_0",
+            Self::Tiles(Layout::Q4_0) => "q4_0",
+            Self::Tiles(Layout::Q4_K) => "q4_k",
+            Self::Tiles(Layout::Q6_K) => "q6_k",
+            Self::Tiles(Layout::Q5_K) => "q5_k",
+            Self::Tiles(Layout::Q4_1) => "q4_1",
+            Self::Tiles(Layout::MLX8) => "mlx8",
+            Self::Tiles(Layout::Q3_K) => "q3_k",
+            Self::Tiles(Layout::Q2_K) => "q2_k",
+            Self::Tiles(Layout::IQ4_XS) => "iq4_xs",
+            Self::F32 => "f32",
+            Self::Mlx => "mlx",
+        }
+    }
+
+    /// The number by which kernels know it: GGUF's where GGUF has such a format.
+    fn code(self) -> u32 {
+        match self {
+            Self::F32 => 0,
+            Self::Tiles(Layout::F16) => 1,
+            Self::Tiles(Layout::Q4_0) => 2,
+            Self::Tiles(Layout::Q4_1) => 3,
+            Self::Tiles(Layout::Q8_0) => 8,
+            Self::Tiles(Layout::Q2_K) => 10,
+            Self::Tiles(Layout::Q3_K) => 11,
+            Self::Tiles(Layout::Q4_K) => 12,
+            Self::Tiles(Layout::Q5_K) => 13,
+            Self::Tiles(Layout::Q6_K) => 14,
+            Self::Tiles(Layout::IQ4_XS) => 23,
+            Self::Tiles(Layout::BF16) => 30,
+            Self::Tiles(Layout::MLX8) => 254,
+            Self::Mlx => 255,
+        }
     }
 }

@@ -9,7 +9,9 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::DeviceError;
 use brasa_graph::{Weight, WeightPart};
 
-use super::layout::{Fragments, TILE_OUTPUTS};
+use super::Form;
+use super::layout::{Layout, TILE_OUTPUTS};
+use super::source::{RowSource, arrays_of, odd, parts_of};
 use super::upload::Uploader;
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
@@ -23,8 +25,8 @@ const ALIGNMENT_BYTES: usize = 256;
 pub(crate) struct Stored {
     /// All rows, whatever their format.
     pub weight: StoredWeight,
-    /// Each format that some rows have, once.
-    pub formats: Vec<StorageFormat>,
+    /// Each form that some rows have, once.
+    pub forms: Vec<Form>,
     pub stretches: Vec<Stretch>,
     memory: Vec<DeviceMemory>,
 }
@@ -42,6 +44,9 @@ pub(crate) struct Stretch {
 /// Rows in fragment order.
 #[derive(Clone, Debug)]
 pub(crate) struct Tiles {
+    pub layout: Layout,
+    /// The power of two that elements are multiplied with.
+    pub factor: f32,
     pub data: Ptr<u8>,
     pub count: usize,
     /// Pieces of 64 inputs that a tile has.
@@ -59,9 +64,19 @@ pub(crate) struct Halves {
     pub up: Range<usize>,
 }
 
-/// Consecutive rows of a weight in one format, and those that are paired with them.
-struct Piece {
+/// How rows are stored, and how they lie on the device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Kind {
     format: StorageFormat,
+    /// The format of MLX's scales and biases.
+    scale_format: Option<StorageFormat>,
+    /// And the power of two of scales and offsets; `None` for rows that stay as they are stored.
+    layout: Option<(Layout, i32)>,
+}
+
+/// Consecutive rows of a weight of one kind, and those that are paired with them.
+struct Piece {
+    kind: Kind,
     rows: Range<usize>,
     upper: Option<Range<usize>>,
 }
@@ -81,8 +96,8 @@ impl Stored {
         }
         let (mut stretches, mut memory, mut table) = (Vec::new(), Vec::new(), Vec::new());
         for piece in pieces(weight, halves) {
-            let (stretch, parts, arrays) = match Fragments::of(piece.format) {
-                Some(fragments) => tiles(uploader, weight, &piece, fragments)?,
+            let (stretch, parts, arrays) = match piece.kind.layout {
+                Some((layout, power)) => tiles(uploader, weight, &piece, layout, power)?,
                 None => rows_as_stored(&gpu, weight, &piece)?,
             };
             stretches.push(stretch);
@@ -99,14 +114,13 @@ impl Stored {
             row_len: weight.row_len() as u32,
         };
         memory.push(memory_of_table);
-        let mut formats: Vec<StorageFormat> = Vec::new();
+        let mut forms: Vec<Form> = Vec::new();
         for stretch in &stretches {
-            // Kernels know one MLX format, whose parameters each part brings.
-            if !formats.iter().any(|&known| format_code(known) == format_code(stretch.format)) {
-                formats.push(stretch.format);
+            if !forms.contains(&stretch.form()) {
+                forms.push(stretch.form());
             }
         }
-        Ok(Self { weight: stored, formats, stretches, memory })
+        Ok(Self { weight: stored, forms, stretches, memory })
     }
 
     pub(super) fn size_bytes(&self) -> usize {
@@ -158,8 +172,8 @@ impl Stored {
                 continue;
             }
             let (mut offset, gpu) = (0, uploader.gpu());
-            for bytes in bytes_of(&gpu, weight, &stretch.rows)? {
-                gpu.write(memory, offset, &bytes)?;
+            for bytes in arrays_of(&gpu, weight, &stretch.rows)?.iter().flatten() {
+                gpu.write(memory, offset, bytes)?;
                 offset += bytes.len();
             }
         }
@@ -178,7 +192,22 @@ impl Tiles {
     }
 }
 
+impl Kind {
+    fn of(part: &WeightPart) -> Self {
+        let scale_format = match &part.tensor.payload {
+            Payload::Mlx { scale_format, .. } => Some(*scale_format),
+            Payload::Blocks(_) => None,
+        };
+        Self { format: part.format(), scale_format, layout: Layout::of(part) }
+    }
+}
+
 impl Stretch {
+    /// How kernels find its rows.
+    pub(crate) fn form(&self) -> Form {
+        self.tiles.as_ref().map_or_else(|| Form::of_rows(self.format), |tiles| Form::Tiles(tiles.layout))
+    }
+
     /// True where the tiles' halves are those that are wanted.
     pub(crate) fn pairs(&self, halves: &Halves) -> bool {
         let upper = self.tiles.as_ref().and_then(|tiles| tiles.upper.as_ref());
@@ -191,38 +220,38 @@ fn pieces(weight: &Weight, halves: Option<&Halves>) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut first_row = 0;
     for part in weight.parts.iter().filter(|part| !part.rows.is_empty()) {
-        let (format, rows) = (part.format(), first_row..first_row + part.rows.len());
+        let (kind, rows) = (Kind::of(part), first_row..first_row + part.rows.len());
         first_row = rows.end;
         match pieces.last_mut() {
             Some(last)
-                if last.format == format
-                    && Fragments::of(format).is_some()
+                if last.kind == kind
+                    && kind.layout.is_some()
                     && last.rows.len().is_multiple_of(TILE_OUTPUTS) =>
             {
                 last.rows.end = rows.end;
             }
-            _ => pieces.push(Piece { format, rows, upper: None }),
+            _ => pieces.push(Piece { kind, rows, upper: None }),
         }
     }
     if let Some(halves) = halves
         && can_pair(&pieces, halves, first_row)
     {
         let upper = Some(halves.up.clone());
-        return vec![Piece { format: pieces[0].format, rows: halves.gate.clone(), upper }];
+        return vec![Piece { kind: pieces[0].kind, rows: halves.gate.clone(), upper }];
     }
     pieces
 }
 
-/// True where the halves are all rows, of one format, in whole halves of tiles.
+/// True where the halves are all rows, of one kind, in whole halves of tiles.
 fn can_pair(pieces: &[Piece], Halves { gate, up }: &Halves, rows: usize) -> bool {
     let adjacent = gate.end == up.start || up.end == gate.start;
-    let one_format = pieces.windows(2).all(|pair| pair[0].format == pair[1].format);
+    let one_kind = pieces.windows(2).all(|pair| pair[0].kind == pair[1].kind);
     adjacent
         && gate.len() == up.len()
         && gate.len() + up.len() == rows
         && gate.len().is_multiple_of(TILE_OUTPUTS / 2)
-        && one_format
-        && pieces.first().is_some_and(|piece| Fragments::of(piece.format).is_some())
+        && one_kind
+        && pieces.first().is_some_and(|piece| piece.kind.layout.is_some())
 }
 
 type Uploaded = (Stretch, Vec<Part>, DeviceMemory);
@@ -231,19 +260,25 @@ type Uploaded = (Stretch, Vec<Part>, DeviceMemory);
 fn tiles(
     uploader: &mut Uploader,
     weight: &Weight,
-    Piece { format, rows, upper }: &Piece,
-    fragments: Fragments,
+    Piece { kind: Kind { format, .. }, rows, upper }: &Piece,
+    layout: Layout,
+    power: i32,
 ) -> Result<Uploaded, DeviceError> {
     let tile_rows = if upper.is_some() { TILE_OUTPUTS / 2 } else { TILE_OUTPUTS };
-    let (subs, count) = (fragments.subs(weight.row_len()), rows.len().div_ceil(tile_rows));
-    let bytes = count.checked_mul(fragments.tile_bytes(subs)).filter(|&bytes| isize::try_from(bytes).is_ok());
+    let (subs, count) = (layout.subs(weight.row_len()), rows.len().div_ceil(tile_rows));
+    let bytes = count.checked_mul(layout.tile_bytes(subs)).filter(|&bytes| isize::try_from(bytes).is_ok());
     let too_large = || DeviceError::OutOfMemory { bytes: u64::MAX, what: weight.name.clone() };
     let memory = uploader.gpu().allocate(bytes.ok_or_else(too_large)?, &weight.name)?;
     let data = Ptr::new(memory.address());
-    let mut tiles = Tiles { data, count, subs, upper: upper.clone(), largest: 0.0 };
+    let factor = 2.0_f32.powi(-power);
+    let mut tiles = Tiles { layout, factor, data, count, subs, upper: upper.clone(), largest: 0.0 };
     tiles.largest = uploader.repack(weight, *format, rows, &tiles)?;
-    let part =
-        |rows: &Range<usize>, place: u32| Part { subs: subs as u32, place, ..part(data, rows, 0, *format) };
+    let part = |rows: &Range<usize>, place: u32| Part {
+        subs: subs as u32,
+        place,
+        factor,
+        ..part(data, rows, 0, Form::Tiles(layout))
+    };
     let parts = match &tiles.upper {
         None => vec![part(rows, params::PLACE_TILES)],
         Some(upper) => vec![part(rows, params::PLACE_LOWER), part(upper, params::PLACE_UPPER)],
@@ -255,35 +290,14 @@ fn tiles(
 fn rows_as_stored(
     gpu: &Gpu,
     weight: &Weight,
-    Piece { format, rows, .. }: &Piece,
+    Piece { kind: Kind { format, .. }, rows, .. }: &Piece,
 ) -> Result<Uploaded, DeviceError> {
-    let refuse = |what: &str| gpu.unsupported(format!("{}: {what}", weight.name));
-    let row_len = weight.row_len();
-    let row_bytes = row_bytes(gpu, weight, *format)?;
-    let mut stored = part(Ptr::NONE, rows, row_bytes as u32, *format);
-    let found = parts_of(weight, rows).next();
-    let (_, source) = found.ok_or_else(|| refuse("rows without a part"))?;
-    let slice = |bytes: &Bytes, row_bytes: usize| {
-        bytes
-            .slice(source.rows.start * row_bytes..source.rows.end * row_bytes)
-            .ok_or_else(|| refuse("stored bytes that do not belong to its format"))
-    };
-    let arrays = match (&source.tensor.payload, *format) {
-        (Payload::Blocks(bytes), format) if format.gguf_code().is_some() => vec![slice(bytes, row_bytes)?],
-        (Payload::Mlx { words, scales, biases, scale_format }, StorageFormat::MlxAffine(mlx)) => {
-            let groups = row_len / mlx.group_size.max(1) as usize;
-            let scale_bytes = groups * scale_format.block_bytes();
-            if !matches!(mlx.bits, 2..=6 | 8) || !scale_format.is_float() {
-                return Err(refuse(&format!("{format} with scales in {scale_format}")));
-            }
-            stored.bits = u32::from(mlx.bits);
-            stored.group_size = mlx.group_size;
-            stored.groups = groups as u32;
-            stored.scale_format = format_code(*scale_format);
-            vec![slice(words, row_bytes)?, slice(scales, scale_bytes)?, slice(biases, scale_bytes)?]
-        }
-        _ => return Err(refuse("stored bytes that do not belong to its format")),
-    };
+    let (_, source) = parts_of(weight, rows).next().ok_or_else(|| odd(gpu, weight))?;
+    let of_rows = RowSource::of(gpu, weight, &source)?;
+    let arrays = of_rows.arrays(gpu, weight, &source)?;
+    let mut stored = part(Ptr::NONE, rows, of_rows.bytes[0] as u32, Form::of_rows(*format));
+    let RowSource { bits, group_size, groups, scale_format, .. } = of_rows;
+    stored = Part { bits, group_size, groups, scale_format, ..stored };
     let sizes = arrays.iter().map(|array| array.len().next_multiple_of(ALIGNMENT_BYTES));
     let memory = gpu.allocate(sizes.sum(), &weight.name)?;
     let (mut offset, mut addresses) = (0, [0; 3]);
@@ -297,7 +311,7 @@ fn rows_as_stored(
     Ok((Stretch { format: *format, rows: rows.clone(), tiles: None }, vec![stored], memory))
 }
 
-fn part(data: Ptr<u8>, rows: &Range<usize>, row_bytes: u32, format: StorageFormat) -> Part {
+fn part(data: Ptr<u8>, rows: &Range<usize>, row_bytes: u32, form: Form) -> Part {
     Part {
         data,
         scales: Ptr::NONE,
@@ -305,64 +319,14 @@ fn part(data: Ptr<u8>, rows: &Range<usize>, row_bytes: u32, format: StorageForma
         first_row: rows.start as u32,
         rows: rows.len() as u32,
         row_bytes,
-        format: format_code(format),
+        format: form.code(),
         bits: 0,
         group_size: 1,
         groups: 0,
         scale_format: 0,
         subs: 0,
         place: params::PLACE_TILES,
+        factor: 1.0,
+        reserved: 0,
     }
-}
-
-/// Bytes of a stored row of codes.
-pub(super) fn row_bytes(gpu: &Gpu, weight: &Weight, format: StorageFormat) -> Result<usize, DeviceError> {
-    let row_len = weight.row_len();
-    let bytes = match format {
-        StorageFormat::MlxAffine(mlx) => row_len
-            .checked_mul(usize::from(mlx.bits))
-            .filter(|bits| bits.is_multiple_of(8) && row_len.is_multiple_of(mlx.group_size.max(1) as usize))
-            .map(|bits| bits / 8),
-        _ => format.row_bytes(row_len),
-    };
-    bytes
-        .filter(|&bytes| u32::try_from(bytes).is_ok())
-        .ok_or_else(|| gpu.unsupported(format!("{}: rows that are no whole number of blocks", weight.name)))
-}
-
-/// The parts that hold rows `wanted`, cut to them, each with the weight's row that it begins at.
-fn parts_of<'w>(weight: &'w Weight, wanted: &Range<usize>) -> impl Iterator<Item = (usize, WeightPart)> + 'w {
-    let wanted = wanted.clone();
-    let mut first_row = 0;
-    weight.parts.iter().filter_map(move |part| {
-        let start = first_row;
-        first_row += part.rows.len();
-        let (begin, end) = (wanted.start.max(start), wanted.end.min(first_row));
-        let cut = |begin: usize, end: usize| {
-            let rows = part.rows.start + begin - start..part.rows.start + end - start;
-            (begin, WeightPart { tensor: part.tensor.clone(), rows })
-        };
-        (begin < end).then(|| cut(begin, end))
-    })
-}
-
-/// The stored bytes of rows `wanted`, all in one format of blocks.
-pub(super) fn bytes_of(gpu: &Gpu, weight: &Weight, wanted: &Range<usize>) -> Result<Vec<Bytes>, DeviceError> {
-    let refuse =
-        || gpu.unsupported(format!("{}: stored bytes that do not belong to its format", weight.name));
-    let slice = |(_, part): (usize, WeightPart)| {
-        let row_bytes = row_bytes(gpu, weight, part.format())?;
-        match &part.tensor.payload {
-            Payload::Blocks(bytes) => {
-                bytes.slice(part.rows.start * row_bytes..part.rows.end * row_bytes).ok_or_else(refuse)
-            }
-            Payload::Mlx { .. } => Err(refuse()),
-        }
-    };
-    parts_of(weight, wanted).map(slice).collect()
-}
-
-/// The number by which kernels know a format: GGUF's, or 255 for MLX.
-fn format_code(format: StorageFormat) -> u32 {
-    format.gguf_code().unwrap_or(255)
 }

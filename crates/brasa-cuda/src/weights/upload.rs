@@ -8,15 +8,18 @@ use brasa_formats::StorageFormat;
 use brasa_graph::Weight;
 use brasa_graph::device::DeviceError;
 
-use super::kernel_suffix;
-use super::layout::{Fragments, TILE_OUTPUTS};
-use super::stored::{Tiles, bytes_of, row_bytes};
+use super::Form;
+use super::layout::{Layout, TILE_OUTPUTS};
+use super::source::{RowSource, arrays_of, part_at};
+use super::stored::Tiles;
 use crate::driver::{DeviceMemory, Grid, Kernel};
 use crate::gpu::Gpu;
 use crate::params::{Ptr, RepackParams, UnpackParams};
 
 /// Most bytes of rows that wait on the device to be repacked, unless sixteen rows are more.
 const STAGED_BYTES: usize = 64 << 20;
+/// Alignment of every array of staged rows.
+const ALIGNMENT_BYTES: usize = 256;
 /// Threads of a block.
 const THREADS: u32 = 256;
 
@@ -47,12 +50,19 @@ impl Uploader {
         tiles: &Tiles,
     ) -> Result<f32, DeviceError> {
         let gpu = self.gpu();
-        let row_bytes = row_bytes(&gpu, weight, format)?;
-        let kernel = gpu.kernel(&format!("repack_{}", kernel_suffix(format)))?;
-        let tile_bytes = Fragments::of(format).map_or(0, |fragments| fragments.tile_bytes(tiles.subs));
+        let kernel = gpu.kernel(&format!("repack_{}", stored_name(format, tiles.layout)))?;
+        let Some(part) = part_at(weight, rows.start) else { return Ok(0.0) };
+        let source = RowSource::of(&gpu, weight, &part)?;
+        let row_bytes: usize = source.bytes.iter().sum();
+        let tile_bytes = tiles.layout.tile_bytes(tiles.subs);
         let tile_rows = if tiles.upper.is_some() { TILE_OUTPUTS / 2 } else { TILE_OUTPUTS };
         let once = (STAGED_BYTES / (TILE_OUTPUTS * row_bytes).max(1)).clamp(1, tiles.count.max(1));
-        let staged = self.stage(once * TILE_OUTPUTS * row_bytes, &weight.name)?;
+        // Each array of the rows follows the one before.
+        let array_bytes =
+            source.bytes.map(|bytes| (once * TILE_OUTPUTS * bytes).next_multiple_of(ALIGNMENT_BYTES));
+        let staged = self.stage(array_bytes.iter().sum(), &weight.name)?;
+        let begins =
+            [staged, staged + array_bytes[0] as u64, staged + (array_bytes[0] + array_bytes[1]) as u64];
         // SAFETY: four bytes of this uploader's own.
         unsafe { gpu.stream.clear(self.largest.address(), 4) }.map_err(|error| gpu.error(error))?;
         for first in (0..tiles.count).step_by(once) {
@@ -62,12 +72,14 @@ impl Uploader {
                 start..(start + count * tile_rows).min(all.end)
             };
             let lower = wanted(rows);
-            let mut offset = copy_rows(&gpu, weight, &lower, staged, 0)?;
+            let mut ends = copy_rows(&gpu, weight, &lower, begins)?;
             let mut params = RepackParams {
-                source: Ptr::new(staged),
+                source: Ptr::new(begins[0]),
+                scales: Ptr::new(begins[1]),
+                biases: Ptr::new(begins[2]),
                 to: Ptr::new(tiles.data.0 + (first * tile_bytes) as u64),
                 largest: Ptr::new(self.largest.address()),
-                row_bytes: row_bytes as u32,
+                row_bytes: source.bytes[0] as u32,
                 inputs: weight.row_len() as u32,
                 subs: tiles.subs as u32,
                 tiles: count as u32,
@@ -75,23 +87,30 @@ impl Uploader {
                 lower_rows: lower.len() as u32,
                 upper_start: 8,
                 upper_rows: (lower.len() as u32).saturating_sub(8),
+                bits: source.bits,
+                group_size: source.group_size,
+                groups: source.groups,
+                scale_format: source.scale_format,
+                divisor: tiles.factor,
             };
             if let Some(upper) = &tiles.upper {
                 let upper = wanted(upper);
                 params.upper_start = lower.len() as u32;
                 params.upper_rows = upper.len() as u32;
-                offset = copy_rows(&gpu, weight, &upper, staged, offset)?;
+                ends = copy_rows(&gpu, weight, &upper, ends)?;
             }
-            debug_assert!(offset <= once * TILE_OUTPUTS * row_bytes, "{offset} bytes staged");
+            debug_assert!(
+                ends.iter()
+                    .zip(begins)
+                    .zip(array_bytes)
+                    .all(|((end, begin), bytes)| end - begin <= bytes as u64)
+            );
             self.launch(&kernel, count * tiles.subs * 32, &params)?;
         }
         let mut bits = [0; 4];
         gpu.read(&self.largest, &mut bits)?;
-        for bytes in bytes_of(&gpu, weight, rows)? {
-            bytes.release_pages();
-        }
-        if let Some(upper) = &tiles.upper {
-            bytes_of(&gpu, weight, upper)?.iter().for_each(brasa_formats::Bytes::release_pages);
+        for rows in [Some(rows), tiles.upper.as_ref()].into_iter().flatten() {
+            arrays_of(&gpu, weight, rows)?.iter().flatten().for_each(brasa_formats::Bytes::release_pages);
         }
         Ok(f32::from_bits(u32::from_ne_bytes(bits)))
     }
@@ -140,19 +159,28 @@ impl Uploader {
     }
 }
 
-/// Queues a copy of rows to `offset` bytes behind `address`; returns the bytes behind its end.
+/// Queues copies of the arrays of rows, each to its address; returns the addresses behind them.
 fn copy_rows(
     gpu: &Gpu,
     weight: &Weight,
     rows: &Range<usize>,
-    address: u64,
-    mut offset: usize,
-) -> Result<usize, DeviceError> {
-    for bytes in bytes_of(gpu, weight, rows)? {
-        // SAFETY: the staged memory was made large enough for these rows; the bytes belong to the weight, which outlives the wait at
-        // the end of the upload.
-        unsafe { gpu.stream.upload(address + offset as u64, &bytes) }.map_err(|error| gpu.error(error))?;
-        offset += bytes.len();
+    mut to: [u64; 3],
+) -> Result<[u64; 3], DeviceError> {
+    for arrays in arrays_of(gpu, weight, rows)? {
+        for (bytes, to) in arrays.iter().zip(&mut to) {
+            // SAFETY: the staged memory was made large enough for these rows; the bytes belong to the weight, which outlives the wait
+            // at the end of the upload.
+            unsafe { gpu.stream.upload(*to, bytes) }.map_err(|error| gpu.error(error))?;
+            *to += bytes.len() as u64;
+        }
     }
-    Ok(offset)
+    Ok(to)
+}
+
+/// A stored format's part of the names of kernels that repack it.
+fn stored_name(format: StorageFormat, layout: Layout) -> String {
+    match format {
+        StorageFormat::MlxAffine(_) => format!("mlx_{}", Form::Tiles(layout).kernel_suffix()),
+        _ => format!("{format:?}").to_lowercase(),
+    }
 }

@@ -55,8 +55,13 @@ pub fn full_or_few<T>(device: &CudaBackend, full: T, few: T) -> T {
     if is_emulated(device) { few } else { full }
 }
 
-/// The driver library that runs kernels on the CPU, compiled once for each state of its sources.
+/// The driver library that runs kernels on the CPU.
 pub fn emulated_driver() -> Option<PathBuf> {
+    compiled("driver.cpp", &["-fPIC", "-shared", "-fvisibility=hidden"])
+}
+
+/// What g++ makes of a source in `emulation`, once for each state of the sources there and of the kernels; `None` without g++.
+pub fn compiled(source: &str, flags: &[&str]) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut hasher = DefaultHasher::new();
     for folder in ["emulation", "kernels/plain", "kernels/hopper"] {
@@ -68,27 +73,28 @@ pub fn emulated_driver() -> Option<PathBuf> {
         }
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let library = folder.join(format!("libemulated-{:016x}.so", hasher.finish()));
-    if library.exists() {
-        return Some(library);
+    let product = folder.join(format!("{source}-{:016x}", hasher.finish()));
+    if product.exists() {
+        return Some(product);
     }
-    std::fs::create_dir_all(folder).expect("a folder for the library");
+    std::fs::create_dir_all(folder).expect("a folder for what is compiled");
     // Another process may compile as well: whoever is last replaces an equal file.
-    let unfinished = folder.join(format!("libemulated-{}.so", std::process::id()));
+    let unfinished = folder.join(format!("{source}-{}", std::process::id()));
     let compiled = Command::new("g++")
-        .args(["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden"])
+        .args(["-std=c++17", "-O2", "-ffp-contract=off"])
         .args(["-DBRASA_EMULATION", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"])
+        .args(flags)
         .args(of_this_processor())
         .arg("-I")
         .arg(root.join("emulation"))
         .arg("-o")
         .arg(&unfinished)
-        .arg(root.join("emulation/driver.cpp"))
+        .arg(root.join("emulation").join(source))
         .output()
         .ok()?;
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    std::fs::rename(&unfinished, &library).expect("the library can be moved");
-    Some(library)
+    std::fs::rename(&unfinished, &product).expect("what was compiled can be moved");
+    Some(product)
 }
 
 /// Flags that make variables of a thread, and conversions of f16, cheap.

@@ -9,7 +9,7 @@ use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::testing::{Noise, Running, Tolerance, compare, formats, random_tensor};
 use brasa_graph::{Builder, Graph, Input, Weight, WeightPart};
 
-use crate::device::{deterministic, device};
+use crate::device::{deterministic, device, full_or_few};
 
 /// Rows of the tables.
 const TOKENS: usize = 97;
@@ -69,6 +69,35 @@ fn products_of_every_format_agree_with_the_reference() {
             let tensor = random_tensor(format, rows, WIDTH, &mut noise);
             Weight::new("w", shape, vec![WeightPart::whole(tensor)]).unwrap()
         });
+    }
+}
+
+/// Products of many rows, whose weights are rounded to f16.
+#[test]
+fn products_on_tensor_cores_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let mut noise = Noise::new(13);
+    for format in formats() {
+        let width = full_or_few(device, 2 * WIDTH, WIDTH);
+        let tensor = random_tensor(format, 101, width, &mut noise);
+        let table =
+            brasa_graph::testing::weight("table", &[TOKENS, width], &noise.activations(TOKENS * width));
+        let mut b = Builder::new();
+        let ids = b.input(Input::TokenIds);
+        let table = b.weight(Ok(table));
+        let x = b.embed(ids, table);
+        let w = b.weight(Weight::new("w", &[101, width], vec![WeightPart::whole(tensor)]));
+        let y = b.linear(x, w);
+        let graph = Arc::new(b.finish(&[y]).unwrap());
+        for &rows in full_or_few(device, &[2, 16, 40, 97][..], &[3][..]) {
+            let ids: Vec<u32> = (0..rows).collect();
+            let mut found = Running::new(device, &graph, Precision::Fast, KvType::F16);
+            let mut expected = Running::new(&ReferenceBackend, &graph, Precision::Fast, KvType::F16);
+            let found = run(&graph, &mut found, &ids);
+            let comparison = compare(&found, &run(&graph, &mut expected, &ids));
+            println!("{format}, {rows} rows: {comparison}");
+            assert!(comparison.within(Tolerance(2e-3)), "{format}, {rows} rows: {comparison}");
+        }
     }
 }
 

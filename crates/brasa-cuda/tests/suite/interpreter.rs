@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use brasa_cuda::{CudaBackend, CudaOptions};
-use brasa_formats::StorageFormat;
+use brasa_formats::{MlxAffine, StorageFormat};
 use brasa_golden::{argmax, folder, load_strictly};
 use brasa_graph::Graph;
 use brasa_graph::chain::{Chain, Finish, Flow, RowDraw};
@@ -44,7 +44,24 @@ fn decoders() -> Vec<Decoder> {
     };
     // Products whose warps have whole rounds of 1,024 and 2,048 inputs.
     let long = |format| Decoder { hidden: 1024, feed_forward: 2048, ..decoder(format) };
+    let mlx = |bits, group_size| StorageFormat::MlxAffine(MlxAffine { bits, group_size });
     vec![
+        long(StorageFormat::Q5_K),
+        long(StorageFormat::Q3_K),
+        long(StorageFormat::Q2_K),
+        long(StorageFormat::IQ4_XS),
+        long(mlx(4, 64)),
+        long(mlx(8, 32)),
+        decoder(StorageFormat::Q5_K),
+        decoder(StorageFormat::Q3_K),
+        decoder(StorageFormat::Q2_K),
+        decoder(StorageFormat::Q4_1),
+        decoder(StorageFormat::Q5_0),
+        decoder(StorageFormat::Q5_1),
+        decoder(StorageFormat::IQ4_NL),
+        decoder(StorageFormat::IQ4_XS),
+        wide(StorageFormat::Q3_K),
+        wide(mlx(6, 64)),
         long(StorageFormat::Q8_0),
         long(StorageFormat::Q4_0),
         long(StorageFormat::Q4_K),
@@ -188,6 +205,7 @@ fn projections_in_two_formats_agree_with_the_reference() {
         (StorageFormat::Q4_K, StorageFormat::Q6_K),
         (StorageFormat::F16, StorageFormat::Q8_0),
         (StorageFormat::Q4_0, StorageFormat::BF16),
+        (StorageFormat::Q3_K, StorageFormat::Q5_K),
     ] {
         let graph = Arc::new(decoder(format).mixed_graph(15, values));
         let (text, next) = (tokens(250, 1), tokens(24, 2));

@@ -12,6 +12,7 @@ mod graphs;
 mod interpreter;
 mod memory;
 mod models;
+mod operands;
 mod ops;
 mod running;
 mod shift;

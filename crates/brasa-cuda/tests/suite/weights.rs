@@ -3,11 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use brasa_formats::StorageFormat;
+use brasa_formats::{MlxAffine, Payload, StorageFormat};
 use brasa_graph::device::{Backend, KvType, Precision};
 use brasa_graph::op::Unary;
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
-use brasa_graph::testing::{Noise, Running, Tolerance, compare, random_tensor};
+use brasa_graph::testing::{Noise, Running, Tolerance, compare, formats, random_tensor};
 use brasa_graph::{Builder, Graph, Input, Weight, WeightPart};
 
 use crate::device::device;
@@ -48,7 +48,7 @@ fn product(table: &Arc<Weight>, weight: &Arc<Weight>, gate_first: Option<bool>) 
 fn floats_are_read_and_written_exactly() {
     let Some(device) = device() else { return };
     let mut noise = Noise::new(17);
-    for (formats, row_len) in [
+    for (stored, row_len) in [
         (vec![StorageFormat::F16], 100),
         (vec![StorageFormat::BF16, StorageFormat::F16, StorageFormat::F32, StorageFormat::BF16], 64),
         (vec![StorageFormat::F16, StorageFormat::F16, StorageFormat::F16], 130),
@@ -57,23 +57,77 @@ fn floats_are_read_and_written_exactly() {
             tensor: random_tensor(format, 40, row_len, &mut noise),
             rows: 3..3 + 16,
         };
-        let mut parts: Vec<WeightPart> = formats.iter().map(&mut part).collect();
+        let mut parts: Vec<WeightPart> = stored.iter().map(&mut part).collect();
         parts[0].rows.end += 16;
         let rows = parts.iter().map(|part| part.rows.len()).sum();
         let weight = Arc::new(Weight::new("floats", &[rows, row_len], parts).unwrap());
         let set = device.weight_set(Precision::Fast);
         set.add(&lookup(&weight), &mut |_| ControlFlow::Continue(())).unwrap();
-        assert_eq!(set.read(&weight).unwrap(), floats(&weight), "{formats:?}");
+        assert_eq!(set.read(&weight).unwrap(), floats(&weight), "{stored:?}");
         let doubled: Vec<f32> = floats(&weight).iter().map(|x| 2.0 * x).collect();
         set.write(&weight, &doubled).unwrap();
-        assert_eq!(set.read(&weight).unwrap(), doubled, "{formats:?}, written");
+        assert_eq!(set.read(&weight).unwrap(), doubled, "{stored:?}, written");
+    }
+}
+
+#[test]
+fn formats_take_the_bytes_that_are_told_before() {
+    let Some(device) = device() else { return };
+    let mut noise = Noise::new(29);
+    for format in formats() {
+        let tensor = random_tensor(format, 80, 512, &mut noise);
+        let weight = Arc::new(Weight::new("w", &[80, 512], vec![WeightPart::whole(tensor)]).unwrap());
+        let graph = lookup(&weight);
+        let set = device.weight_set(Precision::Fast);
+        set.add(&graph, &mut |_| ControlFlow::Continue(())).unwrap();
+        let (told, taken, stored) = (device.weight_bytes(&graph), set.size_bytes(), weight.stored_bytes());
+        assert!(taken <= told + 256, "{format}: {taken} bytes, {told} told");
+        // Where a format lies in a wider one, the weight is at most 2.5 times as large, which 2-bit codes in four bits are.
+        assert!(told <= stored * 5 / 2, "{format}: {told} bytes of {stored}");
+    }
+}
+
+/// Groups of zeros have MLX's least scale, 1e-7, which is no number of f16 by itself.
+#[test]
+fn small_scales_lie_in_tiles_too() {
+    let Some(device) = device() else { return };
+    let mut noise = Noise::new(31);
+    // Five bits have scales in f32, which stay as they are.
+    for (bits, in_tiles) in [(4, true), (5, false)] {
+        let format = StorageFormat::MlxAffine(MlxAffine { bits, group_size: 64 });
+        let mut tensor = random_tensor(format, 40, 256, &mut noise);
+        if let Payload::Mlx { scales, scale_format: StorageFormat::BF16, .. } = &mut tensor.payload {
+            let mut found = scales.to_vec();
+            for scale in found.chunks_exact_mut(2).step_by(3) {
+                scale.copy_from_slice(&0x33d7_u16.to_le_bytes());
+            }
+            *scales = found.into();
+        }
+        let weight = Arc::new(Weight::new("w", &[40, 256], vec![WeightPart::whole(tensor)]).unwrap());
+        let table = Arc::new(brasa_graph::testing::weight("table", &[40, 256], &noise.activations(40 * 256)));
+        let (looked_up, multiplied) = (lookup(&weight), product(&table, &weight, None));
+        let set = device.weight_set(Precision::Fast);
+        set.add(&looked_up, &mut |_| ControlFlow::Continue(())).unwrap();
+        let wider = set.size_bytes() > weight.stored_bytes() + 512;
+        assert_eq!(wider, in_tiles, "{format}: {} bytes of {}", set.size_bytes(), weight.stored_bytes());
+        let ids: Vec<u32> = (0..40).collect();
+        let run = |device: &dyn Backend, graph: &Arc<Graph>, rows: usize| {
+            Running::new(device, graph, Precision::Fast, KvType::F16).step(&[(1, &ids[..rows])])
+        };
+        assert_eq!(run(device, &looked_up, 40), floats(&weight), "{format}");
+        for rows in [1, 3] {
+            let comparison =
+                compare(&run(device, &multiplied, rows), &run(&ReferenceBackend, &multiplied, rows));
+            assert!(comparison.within(Tolerance(2e-3)), "{format}, {rows} rows: {comparison}");
+        }
     }
 }
 
 #[test]
 fn gated_halves_serve_every_graph() {
     let Some(device) = device() else { return };
-    for format in [StorageFormat::F16, StorageFormat::BF16, StorageFormat::Q8_0, StorageFormat::Q6_K] {
+    let mlx = StorageFormat::MlxAffine(MlxAffine { bits: 4, group_size: 64 });
+    for format in [StorageFormat::F16, StorageFormat::BF16, StorageFormat::Q5_0, StorageFormat::Q6_K, mlx] {
         for gate_first in [true, false] {
             let mut noise = Noise::new(19);
             let table = brasa_graph::testing::weight("table", &[40, 256], &noise.activations(40 * 256));

@@ -6,8 +6,10 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
 
 use super::Random;
 
-/// Rows of a weight that are encoded.
+/// Rows of a weight that are encoded, unless a decoder says otherwise.
 const FRESH_ROWS: usize = 1024;
+/// MLX's usual format of scales and biases.
+const MLX_SCALES: StorageFormat = StorageFormat::BF16;
 
 /// The sizes of a small decoder with random weights.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct Decoder {
     pub experts: Option<(usize, usize)>,
     /// Soft-cap of scores and logits.
     pub softcap: Option<f32>,
+    /// Rows of a weight that are encoded, which is slow; larger weights repeat them.
+    pub fresh_rows: usize,
 }
 
 impl Decoder {
@@ -48,6 +52,7 @@ impl Decoder {
             windows: vec![None, Some(300)],
             experts: None,
             softcap: None,
+            fresh_rows: FRESH_ROWS,
         }
     }
 
@@ -64,6 +69,7 @@ impl Decoder {
             windows: vec![None; 28],
             experts: None,
             softcap: None,
+            fresh_rows: FRESH_ROWS,
         }
     }
 
@@ -210,19 +216,47 @@ impl Building<'_> {
 
     fn part(&mut self, name: &str, shape: &[usize], format: StorageFormat) -> WeightPart {
         let k = shape[shape.len() - 1];
-        let row_bytes = format.row_bytes(k).expect("whole blocks");
-        // Encoding is slow: large weights repeat their first rows.
+        let row_bytes = match format {
+            StorageFormat::MlxAffine(mlx) => {
+                let scale_bytes = k / mlx.group_size as usize * MLX_SCALES.block_bytes();
+                [k * usize::from(mlx.bits) / 8, scale_bytes, scale_bytes]
+            }
+            _ => [format.row_bytes(k).expect("whole blocks"), 0, 0],
+        };
         let rows: usize = shape.iter().rev().skip(1).product();
-        let values = self.random.normals(rows.min(FRESH_ROWS) * k, 1.0 / (k as f32).sqrt());
-        let mut bytes = vec![0; row_bytes * rows];
-        let (fresh, repeated) = bytes.split_at_mut(row_bytes * rows.min(FRESH_ROWS));
-        for (x, out) in values.chunks_exact(k).zip(fresh.chunks_exact_mut(row_bytes)) {
-            codec::encode_row(format, x, None, out).expect("finite rows of whole blocks");
+        let values = self.random.normals(rows.min(self.spec.fresh_rows) * k, 1.0 / (k as f32).sqrt());
+        let mut arrays = row_bytes.map(|row_bytes| Vec::with_capacity(row_bytes * rows));
+        for x in values.chunks_exact(k) {
+            let [mut words, mut scales, mut biases] = row_bytes.map(|row_bytes| vec![0; row_bytes]);
+            let encoded = match format {
+                StorageFormat::MlxAffine(mlx) => {
+                    let (scale_format, words) = (MLX_SCALES, &mut words[..]);
+                    let (scales, biases) = (&mut scales[..], &mut biases[..]);
+                    codec::mlx::encode_row(
+                        mlx,
+                        x,
+                        &mut codec::mlx::RowMut { words, scales, biases, scale_format },
+                    )
+                }
+                _ => codec::encode_row(format, x, None, &mut words),
+            };
+            encoded.expect("finite rows of whole blocks");
+            for (array, row) in arrays.iter_mut().zip([words, scales, biases]) {
+                array.extend(row);
+            }
         }
-        for again in repeated.chunks_mut(fresh.len()) {
-            again.copy_from_slice(&fresh[..again.len()]);
+        for (array, row_bytes) in arrays.iter_mut().zip(row_bytes) {
+            while array.len() < row_bytes * rows {
+                let again = array.len().min(row_bytes * rows - array.len());
+                array.extend_from_within(..again);
+            }
         }
-        let payload = Payload::Blocks(Bytes::from(bytes));
-        WeightPart::whole(Tensor { name: name.into(), shape: shape.to_vec(), format, payload })
+        let [words, scales, biases] = arrays.map(Bytes::from);
+        let payload = match format {
+            StorageFormat::MlxAffine(_) => Payload::Mlx { words, scales, biases, scale_format: MLX_SCALES },
+            _ => Payload::Blocks(words),
+        };
+        let shape = shape.to_vec();
+        WeightPart::whole(Tensor { name: name.into(), shape, format, payload })
     }
 }
