@@ -295,9 +295,14 @@ fn rows_as_stored(
     let (_, source) = parts_of(weight, rows).next().ok_or_else(|| odd(gpu, weight))?;
     let of_rows = RowSource::of(gpu, weight, &source)?;
     let arrays = of_rows.arrays(gpu, weight, &source)?;
-    let mut stored = part(Ptr::NONE, rows, of_rows.bytes[0] as u32, Form::of_rows(*format));
-    let RowSource { bits, group_size, groups, scale_format, .. } = of_rows;
-    stored = Part { bits, group_size, groups, scale_format, ..stored };
+    let RowSource { bytes: [row_bytes, ..], bits, group_size, groups, scale_format } = of_rows;
+    let mut stored = Part {
+        bits,
+        group_size,
+        groups,
+        scale_format,
+        ..part(Ptr::NONE, rows, row_bytes as u32, Form::of_rows(*format))
+    };
     let sizes = arrays.iter().map(|array| array.len().next_multiple_of(ALIGNMENT_BYTES));
     let memory = gpu.allocate(sizes.sum(), &weight.name)?;
     let (mut offset, mut addresses) = (0, [0; 3]);
