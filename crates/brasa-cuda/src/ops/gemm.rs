@@ -238,8 +238,7 @@ mod tests {
 
     #[test]
     fn large_products_take_large_blocks_and_small_ones_share_k() {
-        let planned =
-            |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132 });
+        let planned = |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132 });
         // Gate and up of an 8B model, 4,096 rows; o of a 1B model, 32 rows.
         let large = planned(4096, 1792, 64);
         assert_eq!((large.number, large.splits), (3, 1));

@@ -21,8 +21,7 @@ pub(crate) use attention::{
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use gemm::{
-    FEWEST_ROWS, Gemm, PANEL_ROWS, SIZES as GEMM_SIZES, kernels as gemm_kernels,
-    partial_floats,
+    FEWEST_ROWS, Gemm, PANEL_ROWS, SIZES as GEMM_SIZES, kernels as gemm_kernels, partial_floats,
 };
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, RotationsOp, WIDEST_HEAD};
 pub(crate) use linear::{Behind, InFront, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
