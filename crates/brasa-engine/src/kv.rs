@@ -309,7 +309,7 @@ impl KvStore {
             && self.groups[group].is_shared(page)
         {
             let own = self.take(group)?;
-            let positions = sequence.tokens.len().saturating_sub(entry * PAGE_POSITIONS).min(PAGE_POSITIONS);
+            let positions = sequence.tokens.len().saturating_sub(entry * PAGE_POSITIONS);
             if let Err(error) = self.pool.copy_page(GroupId(group as u32), page, own, positions) {
                 self.groups[group].release(own);
                 return Err(error.into());

@@ -64,18 +64,13 @@ impl Grammars {
     ///
     /// [`GrammarError`]; says where the grammar is wrong, or what of it is not supported.
     pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
-        is_within_limits(grammar)?;
+        refuse_too_large(grammar)?;
         let key = cache::key(grammar);
         if let Some(compiled) = self.cache.find(&key) {
             return Ok(compiled);
         }
-        let compiled = match grammar {
-            Grammar::JsonSchema(schema) => {
-                let schema::Checked { exact, loose } = schema::checked(schema)?;
-                self.compile_afresh(grammar.kind(), json_schema(exact, false), loose)?
-            }
-            _ => self.compile_afresh(grammar.kind(), self.source(grammar)?, None)?,
-        };
+        let (source, loose) = self.source(grammar)?;
+        let compiled = self.compile_afresh(grammar.kind(), source, loose)?;
         self.cache.keep(key, &compiled, KEPT_GRAMMARS, KEPT_BYTES);
         Ok(compiled)
     }
@@ -137,10 +132,13 @@ impl Grammars {
         made.as_ref().map_err(Clone::clone)
     }
 
-    /// The grammar in the parser's terms.
-    fn source(&self, grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
-        Ok(match grammar {
-            Grammar::JsonSchema(value) => json_schema(schema::checked(value)?.exact, false),
+    /// The grammar in the parser's terms, and the loose form of a schema that has one.
+    fn source(&self, grammar: &Grammar) -> Result<(TopLevelGrammar, Option<schema::Loose>), GrammarError> {
+        let source = match grammar {
+            Grammar::JsonSchema(value) => {
+                let schema::Checked { exact, loose } = schema::checked(value)?;
+                return Ok((json_schema(exact, false), loose));
+            }
             Grammar::LenientJsonSchema(value) => json_schema(schema::lenient(value)?, true),
             Grammar::AnyJson => json_schema(json!({}), false),
             Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
@@ -158,13 +156,14 @@ impl Grammars {
                         let what = "a choice of grammars within another".to_owned();
                         return Err(GrammarError::Grammar { kind: grammar.kind(), what });
                     }
-                    let mut parts = self.source(grammar)?.grammars;
+                    let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar)?;
                     parts.iter_mut().take(1).for_each(|part| part.name = Some(name.clone()));
                     whole.grammars.append(&mut parts);
                 }
                 whole
             }
-        })
+        };
+        Ok((source, None))
     }
 }
 
@@ -175,10 +174,10 @@ impl fmt::Debug for Grammars {
 }
 
 /// Refuses grammars that are too large to be looked at.
-fn is_within_limits(grammar: &Grammar) -> Result<(), GrammarError> {
+fn refuse_too_large(grammar: &Grammar) -> Result<(), GrammarError> {
     let text_bytes = match grammar {
         Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema) => return schema::bounded(schema),
-        Grammar::OneOf(grammars) => return grammars.iter().try_for_each(is_within_limits),
+        Grammar::OneOf(grammars) => return grammars.iter().try_for_each(refuse_too_large),
         Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
         Grammar::AnyJson => 0,
     };

@@ -194,7 +194,7 @@ pub trait KvPool: Send {
         false
     }
 
-    /// Copies the first `positions` positions of a page within a group, all of them if there are fewer (copy-on-write of a shared
+    /// Copies the first `positions` positions of a page within a group, all of them if the page has fewer (copy-on-write of a shared
     /// partial page). Behind these, `to` keeps what it holds or gets what `from` holds.
     ///
     /// # Errors

@@ -283,7 +283,7 @@ fn decode(gpu: &Gpu, weight: &Weight) -> Result<DeviceMemory, DeviceError> {
     Ok(memory)
 }
 
-/// What kernels read: rows in tiles, or as the checkpoint stores them.
+/// How rows lie in device memory, by which their kernels are chosen: in tiles, or as the checkpoint stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Tiles(Layout),

@@ -60,7 +60,8 @@ pub fn emulated_driver() -> Option<PathBuf> {
     compiled("driver.cpp", &["-fPIC", "-shared", "-fvisibility=hidden"])
 }
 
-/// What g++ makes of a source in `emulation`, once for each state of the sources there and of the kernels; `None` without g++.
+/// The program or library that g++ compiles from a source in `emulation`, once for each state of the sources there and of the kernels; `None`
+/// where there is no g++.
 pub fn compiled(source: &str, flags: &[&str]) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut hasher = DefaultHasher::new();

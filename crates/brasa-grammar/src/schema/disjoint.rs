@@ -61,7 +61,7 @@ impl Kinds {
     }
 }
 
-/// What a value is measured by: all of `plain`, and one schema at least of each choice.
+/// Schemas that a value has to match together: all of `plain`, and at least one of each choice.
 #[derive(Clone, Default)]
 struct Parts<'a> {
     plain: Vec<&'a Map<String, Value>>,

@@ -49,25 +49,16 @@ fn disjoint(
     }
     let any_but_null = json!({"type": ["boolean", "number", "string", "array", "object"]});
     for (number, branch) in branches.iter().enumerate() {
-        for other in &branches[number + 1..] {
-            let one = [branch, &beside, &any_but_null];
-            let is_disjoint = if is_null_shared {
-                proofs.are_disjoint(&one, &[other, &beside])
-            } else {
-                proofs.are_disjoint(&one[..2], &[other, &beside])
-            };
-            if !is_disjoint {
-                return None;
-            }
+        let one = [branch, &beside, &any_but_null];
+        let one = if is_null_shared { &one[..] } else { &one[..2] };
+        if !branches[number + 1..].iter().all(|other| proofs.are_disjoint(one, &[other, &beside])) {
+            return None;
         }
     }
-    let without_null = |branch: &Value| json!({"allOf": [branch, any_but_null]});
-    Some(
-        branches
-            .iter()
-            .map(|branch| if is_null_shared { without_null(branch) } else { branch.clone() })
-            .collect(),
-    )
+    if !is_null_shared {
+        return Some(branches.to_vec());
+    }
+    Some(branches.iter().map(|branch| json!({"allOf": [branch, any_but_null]})).collect())
 }
 
 /// Objects that require the properties of one branch, and of no other branch all.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::edit;
 use super::lengths::Lengths;
 
 /// A text may be so long at least if its greatest length is left out of the loose form.
@@ -37,7 +38,6 @@ pub fn drop_implied_lengths(keywords: &mut Map<String, Value>) {
 
 /// The loose form of `schema`, whose patterns are at `places`. `None` if no text is long, or if texts may have to match several schemas at once.
 pub fn loosen(schema: &Value, places: &[String]) -> Option<Loose> {
-    let at = |place: &str| place.strip_prefix('#').unwrap_or_default().to_owned();
     let slack = |keywords: &Map<String, Value>| {
         let pattern = keywords.get("pattern")?.as_str()?;
         let most = count(keywords, "maxLength")?;
@@ -49,8 +49,7 @@ pub fn loosen(schema: &Value, places: &[String]) -> Option<Loose> {
     };
     let long: Vec<_> = places
         .iter()
-        .map(|place| at(place))
-        .filter_map(|place| Some((slack(schema.pointer(&place)?.as_object()?)?, place)))
+        .filter_map(|place| Some((slack(schema.pointer(place.strip_prefix('#')?)?.as_object()?)?, place)))
         .collect();
     let slack_chars = long.iter().map(|(slack, _)| *slack).min()?;
     let mut steps = 0;
@@ -59,9 +58,9 @@ pub fn loosen(schema: &Value, places: &[String]) -> Option<Loose> {
     }
     let mut loose = schema.clone();
     for (_, place) in &long {
-        if let Some(keywords) = loose.pointer_mut(place).and_then(Value::as_object_mut) {
+        edit(&mut loose, place, |keywords| {
             keywords.shift_remove("maxLength");
-        }
+        });
     }
     Some(Loose { schema: loose, slack_chars })
 }

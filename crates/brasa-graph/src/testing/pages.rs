@@ -204,7 +204,7 @@ fn copies(pool: &mut dyn KvPool, segment: &Segment) -> Segment {
         let group = GroupId(number as u32);
         for (entry, page) in table.iter_mut().enumerate() {
             let Some(page) = page else { continue };
-            let positions = segment.first_index.saturating_sub(entry * PAGE_POSITIONS).min(PAGE_POSITIONS);
+            let positions = segment.first_index.saturating_sub(entry * PAGE_POSITIONS);
             let copy = PageId::from_index(pool.capacity(group));
             pool.reserve(group, copy.index() + 1).expect("a page");
             pool.copy_page(group, *page, copy, positions).expect("two pages of the pool");

@@ -1,4 +1,4 @@
-//! What a request for a response holds: its conversation, its items and its tools.
+//! Reads the body of a request to `/v1/responses`: its conversation, its items and its tools.
 
 use brasa::Message;
 use brasa::tokenizer::Content;

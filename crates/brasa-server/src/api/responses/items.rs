@@ -8,7 +8,7 @@ use crate::custom::CallKind;
 use crate::ids;
 use crate::usage::Usage;
 
-/// What all parts of an answer have in common.
+/// Fields of a response that are known before its first token: its id, its model and its settings.
 pub(super) struct Head {
     pub id: String,
     pub created: u64,
