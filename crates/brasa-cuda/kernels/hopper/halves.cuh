@@ -109,8 +109,7 @@ template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4
             }
         }
     } else if constexpr (F == Q4_1 || F == MLX8) {
-        // Codes less half of their range: what is rounded to f16, the offset too, is then no larger than the weights.
-        constexpr float MIDDLE = F == Q4_1 ? 8 : 128;
+        // Scales and offsets are numbers of f16 and stay so times a power of two: only their sum is rounded.
         const uint4 v0 = load_shared16(sub + lane * 16), v1 = F == MLX8 ? load_shared16(sub + 512 + lane * 16) : v0;
         const uint4 dm = load_shared16(sub + (F == Q4_1 ? 512 : 1024) + g * 16);
         const uint32_t w[8] = {v0.x, v0.y, v0.z, v0.w, v1.x, v1.y, v1.z, v1.w};
@@ -120,9 +119,9 @@ template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             scale[i / 2][i % 2] = twice(d[i / 2][i % 2] * raise);
-            offset[i / 2][i % 2] = twice(fmaf(MIDDLE, d[i / 2][i % 2], m[i / 2][i % 2]) * raise);
+            offset[i / 2][i % 2] = twice(m[i / 2][i % 2] * raise);
         }
-        const uint32_t minus = F == Q4_1 ? 0xe408e408 : 0xe480e480, minus_high = 0xd480d480;  // −1032 or −1152, −72
+        const uint32_t minus = 0xe400e400, minus_high = 0xd400d400;  // −1024, −64
 #pragma unroll
         for (int s = 0; s < 4; s++) {
             if (F == Q4_1) nibbles(a[s], w[s]); else bytes(a[s], w[2 * s], w[2 * s + 1]);
