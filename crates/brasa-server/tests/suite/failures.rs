@@ -126,7 +126,11 @@ fn a_model_that_is_lost_for_good_is_told_as_the_servers_health() {
     device.fail(Fault::ForGood);
     assert_eq!(server.post("/v1/completions", &body).error(503).2, "device_lost");
     until("the loss is told", || server.get("/health").status == 503);
-    until("loading has failed", || server.get("/health").error(503).2 == "model_not_loaded");
+    // While the model loads again, the server is in health.
+    until("loading has failed", || {
+        let health = server.get("/health");
+        health.status == 503 && health.error(503).2 == "model_not_loaded"
+    });
     assert_eq!(server.post("/v1/completions", &body).error(500).2, "model_not_loaded");
     // A model that comes back is served again.
     std::fs::copy(&source, &path).unwrap();

@@ -115,7 +115,14 @@ pub fn a_request_waits_for_pages_that_are_being_read() {
     let snapshot = engine.snapshot(session).unwrap();
     let before = snapshot.read_page(0, 1, Vec::new()).unwrap();
     let mut stream = start(&engine, prompt(700, 1), &limit(9), None);
-    std::thread::sleep(std::time::Duration::from_millis(30));
+    let gave_way = || engine.stats().preemptions > 0;
+    for _ in 0..10_000 {
+        if gave_way() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(gave_way(), "the request never came to the pages that are being read");
     assert!(stream.try_next().is_pending());
     assert_eq!(snapshot.read_page(0, 1, Vec::new()).unwrap(), before);
     drop(snapshot);
