@@ -8,8 +8,10 @@
 
 pub mod npz;
 mod reference;
+mod speech;
 
 pub use reference::{Prompt, Reference};
+pub use speech::{SpeechRunner, load_speech_strictly};
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -17,6 +17,14 @@ pub enum ModelError {
         /// The names that would have been understood in this container.
         supported: String,
     },
+    /// A model of another kind than the one that was asked for.
+    #[error("{architecture} is a model of {kind}, expected a model of text")]
+    OtherKind {
+        /// The architecture, in the file's spelling.
+        architecture: String,
+        /// The kind of the model.
+        kind: &'static str,
+    },
     /// The configuration is no configuration at all.
     #[error("configuration: {what}")]
     Config {

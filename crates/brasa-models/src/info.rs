@@ -8,7 +8,7 @@ use crate::keys::{
 };
 use crate::metadata::{Metadata, limits};
 use crate::source::Source;
-use crate::{LoadOptions, supported};
+use crate::{LoadOptions, ModelKind, supported};
 use brasa_formats::Container;
 
 /// Facts about a checkpoint, as far as they can be read. Needs no supported architecture.
@@ -74,7 +74,8 @@ impl ModelInfo {
         let divided = || hidden_size.zip(num_heads).map(|(width, heads)| width / heads);
         Self {
             architecture: source.architecture().into(),
-            is_supported: supported(source.container()).contains(&source.architecture()),
+            is_supported: supported(source.container()).contains(&source.architecture())
+                || ModelKind::of(source) == ModelKind::Speech,
             container: source.container(),
             parameters,
             size_bytes,

@@ -82,4 +82,19 @@ keys! {
     /// Layers of a mixture that keep a dense network.
     DENSE_LAYERS: ["mlp_only_layers"], [];
     SPARSE_STEP: ["decoder_sparse_step"], [];
+
+    // Whisper: a stack for sound and a stack for text.
+    SPEECH_IS_ENCODER_DECODER: ["is_encoder_decoder"], [];
+    MODEL_WIDTH: ["d_model"], [];
+    MEL_BINS: ["num_mel_bins"], [];
+    AUDIO_LAYERS: ["encoder_layers", "num_hidden_layers"], [];
+    AUDIO_HEADS: ["encoder_attention_heads"], [];
+    AUDIO_FFN_WIDTH: ["encoder_ffn_dim"], [];
+    AUDIO_CONTEXT: ["max_source_positions"], [];
+    TEXT_LAYERS: ["decoder_layers"], [];
+    TEXT_HEADS: ["decoder_attention_heads"], [];
+    TEXT_FFN_WIDTH: ["decoder_ffn_dim"], [];
+    TEXT_CONTEXT: ["max_target_positions"], [];
+    ACTIVATION_FUNCTION: ["activation_function"], [];
+    SCALE_EMBEDDING: ["scale_embedding"], [];
 }

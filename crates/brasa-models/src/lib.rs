@@ -5,6 +5,8 @@
 //! configuration keys and from which tensors are present, never from parts of names; a key or tensor that nobody
 //! understands is reported, so that no checkpoint is silently computed wrong.
 //!
+//! Models of speech ([`load_speech`]) have two graphs, an encoder's and a decoder's; [`ModelKind`] tells them from models of text.
+//!
 //! This crate knows configurations, tensor names and model families. It does not know files, devices or text.
 //!
 //! ```no_run
@@ -36,6 +38,7 @@ mod sampling;
 mod source;
 mod spec;
 mod spec_difference;
+mod speech;
 mod vocabulary;
 mod weights;
 
@@ -51,6 +54,9 @@ pub use source::{Source, gguf_pairs};
 pub use spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,
     PerLayerInputs, Router, ValueSource,
+};
+pub use speech::{
+    ModelKind, SpeechModel, SpeechSpec, StackSpec, build_speech, load_speech, read_speech_spec,
 };
 
 pub use vocabulary::padding as padding_note;
@@ -198,6 +204,9 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Model> {
 /// [`ModelError`]: an unsupported architecture, a configuration that makes no sense, a tensor that is missing or of
 /// another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
+    if ModelKind::of(source) == ModelKind::Speech {
+        return Err(ModelError::OtherKind { architecture: source.architecture().into(), kind: "speech" });
+    }
     let meta = Metadata::new(source, options);
     let spec = family::spec(source, &meta)?;
     let names = meta.names();

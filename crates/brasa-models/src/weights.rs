@@ -147,7 +147,7 @@ impl<'a> Weights<'a> {
                 }
             }
         }
-        Ok((!values.is_empty()).then(|| vector(g, place.label(label), &values)))
+        Ok((!values.is_empty()).then(|| plain_vector(g, place.label(label), &values)))
     }
 
     /// The weights of an RMS norm, as the graph wants them: the stored ones plus the family's offset.
@@ -157,7 +157,7 @@ impl<'a> Weights<'a> {
         for value in &mut values {
             *value += self.norm_offset;
         }
-        Ok(vector(g, place.label(stem(name)), &values))
+        Ok(plain_vector(g, place.label(stem(name)), &values))
     }
 
     /// A vector of plain numbers, times `factor`.
@@ -174,7 +174,7 @@ impl<'a> Weights<'a> {
         for value in &mut values {
             *value *= factor;
         }
-        Ok(vector(g, place.label(stem(name)), &values))
+        Ok(plain_vector(g, place.label(stem(name)), &values))
     }
 
     /// One matrix per expert: from the stack `name`, from the second or first half of `gate_up` stacks, or from
@@ -238,7 +238,7 @@ impl<'a> Weights<'a> {
                 0 => "rope_frequencies".into(),
                 n => format!("rope_frequencies.{n}"),
             };
-            let id = vector(g, label, &rope.frequencies());
+            let id = plain_vector(g, label, &rope.frequencies());
             self.ropes.borrow_mut().push((rope.clone(), id));
             id
         })
@@ -258,7 +258,7 @@ impl<'a> Weights<'a> {
 }
 
 /// A weight made of computed values.
-fn vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
+pub(crate) fn plain_vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
     let tensor = Tensor {
         name: name.clone(),
         shape: vec![values.len()],
@@ -270,7 +270,7 @@ fn vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
     g.weight(Weight::new(name, &[values.len()], vec![WeightPart::whole(tensor)]))
 }
 
-fn wrong_shape(tensor: &Tensor, expected: &[usize], why: &str) -> ModelError {
+pub(crate) fn wrong_shape(tensor: &Tensor, expected: &[usize], why: &str) -> ModelError {
     ModelError::TensorShape {
         tensor: tensor.name.clone(),
         found: tensor.shape.clone(),

@@ -7,6 +7,7 @@ mod hostility;
 mod published_configs;
 mod random_families;
 mod sampling;
+mod speech;
 mod trained;
 
 use brasa_fuzz::MeteredAllocator;

@@ -1,0 +1,119 @@
+//! Speech recognition: an encoder of sound and a decoder of text over one set of weights.
+//!
+//! Whisper (Radford et al. 2022, arXiv:2212.04356) is the only family so far. A [`SpeechSpec`] says how a checkpoint differs from
+//! others; [`build`](build_speech) turns it and the tensors into two graphs that declare the same caches and memories, so that
+//! they share one pool.
+
+mod decoder;
+mod encoder;
+mod names;
+mod spec;
+mod stack;
+mod tensors;
+
+pub use spec::{SpeechSpec, StackSpec};
+
+use brasa_formats::Checkpoint;
+use brasa_graph::{Graph, ValueId};
+
+use crate::metadata::Metadata;
+use crate::source::Source;
+use crate::{LoadOptions, MOST_WARNINGS, ModelError, ModelInfo, Result, vocabulary};
+
+/// The kind of model that a checkpoint holds, which decides what can be asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModelKind {
+    /// Continues text: [`load`](crate::load).
+    Text,
+    /// Turns speech into text: [`load_speech`].
+    Speech,
+}
+
+impl ModelKind {
+    /// The kind of the model in `source`, by the name of its architecture. Unknown architectures count as text.
+    pub fn of(source: &Source) -> Self {
+        if names::ARCHITECTURES.contains(&source.architecture()) { Self::Speech } else { Self::Text }
+    }
+}
+
+/// A model of speech, ready for a device.
+#[derive(Clone, Debug)]
+pub struct SpeechModel {
+    /// The specification that its configuration came to.
+    pub spec: SpeechSpec,
+    /// Log-mel frames `mel` `[2·Rows, num_mel_bins]` in; writes the memories, returns the encoder's output
+    /// `[Rows, hidden_size]`. A segment is one window, and all of its rows have to be in one step.
+    pub encoder: Graph,
+    /// Token ids in, logits `[Outs, vocab_size]` out. Reads the memories.
+    pub decoder: Graph,
+    /// The keys that the encoder writes to the memory of each layer of the decoder, `[Rows, heads, head_dim]`.
+    pub cross_keys: Vec<ValueId>,
+    /// The queries of the decoder's layers to their memories, `[Rows, heads, head_dim]`.
+    pub cross_queries: Vec<ValueId>,
+    /// Facts for people.
+    pub info: ModelInfo,
+    /// Messages about keys and tensors that were passed over.
+    pub warnings: Vec<String>,
+}
+
+/// Loads a checkpoint as a model of speech: [`build_speech`] from its [`Source`].
+///
+/// # Errors
+///
+/// Errors of [`Source::of`] and [`build_speech`].
+pub fn load_speech(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<SpeechModel> {
+    build_speech(&Source::of(checkpoint)?, options)
+}
+
+/// Reads the configuration alone; also returns warnings.
+///
+/// # Errors
+///
+/// Errors of [`build_speech`] that concern configuration.
+pub fn read_speech_spec(source: &Source, options: &LoadOptions) -> Result<(SpeechSpec, Vec<String>)> {
+    let meta = Metadata::new(source, options);
+    let spec = SpeechSpec::read(&meta)?;
+    Ok((spec, meta.finish()?.0))
+}
+
+/// Reads the configuration and builds both graphs. Cheap: matrices stay where they are.
+///
+/// # Errors
+///
+/// [`ModelError`]: an architecture that is no model of speech, a configuration that makes no sense, a tensor that is missing or
+/// of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
+pub fn build_speech(source: &Source, options: &LoadOptions) -> Result<SpeechModel> {
+    if ModelKind::of(source) != ModelKind::Speech {
+        return Err(ModelError::UnknownArchitecture {
+            architecture: source.architecture().into(),
+            supported: format!("for speech {}", names::ARCHITECTURES.join(", ")),
+        });
+    }
+    let meta = Metadata::new(source, options);
+    let spec = SpeechSpec::read(&meta)?;
+    let (mut warnings, _) = meta.finish()?;
+    warnings.extend(vocabulary::check(source, spec.vocab_size)?);
+    let tensors = tensors::Tensors::new(source);
+    let (encoder, cross_keys) = encoder::encoder(&spec, &tensors)?;
+    let (decoder, cross_queries) = decoder::decoder(&spec, &tensors)?;
+    let unused = tensors.unused();
+    let complaint = |tensor: &&str| ModelError::UnusedTensor { tensor: (*tensor).into(), family: "whisper" };
+    if let Some(tensor) = unused.first().filter(|_| options.strict) {
+        return Err(complaint(tensor));
+    }
+    warnings.extend(unused.iter().take(MOST_WARNINGS).map(|tensor| complaint(tensor).to_string()));
+    let info = ModelInfo {
+        is_supported: true,
+        num_layers: Some(spec.decoder.layers),
+        hidden_size: Some(spec.hidden_size),
+        intermediate_size: Some(spec.decoder.ffn_width),
+        num_heads: Some(spec.decoder.heads),
+        num_kv_heads: Some(spec.decoder.heads),
+        head_dim: Some(spec.hidden_size / spec.decoder.heads),
+        vocab_size: Some(spec.vocab_size),
+        context_length: Some(spec.decoder.positions),
+        ..ModelInfo::of(source)
+    };
+    Ok(SpeechModel { spec, encoder, decoder, cross_keys, cross_queries, info, warnings })
+}

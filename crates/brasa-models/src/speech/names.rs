@@ -1,0 +1,61 @@
+//! Tensor names of Whisper. Inside this crate a tensor goes by the name that OpenAI's own checkpoints give it.
+
+/// `model_type` in `config.json`, and `general.architecture` in GGUF.
+pub(crate) const ARCHITECTURES: &[&str] = &["whisper"];
+
+/// Prefixes of tensors in Hugging Face's checkpoints: of the whole model, and of exports of its base.
+const PREFIXES: [&str; 2] = ["model.", ""];
+
+/// Names outside the blocks, in both spellings.
+const GLOBAL: &[(&str, &str)] = &[
+    ("encoder.positional_embedding", "encoder.embed_positions.weight"),
+    ("encoder.ln_post", "encoder.layer_norm"),
+    ("decoder.token_embedding", "decoder.embed_tokens"),
+    ("decoder.positional_embedding", "decoder.embed_positions.weight"),
+    ("decoder.ln", "decoder.layer_norm"),
+];
+
+/// Names inside a block, in both spellings.
+const BLOCK: &[(&str, &str)] = &[
+    ("attn_ln", "self_attn_layer_norm"),
+    ("attn.query", "self_attn.q_proj"),
+    ("attn.key", "self_attn.k_proj"),
+    ("attn.value", "self_attn.v_proj"),
+    ("attn.out", "self_attn.out_proj"),
+    ("cross_attn_ln", "encoder_attn_layer_norm"),
+    ("cross_attn.query", "encoder_attn.q_proj"),
+    ("cross_attn.key", "encoder_attn.k_proj"),
+    ("cross_attn.value", "encoder_attn.v_proj"),
+    ("cross_attn.out", "encoder_attn.out_proj"),
+    ("mlp_ln", "final_layer_norm"),
+    ("mlp.0", "fc1"),
+    ("mlp.2", "fc2"),
+];
+
+/// Tensors that repeat another: the head, which is the embedding table.
+pub(super) const REPEATED: &[&str] = &["proj_out.weight", "model.proj_out.weight"];
+
+/// All spellings of a tensor, most usual first.
+pub(super) fn spellings(name: &str) -> Vec<String> {
+    let hugging_face = hugging_face(name);
+    let mut all: Vec<String> = PREFIXES.iter().map(|prefix| format!("{prefix}{hugging_face}")).collect();
+    all.push(name.into());
+    all
+}
+
+/// The name in Hugging Face's spelling, without the model's prefix.
+fn hugging_face(name: &str) -> String {
+    if let Some((_, theirs)) = GLOBAL.iter().find(|(ours, _)| *ours == name) {
+        return (*theirs).into();
+    }
+    let (stem, ending) = name.rsplit_once('.').unwrap_or((name, ""));
+    if let Some((_, theirs)) = GLOBAL.iter().find(|(ours, _)| *ours == stem) {
+        return format!("{theirs}.{ending}");
+    }
+    let in_block = stem.split_once(".blocks.").and_then(|(stack, rest)| {
+        let (number, part) = rest.split_once('.')?;
+        let (_, theirs) = BLOCK.iter().find(|(ours, _)| *ours == part)?;
+        Some(format!("{stack}.layers.{number}.{theirs}.{ending}"))
+    });
+    in_block.unwrap_or_else(|| name.into())
+}
