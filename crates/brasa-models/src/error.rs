@@ -25,6 +25,12 @@ pub enum ModelError {
         /// The kind of the model.
         kind: &'static str,
     },
+    /// An encoder where a decoder was expected.
+    #[error("{architecture} is a text encoder: it makes vectors of texts, and generates no text")]
+    IsEncoder {
+        /// The architecture, in the file's spelling.
+        architecture: String,
+    },
     /// The configuration is no configuration at all.
     #[error("configuration: {what}")]
     Config {

@@ -97,4 +97,23 @@ keys! {
     TEXT_CONTEXT: ["max_target_positions"], [];
     ACTIVATION_FUNCTION: ["activation_function"], [];
     SCALE_EMBEDDING: ["scale_embedding"], [];
+    // Encoders. The second spellings are those of GPT-2, which Nomic BERT has.
+    ENCODER_HIDDEN_SIZE: ["hidden_size", "n_embd"], ["embedding_length"];
+    ENCODER_LAYERS: ["num_hidden_layers", "n_layer"], ["block_count"];
+    ENCODER_HEADS: ["num_attention_heads", "n_head"], ["attention.head_count"];
+    ENCODER_FFN_WIDTH: ["intermediate_size", "n_inner"], ["feed_forward_length"];
+    ENCODER_CONTEXT_LENGTH: ["max_position_embeddings", "n_positions"], ["context_length"];
+    ENCODER_ACTIVATION: ["hidden_act", "hidden_activation", "activation_function"], [];
+    ENCODER_CAUSAL: ["is_causal", "causal"], ["attention.causal"];
+    IS_DECODER: ["is_decoder"], [];
+    LAYER_NORM_EPS: ["layer_norm_eps", "layer_norm_epsilon", "norm_eps"], ["attention.layer_norm_epsilon"];
+    TOKEN_TYPES: ["type_vocab_size"], [];
+    PAD_TOKEN: ["pad_token_id"], [];
+    POSITION_TYPE: ["position_embedding_type"], [];
+    PRE_NORM: ["prenorm"], [];
+    PARALLEL_BLOCK: ["parallel_block"], [];
+    ROTARY_BASE: ["rotary_emb_base"], ["rope.freq_base"];
+    ROTARY_FRACTION: ["rotary_emb_fraction"], [];
+    USE_RMS_NORM: ["use_rms_norm"], [];
+    ROTARY_INTERLEAVED: ["rotary_emb_interleaved"], [];
 }

@@ -23,6 +23,7 @@
 //! ```
 
 mod decoder;
+mod encoder;
 mod error;
 mod family;
 mod gguf_form;
@@ -42,6 +43,10 @@ mod speech;
 mod vocabulary;
 mod weights;
 
+pub use encoder::{
+    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderModel, EncoderNorms, EncoderSpec, LearnedPositions,
+    build_encoder, is_encoder, load_encoder, supported_encoders,
+};
 pub use error::{ModelError, Result};
 pub use family::{supported, to_gguf};
 pub use gguf_form::GgufForm;
@@ -212,20 +217,31 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let names = meta.names();
     let (mut warnings, used) = meta.finish()?;
     warnings.extend(vocabulary::check(source, spec.vocab_size)?);
-    let weights = Weights::new(source, names, &spec, used);
+    let weights = Weights::new(source, names, spec.norm_offset, used);
     let (graph, inside) = decoder::decoder(&spec, &weights)?;
+    let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
+    let decoder::Inside { hidden, states } = inside;
+    Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors })
+}
+
+/// The tensors that nothing used, each with a warning; the first is an error if the caller is strict.
+fn unused_tensors(
+    weights: Weights,
+    family: &'static str,
+    options: &LoadOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<String>> {
     let unused_tensors: Vec<String> = weights.unused().into_iter().map(String::from).collect();
-    let unused = |tensor: &String| ModelError::UnusedTensor { tensor: tensor.clone(), family: spec.family };
+    let unused = |tensor: &String| ModelError::UnusedTensor { tensor: tensor.clone(), family };
     if let Some(tensor) = unused_tensors.first().filter(|_| options.strict) {
         return Err(unused(tensor));
     }
     warnings.extend(unused_tensors.iter().take(MOST_WARNINGS).map(|tensor| unused(tensor).to_string()));
     if unused_tensors.len() > MOST_WARNINGS {
         let more = unused_tensors.len() - MOST_WARNINGS;
-        warnings.push(format!("{more} more tensors have no place in a {} model", spec.family));
+        warnings.push(format!("{more} more tensors have no place in a {family} model"));
     }
-    let decoder::Inside { hidden, states } = inside;
-    Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors })
+    Ok(unused_tensors)
 }
 
 /// Reads the configuration alone; also returns warnings.

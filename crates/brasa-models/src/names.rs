@@ -157,6 +157,21 @@ pub enum Change {
 }
 
 /// Spells tensor names as one checkpoint does.
+pub(crate) trait Spelling: std::fmt::Debug {
+    /// The spellings of a tensor of the whole model, most usual first.
+    fn global(&self, name: &str) -> Vec<String>;
+
+    /// The spellings of a tensor of layer `layer`, most usual first.
+    fn layer(&self, layer: usize, name: &str) -> Vec<String>;
+
+    /// The spellings of one expert's matrix of the stack `name`, most usual first.
+    fn expert(&self, layer: usize, name: &str, expert: usize) -> Vec<String>;
+
+    /// True if a tensor that nothing used may be passed over.
+    fn is_foreign(&self, name: &str) -> bool;
+}
+
+/// The names of a decoder's tensors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names {
     container: Container,
@@ -167,50 +182,6 @@ impl Names {
     pub fn of(source: &Source) -> Self {
         let has_table = |prefix: &&&str| source.tensors.contains_key(&format!("{prefix}embed_tokens.weight"));
         Self { container: source.container, prefix: PREFIXES.iter().find(has_table).unwrap_or(&"model.") }
-    }
-
-    /// The spellings of a tensor of the whole model, most usual first.
-    pub fn global(&self, name: &str) -> Vec<String> {
-        if self.container == Container::Gguf {
-            return vec![name.into()];
-        }
-        if name == "output.weight" {
-            let outer = self.prefix.strip_suffix("model.").unwrap_or(self.prefix);
-            return vec![format!("{outer}lm_head.weight"), "lm_head.weight".into()];
-        }
-        let spelled = GLOBAL.iter().filter(|(ours, _)| *ours == name);
-        spelled.map(|(_, theirs)| format!("{}{theirs}", self.prefix)).collect()
-    }
-
-    /// The spellings of a tensor of layer `layer`, most usual first.
-    pub fn layer(&self, layer: usize, name: &str) -> Vec<String> {
-        if self.container == Container::Gguf {
-            return vec![format!("blk.{layer}.{name}")];
-        }
-        let (stem, ending) = match name.strip_suffix(".bias") {
-            Some(stem) => (format!("{stem}.weight"), ".bias"),
-            None => (name.into(), ".weight"),
-        };
-        let spellings = LAYER.iter().filter(|(ours, _)| **ours == *stem).flat_map(|(_, theirs)| *theirs);
-        spellings
-            .map(|theirs| {
-                let stem = theirs.strip_suffix(".weight").filter(|_| ending == ".bias");
-                let theirs = stem.map_or_else(|| (*theirs).into(), |stem| format!("{stem}{ending}"));
-                format!("{}layers.{layer}.{theirs}", self.prefix)
-            })
-            .collect()
-    }
-
-    /// The spellings of one expert's matrix of the stack `name`, most usual first.
-    pub fn expert(&self, layer: usize, name: &str, expert: usize) -> Vec<String> {
-        let Some((_, hf, gguf)) = EXPERT.iter().find(|(ours, ..)| *ours == name) else { return Vec::new() };
-        match self.container {
-            Container::Gguf => vec![format!("blk.{layer}.{}{expert}{}", gguf.0, gguf.1)],
-            Container::HuggingFace => hf
-                .iter()
-                .map(|(before, after)| format!("{}layers.{layer}.{before}{expert}{after}", self.prefix))
-                .collect(),
-        }
     }
 
     /// The place of the Hugging Face tensor `name` in GGUF; `None` for a name that no table has.
@@ -250,9 +221,51 @@ impl Names {
             Some(GgufPlace::Expert { name: format!("blk.{layer}.{stack}"), expert })
         })
     }
+}
 
-    /// True if a tensor that nothing used may be passed over.
-    pub fn is_foreign(&self, name: &str) -> bool {
+impl Spelling for Names {
+    fn global(&self, name: &str) -> Vec<String> {
+        if self.container == Container::Gguf {
+            return vec![name.into()];
+        }
+        if name == "output.weight" {
+            let outer = self.prefix.strip_suffix("model.").unwrap_or(self.prefix);
+            return vec![format!("{outer}lm_head.weight"), "lm_head.weight".into()];
+        }
+        let spelled = GLOBAL.iter().filter(|(ours, _)| *ours == name);
+        spelled.map(|(_, theirs)| format!("{}{theirs}", self.prefix)).collect()
+    }
+
+    fn layer(&self, layer: usize, name: &str) -> Vec<String> {
+        if self.container == Container::Gguf {
+            return vec![format!("blk.{layer}.{name}")];
+        }
+        let (stem, ending) = match name.strip_suffix(".bias") {
+            Some(stem) => (format!("{stem}.weight"), ".bias"),
+            None => (name.into(), ".weight"),
+        };
+        let spellings = LAYER.iter().filter(|(ours, _)| **ours == *stem).flat_map(|(_, theirs)| *theirs);
+        spellings
+            .map(|theirs| {
+                let stem = theirs.strip_suffix(".weight").filter(|_| ending == ".bias");
+                let theirs = stem.map_or_else(|| (*theirs).into(), |stem| format!("{stem}{ending}"));
+                format!("{}layers.{layer}.{theirs}", self.prefix)
+            })
+            .collect()
+    }
+
+    fn expert(&self, layer: usize, name: &str, expert: usize) -> Vec<String> {
+        let Some((_, hf, gguf)) = EXPERT.iter().find(|(ours, ..)| *ours == name) else { return Vec::new() };
+        match self.container {
+            Container::Gguf => vec![format!("blk.{layer}.{}{expert}{}", gguf.0, gguf.1)],
+            Container::HuggingFace => hf
+                .iter()
+                .map(|(before, after)| format!("{}layers.{layer}.{before}{expert}{after}", self.prefix))
+                .collect(),
+        }
+    }
+
+    fn is_foreign(&self, name: &str) -> bool {
         match self.container {
             Container::Gguf => name.starts_with("v.") || name.starts_with("mm.") || name.starts_with("a."),
             Container::HuggingFace => {

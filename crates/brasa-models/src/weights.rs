@@ -2,22 +2,22 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::{Builder, ValueId, Weight, WeightPart};
 
 use crate::metadata::floats;
-use crate::names::{Names, first};
+use crate::names::{Spelling, first};
 use crate::rope::RopeSpec;
 use crate::source::Source;
-use crate::spec::ModelSpec;
 use crate::{ModelError, Result};
 
 /// Takes tensors out of a checkpoint by our names, remembering which.
 #[derive(Debug)]
 pub(crate) struct Weights<'a> {
     source: &'a Source,
-    names: Names,
+    names: Box<dyn Spelling>,
     norm_offset: f32,
     used: RefCell<BTreeSet<&'a str>>,
     /// Tables of frequencies made so far.
@@ -47,12 +47,17 @@ impl Place {
 }
 
 impl<'a> Weights<'a> {
-    /// `used`: tensors that are accounted for already.
-    pub fn new(source: &'a Source, names: Names, spec: &ModelSpec, used: BTreeSet<&'a str>) -> Self {
+    /// `norm_offset` is added to the weights of RMS norms; `used` are tensors that are accounted for already.
+    pub fn new(
+        source: &'a Source,
+        names: impl Spelling + 'static,
+        norm_offset: f32,
+        used: BTreeSet<&'a str>,
+    ) -> Self {
         Self {
             source,
-            names,
-            norm_offset: spec.norm_offset,
+            names: Box::new(names),
+            norm_offset,
             used: RefCell::new(used),
             ropes: RefCell::default(),
         }
@@ -97,6 +102,20 @@ impl<'a> Weights<'a> {
     ) -> Result<ValueId> {
         let tensor = self.checked(place, name, &shape, why)?;
         Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart::whole(tensor.clone())])))
+    }
+
+    /// Some rows of a stored matrix.
+    pub fn rows(
+        &self,
+        g: &mut Builder,
+        place: Place,
+        name: &str,
+        stored: [usize; 2],
+        rows: Range<usize>,
+    ) -> Result<ValueId> {
+        let tensor = self.checked(place, name, &stored, "positions × width")?.clone();
+        let shape = [rows.len(), stored[1]];
+        Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart { tensor, rows }])))
     }
 
     /// A matrix of stacked rows: from the one tensor `fused` if the checkpoint has it, else from `parts`, each a

@@ -191,11 +191,16 @@ const ACTIVATIONS: [(&str, Activation); 6] = [
 /// The activation that the configuration names.
 pub(super) fn activation(meta: &Metadata, default: Activation) -> Result<Activation> {
     let Some(given) = meta.text(ACTIVATION)? else { return Ok(default) };
-    if let Some((_, activation)) = ACTIVATIONS.iter().find(|(name, _)| *name == given) {
-        return Ok(*activation);
+    if let Some(activation) = activation_named(given) {
+        return Ok(activation);
     }
     let (key, _) = meta.value(ACTIVATION).unwrap_or(("hidden_act", &serde_json::Value::Null));
     Err(meta.bad_value(key, &given.into(), "silu, gelu or gelu_pytorch_tanh"))
+}
+
+/// The activation of a name; `None` for an unknown one.
+pub(crate) fn activation_named(name: &str) -> Option<Activation> {
+    ACTIVATIONS.iter().find(|(known, _)| *known == name).map(|(_, activation)| *activation)
 }
 
 /// The name that is written for an activation.

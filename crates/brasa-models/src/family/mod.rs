@@ -15,6 +15,7 @@ mod qwen3;
 mod qwen3_moe;
 mod write;
 
+pub(crate) use base::activation_named;
 pub use write::to_gguf;
 
 use crate::metadata::Metadata;
@@ -78,6 +79,9 @@ impl Family {
 
     fn of(source: &Source) -> Result<&'static Self> {
         let container = source.container();
+        if crate::is_encoder(source) {
+            return Err(ModelError::IsEncoder { architecture: source.architecture().into() });
+        }
         let unknown = |architecture: &str| ModelError::UnknownArchitecture {
             architecture: architecture.into(),
             supported: supported(container).join(", "),

@@ -133,9 +133,9 @@ fn an_unknown_architecture_is_named() {
         error.starts_with("architecture llamas is not supported\nhint: supported are llama, mistral"),
         "{error}"
     );
-    let gguf = Source::gguf([("general.architecture".into(), json!("bert"))], []).expect("a name");
+    let gguf = Source::gguf([("general.architecture".into(), json!("mamba"))], []).expect("a name");
     let error = read_spec(&gguf, &STRICT).expect_err("no such family").to_string();
-    assert!(error.contains("architecture bert is not supported"), "{error}");
+    assert!(error.contains("architecture mamba is not supported"), "{error}");
     let unnamed = Source::gguf([], []).expect_err("no name");
     assert_eq!(unnamed, ModelError::MissingKey { key: "general.architecture".into() });
     assert!(Source::hugging_face(b"[]", []).is_err());

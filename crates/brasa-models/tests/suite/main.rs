@@ -2,6 +2,7 @@
 
 #![recursion_limit = "256"]
 
+mod encoders;
 mod graphs;
 mod hostility;
 mod published_configs;

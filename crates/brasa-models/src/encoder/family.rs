@@ -1,0 +1,316 @@
+//! Families of encoders: each turns configuration into an [`EncoderSpec`].
+
+use brasa_formats::Container;
+use brasa_graph::op::RopeLayout;
+use serde_json::Value;
+
+use super::names::{BERT, EncoderNames, GTE, NOMIC, Style};
+use super::spec::{
+    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, LearnedPositions,
+};
+use crate::family::activation_named;
+use crate::keys::{
+    ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
+    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, IS_DECODER, LAYER_NORM_EPS, PAD_TOKEN, PARALLEL_BLOCK,
+    POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION, ROTARY_INTERLEAVED, TOKEN_TYPES, USE_RMS_NORM,
+    VOCAB_SIZE,
+};
+use crate::metadata::{Metadata, limits};
+use crate::names::{Spelling, first};
+use crate::rope::RopeSpec;
+use crate::rope_config::{RopeQuery, rope};
+use crate::source::Source;
+use crate::spec::Activation;
+use crate::{ModelError, Result};
+
+/// A family: the names that its configurations go by, how its tensors are spelled, and how to read it.
+pub(super) struct Family {
+    /// `model_type` in `config.json`.
+    hf: &'static [&'static str],
+    /// Classes of transformers, as `architectures` in `config.json` names them, without what follows the family's name.
+    classes: &'static [&'static str],
+    /// `general.architecture` in GGUF.
+    gguf: Option<&'static str>,
+    pub style: &'static Style,
+    /// Reads the configuration.
+    spec: fn(&Reader<'_, '_>) -> Result<EncoderSpec>,
+}
+
+/// What may follow the family's name in that of a class. Heads that predict tokens are passed over.
+const TASKS: [&str; 4] = ["Model", "ForMaskedLM", "ForPreTraining", JUDGES];
+
+/// The ending of classes whose head judges texts.
+const JUDGES: &str = "ForSequenceClassification";
+
+const FAMILIES: &[Family] = &[
+    Family { hf: &["bert"], classes: &["Bert"], gguf: Some("bert"), style: &BERT, spec: bert },
+    Family {
+        hf: &["roberta", "xlm-roberta", "camembert"],
+        classes: &["Roberta", "XLMRoberta", "Camembert"],
+        gguf: None,
+        style: &BERT,
+        spec: roberta,
+    },
+    Family {
+        hf: &["nomic_bert"],
+        classes: &["NomicBert"],
+        gguf: Some("nomic-bert"),
+        style: &NOMIC,
+        spec: nomic_bert,
+    },
+    Family { hf: &["new", "gte"], classes: &["New", "Gte"], gguf: None, style: &GTE, spec: gte },
+];
+
+/// Names of all architectures of encoders that are understood in `container`.
+pub fn supported_encoders(container: Container) -> Vec<&'static str> {
+    FAMILIES
+        .iter()
+        .flat_map(|family| match container {
+            Container::HuggingFace => family.hf.to_vec(),
+            Container::Gguf => family.gguf.into_iter().collect(),
+        })
+        .collect()
+}
+
+impl Family {
+    /// The family of a checkpoint.
+    pub fn of(source: &Source) -> Result<&'static Self> {
+        let container = source.container();
+        let unknown = |architecture: &str| ModelError::UnknownArchitecture {
+            architecture: architecture.into(),
+            supported: supported_encoders(container).join(", "),
+        };
+        let named = |family: &&Self| match container {
+            Container::HuggingFace => family.hf.contains(&source.architecture()),
+            Container::Gguf => family.gguf == Some(source.architecture()),
+        };
+        let family = FAMILIES.iter().find(named).ok_or_else(|| unknown(source.architecture()))?;
+        match source.class() {
+            Some(class) if !family.has_class(class) => Err(unknown(class)),
+            _ => Ok(family),
+        }
+    }
+
+    fn has_class(&self, class: &str) -> bool {
+        let task = |family| class.strip_prefix(family);
+        self.classes.iter().filter_map(task).any(|task| TASKS.contains(&task))
+    }
+
+    /// Reads the configuration.
+    pub fn spec(&self, meta: &Metadata<'_>) -> Result<EncoderSpec> {
+        (self.spec)(&Reader { meta, names: EncoderNames::of(meta.source(), self.style) })
+    }
+}
+
+/// Configuration, and the tensors whose shapes complete it.
+struct Reader<'a, 'm> {
+    meta: &'a Metadata<'m>,
+    names: EncoderNames,
+}
+
+impl Reader<'_, '_> {
+    /// The rows of a tensor of the whole encoder, if it is there.
+    fn rows(&self, name: &str) -> Option<usize> {
+        first(self.meta.source(), &self.names.global(name))?.shape.first().copied()
+    }
+
+    /// True if layers have a matrix for gates.
+    fn is_gated(&self) -> bool {
+        let has = |name| first(self.meta.source(), &self.names.layer(0, name)).is_some();
+        ["ffn_gate.weight", "ffn_gate_up.weight", "ffn_up_gate.weight"].into_iter().any(has)
+    }
+
+    /// The head, if the checkpoint is one that judges.
+    fn classifier(&self) -> Result<Option<ClassifierSpec>> {
+        let source = self.meta.source();
+        let judges = match source.container() {
+            Container::HuggingFace => source.class().is_some_and(|class| class.ends_with(JUDGES)),
+            Container::Gguf => self.rows("cls.output.weight").is_some(),
+        };
+        if !judges {
+            return Ok(None);
+        }
+        let names = self.names.global("cls.output.weight").join(" or ");
+        let labels = self.rows("cls.output.weight").ok_or(ModelError::MissingTensor { tensor: names })?;
+        Ok(Some(ClassifierSpec { labels }))
+    }
+
+    /// The settings that all families have, with a post-norm block.
+    fn encoder(&self, family: &'static str, defaults: &Defaults) -> Result<EncoderSpec> {
+        let meta = self.meta;
+        let hidden_size = meta.require(ENCODER_HIDDEN_SIZE, limits::WIDTH)?;
+        let num_heads = meta.require(ENCODER_HEADS, limits::HEADS)?;
+        if !hidden_size.is_multiple_of(num_heads) {
+            return Err(ModelError::Dimensions {
+                what: format!("width {hidden_size} in {num_heads} heads"),
+                expected: "a width that the heads divide".into(),
+            });
+        }
+        for key in [ENCODER_CAUSAL, IS_DECODER] {
+            if meta.bool(key)? == Some(true) {
+                let (name, value) = meta.value(key).unwrap_or(("is_causal", &Value::Null));
+                return Err(meta.bad_value(name, value, "false: rows of an encoder see each other"));
+            }
+        }
+        let vocab_size = match self.rows("token_embd.weight").filter(|_| meta.is_gguf()) {
+            Some(rows) => rows,
+            None => meta.require(VOCAB_SIZE, limits::VOCAB)?,
+        };
+        let token_types = match self.rows("token_types.weight").filter(|_| meta.is_gguf()) {
+            Some(rows) => rows,
+            None if meta.is_gguf() => 0,
+            None if meta.mentions(TOKEN_TYPES) => meta.count_or_zero(TOKEN_TYPES, limits::VOCAB)?,
+            None => defaults.token_types,
+        };
+        let layer = EncoderLayerSpec {
+            num_heads,
+            head_dim: hidden_size / num_heads,
+            rope: None,
+            ffn: EncoderFfn {
+                width: meta.require(ENCODER_FFN_WIDTH, limits::FFN_WIDTH)?,
+                activation: activation(meta, defaults.activation)?,
+                gated: self.is_gated(),
+            },
+        };
+        Ok(EncoderSpec {
+            family,
+            vocab_size,
+            hidden_size,
+            context_length: meta
+                .count(ENCODER_CONTEXT_LENGTH, limits::POSITIONS)?
+                .unwrap_or(defaults.context_length),
+            norm_eps: meta.positive(LAYER_NORM_EPS)?.unwrap_or(1e-12),
+            token_types,
+            positions: None,
+            norms: EncoderNorms::Post,
+            layers: vec![layer; meta.require(ENCODER_LAYERS, limits::LAYERS)?],
+            classifier: self.classifier()?,
+        })
+    }
+}
+
+/// Rotates the heads of all layers.
+fn rotate(spec: &mut EncoderSpec, rope: &RopeSpec) {
+    for layer in &mut spec.layers {
+        layer.rope = Some(rope.clone());
+    }
+}
+
+/// Values of configurations that are silent.
+struct Defaults {
+    context_length: usize,
+    token_types: usize,
+    activation: Activation,
+}
+
+/// BERT (Devlin et al. 2018, arXiv:1810.04805).
+///
+/// Also RoBERTa and XLM-R in GGUF, where the unused rows of their position tables are cut off.
+fn bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    learned(reader, "bert", 0, 2)
+}
+
+/// RoBERTa (Liu et al. 2019, arXiv:1907.11692) and XLM-R (Conneau et al. 2019, arXiv:1911.02116).
+///
+/// BERT whose first position is behind that of the padding token, which has the row of its own id.
+fn roberta(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let padding = reader.meta.count_or_zero(PAD_TOKEN, limits::VOCAB)?;
+    let padding = if reader.meta.mentions(PAD_TOKEN) { padding } else { 1 };
+    learned(reader, "roberta", padding + 1, 2)
+}
+
+/// An encoder with learned positions, of which a text's first is row `first`.
+fn learned(
+    reader: &Reader<'_, '_>,
+    family: &'static str,
+    first: usize,
+    token_types: usize,
+) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    expect_text(meta, POSITION_TYPE, "absolute")?;
+    let defaults = Defaults { context_length: 512, token_types, activation: Activation::GeluErf };
+    let mut spec = reader.encoder(family, &defaults)?;
+    let stored = match reader.rows("position_embd.weight").filter(|_| meta.is_gguf()) {
+        Some(rows) => rows,
+        None => spec.context_length,
+    };
+    if stored <= first {
+        return Err(ModelError::Dimensions {
+            what: format!("{stored} positions, of which {first} are not used"),
+            expected: "more positions".into(),
+        });
+    }
+    spec.positions = Some(LearnedPositions { stored, first });
+    spec.context_length = spec.context_length.min(stored - first);
+    Ok(spec)
+}
+
+/// Nomic BERT (Nussbaum et al. 2024, arXiv:2402.01613).
+///
+/// BERT with rotary positions, and a gated network without biases.
+fn nomic_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    for key in [PRE_NORM, PARALLEL_BLOCK, ROTARY_INTERLEAVED, USE_RMS_NORM] {
+        if meta.bool(key)? == Some(true) {
+            return Err(meta.bad_value(key.hf[0], &Value::Bool(true), "false"));
+        }
+    }
+    let defaults = Defaults { context_length: 2048, token_types: 2, activation: Activation::Silu };
+    let mut spec = reader.encoder("nomic_bert", &defaults)?;
+    let head_dim = spec.layers[0].head_dim;
+    let theta = meta.positive(ROTARY_BASE)?.unwrap_or(1000.0);
+    let mut rope = rotary(meta, head_dim, spec.context_length, theta)?;
+    if let Some(fraction) = meta.number(ROTARY_FRACTION)? {
+        let rotated = (head_dim as f32 * fraction) as usize;
+        if !(0.0..=1.0).contains(&fraction) || rotated == 0 || !rotated.is_multiple_of(2) {
+            let expected = "a share of the head that is an even number of elements";
+            return Err(meta.bad_value(ROTARY_FRACTION.hf[0], &fraction.into(), expected));
+        }
+        rope.rotary_dim = rotated;
+    }
+    rotate(&mut spec, &rope);
+    Ok(spec)
+}
+
+/// GTE v1.5 and multilingual GTE (Zhang et al. 2024, arXiv:2407.19669).
+///
+/// BERT with rotary positions, and a gated network.
+fn gte(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    expect_text(meta, POSITION_TYPE, "rope")?;
+    let defaults = Defaults { context_length: 8192, token_types: 1, activation: Activation::GeluErf };
+    let mut spec = reader.encoder("gte", &defaults)?;
+    let theta = if meta.source().architecture() == "gte" { 160_000.0 } else { 10_000.0 };
+    let rope = rotary(meta, spec.layers[0].head_dim, spec.context_length, theta)?;
+    rotate(&mut spec, &rope);
+    Ok(spec)
+}
+
+fn rotary(meta: &Metadata<'_>, head_dim: usize, context_length: usize, theta: f32) -> Result<RopeSpec> {
+    let query = RopeQuery {
+        layout: RopeLayout::SplitHalf,
+        head_dim,
+        context_length,
+        default_theta: theta,
+        default_original: None,
+        kind: None,
+    };
+    rope(meta, query)
+}
+
+/// Refuses another text under `key` than `expected`, if there is one.
+fn expect_text(meta: &Metadata<'_>, key: crate::keys::Key, expected: &str) -> Result<()> {
+    match meta.text(key)? {
+        Some(found) if found != expected => Err(meta.bad_value(key.hf[0], &found.into(), expected)),
+        _ => Ok(()),
+    }
+}
+
+/// The activation that the configuration names. Nomic's `swiglu` is the gated network with SiLU.
+fn activation(meta: &Metadata<'_>, default: Activation) -> Result<Activation> {
+    let Some(given) = meta.text(ENCODER_ACTIVATION)? else { return Ok(default) };
+    let given = if given == "swiglu" { "silu" } else { given };
+    activation_named(given).ok_or_else(|| {
+        meta.bad_value(ENCODER_ACTIVATION.hf[0], &given.into(), "gelu, gelu_new, silu or swiglu")
+    })
+}

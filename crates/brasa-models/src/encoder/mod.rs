@@ -1,0 +1,89 @@
+//! Text encoders: BERT and its descendants, whose rows all see each other.
+//!
+//! An encoder's graph has no caches. A text is one segment of a step, from its first token to its last, and what comes out
+//! is the hidden states of the rows that ask, or the logits of a head that judges texts.
+
+mod build;
+mod family;
+mod names;
+mod spec;
+
+pub use family::supported_encoders;
+pub use spec::{ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, LearnedPositions};
+
+use brasa_formats::Checkpoint;
+use brasa_graph::pass::prune;
+use brasa_graph::{Graph, ValueId};
+
+use crate::metadata::Metadata;
+use crate::source::Source;
+use crate::weights::Weights;
+use crate::{LoadOptions, ModelInfo, Result, unused_tensors, vocabulary};
+use family::Family;
+use names::EncoderNames;
+
+/// A text encoder ready for a device.
+#[derive(Clone, Debug)]
+pub struct EncoderModel {
+    /// The specification that its configuration came to.
+    pub spec: EncoderSpec,
+    /// The graph with all results. [`hidden_graph`](Self::hidden_graph) and [`logits_graph`](Self::logits_graph) compute one each.
+    graph: Graph,
+    hidden: ValueId,
+    logits: Option<ValueId>,
+    /// Facts for people.
+    pub info: ModelInfo,
+    /// Messages about keys and tensors that were passed over.
+    pub warnings: Vec<String>,
+    /// Names of the tensors that were passed over.
+    pub unused_tensors: Vec<String>,
+}
+
+impl EncoderModel {
+    /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`.
+    pub fn hidden_graph(&self) -> Graph {
+        prune(&self.graph.clone().returning(&[self.hidden]))
+    }
+
+    /// The graph that computes the logits of the head, `[Outs, labels]`; `None` without a head. They mean something for
+    /// the first row of a text.
+    pub fn logits_graph(&self) -> Option<Graph> {
+        Some(prune(&self.graph.clone().returning(&[self.logits?])))
+    }
+
+    /// The name of the graphs' own input that tells the parts of a text apart: a number below
+    /// [`token_types`](EncoderSpec::token_types) for each row. Graphs of encoders without token types have no such input.
+    pub const TOKEN_TYPES: &str = build::TOKEN_TYPES;
+}
+
+/// True if the checkpoint is a text encoder, for [`load_encoder`].
+pub fn is_encoder(source: &Source) -> bool {
+    supported_encoders(source.container()).contains(&source.architecture())
+}
+
+/// Loads a checkpoint as a text encoder. Cheap, like [`build`](crate::build).
+///
+/// # Errors
+///
+/// [`ModelError`](crate::ModelError): an architecture that is no encoder's, a configuration that makes no sense, a tensor that
+/// is missing or of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
+pub fn load_encoder(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<EncoderModel> {
+    build_encoder(&Source::of(checkpoint)?, options)
+}
+
+/// Reads the configuration of an encoder and builds its graph.
+///
+/// # Errors
+///
+/// The errors of [`load_encoder`].
+pub fn build_encoder(source: &Source, options: &LoadOptions) -> Result<EncoderModel> {
+    let family = Family::of(source)?;
+    let meta = Metadata::new(source, options);
+    let spec = family.spec(&meta)?;
+    let (mut warnings, used) = meta.finish()?;
+    warnings.extend(vocabulary::check(source, spec.vocab_size)?);
+    let weights = Weights::new(source, EncoderNames::of(source, family.style), 0.0, used);
+    let build::Built { graph, hidden, logits } = build::encoder(&spec, &weights)?;
+    let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
+    Ok(EncoderModel { spec, graph, hidden, logits, info: ModelInfo::of(source), warnings, unused_tensors })
+}

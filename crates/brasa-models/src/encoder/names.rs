@@ -1,0 +1,170 @@
+//! Names of encoders' tensors in either container.
+//!
+//! As with decoders, a tensor goes by its GGUF name without layer prefix.
+
+use brasa_formats::Container;
+
+use crate::names::Spelling;
+use crate::source::Source;
+
+/// Our name of a tensor and its Hugging Face spellings.
+type Table = &'static [(&'static str, &'static [&'static str])];
+
+/// How one family of checkpoints spells its tensors.
+#[derive(Debug)]
+pub(super) struct Style {
+    /// Prefixes of the encoder's tensors, longest first. The first with an embedding table counts.
+    prefixes: &'static [&'static str],
+    /// Tensors of the whole encoder, behind the prefix.
+    global: Table,
+    /// Tensors of the head, which stand outside the encoder. Those that begin with `*` stand inside.
+    head: Table,
+    /// The text between prefix and the number of a layer.
+    layers: &'static str,
+    /// Tensors of a layer, behind its number.
+    layer: Table,
+    /// Beginnings, behind the prefix or without it, of tensors that embedding makes no use of.
+    foreign: &'static [&'static str],
+}
+
+/// BERT, RoBERTa and XLM-R.
+pub(super) const BERT: Style = Style {
+    prefixes: &["bert.", "roberta.", "xlm_roberta.", ""],
+    global: EMBEDDINGS,
+    head: &[
+        ("cls.weight", &["classifier.dense.weight", "*pooler.dense.weight"]),
+        ("cls.output.weight", &["classifier.out_proj.weight", "classifier.weight"]),
+    ],
+    layers: "encoder.layer.",
+    layer: &[
+        ("attn_q.weight", &["attention.self.query.weight"]),
+        ("attn_k.weight", &["attention.self.key.weight"]),
+        ("attn_v.weight", &["attention.self.value.weight"]),
+        ("attn_output.weight", &["attention.output.dense.weight"]),
+        (
+            "attn_output_norm.weight",
+            &["attention.output.LayerNorm.weight", "attention.output.LayerNorm.gamma"],
+        ),
+        ("ffn_up.weight", &["intermediate.dense.weight"]),
+        ("ffn_down.weight", &["output.dense.weight"]),
+        ("layer_output_norm.weight", &["output.LayerNorm.weight", "output.LayerNorm.gamma"]),
+    ],
+    foreign: &["cls.", "lm_head.", "pooler.", "embeddings.position_ids", "embeddings.token_type_ids"],
+};
+
+/// Nomic BERT.
+pub(super) const NOMIC: Style = Style {
+    prefixes: &["bert.", "nomic_bert.", ""],
+    global: &[
+        ("token_embd.weight", &["embeddings.word_embeddings.weight"]),
+        ("token_types.weight", &["embeddings.token_type_embeddings.weight"]),
+        ("token_embd_norm.weight", &["emb_ln.weight"]),
+    ],
+    head: &[],
+    layers: "encoder.layers.",
+    layer: &[
+        ("attn_qkv.weight", &["attn.Wqkv.weight"]),
+        ("attn_output.weight", &["attn.out_proj.weight"]),
+        ("attn_output_norm.weight", &["norm1.weight"]),
+        ("ffn_up.weight", &["mlp.fc11.weight"]),
+        ("ffn_gate.weight", &["mlp.fc12.weight"]),
+        ("ffn_down.weight", &["mlp.fc2.weight"]),
+        ("layer_output_norm.weight", &["norm2.weight"]),
+    ],
+    foreign: &["cls.", "lm_head.", "pooler."],
+};
+
+/// GTE, as Alibaba publishes it under the model type `new`.
+pub(super) const GTE: Style = Style {
+    prefixes: &["new.", "gte.", ""],
+    global: EMBEDDINGS,
+    head: &[("cls.weight", &["*pooler.dense.weight"]), ("cls.output.weight", &["classifier.weight"])],
+    layers: "encoder.layer.",
+    layer: &[
+        ("attn_qkv.weight", &["attention.qkv_proj.weight"]),
+        ("attn_output.weight", &["attention.o_proj.weight"]),
+        ("attn_output_norm.weight", &["attn_ln.weight"]),
+        ("ffn_up_gate.weight", &["mlp.up_gate_proj.weight"]),
+        ("ffn_down.weight", &["mlp.down_proj.weight"]),
+        ("layer_output_norm.weight", &["mlp_ln.weight"]),
+    ],
+    foreign: &["lm_head.", "pooler.", "embeddings.position_ids"],
+};
+
+const EMBEDDINGS: Table = &[
+    ("token_embd.weight", &["embeddings.word_embeddings.weight"]),
+    ("token_types.weight", &["embeddings.token_type_embeddings.weight"]),
+    ("position_embd.weight", &["embeddings.position_embeddings.weight"]),
+    ("token_embd_norm.weight", &["embeddings.LayerNorm.weight", "embeddings.LayerNorm.gamma"]),
+];
+
+/// Spells the names of an encoder's tensors as one checkpoint does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EncoderNames {
+    container: Container,
+    style: &'static Style,
+    prefix: &'static str,
+}
+
+impl EncoderNames {
+    pub fn of(source: &Source, style: &'static Style) -> Self {
+        let table = style.global.iter().find(|(ours, _)| *ours == "token_embd.weight");
+        let has_table = |prefix: &&&str| {
+            let spellings = table.iter().flat_map(|(_, theirs)| *theirs);
+            spellings.map(|theirs| format!("{prefix}{theirs}")).any(|name| source.tensors.contains_key(&name))
+        };
+        let prefix = style.prefixes.iter().find(has_table).unwrap_or(&"");
+        Self { container: source.container, style, prefix }
+    }
+}
+
+impl Spelling for EncoderNames {
+    fn global(&self, name: &str) -> Vec<String> {
+        if self.container == Container::Gguf {
+            return vec![name.into()];
+        }
+        let inside =
+            spelled(self.style.global, name).into_iter().map(|name| format!("{}{name}", self.prefix));
+        let head = spelled(self.style.head, name).into_iter().map(|name| match name.strip_prefix('*') {
+            Some(inside) => format!("{}{inside}", self.prefix),
+            None => name,
+        });
+        inside.chain(head).collect()
+    }
+
+    fn layer(&self, layer: usize, name: &str) -> Vec<String> {
+        if self.container == Container::Gguf {
+            return vec![format!("blk.{layer}.{name}")];
+        }
+        let before = format!("{}{}{layer}.", self.prefix, self.style.layers);
+        spelled(self.style.layer, name).into_iter().map(|name| format!("{before}{name}")).collect()
+    }
+
+    fn expert(&self, _: usize, _: &str, _: usize) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn is_foreign(&self, name: &str) -> bool {
+        if self.container == Container::Gguf {
+            // A head that nothing reads.
+            return name == "cls.weight" || name == "cls.bias";
+        }
+        let inner = name.strip_prefix(self.prefix).unwrap_or(name);
+        let foreign = |name: &str| self.style.foreign.iter().any(|foreign| name.starts_with(foreign));
+        foreign(inner) || foreign(name) || name.ends_with("rotary_emb.inv_freq")
+    }
+}
+
+/// The spellings of `name` in `table`. A bias has the spelling of its weight with the other ending.
+fn spelled(table: Table, name: &str) -> Vec<String> {
+    let (weight, is_bias) = match name.strip_suffix(".bias") {
+        Some(stem) => (format!("{stem}.weight"), true),
+        None => (name.into(), false),
+    };
+    let theirs = table.iter().filter(|(ours, _)| *ours == weight).flat_map(|(_, theirs)| *theirs);
+    let bias = |name: &str| match name.strip_suffix(".gamma") {
+        Some(stem) => format!("{stem}.beta"),
+        None => format!("{}.bias", name.strip_suffix(".weight").unwrap_or(name)),
+    };
+    theirs.map(|name| if is_bias { bias(name) } else { (*name).into() }).collect()
+}

@@ -1,0 +1,84 @@
+//! A text encoder as data.
+
+use crate::rope::RopeSpec;
+use crate::spec::Activation;
+
+/// A text encoder: a transformer whose rows all see each other. Everything that its graph needs besides the weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderSpec {
+    /// The family that read the configuration, e.g. `bert`.
+    pub family: &'static str,
+    /// Rows of the embedding table.
+    pub vocab_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Most tokens of a text.
+    pub context_length: usize,
+    /// Added to the variance in every layer norm.
+    pub norm_eps: f32,
+    /// Rows of the table that tells the parts of a text apart; 0 for none.
+    pub token_types: usize,
+    /// Learned position embeddings; `None` for encoders whose heads rotate.
+    pub positions: Option<LearnedPositions>,
+    /// The places of the layer norms.
+    pub norms: EncoderNorms,
+    /// The transformer blocks, first to last.
+    pub layers: Vec<EncoderLayerSpec>,
+    /// The head that judges texts; `None` for encoders that only embed.
+    pub classifier: Option<ClassifierSpec>,
+}
+
+/// A table with a vector for each position, added to the token embeddings. Devlin et al. 2018, arXiv:1810.04805.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LearnedPositions {
+    /// Rows of the stored table.
+    pub stored: usize,
+    /// The row of a text's first token. RoBERTa's table has two unused rows in front.
+    pub first: usize,
+}
+
+/// The places of an encoder's layer norms. Behind the embeddings there always is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EncoderNorms {
+    /// Behind attention and behind the feed-forward network, on the sums with the residual stream.
+    Post,
+}
+
+/// One block of an encoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderLayerSpec {
+    /// Heads of queries, keys and values.
+    pub num_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Rotary position embedding; `None` in encoders with learned positions.
+    pub rope: Option<RopeSpec>,
+    /// The feed-forward network.
+    pub ffn: EncoderFfn,
+}
+
+/// The feed-forward network of an encoder's block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderFfn {
+    /// Elements between the projections.
+    pub width: usize,
+    /// The activation.
+    pub activation: Activation,
+    /// True for `down(act(gate(x)) · up(x))`, false for `down(act(up(x)))`.
+    pub gated: bool,
+}
+
+/// A head that makes logits of a text's first hidden state: `out(tanh(dense(h)))`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassifierSpec {
+    /// Logits of a text. A reranker has one.
+    pub labels: usize,
+}
+
+impl EncoderLayerSpec {
+    /// Elements of all heads.
+    pub fn attention_dim(&self) -> usize {
+        self.num_heads * self.head_dim
+    }
+}

@@ -1,0 +1,240 @@
+#!/usr/bin/env python3
+"""Tiny random text encoders of every supported family, with hidden states by transformers.
+
+    python tools/golden/models/random_encoders.py [NAME ...]
+
+writes `models/random-encoders/NAME/{config.json, model.safetensors, tokenizer.json, tokenizer_config.json,
+golden.safetensors}`. The weights are random. As in `random_families.py`, a recipe lists changes to its configuration
+(`matters`), each of which must move the hidden states by more than 1 % in relative L2. The golden values come from the
+files as they lie on disk.
+
+golden.safetensors (f32 unless said otherwise; D is the width):
+
+    short.ids     i32 [12]     a text
+    short.types   i32 [12]     the part of each token; all 0 if the model has one part
+    short.states  [12, D]      hidden states behind the last norm
+    short.logits  [L]          logits of the head, if there is one
+    long.*                     the same for 80 tokens
+
+The tokenizers are trained on the documentation's prose: WordPiece for BERT and Nomic BERT, Unigram for the others.
+"""
+
+import copy
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import zlib
+from dataclasses import dataclass, field
+
+import tokenizers
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+ROOT = REPOSITORY / "models" / "random-encoders"
+SHORT, LONG = 12, 80
+VOCABULARY = 384
+
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+
+@dataclass
+class Recipe:
+    """A configuration, and the changes to it that must change the answer."""
+
+    config: dict
+    matters: list = field(default_factory=list)
+    tokenizer: str = "wordpiece"
+
+
+def base(architecture: str, model_type: str, **keys) -> dict:
+    config = {
+        "architectures": [architecture],
+        "model_type": model_type,
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 96,
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-12,
+        "initializer_range": 0.02,
+        "attention_probs_dropout_prob": 0.0,
+        "hidden_dropout_prob": 0.0,
+        "type_vocab_size": 2,
+        "pad_token_id": 0,
+    }
+    config.update(keys)
+    return config
+
+
+def bert(architecture="BertModel", **keys) -> dict:
+    return base(architecture, "bert", position_embedding_type="absolute", use_cache=True, **keys)
+
+
+def roberta(architecture="XLMRobertaModel", model_type="xlm-roberta", **keys) -> dict:
+    own = {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+           "max_position_embeddings": 98, "layer_norm_eps": 1e-05, "position_embedding_type": "absolute"}
+    return base(architecture, model_type, **{**own, **keys})
+
+
+def nomic(**keys) -> dict:
+    rope = {"rope_type": "default", "rope_theta": 1000.0}
+    return base("NomicBertModel", "nomic_bert", **{"hidden_act": "silu", "rope_parameters": rope, **keys})
+
+
+def gte(architecture="GteModel", **keys) -> dict:
+    rope = {"rope_type": "default", "rope_theta": 20000.0}
+    own = {"type_vocab_size": 1, "pad_token_id": 1, "rope_parameters": rope}
+    return base(architecture, "gte", **{**own, **keys})
+
+
+ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+COMMON = [{"num_attention_heads": 2}, {"layer_norm_eps": 0.1}]
+
+RECIPES = {
+    "bert": Recipe(bert(), [*COMMON, {"hidden_act": "silu"}]),
+    "bert-judge": Recipe(bert("BertForSequenceClassification", hidden_act="gelu_new", **ONE_LABEL), COMMON),
+    "gte": Recipe(gte(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram"),
+    "gte-judge": Recipe(gte("GteForSequenceClassification", type_vocab_size=0, **ONE_LABEL), COMMON, "unigram"),
+    "nomic-bert": Recipe(nomic(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}]),
+    "roberta": Recipe(roberta("RobertaModel", "roberta"), [*COMMON, {"pad_token_id": 3}], "unigram"),
+    "xlm-roberta-judge": Recipe(roberta("XLMRobertaForSequenceClassification", **ONE_LABEL), COMMON, "unigram"),
+}
+
+
+def prose() -> list:
+    """Lines of the documentation, the tokenizers' training text."""
+    lines = []
+    for name in ["README.md", "ARCHITECTURE.md"]:
+        lines += (REPOSITORY / name).read_text().splitlines()
+    return lines[:400]
+
+
+def tokenizer(kind: str) -> tokenizers.Tokenizer:
+    if kind == "wordpiece":
+        made = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=100))
+        made.normalizer = normalizers.BertNormalizer(lowercase=True)
+        made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY, special_tokens=special, show_progress=False)
+        made.train_from_iterator(prose(), trainer)
+        made.decoder = decoders.WordPiece()
+        template, pair, begin, end = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", "[CLS]", "[SEP]"
+    else:
+        made = tokenizers.Tokenizer(models.Unigram())
+        made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+        made.pre_tokenizer = pre_tokenizers.Metaspace()
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        trainer = trainers.UnigramTrainer(vocab_size=VOCABULARY, special_tokens=special, unk_token="<unk>",
+                                          show_progress=False)
+        made.train_from_iterator(prose(), trainer)
+        made.decoder = decoders.Metaspace()
+        template, pair, begin, end = "<s> $A </s>", "<s> $A </s> </s> $B </s>", "<s>", "</s>"
+    ids = [(token, made.token_to_id(token)) for token in (begin, end)]
+    made.post_processor = processors.TemplateProcessing(single=template, pair=pair, special_tokens=ids)
+    return made
+
+
+def write_tokenizer(folder: pathlib.Path, kind: str) -> None:
+    tokenizer(kind).save(str(folder / "tokenizer.json"))
+    names = {"wordpiece": ("[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"),
+             "unigram": ("<s>", "</s>", "<unk>", "<pad>", "<mask>")}[kind]
+    keys = dict(zip(("cls_token", "sep_token", "unk_token", "pad_token", "mask_token"), names))
+    keys |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 96}
+    (folder / "tokenizer_config.json").write_text(json.dumps(keys, indent=1) + "\n")
+
+
+def judges(config: dict) -> bool:
+    return config["architectures"][0].endswith("ForSequenceClassification")
+
+
+def model_class(config: dict):
+    return AutoModelForSequenceClassification if judges(config) else AutoModel
+
+
+def write_weights(folder: pathlib.Path, name: str, config: dict) -> None:
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    torch.manual_seed(zlib.crc32(name.encode()))
+    model = model_class(config).from_config(AutoConfig.from_pretrained(folder))
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            scale = 0.3 if value.dim() > 1 else 0.1
+            value.copy_(torch.randn_like(value) * scale)
+            if "norm" in key.lower() and key.endswith("weight"):
+                value.add_(1.0)
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch)
+        tensors = load_file(pathlib.Path(scratch) / "model.safetensors")
+    tensors = {key: value.to(torch.bfloat16).contiguous() for key, value in tensors.items()}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def texts(config: dict) -> dict:
+    random = torch.Generator().manual_seed(7)
+    made = {}
+    for label, length in (("short", SHORT), ("long", LONG)):
+        ids = torch.randint(5, config["vocab_size"], (length,), generator=random)
+        types = torch.zeros(length, dtype=torch.long)
+        if config["type_vocab_size"] > 1:
+            types[length // 2:] = 1
+        made[label] = (ids, types)
+    return made
+
+
+def compute(folder: pathlib.Path, config: dict) -> dict:
+    """Hidden states and logits of the checkpoint in `folder`, under `config`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch)
+        shutil.copy(folder / "model.safetensors", scratch)
+        (scratch / "config.json").write_text(json.dumps(config))
+        model, loading = model_class(config).from_pretrained(
+            scratch, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+    model.eval()
+    wrong = [key for kind in ("missing_keys", "mismatched_keys") for key in loading[kind] if "pooler" not in str(key)]
+    assert not wrong, wrong
+    found = {}
+    for label, (ids, types) in texts(config).items():
+        types_given = {"token_type_ids": types[None]} if config["type_vocab_size"] > 0 else {}
+        with torch.no_grad():
+            out = model(input_ids=ids[None], output_hidden_states=True, **types_given)
+        found[f"{label}.states"] = out.hidden_states[-1][0]
+        if judges(config):
+            found[f"{label}.logits"] = out.logits[0]
+    return found
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    return ((a - b).norm() / b.norm()).item()
+
+
+def main() -> None:
+    for name in sys.argv[1:] or RECIPES:
+        recipe = RECIPES[name]
+        folder = ROOT / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        write_tokenizer(folder, recipe.tokenizer)
+        write_weights(folder, name, recipe.config)
+        golden = compute(folder, recipe.config)
+        for change in recipe.matters:
+            changed = compute(folder, {**copy.deepcopy(recipe.config), **change})
+            moved = difference(changed["long.states"], golden["long.states"])
+            assert moved > 0.01, f"{name}: {change} moves the states by {moved:.4f}"
+        for label, (ids, types) in texts(recipe.config).items():
+            golden[f"{label}.ids"] = ids.to(torch.int32)
+            golden[f"{label}.types"] = types.to(torch.int32)
+        save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors",
+                  metadata={"transformers": transformers.__version__})
+        print(name, sum(path.stat().st_size for path in folder.iterdir()) // 1024, "KiB")
+
+
+if __name__ == "__main__":
+    main()
