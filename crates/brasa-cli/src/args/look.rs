@@ -1,0 +1,151 @@
+//! What a model makes of a text: `tokenize`, `inspect`, `logits`, `embed`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{CacheType, LoadArguments, PromptArguments, SourceArguments};
+use crate::suggested::{DEVICES, Suggested};
+use crate::values::{self, positive};
+
+/// `brasa tokenize`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct TokenizeArguments {
+    #[command(flatten)]
+    pub source: SourceArguments,
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Turn these ids into text instead
+    #[arg(long, value_name = "1,2,3", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub decode: Option<Vec<u32>>,
+    /// Add no special token at all
+    #[arg(long)]
+    pub no_bos: bool,
+    /// Recognise special tokens in the text
+    #[arg(long)]
+    pub parse_special: bool,
+    /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
+    #[arg(long, value_name = "NAME")]
+    pub pre: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `brasa inspect`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct InspectArguments {
+    /// Model [default: the built-in one]
+    #[arg(value_name = "PATH", conflicts_with_all = ["model", "hf_repo"])]
+    pub path: Option<PathBuf>,
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// Print the graph, and the program that this machine makes of it
+    #[arg(long)]
+    pub graph: bool,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print the memory that the model takes on a device, whether it fits, and what would
+    #[arg(long, conflicts_with_all = ["graph", "tensors"])]
+    pub fit: bool,
+    /// Device of --fit: auto, cpu, cuda, cuda:N [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub device: Option<String>,
+    /// Tokens of a text of --fit [default: the model's own limit, at most 131,072]
+    #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub context: Option<usize>,
+    /// Type of keys and values of --fit [default: f16]
+    #[arg(long, value_enum, value_name = "TYPE", requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub cache_type: Option<CacheType>,
+    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD from 0 on, several with commas, or all
+    #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors", "fit"])]
+    pub attention: Option<values::Heads>,
+    /// The text to look into
+    #[arg(short, long, value_name = "TEXT", requires = "attention")]
+    pub prompt: Option<String>,
+    /// Read the text from a file; - for standard input
+    #[arg(long, value_name = "FILE", requires = "attention", conflicts_with = "prompt")]
+    pub file: Option<PathBuf>,
+    /// Draw the attention as a heat map
+    #[arg(long, value_name = "FILE.svg", requires = "attention")]
+    pub svg: Option<PathBuf>,
+    /// Replace FILE.svg if it exists
+    #[arg(long, requires = "svg")]
+    pub force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `brasa logits`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct LogitsArguments {
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Token ids, used as they are
+    #[arg(long, value_name = "1,2,3", value_delimiter = ',', conflicts_with_all = ["prompt", "file"])]
+    pub ids: Option<Vec<u32>>,
+    /// How many of the most probable next tokens to show
+    #[arg(long, value_name = "K", default_value_t = 8)]
+    pub top: usize,
+    /// Save all logits as f32 [rows, vocabulary] in NumPy's format
+    #[arg(long, value_name = "FILE.npy")]
+    pub out: Option<PathBuf>,
+    /// Replace FILE.npy if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `brasa embed`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct EmbedArguments {
+    #[command(flatten)]
+    pub prompt: PromptArguments,
+    /// Take each line that is not empty as a text of its own
+    #[arg(long)]
+    pub lines: bool,
+    /// Print how alike the texts are: the cosine of each pair
+    #[arg(long, requires = "lines")]
+    pub similarity: bool,
+    /// How the states of a text's tokens become one vector [default: as the model says, else last]
+    #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false)]
+    pub pooling: Option<PoolingName>,
+    /// Leave vectors as long as the model makes them; otherwise their length is 1
+    #[arg(long)]
+    pub raw: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `--pooling`
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum PoolingName {
+    /// The state of the last token
+    Last,
+    /// The mean of all states
+    Mean,
+}
+
+impl From<PoolingName> for brasa::Pooling {
+    fn from(name: PoolingName) -> Self {
+        match name {
+            PoolingName::Last => Self::Last,
+            PoolingName::Mean => Self::Mean,
+        }
+    }
+}
