@@ -1,6 +1,8 @@
 //! Speed of prompts, of single tokens and of tokens of several sequences, on a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b] [FORMAT] [--exact] [--profile]`
+//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b] [FORMAT] [--exact] [--separate] [--profile]`
+//!
+//! `--separate` launches everything between products apart, to be compared with.
 
 mod shapes;
 
@@ -26,13 +28,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let place = arguments.iter().position(|argument| argument == name);
         place.map(|place| arguments.remove(place)).is_some()
     };
-    let (profile, exact) = (flag("--profile"), flag("--exact"));
+    let (profile, exact, separate) = (flag("--profile"), flag("--exact"), flag("--separate"));
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
     let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
     let model = arguments.first().map_or("1b", String::as_str);
     let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
-    let device = CudaBackend::new(&CudaOptions { deterministic: exact, ..CudaOptions::default() })?;
+    let options = CudaOptions { deterministic: exact, separate_launches: separate, ..CudaOptions::default() };
+    let device = CudaBackend::new(&options)?;
     println!("{}", device.info().description);
     let graph = Arc::new(decoder.graph(1));
     let start = Instant::now();

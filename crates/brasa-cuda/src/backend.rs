@@ -33,6 +33,9 @@ pub struct CudaOptions {
     /// True for the same bits of a row whatever else is in its step. Many rows are then multiplied in f32, slowly, and not on
     /// tensor cores.
     pub deterministic: bool,
+    /// True for launches of their own for roundings, sums of parts and merges, which steps of several rows otherwise join: an oracle for
+    /// tests, and a yardstick.
+    pub separate_launches: bool,
 }
 
 impl CudaBackend {
@@ -45,7 +48,9 @@ impl CudaBackend {
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())
-            .and_then(|driver| Gpu::new(&driver, options.ordinal, options.deterministic))
+            .and_then(|driver| {
+                Gpu::new(&driver, options.ordinal, options.deterministic, options.separate_launches)
+            })
             // A device that cannot be prepared is not there, whichever call failed.
             .map_err(|error| match error.of_device(&name) {
                 DeviceError::Lost { device, reason } => DeviceError::Unavailable { device, reason },

@@ -17,6 +17,8 @@ pub(crate) struct Gpu {
     pub name: String,
     /// True where only plain kernels compute.
     pub deterministic: bool,
+    /// True where what lies between products takes launches of its own.
+    pub separate_launches: bool,
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
     interpreter: Option<Kernel>,
@@ -32,6 +34,7 @@ impl Gpu {
         driver: &Driver,
         ordinal: usize,
         deterministic: bool,
+        separate_launches: bool,
     ) -> Result<Arc<Self>, DriverError> {
         let context = Context::new(driver, ordinal)?;
         let capability = context.device().capability;
@@ -42,7 +45,17 @@ impl Gpu {
         let stream = Stream::new(&context)?;
         let interpreter = interpreter::load(&context)?;
         let name = format!("cuda:{ordinal}");
-        Ok(Arc::new(Self { context, stream, name, deterministic, plain, interpreter, gemm, flash }))
+        Ok(Arc::new(Self {
+            context,
+            stream,
+            name,
+            deterministic,
+            separate_launches,
+            plain,
+            interpreter,
+            gemm,
+            flash,
+        }))
     }
 
     /// The interpreter, where the device can run it.

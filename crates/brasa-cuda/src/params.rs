@@ -283,6 +283,14 @@ params! {
         out: Outputs,
     }
     struct GemmSumParams { partial: Ptr<f32>, rows: u32, tiles: u32, splits: u32, out: Outputs, }
+    /// Sums of parts of K and what follows them, normed and rounded to panels for the product behind.
+    struct GemmSumsPanelsParams {
+        sums: GemmSumParams,
+        norm: Norm,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        subs: u32,
+    }
     /// Rows of `source` to become tiles. Row `i` of a tile's lower half is row `tile · tile_rows + i`, of its upper half
     /// that many behind row `upper_start`. MLX has scales and biases beside its codes, which are divided by a power
     /// of two, and the last five numbers.
@@ -469,7 +477,8 @@ params! {
         pairs: u32,
         magnitude: f32,
     }
-    /// Norms of heads, rotations of queries and keys by a table, and the write of keys and values. `threads` work on a head.
+    /// Norms of heads, rotations of queries and keys by a table, and the write of keys and values. `threads` work on a head. Where there
+    /// are `parts`, queries, keys and values are the sums of as many numbers, `part_stride` apart, and of their biases.
     struct HeadsParams {
         q: Ptr<f32>,
         k: Ptr<f32>,
@@ -488,6 +497,11 @@ params! {
         rotary_dim: u32,
         interleaved: u32,
         threads: u32,
+        parts: u32,
+        part_stride: u32,
+        q_bias: Ptr<f32>,
+        k_bias: Ptr<f32>,
+        v_bias: Ptr<f32>,
     }
     struct CacheWriteParams {
         k: Ptr<f32>,
@@ -519,6 +533,8 @@ params! {
     }
     /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each, or to one part of a page.
     struct PagesParams { attention: AttentionParams, partial: Ptr<f32>, first_task: u32, pages: u32, }
+    /// Sums of pages, merged and rounded to panels of `subs` pieces for the product behind.
+    struct MergePanelsParams { pages: PagesParams, panels: Ptr<u8>, row_scale: Ptr<f32>, subs: u32, }
     /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
     struct FlashParams {
         q: Ptr<f32>,

@@ -77,7 +77,8 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
             })?;
             let deterministic = options.deterministic || options.precision == Precision::Reference;
             let driver = None;
-            Ok(Box::new(CudaBackend::new(&CudaOptions { ordinal, driver, deterministic })?))
+            let options = CudaOptions { ordinal, driver, deterministic, ..CudaOptions::default() };
+            Ok(Box::new(CudaBackend::new(&options)?))
         }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),
     }

@@ -10,7 +10,8 @@
 //
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
 // few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
-// Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store; panels zero behind M.
+// Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store. Panels may hold
+// anything behind M: products of those rows are dropped.
 #pragma once
 #include "../plain/params.h"
 #include "halves.cuh"

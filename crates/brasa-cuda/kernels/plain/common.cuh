@@ -21,6 +21,21 @@ struct alignas(16) Halves8 {
     u32 at[4];
 };
 
+// Eight floats at an address that is a multiple of 16.
+DEVICE void load8(const float* from, float (&v)[8]) {
+    const Floats4 a = *(const Floats4*)from, b = *(const Floats4*)(from + 4);
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+        v[i] = a.at[i];
+        v[4 + i] = b.at[i];
+    }
+}
+
+DEVICE void store8(float* to, const float (&v)[8]) {
+    *(Floats4*)to = {{v[0], v[1], v[2], v[3]}};
+    *(Floats4*)(to + 4) = {{v[4], v[5], v[6], v[7]}};
+}
+
 // Where row `j` begins.
 DEVICE const float* row_of(const Rows& rows, u32 j) {
     return rows.data + (u64)(j / rows.per) * rows.stride + (u64)(j % rows.per) * rows.width;

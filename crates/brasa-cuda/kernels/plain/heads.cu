@@ -2,7 +2,8 @@
 // blocks of 256.
 //
 // heads_<type>: norms of the heads of queries, keys and values where they are there; queries and keys turned by `rotations`; queries
-// to y[R, H, E], keys and values to the row's index of its segment's pages. E is a multiple of eight, up to 256.
+// to y[R, H, E], keys and values to the row's index of its segment's pages. E is a multiple of eight, up to 256. Where the projections left
+// parts of their sums, these are added first.
 // Grid: `threads` threads, a power of two, for each row and head of queries, keys and values; blocks of 256.
 #include "kv.cuh"
 
@@ -31,12 +32,26 @@ DEVICE void heads(const HeadsParams& p) {
     float x[HEAD_ELEMENTS] = {};
     if (is_there) {
         const float* from = is_query ? p.q + (u64)row * p.q_stride : is_value ? p.v + (u64)row * p.v_stride : p.k + (u64)row * p.k_stride;
-        from += of_kind * width + first;
-        const Floats4 a = *(const Floats4*)from, b = *(const Floats4*)(from + 4);
+        const float* bias = is_query ? p.q_bias : is_value ? p.v_bias : p.k_bias;
+        const u32 place = of_kind * width + first;
+        if (p.parts == 0) {
+            load8(from + place, x);
+        }
+        // Sums of parts of K, added as gemm_sums adds them.
+        float more[HEAD_ELEMENTS];
+        for (u32 part = 0; part < p.parts; ++part) {
+            load8(from + (u64)part * p.part_stride + place, more);
 #pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-            x[i] = a.at[i];
-            x[4 + i] = b.at[i];
+            for (u32 i = 0; i < HEAD_ELEMENTS; ++i) {
+                x[i] += more[i];
+            }
+        }
+        if (bias != nullptr) {
+            load8(bias + place, more);
+#pragma unroll
+            for (u32 i = 0; i < HEAD_ELEMENTS; ++i) {
+                x[i] += more[i];
+            }
         }
     }
     float squares = 0.0f;
@@ -91,9 +106,7 @@ DEVICE void heads(const HeadsParams& p) {
         return;
     }
     if (is_query) {
-        float* y = p.y + ((u64)row * p.heads + head) * width + first;
-        *(Floats4*)y = {{x[0], x[1], x[2], x[3]}};
-        *(Floats4*)(y + 4) = {{x[4], x[5], x[6], x[7]}};
+        store8(p.y + ((u64)row * p.heads + head) * width + first, x);
         return;
     }
     const u32 segment = p.step.row_segments[row];

@@ -4,8 +4,13 @@
 //
 // attend_merge: y[R, H, E] from the pages' sums, in order of pages. Grid: x: heads of tasks; a block of 128 threads.
 //
+// attend_merge_panels: the same numbers as halves, in the panels of the product behind. Only for values that are halves: a weighted mean of
+// numbers that are multiples of 2^-24 and no larger than the largest half needs no scale of its own. Grid: x: heads of tasks; two elements
+// a thread.
+//
 // A warp scores 32 positions, one after the other, for four heads that share keys; then it sums the values of its positions. The
 // order of sums depends on positions alone, so a row has the same bits whatever else is in its step.
+#include "panels.cuh"
 #include "sight.cuh"
 
 static const u32 PAGE_WARPS = 8, HEADS_AT_ONCE = 4, POSITIONS_AT_ONCE = 8;
@@ -168,28 +173,69 @@ KERNEL(attend_pages_f16, PagesParams) { attend_pages<KvF16>(p); }
 KERNEL(attend_pages_bf16, PagesParams) { attend_pages<KvBF16>(p); }
 KERNEL(attend_pages_q8, PagesParams) { attend_pages<KvQ8>(p); }
 
-KERNEL(attend_merge, PagesParams) {
-    const AttentionParams& a = p.attention;
-    const u32 width = a.head_dim, group = a.heads / a.kv_heads;
-    const u32 task = p.first_task + blockIdx.x / group, r = task / a.kv_heads, head = task % a.kv_heads * group + blockIdx.x % group;
-    const float* partial = p.partial + (u64)blockIdx.x * p.pages * (width + 2);
-    float largest = -INFINITY, total = 0.0f;
-    for (u32 page = 0; page < p.pages; ++page) {
-        largest = fmaxf(largest, partial[page * (width + 2) + width + 1]);
+// A head of a task, and the pages' sums of it.
+struct Merging {
+    u32 row, head, width, pages;
+    const float* partial;
+    float largest, total;
+
+    DEVICE Merging(const PagesParams& p) {
+        const AttentionParams& a = p.attention;
+        const u32 group = a.heads / a.kv_heads, task = p.first_task + blockIdx.x / group;
+        row = task / a.kv_heads;
+        head = task % a.kv_heads * group + blockIdx.x % group;
+        width = a.head_dim;
+        pages = p.pages;
+        partial = p.partial + (u64)blockIdx.x * p.pages * (width + 2);
+        largest = -INFINITY;
+        total = 0.0f;
+        for (u32 page = 0; page < pages; ++page) {
+            largest = fmaxf(largest, partial[page * (width + 2) + width + 1]);
+        }
+        for (u32 page = 0; page < pages; ++page) {
+            const float* of_page = partial + page * (width + 2) + width;
+            // A page without a position in sight adds nothing.
+            total += of_page[1] == -INFINITY ? 0.0f : of_page[0] * expf(of_page[1] - largest);
+        }
     }
-    for (u32 page = 0; page < p.pages; ++page) {
-        const float* of_page = partial + page * (width + 2) + width;
-        // A page without a position in sight adds nothing.
-        total += of_page[1] == -INFINITY ? 0.0f : of_page[0] * expf(of_page[1] - largest);
-    }
-    for (u32 e = threadIdx.x; e < width; e += blockDim.x) {
+
+    DEVICE float value(u32 e) const {
         float sum = 0.0f;
-        for (u32 page = 0; page < p.pages; ++page) {
+        for (u32 page = 0; page < pages; ++page) {
             const float* of_page = partial + page * (width + 2);
             if (of_page[width + 1] != -INFINITY) {
                 sum = fmaf(of_page[e], expf(of_page[width + 1] - largest), sum);
             }
         }
-        a.y[((u64)r * a.heads + head) * width + e] = sum / total;
+        return sum / total;
+    }
+};
+
+KERNEL(attend_merge, PagesParams) {
+    const Merging merging(p);
+    float* y = p.attention.y + ((u64)merging.row * p.attention.heads + merging.head) * merging.width;
+    for (u32 e = threadIdx.x; e < merging.width; e += blockDim.x) {
+        y[e] = merging.value(e);
+    }
+}
+
+// A mean of halves as a half. Weights were rounded before they were added, so the mean may be a little beyond the largest half.
+DEVICE u32 mean_as_half(float x) {
+    const float most = 65504.0f;
+    return float_to_half(fabsf(x) < most + 64.0f ? fminf(fmaxf(x, -most), most) : x);
+}
+
+KERNEL(attend_merge_panels, MergePanelsParams) {
+    const Merging merging(p.pages);
+    const u32 width = merging.width, heads = p.pages.attention.heads, e = threadIdx.x * 2, k = merging.head * width + e;
+    if (e < width) {
+        const u32 halves = mean_as_half(merging.value(e)) | mean_as_half(merging.value(e + 1)) << 16;
+        *(u32*)(panel_piece(p.panels, p.subs, merging.row, k) + k % 8 * 2) = halves;
+    }
+    if (merging.head == 0 && threadIdx.x == 0) {
+        p.row_scale[merging.row] = 1.0f;
+    }
+    if (merging.head == heads - 1) {
+        fill_panels(p.panels, p.subs, merging.row, heads * width);
     }
 }

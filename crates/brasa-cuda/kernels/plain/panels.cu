@@ -1,32 +1,50 @@
 // gemm_panels: rows of x, normed where a norm is there, as halves in the panels that wgmma reads (../hopper/layout.cuh), each row
 // divided by a power of two.
-// Grid: a block of 256 threads a row of R rounded up to 64; rows behind R are zero.
+// Grid: a block a row, up to 1,024 threads.
 //
 // gemm_sums: adds the sums that blocks made of parts of K, in order, and writes outputs.
 // Grid: x: one thread an output of a tile's half, blocks of 256; y: rows.
-#include "outputs.cuh"
+//
+// gemm_sums_panels: both, one after the other, for a whole weight without paired halves: adds parts, bias and residual, writes y, and
+// rounds y, normed, for the product behind. As many threads a row as gemm_panels has give the same bits.
+// Grid: a block a row; eight outputs a thread and turn, at most two turns. Widths are multiples of eight, operands aligned to 16 bytes.
+#include "panels.cuh"
 
-// The exponent e for which `largest` · 2^-e lies in [2^14, 2^15); 0 for 0. Within ±100.
-DEVICE int row_exponent(float largest) {
-    int e = (int)(__float_as_uint(largest) >> 23) - 127 - 14;
-    return largest == 0.0f ? 0 : e < -100 ? -100 : e > 100 ? 100 : e;
+// A power of two and its inverse, by which a row whose largest magnitude is `largest` is rounded.
+struct RowScale {
+    float up, down;
+
+    explicit DEVICE RowScale(float largest) {
+        const int e = row_exponent(largest);
+        up = __uint_as_float((u32)(127 + e) << 23);
+        down = __uint_as_float((u32)(127 - e) << 23);
+    }
+};
+
+// The block's sum and its largest number, by warps and then by one warp's shuffles. `scratch` holds 64 floats of shared memory and is
+// used once.
+DEVICE void sum_and_max(float& sum, float& largest, float* scratch) {
+    sum = warp_sum(sum);
+    largest = warp_max(largest);
+    if (lane() == 0) {
+        scratch[warp()] = sum;
+        scratch[32 + warp()] = largest;
+    }
+    __syncthreads();
+    const bool has_warp = lane() < blockDim.x / 32;
+    sum = warp_sum(has_warp ? scratch[lane()] : 0.0f);
+    largest = warp_max(has_warp ? scratch[32 + lane()] : 0.0f);
 }
 
 KERNEL(gemm_panels, PanelsParams) {
-    __shared__ float scratch[32];
+    __shared__ float scratch[64];
     u32 row = blockIdx.x;
-    bool is_row = row < p.rows;
-    const float* x = row_of(p.x, is_row ? row : 0);
+    const float* x = row_of(p.x, row);
     const float* w = p.norm.weight;
     bool aligned = ((u64)x | (u64)w) % 16 == 0 && p.inputs % 8 == 0;
     auto load = [&](const float* from, u32 k, float (&v)[8]) {
         if (aligned) {
-            const Floats4 a = *(const Floats4*)(from + k), b = *(const Floats4*)(from + k + 4);
-#pragma unroll
-            for (u32 i = 0; i < 4; ++i) {
-                v[i] = a.at[i];
-                v[4 + i] = b.at[i];
-            }
+            load8(from + k, v);
         } else {
 #pragma unroll
             for (u32 i = 0; i < 8; ++i) {
@@ -35,46 +53,40 @@ KERNEL(gemm_panels, PanelsParams) {
         }
     };
     float largest = 0.0f, squares = 0.0f, scale = 1.0f;
-    if (is_row) {
-        for (u32 k = threadIdx.x * 8; k < p.inputs; k += blockDim.x * 8) {
-            float v[8], of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
-            load(x, k, v);
-            if (w != nullptr) {
-                load(w, k, of_norm);
-            }
+    for (u32 k = threadIdx.x * 8; k < p.inputs; k += blockDim.x * 8) {
+        float v[8], of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+        load(x, k, v);
+        if (w != nullptr) {
+            load(w, k, of_norm);
+        }
 #pragma unroll
-            for (u32 i = 0; i < 8; ++i) {
-                squares = fmaf(v[i], v[i], squares);
-                largest = fmaxf(largest, fabsf(v[i] * of_norm[i]));
-            }
+        for (u32 i = 0; i < 8; ++i) {
+            squares = fmaf(v[i], v[i], squares);
+            largest = fmaxf(largest, fabsf(v[i] * of_norm[i]));
         }
     }
-    largest = block_max(largest, scratch);
+    sum_and_max(squares, largest, scratch);
     if (p.norm.is_there) {
-        scale = 1.0f / sqrtf(block_sum(squares, scratch) / (float)p.inputs + p.norm.eps);
+        scale = 1.0f / sqrtf(squares / (float)p.inputs + p.norm.eps);
         largest *= scale;
     }
-    int e = row_exponent(largest);
-    float down = __uint_as_float((u32)(127 - e) << 23);
-    if (threadIdx.x == 0 && is_row) {
-        p.row_scale[row] = __uint_as_float((u32)(127 + e) << 23);
+    const RowScale of_row(largest);
+    if (threadIdx.x == 0) {
+        p.row_scale[row] = of_row.up;
     }
-    u8* to = p.panels + (u64)(row / 64) * p.subs * 8192 + row % 64 * 128;
     for (u32 k = threadIdx.x * 8; k < p.subs * 64; k += blockDim.x * 8) {
         float v[8] = {}, of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
-        if (is_row && k < p.inputs) {
+        if (k < p.inputs) {
             load(x, k, v);
             if (w != nullptr) {
                 load(w, k, of_norm);
             }
         }
-        Halves8 halves;
 #pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-            float a = v[2 * i] * (scale * of_norm[2 * i]), b = v[2 * i + 1] * (scale * of_norm[2 * i + 1]);
-            halves.at[i] = float_to_half(a * down) | (u32)float_to_half(b * down) << 16;
+        for (u32 i = 0; i < 8; ++i) {
+            v[i] = v[i] * (scale * of_norm[i]) * of_row.down;
         }
-        *(Halves8*)(to + (u64)(k / 64) * 8192 + ((k % 64 / 8) ^ (row % 8)) * 16) = halves;
+        store_halves(panel_piece(p.panels, p.subs, row, k), v);
     }
 }
 
@@ -93,4 +105,77 @@ KERNEL(gemm_sums, GemmSumParams) {
         }
         write_outputs(p.out, row, tile, g, lower, upper);
     }
+}
+
+KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
+    __shared__ float scratch[64];
+    const u32 TURNS = 2;
+    const GemmSumParams& sums = p.sums;
+    const Outputs& out = sums.out;
+    const u32 row = blockIdx.x, width = out.count, part_width = sums.tiles * 16, step = blockDim.x * 8, first = threadIdx.x * 8;
+    const float* residual = out.residual.data == nullptr ? nullptr : row_of(out.residual, row);
+    const float* w = p.norm.weight;
+    float v[TURNS][8] = {}, of_norm[TURNS][8], largest = 0.0f, squares = 0.0f, scale = 1.0f;
+#pragma unroll
+    for (u32 turn = 0; turn < TURNS; ++turn) {
+        const u32 k = turn * step + first;
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            of_norm[turn][i] = 1.0f;
+        }
+        if (k < width) {
+            float more[8];
+            for (u32 split = 0; split < sums.splits; ++split) {
+                load8(sums.partial + ((u64)split * sums.rows + row) * part_width + k, more);
+#pragma unroll
+                for (u32 i = 0; i < 8; ++i) {
+                    v[turn][i] += more[i];
+                }
+            }
+            if (out.bias != nullptr) {
+                load8(out.bias + k, more);
+#pragma unroll
+                for (u32 i = 0; i < 8; ++i) {
+                    v[turn][i] += more[i];
+                }
+            }
+            if (residual != nullptr) {
+                load8(residual + k, more);
+#pragma unroll
+                for (u32 i = 0; i < 8; ++i) {
+                    v[turn][i] = more[i] + v[turn][i];
+                }
+            }
+            store8(out.y + (u64)row * out.y_width + k, v[turn]);
+            if (w != nullptr) {
+                load8(w + k, of_norm[turn]);
+            }
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) {
+                squares = fmaf(v[turn][i], v[turn][i], squares);
+                largest = fmaxf(largest, fabsf(v[turn][i] * of_norm[turn][i]));
+            }
+        }
+    }
+    sum_and_max(squares, largest, scratch);
+    if (p.norm.is_there) {
+        scale = 1.0f / sqrtf(squares / (float)width + p.norm.eps);
+        largest *= scale;
+    }
+    const RowScale of_row(largest);
+    if (threadIdx.x == 0) {
+        p.row_scale[row] = of_row.up;
+    }
+#pragma unroll
+    for (u32 turn = 0; turn < TURNS; ++turn) {
+        const u32 k = turn * step + first;
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            v[turn][i] = v[turn][i] * (scale * of_norm[turn][i]) * of_row.down;
+        }
+        if (k < width) {
+            store_halves(panel_piece(p.panels, p.subs, row, k), v[turn]);
+        }
+    }
+    fill_panels(p.panels, p.subs, row, width);
 }

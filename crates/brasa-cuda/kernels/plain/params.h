@@ -348,6 +348,20 @@ static_assert(offsetof(GemmSumParams, tiles) == 12, "");
 static_assert(offsetof(GemmSumParams, splits) == 16, "");
 static_assert(offsetof(GemmSumParams, out) == 24, "");
 
+struct GemmSumsPanelsParams {
+    GemmSumParams sums;
+    Norm norm;
+    u8 *panels;
+    float *row_scale;
+    u32 subs;
+};
+static_assert(sizeof(GemmSumsPanelsParams) == 128, "");
+static_assert(offsetof(GemmSumsPanelsParams, sums) == 0, "");
+static_assert(offsetof(GemmSumsPanelsParams, norm) == 88, "");
+static_assert(offsetof(GemmSumsPanelsParams, panels) == 104, "");
+static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 112, "");
+static_assert(offsetof(GemmSumsPanelsParams, subs) == 120, "");
+
 struct RepackParams {
     u8 *source;
     u8 *scales;
@@ -782,8 +796,13 @@ struct HeadsParams {
     u32 rotary_dim;
     u32 interleaved;
     u32 threads;
+    u32 parts;
+    u32 part_stride;
+    float *q_bias;
+    float *k_bias;
+    float *v_bias;
 };
-static_assert(sizeof(HeadsParams) == 192, "");
+static_assert(sizeof(HeadsParams) == 224, "");
 static_assert(offsetof(HeadsParams, q) == 0, "");
 static_assert(offsetof(HeadsParams, k) == 8, "");
 static_assert(offsetof(HeadsParams, v) == 16, "");
@@ -801,6 +820,11 @@ static_assert(offsetof(HeadsParams, heads) == 172, "");
 static_assert(offsetof(HeadsParams, rotary_dim) == 176, "");
 static_assert(offsetof(HeadsParams, interleaved) == 180, "");
 static_assert(offsetof(HeadsParams, threads) == 184, "");
+static_assert(offsetof(HeadsParams, parts) == 188, "");
+static_assert(offsetof(HeadsParams, part_stride) == 192, "");
+static_assert(offsetof(HeadsParams, q_bias) == 200, "");
+static_assert(offsetof(HeadsParams, k_bias) == 208, "");
+static_assert(offsetof(HeadsParams, v_bias) == 216, "");
 
 struct CacheWriteParams {
     float *k;
@@ -869,6 +893,18 @@ static_assert(offsetof(PagesParams, attention) == 0, "");
 static_assert(offsetof(PagesParams, partial) == 152, "");
 static_assert(offsetof(PagesParams, first_task) == 160, "");
 static_assert(offsetof(PagesParams, pages) == 164, "");
+
+struct MergePanelsParams {
+    PagesParams pages;
+    u8 *panels;
+    float *row_scale;
+    u32 subs;
+};
+static_assert(sizeof(MergePanelsParams) == 192, "");
+static_assert(offsetof(MergePanelsParams, pages) == 0, "");
+static_assert(offsetof(MergePanelsParams, panels) == 168, "");
+static_assert(offsetof(MergePanelsParams, row_scale) == 176, "");
+static_assert(offsetof(MergePanelsParams, subs) == 184, "");
 
 struct FlashParams {
     float *q;

@@ -68,11 +68,9 @@ impl Lowering<'_> {
             [q_norm, k_norm, v_norm].map(|norm| norm.map(|norm| self.head_norm(norm)).transpose());
         let (q, k, v, norms) = (self.slot(q)?, self.slot(k)?, self.slot(v)?, [a?, b?, c?]);
         self.need(table);
-        let out = self.make(y);
-        self.push(
-            HeadsOp { kernels, rope, q, k, v, norms, table, group: group as usize, place, out },
-            "heads",
-        );
+        let parts = self.parts_in_front([fused.q, fused.k, fused.v]);
+        let (group, out) = (group as usize, self.make(y));
+        self.push(HeadsOp { kernels, rope, q, k, v, norms, parts, table, group, place, out }, "heads");
         Ok(())
     }
 

@@ -7,11 +7,8 @@ use brasa_graph::{Op, ValueId};
 
 use super::Lowering;
 use crate::driver::Kernel;
-use crate::ops::{
-    Behind, FEWEST_ROWS, GEMM_SIZES, Gemm, HeadNorm, InFront, LinearOp, PANEL_ROWS, TilesLaunch,
-    gemm_kernels, partial_floats,
-};
-use crate::weights::{Form, Stored};
+use crate::ops::{Behind, GEMM_SIZES, HeadNorm, InFront, LeftParts, LinearOp, TilesLaunch, gemm_kernels};
+use crate::weights::{Form, Stored, Tiles};
 
 /// Values that follow a product.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +19,15 @@ pub(super) struct Follow {
 }
 
 impl Lowering<'_> {
+    /// Appends a product that is a node by itself, with the addition of a bias behind it.
+    pub(super) fn linear_alone(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
+        let Some((addition, bias, sum)) = self.bias_behind(y, w) else {
+            return self.linear(x, w, y, &Follow::default());
+        };
+        self.folded.push(addition);
+        self.linear(x, w, sum, &Follow { bias: Some(bias), ..Follow::default() })
+    }
+
     pub(super) fn linear(
         &mut self,
         x: ValueId,
@@ -51,7 +57,7 @@ impl Lowering<'_> {
         for form in stored.forms.iter().filter(|form| !matches!(form, Form::Tiles(_))) {
             rows.push(pair(format!("linear_{}", form.kernel_suffix()))?);
         }
-        let w = stored.weight;
+        let stored_weight = stored.weight;
         let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
         let (x, in_front) = match self.normed.get(&x).copied() {
             Some((plain, norm)) => {
@@ -66,9 +72,20 @@ impl Lowering<'_> {
             residual: follow.residual.map(|residual| self.slot(residual)).transpose()?,
             gated_by: follow.gated_by,
         };
-        let out = self.make(y);
+        let leaves_parts = match &gemm {
+            Some(gemm) if self.leaves_parts(y, &tiles) => {
+                let Tiles { count, subs, .. } = tiles[0].tiles;
+                let left = LeftParts { tiles: count, subs, partial: gemm.partial, bias: behind.bias.clone() };
+                self.left_parts.insert(y, left);
+                true
+            }
+            _ => false,
+        };
+        let ahead = if gemm.is_some() { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
+        let (w, out) = (stored_weight, self.make(y));
         let label = self.label("linear", number);
-        self.push(LinearOp { tiles, gemm, rows, x, in_front, w, number, behind, out }, label);
+        let op = LinearOp { tiles, gemm, rows, x, in_front, w, number, behind, leaves_parts, ahead, out };
+        self.push(op, label);
         Ok(())
     }
 
@@ -80,24 +97,6 @@ impl Lowering<'_> {
         let [a, b, c, d] =
             gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
         Ok(Some([a?, b?, c?, d?]))
-    }
-
-    /// Preparation of `x` that many rows need beside the kernels of each stretch.
-    fn gemm(&mut self, x: ValueId, tiles: &[TilesLaunch]) -> Result<Option<Gemm>, DeviceError> {
-        let shape = self.shape(x).resolve(&self.sizes);
-        let rows: usize = shape.iter().rev().skip(1).product();
-        let Some(first) = tiles.first().filter(|first| first.many.is_some()) else { return Ok(None) };
-        if rows < FEWEST_ROWS as usize {
-            return Ok(None);
-        }
-        let subs = first.tiles.subs;
-        let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
-        // Two halves in a float.
-        let panels = rows.next_multiple_of(PANEL_ROWS) * subs * 32;
-        let scratch = [panels, rows, partial_floats(rows, outputs)];
-        let scratch = scratch.map(|elements| self.scratch(elements));
-        let (panels, sums) = (self.kernel("gemm_panels")?, self.kernel("gemm_sums")?);
-        Ok(Some(Gemm { panels, sums, scratch, subs }))
     }
 
     /// True for a norm that the products behind it compute as they round their rows: all that read it multiply on tensor cores.

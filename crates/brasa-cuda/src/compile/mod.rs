@@ -3,6 +3,7 @@
 //! Every node but views becomes an operation of its own, or one with its neighbours. What each operation reads and writes says how
 //! long buffers are needed, hence where they lie.
 
+mod ahead;
 mod fused;
 mod layout;
 mod linear;
@@ -13,11 +14,11 @@ use std::collections::HashMap;
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::Rope;
-use brasa_graph::{Graph, Input, Item, Schedule, Shape, Sizes, ValueId, ValueKind};
+use brasa_graph::{Graph, Input, Item, NodeId, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::driver::Kernel;
 use crate::gpu::Gpu;
-use crate::ops::{CopyOp, Launch};
+use crate::ops::{CopyOp, Launch, LeftParts, Panels};
 use crate::run::{AXES, Base, Slot};
 use crate::weights::CudaWeights;
 use fused::PATTERNS;
@@ -65,14 +66,20 @@ pub(crate) fn compile(
         buffers: Vec::new(),
         values: vec![None; graph.values().len()],
         normed: HashMap::new(),
+        rounded: HashMap::new(),
+        meet_heads: Vec::new(),
+        left_parts: HashMap::new(),
+        folded: Vec::new(),
         rotations: Vec::new(),
         ops: Vec::new(),
         computes_numbers: false,
     };
     lowering.check_sizes(limits)?;
     let schedule = Schedule::choose(graph, PATTERNS, |fused| lowering.fuses(fused));
+    lowering.find_heads(&schedule);
     for item in schedule.items() {
         match item {
+            Item::Single(node) if lowering.folded.contains(node) => {}
             Item::Single(node) => lowering.lower_node(*node)?,
             Item::Fused(fused) => lowering.lower_fused(fused)?,
         }
@@ -103,6 +110,14 @@ struct Lowering<'g> {
     values: Vec<Option<usize>>,
     /// Norms that the products behind them compute: the result, what is normed, and how.
     normed: HashMap<ValueId, (ValueId, Norm)>,
+    /// Values that an operation has rounded for products, and where.
+    rounded: HashMap<ValueId, Panels>,
+    /// Products whose only readers are the heads of one cache write.
+    meet_heads: Vec<ValueId>,
+    /// Sums of parts of K that products leave to the heads behind, by their results.
+    left_parts: HashMap<ValueId, LeftParts>,
+    /// Nodes that an operation in front has computed.
+    folded: Vec<NodeId>,
     /// Tables of rotations that there are: what makes them, and their buffers.
     rotations: Vec<((Rope, ValueId, ValueId), usize)>,
     ops: Vec<Entry>,

@@ -6,7 +6,6 @@ use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn};
 use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
 
 use super::Lowering;
-use super::linear::Follow;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
     EmbedOp, ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MOST_PAGE_SUMS, MatmulOp,
@@ -35,7 +34,7 @@ impl Lowering<'_> {
                 self.push(GatherOp { kernel, table, indices, out }, name);
             }
             (Op::SelectRows(_), &[x, rows], &[y]) => self.select_rows(x, rows, y, name)?,
-            (Op::Linear(_), &[x, w], &[y]) => self.linear(x, w, y, &Follow::default())?,
+            (Op::Linear(_), &[x, w], &[y]) => self.linear_alone(x, w, y)?,
             (Op::LinearTransposed(_), &[y, w], &[x]) => match self.weight(w) {
                 Some(number) => {
                     let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?.weight;
@@ -289,8 +288,10 @@ impl Lowering<'_> {
                 Some(Pages { kernels, parts, merge, partial: (self.scratch(floats), floats) })
             }
         };
+        let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
+        let ahead = if has_parts { self.attention_ahead(y)? } else { None };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
-        self.push(AttentionOp { kernels, pages, flash, attention, source, kv_heads, q, out }, name);
+        self.push(AttentionOp { kernels, pages, flash, attention, source, kv_heads, q, ahead, out }, name);
         Ok(())
     }
 

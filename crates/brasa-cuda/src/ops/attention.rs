@@ -7,8 +7,10 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
+use crate::ops::gemm::{FEWEST_ROWS, Panels, Rounding};
 use crate::params::{
-    self, AttentionParams, CachePages, CacheWriteParams, FlashParams, PagesParams, Ptr, RopeParams,
+    self, AttentionParams, CachePages, CacheWriteParams, FlashParams, MergePanelsParams, Norm, PagesParams,
+    Ptr, RopeParams, Rows,
 };
 use crate::run::{Run, Slot, THREADS};
 use crate::step_state::SegmentSizes;
@@ -59,7 +61,17 @@ pub(crate) struct AttentionOp {
     pub source: Source,
     pub kv_heads: usize,
     pub q: Slot,
+    /// Rounding of the result for the product behind.
+    pub ahead: Option<AttentionAhead>,
     pub out: Slot,
+}
+
+/// Rounding of attention's result for the product behind, where there is one that multiplies panels.
+#[derive(Debug)]
+pub(crate) struct AttentionAhead {
+    pub rounding: Rounding,
+    /// `attend_merge_panels`, which rounds as it merges.
+    pub merge: Kernel,
 }
 
 /// A kernel of attention on tensor cores.
@@ -221,9 +233,20 @@ impl Launch for AttentionOp {
         let kernel = &self.kernels[run.pool.type_number()];
         let flash = self.flash.as_ref().filter(|_| matches!(self.source, Source::Cache { .. }));
         let is_flash = flash.map_or(Ok(false), |flash| flash.launch(run, &params))?;
-        match &self.pages {
-            Some(pages) => pages.launch(run, &params, is_flash, kernel),
-            None => run.launch(kernel, rows, heads as usize, THREADS, shared_bytes(head_dim), &params),
+        let ahead = self.ahead.as_ref().filter(|_| rows >= FEWEST_ROWS);
+        let has_rounded = if let Some(pages) = &self.pages {
+            pages.launch(run, &params, is_flash, kernel, ahead)?
+        } else {
+            run.launch(kernel, rows, heads as usize, THREADS, shared_bytes(head_dim), &params)?;
+            false
+        };
+        match ahead {
+            Some(AttentionAhead { rounding, .. }) if !has_rounded => {
+                let width = heads * head_dim;
+                let y = Rows { data: params.y, per: 1, stride: width, width };
+                rounding.launch(run, y, Norm::NONE, rows, width)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -277,14 +300,15 @@ impl Flash {
 
 impl Pages {
     /// Queues attention of the rows that flash attention leaves. A row that sees more pages than there is room for falls to
-    /// `whole`.
+    /// `whole`. Returns true where all rows were rounded for the product `ahead`.
     fn launch(
         &self,
         run: &Run<'_>,
         params: &AttentionParams,
         is_flash: bool,
         whole: &Kernel,
-    ) -> Result<(), DriverError> {
+        ahead: Option<&AttentionAhead>,
+    ) -> Result<bool, DriverError> {
         let (heads, kv_heads, width) = (params.heads, params.kv_heads, params.head_dim);
         let on_tensor_cores = self.parts.as_ref().filter(|_| run.pool.type_number() == F16);
         let (kernel, positions, threads, shared) = if let Some(parts) = on_tensor_cores {
@@ -293,18 +317,16 @@ impl Pages {
             let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
             (&self.kernels[run.pool.type_number()], PAGE_POSITIONS, THREADS, shared)
         };
+        // Rounding needs no scale where values are halves.
+        let rounds = ahead.filter(|_| on_tensor_cores.is_some() && !is_flash);
+        let sharing = heads / kv_heads;
         for (rows, pages) in rows_left(run, params, is_flash, positions) {
-            let of_task = (heads / kv_heads) as usize * pages as usize * (width as usize + 2);
+            let of_task = sharing as usize * pages as usize * (width as usize + 2);
             let once = (self.partial.1 / of_task.max(1)) as u32;
             if once == 0 {
-                return run.launch(
-                    whole,
-                    run.step.sizes.rows as u32,
-                    heads as usize,
-                    THREADS,
-                    shared_bytes(width),
-                    params,
-                );
+                let rows = run.step.sizes.rows as u32;
+                run.launch(whole, rows, heads as usize, THREADS, shared_bytes(width), params)?;
+                return Ok(false);
             }
             let tasks = rows.start * kv_heads..rows.end * kv_heads;
             for first_task in tasks.clone().step_by(once as usize) {
@@ -312,10 +334,22 @@ impl Pages {
                 let partial = Ptr::new(run.buffer(self.partial.0));
                 let params = PagesParams { attention: *params, partial, first_task, pages };
                 run.launch(kernel, count, pages as usize, threads, shared, &params)?;
-                run.launch(&self.merge, count * (heads / kv_heads), 1, MERGE_THREADS, 0, &params)?;
+                let Some(AttentionAhead { rounding, merge }) = rounds else {
+                    run.launch(&self.merge, count * sharing, 1, MERGE_THREADS, 0, &params)?;
+                    continue;
+                };
+                let Panels { data, row_scale, subs } = rounding.panels;
+                let params = MergePanelsParams {
+                    pages: params,
+                    panels: Ptr::new(run.buffer(data)),
+                    row_scale: Ptr::new(run.buffer(row_scale)),
+                    subs: subs as u32,
+                };
+                let threads = (width / 2).next_multiple_of(32);
+                run.launch(merge, count * sharing, 1, threads, 0, &params)?;
             }
         }
-        Ok(())
+        Ok(rounds.is_some())
     }
 }
 

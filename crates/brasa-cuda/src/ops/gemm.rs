@@ -1,7 +1,10 @@
 //! Products of many rows on tensor cores.
 
 use crate::driver::{DriverError, Kernel};
-use crate::params::{GemmParams, GemmSumParams, Norm, Outputs, PanelsParams, Ptr, Rows};
+use crate::ops::HeadNorm;
+use crate::params::{
+    GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
+};
 use crate::run::{Run, THREADS};
 use crate::weights::Tiles;
 
@@ -11,7 +14,7 @@ pub(crate) const FEWEST_ROWS: u32 = 2;
 /// Most floats of sums of parts of K.
 const MOST_PARTIAL: usize = 8 << 20;
 /// Outputs of a tile.
-const TILE_OUTPUTS: u32 = 16;
+pub(crate) const TILE_OUTPUTS: u32 = 16;
 /// Rows of a panel.
 pub(crate) const PANEL_ROWS: usize = 64;
 
@@ -79,15 +82,55 @@ const SPLITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
 /// Time of a launch that adds sums, and of one float of them.
 const SUMS_US: f64 = 3.0;
 const SUM_US: f64 = 2e-6;
-/// Kernels for many rows of one format, and those before and behind them.
-#[derive(Debug)]
-pub(crate) struct Gemm {
-    pub panels: Kernel,
-    pub sums: Kernel,
-    /// Buffers of the arena: panels, the power of two of each row, sums of parts of K.
-    pub scratch: [usize; 3],
+
+/// Buffers that rows are rounded to: halves in panels, and the power of two of each row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Panels {
+    pub data: usize,
+    pub row_scale: usize,
     /// Pieces of 64 inputs.
     pub subs: usize,
+}
+
+/// The rounding of rows by a launch of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Rounding {
+    /// `gemm_panels`.
+    pub kernel: Kernel,
+    pub panels: Panels,
+}
+
+/// What many rows need beside the kernels of each stretch.
+#[derive(Debug)]
+pub(crate) struct Gemm {
+    pub panels: Panels,
+    /// The rounding of the operand; `None` where an operation in front has rounded it.
+    pub rounding: Option<Rounding>,
+    /// `gemm_sums`.
+    pub sums: Kernel,
+    /// The buffer of sums of parts of K.
+    pub partial: usize,
+}
+
+/// Rounding of a result for the product behind, which an operation does at its end.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pub rounding: Rounding,
+    /// The norm between the result and the product.
+    pub norm: Option<HeadNorm>,
+    /// `gemm_sums_panels`, which adds sums of parts, norms and rounds.
+    pub joined: Kernel,
+}
+
+/// Who adds the sums of parts of K.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sums<'a> {
+    /// A launch of its own.
+    Added,
+    /// The launch that rounds the result for the product behind.
+    Joined(&'a Ahead),
+    /// The operation behind.
+    Left,
 }
 
 /// Names of the kernels of a format, and the shared memory that each needs.
@@ -100,9 +143,15 @@ pub(crate) fn partial_floats(rows: usize, outputs: usize) -> usize {
     MOST_PARTIAL.min(rows.saturating_mul(outputs).saturating_mul(8))
 }
 
-impl Gemm {
-    /// Queues the conversion of `x`, normed where there is a norm, to panels, which all stretches read.
-    pub(crate) fn prepare(
+/// Threads that round a row: eight inputs each, and for prompts, which have a block of threads for each of many rows, no more than 256.
+fn panel_threads(rows: u32, inputs: u32) -> u32 {
+    let most = if rows as usize <= PANEL_ROWS { 1024 } else { THREADS };
+    inputs.div_ceil(8).next_multiple_of(32).clamp(32, most)
+}
+
+impl Rounding {
+    /// Queues the conversion of `x`, normed where there is a norm, to panels.
+    pub(crate) fn launch(
         &self,
         run: &Run<'_>,
         x: Rows,
@@ -110,20 +159,57 @@ impl Gemm {
         rows: u32,
         inputs: u32,
     ) -> Result<(), DriverError> {
-        let [panels, row_scale, _] = self.scratch.map(|buffer| run.buffer(buffer));
+        let Panels { data, row_scale, subs } = self.panels;
         let params = PanelsParams {
             x,
             norm,
-            panels: Ptr::new(panels),
-            row_scale: Ptr::new(row_scale),
+            panels: Ptr::new(run.buffer(data)),
+            row_scale: Ptr::new(run.buffer(row_scale)),
             rows,
             inputs,
-            subs: self.subs as u32,
+            subs: subs as u32,
         };
-        let blocks = rows.next_multiple_of(PANEL_ROWS as u32);
-        run.launch(&self.panels, blocks, 1, THREADS, 0, &params)
+        run.launch(&self.kernel, rows, 1, panel_threads(rows, inputs), 0, &params)
+    }
+}
+
+impl Ahead {
+    /// Queues the rounding of `x` by a launch of its own.
+    pub(crate) fn round(&self, run: &Run<'_>, x: Rows, rows: u32) -> Result<(), DriverError> {
+        self.rounding.launch(run, x, HeadNorm::params(self.norm.as_ref(), run), rows, x.width)
     }
 
+    /// Queues what adds sums of parts and rounds them.
+    fn join(&self, run: &Run<'_>, sums: GemmSumParams) -> Result<(), DriverError> {
+        let Panels { data, row_scale, subs } = self.rounding.panels;
+        let params = GemmSumsPanelsParams {
+            sums,
+            norm: HeadNorm::params(self.norm.as_ref(), run),
+            panels: Ptr::new(run.buffer(data)),
+            row_scale: Ptr::new(run.buffer(row_scale)),
+            subs: subs as u32,
+        };
+        let threads = panel_threads(sums.rows, sums.out.count);
+        run.launch(&self.joined, sums.rows, 1, threads, 0, &params)
+    }
+}
+
+/// Most outputs of a row whose sums of parts are added, normed and rounded by one block.
+pub(crate) const WIDEST_JOINED: usize = 16 * 1024;
+/// Outputs of a thread that does so.
+const JOINED_OUTPUTS: u32 = 16;
+
+/// True where one launch adds parts of that many rows, and rounds them.
+pub(crate) fn joins(rows: u32, outputs: u32) -> bool {
+    outputs <= JOINED_OUTPUTS * panel_threads(rows, outputs)
+}
+
+/// Into how many parts a product cuts K.
+pub(crate) fn parts(run: &Run<'_>, tiles: usize, subs: usize, rows: u32) -> u32 {
+    plan(Product::new(run, tiles, subs, rows)).splits
+}
+
+impl Gemm {
     /// Queues the product with a stretch.
     pub(crate) fn multiply(
         &self,
@@ -132,26 +218,21 @@ impl Gemm {
         tiles: &Tiles,
         rows: u32,
         out: Outputs,
+        sums: Sums<'_>,
     ) -> Result<(), DriverError> {
-        let count = tiles.count as u32;
-        let product = Product {
-            rows,
-            tiles: count,
-            subs: tiles.subs as u32,
-            multiprocessors: run.gpu.context.device().multiprocessors as u32,
-        };
-        let plan = plan(product);
+        let plan = plan(Product::new(run, tiles.count, tiles.subs, rows));
         let (variant, splits) = (&VARIANTS[plan.number], plan.splits);
         // Elements that are f16 already are multiplied as they are.
         let raise = tiles.raise();
-        let [panels, row_scale, partial] = self.scratch.map(|buffer| run.buffer(buffer));
+        let Panels { data, row_scale, .. } = self.panels;
+        let [panels, row_scale, partial] = [data, row_scale, self.partial].map(|buffer| run.buffer(buffer));
         let params = GemmParams {
             weights: tiles.data,
             panels: Ptr::new(panels),
             row_scale: Ptr::new(row_scale),
             partial: Ptr::new(partial),
             rows,
-            tiles: count,
+            tiles: tiles.count as u32,
             subs: tiles.subs as u32,
             splits,
             raise,
@@ -160,12 +241,17 @@ impl Gemm {
         };
         let blocks = plan.clusters * variant.cluster;
         run.launch(&kernels[plan.number], blocks, 1, variant.threads, variant.shared_bytes, &params)?;
-        if splits > 1 {
-            let params = GemmSumParams { partial: Ptr::new(partial), rows, tiles: count, splits, out };
-            let blocks = (count * TILE_OUTPUTS / 2).div_ceil(THREADS);
-            run.launch(&self.sums, blocks, rows as usize, THREADS, 0, &params)?;
+        let of_parts =
+            GemmSumParams { partial: Ptr::new(partial), rows, tiles: tiles.count as u32, splits, out };
+        match sums {
+            _ if splits == 1 => Ok(()),
+            Sums::Added => {
+                let blocks = (tiles.count as u32 * TILE_OUTPUTS / 2).div_ceil(THREADS);
+                run.launch(&self.sums, blocks, rows as usize, THREADS, 0, &of_parts)
+            }
+            Sums::Joined(ahead) => ahead.join(run, of_parts),
+            Sums::Left => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -206,6 +292,13 @@ struct Product {
     multiprocessors: u32,
 }
 
+impl Product {
+    fn new(run: &Run<'_>, tiles: usize, subs: usize, rows: u32) -> Self {
+        let multiprocessors = run.gpu.context.device().multiprocessors as u32;
+        Self { rows, tiles: tiles as u32, subs: subs as u32, multiprocessors }
+    }
+}
+
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Plan {
@@ -244,6 +337,11 @@ mod tests {
         assert_eq!((large.number, large.splits), (3, 1));
         let small = planned(32, 128, 32);
         assert!(small.number == 1 && small.splits > 1, "{small:?}");
+        // On four multiprocessors, as they are emulated, decoders of the tests of few rows cut K: down, o, and queries to values.
+        for (tiles, subs) in [(16, 32), (16, 16), (8, 16)] {
+            let few = plan(Product { rows: 5, tiles, subs, multiprocessors: 4 });
+            assert!(few.splits > 1, "{few:?}");
+        }
         // Sums have their room.
         assert_eq!(planned(1 << 20, 128, 1024).splits, 1);
     }

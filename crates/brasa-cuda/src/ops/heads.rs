@@ -4,6 +4,7 @@ use brasa_graph::op::{Rope, RopeLayout};
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
+use crate::ops::gemm::{FEWEST_ROWS, TILE_OUTPUTS, parts};
 use crate::params::{HeadsParams, Norm, Ptr, RotationsParams};
 use crate::run::{Run, Slot, THREADS};
 
@@ -29,11 +30,33 @@ pub(crate) struct HeadsOp {
     pub v: Slot,
     /// Norms of the heads of queries, keys and values.
     pub norms: [Option<HeadNorm>; 3],
+    /// Where the product in front may have left sums of parts of K in place of queries, keys and values.
+    pub parts: Option<PartsInFront>,
     /// The buffer of the rotations.
     pub table: usize,
     pub group: usize,
     pub place: usize,
     pub out: Slot,
+}
+
+/// Sums of parts of K that a product of several rows leaves where it cuts K.
+#[derive(Clone, Debug)]
+pub(crate) struct LeftParts {
+    /// Tiles of the weight, and pieces of 64 inputs.
+    pub tiles: usize,
+    pub subs: usize,
+    /// The buffer of the sums.
+    pub partial: usize,
+    /// The bias of the outputs.
+    pub bias: Option<Slot>,
+}
+
+/// The sums that queries, keys and values are made of.
+#[derive(Debug)]
+pub(crate) struct PartsInFront {
+    pub left: LeftParts,
+    /// Where queries, keys and values begin in a row.
+    pub starts: [usize; 3],
 }
 
 /// The norm of each head.
@@ -73,6 +96,25 @@ impl HeadNorm {
     }
 }
 
+impl PartsInFront {
+    /// Has the kernel read sums of parts, where the product in front left them.
+    fn put(&self, run: &Run<'_>, rows: u32, params: &mut HeadsParams) {
+        let LeftParts { tiles, subs, partial, bias } = &self.left;
+        let parts = if rows < FEWEST_ROWS { 1 } else { parts(run, *tiles, *subs, rows) };
+        if parts == 1 {
+            return;
+        }
+        let width = *tiles as u32 * TILE_OUTPUTS;
+        (params.parts, params.part_stride) = (parts, rows * width);
+        (params.q_stride, params.k_stride, params.v_stride) = (width, width, width);
+        let at = |address: u64| self.starts.map(|start| Ptr::new(address + start as u64 * 4));
+        [params.q, params.k, params.v] = at(run.buffer(*partial));
+        if let Some(bias) = bias {
+            [params.q_bias, params.k_bias, params.v_bias] = at(run.tensor(bias).address);
+        }
+    }
+}
+
 impl Launch for HeadsOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let of_q = run.tensor(&self.q);
@@ -82,7 +124,7 @@ impl Launch for HeadsOp {
         let cache = run.step.cache(run.pool, self.group, self.place);
         let threads = (width / HEAD_ELEMENTS).next_power_of_two() as u32;
         let [q_norm, k_norm, v_norm] = self.norms.each_ref().map(|norm| HeadNorm::params(norm.as_ref(), run));
-        let params = HeadsParams {
+        let mut params = HeadsParams {
             q: q.data,
             k: k.data,
             v: v.data,
@@ -100,7 +142,15 @@ impl Launch for HeadsOp {
             rotary_dim: self.rope.rotary_dim as u32,
             interleaved: u32::from(self.rope.layout == RopeLayout::Interleaved),
             threads,
+            parts: 0,
+            part_stride: 0,
+            q_bias: Ptr::NONE,
+            k_bias: Ptr::NONE,
+            v_bias: Ptr::NONE,
         };
+        if let Some(parts) = &self.parts {
+            parts.put(run, rows, &mut params);
+        }
         let all_heads = u64::from(heads + 2 * cache.kv_heads);
         let blocks = (u64::from(rows) * all_heads * u64::from(threads)).div_ceil(u64::from(THREADS));
         run.launch(&self.kernels[run.pool.type_number()], blocks as u32, 1, THREADS, 0, &params)

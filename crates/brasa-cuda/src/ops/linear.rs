@@ -4,7 +4,7 @@ use brasa_graph::op::Unary;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
-use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES as GEMM_SIZES};
+use crate::ops::gemm::{Ahead, FEWEST_ROWS, Gemm, SIZES as GEMM_SIZES, Sums, joins, parts};
 use crate::ops::{HeadNorm, Launch, row_threads};
 use crate::params::{
     self, LinearParams, LinearTransposedParams, MatmulParams, Norm, NormParams, Outputs, Ptr, Rows,
@@ -35,6 +35,10 @@ pub(crate) struct LinearOp {
     pub number: usize,
     /// The operation behind the product; nothing where some rows are read as they are stored.
     pub behind: Behind,
+    /// True where the operation behind adds sums of parts of K: all of the weight is one stretch without paired halves.
+    pub leaves_parts: bool,
+    /// Rounding of the result for the product behind.
+    pub ahead: Option<Ahead>,
     pub out: Slot,
 }
 
@@ -94,14 +98,18 @@ impl Launch for LinearOp {
         let gemm = self.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
         let norm = self.in_front.as_ref().map(|in_front| &in_front.norm);
         if let Some(gemm) = gemm {
-            gemm.prepare(run, x, HeadNorm::params(norm, run), rows, self.w.row_len)?;
+            if let Some(rounding) = &gemm.rounding {
+                rounding.launch(run, x, HeadNorm::params(norm, run), rows, self.w.row_len)?;
+            }
         } else if let Some(in_front) = &self.in_front {
             x = in_front.launch(run, x, rows)?;
         }
         for launch in &self.tiles {
             let out = self.outputs(run, launch);
             match (gemm, &launch.many) {
-                (Some(gemm), Some(kernels)) => gemm.multiply(run, kernels, &launch.tiles, rows, out)?,
+                (Some(gemm), Some(kernels)) => {
+                    gemm.multiply(run, kernels, &launch.tiles, rows, out, self.sums(rows))?;
+                }
                 _ => self.multiply_tiles(run, launch, x, rows, out)?,
             }
         }
@@ -112,7 +120,12 @@ impl Launch for LinearOp {
             let (kernel, groups) = narrow_or_wide(kernels, rows);
             run.launch(kernel, blocks, groups, OUTPUTS_PER_BLOCK * 32, 0, &params)?;
         }
-        Ok(())
+        match (gemm, &self.ahead) {
+            (Some(_), Some(ahead)) if !self.has_joined(run, rows) => {
+                ahead.round(run, run.tensor(&self.out).rows().0, rows)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
@@ -133,6 +146,21 @@ impl InFront {
 }
 
 impl LinearOp {
+    /// Who adds the sums of parts of K.
+    fn sums(&self, rows: u32) -> Sums<'_> {
+        match &self.ahead {
+            _ if self.leaves_parts => Sums::Left,
+            Some(ahead) if joins(rows, self.w.rows) => Sums::Joined(ahead),
+            _ => Sums::Added,
+        }
+    }
+
+    /// True where the launch that added sums has rounded the result.
+    fn has_joined(&self, run: &Run<'_>, rows: u32) -> bool {
+        let Sums::Joined(..) = self.sums(rows) else { return false };
+        matches!(&self.tiles[..], [launch] if parts(run, launch.tiles.count, launch.tiles.subs, rows) > 1)
+    }
+
     /// Where the products with a stretch go.
     fn outputs(&self, run: &Run<'_>, TilesLaunch { stretch, tiles, .. }: &TilesLaunch) -> Outputs {
         let out = run.tensor(&self.out);

@@ -15,15 +15,16 @@ use std::fmt::Debug;
 
 pub(crate) use arrange::{CopyOp, TransposeOp};
 pub(crate) use attention::{
-    AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, WIDEST_PAGED, flash_kernel,
-    parts_kernel,
+    AttentionAhead, AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, WIDEST_PAGED,
+    flash_kernel, parts_kernel,
 };
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use gemm::{
-    FEWEST_ROWS, Gemm, PANEL_ROWS, SIZES as GEMM_SIZES, kernels as gemm_kernels, partial_floats,
+    Ahead, FEWEST_ROWS, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
+    kernels as gemm_kernels, partial_floats,
 };
-pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, RotationsOp, WIDEST_HEAD};
+pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};
 pub(crate) use linear::{Behind, InFront, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};

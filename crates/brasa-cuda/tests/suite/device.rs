@@ -22,6 +22,12 @@ pub fn deterministic() -> Option<&'static CudaBackend> {
     open(&DEVICE, &CudaOptions { deterministic: true, ..CudaOptions::default() })
 }
 
+/// The device under test, with launches of their own for what lies between products.
+pub fn separate() -> Option<&'static CudaBackend> {
+    static DEVICE: OnceLock<Option<CudaBackend>> = OnceLock::new();
+    open(&DEVICE, &CudaOptions { separate_launches: true, ..CudaOptions::default() })
+}
+
 fn open(
     device: &'static OnceLock<Option<CudaBackend>>,
     options: &CudaOptions,

@@ -1,0 +1,207 @@
+//! What an operation does at its end for the one behind, so that few rows need few launches.
+//!
+//! Rows are rounded for a product where they are made: sums of parts of K are added, normed and rounded by one launch, and attention's
+//! merge writes halves. Sums of queries, keys and values are added where heads are turned. All of this is decided here, for any number of
+//! rows; whether K is cut in parts is decided anew in each step.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::fuse::{Fusion, Norm};
+use brasa_graph::op::Binary;
+use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
+
+use super::Lowering;
+use crate::ops::{
+    Ahead, AttentionAhead, FEWEST_ROWS, Gemm, HEAD_ELEMENTS, PANEL_ROWS, Panels, PartsInFront, Rounding,
+    TilesLaunch, WIDEST_JOINED, partial_floats,
+};
+use crate::run::Slot;
+
+impl Lowering<'_> {
+    /// Notes the products whose only readers are the heads of one cache write.
+    pub(super) fn find_heads(&mut self, schedule: &Schedule) {
+        if self.gpu.separate_launches {
+            return;
+        }
+        for item in schedule.items() {
+            let Item::Fused(Fused { fusion: Fusion::QkNormRopeCacheWrite(heads), nodes, .. }) = item else {
+                continue;
+            };
+            let [q, k, v] = [heads.q, heads.k, heads.v].map(|value| self.graph.view(value).root);
+            let only_heads = self.readers(q).iter().all(|(reader, _)| nodes.contains(reader));
+            if q == k && q == v && only_heads && !self.is_output(q) {
+                self.meet_heads.push(q);
+            }
+        }
+    }
+
+    /// The addition of a bias that is all that reads the product `y`: the node, the bias and the sum.
+    pub(super) fn bias_behind(&self, y: ValueId, w: ValueId) -> Option<(NodeId, ValueId, ValueId)> {
+        if self.gpu.separate_launches || self.is_output(y) || !self.is_in_tiles(w) {
+            return None;
+        }
+        let &[(id, read)] = &self.readers(y)[..] else { return None };
+        let Node { op: Op::Binary(Binary::Add), inputs, outputs } = self.graph.node(id) else { return None };
+        let bias = match inputs[..] {
+            [a, b] if a == read => b,
+            [a, b] if b == read => a,
+            _ => return None,
+        };
+        let is_bias = self.weight(bias).is_some()
+            && self.shape(bias).rank() == 1
+            && self.shape(bias).width() == self.shape(y).width();
+        (read == y && is_bias).then(|| (id, bias, outputs[0]))
+    }
+
+    /// What many rows of `x` need beside the kernels of each stretch; `None` where they are not multiplied on tensor cores.
+    pub(super) fn gemm(&mut self, x: ValueId, tiles: &[TilesLaunch]) -> Result<Option<Gemm>, DeviceError> {
+        let Some(first) = tiles.first().filter(|first| first.many.is_some()) else { return Ok(None) };
+        let (rows, subs) = (self.rows(x), first.tiles.subs);
+        if rows < FEWEST_ROWS as usize {
+            return Ok(None);
+        }
+        let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
+        let rounded = self.rounded.get(&x).copied().filter(|panels| panels.subs == subs);
+        let (panels, rounding) = if let Some(panels) = rounded {
+            self.need(panels.data);
+            self.need(panels.row_scale);
+            (panels, None)
+        } else {
+            let rounding = self.rounding(x, subs)?;
+            (rounding.panels, Some(rounding))
+        };
+        let partial = self.scratch(partial_floats(rows, outputs));
+        let sums = self.kernel("gemm_sums")?;
+        Ok(Some(Gemm { panels, rounding, sums, partial }))
+    }
+
+    /// The rounding of `x` by the next operation, and room for it, which products behind find.
+    fn rounding(&mut self, x: ValueId, subs: usize) -> Result<Rounding, DeviceError> {
+        let rows = self.rows(x);
+        // Two halves in a float.
+        let data = self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32);
+        let panels = Panels { data, row_scale: self.scratch(rows), subs };
+        if !self.gpu.separate_launches {
+            self.rounded.insert(x, panels);
+        }
+        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels })
+    }
+
+    /// How the product that makes `y` rounds it for the product behind the norm that reads it. `residual` is added to the product.
+    pub(super) fn ahead(
+        &mut self,
+        y: ValueId,
+        residual: Option<&Slot>,
+        tiles: &[TilesLaunch],
+    ) -> Result<Option<Ahead>, DeviceError> {
+        let width = self.shape(y).width().unwrap_or(0);
+        let aligned = residual.is_none_or(|slot| {
+            slot.start.is_multiple_of(4) && slot.row_stride.is_none_or(|stride| stride.is_multiple_of(4))
+        });
+        let is_whole =
+            matches!(tiles, [only] if only.tiles.upper.is_none() && only.stretch.rows == (0..width));
+        if !is_whole || !aligned || !width.is_multiple_of(8) || width > WIDEST_JOINED || !self.rounds(y) {
+            return Ok(None);
+        }
+        let normed = self.readers(y).into_iter().find_map(|(id, read)| {
+            let node = self.graph.node(id);
+            let (Op::RmsNorm(op), Some(&x), &[normed]) = (&node.op, node.inputs.first(), &node.outputs[..])
+            else {
+                return None;
+            };
+            let subs = self.subs_of_readers(normed)?;
+            let norm = Norm { w: node.inputs.get(1).copied(), eps: op.eps };
+            (read == y && x == y && self.defers_norm(normed)).then_some((normed, norm, subs))
+        });
+        let Some((normed, norm, subs)) = normed else { return Ok(None) };
+        let norm = Some(self.head_norm(norm)?);
+        let joined = self.kernel("gemm_sums_panels")?;
+        Ok(Some(Ahead { rounding: self.rounding(normed, subs)?, norm, joined }))
+    }
+
+    /// How attention rounds its result `y` for the product behind, if that is all that reads it.
+    pub(super) fn attention_ahead(&mut self, y: ValueId) -> Result<Option<AttentionAhead>, DeviceError> {
+        let readers = self.readers(y);
+        let Some(&(_, x)) = readers.first() else { return Ok(None) };
+        let (view, width) = (self.graph.view(x), self.shape(x).width().unwrap_or(0));
+        let is_whole = self.shape(x).rank() == 2
+            && self.shape(x).outer() == self.shape(y).outer()
+            && view.elements == (0..width)
+            && self.shape(y).row_elements() == Some(width);
+        let reads_x = readers.iter().all(|&(_, read)| read == x);
+        if !reads_x || !is_whole || !width.is_multiple_of(8) || self.is_output(y) || !self.rounds(x) {
+            return Ok(None);
+        }
+        let Some(subs) = self.subs_of_readers(x) else { return Ok(None) };
+        let merge = self.kernel("attend_merge_panels")?;
+        Ok(Some(AttentionAhead { rounding: self.rounding(x, subs)?, merge }))
+    }
+
+    /// True where heads add the sums of parts of K of the product that makes `y`.
+    pub(super) fn leaves_parts(&self, y: ValueId, tiles: &[TilesLaunch]) -> bool {
+        let width = self.shape(y).width().unwrap_or(0);
+        self.meet_heads.contains(&y)
+            && matches!(tiles, [only] if only.tiles.upper.is_none() && only.stretch.rows == (0..width))
+    }
+
+    /// The sums of parts of K that the product in front of heads leaves.
+    pub(super) fn parts_in_front(&mut self, heads: [ValueId; 3]) -> Option<PartsInFront> {
+        let root = self.graph.view(heads[0]).root;
+        let left = self.left_parts.get(&root)?.clone();
+        self.need(left.partial);
+        let starts = heads.map(|value| self.graph.view(value).elements.start);
+        debug_assert!(starts.iter().all(|start| start.is_multiple_of(HEAD_ELEMENTS)));
+        Some(PartsInFront { left, starts })
+    }
+
+    /// True where rows of `x` may be multiplied on tensor cores, and rounded ahead.
+    fn rounds(&self, x: ValueId) -> bool {
+        !self.exact
+            && self.gpu.has_tensor_kernels()
+            && !self.gpu.separate_launches
+            && self.shape(x).rank() == 2
+            && self.rows(x) >= FEWEST_ROWS as usize
+    }
+
+    /// Most rows of a value.
+    fn rows(&self, x: ValueId) -> usize {
+        self.shape(x).resolve(&self.sizes).iter().rev().skip(1).product()
+    }
+
+    /// Pieces of 64 inputs of the weights in tiles that multiply `x`; `None` where anything else reads it.
+    fn subs_of_readers(&self, x: ValueId) -> Option<usize> {
+        let mut found = None;
+        for (id, _) in self.readers(x) {
+            let node = self.graph.node(id);
+            let (Op::Linear(_), &[read, w]) = (&node.op, &node.inputs[..]) else { return None };
+            if read != x || !self.is_in_tiles(w) {
+                return None;
+            }
+            for tiles in self.stored(w)?.stretches.iter().filter_map(|stretch| stretch.tiles.as_ref()) {
+                if *found.get_or_insert(tiles.subs) != tiles.subs {
+                    return None;
+                }
+            }
+        }
+        found
+    }
+
+    /// The nodes other than views that read `value` or a view of it, each with what it reads.
+    fn readers(&self, value: ValueId) -> Vec<(NodeId, ValueId)> {
+        let of_node = |(number, node): (usize, &Node)| {
+            let read = node.inputs.iter().find(|&&input| self.graph.view(input).root == value)?;
+            (!node.op.is_view()).then_some((NodeId(number as u32), *read))
+        };
+        let root = self.graph.view(value).root;
+        if root != value {
+            // Of a view, those that read just this view.
+            let nodes = self.graph.nodes().iter().enumerate();
+            let reads = nodes.filter(|(_, node)| node.inputs.contains(&value));
+            return reads.map(|(number, _)| (NodeId(number as u32), value)).collect();
+        }
+        self.graph.nodes().iter().enumerate().filter_map(of_node).collect()
+    }
+
+    fn is_output(&self, value: ValueId) -> bool {
+        self.graph.outputs().iter().any(|&output| self.graph.view(output).root == value)
+    }
+}
