@@ -1,0 +1,53 @@
+//! Whisper's decoding procedure (Radford et al. 2022, arXiv:2212.04356, §4.5), whole, over any device.
+//!
+//! A [`Recogniser`] encodes windows of sound and decodes tokens. Everything else is here: which tokens may come next ([`Rules`]), greedy
+//! and beam search and draws at rising temperatures ([`WindowTask`]), how windows follow each other ([`Seeker`]), languages, and times
+//! of words ([`timing`]). [`Transcription`] puts them together as an iterator of segments.
+//!
+//! The rules are those of OpenAI's own program, and are tested against its functions. This crate knows no tensors, files or families of
+//! models.
+//!
+//! ```no_run
+//! use brasa_audio::{LogMel, MelFilters};
+//! use brasa_speech::{Recogniser, SpeechVocabulary, TranscribeOptions, Transcription};
+//! use std::ops::ControlFlow;
+//!
+//! # fn example(recogniser: &mut dyn Recogniser, vocabulary: &SpeechVocabulary, samples: &[f32]) -> brasa_speech::Result<()> {
+//! let log_mel = LogMel::new(MelFilters::slaney(80)?);
+//! let options = TranscribeOptions::default();
+//! let going = || ControlFlow::Continue(());
+//! for segment in Transcription::new(recogniser, vocabulary, &log_mel, samples, options, going)? {
+//!     println!("{}", segment?.text);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod compression;
+mod error;
+mod language;
+mod languages;
+mod numbers;
+mod options;
+mod recogniser;
+mod rules;
+mod seek;
+pub mod timing;
+mod tokens;
+mod transcription;
+mod vocabulary;
+mod window;
+
+pub use compression::compression_ratio;
+pub use error::{Result, SpeechError};
+pub use language::detect_language;
+pub use languages::{language_code, language_name};
+pub use options::{MOST_TEXTS, Task, Timestamps, TranscribeOptions};
+pub use recogniser::{CrossScores, Recogniser, Rows, Shape, TextId, WindowId};
+pub use rules::Rules;
+pub use seek::{Cut, Seeker, Window};
+pub use tokens::{SpeechTokens, TIMESTAMP_S};
+pub use transcription::Transcription;
+pub use vocabulary::SpeechVocabulary;
+pub use window::{Criteria, Procedure, WindowTask, WindowText, run_tasks};

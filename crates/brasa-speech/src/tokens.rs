@@ -1,0 +1,163 @@
+//! Token ids that mean something to the decoding procedure.
+
+use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
+
+use crate::languages::{LANGUAGES, language_code};
+use crate::{Result, SpeechError};
+
+/// Vocabularies smaller than this are of models that know English alone.
+const MULTILINGUAL_VOCABULARY: usize = 51_865;
+/// Seconds from one timestamp to the next.
+pub const TIMESTAMP_S: f64 = 0.02;
+/// Symbols that are annotations at any place.
+const ANNOTATIONS: &str = "\"#()*+/:;<=>@[\\]^_`{|}~「」『』";
+/// Sequences of symbols that are annotations.
+const SEQUENCES: &str = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪";
+/// Symbols of music, whose first token is an annotation even if they have several.
+const MUSIC: [&str; 7] = ["♩", "♪", "♫", "♬", "♭", "♮", "♯"];
+
+/// Special tokens of a vocabulary.
+///
+/// Ids behind the text are, in this order: end of text, start of transcript, languages, translate, transcribe, start of LM, start
+/// of previous text, no speech, no timestamps, timestamps (0.00 s, 0.02 s, …).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpeechTokens {
+    /// Ends a text. All ids below are text.
+    pub eot: u32,
+    /// Starts a transcript.
+    pub sot: u32,
+    /// Asks for English, whatever is spoken.
+    pub translate: u32,
+    /// Asks for the language that is spoken.
+    pub transcribe: u32,
+    /// Starts a text without sound.
+    pub sot_lm: u32,
+    /// Starts the text before the window.
+    pub sot_prev: u32,
+    /// Says that nobody speaks.
+    pub no_speech: u32,
+    /// Asks for text without timestamps.
+    pub no_timestamps: u32,
+    /// The timestamp 0.00 s; all ids from here on are timestamps.
+    pub timestamp_begin: u32,
+    /// The number of languages, whose tokens follow `sot`; 0 for models that know English alone.
+    pub languages: usize,
+    /// A single space, which is a blank text.
+    pub blank: u32,
+    /// Annotations and other tokens that are no speech.
+    pub non_speech: Vec<u32>,
+}
+
+impl SpeechTokens {
+    /// Looks the tokens up in a vocabulary whose table has `vocab_size` rows.
+    ///
+    /// # Errors
+    ///
+    /// [`SpeechError::Vocabulary`] if a token is missing or has no row.
+    pub fn new(tokenizer: &Tokenizer, vocab_size: usize) -> Result<Self> {
+        let find = |names: &[&str]| {
+            let id = names.iter().find_map(|name| tokenizer.token_to_id(name));
+            let id = id.filter(|&id| (id as usize) < vocab_size);
+            id.ok_or_else(|| SpeechError::Vocabulary {
+                what: format!("there is no token {}", names.join(" or ")),
+            })
+        };
+        let no_timestamps = find(&["<|notimestamps|>"])?;
+        let multilingual = vocab_size >= MULTILINGUAL_VOCABULARY;
+        let (sot, translate) = (find(&["<|startoftranscript|>"])?, find(&["<|translate|>"])?);
+        let languages = if multilingual { translate.saturating_sub(sot + 1) as usize } else { 0 };
+        if languages > LANGUAGES.len() {
+            let what = format!("{languages} languages, at most {} are known", LANGUAGES.len());
+            return Err(SpeechError::Vocabulary { what });
+        }
+        let encode =
+            |text: &str| Ok::<_, SpeechError>(tokenizer.encode(text, AddSpecial::No, ParseSpecial::No)?);
+        let blank =
+            *encode(" ")?.first().ok_or(SpeechError::Vocabulary { what: "there is no space".into() })?;
+        let tokens = Self {
+            eot: find(&["<|endoftext|>"])?,
+            sot,
+            translate,
+            transcribe: find(&["<|transcribe|>"])?,
+            sot_lm: find(&["<|startoflm|>"])?,
+            sot_prev: find(&["<|startofprev|>"])?,
+            no_speech: find(&["<|nospeech|>", "<|nocaptions|>"])?,
+            no_timestamps,
+            timestamp_begin: no_timestamps + 1,
+            languages,
+            blank,
+            non_speech: non_speech(encode)?,
+        };
+        let ordered =
+            [tokens.eot, tokens.sot, tokens.translate.min(tokens.transcribe), tokens.sot_prev, no_timestamps];
+        if !ordered.is_sorted_by(|a, b| a < b) || tokens.timestamp_begin as usize >= vocab_size {
+            let what = "special tokens are not in the order text, start, languages, tasks, timestamps".into();
+            return Err(SpeechError::Vocabulary { what });
+        }
+        Ok(tokens)
+    }
+
+    /// True for models that know several languages, and can translate.
+    pub fn is_multilingual(&self) -> bool {
+        self.languages > 0
+    }
+
+    /// True for a timestamp.
+    pub fn is_timestamp(&self, token: u32) -> bool {
+        token >= self.timestamp_begin
+    }
+
+    /// The token of a language by its code or English name.
+    ///
+    /// # Errors
+    ///
+    /// [`SpeechError::Language`] for a language that the model does not know.
+    pub fn language(&self, name: &str) -> Result<u32> {
+        let code = language_code(name);
+        let place = LANGUAGES.iter().take(self.languages).position(|(known, _)| Some(*known) == code);
+        place
+            .map(|place| self.sot + 1 + place as u32)
+            .ok_or_else(|| SpeechError::Language { name: name.into() })
+    }
+
+    /// The code of a language by its token.
+    pub fn language_of(&self, token: u32) -> Option<&'static str> {
+        let place = token.checked_sub(self.sot + 1)? as usize;
+        LANGUAGES.iter().take(self.languages).nth(place).map(|(code, _)| *code)
+    }
+
+    /// The tokens of all languages.
+    pub fn language_tokens(&self) -> std::ops::Range<u32> {
+        self.sot + 1..self.sot + 1 + self.languages as u32
+    }
+
+    /// Tokens that never occur in a transcript: annotations, and what starts something.
+    pub fn suppressed(&self) -> Vec<u32> {
+        let starts = [self.transcribe, self.translate, self.sot, self.sot_prev, self.sot_lm, self.no_speech];
+        let mut all: Vec<u32> = self.non_speech.iter().copied().chain(starts).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// Tokens of annotations such as `♪♪` or `(LAUGHS)`. Hyphens and quotes stay inside words, and go before them.
+fn non_speech(encode: impl Fn(&str) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for text in [" -", " '"] {
+        found.extend(encode(text)?.first());
+    }
+    let symbols = ANNOTATIONS.chars().map(String::from).chain(SEQUENCES.split(' ').map(String::from));
+    let music = MUSIC.map(String::from);
+    for symbol in symbols.chain(music.clone()) {
+        for text in [symbol.clone(), format!(" {symbol}")] {
+            let ids = encode(&text)?;
+            if ids.len() == 1 || music.contains(&symbol) {
+                found.extend(ids.first());
+            }
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}

@@ -1,0 +1,11 @@
+//! The decoding procedure against openai-whisper's own functions (`tools/golden/speech.py`).
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod golden;
+mod rules;
+mod searches;
+mod stub;
+mod timing;
+mod vocabulary;
+mod windows;
