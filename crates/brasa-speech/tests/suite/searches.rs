@@ -78,7 +78,8 @@ fn greedy_and_beams() {
         assert_close(found.avg_logprob, &case["avg_logprob"], 1e-4, &label);
         assert_close(found.no_speech_prob, &case["no_speech_prob"], 1e-7, &label);
         if !case["text"].as_str().unwrap().contains("<|") {
-            assert_close(found.compression_ratio, &case["compression_ratio"], 1e-9, &label);
+            // Random bytes do not compress, and compressors differ in how they say so.
+            assert_close(found.compression_ratio, &case["compression_ratio"], 0.03, &label);
         }
     }
 }
