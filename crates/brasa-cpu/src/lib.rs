@@ -27,6 +27,7 @@ mod compile;
 mod context;
 mod error;
 mod fault;
+pub mod heap;
 pub mod isa;
 mod kv;
 pub mod linear;

@@ -39,8 +39,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a GGUF file (with its siblings, if it is split), a `.safetensors` file, or a directory that
-    /// holds either safetensors or exactly one GGUF file.
+    /// Opens a GGUF file (with its siblings, if it is split), a Whisper as whisper.cpp keeps it (`ggml-*.bin`), a `.safetensors`
+    /// file, or a directory that holds either safetensors or exactly one GGUF file.
     ///
     /// # Errors
     ///

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use crate::directory::Directory;
 use crate::error::{Fault, Printable};
 use crate::gguf::PartName;
-use crate::{FormatError, Result};
+use crate::{FormatError, Result, whisper_bin};
 
 /// A model that some reader here knows.
 pub(crate) enum Found {
     /// A GGUF file, perhaps one part of several.
     Gguf { directory: Directory, file: String },
+    /// A file of whisper.cpp.
+    WhisperBin { directory: Directory, file: String },
     /// A directory of safetensors, or only `file` of it.
     HuggingFace { directory: Directory, file: Option<String> },
 }
@@ -42,21 +44,25 @@ pub(crate) fn find_in_directory(directory: Directory) -> Result<Found> {
     }
 
     // The parts of a split file count as one, and what llama.cpp calls a multimodal projector is a part of another model.
-    let ggufs: Vec<&String> = names
-        .iter()
-        .filter(|name| has_extension(name, "gguf") && !name.starts_with("mmproj"))
-        .filter(|name| PartName::parse(name).is_none_or(|part| part.is_first()))
-        .collect();
-    match ggufs.as_slice() {
-        [one] => return find_file(directory, one),
-        [] => {}
-        several => {
-            let shown: Vec<&str> = several.iter().take(8).map(|name| name.as_str()).collect();
-            let shown = shown.join(", ") + if several.len() > 8 { ", …" } else { "" };
-            let problem = format!("{} GGUF files: {}", several.len(), Printable(&shown));
-            return Err(Fault::new(directory.path(), problem)
-                .hint("name the file that you mean")
-                .unrecognised());
+    let is_gguf = |name: &str| {
+        has_extension(name, "gguf")
+            && !name.starts_with("mmproj")
+            && PartName::parse(name).is_none_or(|part| part.is_first())
+    };
+    let is_whisper_bin = |name: &str| name.starts_with("ggml-") && has_extension(name, "bin");
+    for (kind, is_model) in [("GGUF", &is_gguf as &dyn Fn(&str) -> bool), ("GGML", &is_whisper_bin)] {
+        let models: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_model(name)).collect();
+        match models.as_slice() {
+            [one] => return find_file(directory, one),
+            [] => {}
+            several => {
+                let shown = several[..several.len().min(8)].join(", ");
+                let shown = shown + if several.len() > 8 { ", …" } else { "" };
+                let problem = format!("{} {kind} files: {}", several.len(), Printable(&shown));
+                return Err(Fault::new(directory.path(), problem)
+                    .hint("name the file that you mean")
+                    .unrecognised());
+            }
         }
     }
     if has(|name| {
@@ -74,6 +80,11 @@ fn find_file(directory: Directory, name: &str) -> Result<Found> {
     let start = directory.start_of(name)?;
     if start.starts_with(b"GGUF") {
         return Ok(Found::Gguf { directory, file: name.to_owned() });
+    }
+    if start.starts_with(&whisper_bin::MAGIC)
+        && whisper_bin::is_whisper(&directory.path_of(name), &directory.map(name)?)
+    {
+        return Ok(Found::WhisperBin { directory, file: name.to_owned() });
     }
     if has_extension(name, "safetensors") {
         // One shard is no model: open them all.
@@ -108,7 +119,7 @@ fn foreign_kind(start: &[u8]) -> (&'static str, &'static str) {
     let convert = "convert the model to safetensors or GGUF, or download it in one of these";
     match start {
         [b'l', b'm', b'g', b'g', ..] | [b't' | b'f' | b'a', b'j' | b'm' | b'l', b'g', b'g', ..] => {
-            ("a GGML file from before GGUF", "download the GGUF form of this model")
+            ("a GGML file from before GGUF, and no Whisper", "download the GGUF form of this model")
         }
         [b'F', b'U', b'G', b'G', ..] => {
             ("a big-endian GGUF file", "download the little-endian form of this model")

@@ -139,6 +139,12 @@ impl fmt::Display for Fault {
     }
 }
 
+impl From<Fault> for FormatError {
+    fn from(fault: Fault) -> Self {
+        fault.malformed()
+    }
+}
+
 /// A name from a file, made safe to show inside a message.
 pub(crate) struct Printable<'a>(pub &'a str);
 

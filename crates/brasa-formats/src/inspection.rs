@@ -9,7 +9,7 @@ use crate::detect::{Found, find, find_in_directory};
 use crate::directory::Directory;
 use crate::error::Fault;
 use crate::problems::Problems;
-use crate::{Bytes, FormatError, Result, StorageFormat, Tensor, gguf, hugging_face};
+use crate::{Bytes, FormatError, Result, StorageFormat, Tensor, gguf, hugging_face, whisper_bin};
 
 /// The largest file beside the weights that is read. The largest tokenizers in circulation have 40 MB.
 const LARGEST_SIDECAR: u64 = 256 << 20;
@@ -19,7 +19,8 @@ const LARGEST_SIDECAR: u64 = 256 << 20;
 /// A match over it is exhaustive on purpose: names and keys of a third kind would have to be told for every family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Container {
-    /// One GGUF file, or the parts of a split one: metadata and tokenizer included.
+    /// One GGUF file, or the parts of a split one: metadata and tokenizer included. A file of whisper.cpp counts as the GGUF file
+    /// that would hold the same.
     Gguf,
     /// Safetensors with `config.json`, `tokenizer.json` and others beside them; MLX checkpoints too.
     HuggingFace,
@@ -92,7 +93,7 @@ impl Description {
 }
 
 impl Inspection {
-    /// Looks into a GGUF file, a `.safetensors` file, or a directory of either kind.
+    /// Looks into a GGUF file, a file of whisper.cpp, a `.safetensors` file, or a directory of GGUF or safetensors.
     ///
     /// # Errors
     ///
@@ -131,6 +132,13 @@ impl Inspection {
                 let (part, files) = gguf::read_file(&directory, &file, &mut problems)?;
                 Ok(Self::of_gguf(path, part, files, problems))
             }
+            Found::WhisperBin { directory, file } => {
+                let mut problems = Problems::default();
+                let bytes = directory.map(&file)?;
+                let part = whisper_bin::read(&directory.path_of(&file), &bytes, &mut problems)?;
+                let files = vec![(directory.path_of(&file), bytes.len() as u64)];
+                Ok(Self::of_gguf(path, part, files, problems))
+            }
             Found::HuggingFace { directory, file } => {
                 Ok(Self::of_directory(path, directory, file.as_deref()))
             }
@@ -145,7 +153,7 @@ impl Inspection {
             infos: part.infos,
             files,
             sidecars: Sidecars(None),
-            gguf_version: Some(part.version),
+            gguf_version: part.version,
             problems,
             tensors: part.tensors,
         }
@@ -186,7 +194,7 @@ impl Inspection {
         self.container
     }
 
-    /// The version of the GGUF format; `None` for other containers.
+    /// The version of the GGUF format; `None` for other files.
     pub fn gguf_version(&self) -> Option<u32> {
         self.gguf_version
     }

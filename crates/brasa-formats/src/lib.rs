@@ -1,4 +1,4 @@
-//! GGUF, safetensors and MLX files: readers, writers, and the exact codec of every block format.
+//! GGUF, safetensors and MLX files, and those of whisper.cpp: readers, writers, and the exact codec of every block format.
 //!
 //! [`Checkpoint`] opens a model's files, whatever their container, and gives its tensors, its metadata and the small
 //! files beside them. [`Inspection`] does the same without refusing what cannot be run. Files are mapped, not
@@ -10,6 +10,7 @@
 mod bytes;
 mod checkpoint;
 pub mod codec;
+mod cursor;
 mod detect;
 mod directory;
 mod error;
@@ -28,6 +29,7 @@ pub mod safetensors;
 mod shrunk;
 mod storage;
 mod tensor;
+mod whisper_bin;
 
 pub use bytes::Bytes;
 pub use checkpoint::Checkpoint;

@@ -85,16 +85,18 @@ keys! {
 
     // Whisper: a stack for sound and a stack for text.
     SPEECH_IS_ENCODER_DECODER: ["is_encoder_decoder"], [];
-    MODEL_WIDTH: ["d_model"], [];
-    MEL_BINS: ["num_mel_bins"], [];
-    AUDIO_LAYERS: ["encoder_layers", "num_hidden_layers"], [];
-    AUDIO_HEADS: ["encoder_attention_heads"], [];
-    AUDIO_FFN_WIDTH: ["encoder_ffn_dim"], [];
-    AUDIO_CONTEXT: ["max_source_positions"], [];
-    TEXT_LAYERS: ["decoder_layers"], [];
-    TEXT_HEADS: ["decoder_attention_heads"], [];
-    TEXT_FFN_WIDTH: ["decoder_ffn_dim"], [];
-    TEXT_CONTEXT: ["max_target_positions"], [];
+    MODEL_WIDTH: ["d_model"], ["encoder.embedding_length"];
+    MEL_BINS: ["num_mel_bins"], ["encoder.mels_count"];
+    AUDIO_LAYERS: ["encoder_layers", "num_hidden_layers"], ["encoder.block_count"];
+    AUDIO_HEADS: ["encoder_attention_heads"], ["encoder.attention.head_count"];
+    AUDIO_FFN_WIDTH: ["encoder_ffn_dim"], ["encoder.feed_forward_length"];
+    AUDIO_CONTEXT: ["max_source_positions"], ["encoder.context_length"];
+    TEXT_LAYERS: ["decoder_layers"], ["decoder.block_count"];
+    TEXT_HEADS: ["decoder_attention_heads"], ["decoder.attention.head_count"];
+    TEXT_FFN_WIDTH: ["decoder_ffn_dim"], ["decoder.feed_forward_length"];
+    /// Must be the width of the encoder too.
+    TEXT_WIDTH: [], ["decoder.embedding_length"];
+    TEXT_CONTEXT: ["max_target_positions"], ["decoder.context_length"];
     ACTIVATION_FUNCTION: ["activation_function"], [];
     SCALE_EMBEDDING: ["scale_embedding"], [];
     // Encoders. The second spellings are those of GPT-2, which Nomic BERT has.

@@ -68,6 +68,9 @@ fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
                 holds_gguf = true;
                 found.push(describe(&path));
             }
+            Some("bin") if entry.file_name().to_str().is_some_and(|name| name.starts_with("ggml-")) => {
+                found.push(describe(&path));
+            }
             Some("safetensors") if directory.join("config.json").is_file() => {
                 let is_weights = entry.file_name().to_str().is_some_and(|name| name.starts_with("model"));
                 *(if is_weights { &mut holds_weights } else { &mut holds_others }) = true;
@@ -95,7 +98,8 @@ fn describe(path: &Path) -> DiscoveredModel {
     match Inspection::open(path) {
         Ok(inspection) => describe_inspected(path, &inspection),
         Err(error) => {
-            let container = if path.is_dir() { "safetensors" } else { "gguf" };
+            let is_bin = path.extension().is_some_and(|extension| extension == "bin");
+            let container = if path.is_dir() { "safetensors" } else { named(!is_bin) };
             // The path is shown beside the problem.
             let problem = error.to_string();
             let place = format!("{}: ", path.display());
@@ -103,6 +107,11 @@ fn describe(path: &Path) -> DiscoveredModel {
             DiscoveredModel::unusable(path, container, problem)
         }
     }
+}
+
+/// The name of a file's format: GGUF, or that of whisper.cpp.
+const fn named(is_gguf: bool) -> &'static str {
+    if is_gguf { "gguf" } else { "ggml" }
 }
 
 impl DiscoveredModel {
@@ -136,7 +145,7 @@ fn describe_inspected(path: &Path, inspection: &Inspection) -> DiscoveredModel {
     DiscoveredModel {
         path: path.to_owned(),
         container: match inspection.container() {
-            Container::Gguf => "gguf",
+            Container::Gguf => named(inspection.gguf_version().is_some()),
             Container::HuggingFace if mlx => "mlx",
             Container::HuggingFace => "safetensors",
         },

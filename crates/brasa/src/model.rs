@@ -79,6 +79,16 @@ struct Parts {
     tokenizer_fingerprint: OnceLock<String>,
     /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
     latest: Arc<Mutex<Metrics>>,
+    _last: TidyHeap,
+}
+
+/// What stands last in a model and goes last: the memory of all else is free by then.
+struct TidyHeap;
+
+impl Drop for TidyHeap {
+    fn drop(&mut self) {
+        brasa_cpu::heap::give_back_free_memory();
+    }
 }
 
 impl Model {
@@ -256,6 +266,7 @@ impl Model {
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
                 latest: Arc::default(),
+                _last: TidyHeap,
             })))
         })
     }

@@ -126,9 +126,9 @@ fn text(name: &str, inspection: &Inspection, list_tensors: bool) -> Result<(), F
 
 fn container(inspection: &Inspection) -> String {
     match inspection.container() {
-        Container::Gguf => {
-            inspection.gguf_version().map_or("GGUF".into(), |version| format!("GGUF v{version}"))
-        }
+        Container::Gguf => inspection
+            .gguf_version()
+            .map_or("GGML of whisper.cpp".into(), |version| format!("GGUF v{version}")),
         Container::HuggingFace => "safetensors".into(),
     }
 }

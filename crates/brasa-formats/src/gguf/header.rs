@@ -8,6 +8,7 @@ use std::path::Path;
 use super::array::Array;
 use super::metadata::Metadata;
 use super::value::{Value, ValueType};
+use crate::cursor::{Cursor, Read};
 use crate::error::Fault;
 use crate::names::Names;
 use crate::{Bytes, Result};
@@ -22,8 +23,6 @@ pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 const TENSOR_COUNT_AT: usize = 8;
 pub(super) const LONGEST_KEY: u64 = 65_535;
 const LONGEST_STRING: u64 = 1 << 30;
-/// The largest count of elements, pairs or tensors that is believed.
-const MOST_ITEMS: u64 = 1 << 30;
 const DEEPEST_ARRAY: u32 = 8;
 const MOST_DIMS: u32 = 4;
 /// The least bytes of a pair: empty key, type, one byte of value.
@@ -135,89 +134,7 @@ fn check_version(path: &Path, version: u32) -> Result<()> {
     }
 }
 
-/// A position in the header. Reading past the end is an error that names what was being read.
-struct Cursor<'a> {
-    path: &'a Path,
-    bytes: &'a Bytes,
-    at: usize,
-}
-
-type Read<T> = std::result::Result<T, Fault>;
-
 impl Cursor<'_> {
-    fn fault(&self, problem: impl Into<String>) -> Fault {
-        Fault::new(self.path, problem).at(self.at)
-    }
-
-    fn remaining(&self) -> u64 {
-        (self.bytes.len() - self.at) as u64
-    }
-
-    fn take(&mut self, len: u64, what: &str) -> Read<&[u8]> {
-        if len > self.remaining() {
-            let problem =
-                format!("the file ends inside {what}: {} bytes left, {len} needed", self.remaining());
-            return Err(self.fault(problem).hint("the file is incomplete; download it again"));
-        }
-        let start = self.at;
-        self.at += len as usize;
-        Ok(&self.bytes[start..self.at])
-    }
-
-    fn array<const N: usize>(&mut self, what: &str) -> Read<[u8; N]> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N as u64, what)?);
-        Ok(array)
-    }
-
-    fn u32(&mut self, what: &str) -> Read<u32> {
-        self.array(what).map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self, what: &str) -> Read<u64> {
-        self.array(what).map(u64::from_le_bytes)
-    }
-
-    /// A count of items that take at least `item_bytes` each.
-    fn count(&mut self, what: &str, item_bytes: u64) -> Read<usize> {
-        let count_at = self.at;
-        let count = self.u64(what)?;
-        self.check_count(what, count, item_bytes, count_at)?;
-        Ok(count as usize)
-    }
-
-    /// Refuses a count, read at `count_at`, that the rest of the file cannot hold.
-    fn check_count(&self, what: &str, count: u64, item_bytes: u64, count_at: usize) -> Read<()> {
-        let most = (self.remaining() / item_bytes).min(MOST_ITEMS);
-        if count <= most {
-            return Ok(());
-        }
-        let problem = format!("{count} {what}, but the {} bytes left hold at most {most}", self.remaining());
-        Err(Fault::new(self.path, problem)
-            .at(count_at)
-            .hint("the file is damaged or incomplete; download it again"))
-    }
-
-    fn string_bytes(&mut self, what: &str, longest: u64) -> Read<&[u8]> {
-        let start = self.at;
-        let len = self.u64(what)?;
-        if len > longest {
-            let problem = format!("{what} of {len} bytes, expected at most {longest}");
-            return Err(Fault::new(self.path, problem).at(start));
-        }
-        self.take(len, what)
-    }
-
-    fn text(&mut self, what: &str, longest: u64) -> Read<String> {
-        let (start, path) = (self.at, self.path);
-        let bytes = self.string_bytes(what, longest)?;
-        str::from_utf8(bytes).map(str::to_owned).map_err(|error| {
-            let shown = bytes[..bytes.len().min(32)].escape_ascii();
-            let problem = format!("{what} is not UTF-8 from its byte {}: \"{shown}\"", error.valid_up_to());
-            Fault::new(path, problem).at(start)
-        })
-    }
-
     fn value_type(&mut self) -> Read<ValueType> {
         let start = self.at;
         let code = self.u32("a value type")?;
@@ -309,11 +226,5 @@ impl Cursor<'_> {
         let type_code = self.u32("a tensor description")?;
         let offset = self.u64("a tensor description")?;
         Ok((dims, type_code, offset))
-    }
-}
-
-impl From<Fault> for crate::FormatError {
-    fn from(fault: Fault) -> Self {
-        fault.malformed()
     }
 }

@@ -38,7 +38,7 @@ impl Metadata {
         Self::default()
     }
 
-    pub(super) fn from_file(path: &Path) -> Self {
+    pub(crate) fn from_file(path: &Path) -> Self {
         Self { path: path.to_owned(), ..Self::default() }
     }
 

@@ -11,9 +11,10 @@ use crate::inspection::TensorInfo;
 use crate::problems::Problems;
 use crate::{Bytes, FormatError, Payload, Result, StorageFormat, Tensor};
 
-/// The contents of one GGUF file.
+/// The contents of one file.
 pub(crate) struct Part {
-    pub version: u32,
+    /// The version of GGUF; `None` for a file of whisper.cpp.
+    pub version: Option<u32>,
     pub metadata: Metadata,
     /// Every tensor described, readable or not.
     pub infos: Vec<TensorInfo>,
@@ -35,7 +36,7 @@ pub(crate) fn read_part(path: &Path, bytes: &Bytes, problems: &mut Problems) -> 
         }
         Err(error) => problems.push(error),
     }
-    Ok(Part { version: header.version, metadata: header.metadata, infos, tensors })
+    Ok(Part { version: Some(header.version), metadata: header.metadata, infos, tensors })
 }
 
 fn info(path: &Arc<Path>, entries: &Entries, entry: &Entry) -> TensorInfo {

@@ -7,6 +7,8 @@ use brasa_formats::gguf::{Array, Value};
 use brasa_formats::{Bytes, Checkpoint, FormatError, Inspection, Metadata, Payload, Tensor};
 use brasa_fuzz::Fuzzer;
 
+use crate::whisper_bin::Bin;
+
 /// A pair of 13 bytes, or a tensor of 24, becomes a name twice, an index entry and a description.
 const MEMORY_FACTOR: usize = 100;
 
@@ -75,6 +77,29 @@ fn fuzz_shard_index() {
         .seed(std::fs::read(folder("golden/containers/sharded/model.safetensors.index.json")).unwrap())
         .words(["\"weight_map\":{", "../", "/", "\\", "model-00001-of-00002.safetensors", "config.json"])
         .run(shard_index);
+}
+
+#[test]
+fn fuzz_whisper_bin() {
+    // Few whole vocabularies, which take a millisecond each, and many beginnings.
+    let no_tokens: [&[u8]; 0] = [];
+    let whole = Bin::new(51_864, 1).tokens(&vec![b"".as_slice(); 50_256]);
+    let whole = whole.tensor("encoder.conv1.bias", &[1, 2], 0, &[0; 8]).tensor("x", &[32, 2], 8, &[1; 68]);
+    fuzzer("whisper_bin_start")
+        .seed(Bin::new(51_864, 1).tokens(&["a", "b", "ab"]).bytes())
+        .seed(Bin::new(51_865, 2007).tokens(&no_tokens).tensor("x", &[32, 2], 8, &[1; 68]).bytes())
+        .run(whisper_bin);
+    let report = Fuzzer::new("whisper_bin")
+        .runs(200)
+        .longest_input(1 << 20)
+        .memory_factor(MEMORY_FACTOR)
+        .seed(whole.bytes());
+    report.run(whisper_bin);
+}
+
+/// Opens a directory that holds only this file of whisper.cpp.
+fn whisper_bin(data: &[u8]) -> String {
+    directory([("ggml-tiny.bin", data)], data.len())
 }
 
 /// Opens a GGUF file, reads all that it gives.

@@ -14,6 +14,7 @@ mod scratch;
 #[cfg(unix)]
 mod shrunk;
 mod sidecars;
+mod whisper_bin;
 
 use brasa_fuzz::MeteredAllocator;
 

@@ -51,6 +51,8 @@ pub struct SpeechModel {
     pub cross_keys: Vec<ValueId>,
     /// The queries of the decoder's layers to their memories, `[Rows, heads, head_dim]`.
     pub cross_queries: Vec<ValueId>,
+    /// The filter bank that the file brings, `[num_mel_bins, frequencies]`; `None` if it brings none, and Slaney's is meant.
+    pub mel_filters: Option<Vec<f32>>,
     /// Facts for people.
     pub info: ModelInfo,
     /// Messages about keys and tensors that were passed over.
@@ -97,6 +99,7 @@ pub fn build_speech(source: &Source, options: &LoadOptions) -> Result<SpeechMode
     let tensors = tensors::Tensors::new(source);
     let (encoder, cross_keys) = encoder::encoder(&spec, &tensors)?;
     let (decoder, cross_queries) = decoder::decoder(&spec, &tensors)?;
+    let mel_filters = tensors.mel_filters(spec.num_mel_bins)?;
     let unused = tensors.unused();
     let complaint = |tensor: &&str| ModelError::UnusedTensor { tensor: (*tensor).into(), family: "whisper" };
     if let Some(tensor) = unused.first().filter(|_| options.strict) {
@@ -115,5 +118,5 @@ pub fn build_speech(source: &Source, options: &LoadOptions) -> Result<SpeechMode
         context_length: Some(spec.decoder.positions),
         ..ModelInfo::of(source)
     };
-    Ok(SpeechModel { spec, encoder, decoder, cross_keys, cross_queries, info, warnings })
+    Ok(SpeechModel { spec, encoder, decoder, cross_keys, cross_queries, mel_filters, info, warnings })
 }

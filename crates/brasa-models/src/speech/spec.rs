@@ -2,8 +2,8 @@
 
 use crate::keys::{
     ACTIVATION_FUNCTION, AUDIO_CONTEXT, AUDIO_FFN_WIDTH, AUDIO_HEADS, AUDIO_LAYERS, MEL_BINS, MODEL_WIDTH,
-    SCALE_EMBEDDING, SPEECH_IS_ENCODER_DECODER, TEXT_CONTEXT, TEXT_FFN_WIDTH, TEXT_HEADS, TEXT_LAYERS, TIED,
-    VOCAB_SIZE,
+    SCALE_EMBEDDING, SPEECH_IS_ENCODER_DECODER, TEXT_CONTEXT, TEXT_FFN_WIDTH, TEXT_HEADS, TEXT_LAYERS,
+    TEXT_WIDTH, TIED, VOCAB_SIZE,
 };
 use crate::metadata::{Metadata, limits};
 use crate::spec::Activation;
@@ -68,6 +68,13 @@ impl SpeechSpec {
             });
         }
         let hidden_size = meta.require(MODEL_WIDTH, limits::WIDTH)?;
+        let text_width = meta.count(TEXT_WIDTH, limits::WIDTH)?.unwrap_or(hidden_size);
+        if text_width != hidden_size {
+            return Err(ModelError::Dimensions {
+                what: format!("an encoder of width {hidden_size} and a decoder of width {text_width}"),
+                expected: "one width".into(),
+            });
+        }
         let encoder = StackSpec {
             layers: meta.require(AUDIO_LAYERS, limits::LAYERS)?,
             heads: meta.require(AUDIO_HEADS, limits::HEADS)?,

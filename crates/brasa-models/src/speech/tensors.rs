@@ -74,6 +74,13 @@ impl<'a> Tensors<'a> {
         Ok((matrix, plain_vector(g, format!("{label}.bias"), &biases)))
     }
 
+    /// The filter bank, `[bins, frequencies]`, if the checkpoint brings one.
+    pub fn mel_filters(&self, bins: usize) -> Result<Option<Vec<f32>>> {
+        let Some(tensor) = self.find("mel_filters") else { return Ok(None) };
+        let shape = [bins, tensor.row_len()];
+        floats(tensor, &shape, "mel bins × frequencies").map(Some)
+    }
+
     /// Names of tensors that nothing used.
     pub fn unused(&self) -> Vec<&'a str> {
         let used = self.used.borrow();
