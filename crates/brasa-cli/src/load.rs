@@ -3,8 +3,9 @@
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use brasa::{KvType, LoadOptions, LoadProgress, Model, Precision, RunFacts, Speculation};
+use brasa::{Embedder, KvType, LoadOptions, LoadProgress, Model, Precision, RunFacts, Speculation};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments, SourceArguments};
@@ -87,21 +88,59 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
 ///
 /// The errors of [`model`].
 pub fn open(source: &SourceArguments, options: &LoadOptions) -> Result<Model, Failure> {
+    let model = with_bar(|progress| match &source.model {
+        Some(path) => Model::load_with_progress(path, options, progress),
+        None => Model::from_gguf_bytes(bundled::MODEL, options, progress),
+    })?;
+    tell(source, model.warnings());
+    Ok(model)
+}
+
+/// Loads the language model or text encoder that `arguments` name, or the bundled model.
+///
+/// # Errors
+///
+/// The errors of [`model`].
+pub fn embedder(arguments: &LoadArguments) -> Result<Embedder, Failure> {
+    let (source, options) = (&arguments.source, options(&arguments.setup)?);
+    let started = Instant::now();
+    let model = with_bar(|progress| match &source.model {
+        Some(path) => Embedder::load_with_progress(path, &options, progress),
+        None => Embedder::from_gguf_bytes(bundled::MODEL, &options, progress),
+    })?;
+    tell(source, model.warnings());
+    if arguments.verbose {
+        output::note(&format!(
+            "{}: {} parameters, context {}, loaded in {:.2} s on {}",
+            source.name(),
+            model.info().parameters,
+            model.context(),
+            started.elapsed().as_secs_f64(),
+            model.device().description
+        ));
+    }
+    Ok(model)
+}
+
+/// Loads with a progress bar, until the user interrupts it.
+fn with_bar<T>(
+    load: impl FnOnce(&mut dyn FnMut(LoadProgress) -> ControlFlow<()>) -> Result<T, brasa::Error>,
+) -> Result<T, Failure> {
     interrupt::install();
     let bar = bytes_bar("loading");
-    let progress = |at: LoadProgress| {
+    let loaded = load(&mut |at: LoadProgress| {
         bar.set_length(at.total_bytes);
         bar.set_position(at.done_bytes);
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    let model = match &source.model {
-        Some(path) => Model::load_with_progress(path, options, progress),
-        None => Model::from_gguf_bytes(bundled::MODEL, options, progress),
-    };
+    });
     bar.finish_and_clear();
     interrupt::check()?;
-    let model = model?;
-    for warning in model.warnings() {
+    Ok(loaded?)
+}
+
+/// Tells what is odd about a checkpoint that was loaded.
+fn tell(source: &SourceArguments, warnings: &[String]) {
+    for warning in warnings {
         output::note(&format!("warning: {warning}"));
     }
     if let Some(file) = source.model.as_deref().and_then(gguf_beside_safetensors) {
@@ -110,7 +149,6 @@ pub fn open(source: &SourceArguments, options: &LoadOptions) -> Result<Model, Fa
             file.display()
         ));
     }
-    Ok(model)
 }
 
 /// The model, the device and this build, for reports of measurements.

@@ -20,6 +20,16 @@ pub enum EngineError {
         /// Positions of the context.
         context: usize,
     },
+    /// A text that an encoder cannot read whole.
+    #[error(
+        "the text has {tokens} tokens, the encoder reads at most {context}\nhint: shorten it, or split it"
+    )]
+    TextTooLong {
+        /// Tokens of the text.
+        tokens: usize,
+        /// Most tokens of a text.
+        context: usize,
+    },
     /// Generation reached the end of the context.
     #[error(
         "the context of {context} tokens is full\nhint: ask for a larger one, limit the answer, or choose a context policy"

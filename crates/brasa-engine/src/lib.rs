@@ -21,6 +21,7 @@
 //!   the reader. It is *waiting* for a place, *active*, or *parked* while its reader is behind.
 //! - *Drafts* are tokens that are guessed ahead and computed in one step with the last token, and kept as far as they are drawn.
 //!   A *draft model* is a second program that guesses them.
+//! - An *encoder* computes whole texts, each in one step, on a thread of its own: [`EncoderEngine`]. It uses nothing but steps.
 //! - A *session* holds a sequence between requests. A *snapshot* is its text on the way to a file, a *restoration* on the way back. The *prefixes* are pages of texts that have ended, for any request that
 //!   begins alike.
 //!
@@ -42,6 +43,7 @@ mod config;
 mod delivery;
 mod draft;
 mod drafter;
+mod encoder;
 mod engine;
 mod error;
 mod executor;
@@ -71,6 +73,7 @@ pub use brasa_graph::chain::Flow;
 pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
 pub use drafter::DraftModel;
+pub use encoder::{EncoderConfig, EncoderEngine, EncoderOutput, EncoderRows, EncoderText, EncoderVectors};
 pub use engine::{Engine, MakeProgram};
 pub use error::EngineError;
 pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepOut};

@@ -75,7 +75,7 @@ impl ModelInfo {
         Self {
             architecture: source.architecture().into(),
             is_supported: supported(source.container()).contains(&source.architecture())
-                || ModelKind::of(source) == ModelKind::Speech,
+                || ModelKind::of(source) != ModelKind::Text,
             container: source.container(),
             parameters,
             size_bytes,

@@ -5,7 +5,8 @@
 //! configuration keys and from which tensors are present, never from parts of names; a key or tensor that nobody
 //! understands is reported, so that no checkpoint is silently computed wrong.
 //!
-//! Models of speech ([`load_speech`]) have two graphs, an encoder's and a decoder's; [`ModelKind`] tells them from models of text.
+//! Models of speech ([`load_speech`]) have two graphs, an encoder's and a decoder's; text encoders
+//! ([`load_encoder`]) have one or two, without caches. [`ModelKind`] tells the kinds apart.
 //!
 //! This crate knows configurations, tensor names and model families. It does not know files, devices or text.
 //!
@@ -36,6 +37,7 @@ mod pooling;
 mod rope;
 mod rope_config;
 mod sampling;
+mod sentence;
 mod source;
 mod spec;
 mod spec_difference;
@@ -45,7 +47,7 @@ mod weights;
 
 pub use encoder::{
     ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderModel, EncoderNorms, EncoderSpec, LearnedPositions,
-    build_encoder, is_encoder, load_encoder, supported_encoders,
+    build_encoder, load_encoder, supported_encoders,
 };
 pub use error::{ModelError, Result};
 pub use family::{supported, to_gguf};
@@ -55,6 +57,7 @@ pub use names::{Change, GgufPlace};
 pub use pooling::Pooling;
 pub use rope::{RopeScaling, RopeSpec};
 pub use sampling::RecommendedSampling;
+pub use sentence::{DenseActivation, DenseLayer, SentenceConfig};
 pub use source::{Source, gguf_pairs};
 pub use spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,

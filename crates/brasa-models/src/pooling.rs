@@ -15,7 +15,7 @@ const CONFIG: &str = "1_Pooling/config.json";
 const MODES: [(&str, Pooling); 6] = [
     ("pooling_mode_lasttoken", Pooling::Last),
     ("pooling_mode_mean_tokens", Pooling::Mean),
-    ("pooling_mode_cls_token", Pooling::Other("cls")),
+    ("pooling_mode_cls_token", Pooling::First),
     ("pooling_mode_max_tokens", Pooling::Other("max")),
     ("pooling_mode_mean_sqrt_len_tokens", Pooling::Other("mean_sqrt_len")),
     ("pooling_mode_weightedmean_tokens", Pooling::Other("weightedmean")),
@@ -28,6 +28,8 @@ pub enum Pooling {
     Last,
     /// The mean of all tokens' states.
     Mean,
+    /// The state of the first token, which sees the whole text in an encoder.
+    First,
     /// A way that a checkpoint asks for and Brasa does not compute, by its name.
     Other(&'static str),
 }
@@ -38,6 +40,7 @@ impl Pooling {
         match self {
             Self::Last => "last",
             Self::Mean => "mean",
+            Self::First => "cls",
             Self::Other(name) => name,
         }
     }
@@ -67,7 +70,7 @@ impl Pooling {
         match u32::from_value(value) {
             Some(0) => Ok(None),
             Some(1) => Ok(Some(Self::Mean)),
-            Some(2) => Ok(Some(Self::Other("cls"))),
+            Some(2) => Ok(Some(Self::First)),
             Some(3) => Ok(Some(Self::Last)),
             Some(4) => Ok(Some(Self::Other("rank"))),
             _ => {
@@ -77,10 +80,32 @@ impl Pooling {
         }
     }
 
+    /// The mode of a name in newer files of sentence-transformers.
+    fn named(name: &str) -> Option<Self> {
+        let switch = match name {
+            "lasttoken" => "pooling_mode_lasttoken".into(),
+            "cls" => "pooling_mode_cls_token".into(),
+            "mean" | "max" => format!("pooling_mode_{name}_tokens"),
+            other => format!("pooling_mode_{}_tokens", other.trim_end_matches("_tokens")),
+        };
+        MODES.iter().find(|(known, _)| *known == switch).map(|&(_, pooling)| pooling)
+    }
+
     fn from_config(text: &str) -> Result<Self> {
         let refuse = |what: String| ModelError::Config { what: format!("{CONFIG}: {what}") };
         let config: Map<String, Value> =
             serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
+        if config.get("include_prompt").and_then(Value::as_bool) == Some(false) {
+            return Err(refuse("include_prompt is false: leaving prompts out is not computed".into()));
+        }
+        // Newer files name the mode, older ones have a switch for each.
+        match config.get("pooling_mode") {
+            Some(Value::String(name)) => {
+                return Self::named(name).ok_or_else(|| refuse(format!("no mode {name}")));
+            }
+            Some(Value::Array(_)) => return Err(refuse("several modes, whose vectors are joined".into())),
+            _ => {}
+        }
         let is_on = |name: &str| config.get(name).and_then(Value::as_bool).unwrap_or(false);
         let chosen: Vec<_> = MODES.iter().filter(|(name, _)| is_on(name)).collect();
         match chosen[..] {
@@ -116,9 +141,16 @@ mod tests {
         let last = r#"{"word_embedding_dimension": 1024, "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": true}"#;
         assert_eq!(read(last).unwrap(), Pooling::Last);
         assert_eq!(read(r#"{"pooling_mode_max_tokens": true}"#).unwrap(), Pooling::Other("max"));
+        let newer = |mode: &str| read(&format!(r#"{{"embedding_dimension": 8, "pooling_mode": {mode}}}"#));
+        assert_eq!(newer(r#""cls""#).unwrap(), Pooling::First);
+        assert_eq!(newer(r#""mean""#).unwrap(), Pooling::Mean);
+        assert_eq!(newer(r#""lasttoken""#).unwrap(), Pooling::Last);
+        assert_eq!(newer(r#""mean_sqrt_len_tokens""#).unwrap(), Pooling::Other("mean_sqrt_len"));
+        assert!(newer(r#""median""#).is_err() && newer(r#"["cls", "max"]"#).is_err());
         for wrong in [
             r#"{"pooling_mode_mean_tokens": true, "pooling_mode_lasttoken": true}"#,
             r#"{"pooling_mode_lasttoken": false}"#,
+            r#"{"pooling_mode_mean_tokens": true, "include_prompt": false}"#,
             "[]",
             "{",
         ] {

@@ -7,6 +7,7 @@ use brasa_models::Pooling;
 use brasa_tokenizer::{AddSpecial, ParseSpecial};
 
 use crate::batch::InOrder;
+use crate::encoder::no_such_length;
 use crate::{Error, GenerateOptions, Model};
 
 /// The length of an embedding.
@@ -26,6 +27,9 @@ pub struct EmbedOptions {
     pub pooling: Option<Pooling>,
     /// The length of the result.
     pub norm: EmbeddingNorm,
+    /// Elements of the result, if it is to be cut before it is scaled; only lengths that the checkpoint
+    /// [declares](crate::Encoder::matryoshka_dimensions).
+    pub dimensions: Option<usize>,
 }
 
 impl Model {
@@ -70,10 +74,15 @@ impl Model {
         P: IntoIterator<Item = Vec<u32>>,
     {
         let pooling = options.pooling.unwrap_or_else(|| self.pooling());
-        if let Pooling::Other(name) = pooling {
+        if let Pooling::First | Pooling::Other(_) = pooling {
+            let name = pooling.name();
             return Err(Error::Options(format!(
                 "the model asks for {name} pooling, which Brasa does not compute\nhint: choose last or mean"
             )));
+        }
+        let own = self.info().hidden_size;
+        if let Some((wanted, own)) = options.dimensions.zip(own).filter(|(wanted, own)| wanted != own) {
+            return Err(Error::Options(no_such_length(wanted, own, &[])));
         }
         let (model, norm) = (self.clone(), options.norm);
         Ok(self.in_order(texts, move |text| {

@@ -17,6 +17,9 @@
 //! engine that serves any number of [token streams](TokenStream) at once. It is a handle: clone it, send it, share it. A
 //! [`Session`] keeps the keys and values of a conversation between requests.
 //!
+//! An [`Encoder`] is a text encoder made ready, such as BERT: it makes vectors of texts and generates nothing. [`Embedder`] is whichever
+//! of the two a file holds.
+//!
 //! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
 //! instead is [`Model::recommended_sampling`].
 //!
@@ -31,10 +34,13 @@ mod batch;
 mod bundle;
 #[cfg(feature = "cpu")]
 mod ceilings;
+mod dense;
 mod device;
 mod discover;
 mod draft_model;
 mod embed;
+mod embedder;
+mod encoder;
 mod error;
 mod eval;
 mod facts;
@@ -76,6 +82,8 @@ pub use device::devices;
 pub use discover::{DiscoveredModel, discover};
 pub use draft_model::DraftModelInfo;
 pub use embed::{EmbedOptions, EmbeddingNorm};
+pub use embedder::{Embedder, Vectors};
+pub use encoder::{Embeddings, Encoder, TokensOptions};
 pub use error::Error;
 pub use eval::{
     EvalAnswer, EvalCheck, EvalProgress, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport,

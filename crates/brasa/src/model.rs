@@ -129,7 +129,7 @@ impl Model {
         Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options, progress, started)
     }
 
-    fn from_checkpoint(
+    pub(crate) fn from_checkpoint(
         checkpoint: &Checkpoint,
         options: &LoadOptions,
         mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,

@@ -1,7 +1,7 @@
 //! Whether a checkpoint can be run, asked without loading its weights.
 
 use brasa_formats::{Container, Inspection};
-use brasa_models::{ModelError, Source, padding_note};
+use brasa_models::{ModelError, ModelKind, Source, build_encoder, padding_note};
 use brasa_tokenizer::{TokenKind, Tokenizer};
 
 use crate::Error;
@@ -10,7 +10,8 @@ use crate::Error;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// Messages of everything that keeps the checkpoint from running; [`Model::load`](crate::Model::load) fails with the first.
+    /// Messages of everything that keeps the checkpoint from running; [`Model::load`](crate::Model::load), or for an encoder
+    /// [`Encoder::load`](crate::Encoder::load), fails with the first.
     pub problems: Vec<String>,
     /// Oddities that do not keep it from running, as [`Model::warnings`](crate::Model::warnings) has them.
     pub warnings: Vec<String>,
@@ -26,16 +27,21 @@ pub fn verify(inspection: &Inspection) -> Verdict {
         return verdict;
     }
     let options = brasa_models::LoadOptions::default();
-    let model = Source::inspected(inspection).and_then(|source| brasa_models::build(&source, &options));
+    let model = Source::inspected(inspection).and_then(|source| {
+        if ModelKind::of(&source) == ModelKind::Encoder {
+            return build_encoder(&source, &options).map(|model| (model.warnings, model.spec.vocab_size));
+        }
+        brasa_models::build(&source, &options).map(|model| (model.warnings, model.spec.vocab_size))
+    });
     let tokenizer = Tokenizer::from_inspection(inspection, None);
     match &model {
-        Ok(model) => verdict.warnings.extend(model.warnings.iter().cloned()),
+        Ok((warnings, _)) => verdict.warnings.extend(warnings.iter().cloned()),
         Err(error) => verdict.problems.push(error.to_string()),
     }
     match (&tokenizer, &model) {
         (Err(error), _) => verdict.problems.push(error.to_string()),
-        (Ok(tokenizer), Ok(model)) => {
-            match vocabulary(tokenizer, inspection.container(), model.spec.vocab_size) {
+        (Ok(tokenizer), Ok((_, vocab_size))) => {
+            match vocabulary(tokenizer, inspection.container(), *vocab_size) {
                 Ok(warning) => verdict.warnings.extend(warning),
                 Err(error) => verdict.problems.push(error.to_string()),
             }

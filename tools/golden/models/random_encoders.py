@@ -4,7 +4,8 @@
     python tools/golden/models/random_encoders.py [NAME ...]
 
 writes `models/random-encoders/NAME/{config.json, model.safetensors, tokenizer.json, tokenizer_config.json,
-golden.safetensors}`. The weights are random. As in `random_families.py`, a recipe lists changes to its configuration
+golden.safetensors}`, and for some `modules.json` and what it names, as sentence-transformers writes them, with
+`embeddings.json`. The weights are random. As in `random_families.py`, a recipe lists changes to its configuration
 (`matters`), each of which must move the hidden states by more than 1 % in relative L2. The golden values come from the
 files as they lie on disk.
 
@@ -16,7 +17,13 @@ golden.safetensors (f32 unless said otherwise; D is the width):
     short.logits  [L]          logits of the head, if there is one
     long.*                     the same for 80 tokens
 
-The tokenizers are trained on the documentation's prose: WordPiece for BERT and Nomic BERT, Unigram for the others.
+embeddings.json: `texts`, their `ids`, and `vectors` by sentence-transformers; `query`, the vectors with the prompt of that name,
+if there is one.
+
+pairs.json, for models with a head: a `query`, `documents`, and of each pair the `ids`, the `types` and the `score` by sentence-transformers'
+CrossEncoder; one document is too long and is cut.
+
+The tokenizers are trained on `models/lexicon-qwen3/perplexity.txt`: WordPiece for BERT and Nomic BERT, Unigram for the others.
 """
 
 import copy
@@ -32,6 +39,7 @@ import tokenizers
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
@@ -51,6 +59,7 @@ class Recipe:
     config: dict
     matters: list = field(default_factory=list)
     tokenizer: str = "wordpiece"
+    sentence: dict = field(default_factory=dict)
 
 
 def base(architecture: str, model_type: str, **keys) -> dict:
@@ -99,23 +108,29 @@ def gte(architecture="GteModel", **keys) -> dict:
 ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 COMMON = [{"num_attention_heads": 2}, {"layer_norm_eps": 0.1}]
 
+QUERY = {"query": "represent this for search: ", "document": ""}
+
 RECIPES = {
-    "bert": Recipe(bert(), [*COMMON, {"hidden_act": "silu"}]),
+    "bert": Recipe(bert(), [*COMMON, {"hidden_act": "silu"}],
+                   sentence={"pooling": "cls", "normalize": True, "prompts": QUERY, "max_seq_length": 24}),
     "bert-judge": Recipe(bert("BertForSequenceClassification", hidden_act="gelu_new", **ONE_LABEL), COMMON),
-    "gte": Recipe(gte(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram"),
+    "gte": Recipe(gte(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram",
+                  {"pooling": "lasttoken", "legacy": True, "normalize": False}),
     "gte-judge": Recipe(gte("GteForSequenceClassification", type_vocab_size=0, **ONE_LABEL), COMMON, "unigram"),
-    "nomic-bert": Recipe(nomic(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}]),
-    "roberta": Recipe(roberta("RobertaModel", "roberta"), [*COMMON, {"pad_token_id": 3}], "unigram"),
+    "nomic-bert": Recipe(nomic(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}],
+                         sentence={"pooling": "mean", "legacy": True, "normalize": True, "prompts": QUERY,
+                                   "default_prompt_name": "query"}),
+    "roberta": Recipe(roberta("RobertaModel", "roberta", matryoshka_dimensions=[8, 16, 24]),
+                      [*COMMON, {"pad_token_id": 3}], "unigram",
+                      {"pooling": "mean", "dense": [(32, 40, True, "activation.Tanh"), (40, 24, False, "linear.Identity")],
+                       "normalize": True}),
     "xlm-roberta-judge": Recipe(roberta("XLMRobertaForSequenceClassification", **ONE_LABEL), COMMON, "unigram"),
 }
 
 
 def prose() -> list:
-    """Lines of the documentation, the tokenizers' training text."""
-    lines = []
-    for name in ["README.md", "ARCHITECTURE.md"]:
-        lines += (REPOSITORY / name).read_text().splitlines()
-    return lines[:400]
+    """The tokenizers' training text."""
+    return (REPOSITORY / "models" / "lexicon-qwen3" / "perplexity.txt").read_text().splitlines()[:400]
 
 
 def tokenizer(kind: str) -> tokenizers.Tokenizer:
@@ -144,12 +159,73 @@ def tokenizer(kind: str) -> tokenizers.Tokenizer:
 
 
 def write_tokenizer(folder: pathlib.Path, kind: str) -> None:
-    tokenizer(kind).save(str(folder / "tokenizer.json"))
+    # Training breaks ties by chance: a tokenizer that is there stays.
+    if not (folder / "tokenizer.json").exists():
+        tokenizer(kind).save(str(folder / "tokenizer.json"))
     names = {"wordpiece": ("[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"),
              "unigram": ("<s>", "</s>", "<unk>", "<pad>", "<mask>")}[kind]
     keys = dict(zip(("cls_token", "sep_token", "unk_token", "pad_token", "mask_token"), names))
     keys |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 96}
+    if kind == "wordpiece":
+        keys["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     (folder / "tokenizer_config.json").write_text(json.dumps(keys, indent=1) + "\n")
+
+
+TEXTS = ["Brasa runs language models on the machine you have.", "A step is the single unit of work.", "Ember",
+         "What is computed once is not computed again, however long the text that asks for it may be."]
+
+
+def write_sentence(folder: pathlib.Path, sentence: dict) -> None:
+    """The files of sentence-transformers."""
+
+    def write(path: str, value) -> None:
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(json.dumps(value, indent=1) + "\n")
+
+    modules = [("Transformer", "")]
+    pooling = {"word_embedding_dimension": 32, "pooling_mode": sentence["pooling"]}
+    if sentence.get("legacy"):
+        switches = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken", "max": "max_tokens"}
+        pooling = {"word_embedding_dimension": 32}
+        pooling |= {f"pooling_mode_{switch}": mode == sentence["pooling"] for mode, switch in switches.items()}
+    write("1_Pooling/config.json", pooling)
+    modules.append(("Pooling", "1_Pooling"))
+    random = torch.Generator().manual_seed(11)
+    for inputs, outputs, bias, activation in sentence.get("dense", []):
+        path = f"{len(modules)}_Dense"
+        write(f"{path}/config.json", {"in_features": inputs, "out_features": outputs, "bias": bias,
+                                      "activation_function": f"torch.nn.modules.{activation}"})
+        tensors = {"linear.weight": torch.randn(outputs, inputs, generator=random) * 0.3}
+        if bias:
+            tensors["linear.bias"] = torch.randn(outputs, generator=random) * 0.3
+        save_file(tensors, folder / path / "model.safetensors")
+        modules.append(("Dense", path))
+    if sentence["normalize"]:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    write("modules.json", [{"idx": idx, "name": str(idx), "path": path, "type": f"sentence_transformers.models.{kind}"}
+                           for idx, (kind, path) in enumerate(modules)])
+    if "max_seq_length" in sentence:
+        write("sentence_bert_config.json", {"max_seq_length": sentence["max_seq_length"], "do_lower_case": False})
+    if "prompts" in sentence:
+        write("config_sentence_transformers.json", {"prompts": sentence["prompts"], "similarity_fn_name": "cosine",
+                                                    "default_prompt_name": sentence.get("default_prompt_name")})
+    model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    encode = lambda **options: model.encode(TEXTS, convert_to_numpy=True, **options).tolist()
+    made = {"texts": TEXTS, "vectors": encode(), "ids": [model.tokenizer(text)["input_ids"] for text in TEXTS]}
+    if "prompts" in sentence:
+        made["query"] = encode(prompt_name="query")
+    write("embeddings.json", made)
+
+
+def write_pairs(folder: pathlib.Path) -> None:
+    """What a cross-encoder makes of pairs."""
+    query, documents = TEXTS[2], [*TEXTS, " ".join(TEXTS * 4)]
+    model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    pairs = model.tokenizer([[query, document] for document in documents], truncation="longest_first", max_length=96)
+    zeros = [[0] * len(ids) for ids in pairs["input_ids"]]
+    made = {"query": query, "documents": documents, "ids": pairs["input_ids"],
+            "types": pairs.get("token_type_ids", zeros), "scores": model.predict([(query, document) for document in documents]).tolist()}
+    (folder / "pairs.json").write_text(json.dumps(made, indent=1) + "\n")
 
 
 def judges(config: dict) -> bool:
@@ -219,8 +295,7 @@ def main() -> None:
     for name in sys.argv[1:] or RECIPES:
         recipe = RECIPES[name]
         folder = ROOT / name
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         write_tokenizer(folder, recipe.tokenizer)
         write_weights(folder, name, recipe.config)
         golden = compute(folder, recipe.config)
@@ -233,7 +308,11 @@ def main() -> None:
             golden[f"{label}.types"] = types.to(torch.int32)
         save_file({key: value.contiguous() for key, value in golden.items()}, folder / "golden.safetensors",
                   metadata={"transformers": transformers.__version__})
-        print(name, sum(path.stat().st_size for path in folder.iterdir()) // 1024, "KiB")
+        if recipe.sentence:
+            write_sentence(folder, recipe.sentence)
+        if judges(recipe.config):
+            write_pairs(folder)
+        print(name, sum(path.stat().st_size for path in folder.rglob("*")) // 1024, "KiB")
 
 
 if __name__ == "__main__":

@@ -116,12 +116,31 @@ pub struct EmbedArguments {
     /// Take each line that is not empty as a text of its own
     #[arg(long)]
     pub lines: bool,
+    /// Take each line as JSON: a text, or an object with a `text`
+    #[arg(long, conflicts_with = "lines")]
+    pub jsonl: bool,
     /// Print how alike the texts are: the cosine of each pair
-    #[arg(long, requires = "lines")]
+    #[arg(long, conflicts_with = "out")]
     pub similarity: bool,
-    /// How the states of a text's tokens become one vector [default: as the model says, else last]
+    /// How the states of a text's tokens become one vector [default: as the model says, else the mean for an
+    /// encoder, the last for a language model]
     #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false)]
     pub pooling: Option<PoolingName>,
+    /// Put the model's prompt of this name before each text, e.g. query
+    #[arg(long, value_name = "NAME")]
+    pub prompt_name: Option<String>,
+    /// Cut texts that are too long, in place of refusing them
+    #[arg(long)]
+    pub truncate: bool,
+    /// Cut vectors to N elements, one of the lengths that the model declares
+    #[arg(long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
+    pub dimensions: Option<usize>,
+    /// Save the vectors as f32 [texts, elements] in NumPy's format
+    #[arg(long, value_name = "FILE.npy")]
+    pub out: Option<PathBuf>,
+    /// Replace FILE.npy if it exists
+    #[arg(long, requires = "out")]
+    pub force: bool,
     /// Leave vectors as long as the model makes them; otherwise their length is 1
     #[arg(long)]
     pub raw: bool,
@@ -139,6 +158,8 @@ pub enum PoolingName {
     Last,
     /// The mean of all states
     Mean,
+    /// The state of the first token
+    Cls,
 }
 
 impl From<PoolingName> for brasa::Pooling {
@@ -146,6 +167,7 @@ impl From<PoolingName> for brasa::Pooling {
         match name {
             PoolingName::Last => Self::Last,
             PoolingName::Mean => Self::Mean,
+            PoolingName::Cls => Self::First,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! `brasa embed`: vectors that stand for texts.
 
-use brasa::{EmbedOptions, EmbeddingNorm};
+use brasa::{EmbedOptions, Embedder, EmbeddingNorm, TokensOptions, Vectors};
 use serde_json::{Value, json};
 
+use super::npy::npy_header;
 use super::prompt_text;
 use crate::args::EmbedArguments;
 use crate::failure::Failure;
@@ -11,44 +12,55 @@ use crate::{interrupt, load, output};
 /// Longest part of a text that a table shows, in characters.
 const SHOWN: usize = 40;
 
-/// Prints the vectors of texts, or how alike the texts are.
+/// Prints or saves the vectors of texts, or prints how alike the texts are.
 pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
+    let force = output::Force { given: arguments.force, how: "--force" };
+    if let Some(path) = &arguments.out {
+        output::refuse_existing(path, force)?;
+    }
+    if arguments.similarity && !arguments.lines && !arguments.jsonl {
+        return Err(Failure::Usage(
+            "--similarity compares texts\nhint: give several (--lines, --jsonl)".into(),
+        ));
+    }
     let text = prompt_text(&arguments.prompt)?;
     let text = text.ok_or_else(|| {
         Failure::Usage("nothing to embed\nhint: give a text (-p, -f, or standard input)".into())
     })?;
-    let texts: Vec<&str> = if arguments.lines {
-        text.lines().filter(|line| !line.trim().is_empty()).collect()
-    } else {
-        vec![&text]
-    };
+    let texts = texts(text, arguments)?;
     if texts.is_empty() {
         return Err(Failure::Usage("nothing to embed: all lines are empty".into()));
     }
-    let model = load::model(&arguments.load)?;
-    let ids: Vec<Vec<u32>> =
-        texts.iter().map(|text| model.embedding_prompt(text)).collect::<Result<_, _>>()?;
+    let model = load::embedder(&arguments.load)?;
+    let how = TokensOptions { prompt: arguments.prompt_name.clone(), truncate: arguments.truncate };
+    let ids: Vec<Vec<u32>> = texts.iter().map(|text| model.tokens(text, &how)).collect::<Result<_, _>>()?;
     let tokens: Vec<usize> = ids.iter().map(Vec::len).collect();
     let norm = if arguments.raw { EmbeddingNorm::None } else { EmbeddingNorm::Euclidean };
     let pooling = arguments.pooling.map_or(model.pooling(), Into::into);
-    let ends = interrupt::ends_at_once();
-    let vectors = model.embed(ids, &EmbedOptions { pooling: Some(pooling), norm })?;
-    let vectors: Vec<Vec<f32>> = vectors.collect::<Result<_, _>>()?;
-    drop(ends);
-    let alike: Vec<Vec<f32>> =
-        vectors.iter().map(|a| vectors.iter().map(|b| cosine(a, b)).collect()).collect();
+    let options = EmbedOptions { pooling: Some(pooling), norm, dimensions: arguments.dimensions };
+    let vectors = compute(&model, ids, &options)?;
+    if let Some(path) = &arguments.out {
+        let width = vectors.first().map_or(0, Vec::len);
+        return output::file(path, force, |out| {
+            npy_header(out, vectors.len(), width)?;
+            vectors.iter().flatten().try_for_each(|x| out.write_all(&x.to_le_bytes()))
+        });
+    }
+    let alike = || -> Vec<Vec<f32>> {
+        vectors.iter().map(|a| vectors.iter().map(|b| cosine(a, b)).collect()).collect()
+    };
     if arguments.json {
         let embeddings = vectors.iter().zip(&tokens);
         let embeddings: Vec<Value> =
             embeddings.map(|(vector, tokens)| json!({"tokens": tokens, "embedding": vector})).collect();
         let mut all = json!({"pooling": pooling.name(), "embeddings": embeddings});
         if arguments.similarity {
-            all["similarity"] = json!(alike);
+            all["similarity"] = json!(alike());
         }
         return output::line(&all.to_string());
     }
     if arguments.similarity {
-        for (text, row) in texts.iter().zip(&alike) {
+        for (text, row) in texts.iter().zip(&alike()) {
             let row: Vec<String> = row.iter().map(|cosine| format!("{cosine:>6.3}")).collect();
             let shown: String = text.chars().take(SHOWN).collect();
             output::line(&format!("{}  {shown}", row.join(" ")))?;
@@ -60,6 +72,45 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
         output::line(&numbers.join(" "))?;
     }
     Ok(())
+}
+
+/// The texts of the input.
+fn texts(text: String, arguments: &EmbedArguments) -> Result<Vec<String>, Failure> {
+    if !arguments.lines && !arguments.jsonl {
+        return Ok(vec![text]);
+    }
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    if arguments.lines {
+        return Ok(lines.map(|(_, line)| line.into()).collect());
+    }
+    let read = |(number, line): (usize, &str)| {
+        let found: Option<Value> = serde_json::from_str(line).ok();
+        let text = found.as_ref().and_then(|found| found.as_str().or_else(|| found.get("text")?.as_str()));
+        text.map(String::from).ok_or_else(|| {
+            Failure::Failed(format!("line {}: expected a JSON text, or an object with a `text`", number + 1))
+        })
+    };
+    lines.map(read).collect()
+}
+
+/// The vectors of all texts, with a progress bar at a terminal.
+fn compute(model: &Embedder, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Result<Vec<Vec<f32>>, Failure> {
+    let count = texts.len();
+    let ends = interrupt::ends_at_once();
+    let vectors = model.embed(texts, options)?;
+    let bar = load::count_bar("embedding");
+    bar.set_length(count as u64);
+    if let Vectors::Encoder(vectors) = &vectors {
+        let mut done = 0;
+        while done < count {
+            done = vectors.wait_beyond(done);
+            bar.set_position(done as u64);
+        }
+    }
+    let vectors: Vec<Vec<f32>> = vectors.inspect(|_| bar.inc(1)).collect::<Result<_, _>>()?;
+    bar.finish_and_clear();
+    drop(ends);
+    Ok(vectors)
 }
 
 /// The cosine of the angle between two vectors; 0 if one has no direction.

@@ -1,10 +1,9 @@
 //! `brasa logits`: the most probable tokens after given ones.
 
-use std::io::Write;
-
 use serde_json::json;
 
 use super::generate::encode;
+use super::npy::npy_header;
 use super::prompt_text;
 use crate::args::LogitsArguments;
 use crate::failure::Failure;
@@ -77,31 +76,9 @@ fn largest(logits: &[f32], count: usize) -> Vec<(u32, f32)> {
     order.into_iter().take(count).map(|id| (id, logits[id as usize])).collect()
 }
 
-/// The header of a NumPy file, version 1.0: little-endian f32, row-major.
-fn npy_header(out: &mut dyn Write, rows: usize, width: usize) -> std::io::Result<()> {
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
-    // Magic, version, length and header end on a multiple of 64.
-    let padding = 63 - (10 + header.len()) % 64;
-    header.extend(std::iter::repeat_n(' ', padding));
-    header.push('\n');
-    out.write_all(b"\x93NUMPY\x01\x00")?;
-    out.write_all(&(header.len() as u16).to_le_bytes())?;
-    out.write_all(header.as_bytes())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numpy_headers_end_on_a_multiple_of_64() {
-        for (rows, width) in [(1, 2), (123, 4567), (1_000_000, 262_144)] {
-            let mut bytes = Vec::new();
-            npy_header(&mut bytes, rows, width).unwrap();
-            assert_eq!(bytes.len() % 64, 0);
-            assert_eq!(bytes.last(), Some(&b'\n'));
-        }
-    }
 
     #[test]
     fn ties_go_to_the_lowest_id() {

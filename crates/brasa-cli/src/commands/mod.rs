@@ -12,6 +12,7 @@ mod fit;
 mod generate;
 mod inspect;
 mod logits;
+mod npy;
 mod perplexity;
 mod quantize;
 mod remote;

@@ -6,6 +6,7 @@ mod agreement;
 mod bench;
 mod chat;
 mod command;
+mod encoders;
 mod eval;
 mod hub;
 mod inputs;

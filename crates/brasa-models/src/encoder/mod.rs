@@ -11,6 +11,8 @@ mod spec;
 pub use family::supported_encoders;
 pub use spec::{ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, LearnedPositions};
 
+use std::sync::Arc;
+
 use brasa_formats::Checkpoint;
 use brasa_graph::pass::prune;
 use brasa_graph::{Graph, ValueId};
@@ -27,8 +29,7 @@ use names::EncoderNames;
 pub struct EncoderModel {
     /// The specification that its configuration came to.
     pub spec: EncoderSpec,
-    /// The graph with all results. [`hidden_graph`](Self::hidden_graph) and [`logits_graph`](Self::logits_graph) compute one each.
-    graph: Graph,
+    graph: Arc<Graph>,
     hidden: ValueId,
     logits: Option<ValueId>,
     /// Facts for people.
@@ -40,25 +41,26 @@ pub struct EncoderModel {
 }
 
 impl EncoderModel {
+    /// The graph with all results and all weights, of which [`hidden_graph`](Self::hidden_graph) and
+    /// [`logits_graph`](Self::logits_graph) compute one each.
+    pub fn graph(&self) -> &Arc<Graph> {
+        &self.graph
+    }
+
     /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`.
     pub fn hidden_graph(&self) -> Graph {
-        prune(&self.graph.clone().returning(&[self.hidden]))
+        prune(&Graph::clone(&self.graph).returning(&[self.hidden]))
     }
 
     /// The graph that computes the logits of the head, `[Outs, labels]`; `None` without a head. They mean something for
     /// the first row of a text.
     pub fn logits_graph(&self) -> Option<Graph> {
-        Some(prune(&self.graph.clone().returning(&[self.logits?])))
+        Some(prune(&Graph::clone(&self.graph).returning(&[self.logits?])))
     }
 
     /// The name of the graphs' own input that tells the parts of a text apart: a number below
     /// [`token_types`](EncoderSpec::token_types) for each row. Graphs of encoders without token types have no such input.
     pub const TOKEN_TYPES: &str = build::TOKEN_TYPES;
-}
-
-/// True if the checkpoint is a text encoder, for [`load_encoder`].
-pub fn is_encoder(source: &Source) -> bool {
-    supported_encoders(source.container()).contains(&source.architecture())
 }
 
 /// Loads a checkpoint as a text encoder. Cheap, like [`build`](crate::build).
@@ -85,5 +87,13 @@ pub fn build_encoder(source: &Source, options: &LoadOptions) -> Result<EncoderMo
     let weights = Weights::new(source, EncoderNames::of(source, family.style), 0.0, used);
     let build::Built { graph, hidden, logits } = build::encoder(&spec, &weights)?;
     let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
-    Ok(EncoderModel { spec, graph, hidden, logits, info: ModelInfo::of(source), warnings, unused_tensors })
+    Ok(EncoderModel {
+        spec,
+        graph: Arc::new(graph),
+        hidden,
+        logits,
+        info: ModelInfo::of(source),
+        warnings,
+        unused_tensors,
+    })
 }

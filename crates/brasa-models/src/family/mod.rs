@@ -20,7 +20,7 @@ pub use write::to_gguf;
 
 use crate::metadata::Metadata;
 use crate::source::Source;
-use crate::{ModelError, ModelSpec, Result};
+use crate::{ModelError, ModelKind, ModelSpec, Result};
 use brasa_formats::Container;
 
 /// A family: the names that its configurations go by, and how to read them.
@@ -79,7 +79,7 @@ impl Family {
 
     fn of(source: &Source) -> Result<&'static Self> {
         let container = source.container();
-        if crate::is_encoder(source) {
+        if ModelKind::of(source) == ModelKind::Encoder {
             return Err(ModelError::IsEncoder { architecture: source.architecture().into() });
         }
         let unknown = |architecture: &str| ModelError::UnknownArchitecture {

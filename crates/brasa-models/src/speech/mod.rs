@@ -18,7 +18,7 @@ use brasa_graph::{Graph, ValueId};
 
 use crate::metadata::Metadata;
 use crate::source::Source;
-use crate::{LoadOptions, MOST_WARNINGS, ModelError, ModelInfo, Result, vocabulary};
+use crate::{LoadOptions, MOST_WARNINGS, ModelError, ModelInfo, Result, supported_encoders, vocabulary};
 
 /// The kind of model that a checkpoint holds, which decides what can be asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +28,20 @@ pub enum ModelKind {
     Text,
     /// Turns speech into text: [`load_speech`].
     Speech,
+    /// Makes vectors of texts, or judges them: [`load_encoder`](crate::load_encoder).
+    Encoder,
 }
 
 impl ModelKind {
     /// The kind of the model in `source`, by the name of its architecture. Unknown architectures count as text.
     pub fn of(source: &Source) -> Self {
-        if names::ARCHITECTURES.contains(&source.architecture()) { Self::Speech } else { Self::Text }
+        if names::ARCHITECTURES.contains(&source.architecture()) {
+            Self::Speech
+        } else if supported_encoders(source.container()).contains(&source.architecture()) {
+            Self::Encoder
+        } else {
+            Self::Text
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{Tolerance, compare};
 use brasa_models::{
-    EncoderModel, LoadOptions, ModelError, Source, is_encoder, load, load_encoder, supported_encoders,
+    EncoderModel, LoadOptions, ModelError, ModelKind, Source, load, load_encoder, supported_encoders,
 };
 
 /// The bound of reference precision.
@@ -23,7 +23,7 @@ fn load_strictly(path: &Path) -> EncoderModel {
     let options = LoadOptions { strict: true, ..LoadOptions::default() };
     let model = load_encoder(&checkpoint, &options).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     assert_eq!(model.warnings, Vec::<String>::new(), "{}", path.display());
-    assert!(is_encoder(&Source::of(&checkpoint).expect("an architecture")));
+    assert!(ModelKind::of(&Source::of(&checkpoint).expect("an architecture")) == ModelKind::Encoder);
     model
 }
 
@@ -187,7 +187,7 @@ fn settings_that_change_the_result_are_refused() {
 fn the_two_kinds_are_told_apart() {
     let open = |path: &str| Checkpoint::open(folder(path)).unwrap();
     let decoder = open("random/qwen3");
-    assert!(!is_encoder(&Source::of(&decoder).unwrap()));
+    assert!(ModelKind::of(&Source::of(&decoder).unwrap()) == ModelKind::Text);
     let error = load_encoder(&decoder, &LoadOptions::default()).map(|model| model.spec).unwrap_err();
     assert!(matches!(error, ModelError::UnknownArchitecture { .. }), "{error}");
     let error = load(&open("random-encoders/bert"), &LoadOptions::default()).unwrap_err();

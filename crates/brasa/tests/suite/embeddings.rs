@@ -42,7 +42,7 @@ fn small() -> Model {
 }
 
 fn pooled(pooling: Pooling, norm: EmbeddingNorm) -> EmbedOptions {
-    EmbedOptions { pooling: Some(pooling), norm }
+    EmbedOptions { pooling: Some(pooling), norm, ..EmbedOptions::default() }
 }
 
 fn one(model: &Model, ids: &[u32], options: &EmbedOptions) -> Vec<f32> {

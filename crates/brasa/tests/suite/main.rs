@@ -6,6 +6,7 @@ mod backends;
 mod bundles;
 mod drafts;
 mod embeddings;
+mod encoders;
 mod engine;
 mod eval;
 mod guide;

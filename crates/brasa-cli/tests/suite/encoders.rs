@@ -1,0 +1,104 @@
+//! `brasa embed` on text encoders, against the vectors of sentence-transformers that lie beside them.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::command::{brasa, fails, model, models, stderr, stdout};
+
+fn golden(name: &str) -> Value {
+    let path = models().join("random-encoders").join(name).join("embeddings.json");
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn scratch(name: &str) -> std::path::PathBuf {
+    let directory = std::env::temp_dir().join(format!("brasa-cli-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+}
+
+fn near(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    let distance: f64 = found.iter().zip(expected).map(|(a, b)| (a - b).powi(2)).sum();
+    let length: f64 = expected.iter().map(|x| x * x).sum();
+    assert!((distance / length).sqrt() < 1e-4, "{found:?}, expected {expected:?}");
+}
+
+/// A folder with a file of a golden file's texts, one JSON object a line.
+fn texts(directory: &Path, golden: &Value) -> String {
+    let lines: Vec<String> = golden["texts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .enumerate()
+        .map(
+            |(n, text)| if n == 1 { text.to_string() } else { serde_json::json!({"text": text}).to_string() },
+        )
+        .collect();
+    let path = directory.join("texts.jsonl");
+    std::fs::write(&path, lines.join("\n\n") + "\n").unwrap();
+    path.to_str().unwrap().into()
+}
+
+#[test]
+fn embed_gives_the_vectors_of_sentence_transformers() {
+    let directory = scratch("encoders");
+    let (golden, model) = (golden("bert"), model("random-encoders/bert"));
+    let path = texts(&directory, &golden);
+    let common = ["embed", "-m", &model, "-f", &path, "--jsonl", "--truncate", "--precision", "reference"];
+    for (query, expected) in [(false, &golden["vectors"]), (true, &golden["query"])] {
+        let named = if query { &["--prompt-name", "query"][..] } else { &[] };
+        let output = brasa(&[&common[..], named, &["--json"]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(found["pooling"], "cls");
+        for (found, expected) in
+            found["embeddings"].as_array().unwrap().iter().zip(expected.as_array().unwrap())
+        {
+            near(&floats(&found["embedding"]), &floats(expected));
+        }
+    }
+
+    let npy = directory.join("vectors.npy");
+    let save = [&common[..], &["--out", npy.to_str().unwrap()]].concat();
+    let output = brasa(&save);
+    assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+    let bytes = std::fs::read(&npy).unwrap();
+    assert!(bytes.starts_with(b"\x93NUMPY\x01\x00"));
+    assert!(String::from_utf8_lossy(&bytes[..128]).contains("'shape': (4, 32)"));
+    let data = bytes[bytes.len() - 4 * 32 * 4..].as_chunks::<4>().0;
+    let found: Vec<f64> = data.iter().map(|x| f64::from(f32::from_le_bytes(*x))).collect();
+    let expected: Vec<f64> = golden["vectors"].as_array().unwrap().iter().flat_map(floats).collect();
+    near(&found, &expected);
+    assert!(fails(&save, 1).contains("--force"));
+    assert!(brasa(&[&save[..], &["--force"]].concat()).status.success());
+}
+
+#[test]
+fn what_an_encoder_cannot_do_is_refused_by_name() {
+    let bert = model("random-encoders/bert");
+    for command in ["run", "generate", "logits"] {
+        let message = fails(&[command, "-m", &bert, "-p", "Ember"], 1);
+        assert!(message.contains("bert is a text encoder"), "{command}: {message}");
+    }
+    let long = "ember ".repeat(60);
+    let message = fails(&["embed", "-m", &bert, "-p", &long], 1);
+    assert!(message.contains("the encoder reads at most 24"), "{message}");
+    let message = fails(&["embed", "-m", &bert, "-p", "x", "--prompt-name", "passage"], 1);
+    assert!(message.contains("it has document, query"), "{message}");
+    let message = fails(&["embed", "-m", &bert, "-p", "x", "--dimensions", "16"], 1);
+    assert!(message.contains("32 dimensions"), "{message}");
+    let roberta = model("random-encoders/roberta");
+    let cut = stdout(&brasa(&["embed", "-m", &roberta, "-p", "x", "--dimensions", "16"]));
+    assert_eq!(cut.split_whitespace().count(), 16);
+    let directory = scratch("encoders-refused");
+    let path = directory.join("bad.jsonl");
+    std::fs::write(&path, "{\"text\": \"a\"}\n{\"title\": \"b\"}\n").unwrap();
+    let message = fails(&["embed", "-m", &bert, "-f", path.to_str().unwrap(), "--jsonl"], 1);
+    assert!(message.contains("line 2"), "{message}");
+    assert!(brasa(&["inspect", &bert]).status.success());
+}

@@ -1,0 +1,235 @@
+//! What the files of sentence-transformers say beside a checkpoint: how vectors are made of hidden states.
+//!
+//! `modules.json` lists the parts: the transformer, pooling, dense layers, normalisation. Reimers & Gurevych 2019,
+//! arXiv:1908.10084.
+
+use std::collections::BTreeMap;
+
+use brasa_formats::{Bytes, Checkpoint, Metadata};
+use serde_json::{Map, Value};
+
+use crate::metadata::floats;
+use crate::spec::Activation;
+use crate::{ModelError, Pooling, Result};
+
+/// Largest width of a dense layer's output.
+const WIDEST: usize = 1 << 16;
+
+/// How vectors are made of hidden states, and what is put before texts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SentenceConfig {
+    /// How hidden states become one vector; `None` if nothing says it.
+    pub pooling: Option<Pooling>,
+    /// Layers that the pooled vector passes, in order.
+    pub dense: Vec<DenseLayer>,
+    /// True if vectors are scaled to length 1; `None` if nothing says it.
+    pub normalize: Option<bool>,
+    /// Texts that are put before those that are embedded, by their names.
+    pub prompts: BTreeMap<String, String>,
+    /// The name of the prompt that texts get if their caller names none.
+    pub default_prompt: Option<String>,
+    /// Most tokens of a text, if fewer than the model's positions.
+    pub max_tokens: Option<usize>,
+    /// True if texts are lowercased before they are cut into tokens.
+    pub lowercase: bool,
+    /// Lengths to which vectors may be cut and keep their meaning. Kusupati et al. 2022, arXiv:2205.13147.
+    pub matryoshka: Vec<usize>,
+}
+
+/// A layer `act(x · Wᵀ + b)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DenseLayer {
+    /// Elements of its input.
+    pub inputs: usize,
+    /// Elements of its output.
+    pub outputs: usize,
+    /// `[outputs, inputs]`.
+    pub weight: Vec<f32>,
+    /// `[outputs]`; `None` without bias.
+    pub bias: Option<Vec<f32>>,
+    /// The activation.
+    pub activation: DenseActivation,
+}
+
+/// The activation of a dense layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DenseActivation {
+    /// None.
+    Identity,
+    /// The hyperbolic tangent.
+    Tanh,
+    /// One that networks have too.
+    Other(Activation),
+}
+
+impl SentenceConfig {
+    /// Reads what lies beside a checkpoint. GGUF files know pooling alone.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Config`] for a file that cannot be read or makes no sense, and for modules that Brasa does not compute, by
+    /// their names. The errors of [`Pooling::of`].
+    pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
+        let mut config = Self { pooling: Pooling::of(checkpoint)?, ..Self::default() };
+        let Metadata::Config(own) = checkpoint.metadata() else { return Ok(config) };
+        config.matryoshka = matryoshka(own)?;
+        let files = Files(checkpoint);
+        if let Some(texts) = files.object("sentence_bert_config.json")? {
+            config.max_tokens = count(texts.get("max_seq_length"));
+            config.lowercase = texts.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false);
+        }
+        if let Some(prompts) = files.object("config_sentence_transformers.json")? {
+            config.read_prompts(&prompts)?;
+        }
+        if let Some(modules) = files.array("modules.json")? {
+            config.normalize = Some(false);
+            for module in &modules {
+                config.read_module(&files, module)?;
+            }
+        }
+        Ok(config)
+    }
+
+    /// Elements of a vector, made of hidden states of `hidden_size` elements.
+    pub fn dimensions(&self, hidden_size: usize) -> usize {
+        self.dense.last().map_or(hidden_size, |layer| layer.outputs)
+    }
+
+    fn read_prompts(&mut self, object: &Map<String, Value>) -> Result<()> {
+        let wrong = || refuse("config_sentence_transformers.json: prompts that are no texts by their names");
+        if let Some(prompts) = object.get("prompts").filter(|prompts| !prompts.is_null()) {
+            for (name, prompt) in prompts.as_object().ok_or_else(wrong)? {
+                self.prompts.insert(name.clone(), prompt.as_str().ok_or_else(wrong)?.into());
+            }
+        }
+        self.default_prompt = object.get("default_prompt_name").and_then(Value::as_str).map(String::from);
+        match &self.default_prompt {
+            Some(name) if !self.prompts.contains_key(name) => Err(refuse(&format!(
+                "config_sentence_transformers.json: there is no prompt {name}, the default"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_module(&mut self, files: &Files<'_>, module: &Value) -> Result<()> {
+        let text = |key: &str| module.get(key).and_then(Value::as_str).unwrap_or_default();
+        let kind = text("type").rsplit('.').next().unwrap_or_default();
+        match kind {
+            // The pooling's configuration has been read.
+            "Transformer" | "Pooling" | "Dropout" => Ok(()),
+            "Normalize" => {
+                self.normalize = Some(true);
+                Ok(())
+            }
+            "Dense" if self.normalize == Some(true) => Err(refuse(
+                "modules.json: a dense layer behind the normalisation, which Brasa does not compute",
+            )),
+            "Dense" => {
+                let layer = files.dense(text("path"))?;
+                if let Some(before) = self.dense.last().filter(|before| before.outputs != layer.inputs) {
+                    let what = format!(
+                        "a dense layer of {} inputs behind one of {} outputs",
+                        layer.inputs, before.outputs
+                    );
+                    return Err(refuse(&what));
+                }
+                self.dense.push(layer);
+                Ok(())
+            }
+            other => Err(refuse(&format!(
+                "modules.json: a module {other}, which Brasa does not compute; Transformer, Pooling, Dense and Normalize are"
+            ))),
+        }
+    }
+}
+
+/// The lengths that `config.json` declares.
+fn matryoshka(config: &Value) -> Result<Vec<usize>> {
+    let Some(value) = config.get("matryoshka_dimensions").filter(|value| !value.is_null()) else {
+        return Ok(Vec::new());
+    };
+    let lengths = value.as_array().map(|all| all.iter().map(|one| count(Some(one))).collect::<Option<_>>());
+    lengths.flatten().ok_or_else(|| refuse("matryoshka_dimensions is no list of numbers above zero"))
+}
+
+/// The files beside a checkpoint.
+struct Files<'a>(&'a Checkpoint);
+
+impl Files<'_> {
+    fn json(&self, name: &str) -> Result<Option<Value>> {
+        let text = self.0.sidecar_text(name).map_err(|error| refuse(&error.to_string()))?;
+        let parse = |text: String| {
+            serde_json::from_str(&text).map_err(|error| refuse(&format!("{name} is not JSON: {error}")))
+        };
+        text.map(parse).transpose()
+    }
+
+    fn object(&self, name: &str) -> Result<Option<Map<String, Value>>> {
+        match self.json(name)? {
+            None => Ok(None),
+            Some(Value::Object(map)) => Ok(Some(map)),
+            Some(_) => Err(refuse(&format!("{name} holds no object"))),
+        }
+    }
+
+    fn array(&self, name: &str) -> Result<Option<Vec<Value>>> {
+        match self.json(name)? {
+            None => Ok(None),
+            Some(Value::Array(all)) => Ok(Some(all)),
+            Some(_) => Err(refuse(&format!("{name} holds no list"))),
+        }
+    }
+
+    /// The dense layer of a folder.
+    fn dense(&self, folder: &str) -> Result<DenseLayer> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if folder.is_empty() || !folder.chars().all(is_plain) {
+            return Err(refuse(&format!("modules.json: the path {folder:?}, expected the name of a folder")));
+        }
+        let missing = |file: &str| refuse(&format!("{folder}/{file} is missing"));
+        let config = self.object(&format!("{folder}/config.json"))?.ok_or_else(|| missing("config.json"))?;
+        let size = |key: &str| {
+            let found = count(config.get(key)).filter(|&size| size <= WIDEST);
+            found.ok_or_else(|| refuse(&format!("{folder}/config.json: {key}, expected 1 to {WIDEST}")))
+        };
+        let (inputs, outputs) = (size("in_features")?, size("out_features")?);
+        if config.get("use_residual").and_then(Value::as_bool) == Some(true) {
+            return Err(refuse(&format!("{folder}/config.json: use_residual, which Brasa does not compute")));
+        }
+        let activation =
+            activation(&config).map_err(|what| refuse(&format!("{folder}/config.json: {what}")))?;
+        let file = format!("{folder}/model.safetensors");
+        let bytes = self.0.sidecar(&file).map_err(|error| refuse(&error.to_string()))?;
+        let bytes = bytes.ok_or_else(|| missing("model.safetensors"))?;
+        let files = [("config.json", Bytes::from(b"{}".to_vec())), ("model.safetensors", bytes.into())];
+        let files = files.map(|(name, bytes)| (name.into(), bytes)).into();
+        let layer = Checkpoint::from_files(files).map_err(|error| refuse(&format!("{folder}: {error}")))?;
+        let weight = layer.tensor("linear.weight").ok_or_else(|| missing("linear.weight"))?;
+        let weight = floats(weight, &[outputs, inputs], "outputs × inputs")?;
+        let bias = layer.tensor("linear.bias");
+        let bias = bias.map(|bias| floats(bias, &[outputs], "one per output")).transpose()?;
+        Ok(DenseLayer { inputs, outputs, weight, bias, activation })
+    }
+}
+
+/// The activation that a dense layer's configuration names by its class.
+fn activation(config: &Map<String, Value>) -> std::result::Result<DenseActivation, String> {
+    let class = config.get("activation_function").and_then(Value::as_str).unwrap_or("Tanh");
+    match class.rsplit('.').next().unwrap_or_default() {
+        "Identity" => Ok(DenseActivation::Identity),
+        "Tanh" => Ok(DenseActivation::Tanh),
+        "GELU" => Ok(DenseActivation::Other(Activation::GeluErf)),
+        "SiLU" => Ok(DenseActivation::Other(Activation::Silu)),
+        other => Err(format!(
+            "the activation {other}, which Brasa does not compute; Identity, Tanh, GELU and SiLU are"
+        )),
+    }
+}
+
+fn count(value: Option<&Value>) -> Option<usize> {
+    value?.as_u64().filter(|&count| count > 0).and_then(|count| usize::try_from(count).ok())
+}
+
+fn refuse(what: &str) -> ModelError {
+    ModelError::Config { what: what.into() }
+}

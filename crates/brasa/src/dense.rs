@@ -1,0 +1,45 @@
+//! What happens to a pooled vector: dense layers, cutting, scaling.
+
+use brasa_graph::op::Unary;
+use brasa_models::{Activation, DenseActivation, DenseLayer};
+
+use crate::EmbeddingNorm;
+
+/// `act(W · x + b)`, summed in f64: a vector is no work.
+pub(crate) fn pass(layer: &DenseLayer, x: &[f32]) -> Vec<f32> {
+    let rows = layer.weight.chunks_exact(layer.inputs);
+    let product =
+        |row: &[f32]| -> f64 { row.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum() };
+    let biases = layer.bias.iter().flatten().copied().chain(std::iter::repeat(0.0));
+    rows.zip(biases)
+        .map(|(row, bias)| activate(layer.activation, (product(row) + f64::from(bias)) as f32))
+        .collect()
+}
+
+fn activate(activation: DenseActivation, x: f32) -> f32 {
+    match activation {
+        DenseActivation::Identity => x,
+        DenseActivation::Tanh => x.tanh(),
+        DenseActivation::Other(Activation::Silu) => Unary::Silu.apply(x),
+        DenseActivation::Other(Activation::GeluTanh) => Unary::GeluTanh.apply(x),
+        DenseActivation::Other(_) => Unary::GeluErf.apply(x),
+    }
+}
+
+/// Leaves the first `dimensions` elements of a vector.
+pub(crate) fn cut(vector: &mut Vec<f32>, dimensions: Option<usize>) {
+    vector.truncate(dimensions.unwrap_or(usize::MAX));
+}
+
+/// The vector, or the vector of length 1 in its direction.
+pub(crate) fn scale(vector: Vec<f32>, norm: EmbeddingNorm) -> Vec<f32> {
+    match norm {
+        EmbeddingNorm::None => vector,
+        EmbeddingNorm::Euclidean => {
+            // A text whose states are all zero has no direction, and stays zero.
+            let square: f64 = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
+            let length = square.sqrt().max(f64::MIN_POSITIVE);
+            vector.into_iter().map(|x| (f64::from(x) / length) as f32).collect()
+        }
+    }
+}

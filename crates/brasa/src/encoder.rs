@@ -1,0 +1,371 @@
+//! A text encoder made ready to embed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use brasa_engine::{
+    EncoderConfig, EncoderEngine, EncoderOutput, EncoderRows, EncoderText, EncoderVectors, EngineError,
+    MakeProgram,
+};
+use brasa_formats::{Bytes, Checkpoint};
+use brasa_graph::Graph;
+use brasa_graph::device::{DeviceInfo, KvPoolSpec, ProgramLimits};
+use brasa_models::{EncoderModel, ModelInfo, Pooling, SentenceConfig, load_encoder};
+use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
+
+use crate::dense::{cut, pass, scale};
+use crate::inside::LoadedDevice;
+use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, device, verify};
+
+/// Most texts of a step.
+const MOST_SEGMENTS: usize = 256;
+
+/// A text encoder made ready: tokenizer, compiled programs, and an engine that computes whole texts.
+///
+/// A handle like [`Model`](crate::Model): clones are cheap and name one loaded encoder. An encoder makes vectors of texts
+/// and generates nothing.
+///
+/// ```
+/// use brasa::{EmbedOptions, Encoder, LoadOptions};
+///
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/random-encoders/bert");
+/// let encoder = Encoder::load(path, &LoadOptions::default())?;
+/// let texts = ["An ember glows.", "A river flows to the sea."].map(|text| encoder.tokens(text));
+/// let texts = texts.into_iter().collect::<Result<_, _>>()?;
+/// let vectors: Vec<Vec<f32>> = encoder.embed(texts, &EmbedOptions::default())?.collect::<Result<_, _>>()?;
+/// assert_eq!(vectors[0].len(), encoder.dimensions());
+/// # Ok::<(), brasa::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Encoder(Arc<Parts>);
+
+struct Parts {
+    engine: EncoderEngine,
+    tokenizer: Tokenizer,
+    sentence: SentenceConfig,
+    dimensions: usize,
+    info: ModelInfo,
+    device: DeviceInfo,
+    warnings: Vec<String>,
+    weight_bytes: u64,
+    load_time: Duration,
+}
+
+/// How a text becomes tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokensOptions {
+    /// The name of a [prompt](Encoder::prompts) that is put before the text; `None` for the one that the checkpoint names as
+    /// its default, if it does.
+    pub prompt: Option<String>,
+    /// True if a text that is too long loses its end. Otherwise embedding it is an error.
+    pub truncate: bool,
+}
+
+impl Encoder {
+    /// Loads a Hugging Face or sentence-transformers folder, or a GGUF file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], naming file and remedy.
+    pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, Error> {
+        Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
+    }
+
+    /// Like [`load`](Self::load), but `progress` is told how far it has come and may cancel.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load`](Self::load), and [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled).
+    pub fn load_with_progress(
+        path: impl AsRef<Path>,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options, progress, started)
+    }
+
+    /// Loads a GGUF file that is already in memory.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load_with_progress`](Self::load_with_progress).
+    pub fn from_gguf_bytes(
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options, progress, started)
+    }
+
+    pub(crate) fn from_checkpoint(
+        checkpoint: &Checkpoint,
+        options: &LoadOptions,
+        mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+        started: Instant,
+    ) -> Result<Self, Error> {
+        if [options.chunk, options.context, options.threads].contains(&Some(0)) || options.max_waiting == 0 {
+            return Err(Error::Options(
+                "chunks, waiting requests, context and threads must be at least 1".into(),
+            ));
+        }
+        let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
+        let model = load_encoder(checkpoint, &load)?;
+        let sentence = SentenceConfig::of(checkpoint)?;
+        let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
+        let EncoderModel { spec, info, warnings, .. } = &model;
+        let mut warnings = warnings.clone();
+        warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), spec.vocab_size)?);
+        if let Some(layer) = sentence.dense.first().filter(|layer| layer.inputs != spec.hidden_size) {
+            return Err(Error::Options(format!(
+                "a dense layer has {} inputs, and hidden states have {}",
+                layer.inputs, spec.hidden_size
+            )));
+        }
+        let most = spec.context_length.min(sentence.max_tokens.unwrap_or(usize::MAX));
+        let context = options.context.map_or(most, |wanted| wanted.min(most));
+
+        let backend = device::of(options)?;
+        let weights = backend.upload(model.graph(), options.precision, &mut |upload| {
+            progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
+        })?;
+        let weight_bytes = weights.size_bytes();
+        let device = Arc::new(LoadedDevice { backend: Arc::clone(&backend), weights });
+        let rows = options.chunk.unwrap_or(backend.info().prompt_rows).max(context);
+        let program = |graph: Graph| -> MakeProgram {
+            let (graph, device) = (Arc::new(graph), Arc::clone(&device));
+            let limits =
+                ProgramLimits { max_rows: rows, max_outs: rows, max_segments: rows.min(MOST_SEGMENTS) };
+            Box::new(move || device.program(&graph, limits))
+        };
+        let pool = backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: options.kv_type() })?;
+        let config = EncoderConfig {
+            context,
+            vocab_size: spec.vocab_size,
+            token_types: spec.token_types,
+            max_jobs: options.max_waiting,
+        };
+        let logits = model.logits_graph().map(program);
+        let engine = EncoderEngine::start(program(model.hidden_graph()), logits, pool, config)?;
+        Ok(Self(Arc::new(Parts {
+            engine,
+            dimensions: sentence.dimensions(spec.hidden_size),
+            tokenizer,
+            sentence,
+            info: info.clone(),
+            device: backend.info(),
+            warnings,
+            weight_bytes,
+            load_time: started.elapsed(),
+        })))
+    }
+
+    /// Architecture, sizes and storage of the encoder.
+    pub fn info(&self) -> &ModelInfo {
+        &self.0.info
+    }
+
+    /// The device that the encoder runs on.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.0.device
+    }
+
+    /// The tokenizer of the encoder.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.0.tokenizer
+    }
+
+    /// Oddities of the checkpoint that do not keep it from running.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
+    }
+
+    /// Most tokens of a text, those that the model puts around it included.
+    pub fn context(&self) -> usize {
+        self.0.engine.config().context
+    }
+
+    /// Elements of a vector.
+    pub fn dimensions(&self) -> usize {
+        self.0.dimensions
+    }
+
+    /// Lengths to which vectors may be cut and keep their meaning, as the checkpoint declares them.
+    pub fn matryoshka_dimensions(&self) -> &[usize] {
+        &self.0.sentence.matryoshka
+    }
+
+    /// How vectors are pooled if the options do not say: as the checkpoint does, otherwise by the mean.
+    pub fn pooling(&self) -> Pooling {
+        self.0.sentence.pooling.unwrap_or(Pooling::Mean)
+    }
+
+    /// The checkpoint's texts to put before those that are embedded, by their names: `query`, `document`.
+    pub fn prompts(&self) -> &BTreeMap<String, String> {
+        &self.0.sentence.prompts
+    }
+
+    /// Bytes of the weights on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.0.weight_bytes
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.0.load_time
+    }
+
+    /// The token ids of a text, with the special tokens that the model puts around it, and behind the default prompt if the
+    /// checkpoint names one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`].
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>, Error> {
+        self.tokens_with(text, &TokensOptions::default())
+    }
+
+    /// Like [`tokens`](Self::tokens), with another prompt, or cut to what the encoder reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`]; [`Error::Options`] for a prompt that the checkpoint does not have.
+    pub fn tokens_with(&self, text: &str, options: &TokensOptions) -> Result<Vec<u32>, Error> {
+        let Parts { sentence, tokenizer, .. } = &*self.0;
+        let name = options.prompt.as_ref().or(sentence.default_prompt.as_ref());
+        let prompt = match name {
+            None => "",
+            Some(name) => sentence.prompts.get(name).ok_or_else(|| self.no_prompt(name))?,
+        };
+        let mut text = format!("{prompt}{text}");
+        if sentence.lowercase {
+            text = text.to_lowercase();
+        }
+        let mut ids = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::No)?;
+        let (before, behind) = tokenizer.added_around();
+        if options.truncate {
+            ids.truncate(self.context().saturating_sub(before.len() + behind.len()));
+        }
+        Ok([before, &ids, behind].concat())
+    }
+
+    fn no_prompt(&self, name: &str) -> Error {
+        let names: Vec<&str> = self.prompts().keys().map(String::as_str).collect();
+        let there =
+            if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
+        Error::Options(format!("the model has no prompt {name}: {there}"))
+    }
+
+    /// The vector of each text, [`dimensions`](Self::dimensions) elements, in the order of the texts, which are token ids as
+    /// [`tokens`](Self::tokens) makes them.
+    ///
+    /// Texts are computed whole, longest first, as many together as fit in a step; a text has the vector that it has alone. One
+    /// that fails on the device gives an error in its place.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] for a way of pooling that Brasa does not compute, and for a length to which the checkpoint does not
+    /// declare that vectors may be cut. [`Error::Engine`] for a text that is empty or too long; none is computed then.
+    pub fn embed(&self, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Result<Embeddings, Error> {
+        let rows = match options.pooling.unwrap_or_else(|| self.pooling()) {
+            Pooling::First => EncoderRows::First,
+            Pooling::Last => EncoderRows::Last,
+            Pooling::Mean => EncoderRows::Mean,
+            Pooling::Other(name) => {
+                return Err(Error::Options(format!(
+                    "the model asks for {name} pooling, which Brasa does not compute\nhint: choose cls, mean or last"
+                )));
+            }
+        };
+        let dimensions = self.0.dimensions;
+        if let Some(wanted) = options.dimensions.filter(|&wanted| wanted != dimensions)
+            && !self.matryoshka_dimensions().contains(&wanted)
+        {
+            return Err(Error::Options(no_such_length(wanted, dimensions, self.matryoshka_dimensions())));
+        }
+        let texts = texts.into_iter().map(|tokens| EncoderText { tokens, types: Vec::new() }).collect();
+        let vectors = self.0.engine.encode(texts, EncoderOutput::Hidden, rows)?;
+        Ok(Embeddings { encoder: self.clone(), vectors, options: *options })
+    }
+
+    /// Ends what still runs, waits for the engine, and frees the weights, for all handles. Later requests give
+    /// [`EngineError::Closed`].
+    pub fn close(&self) {
+        self.0.engine.close();
+    }
+
+    /// Dense layers, cutting and scaling.
+    fn finish(&self, mut vector: Vec<f32>, options: &EmbedOptions) -> Vec<f32> {
+        for layer in &self.0.sentence.dense {
+            vector = pass(layer, &vector);
+        }
+        cut(&mut vector, options.dimensions);
+        scale(vector, options.norm)
+    }
+}
+
+/// The refusal of vectors of `wanted` elements.
+pub(crate) fn no_such_length(wanted: usize, own: usize, declared: &[usize]) -> String {
+    let lengths: Vec<String> = declared.iter().map(usize::to_string).collect();
+    if lengths.is_empty() {
+        return format!(
+            "embeddings of this model have {own} dimensions, and mean nothing when cut to {wanted}"
+        );
+    }
+    format!(
+        "embeddings of this model have {own} dimensions, and keep their meaning if cut to {}",
+        lengths.join(", ")
+    )
+}
+
+impl fmt::Debug for Encoder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Encoder")
+            .field("info", &self.0.info)
+            .field("device", &self.0.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Vectors of an encoder's texts, in the order of the texts: the iterator waits for the next one,
+/// [`poll_next`](Self::poll_next) does not. Dropping it ends the request at the next step.
+#[derive(Debug)]
+pub struct Embeddings {
+    encoder: Encoder,
+    vectors: EncoderVectors,
+    options: EmbedOptions,
+}
+
+impl Embeddings {
+    /// Waits until more than `done` texts are computed; returns how many are. Texts are not computed in their order.
+    pub fn wait_beyond(&self, done: usize) -> usize {
+        self.vectors.wait_beyond(done)
+    }
+
+    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    ///
+    /// This is the method of the same name of `futures`' `Stream`.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<f32>, Error>>> {
+        let next = ready!(self.vectors.poll_next(context));
+        Poll::Ready(self.finish(next))
+    }
+
+    fn finish(&self, next: Option<Result<Vec<f32>, EngineError>>) -> Option<Result<Vec<f32>, Error>> {
+        Some(next?.map(|vector| self.encoder.finish(vector, &self.options)).map_err(Error::from))
+    }
+}
+
+impl Iterator for Embeddings {
+    type Item = Result<Vec<f32>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.vectors.next();
+        self.finish(next)
+    }
+}

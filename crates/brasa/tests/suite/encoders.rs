@@ -1,0 +1,185 @@
+//! Encoders against sentence-transformers, together as alone, and what they refuse. The checkpoints and their vectors are made by
+//! `tools/golden/models/random_encoders.py`.
+
+use brasa::engine::EngineError;
+use brasa::{
+    EmbedOptions, Embedder, EmbeddingNorm, Encoder, Error, LoadOptions, Model, Pooling, Precision,
+    TokensOptions,
+};
+use brasa_golden::folder;
+use brasa_graph::testing::{Tolerance, compare};
+use serde_json::Value;
+
+struct Golden {
+    texts: Vec<String>,
+    ids: Vec<Vec<u32>>,
+    vectors: Vec<Vec<f32>>,
+    query: Option<Vec<Vec<f32>>>,
+}
+
+fn golden(name: &str) -> Golden {
+    let path = folder("random-encoders").join(name).join("embeddings.json");
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    fn lists<T>(value: &Value, read: impl Fn(&Value) -> T) -> Vec<Vec<T>> {
+        value
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|list| list.as_array().unwrap().iter().map(&read).collect())
+            .collect()
+    }
+    let float = |x: &Value| x.as_f64().unwrap() as f32;
+    Golden {
+        texts: file["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().into()).collect(),
+        ids: lists(&file["ids"], |id| id.as_u64().unwrap() as u32),
+        vectors: lists(&file["vectors"], float),
+        query: file.get("query").map(|query| lists(query, float)),
+    }
+}
+
+fn exact() -> LoadOptions {
+    LoadOptions { precision: Precision::Reference, strict: true, ..LoadOptions::default() }
+}
+
+fn load(name: &str, options: &LoadOptions) -> Encoder {
+    Encoder::load(folder("random-encoders").join(name), options).unwrap()
+}
+
+fn tokens(encoder: &Encoder, texts: &[String], options: &TokensOptions) -> Vec<Vec<u32>> {
+    texts.iter().map(|text| encoder.tokens_with(text, options).unwrap()).collect()
+}
+
+fn all(encoder: &Encoder, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Vec<Vec<f32>> {
+    encoder.embed(texts, options).unwrap().map(Result::unwrap).collect()
+}
+
+/// The length that the checkpoint's own modules give a vector.
+fn own_norm(name: &str) -> EmbeddingNorm {
+    if name == "gte" { EmbeddingNorm::None } else { EmbeddingNorm::Euclidean }
+}
+
+#[test]
+fn vectors_are_those_of_sentence_transformers() {
+    for name in ["bert", "gte", "nomic-bert", "roberta"] {
+        let golden = golden(name);
+        let options = EmbedOptions { norm: own_norm(name), ..EmbedOptions::default() };
+        for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), 2e-2)] {
+            let encoder = load(name, &load_options);
+            assert_eq!(encoder.warnings(), Vec::<String>::new());
+            let unprompted = if name == "nomic-bert" { Some("document".into()) } else { None };
+            let plain = TokensOptions { prompt: unprompted, truncate: false };
+            assert_eq!(tokens(&encoder, &golden.texts, &plain), golden.ids, "{name}");
+            let cut = TokensOptions { truncate: true, ..TokensOptions::default() };
+            let found = all(&encoder, tokens(&encoder, &golden.texts, &cut), &options);
+            let comparison = compare(&found.concat(), &golden.vectors.concat());
+            println!("{name}: {comparison}");
+            assert!(comparison.within(Tolerance(bound)), "{name}: {comparison}");
+            let query = TokensOptions { prompt: Some("query".into()), truncate: true };
+            match &golden.query {
+                Some(expected) => {
+                    let found = all(&encoder, tokens(&encoder, &golden.texts, &query), &options);
+                    let comparison = compare(&found.concat(), &expected.concat());
+                    assert!(comparison.within(Tolerance(bound)), "{name}, query: {comparison}");
+                }
+                None => {
+                    let error = encoder.tokens_with("x", &query).unwrap_err().to_string();
+                    assert!(error.contains("no prompt query"), "{error}");
+                }
+            }
+        }
+    }
+}
+
+/// Steps of few rows, jobs that take turns, and the longest text first change nothing, bit for bit.
+#[test]
+fn texts_together_are_texts_alone() {
+    let golden = golden("nomic-bert");
+    let options =
+        LoadOptions { chunk: Some(1), context: Some(50), deterministic: true, ..LoadOptions::default() };
+    let encoder = load("nomic-bert", &options);
+    let cut = TokensOptions { truncate: true, ..TokensOptions::default() };
+    let texts = tokens(&encoder, &golden.texts, &cut);
+    for pooling in [Pooling::First, Pooling::Mean, Pooling::Last] {
+        let options = EmbedOptions { pooling: Some(pooling), ..EmbedOptions::default() };
+        let alone: Vec<Vec<f32>> =
+            texts.iter().flat_map(|text| all(&encoder, vec![text.clone()], &options)).collect();
+        let many: Vec<Vec<u32>> = texts.iter().cycle().take(64).cloned().collect();
+        let jobs: Vec<_> = (0..3).map(|_| encoder.embed(many.clone(), &options).unwrap()).collect();
+        for job in jobs {
+            let done = std::iter::successors(Some(0), |&done| Some(job.wait_beyond(done)));
+            assert_eq!(
+                done.take_while(|&done| done < many.len()).last().map(|done| done < many.len()),
+                Some(true)
+            );
+            let found: Vec<Vec<f32>> = job.map(Result::unwrap).collect();
+            let expected: Vec<Vec<f32>> = alone.iter().cycle().take(64).cloned().collect();
+            assert_eq!(found, expected, "{pooling:?}");
+        }
+    }
+}
+
+#[test]
+fn vectors_are_cut_only_to_declared_lengths() {
+    let golden = golden("roberta");
+    let encoder = load("roberta", &exact());
+    assert_eq!((encoder.dimensions(), encoder.matryoshka_dimensions()), (24, &[8, 16, 24][..]));
+    let texts = tokens(&encoder, &golden.texts, &TokensOptions::default());
+    let cut_to = |dimensions| EmbedOptions { dimensions: Some(dimensions), ..EmbedOptions::default() };
+    let found = all(&encoder, texts.clone(), &cut_to(8));
+    for (found, whole) in found.iter().zip(&golden.vectors) {
+        let length = whole[..8].iter().map(|x| x * x).sum::<f32>().sqrt();
+        let expected: Vec<f32> = whole[..8].iter().map(|x| x / length).collect();
+        assert!(compare(found, &expected).within(Tolerance(1e-4)));
+    }
+    assert_eq!(
+        all(&encoder, texts.clone(), &cut_to(24)),
+        all(&encoder, texts.clone(), &EmbedOptions::default())
+    );
+    let error = encoder.embed(texts, &cut_to(9)).unwrap_err().to_string();
+    assert!(error.contains("8, 16, 24"), "{error}");
+    let other = load("bert", &exact());
+    let error = other.embed(vec![vec![2, 3]], &cut_to(8)).unwrap_err().to_string();
+    assert!(error.contains("mean nothing when cut"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_embedded_is_refused() {
+    let encoder = load("bert", &LoadOptions::default());
+    assert_eq!((encoder.context(), encoder.pooling()), (24, Pooling::First));
+    let refuse = |texts| encoder.embed(texts, &EmbedOptions::default()).unwrap_err();
+    assert!(matches!(refuse(vec![vec![]]), Error::Engine(EngineError::EmptyPrompt)));
+    let long = refuse(vec![vec![5; 4], vec![5; 25]]);
+    assert!(matches!(long, Error::Engine(EngineError::TextTooLong { tokens: 25, context: 24 })));
+    assert!(matches!(refuse(vec![vec![384]]), Error::Engine(EngineError::UnknownToken { id: 384, .. })));
+    let max = EmbedOptions { pooling: Some(Pooling::Other("max")), ..EmbedOptions::default() };
+    assert!(encoder.embed(vec![vec![5]], &max).unwrap_err().to_string().contains("max pooling"));
+    assert!(encoder.embed(Vec::new(), &EmbedOptions::default()).unwrap().next().is_none());
+    encoder.close();
+    let closed = encoder.embed(vec![vec![5]], &EmbedOptions::default()).unwrap_err();
+    assert!(matches!(closed, Error::Engine(EngineError::Closed)), "{closed}");
+
+    let narrow = LoadOptions { max_waiting: 1, ..LoadOptions::default() };
+    let encoder = load("gte", &narrow);
+    let many = encoder.embed(vec![vec![5; 90]; 300], &EmbedOptions::default()).unwrap();
+    let full = encoder.embed(vec![vec![5]], &EmbedOptions::default()).unwrap_err();
+    assert!(matches!(full, Error::Engine(EngineError::QueueFull { waiting: 1 })), "{full}");
+    // A dropped request gives its place back at the next step.
+    drop(many);
+    let again = (0..).find_map(|_| {
+        std::thread::yield_now();
+        encoder.embed(vec![vec![5]], &EmbedOptions::default()).ok()
+    });
+    assert_eq!(again.unwrap().count(), 1);
+}
+
+#[test]
+fn a_file_is_loaded_as_what_it_is() {
+    let go_on = |_| std::ops::ControlFlow::Continue(());
+    let load = |name: &str| Embedder::load_with_progress(folder(name), &LoadOptions::default(), go_on);
+    assert!(matches!(load("random-encoders/gte").unwrap(), Embedder::Encoder(_)));
+    assert!(matches!(load("tiny-llama").unwrap(), Embedder::Decoder(_)));
+    let error = Model::load(folder("random-encoders/bert"), &LoadOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("bert is a text encoder"), "{error}");
+    let inspection = brasa::formats::Inspection::open(folder("random-encoders/bert")).unwrap();
+    assert_eq!(brasa::verify(&inspection), brasa::Verdict::default());
+}
