@@ -299,13 +299,11 @@ impl EncoderVectors {
     /// This is the method of the same name of `futures`' `Stream`.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<f32>, EngineError>>> {
         let mut state = self.shared.lock();
-        match Self::take(&mut state, &mut self.next) {
-            Some(next) => Poll::Ready(next),
-            None => {
-                state.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
+        if let Some(next) = Self::take(&mut state, &mut self.next) {
+            return Poll::Ready(next);
         }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
     }
 
     /// The next result; `Some(None)` behind the last one, `None` if it is still to come.

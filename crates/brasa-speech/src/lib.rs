@@ -2,10 +2,10 @@
 //!
 //! A [`Recogniser`] encodes windows of sound and decodes tokens. Everything else is here: which tokens may come next ([`Rules`]), greedy
 //! and beam search and draws at rising temperatures ([`WindowTask`]), how windows follow each other ([`Seeker`]), languages, and times
-//! of words ([`timing`]). [`Transcription`] puts them together as an iterator of segments.
+//! of words ([`timing`]). [`Transcription`] puts them together, window by window.
 //!
 //! The rules are those of OpenAI's own program, and are tested against its functions. This crate knows no tensors, files or families of
-//! models.
+//! models; [`Programs`] runs the graphs of an encoder and a decoder as a recogniser.
 //!
 //! ```no_run
 //! use brasa_audio::{LogMel, MelFilters};
@@ -15,21 +15,25 @@
 //! # fn example(recogniser: &mut dyn Recogniser, vocabulary: &SpeechVocabulary, samples: &[f32]) -> brasa_speech::Result<()> {
 //! let log_mel = LogMel::new(MelFilters::slaney(80)?);
 //! let options = TranscribeOptions::default();
-//! let going = || ControlFlow::Continue(());
-//! for segment in Transcription::new(recogniser, vocabulary, &log_mel, samples, options, going)? {
-//!     println!("{}", segment?.text);
+//! let mut transcription = Transcription::new(&recogniser.shape(), vocabulary, &log_mel, samples, options)?;
+//! while let Some(segments) = transcription.advance(recogniser, &mut || ControlFlow::Continue(()))? {
+//!     for segment in segments {
+//!         println!("{}", segment.text);
+//!     }
 //! }
 //! # Ok(())
 //! # }
 //! ```
 #![forbid(unsafe_code)]
 
+mod agreement;
 mod compression;
 mod error;
 mod language;
 mod languages;
 mod numbers;
 mod options;
+mod programs;
 mod recogniser;
 mod rules;
 mod seek;
@@ -39,11 +43,13 @@ mod transcription;
 mod vocabulary;
 mod window;
 
+pub use agreement::Agreement;
 pub use compression::compression_ratio;
 pub use error::{Result, SpeechError};
 pub use language::detect_language;
 pub use languages::{language_code, language_name};
 pub use options::{MOST_TEXTS, Task, Timestamps, TranscribeOptions};
+pub use programs::{Programs, SpeechGraphs};
 pub use recogniser::{CrossScores, Recogniser, Rows, Shape, TextId, WindowId};
 pub use rules::Rules;
 pub use seek::{Cut, Seeker, Window};

@@ -1,6 +1,5 @@
 //! A sound, window by window, to segments.
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use brasa_audio::transcript::Segment;
 use brasa_audio::{Features, LogMel};
 
 use crate::language::detect_language;
-use crate::recogniser::{Recogniser, WindowId};
+use crate::recogniser::{Recogniser, Shape, WindowId};
 use crate::rules::Rules;
 use crate::seek::{Cut, Seeker, Window};
 use crate::timing::{align, time_segments};
@@ -19,39 +18,33 @@ use crate::{Result, SpeechError, Task, Timestamps, TranscribeOptions};
 /// The language of models that know English alone.
 const ENGLISH: &str = "en";
 
-/// The segments of one sound, as an iterator: each call of `next` transcribes windows until there is a segment.
+/// The segments of one sound, window by window.
 ///
-/// The first error ends it.
-pub struct Transcription<'r> {
-    recogniser: &'r mut dyn Recogniser,
+/// It holds no device, so that transcriptions may take turns on one.
+pub struct Transcription {
     procedure: Arc<Procedure>,
     features: Features,
     seeker: Seeker,
     /// The start of the transcript, language and task; empty before the language is known.
     start: Vec<u32>,
     language: Option<&'static str>,
-    ready: VecDeque<Segment>,
     spoken_until_s: f64,
-    going: Box<dyn FnMut() -> ControlFlow<()> + 'r>,
-    failed: bool,
 }
 
-impl<'r> Transcription<'r> {
-    /// Begins with samples of one channel at 16 kHz. `going` is asked before each step whether to go on.
+impl Transcription {
+    /// Begins with samples of one channel at 16 kHz, for a recogniser of this shape.
     ///
     /// # Errors
     ///
     /// [`SpeechError::Options`], [`SpeechError::Language`], [`SpeechError::Audio`].
     pub fn new(
-        recogniser: &'r mut dyn Recogniser,
+        shape: &Shape,
         vocabulary: &SpeechVocabulary,
         log_mel: &LogMel,
         samples: &[f32],
         options: TranscribeOptions,
-        going: impl FnMut() -> ControlFlow<()> + 'r,
     ) -> Result<Self> {
         options.check()?;
-        let shape = recogniser.shape();
         check_model(vocabulary, &options, shape.mel_bins, log_mel.bins())?;
         let features = log_mel.features(samples)?;
         let seeker = Seeker::new(features.frames(), vocabulary, &options, shape.text_context)?;
@@ -67,18 +60,8 @@ impl<'r> Transcription<'r> {
         let rules = Rules::new(tokens, &options);
         let text_context = shape.text_context;
         let procedure = Procedure { options, vocabulary: vocabulary.clone(), rules, text_context };
-        Ok(Self {
-            recogniser,
-            procedure: Arc::new(procedure),
-            features,
-            seeker,
-            start,
-            language,
-            ready: VecDeque::new(),
-            spoken_until_s: 0.0,
-            going: Box::new(going),
-            failed: false,
-        })
+        let procedure = Arc::new(procedure);
+        Ok(Self { procedure, features, seeker, start, language, spoken_until_s: 0.0 })
     }
 
     /// The code of the language, once it is known: with the first segment at the latest.
@@ -91,52 +74,72 @@ impl<'r> Transcription<'r> {
         (self.seeker.frames_done(), self.features.frames())
     }
 
-    /// Transcribes the next window; false at the end.
-    fn step(&mut self) -> Result<bool> {
-        let Some(window) = self.seeker.window() else { return Ok(false) };
-        let mel = windowed(&self.features, window);
-        let id = *self.recogniser.encode(&[&mel])?.first().expect("one window");
-        let found = self.transcribe(window, id);
-        self.recogniser.forget(id);
-        self.ready.extend(found?);
-        Ok(true)
+    /// Transcribes the next window and returns its segments; `None` at the end. `going` is asked before each step whether to go on.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device. The window stays the next one.
+    ///
+    /// # Panics
+    ///
+    /// If the recogniser encodes no window when it is given one.
+    pub fn advance(
+        &mut self,
+        recogniser: &mut dyn Recogniser,
+        going: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Option<Vec<Segment>>> {
+        let Some(window) = self.seeker.window() else { return Ok(None) };
+        let mel = self.features.window(window.seek);
+        let id = *recogniser.encode(&[&mel])?.first().expect("one window");
+        let found = self.transcribe(window, id, recogniser, going);
+        recogniser.forget(id);
+        found.map(Some)
     }
 
-    fn transcribe(&mut self, window: Window, id: WindowId) -> Result<Vec<Segment>> {
+    fn transcribe(
+        &mut self,
+        window: Window,
+        id: WindowId,
+        recogniser: &mut dyn Recogniser,
+        going: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Vec<Segment>> {
+        let procedure = Arc::clone(&self.procedure);
         if self.start.is_empty() {
-            let found = detect_language(self.recogniser, id, &self.procedure.vocabulary)?;
+            let found = detect_language(recogniser, id, &procedure.vocabulary)?;
             let code = found.first().map_or(ENGLISH, |(code, _)| *code);
-            let token = self.procedure.vocabulary.tokens().language(code)?;
-            self.start = start_of(&self.procedure.vocabulary, token, self.procedure.options.task);
+            let token = procedure.vocabulary.tokens().language(code)?;
+            self.start = start_of(&procedure.vocabulary, token, procedure.options.task);
             self.language = Some(code);
         }
-        let procedure = Arc::clone(&self.procedure);
-        let noise = window.seek as u64;
-        let task = WindowTask::new(Arc::clone(&procedure), id, &self.seeker.context(), &self.start, noise);
+        let context = self.seeker.context();
+        let task = WindowTask::new(Arc::clone(&procedure), id, &context, &self.start, window.seek as u64);
         let mut tasks = [task];
-        run_tasks(&mut tasks, self.recogniser, &mut self.going)?;
+        run_tasks(&mut tasks, recogniser, going)?;
         let [task] = tasks;
         let text = task.into_text().expect("a finished task");
         let mut cut = self.seeker.cut(window, &text, &procedure.vocabulary)?;
         if procedure.options.timestamps == Timestamps::Words && !cut.segments.is_empty() {
-            self.time_words(window, id, &mut cut)?;
+            self.time_words(window, id, &mut cut, recogniser)?;
         }
         Ok(self.seeker.follow(window, cut, &text))
     }
 
-    fn time_words(&mut self, window: Window, id: WindowId, cut: &mut Cut) -> Result<()> {
-        let vocabulary = &self.procedure.vocabulary;
-        let language = self.language.unwrap_or(ENGLISH);
+    fn time_words(
+        &mut self,
+        window: Window,
+        id: WindowId,
+        cut: &mut Cut,
+        recogniser: &mut dyn Recogniser,
+    ) -> Result<()> {
         let offset_s = window.seek as f64 / 100.0;
-        let (start, segments) = (&self.start, &mut cut.segments);
         self.spoken_until_s = time_words(
-            self.recogniser,
+            recogniser,
             id,
-            vocabulary,
-            start,
-            segments,
+            &self.procedure.vocabulary,
+            &self.start,
+            &mut cut.segments,
             (window.frames, offset_s, self.spoken_until_s),
-            language,
+            self.language.unwrap_or(ENGLISH),
         )?;
         let last_word = cut.segments.iter().rev().find_map(|segment| segment.words.as_ref()?.last());
         let end_s = last_word.map(|word| word.end_s).or(cut.segments.last().map(|segment| segment.end_s));
@@ -148,29 +151,6 @@ impl<'r> Transcription<'r> {
             }
         }
         Ok(())
-    }
-}
-
-impl Iterator for Transcription<'_> {
-    type Item = Result<Segment>;
-
-    fn next(&mut self) -> Option<Result<Segment>> {
-        loop {
-            if self.failed {
-                return None;
-            }
-            if let Some(segment) = self.ready.pop_front() {
-                return Some(Ok(segment));
-            }
-            match self.step() {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(error) => {
-                    self.failed = true;
-                    return Some(Err(error));
-                }
-            }
-        }
     }
 }
 
@@ -200,11 +180,6 @@ fn start_of(vocabulary: &SpeechVocabulary, language: u32, task: Task) -> Vec<u32
         Task::Translate => tokens.translate,
     };
     vec![tokens.sot, language, task]
-}
-
-/// The features of a window; silence behind its end.
-fn windowed(features: &Features, window: Window) -> Features {
-    features.window(window.seek)
 }
 
 fn check_model(

@@ -30,6 +30,12 @@ pub enum Error {
     /// A request.
     #[error(transparent)]
     Engine(#[from] brasa_engine::EngineError),
+    /// A transcription.
+    #[error(transparent)]
+    Speech(#[from] brasa_speech::SpeechError),
+    /// A file of sound.
+    #[error(transparent)]
+    Audio(#[from] brasa_audio::AudioError),
     /// A file of the caller's.
     #[error("{path}: {error}")]
     File {

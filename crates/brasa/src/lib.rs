@@ -23,6 +23,8 @@
 //! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
 //! instead is [`Model::recommended_sampling`].
 //!
+//! A [`Transcriber`] turns speech into text.
+//!
 //! Programs that leave the choice of a [`Backend`] to their user load a [`TextModel`] by way of [`Backends`].
 //!
 //! This crate fits the rooms below together. It contains no model logic and no kernels.
@@ -58,12 +60,14 @@ mod session;
 mod session_file;
 pub mod statistics;
 mod text_model;
+mod transcriber;
 mod verify;
 
 #[cfg(feature = "mlx_lm")]
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};
 pub use batch::{BatchAnswer, InOrder};
+pub use brasa_audio as audio;
 pub use brasa_engine as engine;
 pub use brasa_engine::{
     CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
@@ -74,6 +78,7 @@ pub use brasa_grammar::{self as grammar, Grammar};
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::{ModelInfo, Pooling, RecommendedSampling};
+pub use brasa_speech::{self as speech, Timestamps, TranscribeOptions};
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
 pub use bundle::{BundleError, SavedBundle, StateBundle};
 #[cfg(feature = "cpu")]
@@ -104,6 +109,7 @@ pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};
 pub use session_file::SessionFileError;
 pub use text_model::{Class, ClassifyOptions, TextModel, TextStream};
+pub use transcriber::{Live, LiveUpdate, Segments, Transcriber};
 pub use verify::{Verdict, verify};
 
 /// The examples of the README, as tests.

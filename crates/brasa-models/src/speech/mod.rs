@@ -4,6 +4,7 @@
 //! others; [`build`](build_speech) turns it and the tensors into two graphs that declare the same caches and memories, so that
 //! they share one pool.
 
+mod alignment;
 mod decoder;
 mod encoder;
 mod names;

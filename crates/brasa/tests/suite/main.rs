@@ -19,3 +19,4 @@ mod probes;
 mod quantised;
 mod schedules;
 mod session_files;
+mod speech;

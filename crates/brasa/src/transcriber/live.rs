@@ -1,0 +1,118 @@
+//! Speech to text while it is spoken.
+
+use brasa_audio::SAMPLE_RATE;
+use brasa_audio::transcript::Word;
+use brasa_speech::{Agreement, Timestamps, TranscribeOptions};
+
+use super::Transcriber;
+use crate::Error;
+
+/// Seconds of sound that are looked at again; behind that the sound is cut where all words are kept.
+const LONGEST_S: f64 = 15.0;
+/// Seconds of sound that are kept at most, agreed upon or not.
+const MOST_S: f64 = 28.0;
+/// Characters of text in front of the sound that the model is shown.
+const CONTEXT_CHARS: usize = 200;
+
+/// The text of a sound that is still going on. See [`Transcriber::live`].
+pub struct Live {
+    transcriber: Transcriber,
+    options: TranscribeOptions,
+    /// Samples from `start_s` on.
+    samples: Vec<f32>,
+    /// Seconds of sound that are over.
+    start_s: f64,
+    agreement: Agreement,
+}
+
+/// What is new in a live text.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LiveUpdate {
+    /// Words that are kept from now on.
+    pub kept: Vec<Word>,
+    /// Words behind them that may still be revised.
+    pub pending: Vec<Word>,
+}
+
+impl LiveUpdate {
+    /// The text of the new words that are kept.
+    pub fn kept_text(&self) -> String {
+        self.kept.iter().map(|word| word.text.as_str()).collect()
+    }
+
+    /// The text that may still be revised.
+    pub fn pending_text(&self) -> String {
+        self.pending.iter().map(|word| word.text.as_str()).collect()
+    }
+}
+
+impl Live {
+    pub(super) fn new(transcriber: Transcriber, options: TranscribeOptions) -> Self {
+        let options = TranscribeOptions { timestamps: Timestamps::Words, ..options };
+        Self { transcriber, options, samples: Vec::new(), start_s: 0.0, agreement: Agreement::default() }
+    }
+
+    /// Takes further samples, 16 kHz, and transcribes the sound again. A second at a time is a good measure: each call costs a
+    /// window.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Transcriber::transcribe`]. The samples stay.
+    pub fn push(&mut self, samples: &[f32]) -> Result<LiveUpdate, Error> {
+        self.samples.extend_from_slice(samples);
+        let mut kept = self.agreement.insert(self.words()?);
+        let seconds = self.samples.len() as f64 / f64::from(SAMPLE_RATE);
+        if seconds > LONGEST_S && self.agreement.end_s() > self.start_s {
+            self.cut(self.agreement.end_s());
+        } else if seconds > MOST_S {
+            kept.extend(self.agreement.finish());
+            self.cut(self.start_s + seconds);
+        }
+        Ok(LiveUpdate { kept, pending: self.agreement.pending().to_vec() })
+    }
+
+    /// Ends the sound: what is left of the text.
+    pub fn finish(mut self) -> LiveUpdate {
+        LiveUpdate { kept: self.agreement.finish(), pending: Vec::new() }
+    }
+
+    /// All words that are kept.
+    pub fn kept(&self) -> &[Word] {
+        self.agreement.kept()
+    }
+
+    /// The words of the samples, with times from the beginning of the sound.
+    fn words(&self) -> Result<Vec<Word>, Error> {
+        let options = TranscribeOptions { initial_prompt: self.context(), ..self.options.clone() };
+        let transcript = self.transcriber.transcribe_samples(&self.samples, options)?.finish()?;
+        let words = transcript.segments.into_iter().flat_map(|segment| segment.words.unwrap_or_default());
+        let moved = |word: Word| Word {
+            start_s: word.start_s + self.start_s,
+            end_s: word.end_s + self.start_s,
+            ..word
+        };
+        Ok(words.map(moved).collect())
+    }
+
+    /// The text in front of the samples, behind the caller's prompt.
+    fn context(&self) -> Option<String> {
+        let own = self.options.initial_prompt.as_deref().unwrap_or_default();
+        if !self.options.condition_on_previous_text {
+            return self.options.initial_prompt.clone();
+        }
+        let before = self.agreement.kept().iter().filter(|word| word.end_s <= self.start_s);
+        let text: String = before.map(|word| word.text.as_str()).collect();
+        let from = text.char_indices().rev().nth(CONTEXT_CHARS - 1).map_or(0, |(at, _)| at);
+        let context = format!("{own} {}", text[from..].trim());
+        let context = context.trim();
+        (!context.is_empty()).then(|| context.to_owned())
+    }
+
+    /// Drops the sound before `end_s`.
+    fn cut(&mut self, end_s: f64) {
+        let over = ((end_s - self.start_s) * f64::from(SAMPLE_RATE)).round().max(0.0) as usize;
+        let over = over.min(self.samples.len());
+        self.samples.drain(..over);
+        self.start_s += over as f64 / f64::from(SAMPLE_RATE);
+    }
+}

@@ -1,0 +1,241 @@
+//! A model of speech made ready to transcribe.
+
+mod live;
+mod segments;
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use brasa_audio::{Audio, LogMel, MelFilters};
+use brasa_formats::Checkpoint;
+use brasa_graph::device::DeviceInfo;
+use brasa_models::{ModelInfo, SpeechModel, load_speech};
+use brasa_speech::{Programs, Recogniser, SpeechGraphs, SpeechVocabulary, TranscribeOptions, Transcription};
+use brasa_tokenizer::Tokenizer;
+
+use crate::{Error, LoadOptions, LoadProgress, device};
+pub use live::{Live, LiveUpdate};
+pub use segments::Segments;
+
+/// The device of models of speech if the options name none.
+const DEVICE: &str = "cpu";
+
+/// A model of speech made ready: vocabulary, features, an encoder's and a decoder's program.
+///
+/// A handle: clones are cheap, name one loaded model, and may be used from any thread. Transcriptions that run at once take turns,
+/// window by window.
+///
+/// ```
+/// use brasa::audio::{Audio, Limits};
+/// use brasa::{LoadOptions, TranscribeOptions, Transcriber};
+///
+/// # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-whisper");
+/// let transcriber = Transcriber::load(folder, &LoadOptions::default())?;
+/// let audio = Audio::open(format!("{folder}/held-3.wav"), &Limits::default())?;
+/// let mut text = String::new();
+/// for segment in transcriber.transcribe(&audio, TranscribeOptions::default())? {
+///     text += &segment?.text;
+/// }
+/// assert_eq!(text, " Call Emma at four o'clock.");
+/// # Ok::<(), brasa::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Transcriber(Arc<Parts>);
+
+struct Parts {
+    programs: Mutex<Programs>,
+    vocabulary: SpeechVocabulary,
+    log_mel: LogMel,
+    info: ModelInfo,
+    device: DeviceInfo,
+    warnings: Vec<String>,
+    load_time: Duration,
+    weight_bytes: u64,
+}
+
+impl Transcriber {
+    /// Loads a Hugging Face checkpoint of Whisper.
+    ///
+    /// Of the options count the device (the CPU if none is named), threads, instruction set, precision, determinism, type of keys and
+    /// values, and strictness.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], naming file and remedy.
+    pub fn load(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, Error> {
+        Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
+    }
+
+    /// Like [`load`](Self::load), but `progress` is told how far loading has come and may cancel it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load`](Self::load), and [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled).
+    pub fn load_with_progress(
+        path: impl AsRef<Path>,
+        options: &LoadOptions,
+        mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        let checkpoint = Checkpoint::open(path.as_ref())?;
+        let load = brasa_models::LoadOptions { context_length: None, strict: options.strict };
+        let model = load_speech(&checkpoint, &load)?;
+        let tokenizer = Tokenizer::from_checkpoint(&checkpoint, options.pre_tokenizer.as_deref())?;
+        let vocabulary = SpeechVocabulary::new(Arc::new(tokenizer), model.spec.vocab_size)?;
+        let graphs = graphs(&model, &checkpoint)?;
+        let filters = match &model.mel_filters {
+            Some(weights) => MelFilters::from_matrix(model.spec.num_mel_bins, weights)?,
+            None => MelFilters::slaney(model.spec.num_mel_bins)?,
+        };
+        let log_mel = LogMel::new(filters);
+        let named = options.device.is_some() || options.own_device.is_some();
+        let backend = if named {
+            device::of(options)?
+        } else {
+            device::of(&LoadOptions { device: Some(DEVICE.into()), ..options.clone() })?
+        };
+        let weights = backend.weight_set(options.precision);
+        let total_bytes = backend.weight_bytes(&graphs.encoder) + backend.weight_bytes(&graphs.decoder);
+        let mut before = 0;
+        for graph in [&graphs.encoder, &graphs.decoder] {
+            let mut done = 0;
+            weights.add(graph, &mut |upload| {
+                done = upload.total_bytes;
+                let done_bytes = (before + upload.done_bytes).min(total_bytes);
+                progress(LoadProgress { done_bytes, total_bytes })
+            })?;
+            before += done;
+        }
+        let weight_bytes = weights.size_bytes();
+        let device = backend.info();
+        let programs = Programs::new(backend, weights, graphs, options.kv_type(), 1)?;
+        Ok(Self(Arc::new(Parts {
+            programs: Mutex::new(programs),
+            vocabulary,
+            log_mel,
+            info: model.info,
+            device,
+            warnings: model.warnings,
+            load_time: started.elapsed(),
+            weight_bytes,
+        })))
+    }
+
+    /// Transcribes a sound: an iterator of segments, which computes as it is asked. Dropping it ends the work.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Speech`] for options that make no sense, an unknown language, or samples that are no numbers.
+    pub fn transcribe(&self, audio: &Audio, options: TranscribeOptions) -> Result<Segments, Error> {
+        self.transcribe_samples(audio.samples(), options)
+    }
+
+    /// Like [`transcribe`](Self::transcribe), for samples of one channel at 16 kHz.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`transcribe`](Self::transcribe).
+    pub fn transcribe_samples(&self, samples: &[f32], options: TranscribeOptions) -> Result<Segments, Error> {
+        let shape = self.with_programs(|programs| programs.shape());
+        let parts = &self.0;
+        let task = options.task;
+        let work = Transcription::new(&shape, &parts.vocabulary, &parts.log_mel, samples, options)?;
+        Ok(Segments::new(self.clone(), work, task, samples.len()))
+    }
+
+    /// Transcribes a sound that is still going on, at 16 kHz.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Speech`] for options that make no sense.
+    pub fn live(&self, options: TranscribeOptions) -> Result<Live, Error> {
+        options.check()?;
+        Ok(Live::new(self.clone(), options))
+    }
+
+    /// The probability of each language in the first 30 s of a sound, by code, likeliest first. They add up to 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Speech`] for a model that knows English alone, or samples that are no numbers; errors of the device.
+    pub fn detect_language(&self, samples: &[f32]) -> Result<Vec<(&'static str, f64)>, Error> {
+        let mel = self.0.log_mel.window(samples)?;
+        self.with_programs(|programs| {
+            let windows = programs.encode(&[&mel])?;
+            let &[id] = &windows[..] else { unreachable!("one window for one") };
+            let found = brasa_speech::detect_language(programs, id, &self.0.vocabulary);
+            programs.forget(id);
+            Ok(found?)
+        })
+    }
+
+    /// Architecture, sizes and storage of the model.
+    pub fn info(&self) -> &ModelInfo {
+        &self.0.info
+    }
+
+    /// The device that the model runs on.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.0.device
+    }
+
+    /// The model's vocabulary.
+    pub fn vocabulary(&self) -> &SpeechVocabulary {
+        &self.0.vocabulary
+    }
+
+    /// Oddities of the checkpoint that do not keep it from running.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.0.load_time
+    }
+
+    /// Bytes of the weights on the device.
+    pub fn weight_bytes(&self) -> u64 {
+        self.0.weight_bytes
+    }
+
+    /// Biases that make words likelier: the first token of each, with and without a space in front, gets `bias` on its logit.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the tokenizer.
+    pub fn hotwords(&self, words: &[impl AsRef<str>], bias: f32) -> Result<Arc<[(u32, f32)]>, Error> {
+        let mut tokens = Vec::new();
+        for word in words {
+            let word = word.as_ref().trim();
+            for text in [word.to_owned(), format!(" {word}")] {
+                tokens.extend(self.0.vocabulary.encode(&text)?.first());
+            }
+        }
+        tokens.sort_unstable();
+        tokens.dedup();
+        Ok(tokens.into_iter().map(|token| (token, bias)).collect())
+    }
+
+    fn with_programs<T>(&self, work: impl FnOnce(&mut Programs) -> T) -> T {
+        work(&mut self.0.programs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn graphs(model: &SpeechModel, checkpoint: &Checkpoint) -> Result<SpeechGraphs, Error> {
+    let spec = &model.spec;
+    Ok(SpeechGraphs {
+        encoder: Arc::new(model.encoder.clone()),
+        decoder: Arc::new(model.decoder.clone()),
+        cross_queries: model.cross_queries.clone(),
+        alignment_heads: spec.alignment_heads(checkpoint)?,
+        vocab_size: spec.vocab_size,
+        text_context: spec.decoder.positions,
+        mel_bins: spec.num_mel_bins,
+        positions: spec.encoder.positions,
+        heads: spec.decoder.heads,
+        head_dim: spec.head_dim(),
+    })
+}

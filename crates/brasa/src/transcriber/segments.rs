@@ -1,0 +1,104 @@
+//! The segments of a sound, as they are found.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use brasa_audio::SAMPLE_RATE;
+use brasa_audio::transcript::{Segment, Transcript};
+use brasa_speech::{Task, Transcription, language_name};
+
+use super::Transcriber;
+use crate::Error;
+
+/// An iterator of segments: each call of `next` transcribes windows until there is a segment. The first error ends it; dropping it
+/// ends the work.
+pub struct Segments {
+    transcriber: Transcriber,
+    work: Transcription,
+    task: Task,
+    samples: usize,
+    ready: VecDeque<Segment>,
+    ended: bool,
+}
+
+impl Segments {
+    pub(super) fn new(transcriber: Transcriber, work: Transcription, task: Task, samples: usize) -> Self {
+        Self { transcriber, work, task, samples, ready: VecDeque::new(), ended: false }
+    }
+
+    /// Like `next`, but `going` is asked before each step of the device whether to go on.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device; [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled) where `going` breaks.
+    pub fn next_while(
+        &mut self,
+        going: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Option<Result<Segment, Error>> {
+        loop {
+            if let Some(segment) = self.ready.pop_front() {
+                return Some(Ok(segment));
+            }
+            if self.ended {
+                return None;
+            }
+            let work = &mut self.work;
+            match self.transcriber.with_programs(|programs| work.advance(programs, going)) {
+                Ok(Some(segments)) => self.ready.extend(segments),
+                Ok(None) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error.into()));
+                }
+            }
+        }
+    }
+
+    /// The code of the language, once it is known: with the first segment at the latest.
+    pub fn language(&self) -> Option<&'static str> {
+        self.work.language()
+    }
+
+    /// Seconds of sound that are transcribed, and in all.
+    pub fn progress(&self) -> (f64, f64) {
+        let (done, all) = self.work.progress();
+        (done as f64 / 100.0, all as f64 / 100.0)
+    }
+
+    /// The length of the sound in seconds.
+    pub fn duration_s(&self) -> f64 {
+        self.samples as f64 / f64::from(SAMPLE_RATE)
+    }
+
+    /// A transcript of segments that this iterator returned.
+    pub fn transcript(&self, segments: Vec<Segment>) -> Transcript {
+        let language = self.language().and_then(language_name).unwrap_or("unknown");
+        Transcript {
+            task: match self.task {
+                Task::Transcribe => brasa_audio::transcript::Task::Transcribe,
+                Task::Translate => brasa_audio::transcript::Task::Translate,
+            },
+            language: language.into(),
+            duration_s: self.duration_s(),
+            segments,
+        }
+    }
+
+    /// Transcribes what is left; the whole transcript.
+    ///
+    /// # Errors
+    ///
+    /// The first error.
+    pub fn finish(mut self) -> Result<Transcript, Error> {
+        let segments = self.by_ref().collect::<Result<_, _>>()?;
+        Ok(self.transcript(segments))
+    }
+}
+
+impl Iterator for Segments {
+    type Item = Result<Segment, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_while(&mut || ControlFlow::Continue(()))
+    }
+}

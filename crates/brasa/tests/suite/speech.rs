@@ -1,0 +1,241 @@
+//! Speech to text on the trained Whisper, against openai-whisper (`tools/golden/transcribe.py`) and transformers.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use brasa::audio::transcript::{Transcript, TranscriptFormat};
+use brasa::audio::{Audio, Limits};
+use brasa::speech::Task;
+use brasa::{Error, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
+use brasa_cpu::{CpuBackend, CpuOptions};
+use brasa_golden::{Golden, SpeechRunner, folder, load_speech_strictly};
+use brasa_graph::testing::{Tolerance, compare};
+use serde_json::Value;
+
+/// Reference precision on the CPU.
+static EXACT: LazyLock<Transcriber> = LazyLock::new(|| {
+    let options = LoadOptions { precision: Precision::Reference, strict: true, ..LoadOptions::default() };
+    Transcriber::load(folder("tiny-whisper"), &options).expect("the trained Whisper")
+});
+
+static CASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/transcribe.json");
+    serde_json::from_slice(&std::fs::read(path).expect("golden values")).expect("JSON")
+});
+
+fn wav(name: &str) -> Vec<f32> {
+    let path = folder("tiny-whisper").join(format!("{name}.wav"));
+    Audio::open(path, &Limits::default()).expect("a sound").into_samples()
+}
+
+/// All wavs behind one another, with pauses of half a second: longer than a window.
+fn long() -> Vec<f32> {
+    let order = [1, 2, 3, 4, 5, 1, 2, 3, 4, 6];
+    order.into_iter().flat_map(|number| [wav(&format!("held-{number}")), vec![0.0; 8000]]).flatten().collect()
+}
+
+fn sound(name: &str) -> Vec<f32> {
+    if name == "long" { long() } else { wav(name) }
+}
+
+fn greedy() -> TranscribeOptions {
+    TranscribeOptions { temperatures: vec![0.0], beam_size: 1, ..TranscribeOptions::default() }
+}
+
+fn options(recipe: &str) -> TranscribeOptions {
+    match recipe {
+        "greedy" => greedy(),
+        "beams" => TranscribeOptions { beam_size: 5, ..greedy() },
+        "words" => TranscribeOptions { timestamps: Timestamps::Words, ..greedy() },
+        "untimed" => TranscribeOptions { timestamps: Timestamps::None, ..greedy() },
+        "prompted" => TranscribeOptions {
+            initial_prompt: Some("Emma, Peter.".into()),
+            language: Some("en".into()),
+            ..greedy()
+        },
+        other => panic!("{other}"),
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().expect("a number")
+}
+
+fn check(recipe: &str) {
+    let mut checked = 0;
+    for case in CASES.iter().filter(|case| case["recipe"] == recipe) {
+        let name = case["sound"].as_str().expect("a name");
+        let mut segments = EXACT.transcribe_samples(&sound(name), options(recipe)).expect("options");
+        let found: Vec<_> = segments.by_ref().collect::<Result<_, _>>().expect("segments");
+        assert_eq!(segments.language(), case["language"].as_str(), "{name}, {recipe}");
+        let expected = case["segments"].as_array().expect("segments");
+        let texts = |texts: &mut dyn Iterator<Item = &str>| texts.collect::<Vec<_>>().join("|");
+        assert_eq!(
+            texts(&mut found.iter().map(|segment| segment.text.as_str())),
+            texts(&mut expected.iter().map(|segment| segment["text"].as_str().expect("a text"))),
+            "{name}, {recipe}"
+        );
+        for (found, expected) in found.iter().zip(expected) {
+            let label = format!("{name}, {recipe}: {found:?}\n{expected}");
+            let ids: Vec<u32> = serde_json::from_value(expected["tokens"].clone()).expect("ids");
+            assert_eq!(found.tokens, ids, "{label}");
+            assert_eq!(u64::from(found.seek), expected["seek"].as_u64().expect("a place"), "{label}");
+            for (found, expected, bound) in [
+                (found.start_s, &expected["start"], 1e-6),
+                (found.end_s, &expected["end"], 1e-6),
+                (found.avg_logprob, &expected["avg_logprob"], 1e-3),
+                (found.no_speech_prob, &expected["no_speech_prob"], 1e-3),
+                (found.compression_ratio, &expected["compression_ratio"], 1e-3),
+            ] {
+                assert!((found - number(expected)).abs() <= bound, "{label}");
+            }
+            let Some(words) = expected.get("words").and_then(Value::as_array) else {
+                assert_eq!(found.words, None, "{label}");
+                continue;
+            };
+            let found = found.words.as_deref().expect("words");
+            assert_eq!(found.len(), words.len(), "{label}");
+            for (found, expected) in found.iter().zip(words) {
+                assert_eq!(Some(found.text.as_str()), expected[0].as_str(), "{label}");
+                assert!((found.start_s - number(&expected[1])).abs() < 1e-6, "{label}");
+                assert!((found.end_s - number(&expected[2])).abs() < 1e-6, "{label}");
+            }
+        }
+        checked += 1;
+    }
+    assert_eq!(checked, 7, "{recipe}");
+}
+
+#[test]
+fn greedily_as_openai_whisper() {
+    check("greedy");
+}
+
+#[test]
+fn with_beams_as_openai_whisper() {
+    check("beams");
+}
+
+#[test]
+fn with_words_as_openai_whisper() {
+    check("words");
+}
+
+#[test]
+fn without_timestamps_as_openai_whisper() {
+    check("untimed");
+}
+
+#[test]
+fn behind_a_prompt_as_openai_whisper() {
+    check("prompted");
+}
+
+/// The fastest arithmetic writes the same words.
+#[test]
+fn fast_precision_writes_the_same() {
+    let fast =
+        Transcriber::load(folder("tiny-whisper"), &LoadOptions::default()).expect("the trained Whisper");
+    let reference = std::fs::read(folder("tiny-whisper").join("reference.json")).expect("reference values");
+    let reference: Value = serde_json::from_slice(&reference).expect("JSON");
+    for case in reference["cases"].as_array().expect("cases") {
+        let name = case["wav"].as_str().expect("a name").trim_end_matches(".wav");
+        let found = fast.transcribe_samples(&wav(name), greedy()).expect("options").finish().expect("a text");
+        assert_eq!(
+            Some(found.text().as_str()),
+            case["with_timestamps"]["text"].as_str().map(str::trim),
+            "{name}"
+        );
+        assert_eq!(found.language, "english");
+        let first = fast.detect_language(&wav(name)).expect("languages")[0];
+        let expected = number(&case["first_token"]["probability_en"]);
+        assert!(
+            first.0 == "en" && (first.1 - expected).abs() < 1e-2,
+            "{name}: {first:?}, expected {expected}"
+        );
+    }
+}
+
+/// Logits of the CPU within the bounds of its paths, against transformers.
+#[test]
+fn logits_on_the_cpu() {
+    let model = load_speech_strictly(&folder("tiny-whisper"));
+    let golden = Golden::read(&folder("tiny-whisper").join("golden.safetensors"));
+    let (ids, columns) = (golden.ids("held-2.ids"), golden.ids("columns"));
+    let log_mel = brasa::audio::LogMel::new(brasa::audio::MelFilters::slaney(80).expect("filters"));
+    let mel = log_mel.window(&wav("held-2")).expect("features");
+    let comparison = compare(&mel.values()[..300 * 80], &golden.floats("held-2.mel"));
+    assert!(comparison.within(Tolerance(1e-4)), "features: {comparison}");
+    for (precision, kv, bound) in
+        [(Precision::Reference, KvType::F32, 1e-4), (Precision::Fast, KvType::F16, 1e-2)]
+    {
+        let options =
+            CpuOptions { deterministic: precision == Precision::Reference, ..CpuOptions::default() };
+        let device = CpuBackend::new(options).expect("this CPU");
+        let mut runner = SpeechRunner::on(&device, &model, precision, kv);
+        runner.encode(0, mel.values().to_vec());
+        let logits = runner.logits(0, &ids);
+        let kept = |row: &Vec<f32>| columns.iter().map(|&column| row[column as usize]).collect::<Vec<_>>();
+        let found: Vec<Vec<f32>> = logits.iter().map(kept).collect();
+        let comparison = compare(&found.concat(), &golden.floats("held-2.logits"));
+        println!("{precision:?}: {comparison}");
+        assert!(comparison.within(Tolerance(bound)), "{precision:?}: {comparison}");
+    }
+}
+
+/// Silence has no text, an empty sound no segment, and hotwords and cancelling do what they say.
+#[test]
+fn edges() {
+    let text = |samples: &[f32], options| -> Transcript {
+        EXACT.transcribe_samples(samples, options).expect("options").finish().expect("a text")
+    };
+    assert_eq!(text(&[], greedy()).segments, []);
+    assert!((text(&[0.0; 1600], greedy()).duration_s - 0.1).abs() < 1e-9);
+
+    let mut cancelled = EXACT.transcribe_samples(&wav("held-1"), greedy()).expect("options");
+    let mut steps = 0;
+    let result = cancelled.next_while(&mut || {
+        steps += 1;
+        if steps == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(result, Some(Err(_))) && cancelled.next().is_none());
+
+    let plain = text(&wav("held-4"), greedy());
+    let bias = EXACT.hotwords(&["tiger"], 40.0).expect("words");
+    assert!(!bias.is_empty());
+    let biased = text(&wav("held-4"), TranscribeOptions { logit_bias: bias, ..greedy() });
+    assert!(biased.text().contains("tiger") && !plain.text().contains("tiger"), "{}", biased.text());
+
+    let srt = plain.to_format(TranscriptFormat::Srt);
+    assert!(srt.starts_with("1\n00:00:00,000 --> 00:00:01,460\n"), "{srt}");
+    let bad = TranscribeOptions { language: Some("klingon".into()), ..greedy() };
+    assert!(matches!(EXACT.transcribe_samples(&[0.0; 10], bad), Err(Error::Speech(_))));
+    let translated = text(&wav("held-3"), TranscribeOptions { task: Task::Translate, ..greedy() });
+    assert_eq!(translated.task, brasa::audio::transcript::Task::Translate);
+    let error = Transcriber::load(folder("tiny-llama"), &LoadOptions::default()).err().expect("no speech");
+    assert!(error.to_string().contains("architecture llama is not supported"), "{error}");
+}
+
+/// A sound that comes in pieces ends in the words of the whole, and words that were kept stay.
+#[test]
+fn live() {
+    let options = TranscribeOptions { condition_on_previous_text: false, ..greedy() };
+    let samples = wav("held-6");
+    let mut live = EXACT.live(options.clone()).expect("options");
+    let (mut kept, mut revised) = (String::new(), 0);
+    for piece in samples.chunks(40_000) {
+        let update = live.push(piece).expect("a text");
+        kept += &update.kept_text();
+        assert_eq!(live.kept().iter().map(|word| word.text.as_str()).collect::<String>(), kept);
+        revised += usize::from(!update.pending.is_empty());
+    }
+    assert!(revised > 2, "words are shown before they are sure");
+    kept += &live.finish().kept_text();
+    let whole =
+        EXACT.transcribe_samples(&samples, options).expect("options").finish().expect("a text").text();
+    let sentences = |text: &str| text.matches('.').count();
+    println!("{kept}\n{whole}");
+    assert!(kept.trim().starts_with("Please open the door in the hall."), "{kept}");
+    assert!(sentences(&kept).abs_diff(sentences(&whole)) <= 1, "{kept}");
+}
