@@ -7,22 +7,27 @@
 #
 # Sections, with the seconds that each may take; the most valuable come first, and none needs another but `compare`:
 #
+#     llama       -   begins to build llama.cpp, on all cores but two and behind everything else; the script ends when this has (about 300 s),
+#                     or after LIMIT seconds (default: 570), and goes on with it in the next call
 #     suite     170   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
 #     memcheck  150   compute-sanitizer on the tests that have not had it: the interpreter's single rows, two formats, several pages; few rows
 #     racecheck 185   the same; and `ladder check` with a watchdog that waits for the sanitizer
 #     synccheck 100   the same tests
-#     ladder     90   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside BIN/speed-before, if there is one
-#     decode     80   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081
+#     ladder    180   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside the same with launches apart, and beside
+#                     BIN/speed-before and BIN/speed-variant, if they are there
+#     decode    130   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081; run 14:
+#                     1B Q6_K 1,952, 8B Q4_K 636; beside BIN/decode-variant, if there is one
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
-#     llama     280   builds llama.cpp
 #     compare   250   8B F16: brasa and llama.cpp on one file, one sequence and 16 and 64 together
 #
-# Where one command may take ten minutes: suite memcheck racecheck; synccheck ladder decode; formats; llama; compare. WORK names the folder for files
+# Where one command may take ten minutes: llama suite memcheck; ladder decode; compare; racecheck synccheck formats. WORK names the folder for files
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
-all=(suite memcheck racecheck synccheck ladder decode formats llama compare)
+all=(llama suite memcheck racecheck synccheck ladder decode formats compare)
 tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::'
 work=${WORK:-/tmp/brasa-gpu}
+limit=${LIMIT:-570}
+building=
 
 say() { echo "== $SECONDS s: $*"; }
 
@@ -80,17 +85,24 @@ racecheck() {
 ladder() {
     local model speed
     for model in 8b 1b; do
-        for speed in "$bin"/speed-before "$bin/speed"; do
+        for speed in "$bin"/speed-before "$bin/speed-variant" "$bin/speed"; do
             [ -x "$speed" ] || continue
             say "$(basename "$speed") $model F16"
-            within 60 "$speed" "$model" F16 --profile 2>&1 | grep -vE 'pp[0-9]|embedding|a prompt'
+            within 60 "$speed" "$model" F16 --profile 2>&1 | grep -vE 'embedding|a prompt'
         done
+        say "$model F16, launches apart"
+        within 60 "$bin/speed" "$model" F16 --separate 2>&1 | grep -E '^(pp|tg)'
     done
 }
 
 decode() {
-    for case in '1b Q4_0' '1b F16' '0.6b Q4_0' '1b Q8_0'; do
-        within 20 "$bin/decode_speed" $case
+    local case program
+    for case in '1b Q4_0' '1b F16' '0.6b Q4_0' '1b Q8_0' '1b Q6_K' '8b Q4_K' '8b Q6_K'; do
+        for program in "$bin/decode-variant" "$bin/decode_speed"; do
+            [ -x "$program" ] || continue
+            say "$(basename "$program") $case"
+            within 30 "$program" $case
+        done
     done
 }
 
@@ -104,11 +116,33 @@ formats() {
     done
 }
 
+build_llama() {
+    local cores
+    cores=$(($(nproc) > 4 ? $(nproc) - 2 : $(nproc)))
+    [ -d "$work/llama.cpp" ] || tar -xzf "$bin/llama.cpp.tar.gz" -C "$work" || return
+    nice -n 10 cmake -S "$work/llama.cpp" -B "$work/llama" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a -DLLAMA_CURL=OFF \
+        -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DCMAKE_BUILD_TYPE=Release &&
+        nice -n 10 cmake --build "$work/llama" -j "$cores" --target llama-bench llama-batched-bench
+}
+
 llama() {
-    tar -xzf "$bin/llama.cpp.tar.gz" -C "$work" || return
-    within 40 cmake -S "$work/llama.cpp" -B "$work/llama" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a -DLLAMA_CURL=OFF \
-        -DLLAMA_BUILD_APP=OFF -DCMAKE_BUILD_TYPE=Release > "$work/llama.log" 2>&1 &&
-        within 240 cmake --build "$work/llama" -j "$(nproc)" --target llama-bench llama-batched-bench >> "$work/llama.log" 2>&1
+    set -m  # a group of its own, which can be ended as one
+    build_llama > "$work/llama.log" 2>&1 &
+    building=$!
+    set +m
+}
+
+# Waits for what `llama` began, and ends it where there is no time left: what was compiled stays.
+finish_llama() {
+    [ -n "$building" ] || return 0
+    say "waiting for llama.cpp"
+    while kill -0 "$building" 2> /dev/null && [ "$SECONDS" -lt "$limit" ]; do sleep 1; done
+    if kill -0 "$building" 2> /dev/null; then
+        kill -- "-$building"
+        echo "-- not built yet: run the section llama again"
+    fi
+    wait "$building" || echo "-- llama.cpp: status $?"
+    building=
     tail -n 2 "$work/llama.log"
 }
 
@@ -134,7 +168,10 @@ export PYTHONPATH=$bin/site${PYTHONPATH:+:$PYTHONPATH}
 [ ! -f "$bin/root" ] || at_home
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do
+    # Nothing is timed beside a compiler.
+    [[ " ladder decode formats compare " != *" $section "* ]] || finish_llama
     say "section $section"
     $section
 done
+finish_llama
 say "done"

@@ -242,7 +242,8 @@ params! {
     }
     struct LinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, outputs: u32, }
     /// Where products with a weight in tiles go. `lower` and `upper` are the first outputs of tiles' lower and upper halves, `count` how
-    /// many there are: of both halves where they follow each other, otherwise of each.
+    /// many there are: of both halves where they follow each other, otherwise of each. Where there are `panels`, gated products go there in
+    /// place of `y`, each row divided by its scale and rounded.
     struct Outputs {
         residual: Rows,
         bias: Ptr<f32>,
@@ -253,14 +254,21 @@ params! {
         upper: u32,
         form: u32,
         function: u32,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        subs: u32,
     }
     struct TilesParams { x: Rows, weights: Ptr<u8>, rows: u32, inputs: u32, subs: u32, factor: f32, out: Outputs, }
     /// The norm of a row or a head: its weight, which may be absent, and the number added to the mean square; nothing where
     /// `is_there` is 0.
     struct Norm { weight: Ptr<f32>, eps: f32, is_there: u32, }
+    /// A weight in tiles behind rows that are rounded, whose gated products are rounded in turn: the largest squared norm of its rows, and
+    /// where the power of two goes by which a row of products is divided. Null where there is none.
+    struct Gates { largest: Ptr<f32>, row_scale: Ptr<f32>, }
     struct PanelsParams {
         x: Rows,
         norm: Norm,
+        gates: Gates,
         panels: Ptr<u8>,
         row_scale: Ptr<f32>,
         rows: u32,
@@ -287,6 +295,7 @@ params! {
     struct GemmSumsPanelsParams {
         sums: GemmSumParams,
         norm: Norm,
+        gates: Gates,
         panels: Ptr<u8>,
         row_scale: Ptr<f32>,
         subs: u32,
@@ -314,6 +323,8 @@ params! {
         scale_format: u32,
         divisor: f32,
     }
+    /// The largest squared norm of the rows of a weight in tiles, as bits of a float that grows.
+    struct RowNormsParams { source: Ptr<u8>, largest: Ptr<u32>, tiles: u32, subs: u32, format: u32, factor: f32, }
     struct UnpackParams { source: Ptr<u8>, to: Ptr<u8>, rows: u32, inputs: u32, subs: u32, place: u32, }
     struct LinearTransposedParams { y: Rows, w: StoredWeight, x: Ptr<f32>, rows: u32, }
     struct MatmulParams {
@@ -578,6 +589,11 @@ params! {
 impl Norm {
     /// No norm.
     pub(crate) const NONE: Self = Self { weight: Ptr::NONE, eps: 0.0, is_there: 0 };
+}
+
+impl Gates {
+    /// No gates behind.
+    pub(crate) const NONE: Self = Self { largest: Ptr::NONE, row_scale: Ptr::NONE };
 }
 
 impl Rows {

@@ -148,6 +148,9 @@ template <int E> __device__ __forceinline__ void flash(const FlashParams& p) {
                 mma(o[2 * e + 1], a, b[2], b[3]);
             }
         }
+        // racecheck names the next copy to this stage and the ldmatrix above. It does not follow this order: what all lanes have read lies before
+        // __syncwarp, hence before lane 0's arrival (a release), and the thread that copies waits for the arrivals of all eight warps. As in
+        // CUTLASS's pipelines, reads need no fence between them and a bulk copy; only writes would.
         __syncwarp();
         if (lane == 0) mbarrier_arrive(empty + stage);
         if (threadIdx.x == 0 && ahead < end) {

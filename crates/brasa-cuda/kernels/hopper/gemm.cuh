@@ -96,8 +96,18 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
     if (out.form == TILES_GATED) {
         if (!has_lower) return;
         auto gated = [&](auto act) {
-            each_row<ROWS>(p, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
-                out.y[uint64_t(row) * out.y_width + i] = act(lower + low_bias) * (upper + high_bias);
+            if (!out.panels) {
+                each_row<ROWS>(p, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
+                    out.y[uint64_t(row) * out.y_width + i] = act(lower + low_bias) * (upper + high_bias);
+                });
+                return;
+            }
+            // Halves for the product behind, where eight outputs are one piece of a row's panel.
+            auto down = [&](uint32_t row) { return make_float2(1.0f / out.row_scale[row], 0.0f); };
+            each_row<ROWS>(p, d, first_row, t, down, [&](uint32_t row, float lower, float upper, float2 scale) {
+                const float value = act(lower + low_bias) * (upper + high_bias) * scale.x;
+                uint8_t* piece = out.panels + (uint64_t(row / 64) * out.subs + i / 64) * 8192 + row % 64 * 128 + ((i % 64 / 8) ^ (row % 8)) * 16;
+                reinterpret_cast<__half*>(piece)[i % 8] = __float2half_rn(value);
             });
         };
         if (out.function == UNARY_SILU) gated([](float x) { return x / (1.0f + __expf(-x)); });

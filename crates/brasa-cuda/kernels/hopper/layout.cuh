@@ -79,7 +79,7 @@
 //
 // x [M rows, K] in f16 is cut into *panels* of 64 rows × 64 inputs, 8192 B, the shared-memory image of a K-major wgmma
 // operand with 128-byte swizzle: the 16-byte piece c (inputs 8c..) of row r lies at r*128 + ((c ^ (r%8)) * 16).
-// Panel (m, k) lies at (m * K/64 + k) * 8192. Rows behind M are zero. A row's values are divided by the power of two
+// Panel (m, k) lies at (m * K/64 + k) * 8192. Rows behind M may hold anything. A row's values are divided by the power of two
 // 2^e of the row that keeps its largest magnitude below 2^15; products are multiplied by it again.
 //
 // # KV pages

@@ -1,6 +1,7 @@
 // Where products with a weight in tiles go.
 #pragma once
 
+#include "panels.cuh"
 #include "unary.cuh"
 
 // Outputs g of both halves of a tile, in one row.
@@ -14,8 +15,15 @@ DEVICE void write_outputs(const Outputs& p, u32 row, u32 tile, u32 g, float lowe
     }
     float* y = p.y + (u64)row * p.y_width;
     if (p.form == TILES_GATED) {
-        if (has_lower) {
-            y[i] = unary_value(p.function, lower, 0.0f, 0.0f) * upper;
+        if (!has_lower) {
+            return;
+        }
+        const float gated = unary_value(p.function, lower, 0.0f, 0.0f) * upper;
+        if (p.panels == nullptr) {
+            y[i] = gated;
+        } else {
+            u8* piece = panel_piece(p.panels, p.subs, row, i);
+            ((unsigned short*)piece)[i % 8] = float_to_half(gated * (1.0f / p.row_scale[row]));
         }
         return;
     }

@@ -2,12 +2,17 @@
 // divided by a power of two.
 // Grid: a block a row, up to 1,024 threads.
 //
+// Where products with the rows are gated and rounded in turn, both of these kernels say by which power of two: |act(g)| <= |g|, and no
+// product is larger than the norm of the row times the largest norm of a weight's row. Halves lie 39 powers of two apart from their
+// smallest step, so a bound that is a thousand times too large costs nothing that shows.
+//
 // gemm_sums: adds the sums that blocks made of parts of K, in order, and writes outputs.
 // Grid: x: one thread an output of a tile's half, blocks of 256; y: rows.
 //
 // gemm_sums_panels: both, one after the other, for a whole weight without paired halves: adds parts, bias and residual, writes y, and
 // rounds y, normed, for the product behind. As many threads a row as gemm_panels has give the same bits.
 // Grid: a block a row; eight outputs a thread and turn, at most two turns. Widths are multiples of eight, operands aligned to 16 bytes.
+#include "outputs.cuh"
 #include "panels.cuh"
 
 // A power of two and its inverse, by which a row whose largest magnitude is `largest` is rounded.
@@ -21,23 +26,52 @@ struct RowScale {
     }
 };
 
-// The block's sum and its largest number, by warps and then by one warp's shuffles. `scratch` holds 64 floats of shared memory and is
-// used once.
-DEVICE void sum_and_max(float& sum, float& largest, float* scratch) {
-    sum = warp_sum(sum);
-    largest = warp_max(largest);
-    if (lane() == 0) {
-        scratch[warp()] = sum;
-        scratch[32 + warp()] = largest;
+// Facts of a row: the sum of its squares, of those of its elements times the norm's weights, and the largest magnitude of these.
+struct RowFacts {
+    float squares = 0.0f, weighted = 0.0f, largest = 0.0f;
+
+    DEVICE void add(const float (&v)[8], const float (&of_norm)[8]) {
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            const float x = v[i] * of_norm[i];
+            squares = fmaf(v[i], v[i], squares);
+            weighted = fmaf(x, x, weighted);
+            largest = fmaxf(largest, fabsf(x));
+        }
     }
-    __syncthreads();
-    const bool has_warp = lane() < blockDim.x / 32;
-    sum = warp_sum(has_warp ? scratch[lane()] : 0.0f);
-    largest = warp_max(has_warp ? scratch[32 + lane()] : 0.0f);
+
+    // The block's, by warps and then by one warp's shuffles. `scratch` holds 96 floats of shared memory and is used once.
+    DEVICE void gather(float* scratch) {
+        squares = warp_sum(squares);
+        weighted = warp_sum(weighted);
+        largest = warp_max(largest);
+        if (lane() == 0) {
+            scratch[warp()] = squares;
+            scratch[32 + warp()] = weighted;
+            scratch[64 + warp()] = largest;
+        }
+        __syncthreads();
+        const bool has_warp = lane() < blockDim.x / 32;
+        squares = warp_sum(has_warp ? scratch[lane()] : 0.0f);
+        weighted = warp_sum(has_warp ? scratch[32 + lane()] : 0.0f);
+        largest = warp_max(has_warp ? scratch[64 + lane()] : 0.0f);
+    }
+
+    // By what the row's norm multiplies it.
+    DEVICE float scale(const Norm& norm, u32 width) const {
+        return norm.is_there ? 1.0f / sqrtf(squares / (float)width + norm.eps) : 1.0f;
+    }
+};
+
+// The power of two of the gated products of a row whose squares have the sum `squares`.
+DEVICE void scale_gates(const Gates& gates, u32 row, float squares) {
+    if (threadIdx.x == 0 && gates.largest != nullptr) {
+        gates.row_scale[row] = RowScale(squares * *gates.largest).up;
+    }
 }
 
 KERNEL(gemm_panels, PanelsParams) {
-    __shared__ float scratch[64];
+    __shared__ float scratch[96];
     u32 row = blockIdx.x;
     const float* x = row_of(p.x, row);
     const float* w = p.norm.weight;
@@ -52,28 +86,22 @@ KERNEL(gemm_panels, PanelsParams) {
             }
         }
     };
-    float largest = 0.0f, squares = 0.0f, scale = 1.0f;
+    RowFacts facts;
     for (u32 k = threadIdx.x * 8; k < p.inputs; k += blockDim.x * 8) {
         float v[8], of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
         load(x, k, v);
         if (w != nullptr) {
             load(w, k, of_norm);
         }
-#pragma unroll
-        for (u32 i = 0; i < 8; ++i) {
-            squares = fmaf(v[i], v[i], squares);
-            largest = fmaxf(largest, fabsf(v[i] * of_norm[i]));
-        }
+        facts.add(v, of_norm);
     }
-    sum_and_max(squares, largest, scratch);
-    if (p.norm.is_there) {
-        scale = 1.0f / sqrtf(squares / (float)p.inputs + p.norm.eps);
-        largest *= scale;
-    }
-    const RowScale of_row(largest);
+    facts.gather(scratch);
+    const float scale = facts.scale(p.norm, p.inputs);
+    const RowScale of_row(facts.largest * scale);
     if (threadIdx.x == 0) {
         p.row_scale[row] = of_row.up;
     }
+    scale_gates(p.gates, row, facts.weighted * scale * scale);
     for (u32 k = threadIdx.x * 8; k < p.subs * 64; k += blockDim.x * 8) {
         float v[8] = {}, of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
         if (k < p.inputs) {
@@ -108,14 +136,15 @@ KERNEL(gemm_sums, GemmSumParams) {
 }
 
 KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
-    __shared__ float scratch[64];
+    __shared__ float scratch[96];
     const u32 TURNS = 2;
     const GemmSumParams& sums = p.sums;
     const Outputs& out = sums.out;
     const u32 row = blockIdx.x, width = out.count, part_width = sums.tiles * 16, step = blockDim.x * 8, first = threadIdx.x * 8;
     const float* residual = out.residual.data == nullptr ? nullptr : row_of(out.residual, row);
     const float* w = p.norm.weight;
-    float v[TURNS][8] = {}, of_norm[TURNS][8], largest = 0.0f, squares = 0.0f, scale = 1.0f;
+    float v[TURNS][8] = {}, of_norm[TURNS][8];
+    RowFacts facts;
 #pragma unroll
     for (u32 turn = 0; turn < TURNS; ++turn) {
         const u32 k = turn * step + first;
@@ -150,22 +179,16 @@ KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
             if (w != nullptr) {
                 load8(w + k, of_norm[turn]);
             }
-#pragma unroll
-            for (u32 i = 0; i < 8; ++i) {
-                squares = fmaf(v[turn][i], v[turn][i], squares);
-                largest = fmaxf(largest, fabsf(v[turn][i] * of_norm[turn][i]));
-            }
+            facts.add(v[turn], of_norm[turn]);
         }
     }
-    sum_and_max(squares, largest, scratch);
-    if (p.norm.is_there) {
-        scale = 1.0f / sqrtf(squares / (float)width + p.norm.eps);
-        largest *= scale;
-    }
-    const RowScale of_row(largest);
+    facts.gather(scratch);
+    const float scale = facts.scale(p.norm, width);
+    const RowScale of_row(facts.largest * scale);
     if (threadIdx.x == 0) {
         p.row_scale[row] = of_row.up;
     }
+    scale_gates(p.gates, row, facts.weighted * scale * scale);
 #pragma unroll
     for (u32 turn = 0; turn < TURNS; ++turn) {
         const u32 k = turn * step + first;

@@ -1,7 +1,7 @@
 // Rows as halves in the panels that wgmma reads: where a piece lies, and how it is written.
 #pragma once
 
-#include "outputs.cuh"
+#include "common.cuh"
 
 // The exponent e for which `largest` · 2^-e lies in [2^14, 2^15); 0 for 0. Within ±100.
 DEVICE int row_exponent(float largest) {

@@ -250,8 +250,11 @@ struct Outputs {
     u32 upper;
     u32 form;
     u32 function;
+    u8 *panels;
+    float *row_scale;
+    u32 subs;
 };
-static_assert(sizeof(Outputs) == 64, "");
+static_assert(sizeof(Outputs) == 88, "");
 static_assert(offsetof(Outputs, residual) == 0, "");
 static_assert(offsetof(Outputs, bias) == 24, "");
 static_assert(offsetof(Outputs, y) == 32, "");
@@ -261,6 +264,9 @@ static_assert(offsetof(Outputs, lower) == 48, "");
 static_assert(offsetof(Outputs, upper) == 52, "");
 static_assert(offsetof(Outputs, form) == 56, "");
 static_assert(offsetof(Outputs, function) == 60, "");
+static_assert(offsetof(Outputs, panels) == 64, "");
+static_assert(offsetof(Outputs, row_scale) == 72, "");
+static_assert(offsetof(Outputs, subs) == 80, "");
 
 struct TilesParams {
     Rows x;
@@ -271,7 +277,7 @@ struct TilesParams {
     float factor;
     Outputs out;
 };
-static_assert(sizeof(TilesParams) == 112, "");
+static_assert(sizeof(TilesParams) == 136, "");
 static_assert(offsetof(TilesParams, x) == 0, "");
 static_assert(offsetof(TilesParams, weights) == 24, "");
 static_assert(offsetof(TilesParams, rows) == 32, "");
@@ -290,23 +296,33 @@ static_assert(offsetof(Norm, weight) == 0, "");
 static_assert(offsetof(Norm, eps) == 8, "");
 static_assert(offsetof(Norm, is_there) == 12, "");
 
+struct Gates {
+    float *largest;
+    float *row_scale;
+};
+static_assert(sizeof(Gates) == 16, "");
+static_assert(offsetof(Gates, largest) == 0, "");
+static_assert(offsetof(Gates, row_scale) == 8, "");
+
 struct PanelsParams {
     Rows x;
     Norm norm;
+    Gates gates;
     u8 *panels;
     float *row_scale;
     u32 rows;
     u32 inputs;
     u32 subs;
 };
-static_assert(sizeof(PanelsParams) == 72, "");
+static_assert(sizeof(PanelsParams) == 88, "");
 static_assert(offsetof(PanelsParams, x) == 0, "");
 static_assert(offsetof(PanelsParams, norm) == 24, "");
-static_assert(offsetof(PanelsParams, panels) == 40, "");
-static_assert(offsetof(PanelsParams, row_scale) == 48, "");
-static_assert(offsetof(PanelsParams, rows) == 56, "");
-static_assert(offsetof(PanelsParams, inputs) == 60, "");
-static_assert(offsetof(PanelsParams, subs) == 64, "");
+static_assert(offsetof(PanelsParams, gates) == 40, "");
+static_assert(offsetof(PanelsParams, panels) == 56, "");
+static_assert(offsetof(PanelsParams, row_scale) == 64, "");
+static_assert(offsetof(PanelsParams, rows) == 72, "");
+static_assert(offsetof(PanelsParams, inputs) == 76, "");
+static_assert(offsetof(PanelsParams, subs) == 80, "");
 
 struct GemmParams {
     u8 *weights;
@@ -321,7 +337,7 @@ struct GemmParams {
     float scale;
     Outputs out;
 };
-static_assert(sizeof(GemmParams) == 120, "");
+static_assert(sizeof(GemmParams) == 144, "");
 static_assert(offsetof(GemmParams, weights) == 0, "");
 static_assert(offsetof(GemmParams, panels) == 8, "");
 static_assert(offsetof(GemmParams, row_scale) == 16, "");
@@ -341,7 +357,7 @@ struct GemmSumParams {
     u32 splits;
     Outputs out;
 };
-static_assert(sizeof(GemmSumParams) == 88, "");
+static_assert(sizeof(GemmSumParams) == 112, "");
 static_assert(offsetof(GemmSumParams, partial) == 0, "");
 static_assert(offsetof(GemmSumParams, rows) == 8, "");
 static_assert(offsetof(GemmSumParams, tiles) == 12, "");
@@ -351,16 +367,18 @@ static_assert(offsetof(GemmSumParams, out) == 24, "");
 struct GemmSumsPanelsParams {
     GemmSumParams sums;
     Norm norm;
+    Gates gates;
     u8 *panels;
     float *row_scale;
     u32 subs;
 };
-static_assert(sizeof(GemmSumsPanelsParams) == 128, "");
+static_assert(sizeof(GemmSumsPanelsParams) == 168, "");
 static_assert(offsetof(GemmSumsPanelsParams, sums) == 0, "");
-static_assert(offsetof(GemmSumsPanelsParams, norm) == 88, "");
-static_assert(offsetof(GemmSumsPanelsParams, panels) == 104, "");
-static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 112, "");
-static_assert(offsetof(GemmSumsPanelsParams, subs) == 120, "");
+static_assert(offsetof(GemmSumsPanelsParams, norm) == 112, "");
+static_assert(offsetof(GemmSumsPanelsParams, gates) == 128, "");
+static_assert(offsetof(GemmSumsPanelsParams, panels) == 144, "");
+static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 152, "");
+static_assert(offsetof(GemmSumsPanelsParams, subs) == 160, "");
 
 struct RepackParams {
     u8 *source;
@@ -401,6 +419,22 @@ static_assert(offsetof(RepackParams, group_size) == 76, "");
 static_assert(offsetof(RepackParams, groups) == 80, "");
 static_assert(offsetof(RepackParams, scale_format) == 84, "");
 static_assert(offsetof(RepackParams, divisor) == 88, "");
+
+struct RowNormsParams {
+    u8 *source;
+    u32 *largest;
+    u32 tiles;
+    u32 subs;
+    u32 format;
+    float factor;
+};
+static_assert(sizeof(RowNormsParams) == 32, "");
+static_assert(offsetof(RowNormsParams, source) == 0, "");
+static_assert(offsetof(RowNormsParams, largest) == 8, "");
+static_assert(offsetof(RowNormsParams, tiles) == 16, "");
+static_assert(offsetof(RowNormsParams, subs) == 20, "");
+static_assert(offsetof(RowNormsParams, format) == 24, "");
+static_assert(offsetof(RowNormsParams, factor) == 28, "");
 
 struct UnpackParams {
     u8 *source;

@@ -1,6 +1,8 @@
 // repack_<stored>: rows as the checkpoint stores them, to tiles in fragment order (../hopper/layout.cuh).
+// row_norms: the largest squared norm of the rows of a weight in tiles.
 // unpack_16: rows of F16 or BF16 back from tiles.
-// Grid: repack: a warp a sub, lane l writes what lane l of a product reads; blocks of 256. unpack_16: one thread an element.
+// Grid: repack: a warp a sub, lane l writes what lane l of a product reads; blocks of 256. row_norms: a block of 256
+// threads a tile. unpack_16: one thread an element.
 //
 // `largest` becomes a bound of the magnitudes (as f32 bits, which order like the numbers). Bound by memory: every byte moves twice.
 #include "blocks.cuh"
@@ -338,6 +340,21 @@ BRASA_REPACK(q2_k, FromQ2_K)
 BRASA_REPACK(iq4_xs, FromIQ4_XS)
 BRASA_REPACK(mlx_q4_1, FromMlx<brasa::Q4_1>)
 BRASA_REPACK(mlx_mlx8, FromMlx<brasa::MLX8>)
+
+KERNEL(row_norms, RowNormsParams) {
+    const u32 tile = blockIdx.x;
+    for (u32 row = warp(); row < 16; row += 8) {
+        float squares = 0.0f;
+        for (u32 k = lane(); k < p.subs * 64; k += 32) {
+            const float w = brasa::weight_at(p.format, p.source, p.subs, tile * 16 + row, k) * p.factor;
+            squares = fmaf(w, w, squares);
+        }
+        squares = warp_sum(squares);
+        if (lane() == 0) {
+            atomicMax(p.largest, __float_as_uint(squares));
+        }
+    }
+}
 
 KERNEL(unpack_16, UnpackParams) {
     u64 i = thread_number();

@@ -1,7 +1,7 @@
 //! What an operation does at its end for the one behind, so that few rows need few launches.
 //!
 //! Rows are rounded for a product where they are made: sums of parts of K are added, normed and rounded by one launch, and attention's
-//! merge writes halves. Sums of queries, keys and values are added where heads are turned. All of this is decided here, for any number of
+//! merge and gates write halves. Sums of queries, keys and values are added where heads are turned. All of this is decided here, for any number of
 //! rows; whether K is cut in parts is decided anew in each step.
 
 use brasa_graph::device::DeviceError;
@@ -11,9 +11,10 @@ use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
 use crate::ops::{
-    Ahead, AttentionAhead, FEWEST_ROWS, Gemm, HEAD_ELEMENTS, PANEL_ROWS, Panels, PartsInFront, Rounding,
-    TilesLaunch, WIDEST_JOINED, partial_floats,
+    Ahead, AttentionAhead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, PANEL_ROWS, Panels, PartsInFront,
+    Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
 };
+use crate::params::Ptr;
 use crate::run::Slot;
 
 impl Lowering<'_> {
@@ -32,6 +33,43 @@ impl Lowering<'_> {
                 self.meet_heads.push(q);
             }
         }
+    }
+
+    /// Notes the gated products that a product behind reads, and nothing else.
+    pub(super) fn find_gates(&mut self, schedule: &Schedule) {
+        for item in schedule.items() {
+            let Item::Fused(Fused { fusion: Fusion::GateUpActivation(gated), .. }) = item else { continue };
+            let (x, w, y) = (gated.x, gated.gate.w, gated.y);
+            let only_gates = self.readers(x).iter().all(|&(reader, _)| {
+                matches!(self.graph.node(reader).inputs[..], [read, of] if read == x && of == w)
+            });
+            let width = self.shape(y).width().unwrap_or(0);
+            let fills_panels = self.subs_of_readers(y).is_some_and(|subs| subs * 64 == width);
+            let no_bias = gated.gate.bias.is_none() && gated.up.bias.is_none();
+            if only_gates && fills_panels && no_bias && self.rounds(x) && !self.is_output(y) {
+                self.gates.insert(x, (w, y));
+            }
+        }
+    }
+
+    /// The panels that gated products go to, if what rounded their operand said by which powers of two.
+    pub(super) fn gated_to(&mut self, y: ValueId) -> Option<Panels> {
+        let (&row_scale, subs) = (self.gated_scales.get(&y)?, self.subs_of_readers(y)?);
+        self.need(row_scale);
+        let data = self.scratch(self.rows(y).next_multiple_of(PANEL_ROWS) * subs * 32);
+        let panels = Panels { data, row_scale, subs };
+        self.rounded.insert(y, panels);
+        Some(panels)
+    }
+
+    /// The gated products of `x`, which the next operation rounds.
+    fn gates_behind(&mut self, x: ValueId) -> Option<GatesBehind> {
+        let &(w, y) = self.gates.get(&x)?;
+        let row_norm = self.stored(w)?.stretches.first()?.tiles.as_ref()?.row_norm.as_ref()?;
+        let row_norm = Ptr::new(row_norm.address());
+        let row_scale = self.scratch(self.rows(x));
+        self.gated_scales.insert(y, row_scale);
+        Some(GatesBehind { row_norm, row_scale })
     }
 
     /// The addition of a bias that is all that reads the product `y`: the node, the bias and the sum.
@@ -83,7 +121,8 @@ impl Lowering<'_> {
         if !self.gpu.separate_launches {
             self.rounded.insert(x, panels);
         }
-        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels })
+        let gates = self.gates_behind(x);
+        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates })
     }
 
     /// How the product that makes `y` rounds it for the product behind the norm that reads it. `residual` is added to the product.
@@ -128,7 +167,13 @@ impl Lowering<'_> {
             && view.elements == (0..width)
             && self.shape(y).row_elements() == Some(width);
         let reads_x = readers.iter().all(|&(_, read)| read == x);
-        if !reads_x || !is_whole || !width.is_multiple_of(8) || self.is_output(y) || !self.rounds(x) {
+        if self.gates.contains_key(&x)
+            || !reads_x
+            || !is_whole
+            || !width.is_multiple_of(8)
+            || self.is_output(y)
+            || !self.rounds(x)
+        {
             return Ok(None);
         }
         let Some(subs) = self.subs_of_readers(x) else { return Ok(None) };

@@ -82,10 +82,26 @@ impl Lowering<'_> {
             _ => false,
         };
         let ahead = if gemm.is_some() { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
+        let gated_to = if gemm.is_some() { self.gated_to(y) } else { None };
         let (w, out) = (stored_weight, self.make(y));
         let label = self.label("linear", number);
-        let op = LinearOp { tiles, gemm, rows, x, in_front, w, number, behind, leaves_parts, ahead, out };
-        self.push(op, label);
+        self.push(
+            LinearOp {
+                tiles,
+                gemm,
+                rows,
+                x,
+                in_front,
+                w,
+                number,
+                behind,
+                leaves_parts,
+                ahead,
+                gated_to,
+                out,
+            },
+            label,
+        );
         Ok(())
     }
 

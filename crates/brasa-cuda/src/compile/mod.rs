@@ -69,6 +69,8 @@ pub(crate) fn compile(
         rounded: HashMap::new(),
         meet_heads: Vec::new(),
         left_parts: HashMap::new(),
+        gates: HashMap::new(),
+        gated_scales: HashMap::new(),
         folded: Vec::new(),
         rotations: Vec::new(),
         ops: Vec::new(),
@@ -77,6 +79,7 @@ pub(crate) fn compile(
     lowering.check_sizes(limits)?;
     let schedule = Schedule::choose(graph, PATTERNS, |fused| lowering.fuses(fused));
     lowering.find_heads(&schedule);
+    lowering.find_gates(&schedule);
     for item in schedule.items() {
         match item {
             Item::Single(node) if lowering.folded.contains(node) => {}
@@ -116,6 +119,10 @@ struct Lowering<'g> {
     meet_heads: Vec<ValueId>,
     /// Sums of parts of K that products leave to the heads behind, by their results.
     left_parts: HashMap<ValueId, LeftParts>,
+    /// Gated products without a bias, by what is multiplied: the weight and the result, which one product behind reads.
+    gates: HashMap<ValueId, (ValueId, ValueId)>,
+    /// Buffers of the powers of two by which rows of gated products are divided, by the products.
+    gated_scales: HashMap<ValueId, usize>,
     /// Nodes that an operation in front has computed.
     folded: Vec<NodeId>,
     /// Tables of rotations that there are: what makes them, and their buffers.

@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::HeadNorm;
 use crate::params::{
-    GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
+    Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
 };
 use crate::run::{Run, THREADS};
 use crate::weights::Tiles;
@@ -98,6 +98,17 @@ pub(crate) struct Rounding {
     /// `gemm_panels`.
     pub kernel: Kernel,
     pub panels: Panels,
+    /// Where products with the rows are gated and rounded in turn.
+    pub gates: Option<GatesBehind>,
+}
+
+/// A weight that gates products, which are rounded for the product behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatesBehind {
+    /// The largest squared norm of its rows.
+    pub row_norm: Ptr<f32>,
+    /// The buffer of the powers of two of rows of products.
+    pub row_scale: usize,
 }
 
 /// What many rows need beside the kernels of each stretch.
@@ -163,6 +174,7 @@ impl Rounding {
         let params = PanelsParams {
             x,
             norm,
+            gates: self.gates(run),
             panels: Ptr::new(run.buffer(data)),
             row_scale: Ptr::new(run.buffer(row_scale)),
             rows,
@@ -170,6 +182,15 @@ impl Rounding {
             subs: subs as u32,
         };
         run.launch(&self.kernel, rows, 1, panel_threads(rows, inputs), 0, &params)
+    }
+}
+
+impl Rounding {
+    fn gates(&self, run: &Run<'_>) -> Gates {
+        self.gates.map_or(Gates::NONE, |GatesBehind { row_norm, row_scale }| Gates {
+            largest: row_norm,
+            row_scale: Ptr::new(run.buffer(row_scale)),
+        })
     }
 }
 
@@ -185,6 +206,7 @@ impl Ahead {
         let params = GemmSumsPanelsParams {
             sums,
             norm: HeadNorm::params(self.norm.as_ref(), run),
+            gates: self.rounding.gates(run),
             panels: Ptr::new(run.buffer(data)),
             row_scale: Ptr::new(run.buffer(row_scale)),
             subs: subs as u32,

@@ -4,7 +4,7 @@ use brasa_graph::op::Unary;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
-use crate::ops::gemm::{Ahead, FEWEST_ROWS, Gemm, SIZES as GEMM_SIZES, Sums, joins, parts};
+use crate::ops::gemm::{Ahead, FEWEST_ROWS, Gemm, Panels, SIZES as GEMM_SIZES, Sums, joins, parts};
 use crate::ops::{HeadNorm, Launch, row_threads};
 use crate::params::{
     self, LinearParams, LinearTransposedParams, MatmulParams, Norm, NormParams, Outputs, Ptr, Rows,
@@ -39,6 +39,8 @@ pub(crate) struct LinearOp {
     pub leaves_parts: bool,
     /// Rounding of the result for the product behind.
     pub ahead: Option<Ahead>,
+    /// Where gated products of several rows go, rounded for the product behind.
+    pub gated_to: Option<Panels>,
     pub out: Slot,
 }
 
@@ -105,7 +107,11 @@ impl Launch for LinearOp {
             x = in_front.launch(run, x, rows)?;
         }
         for launch in &self.tiles {
-            let out = self.outputs(run, launch);
+            let mut out = self.outputs(run, launch);
+            if let (Some(_), Some(Panels { data, row_scale, subs })) = (gemm, self.gated_to) {
+                (out.panels, out.row_scale) = (Ptr::new(run.buffer(data)), Ptr::new(run.buffer(row_scale)));
+                out.subs = subs as u32;
+            }
             match (gemm, &launch.many) {
                 (Some(gemm), Some(kernels)) => {
                     gemm.multiply(run, kernels, &launch.tiles, rows, out, self.sums(rows))?;
@@ -180,6 +186,9 @@ impl LinearOp {
                 (Some(_), Some(_)) => params::TILES_GATED,
             },
             function,
+            panels: Ptr::NONE,
+            row_scale: Ptr::NONE,
+            subs: 0,
         }
     }
 

@@ -21,7 +21,7 @@ pub(crate) use attention::{
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use gemm::{
-    Ahead, FEWEST_ROWS, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
+    Ahead, FEWEST_ROWS, GatesBehind, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
     kernels as gemm_kernels, partial_floats,
 };
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};

@@ -4,6 +4,7 @@
 //! of a weight's outputs with the other, the halves are paired within tiles.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::DeviceError;
@@ -55,6 +56,8 @@ pub(crate) struct Tiles {
     pub upper: Option<Range<usize>>,
     /// A bound of the magnitudes; 0 where the elements are f16.
     pub largest: f32,
+    /// The largest squared norm of a row, of paired tiles.
+    pub row_norm: Option<Arc<DeviceMemory>>,
 }
 
 /// Halves of a weight that a graph multiplies with each other: the gated rows, and those that gate.
@@ -124,7 +127,9 @@ impl Stored {
     }
 
     pub(super) fn size_bytes(&self) -> usize {
-        self.memory.iter().map(DeviceMemory::size_bytes).sum()
+        let tiles = self.stretches.iter().filter_map(|stretch| stretch.tiles.as_ref());
+        let norms = tiles.filter_map(|tiles| tiles.row_norm.as_deref());
+        self.memory.iter().chain(norms).map(DeviceMemory::size_bytes).sum()
     }
 
     /// `weight` with the floats that the GPU holds now. Quantised rows cannot have changed.
@@ -169,6 +174,7 @@ impl Stored {
         for (stretch, memory) in self.stretches.iter().zip(&self.memory) {
             if let Some(tiles) = &stretch.tiles {
                 uploader.repack(weight, stretch.format, &stretch.rows, tiles)?;
+                uploader.row_norm(tiles)?;
                 continue;
             }
             let (mut offset, gpu) = (0, uploader.gpu());
@@ -271,8 +277,13 @@ fn tiles(
     let memory = uploader.gpu().allocate(bytes.ok_or_else(too_large)?, &weight.name)?;
     let data = Ptr::new(memory.address());
     let factor = 2.0_f32.powi(-power);
-    let mut tiles = Tiles { layout, factor, data, count, subs, upper: upper.clone(), largest: 0.0 };
+    let mut tiles =
+        Tiles { layout, factor, data, count, subs, upper: upper.clone(), largest: 0.0, row_norm: None };
     tiles.largest = uploader.repack(weight, *format, rows, &tiles)?;
+    if tiles.upper.is_some() {
+        tiles.row_norm = Some(Arc::new(uploader.gpu().allocate(4, &weight.name)?));
+        uploader.row_norm(&tiles)?;
+    }
     let part = |rows: &Range<usize>, place: u32| Part {
         subs: subs as u32,
         place,

@@ -14,7 +14,7 @@ use super::source::{RowSource, arrays_of, part_at};
 use super::stored::Tiles;
 use crate::driver::{DeviceMemory, Grid, Kernel};
 use crate::gpu::Gpu;
-use crate::params::{Ptr, RepackParams, UnpackParams};
+use crate::params::{Ptr, RepackParams, RowNormsParams, UnpackParams};
 
 /// Most bytes of rows that wait on the device to be repacked, unless sixteen rows are more.
 const STAGED_BYTES: usize = 64 << 20;
@@ -113,6 +113,22 @@ impl Uploader {
             arrays_of(&gpu, weight, rows)?.iter().flatten().for_each(brasa_formats::Bytes::release_pages);
         }
         Ok(f32::from_bits(u32::from_ne_bytes(bits)))
+    }
+
+    /// Queues the largest squared norm of the rows of tiles that keep it.
+    pub(super) fn row_norm(&mut self, tiles: &Tiles) -> Result<(), DeviceError> {
+        let Some(memory) = &tiles.row_norm else { return Ok(()) };
+        let gpu = self.gpu();
+        gpu.clear(memory)?;
+        let params = RowNormsParams {
+            source: tiles.data,
+            largest: Ptr::new(memory.address()),
+            tiles: tiles.count as u32,
+            subs: tiles.subs as u32,
+            format: tiles.layout.number(),
+            factor: tiles.factor,
+        };
+        self.launch(&gpu.kernel("row_norms")?, tiles.count * THREADS as usize, &params)
     }
 
     /// Reads `rows` rows of two-byte elements back from tiles.
