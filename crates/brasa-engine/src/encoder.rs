@@ -364,7 +364,7 @@ impl Lazy {
     }
 }
 
-/// What the thread works with.
+/// The program and the queue of the thread that computes encoders.
 struct Worker {
     hidden: Lazy,
     logits: Option<Lazy>,

@@ -104,6 +104,41 @@ impl<'a> Weights<'a> {
         Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart::whole(tensor.clone())])))
     }
 
+    /// A linear layer with whatever bias the checkpoint has.
+    pub fn linear(
+        &self,
+        g: &mut Builder,
+        x: ValueId,
+        place: Place,
+        name: &str,
+        shape: [usize; 2],
+    ) -> Result<ValueId> {
+        let w = self.matrix(g, place, name, shape, "outputs × inputs")?;
+        let y = g.linear(x, w);
+        let parts = [(name, shape[0], String::from("one per output"))];
+        let label = format!("{}.bias", name.strip_suffix(".weight").unwrap_or(name));
+        let bias = self.stacked_bias(g, place, &label, name, &parts)?;
+        Ok(bias.map_or(y, |bias| g.add(y, bias)))
+    }
+
+    /// Stacked linear layers of the same rows `[R, width]`, with whatever biases the checkpoint has.
+    #[allow(clippy::too_many_arguments, reason = "a layer is told by its names, its rows and its width")]
+    pub fn projection(
+        &self,
+        g: &mut Builder,
+        x: ValueId,
+        place: Place,
+        label: &str,
+        fused: &str,
+        parts: &[(&str, usize, String)],
+        width: usize,
+    ) -> Result<ValueId> {
+        let w = self.stacked(g, place, label, fused, parts, width)?;
+        let y = g.linear(x, w);
+        let bias = self.stacked_bias(g, place, &format!("{label}.bias"), fused, parts)?;
+        Ok(bias.map_or(y, |bias| g.add(y, bias)))
+    }
+
     /// Some rows of a stored matrix.
     pub fn rows(
         &self,

@@ -44,8 +44,7 @@ fn info(path: &Arc<Path>, entries: &Entries, entry: &Entry) -> TensorInfo {
     TensorInfo {
         name: entry.name.clone(),
         shape: entry.dims.iter().rev().copied().collect(),
-        type_name: known
-            .map_or_else(|| format!("type {}", entry.type_code).into(), |known| known.name.into()),
+        type_name: TensorType::shown(entry.type_code),
         format: StorageFormat::from_gguf_code(entry.type_code),
         file: Arc::clone(path),
         offset_bytes: entries.data_start.saturating_add(entry.offset),
@@ -103,7 +102,7 @@ fn locate(path: &Path, entries: &Entries, entry: &Entry) -> Result<Located> {
     let fault = |problem: String| Fault::new(path, problem).of(entry.name.as_str());
     let known = TensorType::from_code(entry.type_code);
     let (Some(known), Some(format)) = (known, StorageFormat::from_gguf_code(entry.type_code)) else {
-        return Err(unsupported_type(path, entry, known));
+        return Err(unsupported_type(path, entry));
     };
     let row_len = entry.dims.first().copied().unwrap_or(1);
     if !row_len.is_multiple_of(known.block_len) {
@@ -126,12 +125,8 @@ fn locate(path: &Path, entries: &Entries, entry: &Entry) -> Result<Located> {
     Ok(Located { format, start, end })
 }
 
-fn unsupported_type(path: &Path, entry: &Entry, known: Option<TensorType>) -> FormatError {
-    let problem = match known {
-        Some(known) => format!("stored as {}, which is not read", known.name),
-        None => format!("stored as unknown tensor type {}", entry.type_code),
-    };
-    Fault::new(path, problem)
+fn unsupported_type(path: &Path, entry: &Entry) -> FormatError {
+    Fault::new(path, TensorType::unread(entry.type_code))
         .of(entry.name.as_str())
         .hint("use a file of this model in Q4_K_M, Q6_K, Q8_0 or BF16, or make one with `brasa quantize`")
         .unsupported()

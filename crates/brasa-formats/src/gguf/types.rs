@@ -1,5 +1,7 @@
 //! Every tensor type code that GGUF files have used: its name and block size.
 
+use std::borrow::Cow;
+
 /// A tensor type as the public format defines it, whether Brasa reads it or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorType {
@@ -17,6 +19,19 @@ impl TensorType {
     /// The type of a code, if the public format defines or once defined it.
     pub fn from_code(code: u32) -> Option<Self> {
         TYPES.iter().copied().find(|known| known.code == code)
+    }
+
+    /// Why a tensor of this code is not read, for a message.
+    pub(crate) fn unread(code: u32) -> String {
+        match Self::from_code(code) {
+            Some(known) => format!("stored as {}, which is not read", known.name),
+            None => format!("stored as unknown tensor type {code}"),
+        }
+    }
+
+    /// The name of a code, which may be unknown.
+    pub(crate) fn shown(code: u32) -> Cow<'static, str> {
+        Self::from_code(code).map_or_else(|| format!("type {code}").into(), |known| known.name.into())
     }
 
     /// Bytes of a tensor of these dimensions (fastest first); `None` if a row is no whole number of blocks,

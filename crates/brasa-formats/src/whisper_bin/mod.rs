@@ -16,7 +16,7 @@ use crate::names::Names;
 use crate::problems::Problems;
 use crate::{Bytes, Payload, Result, StorageFormat, Tensor};
 
-/// What the file begins with: `ggml` as a little-endian number.
+/// The first bytes of a file of whisper.cpp: `ggml` as a little-endian number.
 pub(crate) const MAGIC: [u8; 4] = *b"lmgg";
 
 /// The largest of the eleven numbers that is believed.
@@ -138,7 +138,7 @@ impl Header {
         Ok(())
     }
 
-    /// What a GGUF file of this model would say.
+    /// The metadata of the GGUF file that would hold this model.
     fn metadata(&self, path: &Path, tokens: &[&[u8]]) -> Result<Metadata> {
         let vocabulary = vocabulary::of(path, self.vocab as usize, tokens)?;
         let mut metadata = Metadata::from_file(path);
@@ -259,8 +259,7 @@ impl Entry {
         TensorInfo {
             name: self.name.clone(),
             shape: self.shape(),
-            type_name: known
-                .map_or_else(|| format!("type {}", self.type_code).into(), |known| known.name.into()),
+            type_name: TensorType::shown(self.type_code),
             format: StorageFormat::from_gguf_code(self.type_code),
             file: Arc::clone(path),
             offset_bytes: self.data as u64,
@@ -273,11 +272,7 @@ impl Entry {
         let fault = |problem: String| Fault::new(cursor.path, problem).of(self.name.as_str());
         let known = TensorType::from_code(self.type_code);
         let (Some(known), Some(format)) = (known, StorageFormat::from_gguf_code(self.type_code)) else {
-            let problem = match known {
-                Some(known) => format!("stored as {}, which is not read", known.name),
-                None => format!("stored as unknown tensor type {}", self.type_code),
-            };
-            return Err(fault(problem).unsupported());
+            return Err(fault(TensorType::unread(self.type_code)).unsupported());
         };
         let Some(size) = known.size_bytes(&self.dims) else {
             let problem = format!(

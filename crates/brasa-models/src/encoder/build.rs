@@ -174,12 +174,7 @@ impl Block<'_, '_> {
 
     /// A linear layer with whatever bias the checkpoint has.
     fn linear(&mut self, x: ValueId, at: Place, name: &str, shape: [usize; 2]) -> Result<ValueId> {
-        let w = self.weights.matrix(self.g, at, name, shape, "outputs × inputs")?;
-        let y = self.g.linear(x, w);
-        let parts = [(name, shape[0], String::from("one per output"))];
-        let label = format!("{}.bias", name.strip_suffix(".weight").unwrap_or(name));
-        let bias = self.weights.stacked_bias(self.g, at, &label, name, &parts)?;
-        Ok(bias.map_or(y, |bias| self.g.add(y, bias)))
+        self.weights.linear(self.g, x, at, name, shape)
     }
 
     /// Stacked linear layers of the same rows, with whatever biases the checkpoint has.
@@ -191,9 +186,6 @@ impl Block<'_, '_> {
         fused: &str,
         parts: &[(&str, usize, String)],
     ) -> Result<ValueId> {
-        let w = self.weights.stacked(self.g, at, label, fused, parts, self.spec.hidden_size)?;
-        let y = self.g.linear(x, w);
-        let bias = self.weights.stacked_bias(self.g, at, &format!("{label}.bias"), fused, parts)?;
-        Ok(bias.map_or(y, |bias| self.g.add(y, bias)))
+        self.weights.projection(self.g, x, at, label, fused, parts, self.spec.hidden_size)
     }
 }

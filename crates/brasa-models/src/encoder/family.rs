@@ -36,7 +36,7 @@ pub(super) struct Family {
     spec: fn(&Reader<'_, '_>) -> Result<EncoderSpec>,
 }
 
-/// What may follow the family's name in that of a class. Heads that predict tokens are passed over.
+/// Endings of the class names of a family, behind the family's own name. Heads that predict tokens are passed over.
 const TASKS: [&str; 4] = ["Model", "ForMaskedLM", "ForPreTraining", JUDGES];
 
 /// The ending of classes whose head judges texts.
