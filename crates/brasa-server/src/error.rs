@@ -202,7 +202,9 @@ impl From<EngineError> for ApiError {
         let message = error.to_string();
         match error {
             EngineError::EmptyPrompt | EngineError::UnknownToken { .. } => Self::field("prompt", message),
-            EngineError::PromptTooLong { .. } | EngineError::ContextFull { .. } => {
+            EngineError::PromptTooLong { .. }
+            | EngineError::TextTooLong { .. }
+            | EngineError::ContextFull { .. } => {
                 Self { code: "context_length_exceeded", ..Self::invalid(message) }
             }
             EngineError::CacheFull { .. } => Self { code: "cache_full", ..Self::invalid(message) },

@@ -6,11 +6,12 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
-use brasa::{FinishReason, Fragment, GenerateOptions, InOrder, Metrics, TokenStream};
+use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
 
 use crate::error::{ApiError, Result};
-use crate::loaded::{Loaded, Task};
+use crate::loaded_text::{LoadedText, Task};
 use crate::log::Record;
+use crate::presence::Presence;
 use crate::slots::SlotText;
 use crate::state::App;
 
@@ -59,7 +60,7 @@ pub(crate) struct End {
 struct Choice {
     stream: TokenStream,
     task: Task,
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedText>,
     app: App,
     record: Record,
     stops: Vec<String>,
@@ -82,11 +83,11 @@ impl Choices {
     /// The engine's refusal of the first that it refuses; the others are cancelled.
     pub fn start(
         app: &App,
-        loaded: &Arc<Loaded>,
+        loaded: &Arc<LoadedText>,
         record: &Record,
         prompts: impl IntoIterator<Item = Prompt>,
     ) -> Result<Self> {
-        record.set("model", loaded.id.as_str());
+        record.set("model", loaded.id());
         let choices = prompts.into_iter().map(|prompt| Choice::start(app, loaded, record, prompt));
         Ok(Self { choices: choices.collect::<Result<_>>()?, turn: 0 })
     }
@@ -132,14 +133,14 @@ impl Choices {
 }
 
 impl Choice {
-    fn start(app: &App, loaded: &Arc<Loaded>, record: &Record, prompt: Prompt) -> Result<Self> {
+    fn start(app: &App, loaded: &Arc<LoadedText>, record: &Record, prompt: Prompt) -> Result<Self> {
         let Prompt { ids, options } = prompt;
         let kept = app.options.slot_save_path.is_some();
         let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.cache_scope });
         let task = loaded.begin(ids.len(), options.max_tokens, text);
         let stream = loaded.model.generate_ids(ids, &options).inspect_err(|error| {
             if let brasa::Error::Engine(error) = error {
-                saw_error(app, loaded, error);
+                saw_error(app, &loaded.presence, error);
             }
         })?;
         Ok(Self {
@@ -173,7 +174,7 @@ impl Choice {
             }
             Poll::Ready(Some(Err(error))) => {
                 self.ended = true;
-                saw_error(&self.app, &self.loaded, &error);
+                saw_error(&self.app, &self.loaded.presence, &error);
                 self.saw_end("error");
                 Poll::Ready(Err(error.into()))
             }
@@ -194,7 +195,7 @@ impl Choice {
     fn saw_token(&mut self, id: u32) {
         let now = self.stream.metrics().decode_time;
         if let Some(last) = self.decode_time.replace(now) {
-            self.app.metrics.saw_gap(&self.loaded.id, now.saturating_sub(last));
+            self.app.metrics.saw_gap(self.loaded.id(), now.saturating_sub(last));
         }
         self.task.saw_token(id);
         if !self.stops.is_empty() {
@@ -204,7 +205,7 @@ impl Choice {
 
     fn saw_end(&self, reason: &'static str) {
         let cost = self.stream.metrics();
-        self.app.metrics.saw_end(&self.loaded.id, reason, cost, self.started.elapsed());
+        self.app.metrics.saw_end(self.loaded.id(), reason, cost, self.started.elapsed());
         self.record.set("prompt_tokens", cost.prompt_tokens);
         self.record.set("cached_tokens", cost.cached_tokens);
         self.record.set("completion_tokens", cost.generated_tokens);
@@ -229,10 +230,10 @@ impl Drop for Choice {
 }
 
 /// Records an error of a model's engine. A model whose engine has failed for good is loaded anew, without waiting for a request.
-pub(crate) fn saw_error(app: &App, loaded: &Loaded, error: &EngineError) {
-    loaded.saw_error(error);
-    if loaded.is_closed() {
-        app.registry.revive(&loaded.id);
+pub(crate) fn saw_error(app: &App, presence: &Presence, error: &EngineError) {
+    presence.saw_error(error);
+    if presence.is_closed() {
+        app.registry.revive(&presence.id);
     }
 }
 
@@ -245,22 +246,23 @@ pub(crate) fn finish_name(reason: FinishReason) -> &'static str {
     }
 }
 
-/// All results of a batch, within the time that a request has. Dropping the future cancels what still runs.
+/// All results of a batch, within the time that a request has. `poll_next` gives the next one. Dropping the future drops the batch,
+/// which cancels what still runs.
 ///
 /// # Errors
 ///
 /// The first error of a result; [`EngineError::DeadlineExceeded`].
-pub(crate) async fn in_time<P: Iterator<Item = Vec<u32>>, T>(
+pub(crate) async fn in_time<T>(
     app: &App,
-    loaded: &Loaded,
-    mut batch: InOrder<P, T>,
+    presence: &Presence,
+    mut poll_next: impl FnMut(&mut Context<'_>) -> Poll<Option<Result<T, brasa::Error>>>,
 ) -> Result<Vec<T>> {
     let all = async {
         let mut results = Vec::new();
-        while let Some(result) = poll_fn(|context| batch.poll_next(context)).await {
+        while let Some(result) = poll_fn(&mut poll_next).await {
             results.push(result.inspect_err(|error| {
                 if let brasa::Error::Engine(error) = error {
-                    saw_error(app, loaded, error);
+                    saw_error(app, presence, error);
                 }
             })?);
         }

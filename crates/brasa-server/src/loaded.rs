@@ -1,215 +1,166 @@
-//! A loaded model, and what runs on it.
+//! A loaded model of any kind.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use brasa::Model;
-use brasa::engine::EngineError;
+use brasa::engine::EngineStats;
+use brasa::{AnyModel, Embedder, Encoder, ModelInfo, ModelKind, Tokenizer};
 
-use crate::slots::{SlotText, Slots};
+use crate::error::{ApiError, Result};
+use crate::loaded_text::LoadedText;
+use crate::metrics::{Memory, Now};
+use crate::presence::Presence;
 
-/// A model in memory, with its running requests.
-pub(crate) struct Loaded {
-    pub id: String,
-    pub model: Model,
-    /// Requests served at once.
-    pub slots: usize,
-    /// The slots, and the last text of each.
-    pub places: Slots,
-    running: Mutex<Vec<Running>>,
-    /// Files that are being written or read.
-    files: AtomicUsize,
-    tasks: AtomicUsize,
-    started: Instant,
-    /// Milliseconds since `started` at which the model was used and at which a token appeared.
-    used_ms: AtomicU64,
-    token_ms: AtomicU64,
-    asked: Arc<AtomicBool>,
-    closed: AtomicBool,
+/// A model in memory, by what it can be asked for. A handle: clones are cheap.
+#[derive(Clone)]
+pub(crate) enum Loaded {
+    /// A language model, with its running generations.
+    Text(Arc<LoadedText>),
+    /// A text encoder.
+    Encoder(Arc<LoadedEncoder>),
 }
 
-/// A generation that runs or waits.
-#[derive(Clone, Debug)]
-pub(crate) struct Running {
-    /// The number of the task.
-    pub task: usize,
-    /// Its slot; `None` if all were taken.
-    pub slot: Option<usize>,
-    /// Tokens of its prompt.
-    pub prompt_tokens: usize,
-    /// Tokens that it may generate.
-    pub max_tokens: Option<usize>,
-    /// Tokens that it has generated.
-    pub decoded: usize,
+/// A text encoder in memory.
+pub(crate) struct LoadedEncoder {
+    pub encoder: Encoder,
+    // Dropped last: whoever waits for the end of a model waits for its presence.
+    pub presence: Arc<Presence>,
 }
 
 impl Loaded {
     /// A model on which nothing runs yet.
-    pub fn new(id: String, model: Model) -> Self {
-        let slots = model.engine().config().max_sequences;
-        Self {
-            id,
-            model,
-            slots,
-            places: Slots::new(slots),
-            files: AtomicUsize::new(0),
-            running: Mutex::default(),
-            tasks: AtomicUsize::new(0),
-            started: Instant::now(),
-            used_ms: AtomicU64::new(0),
-            token_ms: AtomicU64::new(0),
-            asked: Arc::default(),
-            closed: AtomicBool::new(false),
+    ///
+    /// # Errors
+    ///
+    /// [`brasa::Error::Options`] for a kind of model that is not served.
+    pub fn new(id: String, model: AnyModel) -> Result<Self, brasa::Error> {
+        Ok(match model {
+            AnyModel::Encoder(encoder) => {
+                Self::Encoder(Arc::new(LoadedEncoder { encoder, presence: Presence::new(id) }))
+            }
+            AnyModel::Text(model) => Self::Text(Arc::new(LoadedText::new(id, model))),
+            other => {
+                let kind = other.kind().name();
+                return Err(brasa::Error::Options(format!("models of the kind {kind} are not served")));
+            }
+        })
+    }
+
+    /// What the model remembers of its requests.
+    pub fn presence(&self) -> &Arc<Presence> {
+        match self {
+            Self::Text(loaded) => &loaded.presence,
+            Self::Encoder(loaded) => &loaded.presence,
         }
     }
 
-    /// Records a generation until the guard is dropped. `text` is its prompt, if the text is to be remembered.
-    pub fn begin(
-        self: &Arc<Self>,
-        prompt_tokens: usize,
-        max_tokens: Option<usize>,
-        text: Option<SlotText>,
-    ) -> Task {
-        self.touch();
-        self.saw_token();
-        let task = self.tasks.fetch_add(1, Ordering::Relaxed);
-        let slot = self.places.take();
-        self.lock().push(Running { task, slot, prompt_tokens, max_tokens, decoded: 0 });
-        Task { loaded: Arc::clone(self), number: task, text }
-    }
-
-    /// Keeps the model from being unloaded until the guard is dropped.
-    pub fn keep_busy(self: &Arc<Self>) -> FileTask {
-        self.touch();
-        self.files.fetch_add(1, Ordering::SeqCst);
-        FileTask(Arc::clone(self))
-    }
-
-    /// The generations that run or wait, oldest first.
-    pub fn running(&self) -> Vec<Running> {
-        self.lock().clone()
-    }
-
-    /// True if a request uses the model.
-    pub fn is_busy(&self) -> bool {
-        !self.lock().is_empty() || self.files.load(Ordering::SeqCst) > 0
-    }
-
-    /// Records that the model was used now.
-    pub fn touch(&self) {
-        self.used_ms.store(self.now_ms(), Ordering::Relaxed);
-    }
-
-    /// Time since the model was used.
-    pub fn idle_time(&self) -> Duration {
-        if self.is_busy() {
-            return Duration::ZERO;
-        }
-        Duration::from_millis(self.now_ms().saturating_sub(self.used_ms.load(Ordering::Relaxed)))
-    }
-
-    /// True if the engine or its device has failed for good, so that the model must be loaded again.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
-    }
-
-    /// Records an error of the engine.
-    pub fn saw_error(&self, error: &EngineError) {
-        if error.is_final() {
-            self.closed.store(true, Ordering::Relaxed);
+    /// The kind of the model.
+    pub fn kind(&self) -> ModelKind {
+        match self {
+            Self::Text(_) => ModelKind::Text,
+            Self::Encoder(_) => ModelKind::Encoder,
         }
     }
 
-    /// True unless the engine's thread has stalled: it is busy, no token has appeared for the time `silence`, and it does not answer
-    /// within a twelfth of that.
-    pub async fn is_alive(&self, silence: Duration) -> bool {
-        let silent = self.now_ms().saturating_sub(self.token_ms.load(Ordering::Relaxed));
-        if self.is_closed() {
-            return false;
-        }
-        if !self.is_busy() || Duration::from_millis(silent) < silence {
-            return true;
-        }
-        // One question at a time: the thread of an unanswered one is lost until the engine answers.
-        if self.asked.swap(true, Ordering::Relaxed) {
-            return false;
-        }
-        let (model, asked) = (self.model.clone(), Arc::clone(&self.asked));
-        let question = tokio::task::spawn_blocking(move || {
-            let answer = model.engine().with(|_| ()).is_ok();
-            asked.store(false, Ordering::Relaxed);
-            answer
-        });
-        let alive = matches!(tokio::time::timeout(silence / 12, question).await, Ok(Ok(true)));
-        if alive {
-            self.saw_token();
-        }
-        alive
-    }
-
-    fn saw_token(&self) {
-        self.token_ms.store(self.now_ms(), Ordering::Relaxed);
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A generation on record.
-pub(crate) struct Task {
-    loaded: Arc<Loaded>,
-    number: usize,
-    text: Option<SlotText>,
-}
-
-/// A file on its way.
-pub(crate) struct FileTask(Arc<Loaded>);
-
-impl Drop for FileTask {
-    fn drop(&mut self) {
-        self.0.files.fetch_sub(1, Ordering::SeqCst);
-        self.0.touch();
-    }
-}
-
-impl Task {
-    /// The slot of the generation; `None` while all are taken.
-    pub fn slot(&self) -> Option<usize> {
-        self.loaded.lock().iter().find(|running| running.task == self.number)?.slot
-    }
-
-    /// Records one more token.
-    pub fn saw_token(&mut self, id: u32) {
-        self.loaded.saw_token();
-        if let Some(text) = &mut self.text {
-            text.tokens.push(id);
-        }
-        if let Some(running) = self.loaded.lock().iter_mut().find(|running| running.task == self.number) {
-            running.decoded += 1;
+    /// Architecture, sizes and storage of the model.
+    pub fn info(&self) -> &ModelInfo {
+        match self {
+            Self::Text(loaded) => loaded.model.info(),
+            Self::Encoder(loaded) => loaded.encoder.info(),
         }
     }
-}
 
-impl Drop for Task {
-    fn drop(&mut self) {
-        let slot = {
-            let mut running = self.loaded.lock();
-            let place = running.iter().position(|running| running.task == self.number);
-            place.and_then(|place| running.remove(place).slot)
-        };
-        if let Some(slot) = slot {
-            self.loaded.places.free(slot, self.text.take());
-            // Whoever waits longest without a slot has it now.
-            if let Some(next) = self.loaded.lock().iter_mut().find(|running| running.slot.is_none()) {
-                next.slot = self.loaded.places.take();
+    /// The tokenizer of the model.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        match self {
+            Self::Text(loaded) => loaded.model.tokenizer(),
+            Self::Encoder(loaded) => loaded.encoder.tokenizer(),
+        }
+    }
+
+    /// Rows of the embedding table.
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            Self::Text(loaded) => loaded.model.vocab_size(),
+            Self::Encoder(loaded) => loaded.encoder.vocab_size(),
+        }
+    }
+
+    /// The device that the model runs on, for people.
+    pub fn device(&self) -> &str {
+        match self {
+            Self::Text(loaded) => &loaded.model.device().description,
+            Self::Encoder(loaded) => &loaded.encoder.device().description,
+        }
+    }
+
+    /// What the model does at the moment, and the memory that it takes.
+    pub fn now(&self) -> Now {
+        let id = self.presence().id.clone();
+        match self {
+            Self::Text(loaded) => {
+                let stats = loaded.model.engine().stats();
+                Now { model: id, memory: Memory::of(&loaded.model, &stats), stats }
+            }
+            Self::Encoder(loaded) => {
+                let mut stats = EngineStats::default();
+                stats.running = loaded.presence.busy();
+                Now { model: id, stats, memory: Memory::of_encoder(&loaded.encoder) }
             }
         }
-        self.loaded.touch();
+    }
+
+    /// Most tokens of a text.
+    pub fn context(&self) -> usize {
+        match self {
+            Self::Text(loaded) => loaded.model.context(),
+            Self::Encoder(loaded) => loaded.encoder.context(),
+        }
+    }
+
+    /// Oddities of the checkpoint.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Self::Text(loaded) => loaded.model.warnings(),
+            Self::Encoder(loaded) => loaded.encoder.warnings(),
+        }
+    }
+
+    /// True unless the engine has failed or has stalled for the time `silence`.
+    pub async fn is_alive(&self, silence: Duration) -> bool {
+        match self {
+            Self::Text(loaded) => loaded.is_alive(silence).await,
+            Self::Encoder(loaded) => !loaded.presence.is_closed(),
+        }
+    }
+
+    /// The language model.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the kind of another model.
+    pub fn text(self) -> Result<Arc<LoadedText>> {
+        match self {
+            Self::Text(loaded) => Ok(loaded),
+            Self::Encoder(_) => Err(self.other_kind("a text encoder", "generates no text: it embeds texts")),
+        }
+    }
+
+    /// The model as one that makes vectors of texts.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the kind of another model.
+    #[allow(clippy::unnecessary_wraps, reason = "models of other kinds make no vectors")]
+    pub fn embedder(&self) -> Result<Embedder> {
+        Ok(match self {
+            Self::Text(loaded) => Embedder::Decoder(loaded.model.clone()),
+            Self::Encoder(loaded) => Embedder::Encoder(loaded.encoder.clone()),
+        })
+    }
+
+    fn other_kind(&self, kind: &str, what: &str) -> ApiError {
+        let message = format!("`{}` is {kind}, which {what}", self.presence().id);
+        ApiError { code: "wrong_model_kind", ..ApiError::invalid(message) }.with_param("model")
     }
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use brasa::Model;
 use brasa::engine::EngineStats;
+use brasa::{Encoder, Model};
 use serde_json::{Value, json};
 
 /// Upper bounds of histograms of seconds, those of vLLM for the time to the first token.
@@ -75,6 +75,11 @@ impl Memory {
             parts.extend([("draft_weights", draft.weight_bytes), ("draft_cache_limit", draft.cache_bytes)]);
         }
         Self(parts)
+    }
+
+    /// The parts of a text encoder: weights alone.
+    pub fn of_encoder(encoder: &Encoder) -> Self {
+        Self(vec![("weights", encoder.weight_bytes())])
     }
 
     /// An object of the parts.

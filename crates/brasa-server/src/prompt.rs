@@ -1,7 +1,7 @@
 //! Prompts of raw completions: a text, token ids, or a mix of both, one or several.
 
-use brasa::Model;
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
+use brasa::{Encoder, Model, TokensOptions};
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
@@ -23,10 +23,7 @@ pub(crate) fn read(field: &str, value: Value, model: &Model, most: usize) -> Res
         Value::Array(items) if items.iter().any(Value::is_number) => vec![mix(field, &items, model)?],
         Value::Array(items) => {
             if items.len() > most {
-                return Err(ApiError::field(
-                    field,
-                    format!("`{field}` has {} prompts, at most {most} are possible", items.len()),
-                ));
+                return Err(too_many(field, items.len(), most));
             }
             let prompts = items.into_iter().map(|item| match item {
                 Value::String(text) => encode(model, &text, AddSpecial::AsModel),
@@ -38,6 +35,52 @@ pub(crate) fn read(field: &str, value: Value, model: &Model, most: usize) -> Res
         other => return Err(wrong(kind(&other))),
     };
     Ok(prompts)
+}
+
+/// Reads a text or a list of texts that an encoder reads whole, each as a text or as token ids.
+///
+/// # Errors
+///
+/// 400 that names `field`; the encoder's refusal of a text.
+pub(crate) fn read_whole(
+    field: &str,
+    value: Value,
+    encoder: &Encoder,
+    how: &TokensOptions,
+    most: usize,
+) -> Result<Vec<Vec<u32>>> {
+    let wrong = |what: &str| {
+        ApiError::field(field, format!("`{field}` is {what}, expected a text, token ids, or a list of these"))
+    };
+    let ids = |items: &[Value]| {
+        let id = |item: &Value| item.as_u64().and_then(|id| u32::try_from(id).ok());
+        let mut ids: Vec<u32> = items
+            .iter()
+            .map(|item| id(item).ok_or_else(|| wrong(&format!("a list of ids with {}", kind(item)))))
+            .collect::<Result<_>>()?;
+        if how.truncate {
+            ids.truncate(encoder.context());
+        }
+        Ok(ids)
+    };
+    let items = match value {
+        Value::String(text) => return Ok(vec![encoder.tokens_with(&text, how)?]),
+        Value::Array(items) if items.is_empty() => return Err(wrong("an empty list")),
+        Value::Array(items) if items.iter().any(Value::is_number) => return Ok(vec![ids(&items)?]),
+        Value::Array(items) if items.len() > most => return Err(too_many(field, items.len(), most)),
+        Value::Array(items) => items,
+        other => return Err(wrong(kind(&other))),
+    };
+    let text = |item| match item {
+        Value::String(text) => Ok(encoder.tokens_with(&text, how)?),
+        Value::Array(items) => ids(&items),
+        other => Err(wrong(&format!("a list with {}", kind(&other)))),
+    };
+    items.into_iter().map(text).collect()
+}
+
+fn too_many(field: &str, count: usize, most: usize) -> ApiError {
+    ApiError::field(field, format!("`{field}` has {count} prompts, at most {most} are possible"))
 }
 
 /// The ids of a text, in which control tokens are recognised.

@@ -4,13 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use brasa::{LoadOptions, Model};
+use brasa::{AnyModel, LoadOptions, ModelKind};
 use tokio::sync::watch;
 
 use crate::error::{ApiError, Result};
 use crate::ids;
 use crate::loaded::Loaded;
+use crate::loaded_text::LoadedText;
 use crate::options::{ModelData, ModelSource};
+use crate::presence::Presence;
 
 /// Longest wait for the end of a model whose engine has failed.
 const LONGEST_END: Duration = Duration::from_secs(2);
@@ -31,6 +33,8 @@ pub(crate) struct Entry {
     pub created: u64,
     /// Bytes of the model's files, if they are known without loading it.
     pub size_bytes: Option<u64>,
+    /// The kind of the model, once it is known.
+    kind: Mutex<Option<ModelKind>>,
     state: Mutex<State>,
 }
 
@@ -39,8 +43,8 @@ enum State {
         by_idleness: bool,
     },
     /// Somebody loads the model; the channel tells when that is over.
-    Loading(watch::Receiver<Option<Result<Arc<Loaded>>>>),
-    Loaded(Arc<Loaded>),
+    Loading(watch::Receiver<Option<Result<Loaded>>>),
+    Loaded(Loaded),
     Failed(String),
 }
 
@@ -63,7 +67,7 @@ impl Registry {
             directory: directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())),
         };
         for source in sources {
-            registry.add(source, None);
+            registry.add(source, None, None);
         }
         if let Some(directory) = directory {
             for found in brasa::discover(directory)?.into_iter().filter(|found| found.problem.is_none()) {
@@ -71,7 +75,7 @@ impl Registry {
                 let id = below.with_extension("").display().to_string();
                 let id = if id.is_empty() { ModelSource::name_of(&found.path) } else { id };
                 let data = ModelData::Path(found.path);
-                registry.add(ModelSource { id, data }, Some(found.size_bytes));
+                registry.add(ModelSource { id, data }, Some(found.size_bytes), found.kind);
             }
         }
         Ok(registry)
@@ -102,24 +106,33 @@ impl Registry {
     }
 
     /// The model of a name, loaded; waits until it is.
-    pub async fn acquire(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<Loaded>> {
+    pub async fn acquire(self: &Arc<Self>, name: Option<&str>) -> Result<Loaded> {
         let entry = self.find(name)?;
         self.load(&entry).await
     }
 
+    /// The language model of a name, loaded; waits until it is.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
+    pub async fn acquire_text(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedText>> {
+        self.acquire(name).await?.text()
+    }
+
     /// Loads a model, or waits for whoever loads it already.
-    pub async fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Arc<Loaded>> {
+    pub async fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Loaded> {
         let mut outcome = {
             let mut state = entry.lock();
             match &*state {
-                State::Loaded(loaded) if !loaded.is_closed() => {
-                    loaded.touch();
-                    return Ok(Arc::clone(loaded));
+                State::Loaded(loaded) if !loaded.presence().is_closed() => {
+                    loaded.presence().touch();
+                    return Ok(loaded.clone());
                 }
                 State::Loading(outcome) => outcome.clone(),
                 before => {
                     let dead = match before {
-                        State::Loaded(dead) => Arc::downgrade(dead),
+                        State::Loaded(dead) => Arc::downgrade(dead.presence()),
                         _ => Weak::new(),
                     };
                     let (sender, receiver) = watch::channel(None);
@@ -145,7 +158,9 @@ impl Registry {
     /// Loads a model anew whose engine has failed for good.
     pub fn revive(self: &Arc<Self>, id: &str) {
         let entry = self.entries().into_iter().find(|entry| entry.source.id == id);
-        if let Some(entry) = entry.filter(|entry| entry.loaded().is_some_and(|loaded| loaded.is_closed())) {
+        if let Some(entry) =
+            entry.filter(|entry| entry.loaded().is_some_and(|loaded| loaded.presence().is_closed()))
+        {
             let registry = Arc::clone(self);
             // Whoever asks for the model next hears of a failure.
             tokio::spawn(async move { registry.load(&entry).await.map(drop) });
@@ -155,7 +170,7 @@ impl Registry {
     /// Unloads the models that nobody has used for `idle`.
     pub fn unload_idle(&self, idle: Duration) {
         for entry in self.entries() {
-            entry.unload_if(|loaded| loaded.idle_time() >= idle);
+            entry.unload_if(|loaded| loaded.presence().idle_time() >= idle);
         }
     }
 
@@ -180,10 +195,10 @@ impl Registry {
             return Ok(Arc::clone(entry));
         }
         let id = id.unwrap_or_else(|| ModelSource::name_of(&path));
-        Ok(self.add(ModelSource { id, data: ModelData::Path(path) }, None))
+        Ok(self.add(ModelSource { id, data: ModelData::Path(path) }, None, None))
     }
 
-    fn add(&self, mut source: ModelSource, size_bytes: Option<u64>) -> Arc<Entry> {
+    fn add(&self, mut source: ModelSource, size_bytes: Option<u64>, kind: Option<ModelKind>) -> Arc<Entry> {
         let mut entries = self.lock();
         let wanted = source.id.clone();
         let mut number = 2;
@@ -192,22 +207,23 @@ impl Registry {
             number += 1;
         }
         let state = Mutex::new(State::Unloaded { by_idleness: false });
-        let entry = Arc::new(Entry { source, created: ids::unix_seconds(), size_bytes, state });
+        let kind = Mutex::new(kind);
+        let entry = Arc::new(Entry { source, created: ids::unix_seconds(), size_bytes, kind, state });
         entries.push(Arc::clone(&entry));
         entry
     }
 
-    fn load_now(&self, entry: &Arc<Entry>) -> Result<Arc<Loaded>> {
+    fn load_now(&self, entry: &Arc<Entry>) -> Result<Loaded> {
         self.make_room(entry);
         let progress = |_| std::ops::ControlFlow::Continue(());
         let loaded = match &entry.source.data {
-            ModelData::Path(path) => Model::load(path, &self.load),
-            ModelData::Bytes(bytes) => Model::from_gguf_bytes(*bytes, &self.load, progress),
+            ModelData::Path(path) => AnyModel::load_with_progress(path, &self.load, progress),
+            ModelData::Bytes(bytes) => AnyModel::from_gguf_bytes(*bytes, &self.load, progress),
         };
-        match loaded {
-            Ok(model) => {
-                let loaded = Arc::new(Loaded::new(entry.source.id.clone(), model));
-                entry.set(State::Loaded(Arc::clone(&loaded)));
+        match loaded.and_then(|model| Loaded::new(entry.source.id.clone(), model)) {
+            Ok(loaded) => {
+                entry.set_kind(loaded.kind());
+                entry.set(State::Loaded(loaded.clone()));
                 Ok(loaded)
             }
             Err(error) => {
@@ -226,8 +242,8 @@ impl Registry {
         for entry in others {
             if let Some(loaded) = entry.loaded() {
                 count += 1;
-                if !loaded.is_busy() {
-                    idle.push((loaded.idle_time(), entry));
+                if !loaded.presence().is_busy() {
+                    idle.push((loaded.presence().idle_time(), entry));
                 }
             }
         }
@@ -244,7 +260,7 @@ impl Registry {
 
 /// Waits until a model whose engine has failed is gone, so that its memory is free for its successor. Its requests end on their
 /// own, unless a client reads slowly.
-fn wait_for_end(dead: &Weak<Loaded>) {
+fn wait_for_end(dead: &Weak<Presence>) {
     let deadline = Instant::now() + LONGEST_END;
     while dead.strong_count() > 0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
@@ -252,10 +268,19 @@ fn wait_for_end(dead: &Weak<Loaded>) {
 }
 
 impl Entry {
+    /// The kind of the model; `None` if its files have not been looked at.
+    pub fn kind(&self) -> Option<ModelKind> {
+        *self.kind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_kind(&self, kind: ModelKind) {
+        *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+    }
+
     /// The model, if it is loaded.
-    pub fn loaded(&self) -> Option<Arc<Loaded>> {
+    pub fn loaded(&self) -> Option<Loaded> {
         match &*self.lock() {
-            State::Loaded(loaded) => Some(Arc::clone(loaded)),
+            State::Loaded(loaded) => Some(loaded.clone()),
             _ => None,
         }
     }
@@ -298,7 +323,7 @@ impl Entry {
     fn unload_if(&self, condition: impl FnOnce(&Loaded) -> bool) {
         let mut state = self.lock();
         if let State::Loaded(loaded) = &*state
-            && !loaded.is_busy()
+            && !loaded.presence().is_busy()
             && condition(loaded)
         {
             *state = State::Unloaded { by_idleness: true };

@@ -232,8 +232,8 @@ async fn load_first_models(app: &App) -> Result<(), ServerError> {
             .load(entry)
             .await
             .map_err(|error| ServerError::Model { id: entry.source.id.clone(), error: error.message })?;
-        for warning in loaded.model.warnings() {
-            let line = serde_json::json!({"model": loaded.id, "warning": warning});
+        for warning in loaded.warnings() {
+            let line = serde_json::json!({"model": loaded.presence().id, "warning": warning});
             (app.options.log)(&line.to_string());
         }
     }

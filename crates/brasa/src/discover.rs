@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use brasa_formats::{Container, Inspection, Metadata, TensorInfo};
+use brasa_models::{ModelKind, Source};
 
 use crate::Error;
 
@@ -19,6 +20,8 @@ pub struct DiscoveredModel {
     pub container: &'static str,
     /// The architecture as the checkpoint names it.
     pub architecture: Option<String>,
+    /// The kind of the model, if its architecture is known by its file.
+    pub kind: Option<ModelKind>,
     /// The storage format of most weights.
     pub quantization: Option<String>,
     /// Stored elements.
@@ -52,13 +55,16 @@ fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
         Ok(entries) => entries,
         Err(error) => return found.push(DiscoveredModel::unusable(directory, "folder", error.to_string())),
     };
+    // The folders of a sentence-transformers model's other parts are part of it.
+    let has_parts = directory.join("modules.json").is_file();
     // Safetensors that are not named like weights, beside a GGUF file, are no model.
     let (mut holds_weights, mut holds_others, mut holds_gguf) = (false, false, false);
     for entry in entries.flatten() {
         let path = entry.path();
         let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() {
-            if depth < MAX_DEPTH {
+            let is_part = has_parts && is_numbered(&path);
+            if depth < MAX_DEPTH && !is_part {
                 search(&path, depth + 1, found);
             }
             continue;
@@ -81,6 +87,12 @@ fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
     if holds_weights || holds_others && !holds_gguf {
         found.push(describe(directory));
     }
+}
+
+/// True for names such as `2_Dense`.
+fn is_numbered(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.split_once('_').is_some_and(|(number, _)| number.parse::<u32>().is_ok())
 }
 
 /// False for the second and further parts of a split file.
@@ -121,6 +133,7 @@ impl DiscoveredModel {
             path: path.to_owned(),
             container,
             architecture: None,
+            kind: None,
             quantization: None,
             parameters: 0,
             size_bytes: file.as_ref().map_or(0, std::fs::Metadata::len),
@@ -150,6 +163,7 @@ fn describe_inspected(path: &Path, inspection: &Inspection) -> DiscoveredModel {
             Container::HuggingFace => "safetensors",
         },
         architecture,
+        kind: Source::inspected(inspection).ok().map(|source| ModelKind::of(&source)),
         quantization: main_type(tensors).map(|name| {
             let packed = (name == "U32").then(|| mlx_type(inspection)).flatten();
             packed.unwrap_or(name)

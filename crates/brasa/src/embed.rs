@@ -48,6 +48,14 @@ impl Model {
         Ok(self.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::No)?)
     }
 
+    /// Refuses embeddings of another length than the model's own.
+    pub(crate) fn check_dimensions(&self, dimensions: usize) -> Result<(), Error> {
+        match self.info().hidden_size {
+            Some(own) if own != dimensions => Err(Error::Options(no_such_length(dimensions, own, &[]))),
+            _ => Ok(()),
+        }
+    }
+
     /// The embedding of each text, `[hidden_size]`, in the order of the texts: the hidden states behind the model's last norm, pooled.
     /// Texts are token ids, as [`embedding_prompt`](Self::embedding_prompt) makes them.
     ///
@@ -80,9 +88,8 @@ impl Model {
                 "the model asks for {name} pooling, which Brasa does not compute\nhint: choose last or mean"
             )));
         }
-        let own = self.info().hidden_size;
-        if let Some((wanted, own)) = options.dimensions.zip(own).filter(|(wanted, own)| wanted != own) {
-            return Err(Error::Options(no_such_length(wanted, own, &[])));
+        if let Some(dimensions) = options.dimensions {
+            self.check_dimensions(dimensions)?;
         }
         let (model, norm) = (self.clone(), options.norm);
         Ok(self.in_order(texts, move |text| {

@@ -3,14 +3,13 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
-use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::device::DeviceInfo;
-use brasa_models::{ModelInfo, ModelKind, Pooling, Source};
+use brasa_models::{ModelInfo, Pooling};
 
 use crate::{
-    EmbedOptions, Embeddings, Encoder, Error, InOrder, LoadOptions, LoadProgress, Model, TokensOptions,
+    AnyModel, EmbedOptions, Embeddings, Encoder, Error, InOrder, LoadOptions, LoadProgress, Model,
+    TokensOptions,
 };
 
 /// A model that makes vectors of texts, of either kind.
@@ -34,8 +33,7 @@ impl Embedder {
         options: &LoadOptions,
         progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
-        let started = Instant::now();
-        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options, progress, started)
+        AnyModel::load_with_progress(path, options, progress).map(Self::from)
     }
 
     /// Loads a GGUF file that is already in memory.
@@ -48,20 +46,7 @@ impl Embedder {
         options: &LoadOptions,
         progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
-        let started = Instant::now();
-        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options, progress, started)
-    }
-
-    fn from_checkpoint(
-        checkpoint: &Checkpoint,
-        options: &LoadOptions,
-        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
-        started: Instant,
-    ) -> Result<Self, Error> {
-        if ModelKind::of(&Source::of(checkpoint)?) == ModelKind::Encoder {
-            return Encoder::from_checkpoint(checkpoint, options, progress, started).map(Self::Encoder);
-        }
-        Model::from_checkpoint(checkpoint, options, progress, started).map(Self::Decoder)
+        AnyModel::from_gguf_bytes(bytes, options, progress).map(Self::from)
     }
 
     /// Architecture, sizes and storage of the model.
@@ -104,6 +89,19 @@ impl Embedder {
         }
     }
 
+    /// Refuses vectors of `dimensions` elements unless vectors are that long or the checkpoint
+    /// [declares](crate::Encoder::matryoshka_dimensions) that they may be cut to that length.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`], which names the lengths that are possible.
+    pub fn check_dimensions(&self, dimensions: usize) -> Result<(), Error> {
+        match self {
+            Self::Decoder(model) => model.check_dimensions(dimensions),
+            Self::Encoder(encoder) => encoder.check_dimensions(dimensions),
+        }
+    }
+
     /// The token ids of a text that is embedded, with the special tokens that the model puts around it.
     ///
     /// # Errors
@@ -135,6 +133,15 @@ impl Embedder {
             Self::Decoder(model) => Vectors::Decoder(model.embed(texts, options)?),
             Self::Encoder(encoder) => Vectors::Encoder(encoder.embed(texts, options)?),
         })
+    }
+}
+
+impl From<AnyModel> for Embedder {
+    fn from(model: AnyModel) -> Self {
+        match model {
+            AnyModel::Text(model) => Self::Decoder(model),
+            AnyModel::Encoder(encoder) => Self::Encoder(encoder),
+        }
     }
 }
 

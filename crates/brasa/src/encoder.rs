@@ -191,6 +191,11 @@ impl Encoder {
         self.0.engine.config().context
     }
 
+    /// Rows of the embedding table. Token ids lie below.
+    pub fn vocab_size(&self) -> usize {
+        self.0.engine.config().vocab_size
+    }
+
     /// Elements of a vector.
     pub fn dimensions(&self) -> usize {
         self.0.dimensions
@@ -283,15 +288,21 @@ impl Encoder {
                 )));
             }
         };
-        let dimensions = self.0.dimensions;
-        if let Some(wanted) = options.dimensions.filter(|&wanted| wanted != dimensions)
-            && !self.matryoshka_dimensions().contains(&wanted)
-        {
-            return Err(Error::Options(no_such_length(wanted, dimensions, self.matryoshka_dimensions())));
+        if let Some(dimensions) = options.dimensions {
+            self.check_dimensions(dimensions)?;
         }
         let texts = texts.into_iter().map(|tokens| EncoderText { tokens, types: Vec::new() }).collect();
         let vectors = self.0.engine.encode(texts, EncoderOutput::Hidden, rows)?;
         Ok(Embeddings { encoder: self.clone(), vectors, options: *options })
+    }
+
+    /// Refuses vectors of another length than the encoder's own and those that the checkpoint declares.
+    pub(crate) fn check_dimensions(&self, dimensions: usize) -> Result<(), Error> {
+        let (own, declared) = (self.0.dimensions, self.matryoshka_dimensions());
+        if dimensions != own && !declared.contains(&dimensions) {
+            return Err(Error::Options(no_such_length(dimensions, own, declared)));
+        }
+        Ok(())
     }
 
     /// Ends what still runs, waits for the engine, and frees the weights, for all handles. Later requests give

@@ -18,7 +18,7 @@
 //! [`Session`] keeps the keys and values of a conversation between requests.
 //!
 //! An [`Encoder`] is a text encoder made ready, such as BERT: it makes vectors of texts and generates nothing. [`Embedder`] is whichever
-//! of the two a file holds.
+//! of the two a file holds, and [`AnyModel`] is any model.
 //!
 //! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
 //! instead is [`Model::recommended_sampling`].
@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_model;
 mod backend;
 mod batch;
 mod bundle;
@@ -63,6 +64,7 @@ mod text_model;
 mod transcriber;
 mod verify;
 
+pub use any_model::AnyModel;
 #[cfg(feature = "mlx_lm")]
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};
@@ -77,7 +79,7 @@ pub use brasa_formats as formats;
 pub use brasa_grammar::{self as grammar, Grammar};
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
-pub use brasa_models::{ModelInfo, Pooling, RecommendedSampling};
+pub use brasa_models::{ModelInfo, ModelKind, Pooling, RecommendedSampling};
 pub use brasa_speech::{self as speech, Timestamps, TranscribeOptions};
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
 pub use bundle::{BundleError, SavedBundle, StateBundle};

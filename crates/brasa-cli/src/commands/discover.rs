@@ -17,6 +17,7 @@ pub fn discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
                     "path": model.path,
                     "container": model.container,
                     "architecture": model.architecture,
+                    "kind": model.kind.map(brasa::ModelKind::name),
                     "quantization": model.quantization,
                     "parameters": model.parameters,
                     "size_bytes": model.size_bytes,

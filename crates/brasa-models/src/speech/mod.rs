@@ -34,6 +34,15 @@ pub enum ModelKind {
 }
 
 impl ModelKind {
+    /// The name of the kind, for programs: `text`, `speech` or `encoder`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Speech => "speech",
+            Self::Encoder => "encoder",
+        }
+    }
+
     /// The kind of the model in `source`, by the name of its architecture. Unknown architectures count as text.
     pub fn of(source: &Source) -> Self {
         if names::ARCHITECTURES.contains(&source.architecture()) {

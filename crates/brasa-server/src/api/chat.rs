@@ -16,7 +16,7 @@ use crate::custom::CallKind;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::generate::{Choices, MOST_CHOICES, Prompt, blocking, finish_name};
-use crate::loaded::Loaded;
+use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::state::App;
 use crate::usage::{Telling, Usage, progress, timings};
@@ -28,7 +28,7 @@ pub(crate) async fn complete(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let request = Request::read(&mut fields, &app, &loaded.model)?;
     finish_fields(&app, &fields);
     let Request { conversation, options, choices, logprobs, stream, telling } = request;
@@ -37,7 +37,7 @@ pub(crate) async fn complete(
     let head = Head {
         id: ids::name("chatcmpl-"),
         created: ids::unix_seconds(),
-        model: loaded.id.clone(),
+        model: loaded.id().to_owned(),
         logprobs,
         telling,
     };
@@ -54,7 +54,7 @@ pub(crate) async fn complete(
 
 /// How many tokens a conversation has.
 pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = Conversation::read(&mut fields)?;
     let prompt = blocking(move || conversation.encode(&loaded.model)).await?;
     Ok(reply::ok(&json!({"object": "response.input_tokens", "input_tokens": prompt.len()})))
@@ -63,7 +63,7 @@ pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<
 /// Answers to be started, in whatever form they are asked for.
 pub(crate) struct Job<'a> {
     pub app: &'a App,
-    pub loaded: &'a Arc<Loaded>,
+    pub loaded: &'a Arc<LoadedText>,
     pub record: &'a Record,
     /// Answers to the same conversation, which differ by their seeds.
     pub choices: usize,

@@ -30,7 +30,7 @@ pub(crate) async fn complete(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let request = Request::read(&mut fields, &app)?;
     let options = sampling::options(&mut fields, &app, &loaded.model)?;
     let options = request.limits(options);
@@ -56,7 +56,7 @@ pub(crate) async fn complete(
         let texts = prompts.iter().map(|ids| Text::echoed(&model, ids, echoed));
         let texts = texts.collect::<Result<Vec<_>, brasa::Error>>();
         if let Err(brasa::Error::Engine(error)) = &texts {
-            failed.saw_error(error);
+            failed.presence.saw_error(error);
         }
         let texts = texts?;
         let mask = constraint.map(|constraint| constraint.compile(&model)).transpose()?;
@@ -85,7 +85,7 @@ pub(crate) async fn complete(
     let head = Head {
         id: ids::name("cmpl-"),
         created: ids::unix_seconds(),
-        model_id: loaded.id.clone(),
+        model_id: loaded.id().to_owned(),
         model: loaded.model.clone(),
         with_logprobs: top.is_some(),
         choices,

@@ -1,13 +1,12 @@
 //! `/v1/embeddings`: vectors that stand for texts. `/embedding` is llama.cpp's form of it.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use brasa::{EmbedOptions, EmbeddingNorm, Pooling};
+use brasa::engine::EngineError;
+use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, TokensOptions};
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
@@ -30,7 +29,7 @@ enum Encoding {
     Base64,
 }
 
-/// OpenAI's form.
+/// OpenAI's form, with the fields `prompt_name` and `truncate`.
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -47,23 +46,18 @@ pub(crate) async fn create(
         }
     };
     let dimensions = fields.count("dimensions", 1, usize::MAX)?;
+    let how = tokens_options(&mut fields)?;
     finish_fields(&app, &fields);
-    let options = EmbedOptions { norm: EmbeddingNorm::Euclidean, ..options_of(&app) };
-    let (vectors, tokens) = embed(&app, &loaded, &record, "input", input, options).await?;
-    if let Some(wanted) = dimensions
-        && let Some(width) = vectors.first().map(Vec::len).filter(|&width| width != wanted)
-    {
-        // Only models that were trained for it keep their meaning when vectors are cut, and no file says that it was.
-        let why = format!("embeddings of this model have {width} dimensions, and mean nothing when cut");
-        return Err(ApiError::unsupported("dimensions", &why));
-    }
+    let options = EmbedOptions { dimensions, ..options_of(&app, EmbeddingNorm::Euclidean) };
+    let (vectors, tokens) =
+        embed(&app, &loaded, &record, Texts { field: "input", input, how }, options).await?;
     let data: Vec<Value> = vectors
         .iter()
         .enumerate()
         .map(|(index, vector)| json!({"object": "embedding", "index": index, "embedding": encoding.write(vector)}))
         .collect();
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-    Ok(reply::ok(&json!({"object": "list", "data": data, "model": loaded.id, "usage": usage})))
+    Ok(reply::ok(&json!({"object": "list", "data": data, "model": loaded.presence().id, "usage": usage})))
 }
 
 /// llama.cpp's form: `content`, and a list of vectors for each text.
@@ -73,8 +67,8 @@ pub(crate) async fn native(
     mut fields: Fields,
 ) -> Result<Response> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
-    let name = if fields.peek("content").is_some() { "content" } else { "input" };
-    let input = fields.value(name).ok_or_else(|| fields.missing("content"))?;
+    let field = if fields.peek("content").is_some() { "content" } else { "input" };
+    let input = fields.value(field).ok_or_else(|| fields.missing("content"))?;
     let norm = match fields.optional::<i64>("embd_normalize")? {
         None | Some(2) => EmbeddingNorm::Euclidean,
         Some(-1) => EmbeddingNorm::None,
@@ -83,9 +77,10 @@ pub(crate) async fn native(
             return Err(ApiError::unsupported("embd_normalize", why));
         }
     };
+    let how = tokens_options(&mut fields)?;
     finish_fields(&app, &fields);
-    let options = EmbedOptions { norm, ..options_of(&app) };
-    let (vectors, _) = embed(&app, &loaded, &record, name, input, options).await?;
+    let texts = Texts { field, input, how };
+    let (vectors, _) = embed(&app, &loaded, &record, texts, options_of(&app, norm)).await?;
     let answer: Vec<Value> = vectors
         .iter()
         .enumerate()
@@ -94,36 +89,91 @@ pub(crate) async fn native(
     Ok(reply::ok(&answer.into()))
 }
 
-fn options_of(app: &App) -> EmbedOptions {
-    EmbedOptions { pooling: app.options.pooling, ..EmbedOptions::default() }
+fn options_of(app: &App, norm: EmbeddingNorm) -> EmbedOptions {
+    EmbedOptions { pooling: app.options.pooling, norm, dimensions: None }
 }
 
-/// The embeddings of the texts in `field`, and how many tokens they have in all.
-async fn embed(
-    app: &App,
-    loaded: &Arc<Loaded>,
-    record: &Record,
+/// The fields that say how texts become tokens.
+fn tokens_options(fields: &mut Fields) -> Result<TokensOptions> {
+    Ok(TokensOptions {
+        prompt: fields.optional("prompt_name")?,
+        truncate: fields.switch("truncate")?.unwrap_or(false),
+    })
+}
+
+/// The texts of a request.
+struct Texts {
+    /// The field that holds them.
     field: &'static str,
     input: Value,
+    how: TokensOptions,
+}
+
+impl Texts {
+    /// The token ids of each text.
+    fn read(self, embedder: &Embedder) -> Result<Vec<Vec<u32>>> {
+        let Self { field, input, how } = self;
+        let texts = match embedder {
+            Embedder::Decoder(model) => {
+                if let Some(name) = &how.prompt {
+                    let why = format!("the model has no prompt {name:?}: it has none");
+                    return Err(ApiError::unsupported("prompt_name", &why));
+                }
+                let mut texts = prompt::read(field, input, model, MOST_TEXTS)?;
+                if how.truncate {
+                    for text in &mut texts {
+                        text.truncate(model.context());
+                    }
+                }
+                texts
+            }
+            Embedder::Encoder(encoder) => prompt::read_whole(field, input, encoder, &how, MOST_TEXTS)?,
+            _ => return Err(ApiError::not_implemented("this model does not embed")),
+        };
+        if texts.iter().any(Vec::is_empty) {
+            return Err(ApiError::field(field, format!("`{field}` holds a text without tokens")));
+        }
+        Ok(texts)
+    }
+}
+
+/// The embeddings of texts, and how many tokens they have in all.
+async fn embed(
+    app: &App,
+    loaded: &Loaded,
+    record: &Record,
+    texts: Texts,
     options: EmbedOptions,
 ) -> Result<(Vec<Vec<f32>>, usize)> {
-    record.set("model", loaded.id.as_str());
-    let _busy = loaded.keep_busy();
-    let reader = Arc::clone(loaded);
-    let texts = blocking(move || prompt::read(field, input, &reader.model, MOST_TEXTS)).await?;
-    let tokens = texts.iter().map(Vec::len).sum();
-    record.set("prompt_tokens", tokens);
-    if texts.iter().any(Vec::is_empty) {
-        return Err(ApiError::field(field, format!("`{field}` holds a text without tokens")));
+    record.set("model", loaded.presence().id.as_str());
+    let _busy = loaded.presence().keep_busy();
+    let embedder = loaded.embedder()?;
+    if let Some(dimensions) = options.dimensions {
+        embedder
+            .check_dimensions(dimensions)
+            .map_err(|error| ApiError::unsupported("dimensions", &error.to_string()))?;
     }
-    let pooling = options.pooling.unwrap_or_else(|| loaded.model.pooling());
+    let pooling = options.pooling.unwrap_or_else(|| embedder.pooling());
     if let Pooling::Other(name) = pooling {
         return Err(ApiError::not_implemented(format!(
             "the model asks for {name} pooling, which is not computed: start the server with --pooling last or mean"
         )));
     }
-    let vectors = in_time(app, loaded, loaded.model.embed(texts, &options)?).await?;
+    let field = texts.field;
+    let reader = embedder.clone();
+    let texts = blocking(move || texts.read(&reader)).await?;
+    let tokens = texts.iter().map(Vec::len).sum();
+    record.set("prompt_tokens", tokens);
+    let mut vectors = embedder.embed(texts, &options).map_err(|error| of_text(error, field))?;
+    let vectors = in_time(app, loaded.presence(), |context| vectors.poll_next(context)).await?;
     Ok((vectors, tokens))
+}
+
+/// The error of a text, which names the field that the text is in.
+fn of_text(error: brasa::Error, field: &str) -> ApiError {
+    let is_id = matches!(error, brasa::Error::Engine(EngineError::UnknownToken { .. }));
+    let error = ApiError::from(error);
+    if is_id { error.with_param(field) } else { error }
 }
 
 impl Encoding {

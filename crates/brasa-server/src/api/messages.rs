@@ -32,7 +32,7 @@ pub(crate) async fn create(
     Extension(RequestId(request)): Extension<RequestId>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let mut conversation = conversation(&mut fields)?;
     let format = conversation.constraint.take();
     conversation.constraint = Constraint::read(&mut fields, format)?;
@@ -41,7 +41,7 @@ pub(crate) async fn create(
     finish_fields(&app, &fields);
     let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
     let (answers, prompt_tokens) = job.start(conversation, &options).await?;
-    let head = Head { id: ids::name("msg_"), model: loaded.id.clone(), request, prompt_tokens };
+    let head = Head { id: ids::name("msg_"), model: loaded.id().to_owned(), request, prompt_tokens };
     if !streams {
         return whole(&head, answers).await;
     }
@@ -53,7 +53,7 @@ pub(crate) async fn create(
 
 /// How many tokens a conversation has.
 pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = conversation(&mut fields)?;
     let prompt = blocking(move || conversation.encode(&loaded.model)).await?;
     Ok(reply::ok(&json!({"input_tokens": prompt.len()})))

@@ -3,6 +3,7 @@
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::response::Response;
+use brasa::ModelKind;
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
@@ -74,10 +75,10 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
 fn form(entry: &Entry) -> Value {
     let meta = match entry.loaded() {
         Some(loaded) => {
-            let info = loaded.model.info();
+            let info = loaded.info();
             json!({
-                "n_vocab": loaded.model.vocab_size(),
-                "n_ctx": loaded.model.context(),
+                "n_vocab": loaded.vocab_size(),
+                "n_ctx": loaded.context(),
                 "n_ctx_train": info.context_length,
                 "n_embd": info.hidden_size,
                 "n_params": info.parameters,
@@ -96,6 +97,7 @@ fn form(entry: &Entry) -> Value {
         "object": "model",
         "created": entry.created,
         "owned_by": "brasa",
+        "kind": entry.kind().map(ModelKind::name),
         "meta": meta,
         "status": status,
     })

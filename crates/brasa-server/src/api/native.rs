@@ -15,7 +15,7 @@ use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::fill::Fill;
 use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking};
-use crate::loaded::Loaded;
+use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::logprobs::native_form;
 use crate::state::App;
@@ -31,7 +31,7 @@ pub(crate) async fn complete(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
     let is_list = matches!(&prompt, Value::Array(items) if !items.iter().any(Value::is_number));
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
@@ -51,7 +51,7 @@ pub(crate) async fn infill(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let before: String = fields.required("input_prefix")?;
     let after: String = fields.required("input_suffix")?;
     let begun: String = fields.optional("prompt")?.unwrap_or_default();
@@ -134,7 +134,7 @@ impl Wishes {
 
 /// What all parts of an answer have in common.
 struct Head {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedText>,
     settings: Value,
     with_tokens: bool,
     with_logprobs: bool,
@@ -155,7 +155,7 @@ struct Text {
 
 async fn answer(
     app: &App,
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedText>,
     record: &Record,
     wishes: Wishes,
     prompts: Vec<Vec<u32>>,
@@ -261,7 +261,7 @@ impl Head {
         // llama.cpp's sign for none.
         last["id_slot"] = end.slot.map_or(json!(-1), |slot| json!(slot));
         last["stop"] = true.into();
-        last["model"] = self.loaded.id.as_str().into();
+        last["model"] = self.loaded.id().into();
         last["tokens_predicted"] = end.cost.generated_tokens.into();
         last["tokens_evaluated"] = end.cost.prompt_tokens.into();
         last["tokens_cached"] = end.cost.cached_tokens.into();

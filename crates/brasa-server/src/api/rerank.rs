@@ -25,7 +25,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let query: String = fields.required("query")?;
     let is_plain = fields.peek("documents").is_none() && fields.peek("texts").is_some();
     let field = if is_plain { "texts" } else { "documents" };
@@ -36,15 +36,16 @@ pub(crate) async fn create(
     let instruction = fields.optional::<String>("instruction")?;
     fields.refuse("raw_scores", "scores are the model's probability of yes")?;
     finish_fields(&app, &fields);
-    record.set("model", loaded.id.as_str());
-    let _busy = loaded.keep_busy();
+    record.set("model", loaded.id());
+    let _busy = loaded.presence.keep_busy();
     let (reader, asked) = (Arc::clone(&loaded), documents.clone());
     let prompts =
         blocking(move || Ok(reader.model.rerank_prompts(&query, &asked, &RerankOptions { instruction })?));
     let prompts = prompts.await?;
     let tokens = prompts.tokens();
     record.set("prompt_tokens", tokens);
-    let scores = in_time(&app, &loaded, loaded.model.rerank(prompts)).await?;
+    let mut scores = loaded.model.rerank(prompts);
+    let scores = in_time(&app, &loaded.presence, |context| scores.poll_next(context)).await?;
     let mut scores: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
     // Documents of one score stay in their order.
     scores.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -67,7 +68,7 @@ pub(crate) async fn create(
         return Ok(reply::ok(&results.into()));
     }
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-    Ok(reply::ok(&json!({"object": "list", "model": loaded.id, "usage": usage, "results": results})))
+    Ok(reply::ok(&json!({"object": "list", "model": loaded.id(), "usage": usage, "results": results})))
 }
 
 /// Documents as texts, or as objects with a `text`.

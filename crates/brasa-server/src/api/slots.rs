@@ -17,7 +17,7 @@ use crate::api::finish_fields;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::generate::blocking;
-use crate::loaded::Loaded;
+use crate::loaded_text::LoadedText;
 use crate::slots::SlotText;
 use crate::state::App;
 use crate::{reply, slot_files};
@@ -38,7 +38,7 @@ pub(crate) async fn change(
         let message = "this server keeps no slots in files; --slot-save-path names a folder for them";
         return Err(ApiError::not_implemented(message).with_param("action"));
     };
-    let loaded = app.registry.acquire(query.get("model").map(String::as_str)).await?;
+    let loaded = app.registry.acquire_text(query.get("model").map(String::as_str)).await?;
     let place: usize = id.parse().ok().filter(|&place| place < loaded.slots).ok_or_else(|| {
         let message = format!("`id_slot` has to be a number from 0 to {}", loaded.slots - 1);
         ApiError::field("id_slot", message)
@@ -56,11 +56,11 @@ pub(crate) async fn change(
     blocking(work).await
 }
 
-fn save(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
+fn save(loaded: &Arc<LoadedText>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
     let began = Instant::now();
     let path = slot_files::path(folder, name)?;
     let SlotText { mut tokens, scope } = loaded.places.text(place).ok_or_else(busy)?;
-    let _task = loaded.keep_busy();
+    let _task = loaded.presence.keep_busy();
     // A text that slid is longer than its context.
     tokens.truncate(loaded.model.context());
     let session = loaded.model.session();
@@ -80,7 +80,7 @@ fn save(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) -> Re
     })))
 }
 
-fn restore(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
+fn restore(loaded: &Arc<LoadedText>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
     let began = Instant::now();
     if loaded.model.engine().config().prefix_bytes == 0 {
         let message = "this server keeps no texts beside running requests; --cache-ram makes room for them";
@@ -89,7 +89,7 @@ fn restore(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) ->
     let path = slot_files::path(folder, name)?;
     let (file, bytes) = slot_files::open(&path, name)?;
     loaded.places.text(place).ok_or_else(busy)?;
-    let _task = loaded.keep_busy();
+    let _task = loaded.presence.keep_busy();
     let mut file = std::io::BufReader::new(file);
     let session = loaded.model.read_session(&mut file, |_| ControlFlow::Continue(())).map_err(file_error)?;
     let text = SlotText { tokens: session.tokens()?, scope: session.scope()? };
@@ -106,7 +106,7 @@ fn restore(loaded: &Arc<Loaded>, place: usize, folder: &FilePath, name: &str) ->
     })))
 }
 
-fn erase(loaded: &Arc<Loaded>, place: usize) -> Result<Response> {
+fn erase(loaded: &Arc<LoadedText>, place: usize) -> Result<Response> {
     let SlotText { tokens, scope } = loaded.places.replace(place, SlotText::default()).ok_or_else(busy)?;
     let count = tokens.len();
     loaded.model.engine().forget(scope, tokens)?;

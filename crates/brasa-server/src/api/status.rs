@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::api::native::settings;
 use crate::error::{ApiError, Result};
-use crate::metrics::{Memory, Now};
+use crate::loaded::Loaded;
+use crate::metrics::Now;
 use crate::state::App;
 use crate::{ids, reply, sampling};
 
@@ -30,7 +31,7 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
         if let Some(loaded) = entry.loaded() {
             models += 1;
             if !loaded.is_alive(app.options.engine_silence).await {
-                let message = format!("the engine of {} does not answer", loaded.id);
+                let message = format!("the engine of {} does not answer", loaded.presence().id);
                 return Err(ApiError::unavailable("engine_stalled", message));
             }
         }
@@ -56,9 +57,18 @@ pub(crate) async fn props(
         "is_sleeping": entry.status() == "sleeping",
     });
     if let Some(loaded) = entry.loaded() {
+        let tokenizer = loaded.tokenizer();
+        let special = tokenizer.special_tokens();
+        let piece = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id).ok()).unwrap_or_default();
+        props["bos_token"] = piece(special.bos).into();
+        props["eos_token"] = piece(special.eos).into();
+        props["memory_bytes"] = loaded.now().memory.json();
+        props["device"] = loaded.device().into();
+        props["kind"] = loaded.kind().name().into();
+        props["default_generation_settings"] = json!({"n_ctx": loaded.context()});
+    }
+    if let Some(Loaded::Text(loaded)) = entry.loaded() {
         let model = &loaded.model;
-        let special = model.tokenizer().special_tokens();
-        let piece = |id: Option<u32>| id.and_then(|id| model.tokenizer().piece(id).ok()).unwrap_or_default();
         let defaults = GenerateOptions {
             sampling: sampling::defaults(model),
             max_tokens: app.options.default_max_tokens,
@@ -67,10 +77,6 @@ pub(crate) async fn props(
         props["default_generation_settings"] =
             json!({"n_ctx": model.context(), "params": settings(model, &defaults, false)});
         props["chat_template"] = model.tokenizer().chat_template_source().unwrap_or_default().into();
-        props["bos_token"] = piece(special.bos).into();
-        props["eos_token"] = piece(special.eos).into();
-        props["memory_bytes"] = Memory::of(model, &model.engine().stats()).json();
-        props["device"] = model.device().description.as_str().into();
     }
     Ok(reply::ok(&props))
 }
@@ -89,7 +95,7 @@ pub(crate) async fn slots(
         return Err(ApiError::not_implemented("this server does not show its slots"));
     }
     let entry = app.registry.find(query.get("model").map(String::as_str))?;
-    let Some(loaded) = entry.loaded() else { return Ok(reply::ok(&json!([]))) };
+    let Some(Loaded::Text(loaded)) = entry.loaded() else { return Ok(reply::ok(&json!([]))) };
     let running = loaded.running();
     if query.get("fail_on_no_slot").is_some_and(|value| value != "0") && running.len() >= loaded.slots {
         return Err(ApiError::unavailable("no_slot_available", "no slot is free"));
@@ -125,11 +131,7 @@ pub(crate) async fn set_adapters() -> ApiError {
 /// Counters for Prometheus.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let loaded = app.registry.entries().into_iter().filter_map(|entry| entry.loaded());
-    let now = loaded.map(|loaded| {
-        let stats = loaded.model.engine().stats();
-        Now { model: loaded.id.clone(), memory: Memory::of(&loaded.model, &stats), stats }
-    });
-    let now: Vec<Now> = now.collect();
+    let now: Vec<Now> = loaded.map(|loaded| loaded.now()).collect();
     let text = app.metrics.prometheus(&now);
     reply::with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
 }

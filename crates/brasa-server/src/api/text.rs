@@ -27,7 +27,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
     let with_pieces = fields.switch("with_pieces")?.unwrap_or(false);
     finish_fields(&app, &fields);
     let answer = blocking(move || {
-        let tokenizer = loaded.model.tokenizer();
+        let tokenizer = loaded.tokenizer();
         let ids = tokenizer.encode(&text, add, parse)?;
         let count = ids.len();
         let tokens: Vec<Value> = if with_pieces {
@@ -51,13 +51,13 @@ pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Re
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
     let ids: Vec<u32> = fields.required("tokens")?;
     finish_fields(&app, &fields);
-    let text = blocking(move || Ok(loaded.model.tokenizer().decode(&ids, false)?)).await?;
+    let text = blocking(move || Ok(loaded.tokenizer().decode(&ids, false)?)).await?;
     Ok(reply::ok(&json!({"content": text})))
 }
 
 /// The text that the chat template makes of a conversation.
 pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = Conversation::read(&mut fields)?;
     finish_fields(&app, &fields);
     let prompt = blocking(move || conversation.render(&loaded.model)).await?;

@@ -9,6 +9,7 @@ mod client;
 mod completions;
 mod custom_tools;
 mod device;
+mod encoders;
 mod failures;
 mod fields;
 mod filling;

@@ -30,7 +30,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let settings = Settings::read(&mut fields)?;
     let mut conversation = conversation(&mut fields, &app)?;
     let format = format(&mut fields)?;
@@ -47,7 +47,7 @@ pub(crate) async fn create(
     let head = Head {
         id: ids::name("resp_"),
         created: ids::unix_seconds(),
-        model: loaded.id.clone(),
+        model: loaded.id().to_owned(),
         settings: settings.0,
         temperature: options.sampling.temperature,
         top_p: options.sampling.top_p,
@@ -64,7 +64,7 @@ pub(crate) async fn create(
 
 /// How many tokens an input has.
 pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = conversation(&mut fields, &app)?;
     let prompt = blocking(move || conversation.encode(&loaded.model)).await?;
     Ok(reply::ok(&json!({"object": "response.input_tokens", "input_tokens": prompt.len()})))

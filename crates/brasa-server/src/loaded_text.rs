@@ -1,0 +1,161 @@
+//! A loaded language model, and what runs on it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brasa::Model;
+
+use crate::presence::{Busy, Presence};
+use crate::slots::{SlotText, Slots};
+
+/// A language model in memory, with its running requests.
+pub(crate) struct LoadedText {
+    pub model: Model,
+    /// Requests served at once.
+    pub slots: usize,
+    /// The slots, and the last text of each.
+    pub places: Slots,
+    running: Mutex<Vec<Running>>,
+    tasks: AtomicUsize,
+    /// Milliseconds of the presence at which a token appeared.
+    token_ms: AtomicU64,
+    asked: Arc<AtomicBool>,
+    // Dropped last: whoever waits for the end of a model waits for its presence.
+    pub presence: Arc<Presence>,
+}
+
+/// A generation that runs or waits.
+#[derive(Clone, Debug)]
+pub(crate) struct Running {
+    /// The number of the task.
+    pub task: usize,
+    /// Its slot; `None` if all were taken.
+    pub slot: Option<usize>,
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// Tokens that it may generate.
+    pub max_tokens: Option<usize>,
+    /// Tokens that it has generated.
+    pub decoded: usize,
+}
+
+impl LoadedText {
+    /// A model on which nothing runs yet.
+    pub fn new(id: String, model: Model) -> Self {
+        let slots = model.engine().config().max_sequences;
+        Self {
+            model,
+            slots,
+            places: Slots::new(slots),
+            running: Mutex::default(),
+            tasks: AtomicUsize::new(0),
+            token_ms: AtomicU64::new(0),
+            asked: Arc::default(),
+            presence: Presence::new(id),
+        }
+    }
+
+    /// The id of the model.
+    pub fn id(&self) -> &str {
+        &self.presence.id
+    }
+
+    /// Records a generation until the guard is dropped. `text` is its prompt, if the text is to be remembered.
+    pub fn begin(
+        self: &Arc<Self>,
+        prompt_tokens: usize,
+        max_tokens: Option<usize>,
+        text: Option<SlotText>,
+    ) -> Task {
+        self.saw_token();
+        let busy = self.presence.keep_busy();
+        let task = self.tasks.fetch_add(1, Ordering::Relaxed);
+        let slot = self.places.take();
+        self.lock().push(Running { task, slot, prompt_tokens, max_tokens, decoded: 0 });
+        Task { loaded: Arc::clone(self), number: task, text, _busy: busy }
+    }
+
+    /// The generations that run or wait, oldest first.
+    pub fn running(&self) -> Vec<Running> {
+        self.lock().clone()
+    }
+
+    /// True unless the engine's thread has stalled: it is busy, no token has appeared for the time `silence`, and it does not answer
+    /// within a twelfth of that.
+    pub async fn is_alive(&self, silence: Duration) -> bool {
+        let silent = self.presence.now_ms().saturating_sub(self.token_ms.load(Ordering::Relaxed));
+        if self.presence.is_closed() {
+            return false;
+        }
+        if !self.presence.is_busy() || Duration::from_millis(silent) < silence {
+            return true;
+        }
+        // One question at a time: the thread of an unanswered one is lost until the engine answers.
+        if self.asked.swap(true, Ordering::Relaxed) {
+            return false;
+        }
+        let (model, asked) = (self.model.clone(), Arc::clone(&self.asked));
+        let question = tokio::task::spawn_blocking(move || {
+            let answer = model.engine().with(|_| ()).is_ok();
+            asked.store(false, Ordering::Relaxed);
+            answer
+        });
+        let alive = matches!(tokio::time::timeout(silence / 12, question).await, Ok(Ok(true)));
+        if alive {
+            self.saw_token();
+        }
+        alive
+    }
+
+    fn saw_token(&self) {
+        self.token_ms.store(self.presence.now_ms(), Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A generation on record.
+pub(crate) struct Task {
+    loaded: Arc<LoadedText>,
+    number: usize,
+    text: Option<SlotText>,
+    _busy: Busy,
+}
+
+impl Task {
+    /// The slot of the generation; `None` while all are taken.
+    pub fn slot(&self) -> Option<usize> {
+        self.loaded.lock().iter().find(|running| running.task == self.number)?.slot
+    }
+
+    /// Records one more token.
+    pub fn saw_token(&mut self, id: u32) {
+        self.loaded.saw_token();
+        if let Some(text) = &mut self.text {
+            text.tokens.push(id);
+        }
+        if let Some(running) = self.loaded.lock().iter_mut().find(|running| running.task == self.number) {
+            running.decoded += 1;
+        }
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let slot = {
+            let mut running = self.loaded.lock();
+            let place = running.iter().position(|running| running.task == self.number);
+            place.and_then(|place| running.remove(place).slot)
+        };
+        if let Some(slot) = slot {
+            self.loaded.places.free(slot, self.text.take());
+            // Whoever waits longest without a slot has it now.
+            if let Some(next) = self.loaded.lock().iter_mut().find(|running| running.slot.is_none()) {
+                next.slot = self.loaded.places.take();
+            }
+        }
+    }
+}

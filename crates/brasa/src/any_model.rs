@@ -1,0 +1,98 @@
+//! A model of whatever kind a file holds.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Instant;
+
+use brasa_formats::{Bytes, Checkpoint};
+use brasa_graph::device::DeviceInfo;
+use brasa_models::{ModelInfo, ModelKind, Source};
+
+use crate::{Encoder, Error, LoadOptions, LoadProgress, Model};
+
+/// A loaded model of any kind, for programs that serve whatever file they are given.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AnyModel {
+    /// A language model.
+    Text(Model),
+    /// A text encoder.
+    Encoder(Encoder),
+}
+
+impl AnyModel {
+    /// Loads a checkpoint as the kind of model that it holds.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Model::load_with_progress`]; a kind that no variant stands for is named by them.
+    pub fn load_with_progress(
+        path: impl AsRef<Path>,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options, progress, started)
+    }
+
+    /// Loads a GGUF file that is already in memory.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load_with_progress`](Self::load_with_progress).
+    pub fn from_gguf_bytes(
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Self, Error> {
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options, progress, started)
+    }
+
+    fn from_checkpoint(
+        checkpoint: &Checkpoint,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+        started: Instant,
+    ) -> Result<Self, Error> {
+        match ModelKind::of(&Source::of(checkpoint)?) {
+            ModelKind::Encoder => {
+                Encoder::from_checkpoint(checkpoint, options, progress, started).map(Self::Encoder)
+            }
+            // Refuses models of other kinds by name.
+            _ => Model::from_checkpoint(checkpoint, options, progress, started).map(Self::Text),
+        }
+    }
+
+    /// The kind of the model.
+    pub fn kind(&self) -> ModelKind {
+        match self {
+            Self::Text(_) => ModelKind::Text,
+            Self::Encoder(_) => ModelKind::Encoder,
+        }
+    }
+
+    /// Architecture, sizes and storage of the model.
+    pub fn info(&self) -> &ModelInfo {
+        match self {
+            Self::Text(model) => model.info(),
+            Self::Encoder(encoder) => encoder.info(),
+        }
+    }
+
+    /// The device that the model runs on.
+    pub fn device(&self) -> &DeviceInfo {
+        match self {
+            Self::Text(model) => model.device(),
+            Self::Encoder(encoder) => encoder.device(),
+        }
+    }
+
+    /// Oddities of the checkpoint that do not keep it from running.
+    pub fn warnings(&self) -> &[String] {
+        match self {
+            Self::Text(model) => model.warnings(),
+            Self::Encoder(encoder) => encoder.warnings(),
+        }
+    }
+}
