@@ -7,6 +7,7 @@ mod look;
 mod measure;
 mod sampling;
 mod serve;
+mod speech;
 
 use std::ffi::OsString;
 
@@ -24,6 +25,7 @@ pub use look::{EmbedArguments, InspectArguments, LogitsArguments, PoolingName, T
 pub use measure::{BenchArguments, EvalArguments, PerplexityArguments, TableFormat};
 pub use sampling::{OrderName, PolicyName, SamplingArguments};
 pub use serve::ServeArguments;
+pub use speech::TranscribeArguments;
 
 /// Runs language models on the machine you have.
 ///
@@ -71,6 +73,8 @@ pub enum Command {
     Logits(LogitsArguments),
     /// Make vectors of texts, or compare texts by them
     Embed(EmbedArguments),
+    /// Turn speech into text or subtitles, from files or while somebody speaks
+    Transcribe(TranscribeArguments),
     /// Convert a checkpoint to a (quantised) GGUF file
     Quantize(QuantizeArguments),
     /// Measure prompt and generation speed
@@ -89,18 +93,8 @@ pub enum Command {
 }
 
 /// Options of `run` that the short help of the program shows beside its commands.
-const SHORT_HELP: [&str; 10] = [
-    "prompt",
-    "file",
-    "system_prompt",
-    "n",
-    "temperature",
-    "model",
-    "hf_repo",
-    "context",
-    "verbose",
-    "color",
-];
+const SHORT_HELP: [&str; 9] =
+    ["prompt", "file", "system_prompt", "n", "temperature", "model", "hf_repo", "context", "color"];
 
 impl Arguments {
     /// The parser, which paints its help and its errors or does not. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
@@ -113,6 +107,12 @@ impl Arguments {
         // A chat prints no JSON object and says so if it is asked for one.
         let root =
             Self::command().mut_subcommand("chat", |chat| chat.mut_arg("json", |json| json.hide(true)));
+        // No model of speech is built in.
+        let root = root.mut_subcommand("transcribe", |transcribe| {
+            transcribe.mut_arg("model", |model| {
+                model.help("Model of speech: a folder of Hugging Face, or a ggml-*.bin of whisper.cpp")
+            })
+        });
         root.color(color).mut_args(|argument| {
             let is_shown = SHORT_HELP.contains(&argument.get_id().as_str());
             if is_shown { argument } else { argument.hide_short_help(true) }
@@ -161,6 +161,10 @@ impl Arguments {
             Some(Command::Perplexity(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Logits(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Embed(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Transcribe(arguments)) => {
+                arguments.name_model();
+                Some(&mut arguments.source)
+            }
             Some(Command::Bench(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Eval(arguments)) => {
                 if let Some(path) = arguments.path.take() {

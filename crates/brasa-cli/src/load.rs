@@ -1,5 +1,6 @@
 //! A model from the command line's flags, with a progress bar at a terminal.
 
+use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -123,7 +124,11 @@ pub fn embedder(arguments: &LoadArguments) -> Result<Embedder, Failure> {
 }
 
 /// Loads with a progress bar, until the user interrupts it.
-fn with_bar<T>(
+///
+/// # Errors
+///
+/// The errors of `load`; [`Failure::Interrupted`].
+pub fn with_bar<T>(
     load: impl FnOnce(&mut dyn FnMut(LoadProgress) -> ControlFlow<()>) -> Result<T, brasa::Error>,
 ) -> Result<T, Failure> {
     interrupt::install();
@@ -227,7 +232,26 @@ pub fn count_bar(what: &'static str) -> ProgressBar {
     bar(what, "{msg} {bar:40} {percent} %, {eta} left")
 }
 
-fn bar(what: &'static str, template: &str) -> ProgressBar {
+/// A progress bar over the time of a sound, which [`set_clock`] moves.
+pub fn time_bar(what: String) -> ProgressBar {
+    bar(what, "{msg} {bar:30} {prefix} {eta} left")
+}
+
+/// Moves a bar of [`time_bar`], and writes the time beside it.
+pub fn set_clock(bar: &ProgressBar, done_s: f64, all_s: f64) {
+    bar.set_prefix(format!("{}/{}", clock(done_s), clock(all_s)));
+    bar.set_length((all_s * 100.0) as u64);
+    bar.set_position((done_s * 100.0) as u64);
+}
+
+/// Hours if there are any, minutes and seconds: 01:20, 1:02:03.
+pub fn clock(seconds: f64) -> String {
+    let all = seconds as u64;
+    let hours = if all >= 3600 { format!("{}:", all / 3600) } else { String::new() };
+    format!("{hours}{:02}:{:02}", all / 60 % 60, all % 60)
+}
+
+fn bar(what: impl Into<Cow<'static, str>>, template: &str) -> ProgressBar {
     // Nothing is drawn before the length is set: no ticker, which would show "0 B/0 B" while the file is opened.
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_message(what);
     if !std::io::stderr().is_terminal() {

@@ -51,7 +51,9 @@ pub fn line(text: &str) -> Result<(), Failure> {
 ///
 /// [`Failure::OutputClosed`] if the reader has gone.
 pub fn command(sequence: &'static str) -> Result<(), Failure> {
-    Ok(stdout().lock().write_all(sequence.as_bytes())?)
+    let mut out = stdout().lock();
+    out.write_all(sequence.as_bytes())?;
+    Ok(out.flush()?)
 }
 
 /// `text` in lines of at most [`COLUMNS`] columns, each indented. Longer words stay whole.

@@ -1,13 +1,18 @@
 //! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
 
 use brasa::ProbeKind;
+use brasa::audio::SampleFormat;
+use brasa::audio::transcript::TranscriptFormat;
 use brasa::sampling::SamplingParams;
+use brasa::speech::language_code;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A number of tokens; `None` for no limit.
 pub type Limit = Option<usize>;
 /// A random seed; `None` for a new one each time.
 pub type Seed = Option<u64>;
+/// The code of a language; `None` for the one that is heard.
+pub type Language = Option<&'static str>;
 
 /// Heads of layers: all, or those that are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +122,44 @@ pub fn bias(text: &str) -> Result<(u32, f32), String> {
     parse().ok_or_else(|| "expected ID+BIAS or ID-BIAS, e.g. 15043+1".into())
 }
 
+/// Reads a language by its code or its English name, or `auto` for the one that is heard.
+pub fn language(text: &str) -> Result<Language, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    language_code(text).map(Some).ok_or_else(|| "expected a code or an English name: en, german, auto".into())
+}
+
+/// Reads the form of a transcript.
+pub fn transcript_format() -> impl TypedValueParser<Value = TranscriptFormat> {
+    PossibleValuesParser::new(TranscriptFormat::ALL.map(|(name, _)| name)).try_map(|name| name.parse())
+}
+
+/// Reads the form of samples, by our names and by those of ALSA and `FFmpeg`.
+pub fn sample_format(text: &str) -> Result<SampleFormat, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "u8" => Ok(SampleFormat::U8),
+        "s16" | "s16_le" | "s16le" => Ok(SampleFormat::S16),
+        // ALSA's S24_LE has a fourth byte.
+        "s24" | "s24_3le" | "s24le" => Ok(SampleFormat::S24),
+        "s32" | "s32_le" | "s32le" => Ok(SampleFormat::S32),
+        "f32" | "float_le" | "f32le" => Ok(SampleFormat::F32),
+        "f64" | "float64_le" | "f64le" => Ok(SampleFormat::F64),
+        _ => Err("expected u8, s16, s24, s32, f32 or f64".into()),
+    }
+}
+
+/// Reads the seconds between two looks at a sound that goes on.
+pub fn step(text: &str) -> Result<f32, String> {
+    let seconds = finite(text)?;
+    if (0.1..=10.0).contains(&seconds) { Ok(seconds) } else { Err("expected 0.1 to 10 seconds".into()) }
+}
+
+/// Reads a number that is not infinite.
+pub fn finite(text: &str) -> Result<f32, String> {
+    text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "expected a number".into())
+}
+
 /// Reads a text that may end an answer.
 pub fn stop(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an empty text would end every answer at once".into()) } else { Ok(text.into()) }
@@ -140,7 +183,10 @@ fn checked(text: &str, set: impl Fn(&mut SamplingParams, f32)) -> Result<f32, St
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use brasa::audio::SampleFormat;
+
     use super::{bias, count, limit, min_p, positive, repeat_penalty, seed, stop, temperature, top_p};
+    use super::{language, sample_format, step};
 
     #[test]
     fn what_makes_sense_is_read() {
@@ -153,6 +199,14 @@ mod tests {
         assert_eq!(temperature("0"), Ok(0.0));
         assert_eq!(top_p("1"), Ok(1.0));
         assert_eq!(bias("15043-inf"), Ok((15043, f32::NEG_INFINITY)));
+        assert_eq!(
+            (language("auto"), language("German"), language("yue")),
+            (Ok(None), Ok(Some("de")), Ok(Some("yue")))
+        );
+        for (name, bytes) in [("S16_LE", 2), ("s24_3le", 3), ("FLOAT_LE", 4), ("f64", 8), ("u8", 1)] {
+            assert_eq!(sample_format(name).map(SampleFormat::bytes), Ok(bytes), "{name}");
+        }
+        assert_eq!(step("0.5"), Ok(0.5));
     }
 
     #[test]
@@ -171,5 +225,11 @@ mod tests {
             assert!(bias(text).is_err(), "{text:?}");
         }
         assert!(stop("").is_err());
+        for text in ["", "klingon", "0", "nan", "inf", "S24_LE", "s16be"] {
+            assert!(
+                language(text).is_err() && sample_format(text).is_err() && step(text).is_err(),
+                "{text:?}"
+            );
+        }
     }
 }

@@ -17,13 +17,21 @@ pub enum ModelError {
         /// The names that would have been understood in this container.
         supported: String,
     },
-    /// A model of another kind than the one that was asked for.
-    #[error("{architecture} is a model of {kind}, expected a model of text")]
-    OtherKind {
+    /// A model of speech where another kind was expected.
+    #[error(
+        "{architecture} is a model of speech: it turns sound into text, and cannot do what was asked\nhint: `brasa transcribe` and `Transcriber` run it"
+    )]
+    IsSpeech {
         /// The architecture, in the file's spelling.
         architecture: String,
-        /// The kind of the model.
-        kind: &'static str,
+    },
+    /// A model of text where a model of speech was expected.
+    #[error("{architecture} is a model of text and hears nothing, expected a model of speech ({supported})")]
+    IsText {
+        /// The architecture, in the file's spelling.
+        architecture: String,
+        /// The names of architectures of speech.
+        supported: String,
     },
     /// An encoder where a decoder was expected.
     #[error("{architecture} is a text encoder: it makes vectors of texts, and generates no text")]

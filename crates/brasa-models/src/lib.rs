@@ -213,7 +213,7 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Model> {
 /// another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     if ModelKind::of(source) == ModelKind::Speech {
-        return Err(ModelError::OtherKind { architecture: source.architecture().into(), kind: "speech" });
+        return Err(ModelError::IsSpeech { architecture: source.architecture().into() });
     }
     let meta = Metadata::new(source, options);
     let spec = family::spec(source, &meta)?;

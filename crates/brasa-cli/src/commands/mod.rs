@@ -19,6 +19,7 @@ mod remote;
 mod run;
 mod serve;
 mod tokenize;
+mod transcribe;
 
 use clap::CommandFactory;
 
@@ -47,6 +48,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Perplexity(arguments)) => perplexity::perplexity(&arguments),
         Some(Command::Logits(arguments)) => logits::logits(&arguments),
         Some(Command::Embed(arguments)) => embed::embed(&arguments),
+        Some(Command::Transcribe(arguments)) => transcribe::transcribe(&arguments),
         Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
         Some(Command::Bench(arguments)) => bench::bench(&arguments),
         Some(Command::Eval(arguments)) => eval::eval(&arguments),

@@ -12,6 +12,7 @@ mod page;
 mod row;
 #[cfg(test)]
 mod tests;
+mod whisper_cpp;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -22,6 +23,7 @@ use llama_cpp::{LLAMA_CPP, LLAMA_EMBEDDING, LLAMA_SERVER};
 use others::{COMMANDS, MLX_LM};
 use own::Options;
 use row::{Outcome, Row, Value};
+use whisper_cpp::WHISPER_CPP;
 
 use crate::args::Arguments;
 use crate::failure::Failure;
@@ -252,6 +254,7 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
         Some("bench") => LLAMA_BENCH,
         Some("embed") => LLAMA_EMBEDDING,
         Some("serve") => LLAMA_SERVER,
+        Some("transcribe") => WHISPER_CPP,
         _ => &[],
     };
     let mut rows = HashMap::new();
@@ -259,7 +262,7 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
     for row in MLX_LM.iter().chain(LLAMA_CPP).chain(special) {
         rows.extend(row.spellings().map(|spelling| (spelling, row)));
     }
-    if matches!(command, Some("serve" | "eval" | "inspect")) {
+    if matches!(command, Some("serve" | "eval" | "inspect" | "transcribe")) {
         // What other commands refuse or do without, these may have.
         rows.retain(|spelling, _| !own.has(spelling));
     }

@@ -11,6 +11,7 @@ use super::llama_bench::LLAMA_BENCH;
 use super::llama_cpp::LLAMA_CPP;
 use super::others::{COMMANDS, MLX_LM};
 use super::row::{Outcome, Row, Value};
+use super::whisper_cpp::WHISPER_CPP;
 
 const START: &str = "\
 # Coming from llama.cpp
@@ -54,6 +55,7 @@ fn page() -> String {
     let mut page = START.to_owned();
     table(&mut page, "llama-cli, llama-completion and llama-server", LLAMA_CPP);
     table(&mut page, "llama-bench, where it differs", LLAMA_BENCH);
+    table(&mut page, "whisper-cli, for `brasa transcribe`", WHISPER_CPP);
     table(&mut page, "MLX-LM", MLX_LM);
     page.push_str("\n## Commands of Ollama and others\n\n| command | here |\n|---|---|\n");
     for (command, answer) in COMMANDS {

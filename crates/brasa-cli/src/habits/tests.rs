@@ -10,6 +10,7 @@ use super::llama_cpp::LLAMA_CPP;
 use super::others::{COMMANDS, MLX_LM};
 use super::own::Options;
 use super::row::{Outcome, Row, Value};
+use super::whisper_cpp::WHISPER_CPP;
 use super::{Translated, rows, translate};
 use crate::args::Arguments;
 use crate::failure::Failure;
@@ -37,7 +38,7 @@ fn refused(words: &[&str]) -> String {
 fn sample(name: &str) -> &'static str {
     match name {
         "N" | "K" => "4",
-        "T" | "P" | "F" => "0.5",
+        "T" | "P" | "F" | "X" => "0.5",
         "TYPE" => "f16",
         "ID±BIAS" => "7-1",
         "NAME" => "cpu",
@@ -65,7 +66,7 @@ fn check(command: &str, spelling: &str, row: &Row, value: &str, outcome: &Outcom
         Outcome::True(_) | Outcome::Noted(_) | Outcome::SingleTurn(_) => {
             assert_eq!(arguments(&words), plain, "{shown}");
             let notes = translated(&words).unwrap().notes;
-            let with_prompt = translated(&[&words[..], &["-p", "x"]].concat()).unwrap().notes;
+            let with_prompt = translated(&[&words[..], &["--prompt", "x"]].concat()).unwrap().notes;
             let expected = match outcome {
                 Outcome::Noted(note) => [Some(*note); 2],
                 Outcome::SingleTurn(note) => [Some(*note), None],
@@ -119,7 +120,7 @@ fn is_parsed(words: &[String]) -> bool {
             command => vec!["brasa".to_owned(), command.to_owned()],
         }
     };
-    ["", "run", "generate", "bench", "perplexity"].iter().any(|command| {
+    ["", "run", "generate", "bench", "perplexity", "transcribe"].iter().any(|command| {
         match Arguments::try_parse_from([start(command), words.to_vec()].concat()) {
             Ok(_) => true,
             Err(error) => {
@@ -132,7 +133,9 @@ fn is_parsed(words: &[String]) -> bool {
 
 #[test]
 fn every_spelling_has_its_outcome() {
-    for (command, table) in [("run", LLAMA_CPP), ("run", MLX_LM), ("bench", LLAMA_BENCH)] {
+    for (command, table) in
+        [("run", LLAMA_CPP), ("run", MLX_LM), ("bench", LLAMA_BENCH), ("transcribe", WHISPER_CPP)]
+    {
         for row in table {
             let usual = match row.value {
                 Value::None => "",
@@ -167,7 +170,7 @@ fn every_spelling_has_its_outcome() {
 
 #[test]
 fn spellings_are_unique_and_well_formed() {
-    for table in [LLAMA_CPP, MLX_LM, LLAMA_BENCH] {
+    for table in [LLAMA_CPP, MLX_LM, LLAMA_BENCH, WHISPER_CPP] {
         let mut seen = BTreeSet::new();
         for spelling in table.iter().flat_map(Row::spellings) {
             assert!(seen.insert(spelling), "{spelling} has two rows");
@@ -214,7 +217,7 @@ fn answers_name_what_there_is() {
         .chain(["-ctk", "-ctv", "-ub", "-hf"].map(String::from))
         .collect();
     let mut texts = Vec::new();
-    for row in LLAMA_CPP.iter().chain(LLAMA_BENCH).chain(MLX_LM) {
+    for row in LLAMA_CPP.iter().chain(LLAMA_BENCH).chain(MLX_LM).chain(WHISPER_CPP) {
         collect(&row.outcome, &mut texts);
     }
     texts.extend(COMMANDS.iter().map(|(_, text)| *text));

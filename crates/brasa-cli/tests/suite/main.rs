@@ -15,4 +15,6 @@ mod outputs;
 mod serve;
 #[cfg(unix)]
 mod terminal;
+mod transcribe;
+mod whisper_bin;
 mod words;

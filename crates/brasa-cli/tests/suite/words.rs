@@ -77,6 +77,7 @@ fn help() {
         "discover",
         "perplexity",
         "logits",
+        "transcribe",
         "quantize",
         "bench",
         "eval",

@@ -105,9 +105,13 @@ pub fn read_speech_spec(source: &Source, options: &LoadOptions) -> Result<(Speec
 /// of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn build_speech(source: &Source, options: &LoadOptions) -> Result<SpeechModel> {
     if ModelKind::of(source) != ModelKind::Speech {
-        return Err(ModelError::UnknownArchitecture {
-            architecture: source.architecture().into(),
-            supported: format!("for speech {}", names::ARCHITECTURES.join(", ")),
+        let (architecture, supported) = (source.architecture().to_owned(), names::ARCHITECTURES.join(", "));
+        let is_known = ModelKind::of(source) == ModelKind::Encoder
+            || crate::supported(source.container()).contains(&source.architecture());
+        return Err(if is_known {
+            ModelError::IsText { architecture, supported }
+        } else {
+            ModelError::UnknownArchitecture { architecture, supported: format!("for speech {supported}") }
         });
     }
     let meta = Metadata::new(source, options);

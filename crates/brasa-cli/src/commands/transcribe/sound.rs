@@ -1,0 +1,89 @@
+//! Sound from files, pipes and standard input.
+
+use std::io::{Cursor, Read, stdin};
+use std::path::Path;
+
+use brasa::audio::{Audio, AudioReader, Limits, SAMPLE_RATE, SampleFormat};
+use indicatif::ProgressBar;
+
+use crate::args::TranscribeArguments;
+use crate::failure::Failure;
+use crate::{interrupt, load};
+
+/// The name of standard input in messages.
+pub const STANDARD_INPUT: &str = "standard input";
+/// First bytes of files of sound that may come through a pipe while they are written.
+const HEADERS: [&[u8]; 6] = [b"RIFF", b"RF64", b"BW64", b"fLaC", b"OggS", b"ID3"];
+
+/// Reads a file of sound whole.
+///
+/// # Errors
+///
+/// [`Failure::Failed`], naming the file; [`Failure::Interrupted`].
+pub fn read(path: &Path, arguments: &TranscribeArguments, bar: &ProgressBar) -> Result<Audio, Failure> {
+    let mut reader = open(path, arguments)?;
+    let mut samples = Vec::new();
+    while let Some(chunk) = reader.next() {
+        interrupt::check()?;
+        samples.extend_from_slice(&chunk.map_err(brasa::Error::from)?);
+        if let Some(all) = reader.claimed_duration() {
+            load::set_clock(bar, reader.duration_read().as_secs_f64(), all.as_secs_f64());
+        }
+    }
+    Ok(Audio::from_samples(&samples, SAMPLE_RATE).map_err(brasa::Error::from)?)
+}
+
+fn open(path: &Path, arguments: &TranscribeArguments) -> Result<AudioReader, Failure> {
+    let limits = Limits::default();
+    let is_standard = path.as_os_str() == "-";
+    let reader = match arguments.raw {
+        Some(format) if is_standard => raw(stdin(), format, arguments, STANDARD_INPUT),
+        Some(format) => {
+            let file = std::fs::File::open(path).map_err(|error| Failure::file(path, &error))?;
+            raw(file, format, arguments, &path.display().to_string())
+        }
+        None if is_standard => AudioReader::from_stream(stdin(), STANDARD_INPUT, &limits),
+        None => AudioReader::open(path, &limits),
+    };
+    Ok(reader.map_err(brasa::Error::from)?)
+}
+
+/// Opens a sound that goes on, without waiting for more of it than its first bytes. Samples have a header that is known, or none.
+///
+/// # Errors
+///
+/// [`Failure::Failed`], naming the input.
+pub fn live(path: &Path, arguments: &TranscribeArguments) -> Result<AudioReader, Failure> {
+    let is_standard = path.as_os_str() == "-";
+    let name = if is_standard { STANDARD_INPUT.to_owned() } else { path.display().to_string() };
+    let mut input: Box<dyn Read + Send> = if is_standard {
+        Box::new(stdin())
+    } else {
+        Box::new(std::fs::File::open(path).map_err(|error| Failure::file(path, &error))?)
+    };
+    let reader = if let Some(format) = arguments.raw {
+        raw(input, format, arguments, &name)
+    } else {
+        let mut first = Vec::new();
+        let read = input.by_ref().take(4).read_to_end(&mut first);
+        read.map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
+        let has_header = HEADERS.iter().any(|header| first.starts_with(header));
+        let input = Cursor::new(first).chain(input);
+        if has_header {
+            AudioReader::from_stream(input, &name, &Limits::default())
+        } else {
+            raw(input, SampleFormat::S16, arguments, &name)
+        }
+    };
+    Ok(reader.map_err(brasa::Error::from)?)
+}
+
+fn raw(
+    input: impl Read + Send + 'static,
+    format: SampleFormat,
+    arguments: &TranscribeArguments,
+    name: &str,
+) -> brasa::audio::Result<AudioReader> {
+    let rate = arguments.rate.unwrap_or(SAMPLE_RATE);
+    AudioReader::from_pcm(input, format, rate, name, &Limits::default())
+}

@@ -1,0 +1,315 @@
+//! `brasa transcribe` on the trained Whisper, against the texts of transformers that lie beside it.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::command::{brasa, fails, model, models, scratch, stderr, stdout};
+use crate::whisper_bin;
+
+fn whisper() -> String {
+    model("tiny-whisper")
+}
+
+fn wav(number: u32) -> String {
+    model(&format!("tiny-whisper/held-{number}.wav"))
+}
+
+/// The text of each wav as transformers writes it.
+fn texts() -> Vec<String> {
+    let reference = std::fs::read_to_string(models().join("tiny-whisper/reference.json")).unwrap();
+    let reference: Value = serde_json::from_str(&reference).unwrap();
+    let cases = reference["cases"].as_array().unwrap().iter();
+    cases.map(|case| case["with_timestamps"]["text"].as_str().unwrap().trim().to_owned()).collect()
+}
+
+/// The output of a run that must succeed.
+fn done(arguments: &[&str]) -> String {
+    let output = brasa(&[&["transcribe"], arguments].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    stdout(&output)
+}
+
+/// A run that reads `input`.
+fn fed(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = start(arguments);
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn start(arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
+    command.arg("transcribe").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A folder with copies of some wavs.
+fn sounds(name: &str, numbers: &[u32]) -> (PathBuf, Vec<String>) {
+    let directory = scratch(name);
+    let copy = |number: &u32| {
+        let path = directory.join(format!("{number}.wav"));
+        std::fs::copy(wav(*number), &path).unwrap();
+        path.display().to_string()
+    };
+    let paths = numbers.iter().map(copy).collect();
+    (directory, paths)
+}
+
+#[test]
+fn one_file_goes_to_standard_output() {
+    let whisper = whisper();
+    for (number, text) in (1..).zip(texts()) {
+        let found = done(&[&whisper, &wav(number), "--beam", "1", "--temperature-inc", "0"]);
+        assert_eq!(found.trim_end().replace('\n', " "), text, "held-{number}");
+    }
+    let json: Value = serde_json::from_str(&done(&[&whisper, &wav(3), "--format", "json"])).unwrap();
+    assert_eq!(json, serde_json::json!({"text": texts()[2]}));
+    assert_eq!(
+        done(&["-m", &whisper, &wav(5), "--timestamps"]),
+        "[00:00.500 --> 00:02.260]  The hungry fox jumped under the river.\n\
+         [00:02.960 --> 00:05.160]  The happy sheep waited beside the road.\n\
+         [00:05.860 --> 00:07.460]  My birthday is on the eighth of April.\n"
+    );
+    let words = done(&[&whisper, "-f", &wav(3), "--words"]);
+    assert!(words.lines().count() == 6 && words.starts_with("[00:00.000 --> "), "{words}");
+    let verbose: Value =
+        serde_json::from_str(&done(&[&whisper, &wav(3), "--words", "--format", "verbose_json"])).unwrap();
+    assert_eq!(verbose["words"].as_array().unwrap().len(), 6);
+    assert_eq!((&verbose["language"], &verbose["task"]), (&"english".into(), &"transcribe".into()));
+    let srt = done(&[&whisper, &wav(4), "-osrt", "-bs", "1", "-l", "English"]);
+    assert_eq!(srt, "1\n00:00:00,000 --> 00:00:01,460\nWhere is the clever lion?\n\n");
+}
+
+#[test]
+fn flags_reach_the_decoder() {
+    let whisper = whisper();
+    let greedy = |more: &[&str]| done(&[&[&whisper[..], &wav(4), "--beam", "1"], more].concat());
+    assert!(greedy(&["--hotwords", "tiger, bear", "--hotword-bias", "40"]).contains("tiger"));
+    assert_eq!(
+        greedy(&["--no-speech-threshold", "0", "--logprob-threshold", "0"]),
+        "",
+        "every window is silent"
+    );
+    assert_ne!(greedy(&["--temp", "3", "-s", "5"]), greedy(&["--temp", "3", "-s", "6"]));
+    assert_eq!(greedy(&["--temp", "3", "-s", "5"]), greedy(&["--temp", "3", "-s", "5"]));
+    assert_eq!(greedy(&["--max-tokens", "3"]).split_whitespace().count(), 2);
+    let translated = greedy(&["--translate", "--format", "verbose_json", "--without-timestamps"]);
+    let translated: Value = serde_json::from_str(&translated).unwrap();
+    assert_eq!(translated["task"], "translate");
+    assert_eq!(translated["segments"].as_array().unwrap().len(), 1);
+    let prompted = |prompt| greedy(&["--prompt", prompt, "--format", "verbose_json"]);
+    assert_ne!(prompted("Emma, Peter."), prompted("a quiet road by the sea"));
+}
+
+#[test]
+fn several_files_have_transcripts_beside_them() {
+    let (directory, paths) = sounds("beside", &[3, 4]);
+    let (whisper, texts) = (whisper(), texts());
+    let run = [&whisper[..], &paths[0], &paths[1], "--beam", "1"];
+    let summary = done(&run);
+    assert!(
+        summary.lines().count() == 2 && summary.contains("4.txt: 00:01 of english, 1 segment in "),
+        "{summary}"
+    );
+    assert_eq!(names(&directory), ["3.txt", "3.wav", "4.txt", "4.wav"]);
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    assert_eq!((read("3.txt"), read("4.txt")), (format!("{}\n", texts[2]), format!("{}\n", texts[3])));
+
+    std::fs::write(directory.join("4.txt"), "precious").unwrap();
+    std::fs::remove_file(directory.join("3.txt")).unwrap();
+    let message = fails(&[&["transcribe"], &run[..]].concat(), 1);
+    assert!(message.contains("4.txt exists\nhint: --force replaces it"), "{message}");
+    assert_eq!(names(&directory), ["3.wav", "4.txt", "4.wav"], "nothing was transcribed");
+    done(&[&run[..], &["--force"]].concat());
+    assert_eq!(read("4.txt"), format!("{}\n", texts[3]));
+
+    let out = directory.join("subtitles");
+    done(&[&whisper, &paths[0], "--out", out.to_str().unwrap(), "--format", "vtt", "--beam", "1"]);
+    assert_eq!(names(&out), ["3.vtt"]);
+    assert!(std::fs::read_to_string(out.join("3.vtt")).unwrap().starts_with("WEBVTT\n\n00:00.000 --> "));
+}
+
+/// A file that cannot be read costs its own transcript and no other.
+#[test]
+fn a_broken_file_is_told_and_passed_over() {
+    let (directory, paths) = sounds("broken", &[3, 4]);
+    std::fs::write(&paths[0], "no sound").unwrap();
+    let output = brasa(&["transcribe", &whisper(), &paths[0], &paths[1], "--beam", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let message = stderr(&output);
+    assert!(message.contains("3.wav: not recognised as audio"), "{message}");
+    assert!(message.contains("error: 1 of 2 files were not transcribed"), "{message}");
+    assert_eq!(names(&directory), ["3.wav", "4.txt", "4.wav"]);
+}
+
+#[test]
+fn a_file_of_whisper_cpp_transcribes_alike() {
+    let directory = scratch("whisper-bin");
+    let bin = directory.join("ggml-tiny-whisper.bin");
+    whisper_bin::write(&models().join("tiny-whisper"), &bin);
+    let of = |model: &str, number| {
+        let exact = ["--format", "verbose_json", "--words", "--beam", "2", "--precision", "reference"];
+        let mut found: Value =
+            serde_json::from_str(&done(&[&[model, &wav(number)], &exact[..]].concat())).unwrap();
+        let numbers = found["segments"].as_array_mut().unwrap().iter_mut().map(|segment| {
+            ["avg_logprob", "no_speech_prob"].map(|key| segment.as_object_mut().unwrap().remove(key).unwrap())
+        });
+        let numbers: Vec<f64> = numbers.flatten().map(|number| number.as_f64().unwrap()).collect();
+        (found, numbers)
+    };
+    for number in [1, 5] {
+        let ((whole, numbers), (expected, expected_numbers)) =
+            (of(bin.to_str().unwrap(), number), of(&whisper(), number));
+        assert_eq!(whole, expected);
+        assert!(!numbers.is_empty() && numbers.len() == expected_numbers.len());
+        for (found, expected) in numbers.iter().zip(&expected_numbers) {
+            assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
+        }
+    }
+    std::fs::remove_file(bin).unwrap();
+}
+
+/// Samples of a wav, without its header of 44 bytes.
+fn samples(number: u32) -> Vec<u8> {
+    std::fs::read(wav(number)).unwrap().split_off(44)
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let (whisper, text) = (whisper(), format!("{}\n", texts()[2]));
+    let whole = fed(&[&whisper, "-", "--beam", "1"], &std::fs::read(wav(3)).unwrap());
+    assert_eq!(stdout(&whole), text, "{}", stderr(&whole));
+    let raw = fed(&[&whisper, "--raw", "S16_LE", "-r", "16000", "--beam", "1"], &samples(3));
+    assert_eq!(stdout(&raw), text, "{}", stderr(&raw));
+    let empty = fed(&[&whisper, "-"], &[]);
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(stderr(&empty).contains("standard input"), "{}", stderr(&empty));
+}
+
+/// A sound that comes in pieces: with a header as arecord writes it, without one, and as JSON.
+#[test]
+fn live_sound_is_written_as_it_is_agreed_upon() {
+    let whisper = whisper();
+    let run = [&whisper[..], "--stream", "--beam", "1", "--no-context", "--step", "2"];
+    let raw = fed(&run, &samples(5));
+    assert!(raw.status.success(), "{}", stderr(&raw));
+    let text = stdout(&raw);
+    assert!(text.contains("The happy sheep waited beside the road."), "{text}");
+    // arecord does not know the length.
+    let mut header = std::fs::read(wav(5)).unwrap();
+    header[4..8].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+    header[40..44].copy_from_slice(&0x7fff_ffdb_u32.to_le_bytes());
+    let with_header = fed(&run, &header);
+    assert_eq!(stdout(&with_header), text, "{}", stderr(&with_header));
+
+    let json = stdout(&fed(&[&run[..], &["--format", "json"]].concat(), &samples(5)));
+    let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kept: String = lines.iter().map(|line| line["text"].as_str().unwrap()).collect();
+    assert_eq!(kept.trim(), text.trim());
+    let words = lines.iter().flat_map(|line| line["words"].as_array().unwrap());
+    let starts: Vec<f64> = words.map(|word| word["start"].as_f64().unwrap()).collect();
+    assert!(starts.len() > 15 && starts.is_sorted(), "{starts:?}");
+    let timed = stdout(&fed(&[&run[..], &["--timestamps"]].concat(), &samples(5)));
+    assert!(timed.lines().all(|line| line.starts_with("[00:0")), "{timed}");
+}
+
+/// Ctrl-C ends a sound that goes on, and what was heard is written; a file is given up without a trace.
+#[cfg(unix)]
+#[test]
+fn interruptions() {
+    let interrupt = |child: &Child| {
+        let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    };
+    let mut child = start(&[&whisper(), "--stream", "--beam", "1"]);
+    let mut sound = child.stdin.take().unwrap();
+    sound.write_all(&samples(4)).unwrap();
+    sound.flush().unwrap();
+    // The first look shows nothing that is agreed upon; the end writes it. Until then the program listens.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    drop(sound);
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stdout(&output).contains("lion"), "{}", stdout(&output));
+
+    let directory = scratch("interrupted");
+    let long = directory.join("long.wav");
+    let mut bytes = std::fs::read(wav(6)).unwrap();
+    bytes[4..8].copy_from_slice(&0x7fff_ffff_u32.to_le_bytes());
+    bytes[40..44].copy_from_slice(&0x7fff_ffdb_u32.to_le_bytes());
+    bytes.extend((0..40).flat_map(|_| samples(6)));
+    std::fs::write(&long, bytes).unwrap();
+    let mut child = start(&[&whisper(), long.to_str().unwrap(), "--out", directory.to_str().unwrap(), "-v"]);
+    let mut told = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut told, &mut line).unwrap();
+    assert!(line.contains("loaded in"), "{line}");
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(names(&directory), ["long.wav"]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_by_name() {
+    let (whisper, sound) = (whisper(), wav(3));
+    for (flags, expected) in [
+        (&["--format", "srt", "--without-timestamps"][..], "--format srt is made of times"),
+        (&["--stream", "--format", "vtt"], "--format vtt is for files"),
+        (&["--stream", &sound], "--stream transcribes one sound"),
+        (&["--rate", "8000"], "give --raw FORM too"),
+        (&["-l", "klingon"], "expected a code or an English name"),
+        (&["--beam", "33"], "33 is not in 1..=32"),
+        (&["--length-penalty", "2"], "length penalty 2"),
+        (&["--temperature-inc", "0.001"], "more than 32 tries"),
+        (&["--raw", "s16be"], "expected u8, s16, s24, s32, f32 or f64"),
+        (&["--vad"], "--vad is not supported"),
+        (&[&sound], "would both be transcribed to"),
+    ] {
+        let message = fails(&[&["transcribe", &whisper, &sound], flags].concat(), 2);
+        assert!(message.contains(expected), "{flags:?}: {message}");
+    }
+    assert!(fails(&["transcribe"], 2).contains("the model is missing"));
+    let message = fails(&["transcribe", &whisper, "/nowhere.wav"], 1);
+    assert!(message.contains("/nowhere.wav: No such file"), "{message}");
+    for (model, name) in [("tiny-llama", "llama"), ("random-encoders/bert", "bert")] {
+        let message = fails(&["transcribe", &crate::command::model(model), &sound], 1);
+        assert!(message.contains(&format!("{name} is a model of text and hears nothing")), "{message}");
+    }
+    for command in ["run", "generate", "embed", "logits"] {
+        let message = fails(&[command, "-m", &whisper, "-p", "Ember"], 1);
+        assert!(message.contains("whisper is a model of speech"), "{command}: {message}");
+        assert!(message.contains("`brasa transcribe`"), "{command}: {message}");
+    }
+}
+
+/// At a terminal, words that may change stand behind those that are kept, and are gone at the end.
+#[cfg(unix)]
+#[test]
+fn a_terminal_shows_what_may_change() {
+    let directory = scratch("live-terminal");
+    let sound = directory.join("sound");
+    std::fs::write(&sound, samples(5)).unwrap();
+    let (whisper, sound) = (whisper(), sound.display().to_string());
+    let arguments =
+        ["transcribe", &whisper, "--stream", &sound, "--beam", "1", "--no-context", "--step", "2"];
+    let mut terminal = crate::terminal::Terminal::of_width(60, &arguments, &[]);
+    terminal.expect("\x1b7\x1b[?7l");
+    let pending = terminal.expect("\x1b[?7h\x1b8");
+    assert!(pending.contains("The"), "{pending:?}");
+    let (code, shown) = terminal.ended();
+    assert_eq!(code, Some(0));
+    let expected =
+        stdout(&fed(&[&whisper, "--stream", "--beam", "1", "--no-context", "--step", "2"], &samples(5)));
+    assert!(shown.lines().all(|line| line.chars().count() <= 60), "{shown}");
+    assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), expected.split_whitespace().collect::<Vec<_>>());
+}
