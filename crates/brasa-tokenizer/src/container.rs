@@ -49,10 +49,20 @@ impl GgufVocabulary {
             add_bos: flag("add_bos_token")?,
             add_eos: flag("add_eos_token")?,
             add_space_prefix: flag("add_space_prefix")?,
+            remove_extra_whitespaces: flag("remove_extra_whitespaces")?,
+            precompiled_charsmap: bytes(metadata, "tokenizer.ggml.precompiled_charsmap")?,
             lowercase: flag("normalizer.lowercase")?,
             strip_accents: flag("normalizer.strip_accents")?,
             chat_template: get(metadata, "chat_template")?,
         })
+    }
+}
+
+/// An array of bytes, which some files write as numbers with sign.
+fn bytes(metadata: &gguf::Metadata, key: &str) -> Result<Vec<u8>> {
+    match metadata.get::<Vec<i8>>(key) {
+        Ok(signed) => Ok(signed.unwrap_or_default().into_iter().map(i8::cast_unsigned).collect()),
+        Err(_) => Ok(metadata.get(key)?.unwrap_or_default()),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The tokenizing pipeline: added tokens, normaliser, pre-tokenizer, model.
 //!
 //! A `tokenizer.json` means here what it means to transformers: the stages do what those of the `tokenizers` crate do, and most
-//! of them are its own. Four are ours: the [added tokens](crate::added), of which a file may have a million, the
-//! [normaliser](crate::normalize) and the [cuts](crate::split), whose failures are errors, and a model that merges by score as
-//! SentencePiece does.
+//! of them are its own. Ours are the [added tokens](crate::added), of which a file may have a million, the
+//! [normaliser](crate::normalize) and the [cuts](crate::split), whose failures are errors, and the two models of SentencePiece for
+//! vocabularies of GGUF files.
 
 use ahash::AHashMap;
 use tokenizers::models::ModelWrapper;
@@ -15,6 +15,7 @@ use crate::normalize::Normalizers;
 use crate::pieces::PieceEncoder;
 use crate::split::Splitters;
 use crate::spm::Spm;
+use crate::unigram::Unigram;
 
 /// A model: pieces of text to ids.
 pub enum AnyModel {
@@ -22,6 +23,8 @@ pub enum AnyModel {
     Hf(Box<ModelWrapper>),
     /// Merges by score.
     Spm(Box<Spm>),
+    /// The largest sum of scores.
+    Unigram(Box<Unigram>),
 }
 
 impl AnyModel {
@@ -30,6 +33,7 @@ impl AnyModel {
         match self {
             Self::Hf(model) => model.tokenize(piece),
             Self::Spm(model) => Ok(model.tokenize(piece)),
+            Self::Unigram(model) => Ok(model.tokenize(piece)),
         }
     }
 
@@ -37,6 +41,7 @@ impl AnyModel {
         match self {
             Self::Hf(model) => model.token_to_id(token),
             Self::Spm(model) => model.token_to_id(token),
+            Self::Unigram(model) => model.token_to_id(token),
         }
     }
 }

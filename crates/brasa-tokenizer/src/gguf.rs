@@ -8,6 +8,7 @@ use tokenizers::normalizers::{BertNormalizer, NFC, Prepend, Replace, Sequence};
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
 use tokenizers::{AddedToken, NormalizerWrapper};
 
+use crate::charsmap::Charsmap;
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine};
 use crate::normalize::Normalizers;
@@ -16,19 +17,20 @@ use crate::special::{END_OF_GENERATION, SpecialTokens, end_of_generation};
 use crate::split::{Splitter, Splitters};
 use crate::spm::Spm;
 use crate::tokenizer::{Parts, Tokenizer};
+use crate::unigram::{LONGEST_TOKEN, Unigram};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
 use crate::{Result, TokenizerError};
 
 /// `tokenizer.*` of a GGUF file, each field under its key's last word.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GgufVocabulary {
-    /// `gpt2`, `llama`, `bert` or `gemma4`.
+    /// `gpt2`, `llama`, `bert`, `t5` or `gemma4`.
     pub model: String,
     /// For `gpt2`: the name of the cuts that are made before merging.
     pub pre: Option<String>,
     /// The text of every token, as it is in the file.
     pub tokens: Vec<String>,
-    /// For `llama`: which merge goes first.
+    /// For `llama`: which merge goes first. For `t5`: logarithms of the tokens' shares.
     pub scores: Vec<f32>,
     /// See [`TokenKind`].
     pub token_types: Vec<i32>,
@@ -54,8 +56,12 @@ pub struct GgufVocabulary {
     pub add_bos: Option<bool>,
     /// True if EOS goes behind a text.
     pub add_eos: Option<bool>,
-    /// For `llama`: true if a text is given a space in front.
+    /// For `llama` and `t5`: true if a text is given a space in front.
     pub add_space_prefix: Option<bool>,
+    /// For `t5`: true if several spaces count as one.
+    pub remove_extra_whitespaces: Option<bool>,
+    /// For `t5`: the table by which characters are normalised; empty for none.
+    pub precompiled_charsmap: Vec<u8>,
     /// For `bert`.
     pub lowercase: Option<bool>,
     /// For `bert`; as `lowercase` if absent.
@@ -88,6 +94,7 @@ impl Tokenizer {
             "gemma4" => source.byte_pair(&pre::GEMMA4),
             "llama" => source.sentencepiece(),
             "bert" => source.wordpiece(),
+            "t5" => source.unigram(),
             "none" | "no_vocab" => Err(TokenizerError::malformed(
                 "tokenizer.ggml.model",
                 "`none` found: the file has no tokenizer, and can only be run on token ids",
@@ -95,7 +102,7 @@ impl Tokenizer {
             other => Err(TokenizerError::unsupported(
                 "tokenizer.ggml.model",
                 other,
-                "gpt2, llama, bert and gemma4 are",
+                "gpt2, llama, bert, t5 and gemma4 are",
             )),
         }
     }
@@ -184,6 +191,7 @@ impl GgufVocabulary {
         } else {
             Some(spaces_marked(false)?)
         };
+        let normalizer = normalizer.map(Normalizers::from);
         let engine = self.engine(AnyModel::Hf(Box::new(ModelWrapper::BPE(bpe))), normalizer, splitters)?;
         let decoder = if pre.byte_level { Decoder::ByteLevel } else { Decoder::sentencepiece(false) };
         // The file of Gemma 4 says that BOS is not added, and its model needs it.
@@ -210,7 +218,7 @@ impl GgufVocabulary {
         let unknown = self.known(self.unknown.or(Some(0)));
         let add_space = self.add_space_prefix.unwrap_or(true);
         let model = AnyModel::Spm(Box::new(Spm::new(tokens, bytes, unknown)));
-        let engine = self.engine(model, Some(spaces_marked(add_space)?), Vec::new())?;
+        let engine = self.engine(model, Some(spaces_marked(add_space)?.into()), Vec::new())?;
         let bos = self.bos.or(Some(1));
         self.finish(engine, Decoder::sentencepiece(add_space), self.add_bos.unwrap_or(true), bos, None)
     }
@@ -238,6 +246,7 @@ impl GgufVocabulary {
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))?;
         let lowercase = self.lowercase.unwrap_or(true);
         let normalizer = BertNormalizer::new(true, true, self.strip_accents.or(Some(lowercase)), lowercase);
+        let normalizer = NormalizerWrapper::from(normalizer);
         let splitters = vec![Splitter::Hf(Box::new(BertPreTokenizer.into()))];
         let model = AnyModel::Hf(Box::new(ModelWrapper::WordPiece(model)));
         let engine = self.engine(model, Some(normalizer.into()), splitters)?;
@@ -245,6 +254,56 @@ impl GgufVocabulary {
         let separator = self.separator.or(Some(102));
         // The space before a word is part of its first piece, as the file spells it.
         self.finish(engine, Decoder::sentencepiece(true), true, bos, separator)
+    }
+
+    /// SentencePiece's unigram model, of T5 and XLM-R.
+    fn unigram(&self) -> Result<Tokenizer> {
+        let fail = |key: &str, reason: String| {
+            Err(TokenizerError::malformed(format!("tokenizer.ggml.{key}"), reason))
+        };
+        if self.scores.is_empty() {
+            return fail("scores", "no scores found".to_owned());
+        }
+        let Some(unknown) = self.known(self.unknown.or(Some(2))) else {
+            return fail("unknown_token_id", "no such token".to_owned());
+        };
+        let mut tokens = AHashMap::new();
+        let mut lowest = f64::INFINITY;
+        for (id, text, kind) in self.entries() {
+            let score = f64::from(self.scores[id as usize]);
+            match kind {
+                TokenKind::Normal | TokenKind::Unused | TokenKind::UserDefined if !text.is_empty() => {}
+                _ => continue,
+            }
+            if text.len() > LONGEST_TOKEN {
+                let reason = format!("token {id} of {} bytes, expected at most {LONGEST_TOKEN}", text.len());
+                return fail("tokens", reason);
+            }
+            if !score.is_finite() {
+                return fail("scores", format!("{score} found for token {id}, expected a number"));
+            }
+            if kind == TokenKind::Normal {
+                lowest = lowest.min(score);
+            }
+            // Text that is matched before everything else costs nothing.
+            tokens.insert(text, (id, if kind == TokenKind::UserDefined { 0.0 } else { score }));
+        }
+        let lowest = if lowest.is_finite() { lowest } else { 0.0 };
+        let model = AnyModel::Unigram(Box::new(Unigram::new(tokens, lowest, unknown)));
+        let charsmap =
+            match &self.precompiled_charsmap[..] {
+                [] => None,
+                table => Some(Charsmap::new(table).map_err(|error| {
+                    TokenizerError::malformed("tokenizer.ggml.precompiled_charsmap", error)
+                })?),
+            };
+        let add_space = self.add_space_prefix.unwrap_or(true);
+        let merge = self.remove_extra_whitespaces.unwrap_or(false);
+        let normalizer = Normalizers::sentencepiece(charsmap, add_space, merge);
+        let engine = self.engine(model, Some(normalizer), Vec::new())?;
+        let end = self.eos.or(Some(1)).filter(|_| self.add_eos.unwrap_or(true));
+        let add_bos = self.add_bos.unwrap_or(false);
+        self.finish(engine, Decoder::sentencepiece(add_space), add_bos, self.bos, end)
     }
 
     fn finish(
@@ -296,7 +355,7 @@ impl GgufVocabulary {
     fn engine(
         &self,
         model: AnyModel,
-        normalizer: Option<NormalizerWrapper>,
+        normalizer: Option<Normalizers>,
         splitters: Vec<Splitter>,
     ) -> Result<Engine> {
         let strip = self.strips_after_control();
@@ -310,7 +369,7 @@ impl GgufVocabulary {
             };
             (id, token)
         });
-        Engine::new(model, normalizer.map(Normalizers::from), Splitters(splitters), added)
+        Engine::new(model, normalizer, Splitters(splitters), added)
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))
     }
 

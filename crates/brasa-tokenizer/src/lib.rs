@@ -39,6 +39,7 @@ mod split;
 mod spm;
 mod steps;
 mod tokenizer;
+mod unigram;
 mod vocabulary;
 
 pub use chat::{

@@ -8,8 +8,9 @@ use serde_json::Value;
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::{NormalizedString, Normalizer};
 
+use crate::charsmap::{self, Charsmap};
 use crate::pattern::{self, Fallible};
-use crate::{Result, TokenizerError, charsmap};
+use crate::{Result, TokenizerError};
 
 /// More steps than any published tokenizer has.
 const MOST_STEPS: usize = 64;
@@ -26,6 +27,10 @@ enum Step {
     Hf(Box<NormalizerWrapper>),
     /// Put `content` in place of every match.
     Replace { pattern: Box<fancy_regex::Regex>, content: String },
+    /// Replace what a table has.
+    Charsmap(Charsmap),
+    /// Mark spaces by `▁`. `prefix`: one in front of the first word; `merge`: one in front of every word and none elsewhere.
+    Spaces { prefix: bool, merge: bool },
 }
 
 impl From<NormalizerWrapper> for Normalizers {
@@ -35,6 +40,12 @@ impl From<NormalizerWrapper> for Normalizers {
 }
 
 impl Normalizers {
+    /// SentencePiece's normaliser: a table of characters, and spaces as `▁`, one `prefix`ed to the first word; `merge`d spaces count as
+    /// one, and none at the ends of a text.
+    pub fn sentencepiece(charsmap: Option<Charsmap>, prefix: bool, merge: bool) -> Self {
+        Self(charsmap.map(Step::Charsmap).into_iter().chain([Step::Spaces { prefix, merge }]).collect())
+    }
+
     /// The `normalizer` of a `tokenizer.json`.
     ///
     /// # Errors
@@ -138,11 +149,55 @@ impl Normalizers {
                     }
                     text.replace(Fallible(pattern), content)?;
                 }
+                Step::Charsmap(charsmap) => {
+                    *text = NormalizedString::from(charsmap.replace(text.get())?);
+                }
+                Step::Spaces { prefix, merge } => {
+                    *text = NormalizedString::from(spaces_marked(text.get(), *prefix, *merge));
+                }
             }
             if text.get().len() > most {
                 return Err(too_long(text.get().len()));
             }
         }
         Ok(())
+    }
+}
+
+/// The text with `▁` for spaces, as SentencePiece puts them.
+fn spaces_marked(text: &str, prefix: bool, merge: bool) -> String {
+    let mut out = String::with_capacity(text.len() + 3);
+    let (mut in_word, mut marked) = (false, false);
+    for char in text.chars() {
+        if char == ' ' {
+            in_word = false;
+            if !merge {
+                out.push('▁');
+            }
+            continue;
+        }
+        if !in_word && (merge || prefix && !marked) {
+            out.push('▁');
+            marked = true;
+        }
+        in_word = true;
+        out.push(char);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spaces_marked;
+
+    #[test]
+    fn spaces_are_marked_as_sentencepiece_marks_them() {
+        for (prefix, merge, expected) in
+            [(true, true, "▁a▁b"), (false, true, "▁a▁b"), (true, false, "▁▁a▁▁b▁"), (false, false, "▁a▁▁b▁")]
+        {
+            assert_eq!(spaces_marked(" a  b ", prefix, merge), expected, "{prefix} {merge}");
+        }
+        assert_eq!(spaces_marked("a", true, false), "▁a");
+        assert_eq!(spaces_marked("  ", true, true), "");
     }
 }

@@ -11,9 +11,9 @@ use super::spec::{
 use crate::family::activation_named;
 use crate::keys::{
     ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
-    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, IS_DECODER, LAYER_NORM_EPS, PAD_TOKEN, PARALLEL_BLOCK,
+    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, HEAD_DIM, IS_DECODER, LAYER_NORM_EPS, PAD_TOKEN, PARALLEL_BLOCK,
     POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION, ROTARY_INTERLEAVED, TOKEN_TYPES, USE_RMS_NORM,
-    VOCAB_SIZE,
+    VALUE_DIM, VOCAB_SIZE,
 };
 use crate::metadata::{Metadata, limits};
 use crate::names::{Spelling, first};
@@ -146,6 +146,13 @@ impl Reader<'_, '_> {
                 expected: "a width that the heads divide".into(),
             });
         }
+        let head_dim = hidden_size / num_heads;
+        for key in [HEAD_DIM, VALUE_DIM] {
+            if meta.count(key, limits::HEAD_DIM)?.is_some_and(|found| found != head_dim) {
+                let (name, value) = meta.value(key).unwrap_or(("head_dim", &Value::Null));
+                return Err(meta.bad_value(name, value, "the width divided by the heads"));
+            }
+        }
         for key in [ENCODER_CAUSAL, IS_DECODER] {
             if meta.bool(key)? == Some(true) {
                 let (name, value) = meta.value(key).unwrap_or(("is_causal", &Value::Null));
@@ -164,7 +171,7 @@ impl Reader<'_, '_> {
         };
         let layer = EncoderLayerSpec {
             num_heads,
-            head_dim: hidden_size / num_heads,
+            head_dim,
             rope: None,
             ffn: EncoderFfn {
                 width: meta.require(ENCODER_FFN_WIDTH, limits::FFN_WIDTH)?,

@@ -101,6 +101,41 @@ encoders! {
     xlm_roberta_judge: "xlm-roberta-judge",
 }
 
+/// A reranker as llama.cpp's own script writes it, with the logits that llama.cpp gives pairs of texts
+/// (`tools/golden/models/gguf_encoders.py`).
+#[test]
+fn a_judge_in_gguf_judges_as_in_llama_cpp() {
+    let path = folder("gguf-encoders");
+    let golden = std::fs::read_to_string(path.join("xlm-roberta-judge.json")).expect("golden values");
+    let golden: serde_json::Value = serde_json::from_str(&golden).expect("JSON");
+    let ids: Vec<Vec<u32>> = serde_json::from_value(golden["ids"].clone()).expect("ids");
+    let expected: Vec<f32> = serde_json::from_value(golden["scores"].clone()).expect("scores");
+    let model = load_strictly(&path.join("xlm-roberta-judge.gguf"));
+    let graph = model.logits_graph().expect("a head");
+    let end = ids[0].last().expect("an end token");
+    let pairs = ids[1..].iter().map(|document| [&ids[0], &[*end][..], &document[1..]].concat());
+    let texts: Vec<_> = pairs.map(|ids| (ids.clone(), vec![0; ids.len()])).collect();
+    let found = run(&model, graph, &texts, &Outs::Rows([0].into()));
+    let comparison = compare(&found, &expected);
+    println!("{comparison}");
+    // llama.cpp computes GELU by a table of f16.
+    assert!(comparison.within(Tolerance(1e-3)), "{comparison}");
+}
+
+/// What llama.cpp reads and Brasa does not is refused by its name.
+#[test]
+fn other_encoders_in_gguf_are_refused_by_name() {
+    let model = |architecture: &str| {
+        let pairs = [("general.architecture".to_owned(), serde_json::Value::from(architecture))];
+        Source::gguf(pairs, [])
+            .and_then(|source| brasa_models::build_encoder(&source, &LoadOptions::default()))
+    };
+    for architecture in ["nomic-bert-moe", "jina-bert-v3", "neo-bert", "eurobert"] {
+        let message = model(architecture).map(|model| model.spec).unwrap_err().to_string();
+        assert!(message.contains(architecture) && message.contains("nomic-bert"), "{message}");
+    }
+}
+
 /// No folder goes untested.
 #[test]
 fn every_random_encoder_is_listed_here() {

@@ -26,10 +26,17 @@ pub fn tokenizer(name: &str) -> Tokenizer {
 }
 
 pub fn vocabulary(name: &str) -> GgufVocabulary {
-    let inspection = inspection(name);
-    let Some(brasa_formats::Metadata::Gguf(metadata)) = inspection.metadata() else {
-        panic!("{name}: no metadata")
-    };
+    vocabulary_of(&inspection(name))
+}
+
+/// The vocabulary of a GGUF file.
+pub fn vocabulary_of_file(path: &Path) -> GgufVocabulary {
+    let bytes: Bytes = std::fs::read(path).expect("fixture").into();
+    vocabulary_of(&Inspection::of_gguf_bytes(&bytes).expect("gguf"))
+}
+
+fn vocabulary_of(inspection: &Inspection) -> GgufVocabulary {
+    let Some(brasa_formats::Metadata::Gguf(metadata)) = inspection.metadata() else { panic!("no metadata") };
     GgufVocabulary::from_metadata(metadata).expect("vocabulary")
 }
 

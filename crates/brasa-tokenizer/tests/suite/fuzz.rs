@@ -9,6 +9,8 @@ use brasa_tokenizer::{
     ParseSpecial, ThoughtMarks, Tokenizer, ToolChoice, ToolFormat,
 };
 
+use crate::common;
+
 fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
 }
@@ -112,6 +114,7 @@ fn fuzz_gguf_vocabulary() {
         .seed(seed.replacen("gpt2", "llama", 1))
         .seed(seed.replacen("gpt2", "gemma4", 1))
         .seed(seed.replacen("gpt2", "bert", 1).replace("<s>\t3", "[UNK]\t2"))
+        .seed(seed.replacen("gpt2", "t5", 1))
         .words(["deepseek-coder", "tiny_aya", "falcon", "\t2", "\t4", "##"])
         .longest_input(4096)
         .run(|data| {
@@ -139,6 +142,29 @@ fn fuzz_gguf_vocabulary() {
                 Err(error) => error.to_string(),
             }
         });
+}
+
+/// The input is the table of characters, behind a small unigram vocabulary.
+#[test]
+fn fuzz_charsmap() {
+    let seed = common::vocabulary_of_file(&common::models().join("gguf-encoders/xlm-roberta.gguf"));
+    let vocabulary = GgufVocabulary { precompiled_charsmap: Vec::new(), ..seed.clone() };
+    let exercise = |table: &[u8]| {
+        let source = GgufVocabulary { precompiled_charsmap: table.into(), ..vocabulary.clone() };
+        let tokenizer = match Tokenizer::from_gguf(&source, None) {
+            Ok(tokenizer) => tokenizer,
+            Err(error) => return error.to_string(),
+        };
+        let texts = ["\u{FF21}\u{FF22}\u{FB01} …①\u{3000}\t e\u{301}\0x", "né🙂\u{301}\u{0}\n\n  x"];
+        let outcome = texts.map(|text| match tokenizer.encode(text, AddSpecial::No, ParseSpecial::No) {
+            Ok(ids) => format!("{ids:?}"),
+            Err(error) => error.to_string(),
+        });
+        outcome.concat()
+    };
+    assert_ne!(exercise(&seed.precompiled_charsmap), exercise(&[]), "the table changes texts");
+    let words = [&[0xFF, 0xFF, 0xFF, 0x7F][..], &[0, 0, 0, 0x80], &[0, 1, 0, 0], &[0x21, 0x03, 0, 0x80]];
+    fuzzer("charsmap").seed(seed.precompiled_charsmap.clone()).words(words).longest_input(4096).run(exercise);
 }
 
 #[test]

@@ -87,8 +87,22 @@ fn malformed_gguf_vocabularies() {
         tokens: tokens(&["a", "b", "ab"]),
         ..GgufVocabulary::default()
     };
+    let unigram = || GgufVocabulary { scores: vec![-1.0; 3], ..with("t5") };
     for (vocabulary, message) in [
-        (with("t5"), "tokenizer.ggml.model `t5` is not supported"),
+        (with("t5"), "tokenizer.ggml.scores: no scores found"),
+        (GgufVocabulary { unknown: Some(3), ..unigram() }, "tokenizer.ggml.unknown_token_id: no such token"),
+        (
+            GgufVocabulary { scores: vec![0.0, f32::NAN, 0.0], ..unigram() },
+            "tokenizer.ggml.scores: NaN found for token 1, expected a number",
+        ),
+        (
+            GgufVocabulary { tokens: vec!["a".repeat(257); 3], ..unigram() },
+            "tokenizer.ggml.tokens: token 0 of 257 bytes, expected at most 256",
+        ),
+        (
+            GgufVocabulary { precompiled_charsmap: vec![0xFF; 9], ..unigram() },
+            "tokenizer.ggml.precompiled_charsmap: precompiled_charsmap has a trie of 4294967295 bytes",
+        ),
         (with("rwkv"), "tokenizer.ggml.model `rwkv` is not supported"),
         (with("plamo2"), "tokenizer.ggml.model `plamo2` is not supported"),
         (with("hybriddna"), "tokenizer.ggml.model `hybriddna` is not supported"),
@@ -136,14 +150,32 @@ fn malformed_gguf_vocabularies() {
 #[test]
 fn long_runs() {
     const BYTES: usize = 1 << 20;
-    for name in ["tiny-llama", "tiny-gemma3", "ggml-vocab-llama-spm"] {
-        let tokenizer = common::tokenizer(name);
+    for name in ["tiny-llama", "tiny-gemma3", "ggml-vocab-llama-spm", "unigram"] {
+        let tokenizer = match name {
+            "unigram" => unigram_of_long_tokens(),
+            name => common::tokenizer(name),
+        };
         for unit in [" ", "a", " \n"] {
             let text = unit.repeat(BYTES / unit.len());
             let ids = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::No).expect("encode");
             assert!(tokenizer.decode(&ids, false).expect("decode") == text, "{name}: {unit:?} repeated");
         }
     }
+}
+
+/// A unigram vocabulary in which many tokens begin at every place of a run.
+fn unigram_of_long_tokens() -> Tokenizer {
+    let runs = (1..=256).map(|length| "a".repeat(length));
+    let tokens: Vec<String> = ["<unk>", "▁", "\n"].map(str::to_owned).into_iter().chain(runs).collect();
+    let source = GgufVocabulary {
+        model: "t5".to_owned(),
+        scores: vec![-1.0; tokens.len()],
+        unknown: Some(0),
+        add_space_prefix: Some(false),
+        tokens,
+        ..GgufVocabulary::default()
+    };
+    Tokenizer::from_gguf(&source, None).expect("a vocabulary")
 }
 
 fn rendered(source: &str) -> String {

@@ -81,6 +81,13 @@ fn llama_spm() {
     check("ggml-vocab-llama-spm", &Back::Same);
 }
 
+/// XLM-R's vocabulary and table of characters; llama.cpp has no ids beside it, so they are those that its library gives to
+/// the texts of `bert-bge`.
+#[test]
+fn nomic_bert_moe() {
+    check("ggml-vocab-nomic-bert-moe", &Back::Words);
+}
+
 #[test]
 fn phi_3() {
     check("ggml-vocab-phi-3", &Back::Same);

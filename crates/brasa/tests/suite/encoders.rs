@@ -1,6 +1,8 @@
 //! Encoders against sentence-transformers, together as alone, and what they refuse. The checkpoints and their vectors are made by
 //! `tools/golden/models/random_encoders.py`.
 
+use std::path::Path;
+
 use brasa::engine::EngineError;
 use brasa::{
     EmbedOptions, Embedder, EmbeddingNorm, Encoder, Error, LoadOptions, Model, Pooling, Precision,
@@ -27,7 +29,10 @@ fn lists<T>(value: &Value, read: impl Fn(&Value) -> T) -> Vec<Vec<T>> {
 }
 
 fn golden(name: &str) -> Golden {
-    let path = folder("random-encoders").join(name).join("embeddings.json");
+    read_golden(&folder("random-encoders").join(name).join("embeddings.json"))
+}
+
+fn read_golden(path: &Path) -> Golden {
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let float = |x: &Value| x.as_f64().unwrap() as f32;
     Golden {
@@ -84,6 +89,32 @@ fn vectors_are_those_of_sentence_transformers() {
                 let error = encoder.tokens_with("x", &query).unwrap_err().to_string();
                 assert!(error.contains("no prompt query"), "{error}");
             }
+        }
+    }
+}
+
+/// Files that llama.cpp's own script has written, with the tokens and vectors that llama.cpp makes of them
+/// (`tools/golden/models/gguf_encoders.py`). It computes GELU by a table of f16, which is what the first bound is for.
+#[test]
+fn files_of_llama_cpp_have_its_tokens_and_vectors() {
+    for (name, pooling, bound) in [
+        ("bert", Pooling::First, 1e-3),
+        ("nomic-bert", Pooling::Mean, 1e-4),
+        ("roberta", Pooling::Mean, 1e-3),
+        ("xlm-roberta", Pooling::Mean, 1e-3),
+    ] {
+        let golden = read_golden(&folder("gguf-encoders").join(format!("{name}.json")));
+        let path = folder("gguf-encoders").join(format!("{name}.gguf"));
+        for (options, bound) in [(exact(), bound), (LoadOptions::default(), 2e-2)] {
+            let encoder = Encoder::load(&path, &options).unwrap();
+            assert_eq!(encoder.warnings(), Vec::<String>::new(), "{name}");
+            assert_eq!(encoder.pooling(), pooling, "{name}");
+            let texts = tokens(&encoder, &golden.texts, &TokensOptions::default());
+            assert_eq!(texts, golden.ids, "{name}");
+            let found = all(&encoder, texts, &EmbedOptions::default());
+            let comparison = compare(&found.concat(), &golden.vectors.concat());
+            println!("{name}: {comparison}");
+            assert!(comparison.within(Tolerance(bound)), "{name}: {comparison}");
         }
     }
 }
