@@ -2,11 +2,11 @@
 
 use brasa_formats::Checkpoint;
 use brasa_formats::gguf::Metadata;
-use brasa_models::{LoadOptions, ModelError};
+use brasa_models::{LoadOptions, ModelError, ModelKind, Source};
 use brasa_tokenizer::Tokenizer;
 
 use crate::model::{Model, OutTensor};
-use crate::source::Source;
+use crate::source::Source as Rows;
 use crate::write::tell;
 use crate::{Event, Observer, Options, Result};
 
@@ -20,9 +20,9 @@ pub fn model(
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<Model> {
-    match brasa_models::load(checkpoint, &LoadOptions::default()) {
-        Ok(read) => {
-            for warning in read.warnings {
+    match warnings(checkpoint) {
+        Ok(warnings) => {
+            for warning in warnings {
                 tell(observer, Event::Warning(warning))?;
             }
         }
@@ -43,8 +43,18 @@ pub fn model(
     let tensors = checkpoint.tensors().iter().map(|tensor| OutTensor {
         name: tensor.name.clone(),
         shape: tensor.shape.clone(),
-        source: Source::of(tensor),
+        source: Rows::of(tensor),
         base: tensor.format,
     });
     Ok(Model { metadata, tensors: tensors.collect() })
+}
+
+/// Loads the model, of whichever kind it is; returns messages about what was passed over.
+fn warnings(checkpoint: &Checkpoint) -> brasa_models::Result<Vec<String>> {
+    let options = LoadOptions::default();
+    match ModelKind::of(&Source::of(checkpoint)?) {
+        ModelKind::Encoder => Ok(brasa_models::load_encoder(checkpoint, &options)?.warnings),
+        ModelKind::Speech => Ok(brasa_models::load_speech(checkpoint, &options)?.warnings),
+        _ => Ok(brasa_models::load(checkpoint, &options)?.warnings),
+    }
 }

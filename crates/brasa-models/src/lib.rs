@@ -46,8 +46,8 @@ mod vocabulary;
 mod weights;
 
 pub use encoder::{
-    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderModel, EncoderNorms, EncoderSpec, LearnedPositions,
-    build_encoder, load_encoder, supported_encoders,
+    ClassifierSpec, EncoderFfn, EncoderGgufForm, EncoderLayerSpec, EncoderModel, EncoderNorms, EncoderPlace,
+    EncoderSpec, LearnedPositions, build_encoder, encoder_to_gguf, load_encoder, supported_encoders,
 };
 pub use error::{ModelError, Result};
 pub use family::{supported, to_gguf};

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::encoder::{EncoderLayerSpec, EncoderSpec};
 use crate::rope::RopeSpec;
 use crate::spec::{AttentionSpec, LayerSpec, ModelSpec};
 
@@ -28,6 +29,26 @@ impl ModelSpec {
                 let mut pairs = self.layers.iter().zip(&other.layers).enumerate();
                 pairs.find_map(|(at, (a, b))| Some(format!("layers.{at}.{}", a.difference(b)?)))
             })
+    }
+}
+
+impl EncoderSpec {
+    /// The first setting in which `other` computes something else, as `setting: this, other`; `None` if both compute the
+    /// same. RoPE counts by its frequencies.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        let layers = || {
+            let mut pairs = self.layers.iter().zip(&other.layers).enumerate();
+            pairs.find_map(|(at, (a, b))| match (&a.rope, &b.rope) {
+                (Some(ours), Some(theirs)) if ours.difference(theirs).is_none() => {
+                    let b = EncoderLayerSpec { rope: a.rope.clone(), ..b.clone() };
+                    field(&format!("layers.{at}"), a, &b)
+                }
+                _ => field(&format!("layers.{at}"), a, b),
+            })
+        };
+        let number = field("layers", &self.layers.len(), &other.layers.len());
+        let without_layers = |spec: &Self| Self { layers: Vec::new(), ..spec.clone() };
+        number.or_else(layers).or_else(|| field("encoder", &without_layers(self), &without_layers(other)))
     }
 }
 

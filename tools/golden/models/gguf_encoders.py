@@ -51,6 +51,9 @@ RULES = {
     "65 301": "E9", "FF21": "41", "FF22": "42", "FF23": "43", "FF21 FF22": "41 42",
 }
 
+# Other sizes of random models, for whoever imports this file.
+WIDE = {}
+
 # The files' own name of the cuts before merging, which the script knows of published tokenizers alone.
 PRE = {"roberta": "roberta-bpe"}
 
@@ -117,9 +120,10 @@ def random_model(folder: pathlib.Path, architecture: str, vocab_size: int, **key
     import transformers
 
     model_class = getattr(transformers, architecture)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4} | WIDE
     config = model_class.config_class(
-        vocab_size=vocab_size, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=130, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2, **keys)
+        vocab_size=vocab_size, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+        **sizes, **keys)
     torch.manual_seed(7)
     model = model_class(config)
     with torch.no_grad():

@@ -4,13 +4,14 @@
 //! `tools/verify_convert.py` compares the two. `brasa-models` reads the configuration and says it in GGUF's terms; read
 //! back, the result has to compute what the checkpoint computes.
 
+mod encoder;
 mod general;
 mod tensors;
 mod tokenizer;
 
 use brasa_formats::gguf::Metadata;
 use brasa_formats::{Bytes, Checkpoint, Payload, StorageFormat, Tensor};
-use brasa_models::{GgufForm, LoadOptions, Source, gguf_pairs};
+use brasa_models::{GgufForm, LoadOptions, ModelKind, Source, gguf_pairs};
 
 use crate::model::{Model, OutTensor};
 use crate::write::tell;
@@ -22,20 +23,23 @@ pub struct Input<'a> {
     pub checkpoint: &'a Checkpoint,
     /// The configuration.
     pub source: &'a Source,
-    /// The configuration in GGUF's terms.
-    pub form: &'a GgufForm,
+    /// The architecture's name in GGUF.
+    pub architecture: &'static str,
 }
 
 impl Input<'_> {
     /// True for a family of Gemma's.
     pub fn is_gemma(&self) -> bool {
-        self.form.architecture.starts_with("gemma")
+        self.architecture.starts_with("gemma")
     }
 }
 
 /// A checkpoint directory as a GGUF model.
 pub fn model(checkpoint: &Checkpoint, options: &Options, observer: &mut Observer<'_>) -> Result<Model> {
     let source = Source::of(checkpoint)?;
+    if ModelKind::of(&source) == ModelKind::Encoder {
+        return encoder::model(checkpoint, &source, options, observer);
+    }
     // Whatever cannot be loaded is not converted.
     let read = brasa_models::build(&source, &LoadOptions::default())?;
     if let Some(name) = read.unused_tensors.first() {
@@ -45,8 +49,8 @@ pub fn model(checkpoint: &Checkpoint, options: &Options, observer: &mut Observer
     for warning in read.warnings.iter().chain(&form.notes) {
         tell(observer, Event::Warning(warning.clone()))?;
     }
-    let input = Input { checkpoint, source: &source, form: &form };
-    let tensors = tensors::collect(&input, &read.spec, options.recipe)?;
+    let input = Input { checkpoint, source: &source, architecture: form.architecture };
+    let tensors = tensors::collect(checkpoint, &form, &read.spec, options.recipe)?;
     let mut metadata = Metadata::new();
     metadata.insert("general.architecture", form.architecture);
     metadata.insert("general.type", "model");

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use brasa_formats::{StorageFormat, Tensor};
-use brasa_models::{Change, FfnSpec, GgufPlace, Head, ModelSpec};
+use brasa_formats::{Checkpoint, StorageFormat, Tensor};
+use brasa_models::{Change, FfnSpec, GgufForm, GgufPlace, Head, ModelSpec};
 
-use super::Input;
 use crate::model::OutTensor;
 use crate::source::Source;
 use crate::{ConvertError, Recipe, Result};
@@ -16,8 +15,12 @@ const UP: &str = "ffn_up_exps.weight";
 const GATE_AND_UP: &str = "ffn_gate_up_exps.weight";
 
 /// Every tensor of the output.
-pub fn collect(input: &Input<'_>, spec: &ModelSpec, recipe: Recipe) -> Result<Vec<OutTensor>> {
-    let form = input.form;
+pub fn collect(
+    checkpoint: &Checkpoint,
+    form: &GgufForm,
+    spec: &ModelSpec,
+    recipe: Recipe,
+) -> Result<Vec<OutTensor>> {
     let mut out = Vec::new();
     for (name, values) in &form.factors {
         out.push(OutTensor {
@@ -29,7 +32,7 @@ pub fn collect(input: &Input<'_>, spec: &ModelSpec, recipe: Recipe) -> Result<Ve
     }
     let mut pieces: BTreeMap<String, BTreeMap<usize, &Tensor>> = BTreeMap::new();
     let mut halves: BTreeMap<String, BTreeMap<usize, &Tensor>> = BTreeMap::new();
-    for tensor in input.checkpoint.tensors() {
+    for tensor in checkpoint.tensors() {
         let no_place = || {
             let problem = format!("no such tensor in {}", form.architecture);
             ConvertError::tensor(&tensor.name, problem)
@@ -85,11 +88,12 @@ fn changed(source: Source, change: Change) -> Source {
 }
 
 /// A tensor with the format it has if nothing is quantised.
-fn finish(name: String, shape: Vec<usize>, source: Source, recipe: Recipe) -> OutTensor {
+pub fn finish(name: String, shape: Vec<usize>, source: Source, recipe: Recipe) -> OutTensor {
     let main = recipe.main_format();
     let own = if source.format().is_float() { source.format() } else { StorageFormat::F32 };
     // Vectors, norms and routers are small, and their rounding would be felt everywhere.
     let precise = shape.len() < 2
+        || matches!(name.as_str(), "position_embd.weight" | "token_types.weight")
         || name.ends_with("_norm.weight")
         || name.ends_with("ffn_gate_inp.weight")
         || !name.ends_with(".weight");

@@ -35,6 +35,7 @@ macro_rules! for_each_base {
 use for_each_base;
 
 mod convert;
+mod encoders;
 mod gguf_keys;
 mod same_specification;
 

@@ -12,8 +12,8 @@ use crate::family::activation_named;
 use crate::keys::{
     ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
     ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, HEAD_DIM, IS_DECODER, LAYER_NORM_EPS, PAD_TOKEN, PARALLEL_BLOCK,
-    POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION, ROTARY_INTERLEAVED, TOKEN_TYPES, USE_RMS_NORM,
-    VALUE_DIM, VOCAB_SIZE,
+    POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION, ROTARY_INTERLEAVED, TIED, TOKEN_TYPES,
+    USE_RMS_NORM, VALUE_DIM, VOCAB_SIZE,
 };
 use crate::metadata::{Metadata, limits};
 use crate::names::{Spelling, first};
@@ -159,6 +159,8 @@ impl Reader<'_, '_> {
                 return Err(meta.bad_value(name, value, "false: rows of an encoder see each other"));
             }
         }
+        // Whether heads that predict tokens share the embedding table: nothing here reads them.
+        meta.bool(TIED)?;
         let vocab_size = match self.rows("token_embd.weight").filter(|_| meta.is_gguf()) {
             Some(rows) => rows,
             None => meta.require(VOCAB_SIZE, limits::VOCAB)?,

@@ -5,10 +5,12 @@
 
 mod build;
 mod family;
+mod gguf_form;
 mod names;
 mod spec;
 
 pub use family::supported_encoders;
+pub use gguf_form::{EncoderGgufForm, EncoderPlace, encoder_to_gguf};
 pub use spec::{ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, LearnedPositions};
 
 use std::sync::Arc;
@@ -71,6 +73,13 @@ impl EncoderModel {
 /// is missing or of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn load_encoder(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<EncoderModel> {
     build_encoder(&Source::of(checkpoint)?, options)
+}
+
+/// Reads the configuration alone; also returns warnings.
+pub(crate) fn read_encoder(source: &Source, options: &LoadOptions) -> Result<(EncoderSpec, Vec<String>)> {
+    let meta = Metadata::new(source, options);
+    let spec = Family::of(source)?.spec(&meta)?;
+    Ok((spec, meta.finish()?.0))
 }
 
 /// Reads the configuration of an encoder and builds its graph.

@@ -118,6 +118,33 @@ impl EncoderNames {
     }
 }
 
+impl EncoderNames {
+    /// GGUF's name of the Hugging Face tensor `name`; `None` if it has none. Heads count if the encoder `has_head`.
+    pub fn gguf_name(&self, name: &str, has_head: bool) -> Option<String> {
+        let head = if has_head { self.style.head } else { &[] };
+        let mut known = self.style.global.iter().chain(head).flat_map(|(ours, _)| with_bias(ours));
+        if let Some(ours) = known.find(|ours| self.global(ours).iter().any(|theirs| theirs == name)) {
+            return Some(ours);
+        }
+        let inner = name.strip_prefix(self.prefix)?.strip_prefix(self.style.layers)?;
+        let layer: usize = inner.split_once('.')?.0.parse().ok()?;
+        let mut known = self.style.layer.iter().flat_map(|(ours, _)| with_bias(ours));
+        let ours = known.find(|ours| self.layer(layer, ours).iter().any(|theirs| theirs == name))?;
+        Some(format!("blk.{layer}.{ours}"))
+    }
+
+    /// True if a tensor that nothing used may be passed over.
+    pub fn passes_over(&self, name: &str) -> bool {
+        self.is_foreign(name)
+    }
+}
+
+/// A tensor's name, and that of its bias.
+fn with_bias(name: &str) -> [String; 2] {
+    let stem = name.strip_suffix(".weight").unwrap_or(name);
+    [name.into(), format!("{stem}.bias")]
+}
+
 impl Spelling for EncoderNames {
     fn global(&self, name: &str) -> Vec<String> {
         if self.container == Container::Gguf {

@@ -204,6 +204,6 @@ pub(crate) fn activation_named(name: &str) -> Option<Activation> {
 }
 
 /// The name that is written for an activation.
-pub(super) fn activation_name(activation: Activation) -> &'static str {
+pub(crate) fn activation_name(activation: Activation) -> &'static str {
     ACTIVATIONS.iter().find(|(_, other)| *other == activation).map_or("silu", |(name, _)| name)
 }

@@ -15,7 +15,7 @@ mod qwen3;
 mod qwen3_moe;
 mod write;
 
-pub(crate) use base::activation_named;
+pub(crate) use base::{activation_name, activation_named};
 pub use write::to_gguf;
 
 use crate::metadata::Metadata;

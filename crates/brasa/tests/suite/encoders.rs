@@ -1,6 +1,7 @@
 //! Encoders against sentence-transformers, together as alone, and what they refuse. The checkpoints and their vectors are made by
 //! `tools/golden/models/random_encoders.py`.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use brasa::engine::EngineError;
@@ -8,6 +9,8 @@ use brasa::{
     EmbedOptions, Embedder, EmbeddingNorm, Encoder, Error, LoadOptions, Model, Pooling, Precision,
     TokensOptions,
 };
+use brasa_convert::{Options, Recipe, convert};
+use brasa_formats::Existing;
 use brasa_golden::folder;
 use brasa_graph::testing::{Tolerance, compare};
 use serde_json::Value;
@@ -117,6 +120,35 @@ fn files_of_llama_cpp_have_its_tokens_and_vectors() {
             assert!(comparison.within(Tolerance(bound)), "{name}: {comparison}");
         }
     }
+}
+
+/// Files that we quantise, with llama.cpp's vectors of the same files (`tools/golden/models/gguf_encoder_types.py`). It rounds what it
+/// multiplies by quantised matrices to 8 bits, and by BF16 to BF16.
+#[test]
+fn files_that_we_quantise_have_the_vectors_of_llama_cpp() {
+    let golden = std::fs::read_to_string(folder("gguf-encoders").join("types.json")).unwrap();
+    let golden: Value = serde_json::from_str(&golden).unwrap();
+    let path = std::env::temp_dir().join(format!("brasa-encoder-types-{}.gguf", std::process::id()));
+    for (key, vectors) in golden.as_object().unwrap() {
+        let (name, kind) = key.split_once('.').unwrap();
+        let folders = if name == "xlm-roberta" { "gguf-encoders" } else { "random-encoders" };
+        let recipe = Recipe::parse(kind).unwrap();
+        let options = Options { existing: Existing::Replace, ..Options::new(recipe) };
+        convert(&folder(folders).join(name), &path, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+        let encoder = Encoder::load(&path, &exact()).unwrap();
+        let golden = read_golden(&folder("gguf-encoders").join(format!("{name}.json")));
+        let expected = lists(vectors, |x| x.as_f64().unwrap() as f32).concat();
+        let found = all(&encoder, golden.ids, &EmbedOptions::default()).concat();
+        let comparison = compare(&found, &expected);
+        println!("{key}: {comparison}");
+        let bound = match kind {
+            "F16" => 1e-3,
+            "BF16" => 1e-2,
+            _ => 2e-2,
+        };
+        assert!(comparison.within(Tolerance(bound)), "{key}: {comparison}");
+    }
+    let _ = std::fs::remove_file(&path);
 }
 
 /// Steps of few rows, jobs that take turns, and the longest text first change nothing, bit for bit.

@@ -4,6 +4,7 @@ mod files;
 mod sentencepiece;
 mod special;
 mod vocabulary;
+mod words;
 
 use brasa_formats::gguf::{Array, Metadata};
 
@@ -21,7 +22,7 @@ pub fn describe(
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<()> {
-    let architecture = input.form.architecture;
+    let architecture = input.architecture;
     let Some(files) = Files::read(input.checkpoint)? else {
         metadata.insert("tokenizer.ggml.model", "none");
         metadata.insert(format!("{architecture}.vocab_size"), vocab_len as u32);
@@ -58,7 +59,9 @@ pub fn describe(
             };
             metadata.insert("tokenizer.ggml.pre", pre);
         }
-        Kind::SentencePiece => metadata.insert("tokenizer.ggml.pre", "default"),
+        Kind::SentencePiece | Kind::WordPiece | Kind::Unigram => {
+            metadata.insert("tokenizer.ggml.pre", "default");
+        }
         Kind::Spaces => {}
     }
     metadata.insert("tokenizer.ggml.tokens", Array::of_strings(&vocabulary.tokens));
@@ -66,7 +69,7 @@ pub fn describe(
         metadata.insert("tokenizer.ggml.scores", Array::of(scores.iter().copied()));
     }
     metadata.insert("tokenizer.ggml.token_type", Array::of(vocabulary.types.iter().copied()));
-    if kind != Kind::SentencePiece {
+    if matches!(kind, Kind::Bytes | Kind::Spaces) {
         let merges = files.merges()?;
         if merges.is_empty() {
             return Err(ConvertError::tokenizer(
@@ -77,6 +80,7 @@ pub fn describe(
         }
         metadata.insert("tokenizer.ggml.merges", Array::of_strings(merges));
     }
+    words::describe(metadata, kind, &files)?;
     special::describe(metadata, &files, &added, input, vocab_len, observer)?;
     special::chat_template(metadata, &files, input.checkpoint)?;
 

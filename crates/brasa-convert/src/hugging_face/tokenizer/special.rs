@@ -53,7 +53,7 @@ pub fn describe(
     for (role, key) in ROLES {
         give(key, input.source.value(&format!("{role}_token_id")).and_then(Value::as_u64));
     }
-    if input.form.architecture == "gemma" {
+    if input.architecture == "gemma" {
         code_gemma(added, &mut give);
     }
     for (key, id) in ids {
@@ -119,6 +119,16 @@ fn adds(files: &Files, names: &mut BTreeMap<&'static str, String>) -> Vec<(&'sta
             Some("ByteLevel") => {
                 set("bos", false, false);
                 set("eos", false, false);
+            }
+            Some("RobertaProcessing" | "BertProcessing") => {
+                for role in ["bos", "eos", "sep"] {
+                    set(role, true, true);
+                }
+                for (role, end) in [("bos", "cls"), ("eos", "sep")] {
+                    if let Some(token) = processor[end][0].as_str() {
+                        names.entry(role).or_insert_with(|| token.to_owned());
+                    }
+                }
             }
             Some("TemplateProcessing") => {
                 let single = processor["single"].as_array().map_or(&[][..], Vec::as_slice);

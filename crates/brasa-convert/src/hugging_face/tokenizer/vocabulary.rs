@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::super::Input;
 use super::files::{Added, Files};
-use super::sentencepiece;
+use super::{sentencepiece, words};
 use crate::{ConvertError, Result};
 
 /// Token types, numbered as in GGUF.
-const NORMAL: i32 = 1;
-const UNKNOWN: i32 = 2;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
+pub const NORMAL: i32 = 1;
+pub const UNKNOWN: i32 = 2;
+pub const CONTROL: i32 = 3;
+pub const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
@@ -27,6 +27,10 @@ pub enum Kind {
     SentencePiece,
     /// BPE over text whose spaces became ▁, with byte tokens for what is missing: GGUF's `gemma4`.
     Spaces,
+    /// The longest pieces of a word, from its beginning on: GGUF's `bert`.
+    WordPiece,
+    /// SentencePiece: the largest sum of scores, GGUF's `t5`.
+    Unigram,
 }
 
 impl Kind {
@@ -35,6 +39,8 @@ impl Kind {
             Self::Bytes => "gpt2",
             Self::SentencePiece => "llama",
             Self::Spaces => "gemma4",
+            Self::WordPiece => "bert",
+            Self::Unigram => "t5",
         }
     }
 }
@@ -60,7 +66,9 @@ impl Vocabulary {
     ) -> Result<Self> {
         let byte_fallback = files.tokenizer["model"]["byte_fallback"] == true;
         // A file of this name may hold another kind of tokenizer: then tokenizer.json is there too.
-        let pieces = files.sentencepiece.as_deref().filter(|_| input.form.architecture != "gemma4");
+        let is_encoder = input.architecture.contains("bert");
+        let pieces = files.sentencepiece.as_deref();
+        let pieces = pieces.filter(|_| input.architecture != "gemma4" && !is_encoder);
         match pieces.map(sentencepiece::parse) {
             Some(Ok(model)) => return Self::of_pieces(&model, added, input.is_gemma(), vocab_len),
             Some(Err(problem)) if files.tokenizer.is_null() => {
@@ -70,6 +78,11 @@ impl Vocabulary {
             _ => {}
         }
         let model_type = files.tokenizer["model"]["type"].as_str().unwrap_or("BPE");
+        match model_type {
+            "WordPiece" if is_encoder => return words::word_piece(files, added, vocab_len),
+            "Unigram" if is_encoder => return words::unigram(files, added, vocab_len),
+            _ => {}
+        }
         if model_type != "BPE" {
             let problem = format!("a {model_type} tokenizer, expected BPE");
             let hint = "put the model's tokenizer.model beside it, if there is one";
@@ -86,7 +99,7 @@ impl Vocabulary {
         }
     }
 
-    fn empty(kind: Kind, vocab_len: usize, score: Option<f32>) -> Self {
+    pub fn empty(kind: Kind, vocab_len: usize, score: Option<f32>) -> Self {
         Self {
             kind,
             tokens: (0..vocab_len).map(|id| format!("[PAD{id}]").into_bytes()).collect(),
@@ -96,7 +109,7 @@ impl Vocabulary {
         }
     }
 
-    fn set(&mut self, id: usize, token: &str, token_type: i32, score: f32) {
+    pub fn set(&mut self, id: usize, token: &str, token_type: i32, score: f32) {
         self.tokens[id] = token.as_bytes().to_vec();
         self.types[id] = token_type;
         if let Some(scores) = &mut self.scores {
@@ -199,13 +212,13 @@ impl Vocabulary {
     }
 }
 
-fn too_many(problem: String) -> ConvertError {
+pub fn too_many(problem: String) -> ConvertError {
     let hint = "the tokenizer does not belong to this checkpoint, or its embedding was not resized";
     ConvertError::tokenizer("tokenizer.json", problem, hint)
 }
 
 /// Every token of the vocabulary with its id, which is below `vocab_len`.
-fn base_tokens(files: &Files, vocab_len: usize) -> Result<Vec<(usize, String)>> {
+pub fn base_tokens(files: &Files, vocab_len: usize) -> Result<Vec<(usize, String)>> {
     let vocab = files.vocab().ok_or_else(|| {
         ConvertError::tokenizer("tokenizer.json", "model.vocab is missing", "download the file again")
     })?;

@@ -1,0 +1,124 @@
+//! Text encoders: BERT and its descendants as llama.cpp reads them.
+
+use brasa_formats::gguf::Metadata;
+use brasa_formats::{Bytes, Checkpoint, Payload, StorageFormat, Tensor};
+use brasa_models::{
+    EncoderGgufForm, EncoderPlace, LoadOptions, ModelError, SentenceConfig, Source as Configuration,
+    gguf_pairs,
+};
+use brasa_tokenizer::{AddSpecial, GgufVocabulary, ParseSpecial, Tokenizer};
+
+use super::{Input, general, tensors, tokenizer};
+use crate::model::{Model, OutTensor};
+use crate::source::Source;
+use crate::write::tell;
+use crate::{ConvertError, Event, Observer, Options, Result};
+
+/// Texts whose tokens are compared: words, white space, accents, ligatures, other scripts, digits, signs.
+const PROBES: [&str; 8] = [
+    "Brasa runs language models on the machine you have.",
+    "  Two  spaces,\ttabs\nand lines  ",
+    "Naïve cafés, ÀÉÎ and e\u{301}",
+    "ﬁnal ＡＢ① …",
+    "漢字かな 한국어 русский",
+    "1234567 3.14 don't (x) [y] a_b",
+    "🙂 ok",
+    "",
+];
+
+/// A folder of a text encoder as a GGUF model.
+pub fn model(
+    checkpoint: &Checkpoint,
+    source: &Configuration,
+    options: &Options,
+    observer: &mut Observer<'_>,
+) -> Result<Model> {
+    // Whatever cannot be loaded is not converted.
+    let read = brasa_models::build_encoder(source, &LoadOptions::default())?;
+    if let Some(name) = read.unused_tensors.first() {
+        return Err(ConvertError::tensor(name, format!("no such tensor in {}", read.spec.family)));
+    }
+    let sentence = SentenceConfig::of(checkpoint)?;
+    let form = brasa_models::encoder_to_gguf(source, &sentence)?;
+    for warning in read.warnings.iter().chain(&form.notes) {
+        tell(observer, Event::Warning(warning.clone()))?;
+    }
+    let tensors = places(checkpoint, &form, options)?;
+    let input = Input { checkpoint, source, architecture: form.architecture };
+    let mut metadata = Metadata::new();
+    metadata.insert("general.architecture", form.architecture);
+    metadata.insert("general.type", "model");
+    general::describe(&mut metadata, checkpoint, options, &tensors, observer)?;
+    for (key, value) in &form.pairs {
+        metadata.insert(key.clone(), value.clone());
+    }
+    metadata.insert("tokenizer.ggml.token_type_count", form.token_types);
+    tokenizer::describe(&mut metadata, &input, read.spec.vocab_size, options, observer)?;
+    form.verify(&as_written(&metadata, &tensors)?)?;
+    same_tokens(checkpoint, &metadata, options, sentence.lowercase)?;
+    Ok(Model { metadata, tensors })
+}
+
+/// Every tensor of the output.
+fn places(checkpoint: &Checkpoint, form: &EncoderGgufForm, options: &Options) -> Result<Vec<OutTensor>> {
+    let mut out = Vec::new();
+    for tensor in checkpoint.tensors() {
+        match form.place(&tensor.name, tensor.rows()) {
+            Some(EncoderPlace::Tensor { name, rows }) => {
+                let source = Source::windows([(tensor, rows.start, rows.len())]);
+                let mut shape = tensor.shape.clone();
+                if let [count, _] = &mut shape[..] {
+                    *count = rows.len();
+                }
+                out.push(tensors::finish(name, shape, source, options.recipe));
+            }
+            Some(EncoderPlace::Foreign) => {}
+            _ => {
+                let problem = format!("no such tensor in {}", form.architecture);
+                return Err(ConvertError::tensor(&tensor.name, problem));
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// The model as it will be read from the file, without weights.
+fn as_written(metadata: &Metadata, tensors: &[OutTensor]) -> Result<Configuration> {
+    let tensors = tensors.iter().map(|tensor| Tensor {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        format: StorageFormat::F32,
+        payload: Payload::Blocks(Bytes::from(Vec::new())),
+    });
+    Ok(Configuration::gguf(gguf_pairs(metadata), tensors)?)
+}
+
+/// Checks that the tokenizer of the file cuts texts as that of the folder does, which lowercases them first if `lowercase`.
+fn same_tokens(
+    checkpoint: &Checkpoint,
+    metadata: &Metadata,
+    options: &Options,
+    lowercase: bool,
+) -> Result<()> {
+    if metadata.get::<&str>("tokenizer.ggml.model")? == Some("none") {
+        return Ok(());
+    }
+    let refuse = |error: brasa_tokenizer::TokenizerError| {
+        let hint = "the tokenizer cannot be read; download it again";
+        ConvertError::tokenizer("tokenizer.json", error.to_string(), hint)
+    };
+    let ours = Tokenizer::from_checkpoint(checkpoint, None).map_err(refuse)?;
+    let written = GgufVocabulary::from_metadata(metadata)
+        .and_then(|vocabulary| Tokenizer::from_gguf(&vocabulary, options.pre_tokenizer.as_deref()))
+        .map_err(refuse)?;
+    for text in PROBES {
+        let given = if lowercase { text.to_lowercase() } else { text.to_owned() };
+        let expected = ours.encode(&given, AddSpecial::AsModel, ParseSpecial::No).map_err(refuse)?;
+        let found = written.encode(text, AddSpecial::AsModel, ParseSpecial::No).map_err(refuse)?;
+        if found != expected {
+            let difference = format!("tokens of {text:?}: {expected:?}, {found:?}");
+            return Err(ModelError::OtherInGguf { difference }.into());
+        }
+    }
+    Ok(())
+}
