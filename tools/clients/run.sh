@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the official clients and curl over every endpoint of three servers that it starts, streaming and not: an open one, one of text
-# encoders, and one with a key and TLS.
+# Runs the official clients and curl over every endpoint of four servers that it starts, streaming and not: an open one, one of text
+# encoders, one of speech, and one with a key and TLS.
 #
 # usage: tools/clients/run.sh [path to brasa]
 # Needs: python with `pip install -r tools/requirements/clients.txt`, node with `npm install openai` (NODE_PATH names the folder), curl.
@@ -41,6 +41,11 @@ encoders=$here/../../models/random-encoders
 url=http://127.0.0.1:$((port + 2))
 start "$url" --port $((port + 2)) -m "$encoders/bert" -m "$encoders/nomic-bert" -m "$encoders/roberta"
 "${PYTHON:-python3}" "$here/openai_encoders.py" "$url" "$encoders/bert" "$encoders/nomic-bert" "$encoders/roberta"
+
+whisper=$here/../../models/tiny-whisper
+url=http://127.0.0.1:$((port + 3))
+start "$url" --port $((port + 3)) -m "$whisper"
+"${PYTHON:-python3}" "$here/openai_speech.py" "$url" "$whisper"
 
 keys=$here/../../crates/brasa-tls/tests/keys
 secure=https://localhost:$((port + 1))

@@ -18,12 +18,7 @@ impl FromRequest<App> for Fields {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self> {
-        let limit = app.options.max_body_bytes;
-        let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        if declared.and_then(|bytes| bytes.parse::<u64>().ok()).is_some_and(|bytes| bytes > limit as u64) {
-            return Err(ApiError::too_large(limit));
-        }
-        let bytes = read(request.into_body(), limit, app.options.client_timeout).await?;
+        let bytes = read_bounded(request, app.options.max_body_bytes, app.options.client_timeout).await?;
         // Nesting is bounded by the reader itself.
         match serde_json::from_slice(&bytes) {
             Ok(Value::Object(map)) => Ok(Self::new(map)),
@@ -34,6 +29,19 @@ impl FromRequest<App> for Fields {
             }
         }
     }
+}
+
+/// Reads the body of a request, of at most `limit` bytes. A body that is declared to be larger is not read at all.
+///
+/// # Errors
+///
+/// 413 for a body that is too large, 408 for a client that is too slow.
+pub(crate) async fn read_bounded(request: Request, limit: usize, patience: Duration) -> Result<Vec<u8>> {
+    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if declared.and_then(|bytes| bytes.parse::<u64>().ok()).is_some_and(|bytes| bytes > limit as u64) {
+        return Err(ApiError::too_large(limit));
+    }
+    read(request.into_body(), limit, patience).await
 }
 
 /// Reads a body. Each `patience` has to bring the body's end, or a kilobyte.

@@ -3,9 +3,11 @@
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use brasa::audio::AudioError;
 use brasa::engine::EngineError;
 use brasa::grammar::GrammarError;
 use brasa::sampling::SamplingError;
+use brasa::speech::SpeechError;
 use brasa::tokenizer::TokenizerError;
 use serde_json::{Value, json};
 
@@ -165,7 +167,31 @@ impl From<brasa::Error> for ApiError {
             brasa::Error::Tokenizer(error) => error.into(),
             brasa::Error::Grammar(error) => error.into(),
             brasa::Error::Options(message) => Self::invalid(message),
+            brasa::Error::Audio(error) | brasa::Error::Speech(SpeechError::Audio(error)) => error.into(),
+            brasa::Error::Speech(error) => error.into(),
             other => Self::internal(other.to_string()),
+        }
+    }
+}
+
+impl From<AudioError> for ApiError {
+    fn from(error: AudioError) -> Self {
+        let code =
+            if matches!(error, AudioError::TooLong { .. }) { "audio_too_long" } else { "invalid_audio" };
+        Self { code, ..Self::field("file", error.to_string()) }
+    }
+}
+
+impl From<SpeechError> for ApiError {
+    fn from(error: SpeechError) -> Self {
+        let message = error.to_string();
+        match error {
+            SpeechError::Language { .. } => Self::field("language", message),
+            SpeechError::Options { .. } => Self::invalid(message),
+            SpeechError::Audio(error) => error.into(),
+            SpeechError::Tokenizer(error) => error.into(),
+            SpeechError::Device(error) => EngineError::Device(error).into(),
+            _ => Self::internal(message),
         }
     }
 }

@@ -22,7 +22,7 @@
 //! handler in `api`, one file for each family of endpoints. A handler reads its body through `fields`, which knows the policy
 //! for every field, and gets a model from the `registry`. `conversation`, `prompt` and `fill` make token ids of it, `sampling`
 //! the options. All forms generate through `generate` (choices and their steps); those of chats read their answers through
-//! `answer`. `sse` streams, `usage` and `logprobs` show numbers, `metrics` counts.
+//! `answer`. Sounds come as forms, and are transcribed by `api/audio` on threads of their own. `sse` streams, `usage` and `logprobs` show numbers, `metrics` counts.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made in place and moved to where it is written")]
@@ -43,6 +43,7 @@ mod generate;
 mod ids;
 mod limits;
 mod loaded;
+mod loaded_speech;
 mod loaded_text;
 mod log;
 mod logprobs;

@@ -7,6 +7,7 @@ use brasa::engine::EngineStats;
 use brasa::{AnyModel, Embedder, Encoder, ModelInfo, ModelKind, Tokenizer};
 
 use crate::error::{ApiError, Result};
+use crate::loaded_speech::LoadedSpeech;
 use crate::loaded_text::LoadedText;
 use crate::metrics::{Memory, Now};
 use crate::presence::Presence;
@@ -18,6 +19,8 @@ pub(crate) enum Loaded {
     Text(Arc<LoadedText>),
     /// A text encoder.
     Encoder(Arc<LoadedEncoder>),
+    /// A model of speech, with its running transcriptions.
+    Speech(Arc<LoadedSpeech>),
 }
 
 /// A text encoder in memory.
@@ -39,6 +42,7 @@ impl Loaded {
                 Self::Encoder(Arc::new(LoadedEncoder { encoder, presence: Presence::new(id) }))
             }
             AnyModel::Text(model) => Self::Text(Arc::new(LoadedText::new(id, model))),
+            AnyModel::Speech(transcriber) => Self::Speech(Arc::new(LoadedSpeech::new(id, transcriber))),
             other => {
                 let kind = other.kind().name();
                 return Err(brasa::Error::Options(format!("models of the kind {kind} are not served")));
@@ -51,6 +55,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => &loaded.presence,
             Self::Encoder(loaded) => &loaded.presence,
+            Self::Speech(loaded) => &loaded.presence,
         }
     }
 
@@ -59,6 +64,7 @@ impl Loaded {
         match self {
             Self::Text(_) => ModelKind::Text,
             Self::Encoder(_) => ModelKind::Encoder,
+            Self::Speech(_) => ModelKind::Speech,
         }
     }
 
@@ -67,6 +73,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => loaded.model.info(),
             Self::Encoder(loaded) => loaded.encoder.info(),
+            Self::Speech(loaded) => loaded.transcriber.info(),
         }
     }
 
@@ -75,6 +82,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => loaded.model.tokenizer(),
             Self::Encoder(loaded) => loaded.encoder.tokenizer(),
+            Self::Speech(loaded) => loaded.transcriber.vocabulary().tokenizer(),
         }
     }
 
@@ -83,6 +91,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => loaded.model.vocab_size(),
             Self::Encoder(loaded) => loaded.encoder.vocab_size(),
+            Self::Speech(loaded) => loaded.transcriber.info().vocab_size.unwrap_or_default(),
         }
     }
 
@@ -91,6 +100,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => &loaded.model.device().description,
             Self::Encoder(loaded) => &loaded.encoder.device().description,
+            Self::Speech(loaded) => &loaded.transcriber.device().description,
         }
     }
 
@@ -107,6 +117,11 @@ impl Loaded {
                 stats.running = loaded.presence.busy();
                 Now { model: id, stats, memory: Memory::of_encoder(&loaded.encoder) }
             }
+            Self::Speech(loaded) => {
+                let mut stats = EngineStats::default();
+                (stats.running, stats.waiting) = (loaded.running(), loaded.waiting());
+                Now { model: id, stats, memory: Memory::of_speech(&loaded.transcriber) }
+            }
         }
     }
 
@@ -115,6 +130,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => loaded.model.context(),
             Self::Encoder(loaded) => loaded.encoder.context(),
+            Self::Speech(loaded) => loaded.transcriber.info().context_length.unwrap_or_default(),
         }
     }
 
@@ -123,6 +139,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => loaded.model.warnings(),
             Self::Encoder(loaded) => loaded.encoder.warnings(),
+            Self::Speech(loaded) => loaded.transcriber.warnings(),
         }
     }
 
@@ -131,6 +148,7 @@ impl Loaded {
         match self {
             Self::Text(loaded) => loaded.is_alive(silence).await,
             Self::Encoder(loaded) => !loaded.presence.is_closed(),
+            Self::Speech(loaded) => !loaded.presence.is_closed(),
         }
     }
 
@@ -143,6 +161,24 @@ impl Loaded {
         match self {
             Self::Text(loaded) => Ok(loaded),
             Self::Encoder(_) => Err(self.other_kind("a text encoder", "generates no text: it embeds texts")),
+            Self::Speech(_) => Err(self.speech_alone()),
+        }
+    }
+
+    /// The model of speech.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the kind of another model.
+    pub fn speech(self) -> Result<Arc<LoadedSpeech>> {
+        match self {
+            Self::Speech(loaded) => Ok(loaded),
+            Self::Text(_) => {
+                Err(self.other_kind("a language model", "hears nothing: a model of speech transcribes"))
+            }
+            Self::Encoder(_) => {
+                Err(self.other_kind("a text encoder", "hears nothing: a model of speech transcribes"))
+            }
         }
     }
 
@@ -151,12 +187,16 @@ impl Loaded {
     /// # Errors
     ///
     /// 400 that names the kind of another model.
-    #[allow(clippy::unnecessary_wraps, reason = "models of other kinds make no vectors")]
     pub fn embedder(&self) -> Result<Embedder> {
         Ok(match self {
             Self::Text(loaded) => Embedder::Decoder(loaded.model.clone()),
             Self::Encoder(loaded) => Embedder::Encoder(loaded.encoder.clone()),
+            Self::Speech(_) => return Err(self.speech_alone()),
         })
+    }
+
+    fn speech_alone(&self) -> ApiError {
+        self.other_kind("a model of speech", "takes sound: /v1/audio/transcriptions transcribes with it")
     }
 
     fn other_kind(&self, kind: &str, what: &str) -> ApiError {

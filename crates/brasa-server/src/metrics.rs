@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use brasa::engine::EngineStats;
-use brasa::{Encoder, Model};
+use brasa::{Encoder, Model, Transcriber};
 use serde_json::{Value, json};
 
 /// Upper bounds of histograms of seconds, those of vLLM for the time to the first token.
@@ -34,6 +34,8 @@ struct Totals {
     /// Finished generations by the reason of their end.
     finished: BTreeMap<&'static str, u64>,
     preemptions: u64,
+    /// Seconds of sound that were transcribed.
+    audio_seconds: f64,
     first_token: Histogram,
     between_tokens: Histogram,
     end_to_end: Histogram,
@@ -82,6 +84,11 @@ impl Memory {
         Self(vec![("weights", encoder.weight_bytes())])
     }
 
+    /// The parts of a model of speech: weights alone.
+    pub fn of_speech(transcriber: &Transcriber) -> Self {
+        Self(vec![("weights", transcriber.weight_bytes())])
+    }
+
     /// An object of the parts.
     pub fn json(&self) -> Value {
         self.0
@@ -126,6 +133,24 @@ impl Metrics {
             if cost.generated_tokens > 0 {
                 totals.first_token.add(cost.first_token_time);
             }
+        });
+    }
+
+    /// Counts a transcription that has ended: its tokens, the seconds of its sound, and the time that it took.
+    pub fn saw_transcription(
+        &self,
+        model: &str,
+        reason: &'static str,
+        tokens: usize,
+        audio_s: f64,
+        total: Duration,
+    ) {
+        self.of(model, |totals| {
+            totals.generated_tokens += tokens as u64;
+            totals.decode_seconds += total.as_secs_f64();
+            totals.audio_seconds += audio_s;
+            *totals.finished.entry(reason).or_default() += 1;
+            totals.end_to_end.add(total);
         });
     }
 
@@ -236,13 +261,14 @@ impl Metrics {
             head(&mut text, name, "gauge", "Resident memory of the server.");
             let _ = writeln!(text, "{name} {bytes}");
         }
-        let counters: [Named<f64>; 4] = [
+        let counters: [Named<f64>; 5] = [
             ("vllm:prompt_tokens_total", "Prompt tokens.", |m| m.prompt_tokens as f64),
             ("vllm:generation_tokens_total", "Tokens generated.", |m| m.generated_tokens as f64),
             ("vllm:prefix_cache_queries_total", "Prompt tokens looked for in the cache.", |m| {
                 m.prompt_tokens as f64
             }),
             ("vllm:prefix_cache_hits_total", "Prompt tokens found in the cache.", |m| m.cached_tokens as f64),
+            ("brasa:audio_seconds_total", "Seconds of sound transcribed.", |m| m.audio_seconds),
         ];
         for (name, help, value) in counters {
             head(&mut text, name, "counter", help);

@@ -39,6 +39,10 @@ pub struct ServerOptions {
     pub default_max_tokens: Option<usize>,
     /// Most bytes of a request's body.
     pub max_body_bytes: usize,
+    /// Most bytes of a file of sound.
+    pub max_audio_bytes: usize,
+    /// Longest sound that is transcribed.
+    pub max_audio_duration: Duration,
     /// Most connections at once.
     pub max_connections: usize,
     /// Longest time for the head of a request, for the pause between two parts of a body, and for a client that reads nothing.
@@ -115,6 +119,8 @@ impl Default for ServerOptions {
             request_timeout: Duration::from_hours(1),
             default_max_tokens: None,
             max_body_bytes: 16 << 20,
+            max_audio_bytes: 25 << 20,
+            max_audio_duration: Duration::from_hours(2),
             max_connections: 4096,
             client_timeout: Duration::from_secs(30),
             ping_every: Duration::from_secs(30),

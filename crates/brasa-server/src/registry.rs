@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::error::{ApiError, Result};
 use crate::ids;
 use crate::loaded::Loaded;
+use crate::loaded_speech::LoadedSpeech;
 use crate::loaded_text::LoadedText;
 use crate::options::{ModelData, ModelSource};
 use crate::presence::Presence;
@@ -118,6 +119,27 @@ impl Registry {
     /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
     pub async fn acquire_text(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedText>> {
         self.acquire(name).await?.text()
+    }
+
+    /// The model of speech of a name, loaded; waits until it is. A server with one model of speech serves it by any name that is no
+    /// other model's; without a name it is the first that is loaded, or the first.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
+    pub async fn acquire_speech(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedSpeech>> {
+        let entries = self.entries();
+        let named = name.and_then(|name| entries.iter().find(|entry| entry.source.id == name));
+        let speech: Vec<&Arc<Entry>> =
+            entries.iter().filter(|entry| entry.kind() == Some(ModelKind::Speech)).collect();
+        let entry = match (named, &speech[..]) {
+            (Some(entry), _) | (None, &[entry]) => Arc::clone(entry),
+            (None, [first, ..]) if name.is_none() => {
+                Arc::clone(speech.iter().find(|entry| entry.loaded().is_some()).unwrap_or(first))
+            }
+            _ => self.find(name)?,
+        };
+        self.load(&entry).await?.speech()
     }
 
     /// Loads a model, or waits for whoever loads it already.

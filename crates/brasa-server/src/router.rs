@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::api::{
-    chat, completions, embeddings, messages, models, native, rerank, responses, slots, status, text,
+    audio, chat, completions, embeddings, messages, models, native, rerank, responses, slots, status, text,
 };
 use crate::error::ApiError;
 use crate::state::App;
@@ -51,6 +51,8 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/v1/reranking", post(rerank::create))
         .route("/rerank", post(rerank::create))
         .route("/reranking", post(rerank::create))
+        .route("/v1/audio/transcriptions", post(audio::transcribe))
+        .route("/v1/audio/translations", post(audio::translate))
         .route("/tokenize", post(text::tokenize))
         .route("/v1/tokenize", post(text::tokenize))
         .route("/detokenize", post(text::detokenize))

@@ -24,6 +24,11 @@ impl SpeechVocabulary {
         Ok(Self { tokenizer, tokens })
     }
 
+    /// The tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
     /// The special tokens.
     pub fn tokens(&self) -> &SpeechTokens {
         &self.tokens

@@ -8,7 +8,7 @@ use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::device::DeviceInfo;
 use brasa_models::{ModelInfo, ModelKind, Source};
 
-use crate::{Encoder, Error, LoadOptions, LoadProgress, Model};
+use crate::{Embedder, Encoder, Error, LoadOptions, LoadProgress, Model, Transcriber};
 
 /// A loaded model of any kind, for programs that serve whatever file they are given.
 #[derive(Clone, Debug)]
@@ -18,6 +18,8 @@ pub enum AnyModel {
     Text(Model),
     /// A text encoder.
     Encoder(Encoder),
+    /// A model of speech.
+    Speech(Transcriber),
 }
 
 impl AnyModel {
@@ -55,13 +57,13 @@ impl AnyModel {
         progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
         started: Instant,
     ) -> Result<Self, Error> {
-        match ModelKind::of(&Source::of(checkpoint)?) {
-            ModelKind::Encoder => {
-                Encoder::from_checkpoint(checkpoint, options, progress, started).map(Self::Encoder)
-            }
-            // Refuses models of other kinds by name.
-            _ => Model::from_checkpoint(checkpoint, options, progress, started).map(Self::Text),
+        if ModelKind::of(&Source::of(checkpoint)?) == ModelKind::Speech {
+            return Transcriber::from_checkpoint(checkpoint, options, progress, started).map(Self::Speech);
         }
+        Ok(match Embedder::from_checkpoint(checkpoint, options, progress, started)? {
+            Embedder::Decoder(model) => Self::Text(model),
+            Embedder::Encoder(encoder) => Self::Encoder(encoder),
+        })
     }
 
     /// The kind of the model.
@@ -69,6 +71,7 @@ impl AnyModel {
         match self {
             Self::Text(_) => ModelKind::Text,
             Self::Encoder(_) => ModelKind::Encoder,
+            Self::Speech(_) => ModelKind::Speech,
         }
     }
 
@@ -77,6 +80,7 @@ impl AnyModel {
         match self {
             Self::Text(model) => model.info(),
             Self::Encoder(encoder) => encoder.info(),
+            Self::Speech(transcriber) => transcriber.info(),
         }
     }
 
@@ -85,6 +89,7 @@ impl AnyModel {
         match self {
             Self::Text(model) => model.device(),
             Self::Encoder(encoder) => encoder.device(),
+            Self::Speech(transcriber) => transcriber.device(),
         }
     }
 
@@ -93,6 +98,7 @@ impl AnyModel {
         match self {
             Self::Text(model) => model.warnings(),
             Self::Encoder(encoder) => encoder.warnings(),
+            Self::Speech(transcriber) => transcriber.warnings(),
         }
     }
 }

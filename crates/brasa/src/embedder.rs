@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
+use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::device::DeviceInfo;
-use brasa_models::{ModelInfo, Pooling};
+use brasa_models::{ModelInfo, ModelKind, Pooling, Source};
 
 use crate::{
-    AnyModel, EmbedOptions, Embeddings, Encoder, Error, InOrder, LoadOptions, LoadProgress, Model,
-    TokensOptions,
+    EmbedOptions, Embeddings, Encoder, Error, InOrder, LoadOptions, LoadProgress, Model, TokensOptions,
 };
 
 /// A model that makes vectors of texts, of either kind.
@@ -33,7 +34,8 @@ impl Embedder {
         options: &LoadOptions,
         progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
-        AnyModel::load_with_progress(path, options, progress).map(Self::from)
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options, progress, started)
     }
 
     /// Loads a GGUF file that is already in memory.
@@ -46,7 +48,21 @@ impl Embedder {
         options: &LoadOptions,
         progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
-        AnyModel::from_gguf_bytes(bytes, options, progress).map(Self::from)
+        let started = Instant::now();
+        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options, progress, started)
+    }
+
+    /// Loads a model of text. Models of other kinds are refused by name before their weights are read.
+    pub(crate) fn from_checkpoint(
+        checkpoint: &Checkpoint,
+        options: &LoadOptions,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+        started: Instant,
+    ) -> Result<Self, Error> {
+        if ModelKind::of(&Source::of(checkpoint)?) == ModelKind::Encoder {
+            return Encoder::from_checkpoint(checkpoint, options, progress, started).map(Self::Encoder);
+        }
+        Model::from_checkpoint(checkpoint, options, progress, started).map(Self::Decoder)
     }
 
     /// Architecture, sizes and storage of the model.
@@ -133,15 +149,6 @@ impl Embedder {
             Self::Decoder(model) => Vectors::Decoder(model.embed(texts, options)?),
             Self::Encoder(encoder) => Vectors::Encoder(encoder.embed(texts, options)?),
         })
-    }
-}
-
-impl From<AnyModel> for Embedder {
-    fn from(model: AnyModel) -> Self {
-        match model {
-            AnyModel::Text(model) => Self::Decoder(model),
-            AnyModel::Encoder(encoder) => Self::Encoder(encoder),
-        }
     }
 }
 

@@ -140,7 +140,7 @@ impl Transcript {
             TranscriptFormat::Srt => subtitles::srt(&self.segments),
             TranscriptFormat::Vtt => subtitles::vtt(&self.segments),
             TranscriptFormat::Json => format!("{}\n", json!({ "text": self.text() })),
-            TranscriptFormat::VerboseJson => format!("{}\n", self.verbose()),
+            TranscriptFormat::VerboseJson => format!("{}\n", self.to_verbose_json()),
             TranscriptFormat::Csv => self.lines("start,end,text\n", |out, segment| {
                 let text = segment.text.replace('"', "\"\"");
                 writeln!(out, "{},{},\"{text}\"", milliseconds(segment.start_s), milliseconds(segment.end_s))
@@ -165,7 +165,8 @@ impl Transcript {
         out
     }
 
-    fn verbose(&self) -> Value {
+    /// The value of [`TranscriptFormat::VerboseJson`]: task, language, duration, text, segments, and words if there are any.
+    pub fn to_verbose_json(&self) -> Value {
         let segment = |(id, segment): (usize, &Segment)| {
             json!({
                 "id": id,

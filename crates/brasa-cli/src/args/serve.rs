@@ -85,6 +85,12 @@ pub struct ServeArguments {
     /// Most MiB of a request
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = measured_mib, hide_short_help = true)]
     pub max_body: usize,
+    /// Most MiB of a file of sound that is transcribed
+    #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = measured_mib, hide_short_help = true)]
+    pub max_audio: usize,
+    /// Most seconds of a sound that is transcribed
+    #[arg(long, value_name = "S", default_value_t = 7200, value_parser = clap::value_parser!(u64).range(1..=86_400), hide_short_help = true)]
+    pub max_audio_seconds: u64,
     /// Most connections at once
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive, hide_short_help = true)]
     pub max_connections: usize,

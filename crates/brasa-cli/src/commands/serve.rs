@@ -54,6 +54,8 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         request_timeout: seconds(arguments.timeout),
         default_max_tokens: arguments.n,
         max_body_bytes: arguments.max_body << 20,
+        max_audio_bytes: arguments.max_audio << 20,
+        max_audio_duration: seconds(arguments.max_audio_seconds),
         max_connections: arguments.max_connections,
         client_timeout: seconds(arguments.client_timeout),
         rate_limit_per_minute: (arguments.rate_limit > 0).then_some(arguments.rate_limit),

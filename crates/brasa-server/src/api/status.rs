@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use brasa::GenerateOptions;
+use brasa::{GenerateOptions, ModelKind};
 use serde_json::{Value, json};
 
 use crate::api::native::settings;
@@ -65,6 +65,7 @@ pub(crate) async fn props(
         props["memory_bytes"] = loaded.now().memory.json();
         props["device"] = loaded.device().into();
         props["kind"] = loaded.kind().name().into();
+        props["modalities"]["audio"] = (loaded.kind() == ModelKind::Speech).into();
         props["default_generation_settings"] = json!({"n_ctx": loaded.context()});
     }
     if let Some(Loaded::Text(loaded)) = entry.loaded() {

@@ -18,6 +18,7 @@ mod models;
 mod other_forms;
 mod page;
 mod slots;
+mod speech;
 mod status;
 mod structured;
 mod telling;

@@ -44,6 +44,12 @@ const DEVICE: &str = "cpu";
 #[derive(Clone)]
 pub struct Transcriber(Arc<Parts>);
 
+impl std::fmt::Debug for Transcriber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transcriber").field("info", &self.0.info).finish_non_exhaustive()
+    }
+}
+
 struct Parts {
     programs: Mutex<Programs>,
     vocabulary: SpeechVocabulary,
@@ -76,15 +82,23 @@ impl Transcriber {
     pub fn load_with_progress(
         path: impl AsRef<Path>,
         options: &LoadOptions,
-        mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+        progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Self, Error> {
         let started = Instant::now();
-        let checkpoint = Checkpoint::open(path.as_ref())?;
+        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options, progress, started)
+    }
+
+    pub(crate) fn from_checkpoint(
+        checkpoint: &Checkpoint,
+        options: &LoadOptions,
+        mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
+        started: Instant,
+    ) -> Result<Self, Error> {
         let load = brasa_models::LoadOptions { context_length: None, strict: options.strict };
-        let model = load_speech(&checkpoint, &load)?;
-        let tokenizer = Tokenizer::from_checkpoint(&checkpoint, options.pre_tokenizer.as_deref())?;
+        let model = load_speech(checkpoint, &load)?;
+        let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
         let vocabulary = SpeechVocabulary::new(Arc::new(tokenizer), model.spec.vocab_size)?;
-        let graphs = graphs(&model, &checkpoint)?;
+        let graphs = graphs(&model, checkpoint)?;
         let filters = match &model.mel_filters {
             Some(weights) => MelFilters::from_matrix(model.spec.num_mel_bins, weights)?,
             None => MelFilters::slaney(model.spec.num_mel_bins)?,

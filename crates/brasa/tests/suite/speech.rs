@@ -213,7 +213,7 @@ fn edges() {
     assert!(matches!(EXACT.transcribe_samples(&[0.0; 10], bad), Err(Error::Speech(_))));
     let translated = text(&wav("held-3"), TranscribeOptions { task: Task::Translate, ..greedy() });
     assert_eq!(translated.task, brasa::audio::transcript::Task::Translate);
-    let error = Transcriber::load(folder("tiny-llama"), &LoadOptions::default()).err().expect("no speech");
+    let error = Transcriber::load(folder("tiny-llama"), &LoadOptions::default()).expect_err("no speech");
     assert!(error.to_string().contains("llama is a model of text and hears nothing"), "{error}");
 }
 

@@ -1,0 +1,121 @@
+//! `/v1/audio/transcriptions` and `/v1/audio/translations`: speech to text, in OpenAI's form.
+
+mod form;
+mod request;
+mod work;
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use brasa::audio::transcript::{Transcript, TranscriptFormat};
+use brasa::speech::Task;
+use serde_json::{Value, json};
+
+use crate::api::finish_fields;
+use crate::error::Result;
+use crate::log::Record;
+use crate::state::App;
+use crate::{reply, sse};
+use form::Form;
+use request::Request;
+use work::{Event, Work};
+
+/// Text in the language that is spoken.
+pub(crate) async fn transcribe(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    form: Form,
+) -> Result<Response> {
+    answer(app, record, form, Task::Transcribe).await
+}
+
+/// English text, whatever is spoken.
+pub(crate) async fn translate(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    form: Form,
+) -> Result<Response> {
+    answer(app, record, form, Task::Translate).await
+}
+
+async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Response> {
+    let Form { sound, mut fields } = form;
+    let loaded = app.registry.acquire_speech(fields.optional::<String>("model")?.as_deref()).await?;
+    let request = Request::read(&mut fields, task, &loaded.transcriber)?;
+    let sound = sound.ok_or_else(|| fields.missing("file"))?;
+    finish_fields(&app, &fields);
+    record.set("model", loaded.id());
+    let place = loaded.place().await?;
+    let mut work = Work::start(&app, &record, &loaded, place, sound, request.options.clone());
+    // Sounds that cannot be read are refused before a stream begins.
+    work.opened().await?;
+    if request.stream {
+        record.set("stream", true);
+        let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
+        sse::spawn(events, |events| stream(events, work));
+        return Ok(response);
+    }
+    let transcript = loop {
+        match work.next().await? {
+            Event::Opened | Event::Segment(_) => {}
+            Event::End(transcript) => break transcript,
+        }
+    };
+    Ok(whole(&request, &transcript))
+}
+
+/// The whole transcript in the form that was asked for.
+fn whole(request: &Request, transcript: &Transcript) -> Response {
+    let plain = |content_type| {
+        reply::with_type(axum::http::StatusCode::OK, content_type, transcript.to_format(request.format))
+    };
+    let mut object = match request.format {
+        TranscriptFormat::Srt => return plain("application/x-subrip; charset=utf-8"),
+        TranscriptFormat::Vtt => return plain("text/vtt; charset=utf-8"),
+        TranscriptFormat::Text => {
+            let text = format!("{}\n", transcript.text());
+            return reply::with_type(axum::http::StatusCode::OK, "text/plain; charset=utf-8", text);
+        }
+        TranscriptFormat::VerboseJson => transcript.to_verbose_json(),
+        _ => json!({"text": transcript.text()}),
+    };
+    if let Some(fields) = object.as_object_mut()
+        && !request.segments
+    {
+        fields.shift_remove("segments");
+    }
+    object["usage"] = usage(transcript);
+    reply::ok(&object)
+}
+
+/// What a transcription is billed by elsewhere.
+fn usage(transcript: &Transcript) -> Value {
+    json!({"type": "duration", "seconds": transcript.duration_s})
+}
+
+/// Writes segments as they are found.
+async fn stream(events: Arc<sse::Events>, mut work: Work) -> Result<(), sse::Gone> {
+    let mut is_first = true;
+    loop {
+        match sse::unless_gone(&events, work.next()).await? {
+            Ok(Event::Opened) => {}
+            Ok(Event::Segment(segment)) => {
+                let text = if is_first { segment.text.trim_start() } else { &segment.text };
+                is_first &= text.is_empty();
+                events.send(&json!({"type": "transcript.text.delta", "delta": text})).await?;
+            }
+            Ok(Event::End(transcript)) => {
+                let done = json!({
+                    "type": "transcript.text.done",
+                    "text": transcript.text(),
+                    "usage": usage(&transcript),
+                });
+                events.send(&done).await?;
+                return events.done().await;
+            }
+            Err(error) => return events.send(&error.body()).await,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The fields of a transcription.
+
+use brasa::audio::transcript::TranscriptFormat;
+use brasa::speech::{MOST_TEXTS, Task, language_code};
+use brasa::{Timestamps, TranscribeOptions, Transcriber};
+use serde_json::Value;
+
+use crate::error::{ApiError, Result};
+use crate::fields::Fields;
+
+/// Added to the logits of hotwords.
+const HOTWORD_BIAS: f32 = 3.0;
+/// Most hotwords.
+const MOST_HOTWORDS: usize = 1000;
+
+/// A transcription that is asked for.
+pub(super) struct Request {
+    pub options: TranscribeOptions,
+    pub format: TranscriptFormat,
+    /// True if a verbose answer has segments.
+    pub segments: bool,
+    pub stream: bool,
+}
+
+impl Request {
+    /// Reads all fields but `model` and the file.
+    pub fn read(fields: &mut Fields, task: Task, transcriber: &Transcriber) -> Result<Self> {
+        for name in ["url", "file_url"] {
+            fields.refuse(name, "nothing is fetched: send the sound as the part `file`")?;
+        }
+        for name in ["known_speaker_names", "known_speaker_references"] {
+            fields.refuse(name, "speakers are not told apart")?;
+        }
+        fields.only("chunking_strategy", &["auto".into()], "windows follow the model's timestamps")?;
+        fields.refuse(
+            "include",
+            "transcripts have no log-probabilities of tokens; `avg_logprob` of `verbose_json` is a segment's",
+        )?;
+        let format = format(fields)?;
+        let stream = fields.switch("stream")?.unwrap_or(false);
+        if stream && !matches!(format, TranscriptFormat::Json | TranscriptFormat::Text) {
+            let why = "a stream has text alone: leave `response_format` out, or take `json` or `text`";
+            return Err(ApiError::unsupported("stream", why));
+        }
+        let (segments, words) = granularities(fields, format)?;
+        let language = match fields.optional::<String>("language")?.as_deref() {
+            None | Some("auto") => None,
+            Some(name) => Some(language_code(name).map(str::to_owned).ok_or_else(|| {
+                ApiError::field(
+                    "language",
+                    format!("`language` is {name:?}, expected a code or an English name: en, german"),
+                )
+            })?),
+        };
+        let defaults = TranscribeOptions::default();
+        let temperatures = match fields.number("temperature")? {
+            // OpenAI's meaning of 0: rise until the text is good enough.
+            None | Some(0.0) => defaults.temperatures.clone(),
+            Some(t) if (0.0..=1.0).contains(&t) => vec![t],
+            Some(t) => {
+                return Err(ApiError::field("temperature", format!("`temperature` is {t}, expected 0 to 1")));
+            }
+        };
+        let logit_bias = transcriber.hotwords(&hotwords(fields)?, HOTWORD_BIAS)?;
+        let options = TranscribeOptions {
+            language,
+            task,
+            timestamps: if words { Timestamps::Words } else { Timestamps::Segments },
+            temperatures,
+            beam_size: fields.count("beam_size", 1, MOST_TEXTS)?.unwrap_or(defaults.beam_size),
+            best_of: fields.count("best_of", 1, MOST_TEXTS)?.unwrap_or(defaults.best_of),
+            initial_prompt: fields.optional("prompt")?,
+            seed: fields.optional("seed")?.unwrap_or_default(),
+            logit_bias,
+            ..defaults
+        };
+        Ok(Self { options, format, segments, stream })
+    }
+}
+
+/// The form of the answer; JSON if none is named.
+fn format(fields: &mut Fields) -> Result<TranscriptFormat> {
+    match fields.optional::<String>("response_format")?.as_deref() {
+        None | Some("json") => Ok(TranscriptFormat::Json),
+        Some("text") => Ok(TranscriptFormat::Text),
+        Some("srt") => Ok(TranscriptFormat::Srt),
+        Some("vtt") => Ok(TranscriptFormat::Vtt),
+        Some("verbose_json") => Ok(TranscriptFormat::VerboseJson),
+        Some("diarized_json") => Err(ApiError::unsupported("response_format", "speakers are not told apart")),
+        Some(other) => {
+            let message =
+                format!("`response_format` is {other:?}, expected json, text, srt, verbose_json or vtt");
+            Err(ApiError::field("response_format", message))
+        }
+    }
+}
+
+/// Whether segments and words are wanted. A verbose answer has segments unless words alone are asked for.
+fn granularities(fields: &mut Fields, format: TranscriptFormat) -> Result<(bool, bool)> {
+    let name = "timestamp_granularities";
+    let wanted: Vec<String> = fields.optional(name)?.unwrap_or_default();
+    if let Some(other) = wanted.iter().find(|wanted| !["word", "segment"].contains(&wanted.as_str())) {
+        return Err(ApiError::field(name, format!("`{name}` has {other:?}, expected word or segment")));
+    }
+    let words = wanted.iter().any(|wanted| wanted == "word");
+    if words && format != TranscriptFormat::VerboseJson {
+        return Err(ApiError::unsupported(name, "words have times in `response_format` verbose_json alone"));
+    }
+    Ok((!words || wanted.iter().any(|wanted| wanted == "segment"), words))
+}
+
+/// Words that are likely to be spoken: parts of their own, or one part with commas.
+fn hotwords(fields: &mut Fields) -> Result<Vec<String>> {
+    let parts: Vec<String> = match fields.value("hotwords") {
+        None => Vec::new(),
+        Some(Value::Array(parts)) => {
+            parts.iter().filter_map(|part| part.as_str().map(str::to_owned)).collect()
+        }
+        Some(_) => return Err(ApiError::field("hotwords", "`hotwords` is no list of words")),
+    };
+    let words = parts.iter().flat_map(|part| part.split(','));
+    let words: Vec<String> =
+        words.map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect();
+    if words.len() > MOST_HOTWORDS {
+        return Err(ApiError::field("hotwords", format!("`hotwords` has more than {MOST_HOTWORDS} words")));
+    }
+    Ok(words)
+}

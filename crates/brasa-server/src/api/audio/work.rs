@@ -1,0 +1,156 @@
+//! Transcriptions on threads of their own. Whoever drops the reading end cancels the work.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brasa::TranscribeOptions;
+use brasa::audio::transcript::{Segment, Transcript};
+use brasa::audio::{AudioReader, Limits};
+use brasa::engine::EngineError;
+use brasa::speech::SpeechError;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::form::Sound;
+use crate::error::{ApiError, Result};
+use crate::generate::saw_error;
+use crate::loaded_speech::{LoadedSpeech, Place};
+use crate::log::Record;
+use crate::state::App;
+
+/// Segments that may wait for a client.
+const WAITING: usize = 16;
+
+/// Something that happened to a transcription.
+pub(super) enum Event {
+    /// The sound has been read.
+    Opened,
+    /// A segment has been found.
+    Segment(Segment),
+    /// The end.
+    End(Transcript),
+}
+
+/// The reading end of a transcription.
+pub(super) struct Work {
+    receiver: mpsc::Receiver<Result<Event>>,
+    app: App,
+    record: Record,
+    id: String,
+    started: Instant,
+    tokens: usize,
+    ended: bool,
+}
+
+impl Work {
+    /// Starts a transcription.
+    pub fn start(
+        app: &App,
+        record: &Record,
+        loaded: &Arc<LoadedSpeech>,
+        place: Place,
+        sound: Sound,
+        options: TranscribeOptions,
+    ) -> Self {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let limits = Limits { duration: app.options.max_audio_duration, ..Limits::default() };
+        // Errors of a device revive the model, which needs the runtime.
+        let (model, runtime, state) =
+            (Arc::clone(loaded), tokio::runtime::Handle::current(), Arc::clone(app));
+        tokio::task::spawn_blocking(move || {
+            // The place is free when the work has ended, not when its client has gone.
+            let _place = place;
+            if let Err(error) = transcribe(&sender, &model, sound, &limits, options) {
+                if let brasa::Error::Speech(SpeechError::Device(error)) = &error {
+                    let _runtime = runtime.enter();
+                    saw_error(&state, &model.presence, &EngineError::Device(error.clone()));
+                }
+                // The client may have gone.
+                let _ = sender.blocking_send(Err(error.into()));
+            }
+        });
+        let (app, record, id) = (Arc::clone(app), record.clone(), loaded.id().to_owned());
+        Self { receiver, app, record, id, started: Instant::now(), tokens: 0, ended: false }
+    }
+
+    /// Waits until the sound has been read.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the sound or of the options.
+    pub async fn opened(&mut self) -> Result<()> {
+        self.next().await.map(drop)
+    }
+
+    /// The next thing that happens.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the transcription; the end of the time that a request has.
+    pub async fn next(&mut self) -> Result<Event> {
+        let deadline = self.started + self.app.options.request_timeout;
+        let event = match tokio::time::timeout_at(deadline, self.receiver.recv()).await {
+            Ok(Some(event)) => event,
+            Ok(None) => Err(ApiError::internal("the transcription failed by a fault of the server")),
+            Err(_) => Err(EngineError::DeadlineExceeded { tokens: self.tokens }.into()),
+        };
+        match &event {
+            Ok(Event::Opened) => {}
+            Ok(Event::Segment(segment)) => self.tokens += segment.tokens.len(),
+            Ok(Event::End(transcript)) => self.end("stop", transcript.duration_s),
+            Err(_) => self.end("error", 0.0),
+        }
+        event
+    }
+
+    fn end(&mut self, reason: &'static str, audio_s: f64) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let took: Duration = self.started.elapsed();
+        self.app.metrics.saw_transcription(&self.id, reason, self.tokens, audio_s, took);
+        self.record.set("audio_seconds", audio_s);
+        self.record.set("completion_tokens", self.tokens);
+        self.record.set("finish", reason);
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.end("cancelled", 0.0);
+    }
+}
+
+/// Transcribes a sound and tells of it. Ends early, without an error, if nobody listens any more.
+fn transcribe(
+    sender: &mpsc::Sender<Result<Event>>,
+    loaded: &LoadedSpeech,
+    sound: Sound,
+    limits: &Limits,
+    options: TranscribeOptions,
+) -> std::result::Result<(), brasa::Error> {
+    let mut samples = Vec::new();
+    for chunk in AudioReader::from_bytes(sound.bytes, &sound.name, limits)? {
+        if sender.is_closed() {
+            return Ok(());
+        }
+        samples.extend_from_slice(&chunk?);
+    }
+    let mut segments = loaded.transcriber.transcribe_samples(&samples, options)?;
+    drop(samples);
+    let mut is_heard = sender.blocking_send(Ok(Event::Opened)).is_ok();
+    let mut going = || if sender.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let mut found: Vec<Segment> = Vec::new();
+    while is_heard && let Some(segment) = segments.next_while(&mut going) {
+        let segment = match segment {
+            Err(_) if sender.is_closed() => return Ok(()),
+            segment => segment?,
+        };
+        found.push(segment.clone());
+        is_heard = sender.blocking_send(Ok(Event::Segment(segment))).is_ok();
+    }
+    // The client may have gone.
+    let _ = sender.blocking_send(Ok(Event::End(segments.transcript(found))));
+    Ok(())
+}
