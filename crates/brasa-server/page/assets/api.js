@@ -1,4 +1,4 @@
-// The three paths of the server that this page speaks to: /v1/models, /props, /v1/chat/completions.
+// The paths of the server that this page speaks to: /v1/models, /props, /v1/chat/completions, /v1/audio/transcriptions.
 // Addresses are relative to the page, so that a reverse proxy may serve it below any path.
 
 import { events } from "./sse.js";
@@ -44,11 +44,11 @@ export class Api {
     this.key = key;
   }
 
-  /** Models that the server knows: `[{ id, status, meta }]`. */
+  /** Models that the server knows: `[{ id, kind, status, meta }]`. A server that tells no kinds has models of text. */
   async models() {
     const { data } = await this.#json("v1/models");
     if (!Array.isArray(data)) throw new ApiError("/v1/models gave no list of models", { status: 500 });
-    return data.map((model) => ({ id: String(model.id), status: model.status?.value ?? "", meta: model.meta ?? {} }));
+    return data.map((model) => ({ id: String(model.id), kind: model.kind ?? "text", status: model.status?.value ?? "", meta: model.meta ?? {} }));
   }
 
   /** The server's own settings for a model. A server that does not tell them gives `{}`. */
@@ -80,6 +80,15 @@ export class Api {
       yield chunk;
     }
     if (!ended) throw new ApiError(CUT, { code: "cut" });
+  }
+
+  /** What is said in a sound, as one text; throws an `ApiError`. */
+  async transcribe(sound, name, model, signal) {
+    const form = new FormData();
+    form.append("model", model);
+    form.append("file", sound, name);
+    const response = await this.#fetch("v1/audio/transcriptions", { method: "POST", body: form, signal });
+    return String(parse(await response.text()).text ?? "").trim();
   }
 
   async #json(path) {

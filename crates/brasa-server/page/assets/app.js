@@ -4,6 +4,7 @@ import { Api } from "./api.js";
 import { Chats } from "./chats.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
+import { Dictation } from "./dictation.js";
 import { byId, newId } from "./dom.js";
 import { Generator } from "./generate.js";
 import { Models } from "./models.js";
@@ -39,7 +40,7 @@ const panel = new SettingsPanel(settings, {
   },
   keyChanged: () => models.refresh(),
 });
-const models = new Models(api, settings, { props: showProps, settings: () => panel.open("set-key") });
+const models = new Models(api, settings, { props: showProps, settings: () => panel.open("set-key"), speech: offerSpeech });
 const conversation = new Conversation(chats, generator, {
   walk: step,
   copy: (node) => copy(node.content || JSON.stringify(node.toolCalls ?? [], null, 2)),
@@ -59,7 +60,9 @@ const sidebar = new Sidebar(chats, generator, settings, {
   remove: removeChat,
   exportOne: (chat) => download(fileName(chat.title), exported([chat])),
 });
-const composer = new Composer(settings, { send, stop: () => generator.stop(chats.current), editLast });
+const hear = (sound, name, signal) => api.transcribe(sound, name, models.speech, signal);
+const composer = new Composer(settings, { send, stop: () => generator.stop(chats.current), editLast, hear });
+const dictation = new Dictation({ hear, write: (text) => composer.insert(text) });
 
 /** Sends what was written; false leaves it in the field. */
 function send(text, files) {
@@ -258,6 +261,11 @@ function isOutside({ target, clientX: x, clientY: y }) {
   return x < left || x > right || y < top || y > bottom;
 }
 
+function offerSpeech(hears) {
+  composer.offerSpeech(hears);
+  dictation.offer(hears);
+}
+
 function showProps(props) {
   panel.show(props);
   models.showContext(chats.current);
@@ -347,7 +355,7 @@ listen({
   settings: () => panel.open(),
   help: toggleHelp,
   escape() {
-    if (!sidebar.close()) generator.stop(chats.current);
+    if (!dictation.cancel() && !sidebar.close()) generator.stop(chats.current);
   },
 });
 

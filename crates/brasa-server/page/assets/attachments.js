@@ -31,6 +31,11 @@ export async function readFiles(chosen, present = 0) {
   return { files, errors };
 }
 
+/** True for files of sound, by their type or their name. */
+export function isSound({ name, type }) {
+  return /^(audio|video)\//.test(type) || /\.(wav|mp3|flac|ogg|oga|m4a|mp4|aac|aiff?|caf|mka)$/i.test(name);
+}
+
 /** UTF-8 without NUL, or null. */
 function decode(bytes) {
   try {

@@ -1,6 +1,6 @@
 // Where messages are written: text, attached files, send and stop.
 
-import { readFiles } from "./attachments.js";
+import { isSound, readFiles } from "./attachments.js";
 import { byId, fill, h, icon, iconButton } from "./dom.js";
 import { notify } from "./notice.js";
 
@@ -10,7 +10,7 @@ export class Composer {
 
   /**
    * @param {import("./settings.js").Settings} settings
-   * @param {{send: (text: string, files: {name: string, text: string}[]) => boolean, stop: () => void, editLast: () => void}} actions  `send` says whether it took the message
+   * @param {{send: (text: string, files: {name: string, text: string}[]) => boolean, stop: () => void, editLast: () => void, hear: (sound: File, name: string, signal: AbortSignal) => Promise<string>}} actions  `send` says whether it took the message, `hear` gives what is said in a sound
    */
   constructor(settings, actions) {
     this.settings = settings;
@@ -60,6 +60,25 @@ export class Composer {
     this.#changed();
   }
 
+  /** Takes files of sound too, if a model hears. */
+  offerSpeech(hears) {
+    this.hears = hears;
+    const what = hears ? "text files or sound" : "text files";
+    byId("attach").ariaLabel = `Attach ${what}`;
+    byId("attach").title = `Attach ${what}`;
+    byId("drop-hint").textContent = `Drop ${what} here`;
+  }
+
+  /** Writes a text where the cursor is, with space around it. */
+  insert(text) {
+    const { selectionStart: start, selectionEnd: end, value } = this.field;
+    const before = /\S$/.test(value.slice(0, start)) ? " " : "";
+    const behind = /^\S/.test(value.slice(end)) ? " " : "";
+    this.field.setRangeText(before + text + behind, start, end, "end");
+    this.#changed();
+    this.field.focus();
+  }
+
   /** Puts a text into the field and the cursor behind it. */
   put(text) {
     this.field.value = text;
@@ -67,9 +86,11 @@ export class Composer {
     this.field.focus();
   }
 
-  /** Adds files, or says why not. */
+  /** Adds files, or says why not. Of a sound, what is said in it is attached. */
   async attach(chosen) {
-    const { files, errors } = await readFiles(chosen, this.#files.length);
+    const all = [...chosen];
+    for (const sound of this.hears ? all.filter(isSound) : []) this.#hear(sound);
+    const { files, errors } = await readFiles(this.hears ? all.filter((file) => !isSound(file)) : all, this.#files.length);
     this.#files.push(...files);
     this.#showFiles();
     for (const error of errors) notify(error);
@@ -78,10 +99,26 @@ export class Composer {
   /** Sends what was written, unless there is nothing or an answer is on its way. */
   submit() {
     const text = this.field.value.trim();
-    if (this.running || (!text && !this.#files.length)) return;
+    if (this.running || this.send.disabled || (!text && !this.#files.length)) return;
     if (!this.actions.send(text, this.#files)) return;
     this.#files = [];
     this.field.value = "";
+    this.#showFiles();
+  }
+
+  async #hear(sound) {
+    const work = new AbortController();
+    const file = { name: sound.name, text: null, cancel: () => work.abort() };
+    this.#files.push(file);
+    this.#showFiles();
+    try {
+      file.text = await this.actions.hear(sound, sound.name, work.signal);
+      file.name = `${sound.name}.txt`;
+      if (!file.text) throw new Error("nothing is said in it");
+    } catch (error) {
+      this.#files = this.#files.filter((other) => other !== file);
+      if (error.name !== "AbortError") notify(`${sound.name} was not transcribed: ${error.message}`);
+    }
     this.#showFiles();
   }
 
@@ -108,7 +145,8 @@ export class Composer {
     fill(
       this.list,
       this.#files.map((file) =>
-        h("li", { class: "chip" }, icon("file"), h("span", {}, file.name), iconButton("close", `Remove ${file.name}`, () => {
+        h("li", { class: "chip" }, file.text === null ? h("span", { class: "pulse", title: "Transcribing" }) : icon("file"), h("span", {}, file.name), iconButton("close", `Remove ${file.name}`, () => {
+          file.cancel?.();
           this.#files = this.#files.filter((other) => other !== file);
           this.#showFiles();
           this.field.focus();
@@ -120,7 +158,8 @@ export class Composer {
   }
 
   #changed() {
-    this.send.disabled = !this.field.value.trim() && !this.#files.length;
+    const waits = this.#files.some(({ text }) => text === null);
+    this.send.disabled = waits || (!this.field.value.trim() && !this.#files.length);
     // Browsers without `field-sizing` grow the field by hand.
     if (CSS.supports("field-sizing", "content")) return;
     this.field.style.height = "auto";

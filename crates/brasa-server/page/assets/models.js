@@ -7,14 +7,16 @@ import { path } from "./tree.js";
 
 /** The choice in the head of the page. */
 export class Models {
-  /** @type {{id: string, status: string, meta: any}[]} */
+  /** Models that chat. @type {{id: string, status: string, meta: any}[]} */
   list = [];
+  /** The model that hears, if there is one. @type {string | null} */
+  speech = null;
   props = {};
 
   /**
    * @param {import("./api.js").Api} api
    * @param {import("./settings.js").Settings} settings
-   * @param {{props: (props: any) => void, settings: () => void}} actions  `props` gets the server's own values for the chosen model
+   * @param {{props: (props: any) => void, settings: () => void, speech: (hears: boolean) => void}} actions  `props` gets the server's own values for the chosen model, `speech` whether a model hears
    */
   constructor(api, settings, actions) {
     this.api = api;
@@ -30,7 +32,9 @@ export class Models {
   /** Asks the server, and says so if it does not answer. */
   async refresh() {
     try {
-      this.list = await this.api.models();
+      const all = await this.api.models();
+      this.list = all.filter(({ kind }) => kind === "text");
+      this.speech = all.find(({ kind }) => kind === "speech")?.id ?? null;
       banner("server", null);
       document.body.dataset.server = "up";
     } catch (error) {
@@ -42,6 +46,7 @@ export class Models {
       return;
     }
     this.#show();
+    this.actions.speech(this.speech !== null);
     await this.#ask();
   }
 
@@ -79,7 +84,7 @@ export class Models {
     fill(
       this.select,
       this.list.map(({ id, status, meta }) => h("option", { value: id, title: describe(meta) }, status && status !== "loaded" ? `${id} (${status})` : id)),
-      this.list.length ? null : h("option", { value: "" }, "no model"),
+      this.list.length ? null : h("option", { value: "" }, "no model that chats"),
     );
     this.select.value = this.settings.get("model");
     this.select.disabled = !this.list.length;

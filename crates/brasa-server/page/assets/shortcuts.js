@@ -25,7 +25,7 @@ const FIELDS = [
   { keys: ["Enter"], text: "Send" },
   { keys: ["Shift", "Enter"], text: "New line" },
   { keys: ["↑"], text: "In an empty field: edit your last message" },
-  { keys: ["Esc"], text: "Stop the answer; close what is open" },
+  { keys: ["Esc"], text: "Stop the answer or a recording; close what is open" },
 ];
 
 /**

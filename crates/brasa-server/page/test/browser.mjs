@@ -15,6 +15,8 @@ export async function launch(program) {
     program,
     ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions", "--disable-background-networking",
       "--hide-scrollbars", "--force-color-profile=srgb", "--lang=en-GB",
+      // A microphone that beeps, and whose use nobody is asked for.
+      "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required",
       // A mouse, as on a desk: without one headless Chromium says that nothing can hover.
       "--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4", `--user-data-dir=${profile}`, "--remote-debugging-pipe", "about:blank"],
     { stdio: ["ignore", "ignore", "pipe", "pipe", "pipe"] },

@@ -53,7 +53,7 @@ const HOSTILE = `<img src=x onerror="document.title='owned'"><script>document.ti
 
 /** What the server does with a request; `seen` holds bodies of chats, the last one last. */
 export async function standIn(folder, { slow = 12 } = {}) {
-  const state = { seen: [], key: "", down: false, busy: 0, open: 0, slow, loaded: new Set(["ember-1.7b"]) };
+  const state = { seen: [], heard: [], key: "", down: false, busy: 0, open: 0, slow, loaded: new Set(["ember-1.7b"]) };
   const policy = readFileSync(join(folder, "policy.txt"), "utf8").trim();
   const server = createServer(async (request, response) => {
     const path = new URL(request.url, "http://x").pathname;
@@ -64,6 +64,7 @@ export async function standIn(folder, { slow = 12 } = {}) {
     }
     if (path === "/v1/models") return sendJson(response, 200, { object: "list", data: MODELS.map((model) => ({ ...model, status: { value: state.loaded.has(model.id) ? "loaded" : "unloaded" } })) });
     if (path === "/props") return sendJson(response, 200, { default_generation_settings: { n_ctx: 4096, params: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05 } } });
+    if (path === "/v1/audio/transcriptions") return transcribe(state, request, response);
     if (path !== "/v1/chat/completions") return sendJson(response, 404, { error: { message: `no such path ${path}`, type: "not_found_error", param: null, code: "not_found" } });
     const body = JSON.parse(await text(request));
     state.seen.push(body);
@@ -82,6 +83,7 @@ export async function standIn(folder, { slow = 12 } = {}) {
 
 const MODELS = [
   { id: "ember-1.7b", object: "model", meta: { n_params: 1.7e9, size: 1.1e9, n_ctx_train: 32768 } },
+  { id: "tinder", object: "model", kind: "speech", meta: { n_params: 7.4e7, size: 1.5e8 } },
   { id: "coal-8b", object: "model", meta: { n_params: 8.2e9, size: 4.9e9, n_ctx_train: 131072 } },
 ];
 
@@ -94,6 +96,18 @@ function serveFile(folder, policy, path, response) {
   } catch {
     response.writeHead(404).end();
   }
+}
+
+/** Tells how long the sound of a form is. Sounds without samples are refused. */
+async function transcribe(state, request, response) {
+  const parts = [];
+  for await (const part of request) parts.push(part);
+  const body = Buffer.concat(parts);
+  const at = body.indexOf("RIFF");
+  const bytes = at < 0 ? 0 : body.readUInt32LE(at + 40);
+  state.heard.push({ model: /name="model"\r\n\r\n(.*)\r\n/.exec(body.toString("latin1"))?.[1], bytes, rate: at < 0 ? 0 : body.readUInt32LE(at + 24) });
+  if (!bytes) return sendJson(response, 400, { error: { message: "speech.wav: no sound in it", type: "invalid_request_error", param: "file", code: "invalid_audio" } });
+  return sendJson(response, 200, { text: " Somebody speaks. ", usage: { type: "duration", seconds: bytes / 32000 } });
 }
 
 async function text(request) {

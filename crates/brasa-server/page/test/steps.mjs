@@ -373,6 +373,43 @@ export const steps = [
     },
   },
   {
+    name: "speech is dictated into the field, and sounds are attached as their text",
+    scripted: true,
+    async run({ page, state, scratch, picture }) {
+      await newChat(page);
+      await page.set("#prompt", "Note:");
+      await page.evaluate("document.querySelector('#prompt').setSelectionRange(5, 5)");
+      await page.click("#dictate");
+      await page.until("document.querySelector('#dictating-text').textContent === '0:01'", "a second of recording");
+      await picture("dictation");
+      await audit(page);
+      await page.click("#dictate");
+      await page.until("document.querySelector('#prompt').value === 'Note: Somebody speaks.'", "the dictated text");
+      const { model, bytes, rate } = state.heard.at(-1);
+      equal([model, rate], ["tinder", 16000], "the model and the rate of the recording");
+      ensure(bytes > 16000 && bytes < 640000, `a recording of ${bytes} bytes`);
+      ensure(await page.evaluate("document.querySelector('#dictating').hidden"), "the recording still shows");
+
+      await page.click("#dictate");
+      await page.until("!document.querySelector('#dictating').hidden", "a recording");
+      await page.press("Escape", "Escape");
+      await page.until("document.querySelector('#dictating').hidden", "the recording to be given up");
+
+      const [good, bad] = [join(scratch, "talk.wav"), join(scratch, "empty.mp3")];
+      const sound = Buffer.alloc(3244);
+      sound.write("RIFF");
+      sound.writeUInt32LE(3200, 40);
+      writeFileSync(good, sound);
+      writeFileSync(bad, "no sound");
+      page.expected = ["400"];
+      await page.chooseFiles("#file-picker", [good, bad]);
+      await page.until("document.querySelector('.chip')?.innerText.includes('talk.wav.txt') && [...document.querySelectorAll('.notice')].some((e) => e.innerText.includes('empty.mp3 was not transcribed'))", "one transcript and one refusal");
+      await say(page, "");
+      equal(state.seen.at(-1).messages.at(-1).content, "File talk.wav.txt:\n```\nSomebody speaks.\n```\n\nNote: Somebody speaks.", "the text that was sent");
+      equal(await page.evaluate("[...document.querySelectorAll('#model option')].map((one) => one.value)"), ["ember-1.7b", "coal-8b"], "the models that chat");
+    },
+  },
+  {
     name: "errors are told with a remedy, and trying again works",
     scripted: true,
     async run({ page, state }) {

@@ -1,7 +1,9 @@
 // Parts that need no browser: events cut at every byte, the tree of messages, imports, search, colours, speed.
 
 import assert from "node:assert/strict";
+import { isSound } from "../assets/attachments.js";
 import { pieces } from "../assets/highlight.js";
+import { RATE, wav } from "../assets/microphone.js";
 import { bodyOf, mistakeOf, textOf } from "../assets/request.js";
 import { search } from "../assets/search.js";
 import { Meter, seconds, shortStats } from "../assets/speed.js";
@@ -18,7 +20,19 @@ export async function units() {
   colours();
   speeds();
   requests();
+  await sounds();
   console.log("ok    parts without a browser");
+}
+
+async function sounds() {
+  const bytes = Buffer.from(await wav(Float32Array.of(0, 1, -1, 2, -0.5)).arrayBuffer());
+  assert.equal(bytes.length, 44 + 10);
+  assert.equal(bytes.toString("latin1", 0, 4) + bytes.toString("latin1", 8, 16) + bytes.toString("latin1", 36, 40), "RIFFWAVEfmt data");
+  assert.deepEqual([4, 24, 28, 40].map((at) => bytes.readUInt32LE(at)), [46, RATE, 2 * RATE, 10]);
+  assert.deepEqual([20, 22, 32, 34].map((at) => bytes.readUInt16LE(at)), [1, 1, 2, 16]);
+  assert.deepEqual([0, 1, 2, 3, 4].map((n) => bytes.readInt16LE(44 + 2 * n)), [0, 32767, -32767, 32767, -16383]);
+  const named = (name, type = "") => isSound({ name, type });
+  assert.ok(named("a.MP3") && named("b", "audio/webm") && named("c.m4a") && !named("wav.txt") && !named("d.md", "text/markdown"));
 }
 
 async function eventsCutAnywhere() {
