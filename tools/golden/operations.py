@@ -106,6 +106,7 @@ for mask_name in ("causal", "bidirectional"):
                 seen &= index[None] <= index[:, None]
             if window is not None:
                 seen &= index[None] > index[:, None] - window
+                seen &= index[None] < index[:, None] + window
             scale = 0.4
             if cap is None:
                 y = F.scaled_dot_product_attention(q.transpose(0, 1)[None], k.transpose(0, 1)[None],

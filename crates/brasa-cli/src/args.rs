@@ -21,7 +21,9 @@ pub use generate::{
     Switch,
 };
 pub use load::{CacheType, HubArguments, LoadArguments, PrecisionName, SetupArguments, SourceArguments};
-pub use look::{EmbedArguments, InspectArguments, LogitsArguments, PoolingName, TokenizeArguments};
+pub use look::{
+    EmbedArguments, InspectArguments, LogitsArguments, PoolingName, RerankArguments, TokenizeArguments,
+};
 pub use measure::{BenchArguments, EvalArguments, PerplexityArguments, TableFormat};
 pub use sampling::{OrderName, PolicyName, SamplingArguments};
 pub use serve::ServeArguments;
@@ -75,6 +77,8 @@ pub enum Command {
     Embed(EmbedArguments),
     /// Turn speech into text or subtitles, from files or while somebody speaks
     Transcribe(TranscribeArguments),
+    /// Rank documents by how well they answer a query
+    Rerank(RerankArguments),
     /// Convert a checkpoint to a (quantised) GGUF file
     Quantize(QuantizeArguments),
     /// Measure prompt and generation speed
@@ -93,8 +97,7 @@ pub enum Command {
 }
 
 /// Options of `run` that the short help of the program shows beside its commands.
-const SHORT_HELP: [&str; 9] =
-    ["prompt", "file", "system_prompt", "n", "temperature", "model", "hf_repo", "context", "color"];
+const SHORT_HELP: [&str; 8] = ["prompt", "file", "n", "temperature", "model", "hf_repo", "context", "color"];
 
 impl Arguments {
     /// The parser, which paints its help and its errors or does not. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
@@ -165,6 +168,7 @@ impl Arguments {
                 arguments.name_model();
                 Some(&mut arguments.source)
             }
+            Some(Command::Rerank(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Bench(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Eval(arguments)) => {
                 if let Some(path) = arguments.path.take() {

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use brasa::{Embedder, KvType, LoadOptions, LoadProgress, Model, Precision, RunFacts, Speculation};
+use brasa::{Embedder, KvType, LoadOptions, LoadProgress, Model, Precision, Reranker, RunFacts, Speculation};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments, SourceArguments};
@@ -97,7 +97,16 @@ pub fn open(source: &SourceArguments, options: &LoadOptions) -> Result<Model, Fa
     Ok(model)
 }
 
-/// Loads the language model or text encoder that `arguments` name, or the bundled model.
+/// Loads the language model or cross-encoder that `arguments` name, or the bundled model, to judge documents.
+///
+/// # Errors
+///
+/// The errors of [`model`].
+pub fn reranker(arguments: &LoadArguments) -> Result<Reranker, Failure> {
+    embedder(arguments).map(Reranker::from)
+}
+
+/// Loads the language model or text encoder that `arguments` name, or the bundled model, to make vectors of texts.
 ///
 /// # Errors
 ///

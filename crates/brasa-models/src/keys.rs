@@ -118,4 +118,11 @@ keys! {
     ROTARY_FRACTION: ["rotary_emb_fraction"], [];
     USE_RMS_NORM: ["use_rms_norm"], [];
     ROTARY_INTERLEAVED: ["rotary_emb_interleaved"], [];
+    // ModernBERT.
+    LOCAL_ATTENTION: ["local_attention"], [];
+    GLOBAL_EVERY: ["global_attn_every_n_layers"], [];
+    ENCODER_GLOBAL_THETA: ["global_rope_theta"], [];
+    ENCODER_LOCAL_THETA: ["local_rope_theta"], [];
+    CLASSIFIER_POOLING: ["classifier_pooling"], [];
+    CLASSIFIER_ACTIVATION: ["classifier_activation"], [];
 }

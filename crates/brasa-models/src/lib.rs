@@ -37,6 +37,7 @@ mod pooling;
 mod rope;
 mod rope_config;
 mod sampling;
+mod score_activation;
 mod sentence;
 mod source;
 mod spec;
@@ -47,7 +48,8 @@ mod weights;
 
 pub use encoder::{
     ClassifierSpec, EncoderFfn, EncoderGgufForm, EncoderLayerSpec, EncoderModel, EncoderNorms, EncoderPlace,
-    EncoderSpec, LearnedPositions, build_encoder, encoder_to_gguf, load_encoder, supported_encoders,
+    EncoderSpec, HeadForm, HeadPooling, LearnedPositions, MeanHead, build_encoder, encoder_to_gguf,
+    load_encoder, supported_encoders,
 };
 pub use error::{ModelError, Result};
 pub use family::{supported, to_gguf};
@@ -57,6 +59,7 @@ pub use names::{Change, GgufPlace};
 pub use pooling::Pooling;
 pub use rope::{RopeScaling, RopeSpec};
 pub use sampling::RecommendedSampling;
+pub use score_activation::ScoreActivation;
 pub use sentence::{DenseActivation, DenseLayer, SentenceConfig};
 pub use source::{Source, gguf_pairs};
 pub use spec::{

@@ -9,8 +9,12 @@ use brasa_formats::{Bytes, Checkpoint, Metadata};
 use serde_json::{Map, Value};
 
 use crate::metadata::floats;
+use crate::score_activation::ScoreActivation;
 use crate::spec::Activation;
 use crate::{ModelError, Pooling, Result};
+
+/// Numbers of tokens that mean that there is no limit: tokenizers without one write 10³⁰.
+const NO_LIMIT: usize = 1 << 31;
 
 /// Largest width of a dense layer's output.
 const WIDEST: usize = 1 << 16;
@@ -32,6 +36,10 @@ pub struct SentenceConfig {
     pub max_tokens: Option<usize>,
     /// True if texts are lowercased before they are cut into tokens.
     pub lowercase: bool,
+    /// What a cross-encoder's logit becomes; `None` if nothing says it.
+    pub score: Option<ScoreActivation>,
+    /// False if the tokenizer tells a model nothing of the types of ids.
+    pub token_types: bool,
     /// Lengths to which vectors may be cut and keep their meaning. Kusupati et al. 2022, arXiv:2205.13147.
     pub matryoshka: Vec<usize>,
 }
@@ -70,16 +78,26 @@ impl SentenceConfig {
     /// [`ModelError::Config`] for a file that cannot be read or makes no sense, and for modules that Brasa does not compute, by
     /// their names. The errors of [`Pooling::of`].
     pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
-        let mut config = Self { pooling: Pooling::of(checkpoint)?, ..Self::default() };
+        let pooling = Pooling::of(checkpoint)?;
+        let mut config = Self { pooling, token_types: true, ..Self::default() };
         let Metadata::Config(own) = checkpoint.metadata() else { return Ok(config) };
         config.matryoshka = matryoshka(own)?;
+        config.score = ScoreActivation::of(own)?;
         let files = Files(checkpoint);
+        if let Some(tokenizer) = files.object("tokenizer_config.json")? {
+            config.max_tokens = count(tokenizer.get("model_max_length")).filter(|&most| most < NO_LIMIT);
+            let named = tokenizer.get("model_input_names").and_then(Value::as_array);
+            config.token_types = named.is_none_or(|names| names.iter().any(|name| name == "token_type_ids"));
+        }
         if let Some(texts) = files.object("sentence_bert_config.json")? {
-            config.max_tokens = count(texts.get("max_seq_length"));
+            config.max_tokens = count(texts.get("max_seq_length")).or(config.max_tokens);
             config.lowercase = texts.get("do_lower_case").and_then(Value::as_bool).unwrap_or(false);
         }
         if let Some(prompts) = files.object("config_sentence_transformers.json")? {
             config.read_prompts(&prompts)?;
+            if let Some(class) = prompts.get("activation_fn").and_then(Value::as_str) {
+                config.score = Some(ScoreActivation::named(class)?);
+            }
         }
         if let Some(modules) = files.array("modules.json")? {
             config.normalize = Some(false);
@@ -230,6 +248,6 @@ fn count(value: Option<&Value>) -> Option<usize> {
     value?.as_u64().filter(|&count| count > 0).and_then(|count| usize::try_from(count).ok())
 }
 
-fn refuse(what: &str) -> ModelError {
+pub(crate) fn refuse(what: &str) -> ModelError {
     ModelError::Config { what: what.into() }
 }

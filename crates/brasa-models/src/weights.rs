@@ -37,6 +37,11 @@ impl Place {
         Self { layer: Some(layer) }
     }
 
+    /// True for the first layer.
+    pub fn is_first(self) -> bool {
+        self.layer == Some(0)
+    }
+
     /// The weight's name in graphs.
     fn label(self, name: &str) -> String {
         match self.layer {
@@ -299,6 +304,11 @@ impl<'a> Weights<'a> {
     }
 
     /// Marks tensors as accounted for that the model does not read.
+    /// The values of a tensor that no graph reads; `None` if it is not there.
+    pub fn values(&self, place: Place, name: &str, shape: &[usize], why: &str) -> Result<Option<Vec<f32>>> {
+        self.find(&self.spellings(place, name)).map(|tensor| floats(tensor, shape, why)).transpose()
+    }
+
     pub fn pass_over(&self, place: Place, name: &str) {
         self.find(&self.spellings(place, name));
     }

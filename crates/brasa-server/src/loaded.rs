@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brasa::engine::EngineStats;
-use brasa::{AnyModel, Embedder, Encoder, ModelInfo, ModelKind, Tokenizer};
+use brasa::{AnyModel, Embedder, Encoder, ModelInfo, ModelKind, Reranker, Tokenizer};
 
 use crate::error::{ApiError, Result};
 use crate::loaded_speech::LoadedSpeech;
@@ -160,7 +160,9 @@ impl Loaded {
     pub fn text(self) -> Result<Arc<LoadedText>> {
         match self {
             Self::Text(loaded) => Ok(loaded),
-            Self::Encoder(_) => Err(self.other_kind("a text encoder", "generates no text: it embeds texts")),
+            Self::Encoder(_) => {
+                Err(self.other_kind("a text encoder", "generates no text: it embeds texts or judges them"))
+            }
             Self::Speech(_) => Err(self.speech_alone()),
         }
     }
@@ -193,6 +195,19 @@ impl Loaded {
             Self::Encoder(loaded) => Embedder::Encoder(loaded.encoder.clone()),
             Self::Speech(_) => return Err(self.speech_alone()),
         })
+    }
+
+    /// The model as one that judges documents.
+    ///
+    /// # Errors
+    ///
+    /// 400 that names the kind of another model.
+    pub fn reranker(&self) -> Result<Reranker> {
+        match self {
+            Self::Text(loaded) => Ok(Reranker::Decoder(loaded.model.clone())),
+            Self::Encoder(loaded) => Ok(Reranker::Encoder(loaded.encoder.clone())),
+            Self::Speech(_) => Err(self.speech_alone()),
+        }
     }
 
     fn speech_alone(&self) -> ApiError {

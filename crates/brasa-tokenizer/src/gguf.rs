@@ -12,6 +12,7 @@ use crate::charsmap::Charsmap;
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine};
 use crate::normalize::Normalizers;
+use crate::pair::PairTemplate;
 use crate::pre::{self, Pre};
 use crate::special::{END_OF_GENERATION, SpecialTokens, end_of_generation};
 use crate::split::{Splitter, Splitters};
@@ -316,7 +317,7 @@ impl GgufVocabulary {
     ) -> Result<Tokenizer> {
         let vocabulary = Vocabulary::new(self.entries())?;
         let (bos, eos) = (self.known(bos), self.known(self.eos));
-        let prefix = bos.filter(|_| add_bos).into_iter().collect();
+        let prefix: Vec<u32> = bos.filter(|_| add_bos).into_iter().collect();
         let suffix = match self.known(separator) {
             Some(separator) => vec![separator],
             None => eos.filter(|_| self.add_eos == Some(true)).into_iter().collect(),
@@ -339,6 +340,9 @@ impl GgufVocabulary {
             .into_iter()
             .filter_map(|(role, id)| Some((role.to_owned(), vocabulary.text(id?)?.to_owned())))
             .collect();
+        // Only vocabularies with an end behind each text are of models that judge pairs.
+        let join = if self.model == "bert" { PairTemplate::bert } else { PairTemplate::roberta };
+        let pair = (!suffix.is_empty()).then(|| join(&prefix, &suffix));
         let around = (prefix, suffix);
         let chat_template = self.chat_template.clone();
         Ok(Tokenizer::new(Parts {
@@ -347,6 +351,7 @@ impl GgufVocabulary {
             decoder,
             special,
             around,
+            pair,
             chat_template,
             template_tokens,
         }))

@@ -16,6 +16,7 @@ use tokenizers::{AddedToken, Model};
 use crate::decode::{Decoder, byte_of_token};
 use crate::engine::{AnyModel, Engine};
 use crate::normalize::Normalizers;
+use crate::pair::PairTemplate;
 use crate::special::{SpecialTokens, end_of_generation};
 use crate::split::{Splitter, Splitters};
 use crate::steps::{Step, steps};
@@ -130,12 +131,22 @@ impl Tokenizer {
             .filter(|(role, _)| role.ends_with("_token"))
             .collect();
         let around = crate::post::around(parsed.post_processor.as_ref(), &vocabulary)?;
+        let pair = PairTemplate::of(parsed.post_processor.as_ref(), &vocabulary)?;
         let decoder = Decoder::from_json(parsed.decoder.as_ref())?;
         let normalizer = Normalizers::from_json(parsed.normalizer.as_ref())?;
         let splitters = splitters(parsed.pre_tokenizer.as_ref())?;
         let engine = Engine::new(AnyModel::Hf(Box::new(model)), normalizer, splitters, added)
             .map_err(|error| TokenizerError::malformed("tokenizer.json added_tokens", error))?;
-        Ok(Self::new(Parts { engine, vocabulary, decoder, special, around, chat_template, template_tokens }))
+        Ok(Self::new(Parts {
+            engine,
+            vocabulary,
+            decoder,
+            special,
+            around,
+            pair,
+            chat_template,
+            template_tokens,
+        }))
     }
 
     /// A tokenizer from the folder of a checkpoint.

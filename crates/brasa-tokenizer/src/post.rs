@@ -1,6 +1,7 @@
 //! Ids that a `tokenizer.json` puts around a text.
 //!
-//! A post-processor could do more (pairs of texts, offsets); for one text it is a list of ids in front and one behind.
+//! A post-processor could do more (offsets; [`pair`](crate::pair) reads pairs of texts). For one text it is a list of ids in front and one
+//! behind.
 
 use serde_json::Value;
 
@@ -8,7 +9,7 @@ use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
 
 /// The most ids around a text; published tokenizers have three.
-const MOST_IDS: usize = 1024;
+pub const MOST_IDS: usize = 1024;
 
 /// The ids before and after a text.
 pub fn around(post_processor: Option<&Value>, vocabulary: &Vocabulary) -> Result<(Vec<u32>, Vec<u32>)> {
@@ -72,11 +73,11 @@ fn check_count(ids: usize) -> Result<()> {
     if ids > MOST_IDS { Err(malformed(&format!("more than {MOST_IDS} ids around a text"))) } else { Ok(()) }
 }
 
-fn id(value: &Value) -> Result<u32> {
+pub fn id(value: &Value) -> Result<u32> {
     let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
     id.ok_or_else(|| malformed(&format!("id {value}")))
 }
 
-fn malformed(reason: &str) -> TokenizerError {
+pub fn malformed(reason: &str) -> TokenizerError {
     TokenizerError::malformed("tokenizer.json post_processor", reason)
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use crate::decode::{DecodeStream, Decoder};
 use crate::engine::Engine;
+use crate::pair::PairTemplate;
 use crate::pattern::begin_text;
 use crate::special::SpecialTokens;
 use crate::vocabulary::Vocabulary;
@@ -37,6 +38,7 @@ pub struct Tokenizer {
     special: SpecialTokens,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
+    pair: Option<PairTemplate>,
     chat_template: Option<String>,
     template_tokens: Vec<(String, String)>,
 }
@@ -48,6 +50,7 @@ pub(crate) struct Parts {
     pub decoder: Decoder,
     pub special: SpecialTokens,
     pub around: (Vec<u32>, Vec<u32>),
+    pub pair: Option<PairTemplate>,
     pub chat_template: Option<String>,
     /// Texts of special tokens by the names that templates have for them.
     pub template_tokens: Vec<(String, String)>,
@@ -63,6 +66,7 @@ impl Tokenizer {
             special: parts.special,
             prefix,
             suffix,
+            pair: parts.pair,
             chat_template: parts.chat_template,
             template_tokens: parts.template_tokens,
         }
@@ -156,6 +160,11 @@ impl Tokenizer {
     /// The ids that [`AddSpecial::AsModel`] puts before and after a text.
     pub fn added_around(&self) -> (&[u32], &[u32]) {
         (&self.prefix, &self.suffix)
+    }
+
+    /// How two texts become one sequence; `None` if the file does not say.
+    pub fn pair(&self) -> Option<&PairTemplate> {
+        self.pair.as_ref()
     }
 
     /// The Jinja source of the checkpoint's chat template.

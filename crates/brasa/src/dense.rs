@@ -1,7 +1,7 @@
-//! What happens to a pooled vector: dense layers, cutting, scaling.
+//! What happens to a pooled vector: dense layers, a head, cutting, scaling.
 
 use brasa_graph::op::Unary;
-use brasa_models::{Activation, DenseActivation, DenseLayer};
+use brasa_models::{Activation, DenseActivation, DenseLayer, MeanHead};
 
 use crate::EmbeddingNorm;
 
@@ -14,6 +14,25 @@ pub(crate) fn pass(layer: &DenseLayer, x: &[f32]) -> Vec<f32> {
     rows.zip(biases)
         .map(|(row, bias)| activate(layer.activation, (product(row) + f64::from(bias)) as f32))
         .collect()
+}
+
+/// The logits of a head that reads the mean of a text's states, `[labels]`.
+pub(crate) fn judge(head: &MeanHead, mean: &[f32]) -> Vec<f32> {
+    let x = pass(&head.dense, mean);
+    let count = x.len() as f64;
+    let center = x.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
+    let variance = x.iter().map(|&x| (f64::from(x) - center).powi(2)).sum::<f64>() / count;
+    let deviation = (variance + f64::from(head.norm_eps)).sqrt();
+    let biases = head.norm_bias.iter().flatten().copied().chain(std::iter::repeat(0.0));
+    let normed: Vec<f32> = x
+        .iter()
+        .zip(&head.norm_weight)
+        .zip(biases)
+        .map(|((&x, &weight), bias)| {
+            ((f64::from(x) - center) / deviation * f64::from(weight) + f64::from(bias)) as f32
+        })
+        .collect();
+    pass(&head.output, &normed)
 }
 
 fn activate(activation: DenseActivation, x: f32) -> f32 {

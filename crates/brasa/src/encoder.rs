@@ -15,7 +15,7 @@ use brasa_engine::{
 use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::Graph;
 use brasa_graph::device::{DeviceInfo, KvPoolSpec, ProgramLimits};
-use brasa_models::{EncoderModel, ModelInfo, Pooling, SentenceConfig, load_encoder};
+use brasa_models::{EncoderModel, MeanHead, ModelInfo, Pooling, SentenceConfig, load_encoder};
 use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 
 use crate::dense::{cut, pass, scale};
@@ -48,12 +48,24 @@ struct Parts {
     engine: EncoderEngine,
     tokenizer: Tokenizer,
     sentence: SentenceConfig,
+    head: Option<Head>,
+    /// The head, if it reads means.
+    mean_head: Option<MeanHead>,
     dimensions: usize,
     info: ModelInfo,
     device: DeviceInfo,
     warnings: Vec<String>,
     weight_bytes: u64,
     load_time: Duration,
+}
+
+/// The head that judges texts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    /// Logits of a text.
+    pub labels: usize,
+    /// Numbers that tell the parts of a text apart; 0 or 1 if nothing does.
+    pub token_types: usize,
 }
 
 /// How a text becomes tokens.
@@ -151,6 +163,7 @@ impl Encoder {
             token_types: spec.token_types,
             max_jobs: options.max_waiting,
         };
+        let head = spec.classifier.map(|head| Head { labels: head.labels, token_types: spec.token_types });
         let logits = model.logits_graph().map(program);
         let engine = EncoderEngine::start(program(model.hidden_graph()), logits, pool, config)?;
         Ok(Self(Arc::new(Parts {
@@ -158,6 +171,8 @@ impl Encoder {
             dimensions: sentence.dimensions(spec.hidden_size),
             tokenizer,
             sentence,
+            head,
+            mean_head: model.head.clone(),
             info: info.clone(),
             device: backend.info(),
             warnings,
@@ -174,6 +189,26 @@ impl Encoder {
     /// The device that the encoder runs on.
     pub fn device(&self) -> &DeviceInfo {
         &self.0.device
+    }
+
+    /// The engine that computes texts.
+    pub(crate) fn engine(&self) -> &EncoderEngine {
+        &self.0.engine
+    }
+
+    /// What the files beside the checkpoint say.
+    pub(crate) fn sentence(&self) -> &SentenceConfig {
+        &self.0.sentence
+    }
+
+    /// The head that judges texts; `None` without one.
+    pub(crate) fn head(&self) -> Option<Head> {
+        self.0.head
+    }
+
+    /// The head that judges texts, if it reads the mean of their states and so stands behind the graph.
+    pub(crate) fn mean_head(&self) -> Option<&MeanHead> {
+        self.0.mean_head.as_ref()
     }
 
     /// The tokenizer of the encoder.

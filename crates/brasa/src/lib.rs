@@ -18,7 +18,7 @@
 //! [`Session`] keeps the keys and values of a conversation between requests.
 //!
 //! An [`Encoder`] is a text encoder made ready, such as BERT: it makes vectors of texts and generates nothing. [`Embedder`] is whichever
-//! of the two a file holds, and [`AnyModel`] is any model.
+//! of the two a file holds, [`Reranker`] judges documents with either, and [`AnyModel`] is any model.
 //!
 //! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
 //! instead is [`Model::recommended_sampling`].
@@ -37,6 +37,7 @@ mod batch;
 mod bundle;
 #[cfg(feature = "cpu")]
 mod ceilings;
+mod cross_encoder;
 mod dense;
 mod device;
 mod discover;
@@ -56,6 +57,7 @@ mod model;
 mod options;
 mod probe;
 mod rerank;
+mod reranker;
 mod score;
 mod session;
 mod session_file;
@@ -85,6 +87,7 @@ pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
 pub use bundle::{BundleError, SavedBundle, StateBundle};
 #[cfg(feature = "cpu")]
 pub use ceilings::{Arithmetic, Ceilings};
+pub use cross_encoder::PairScores;
 pub use device::devices;
 pub use discover::{DiscoveredModel, discover};
 pub use draft_model::DraftModelInfo;
@@ -107,6 +110,7 @@ pub use model::Model;
 pub use options::{LoadOptions, LoadProgress, OwnDevice};
 pub use probe::{ProbeEvent, ProbeKind, Probes, Watch};
 pub use rerank::{RerankOptions, RerankPrompts};
+pub use reranker::{Reranker, Scores};
 pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};
 pub use session_file::SessionFileError;

@@ -20,6 +20,11 @@ const TASK: &str = "Given a web search query, retrieve relevant passages that an
 pub struct RerankOptions {
     /// What makes a document relevant, in a sentence; `None` for answering a search for web pages.
     pub instruction: Option<String>,
+    /// True for scores without their last function: the logit of a cross-encoder, ln p(yes) − ln p(no) of a language model.
+    pub raw: bool,
+    /// True if a query and a document that are too long together lose the end of the longer one. Otherwise they are an error. A language
+    /// model's prompts are never cut.
+    pub truncate: bool,
 }
 
 /// Documents as prompts, ready to be judged.
@@ -28,6 +33,8 @@ pub struct RerankPrompts {
     /// A prompt for each document.
     prompts: Vec<Vec<u32>>,
     answers: Answers,
+    /// True for scores without their last function.
+    raw: bool,
 }
 
 /// The tokens of the two answers.
@@ -49,7 +56,8 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Tokenizer`] if the model has no chat template or the template refuses the question.
+    /// [`Error::Tokenizer`] if the model has no chat template or the template refuses the question. [`Error::Options`] for
+    /// [`truncate`](RerankOptions::truncate), which these prompts do not allow.
     pub fn rerank_prompts(
         &self,
         query: &str,
@@ -66,9 +74,18 @@ impl Model {
                 self.chat_prompt_with(&[Message::new("user", format!("{JUDGE}\n\n{asked}"))], &chat)
             })
         };
+        if options.truncate {
+            return Err(Error::Options(
+                "prompts of a language model that judges are not cut: their end is the question".into(),
+            ));
+        }
         let prompts = documents.iter().map(prompt).collect::<Result<_, _>>()?;
         let word = |word| self.tokenizer().encode(word, AddSpecial::No, ParseSpecial::No);
-        Ok(RerankPrompts { prompts, answers: Answers { yes: word("yes")?, no: word("no")? } })
+        Ok(RerankPrompts {
+            prompts,
+            answers: Answers { yes: word("yes")?, no: word("no")? },
+            raw: options.raw,
+        })
     }
 
     /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1.
@@ -86,15 +103,17 @@ impl Model {
     /// assert!(scores.iter().all(|score| (0.0..=1.0).contains(score)));
     /// # Ok::<(), brasa::Error>(())
     /// ```
-    pub fn rerank(&self, prompts: RerankPrompts) -> InOrder<impl Iterator<Item = Vec<u32>>, f32> {
-        let RerankPrompts { prompts, answers } = prompts;
+    pub fn rerank(&self, prompts: RerankPrompts) -> InOrder<std::vec::IntoIter<Vec<u32>>, f32> {
+        let RerankPrompts { prompts, answers, raw } = prompts;
         let model = self.clone();
         self.in_order(prompts, move |prompt| {
             let Answers { yes, no } = answers.clone();
             let of_yes = model.read_answer(prompt, &yes)?;
             if yes.len() == 1 && no.len() == 1 {
                 // Both are read from the same logits.
-                return Ok(rows_then(of_yes, move |rows, _| Ok(share(nll(&rows, &yes), nll(&rows, &no)))));
+                return Ok(rows_then(of_yes, move |rows, _| {
+                    Ok(score(nll(&rows, &yes), nll(&rows, &no), raw))
+                }));
             }
             let of_no = model.read_answer(prompt, &no)?;
             let mut of_yes = rows_then(of_yes, move |rows, _| Ok(nll(&rows, &yes)));
@@ -105,7 +124,7 @@ impl Model {
                     Some(nll) => nll,
                     None => *nll_of_yes.insert(ready!(of_yes(context))?),
                 };
-                Poll::Ready(Ok(share(of_yes, ready!(of_no(context))?)))
+                Poll::Ready(Ok(score(of_yes, ready!(of_no(context))?, raw)))
             }))
         })
     }
@@ -124,7 +143,8 @@ fn nll(rows: &[Vec<f32>], text: &[u32]) -> f64 {
     rows.iter().zip(text).map(|(logits, &token)| negative_log_likelihood(logits, token)).sum()
 }
 
-/// p(yes) ÷ (p(yes) + p(no)), from −ln p of each.
-fn share(of_yes: f64, of_no: f64) -> f32 {
-    (1.0 / (1.0 + (of_yes - of_no).exp())) as f32
+/// p(yes) ÷ (p(yes) + p(no)), or ln p(yes) − ln p(no) if `raw`, from −ln p of each.
+fn score(of_yes: f64, of_no: f64, raw: bool) -> f32 {
+    let difference = of_no - of_yes;
+    (if raw { difference } else { 1.0 / (1.0 + (-difference).exp()) }) as f32
 }

@@ -105,6 +105,52 @@ def gte(architecture="GteModel", **keys) -> dict:
     return base(architecture, "gte", **{**own, **keys})
 
 
+def jina_v3(**keys) -> dict:
+    own = {"type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "layer_norm_eps": 1e-05,
+           "rope_parameters": {"rope_type": "default", "rope_theta": 20000.0}}
+    return base("JinaEmbeddingsV3Model", "jina_embeddings_v3", **{**own, **keys})
+
+
+def modernbert(architecture="ModernBertModel", **keys) -> dict:
+    own = {
+        "architectures": [architecture],
+        "model_type": "modernbert",
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 96,
+        "hidden_activation": "gelu",
+        "norm_eps": 1e-05,
+        "norm_bias": False,
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "mlp_dropout": 0.0,
+        "embedding_dropout": 0.0,
+        "global_attn_every_n_layers": 3,
+        "local_attention": 16,
+        "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+        "classifier_pooling": "cls",
+        "classifier_activation": "gelu",
+        "classifier_bias": False,
+        "classifier_dropout": 0.0,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "cls_token_id": 2,
+        "eos_token_id": 3,
+        "sep_token_id": 3,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+    }
+    return {**own, **keys}
+
+
+MODERN = [{"num_attention_heads": 2}, {"norm_eps": 0.1}, {"local_attention": 8}, {"global_attn_every_n_layers": 2},
+          {"global_rope_theta": 2.0}, {"local_rope_theta": 2.0}]
+
 ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 COMMON = [{"num_attention_heads": 2}, {"layer_norm_eps": 0.1}]
 
@@ -117,6 +163,14 @@ RECIPES = {
     "gte": Recipe(gte(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram",
                   {"pooling": "lasttoken", "legacy": True, "normalize": False}),
     "gte-judge": Recipe(gte("GteForSequenceClassification", type_vocab_size=0, **ONE_LABEL), COMMON, "unigram"),
+    "jina-v3": Recipe(jina_v3(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram",
+                      {"pooling": "mean", "normalize": True}),
+    "modernbert": Recipe(modernbert(), MODERN, sentence={"pooling": "cls", "normalize": True}),
+    "modernbert-judge": Recipe(
+        modernbert("ModernBertForSequenceClassification", norm_bias=True, attention_bias=True, mlp_bias=True,
+                   classifier_bias=True, hidden_activation="gelu_pytorch_tanh", **ONE_LABEL), MODERN),
+    "modernbert-mean-judge": Recipe(
+        modernbert("ModernBertForSequenceClassification", classifier_pooling="mean", **ONE_LABEL), MODERN),
     "nomic-bert": Recipe(nomic(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}],
                          sentence={"pooling": "mean", "legacy": True, "normalize": True, "prompts": QUERY,
                                    "default_prompt_name": "query"}),
@@ -124,7 +178,10 @@ RECIPES = {
                       [*COMMON, {"pad_token_id": 3}], "unigram",
                       {"pooling": "mean", "dense": [(32, 40, True, "activation.Tanh"), (40, 24, False, "linear.Identity")],
                        "normalize": True}),
-    "xlm-roberta-judge": Recipe(roberta("XLMRobertaForSequenceClassification", **ONE_LABEL), COMMON, "unigram"),
+    "xlm-roberta-judge": Recipe(
+        roberta("XLMRobertaForSequenceClassification", **ONE_LABEL,
+                sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}),
+        COMMON, "unigram"),
 }
 
 
@@ -158,7 +215,7 @@ def tokenizer(kind: str) -> tokenizers.Tokenizer:
     return made
 
 
-def write_tokenizer(folder: pathlib.Path, kind: str) -> None:
+def write_tokenizer(folder: pathlib.Path, kind: str, types: bool) -> None:
     # Training breaks ties by chance: a tokenizer that is there stays.
     if not (folder / "tokenizer.json").exists():
         tokenizer(kind).save(str(folder / "tokenizer.json"))
@@ -166,7 +223,7 @@ def write_tokenizer(folder: pathlib.Path, kind: str) -> None:
              "unigram": ("<s>", "</s>", "<unk>", "<pad>", "<mask>")}[kind]
     keys = dict(zip(("cls_token", "sep_token", "unk_token", "pad_token", "mask_token"), names))
     keys |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 96}
-    if kind == "wordpiece":
+    if kind == "wordpiece" and types:
         keys["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     (folder / "tokenizer_config.json").write_text(json.dumps(keys, indent=1) + "\n")
 
@@ -259,7 +316,7 @@ def texts(config: dict) -> dict:
     for label, length in (("short", SHORT), ("long", LONG)):
         ids = torch.randint(5, config["vocab_size"], (length,), generator=random)
         types = torch.zeros(length, dtype=torch.long)
-        if config["type_vocab_size"] > 1:
+        if config.get("type_vocab_size", 0) > 1:
             types[length // 2:] = 1
         made[label] = (ids, types)
     return made
@@ -278,7 +335,7 @@ def compute(folder: pathlib.Path, config: dict) -> dict:
     assert not wrong, wrong
     found = {}
     for label, (ids, types) in texts(config).items():
-        types_given = {"token_type_ids": types[None]} if config["type_vocab_size"] > 0 else {}
+        types_given = {"token_type_ids": types[None]} if config.get("type_vocab_size", 0) > 0 else {}
         with torch.no_grad():
             out = model(input_ids=ids[None], output_hidden_states=True, **types_given)
         found[f"{label}.states"] = out.hidden_states[-1][0]
@@ -296,7 +353,7 @@ def main() -> None:
         recipe = RECIPES[name]
         folder = ROOT / name
         folder.mkdir(parents=True, exist_ok=True)
-        write_tokenizer(folder, recipe.tokenizer)
+        write_tokenizer(folder, recipe.tokenizer, recipe.config.get("type_vocab_size", 0) > 0)
         write_weights(folder, name, recipe.config)
         golden = compute(folder, recipe.config)
         for change in recipe.matters:

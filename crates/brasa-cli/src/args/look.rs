@@ -1,4 +1,4 @@
-//! What a model makes of a text: `tokenize`, `inspect`, `logits`, `embed`.
+//! What a model makes of a text: `tokenize`, `inspect`, `logits`, `embed`, `rerank`.
 
 use std::path::PathBuf;
 
@@ -142,6 +142,42 @@ pub struct EmbedArguments {
     #[arg(long, requires = "out")]
     pub force: bool,
     /// Leave vectors as long as the model makes them; otherwise their length is 1
+    #[arg(long)]
+    pub raw: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub load: LoadArguments,
+}
+
+/// `brasa rerank`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct RerankArguments {
+    /// Documents [default: each line of -f or of standard input that is not empty]
+    #[arg(value_name = "DOCUMENT", conflicts_with_all = ["file", "jsonl"])]
+    pub documents: Vec<String>,
+    /// The query that documents are to answer
+    #[arg(short, long, value_name = "TEXT")]
+    pub query: String,
+    /// Read documents from a file, one a line; - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Take each line as JSON: a text, or an object with a `text`
+    #[arg(long)]
+    pub jsonl: bool,
+    /// Print the best N alone
+    #[arg(long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
+    pub top: Option<usize>,
+    /// What makes a document relevant, in a sentence, for a language model that judges [default: it answers a search]
+    #[arg(long, value_name = "TEXT")]
+    pub instruction: Option<String>,
+    /// Cut what is too long, in place of refusing it; for cross-encoders
+    #[arg(long)]
+    pub truncate: bool,
+    /// Print scores without their last function: a cross-encoder's logit, a language model's ln p(yes) - ln p(no)
     #[arg(long)]
     pub raw: bool,
     /// Print one JSON object

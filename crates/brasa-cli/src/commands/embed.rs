@@ -4,7 +4,7 @@ use brasa::{EmbedOptions, Embedder, EmbeddingNorm, TokensOptions, Vectors};
 use serde_json::{Value, json};
 
 use super::npy::npy_header;
-use super::prompt_text;
+use super::{prompt_text, texts};
 use crate::args::EmbedArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
@@ -27,7 +27,7 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     let text = text.ok_or_else(|| {
         Failure::Usage("nothing to embed\nhint: give a text (-p, -f, or standard input)".into())
     })?;
-    let texts = texts(text, arguments)?;
+    let texts = read_texts(text, arguments)?;
     if texts.is_empty() {
         return Err(Failure::Usage("nothing to embed: all lines are empty".into()));
     }
@@ -75,22 +75,11 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
 }
 
 /// The texts of the input.
-fn texts(text: String, arguments: &EmbedArguments) -> Result<Vec<String>, Failure> {
+fn read_texts(text: String, arguments: &EmbedArguments) -> Result<Vec<String>, Failure> {
     if !arguments.lines && !arguments.jsonl {
         return Ok(vec![text]);
     }
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    if arguments.lines {
-        return Ok(lines.map(|(_, line)| line.into()).collect());
-    }
-    let read = |(number, line): (usize, &str)| {
-        let found: Option<Value> = serde_json::from_str(line).ok();
-        let text = found.as_ref().and_then(|found| found.as_str().or_else(|| found.get("text")?.as_str()));
-        text.map(String::from).ok_or_else(|| {
-            Failure::Failed(format!("line {}: expected a JSON text, or an object with a `text`", number + 1))
-        })
-    };
-    lines.map(read).collect()
+    if arguments.lines { Ok(texts::lines(&text)) } else { texts::json_lines(&text) }
 }
 
 /// The vectors of all texts, with a progress bar at a terminal.

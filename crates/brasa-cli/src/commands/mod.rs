@@ -16,8 +16,10 @@ mod npy;
 mod perplexity;
 mod quantize;
 mod remote;
+mod rerank;
 mod run;
 mod serve;
+mod texts;
 mod tokenize;
 mod transcribe;
 
@@ -49,6 +51,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Logits(arguments)) => logits::logits(&arguments),
         Some(Command::Embed(arguments)) => embed::embed(&arguments),
         Some(Command::Transcribe(arguments)) => transcribe::transcribe(&arguments),
+        Some(Command::Rerank(arguments)) => rerank::rerank(&arguments),
         Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
         Some(Command::Bench(arguments)) => bench::bench(&arguments),
         Some(Command::Eval(arguments)) => eval::eval(&arguments),

@@ -120,3 +120,52 @@ fn a_gguf_file_is_embedded_as_llama_cpp_embeds_it() {
         near(&floats(&found["embedding"]), &floats(expected), 1e-3);
     }
 }
+
+#[test]
+fn rerank_gives_the_scores_of_a_cross_encoder() {
+    let path = models().join("random-encoders/bert-judge/pairs.json");
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let documents: Vec<&str> =
+        golden["documents"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    let (judge, scores) = (model("random-encoders/bert-judge"), floats(&golden["scores"]));
+    let query = golden["query"].as_str().unwrap();
+    let common = ["rerank", "-m", &judge, "-q", query, "--truncate", "--precision", "reference"];
+    let check = |output: std::process::Output| {
+        assert!(output.status.success(), "{}", stderr(&output));
+        let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        let tokens = golden["ids"].as_array().unwrap().iter().map(|ids| ids.as_array().unwrap().len());
+        assert_eq!((&found["query"], &found["tokens"]), (&golden["query"], &tokens.sum::<usize>().into()));
+        let results = found["results"].as_array().unwrap().clone();
+        assert!(results.is_sorted_by(|a, b| a["score"].as_f64() >= b["score"].as_f64()));
+        for result in &results {
+            let index = result["index"].as_u64().unwrap() as usize;
+            assert_eq!(result["text"], documents[index]);
+            near(&[result["score"].as_f64().unwrap()], &[scores[index]], 1e-4);
+        }
+        results
+    };
+    assert_eq!(check(brasa(&[&common[..], &documents, &["--json"]].concat())).len(), documents.len());
+    let directory = scratch("rerank");
+    let lines = directory.join("lines.txt");
+    std::fs::write(&lines, documents.join("\n\n")).unwrap();
+    let file = ["-f", lines.to_str().unwrap(), "--json"];
+    assert_eq!(check(brasa(&[&common[..], &file].concat())).len(), documents.len());
+    let json: Vec<String> =
+        documents.iter().map(|text| serde_json::json!({"text": text}).to_string()).collect();
+    std::fs::write(&lines, json.join("\n")).unwrap();
+    let best = check(brasa(&[&common[..], &file, &["--jsonl", "--top", "2"]].concat()));
+    assert_eq!(best.len(), 2);
+    let table = stdout(&brasa(&[&common[..], &documents].concat()));
+    assert_eq!(table.lines().count(), documents.len());
+    assert!(table.lines().next().unwrap().ends_with(best[0]["text"].as_str().unwrap()), "{table}");
+
+    let whole = [&["rerank", "-m", &judge, "-q", query][..], &documents].concat();
+    assert!(fails(&whole, 1).contains("the encoder reads at most 96"));
+    let bert = model("random-encoders/bert");
+    assert!(fails(&["rerank", "-m", &bert, "-q", "x", "y"], 1).contains("has no head"));
+    assert!(
+        fails(&["rerank", "-m", &judge, "-q", "x", "--instruction", "z", "y"], 1).contains("no instruction")
+    );
+    fails(&["rerank", "-m", &judge, "x"], 2);
+    fails(&["rerank", "-m", &judge, "-q", "x", "-f", "/dev/null"], 2);
+}

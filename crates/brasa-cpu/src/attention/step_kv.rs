@@ -86,8 +86,10 @@ impl StepAttention {
         if segment.tree.is_some() && self.causal {
             return rows.start..row + 1;
         }
-        let first = self.sight.window.map_or(0, |window| (row + 1).saturating_sub(window));
-        first.max(rows.start)..if self.causal { row + 1 } else { rows.end }
+        let window = self.sight.window;
+        let first = window.map_or(0, |window| (row + 1).saturating_sub(window));
+        let end = window.map_or(rows.end, |window| row.saturating_add(window));
+        first.max(rows.start)..if self.causal { row + 1 } else { end.min(rows.end) }
     }
 }
 

@@ -39,6 +39,9 @@ struct Sight {
         if (p.source == SOURCE_STEP_BOTH_WAYS) {
             end = segment.rows;
             place = i;
+            if (p.has_window && end - place > p.window) {
+                end = place + p.window;
+            }
         } else {
             end = own + i + 1;
             place = own + i;

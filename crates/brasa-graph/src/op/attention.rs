@@ -106,7 +106,8 @@ pub enum Mask {
 /// `y[r,h] = Σ_j softmax_j(cap(scale · q[r,h]·k[j,g])) · v[j,g]`, `g = h / (H/G)`, over the visible `j`; `cap` is the
 /// soft-cap `c·tanh(s/c)` where one is set. Scores and softmax in f32.
 ///
-/// A row at index *i* sees *j* with `j ≤ i` (not where [`Mask::Bidirectional`]) and, with a window *w*, `j > i − w`.
+/// A row at index *i* sees *j* with `j ≤ i` and, with a window *w*, `j > i − w`. Where [`Mask::Bidirectional`], it sees all *j* and, with a
+/// window, those with `|j − i| < w`.
 /// In a [draft tree](crate::DraftTree) it sees, of its own segment, only itself and its ancestors, and windows count the
 /// indices that plain text would have.
 ///
@@ -118,7 +119,7 @@ pub struct Attention {
     pub source: KvSource,
     /// Multiplies the scores.
     pub scale: f32,
-    /// Positions seen, the row's own included; `None` for all.
+    /// Positions seen to either side, the row's own included; `None` for all.
     pub window: Option<usize>,
     /// Soft-cap of the scores.
     pub softcap: Option<f32>,
@@ -259,8 +260,12 @@ impl Attention {
             Some(tree) => tree.sees(i, j - begin),
             None => j <= begin + i || !causal,
         };
-        let within =
-            |j: usize| self.window.is_none_or(|window| place(j).saturating_add(window) > place(begin + i));
+        let within = |j: usize| {
+            let (j, own) = (place(j), place(begin + i));
+            self.window.is_none_or(|window| {
+                j.saturating_add(window) > own && (causal || own.saturating_add(window) > j)
+            })
+        };
         (seen.first..seen.end).filter(|&j| (j < begin || own(j)) && within(j)).collect()
     }
 

@@ -177,7 +177,8 @@ fn segments_stay_apart() {
     assert_eq!(attend(Mask::Causal, None), [1., 1.5, 10., 15.]);
     assert_eq!(attend(Mask::Causal, Some(1)), [1., 2., 10., 20.]);
     assert_eq!(attend(Mask::Bidirectional, None), [1.5, 1.5, 15., 15.]);
-    assert_eq!(attend(Mask::Bidirectional, Some(1)), [1.5, 2., 15., 20.]);
+    assert_eq!(attend(Mask::Bidirectional, Some(1)), [1., 2., 10., 20.]);
+    assert_eq!(attend(Mask::Bidirectional, Some(2)), [1.5, 1.5, 15., 15.]);
 }
 
 #[test]

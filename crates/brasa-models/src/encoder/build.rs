@@ -5,7 +5,9 @@
 use brasa_graph::op::{Attention, KvSource, LayerNorm, Mask, Rope, Unary};
 use brasa_graph::{Builder, DType, Dim, Graph, Input, ValueId};
 
-use super::spec::{ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderSpec};
+use super::spec::{
+    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling,
+};
 use crate::Result;
 use crate::spec::Activation;
 use crate::weights::{Place, Weights};
@@ -53,11 +55,17 @@ pub(super) fn encoder(spec: &EncoderSpec, weights: &Weights) -> Result<Built> {
     for (index, layer) in spec.layers.iter().enumerate() {
         // What follows the last attention is computed for the output rows alone: no other row is read again.
         let only = (index + 1 == spec.layers.len()).then_some(out_rows);
-        h_rd = block.layer(h_rd, Place::layer(index), layer, only)?;
+        h_rd = match spec.norms {
+            EncoderNorms::Post => block.post_norm_layer(h_rd, Place::layer(index), layer, only)?,
+            EncoderNorms::Pre => block.pre_norm_layer(h_rd, Place::layer(index), layer, only)?,
+        };
+    }
+    if spec.norms == EncoderNorms::Pre {
+        h_rd = block.norm(h_rd, Place::MODEL, "output_norm.weight")?;
     }
     let logits = match spec.classifier {
-        Some(classifier) => Some(block.classifier(h_rd, classifier)?),
-        None => None,
+        Some(head) if head.pooling == HeadPooling::First => Some(block.classifier(h_rd, head)?),
+        _ => None,
     };
     let outputs: Vec<ValueId> = logits.into_iter().chain([h_rd]).collect();
     Ok(Built { graph: g.finish(&outputs)?, hidden: h_rd, logits })
@@ -72,8 +80,8 @@ struct Block<'a, 'w> {
 }
 
 impl Block<'_, '_> {
-    /// One layer; `only` are the rows that are computed behind its attention, if not all.
-    fn layer(
+    /// One layer with its norms behind the sums; `only` are the rows that are computed behind its attention, if not all.
+    fn post_norm_layer(
         &mut self,
         h_rd: ValueId,
         at: Place,
@@ -81,17 +89,44 @@ impl Block<'_, '_> {
         only: Option<ValueId>,
     ) -> Result<ValueId> {
         let o_rq = self.attention(h_rd, at, layer)?;
-        let (mut o_rq, mut h_rd) = (o_rq, h_rd);
+        let h_rd = self.add_attention(h_rd, o_rq, at, layer, only)?;
+        let h_rd = self.norm(h_rd, at, "attn_output_norm.weight")?;
+        let f_rd = self.ffn(h_rd, at, layer.ffn)?;
+        let h_rd = self.g.add(h_rd, f_rd);
+        self.norm(h_rd, at, "layer_output_norm.weight")
+    }
+
+    /// One layer with its norms in front; `only` are the rows that are computed behind its attention, if not all.
+    fn pre_norm_layer(
+        &mut self,
+        h_rd: ValueId,
+        at: Place,
+        layer: &EncoderLayerSpec,
+        only: Option<ValueId>,
+    ) -> Result<ValueId> {
+        let x_rd = if at.is_first() { h_rd } else { self.norm(h_rd, at, "attn_norm.weight")? };
+        let o_rq = self.attention(x_rd, at, layer)?;
+        let h_rd = self.add_attention(h_rd, o_rq, at, layer, only)?;
+        let x_rd = self.norm(h_rd, at, "ffn_norm.weight")?;
+        let f_rd = self.ffn(x_rd, at, layer.ffn)?;
+        Ok(self.g.add(h_rd, f_rd))
+    }
+
+    /// The residual stream with the projected outputs of all heads.
+    fn add_attention(
+        &mut self,
+        mut h_rd: ValueId,
+        mut o_rq: ValueId,
+        at: Place,
+        layer: &EncoderLayerSpec,
+        only: Option<ValueId>,
+    ) -> Result<ValueId> {
         if let Some(rows) = only {
             [o_rq, h_rd] = [o_rq, h_rd].map(|x| self.g.select_rows(x, rows));
         }
         let shape = [self.spec.hidden_size, layer.attention_dim()];
         let o_rd = self.linear(o_rq, at, "attn_output.weight", shape)?;
-        let h_rd = self.g.add(h_rd, o_rd);
-        let h_rd = self.norm(h_rd, at, "attn_output_norm.weight")?;
-        let f_rd = self.ffn(h_rd, at, layer.ffn)?;
-        let h_rd = self.g.add(h_rd, f_rd);
-        self.norm(h_rd, at, "layer_output_norm.weight")
+        Ok(self.g.add(h_rd, o_rd))
     }
 
     /// The outputs of all heads, side by side: `[R, H · E]`.
@@ -112,7 +147,7 @@ impl Block<'_, '_> {
         let op = Attention {
             source: KvSource::Step(Mask::Bidirectional),
             scale: (width as f32).powf(-0.5),
-            window: None,
+            window: layer.window,
             softcap: None,
         };
         let o_rhe = self.g.attention(&[q_rhe, k_rhe, v_rhe], op);
@@ -148,7 +183,13 @@ impl Block<'_, '_> {
     fn classifier(&mut self, h_od: ValueId, spec: ClassifierSpec) -> Result<ValueId> {
         let d = self.spec.hidden_size;
         let x_od = self.linear(h_od, Place::MODEL, "cls.weight", [d, d])?;
-        let x_od = self.g.unary(x_od, Unary::Tanh);
+        let x_od = match spec.form {
+            HeadForm::Tanh => self.g.unary(x_od, Unary::Tanh),
+            HeadForm::Normed(activation) => {
+                let x_od = self.activate(x_od, activation);
+                self.norm(x_od, Place::MODEL, "cls.norm.weight")?
+            }
+        };
         self.linear(x_od, Place::MODEL, "cls.output.weight", [spec.labels, d])
     }
 

@@ -4,9 +4,11 @@ use brasa_formats::Container;
 use brasa_graph::op::RopeLayout;
 use serde_json::Value;
 
-use super::names::{BERT, EncoderNames, GTE, NOMIC, Style};
+use super::modern_bert::modern_bert;
+use super::names::{BERT, EncoderNames, GTE, JINA_V3, MODERN_BERT, NOMIC, Style};
 use super::spec::{
-    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, LearnedPositions,
+    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling,
+    LearnedPositions,
 };
 use crate::family::activation_named;
 use crate::keys::{
@@ -58,6 +60,20 @@ const FAMILIES: &[Family] = &[
         style: &NOMIC,
         spec: nomic_bert,
     },
+    Family {
+        hf: &["modernbert"],
+        classes: &["ModernBert"],
+        gguf: None,
+        style: &MODERN_BERT,
+        spec: modern_bert,
+    },
+    Family {
+        hf: &["jina_embeddings_v3"],
+        classes: &["JinaEmbeddingsV3"],
+        gguf: None,
+        style: &JINA_V3,
+        spec: jina_v3,
+    },
     Family { hf: &["new", "gte"], classes: &["New", "Gte"], gguf: None, style: &GTE, spec: gte },
 ];
 
@@ -103,8 +119,8 @@ impl Family {
 }
 
 /// Configuration, and the tensors whose shapes complete it.
-struct Reader<'a, 'm> {
-    meta: &'a Metadata<'m>,
+pub(super) struct Reader<'a, 'm> {
+    pub meta: &'a Metadata<'m>,
     names: EncoderNames,
 }
 
@@ -132,11 +148,11 @@ impl Reader<'_, '_> {
         }
         let names = self.names.global("cls.output.weight").join(" or ");
         let labels = self.rows("cls.output.weight").ok_or(ModelError::MissingTensor { tensor: names })?;
-        Ok(Some(ClassifierSpec { labels }))
+        Ok(Some(ClassifierSpec { labels, pooling: HeadPooling::First, form: HeadForm::Tanh }))
     }
 
     /// The settings that all families have, with a post-norm block.
-    fn encoder(&self, family: &'static str, defaults: &Defaults) -> Result<EncoderSpec> {
+    pub fn encoder(&self, family: &'static str, defaults: &Defaults) -> Result<EncoderSpec> {
         let meta = self.meta;
         let hidden_size = meta.require(ENCODER_HIDDEN_SIZE, limits::WIDTH)?;
         let num_heads = meta.require(ENCODER_HEADS, limits::HEADS)?;
@@ -175,6 +191,7 @@ impl Reader<'_, '_> {
             num_heads,
             head_dim,
             rope: None,
+            window: None,
             ffn: EncoderFfn {
                 width: meta.require(ENCODER_FFN_WIDTH, limits::FFN_WIDTH)?,
                 activation: activation(meta, defaults.activation)?,
@@ -206,10 +223,10 @@ fn rotate(spec: &mut EncoderSpec, rope: &RopeSpec) {
 }
 
 /// Values of configurations that are silent.
-struct Defaults {
-    context_length: usize,
-    token_types: usize,
-    activation: Activation,
+pub(super) struct Defaults {
+    pub context_length: usize,
+    pub token_types: usize,
+    pub activation: Activation,
 }
 
 /// BERT (Devlin et al. 2018, arXiv:1810.04805).
@@ -295,6 +312,18 @@ fn gte(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     Ok(spec)
 }
 
+/// Jina Embeddings v3 as transformers has it, without adapters (Sturua et al. 2024, arXiv:2409.10173).
+///
+/// XLM-R with rotary positions.
+fn jina_v3(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    let defaults = Defaults { context_length: 8194, token_types: 1, activation: Activation::GeluErf };
+    let mut spec = reader.encoder("jina_embeddings_v3", &defaults)?;
+    let rope = rotary(meta, spec.layers[0].head_dim, spec.context_length, 20_000.0)?;
+    rotate(&mut spec, &rope);
+    Ok(spec)
+}
+
 fn rotary(meta: &Metadata<'_>, head_dim: usize, context_length: usize, theta: f32) -> Result<RopeSpec> {
     let query = RopeQuery {
         layout: RopeLayout::SplitHalf,
@@ -308,7 +337,7 @@ fn rotary(meta: &Metadata<'_>, head_dim: usize, context_length: usize, theta: f3
 }
 
 /// Refuses another text under `key` than `expected`, if there is one.
-fn expect_text(meta: &Metadata<'_>, key: crate::keys::Key, expected: &str) -> Result<()> {
+pub(super) fn expect_text(meta: &Metadata<'_>, key: crate::keys::Key, expected: &str) -> Result<()> {
     match meta.text(key)? {
         Some(found) if found != expected => Err(meta.bad_value(key.hf[0], &found.into(), expected)),
         _ => Ok(()),

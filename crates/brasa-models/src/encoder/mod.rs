@@ -6,12 +6,18 @@
 mod build;
 mod family;
 mod gguf_form;
+mod head;
+mod modern_bert;
 mod names;
 mod spec;
 
 pub use family::supported_encoders;
 pub use gguf_form::{EncoderGgufForm, EncoderPlace, encoder_to_gguf};
-pub use spec::{ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, LearnedPositions};
+pub use head::MeanHead;
+pub use spec::{
+    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling,
+    LearnedPositions,
+};
 
 use std::sync::Arc;
 
@@ -34,6 +40,8 @@ pub struct EncoderModel {
     graph: Arc<Graph>,
     hidden: ValueId,
     logits: Option<ValueId>,
+    /// The head that judges texts by the mean of their hidden states, if it is of that kind. It is computed behind the graph.
+    pub head: Option<MeanHead>,
     /// Facts for people.
     pub info: ModelInfo,
     /// Messages about keys and tensors that were passed over.
@@ -54,8 +62,8 @@ impl EncoderModel {
         prune(&Graph::clone(&self.graph).returning(&[self.hidden]))
     }
 
-    /// The graph that computes the logits of the head, `[Outs, labels]`; `None` without a head. They mean something for
-    /// the first row of a text.
+    /// The graph that computes the logits of the head, `[Outs, labels]`; `None` without a head, and for one that reads
+    /// [means](MeanHead). They mean something for the first row of a text.
     pub fn logits_graph(&self) -> Option<Graph> {
         Some(prune(&Graph::clone(&self.graph).returning(&[self.logits?])))
     }
@@ -95,12 +103,14 @@ pub fn build_encoder(source: &Source, options: &LoadOptions) -> Result<EncoderMo
     warnings.extend(vocabulary::check(source, spec.vocab_size)?);
     let weights = Weights::new(source, EncoderNames::of(source, family.style), 0.0, used);
     let build::Built { graph, hidden, logits } = build::encoder(&spec, &weights)?;
+    let head = MeanHead::of(&spec, &weights)?;
     let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
     Ok(EncoderModel {
         spec,
         graph: Arc::new(graph),
         hidden,
         logits,
+        head,
         info: ModelInfo::of(source),
         warnings,
         unused_tensors,

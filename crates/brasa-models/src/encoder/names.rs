@@ -91,6 +91,56 @@ pub(super) const GTE: Style = Style {
     foreign: &["lm_head.", "pooler.", "embeddings.position_ids"],
 };
 
+/// ModernBERT.
+pub(super) const MODERN_BERT: Style = Style {
+    prefixes: &["model.", ""],
+    global: &[
+        ("token_embd.weight", &["embeddings.tok_embeddings.weight"]),
+        ("token_embd_norm.weight", &["embeddings.norm.weight"]),
+        ("output_norm.weight", &["final_norm.weight"]),
+    ],
+    head: &[
+        ("cls.weight", &["head.dense.weight"]),
+        ("cls.norm.weight", &["head.norm.weight"]),
+        ("cls.output.weight", &["classifier.weight"]),
+    ],
+    layers: "layers.",
+    layer: &[
+        ("attn_norm.weight", &["attn_norm.weight"]),
+        ("attn_qkv.weight", &["attn.Wqkv.weight"]),
+        ("attn_output.weight", &["attn.Wo.weight"]),
+        ("ffn_norm.weight", &["mlp_norm.weight"]),
+        ("ffn_gate_up.weight", &["mlp.Wi.weight"]),
+        ("ffn_down.weight", &["mlp.Wo.weight"]),
+    ],
+    // The head that predicts tokens.
+    foreign: &["head.", "decoder."],
+};
+
+/// Jina Embeddings v3, as transformers writes it.
+pub(super) const JINA_V3: Style = Style {
+    prefixes: &["roberta.", ""],
+    global: &[
+        ("token_embd.weight", &["embeddings.word_embeddings.weight"]),
+        ("token_types.weight", &["embeddings.token_type_embeddings.weight"]),
+        ("token_embd_norm.weight", &["emb_ln.weight"]),
+    ],
+    head: &[
+        ("cls.weight", &["classifier.dense.weight"]),
+        ("cls.output.weight", &["classifier.out_proj.weight"]),
+    ],
+    layers: "encoder.layers.",
+    layer: &[
+        ("attn_qkv.weight", &["mixer.Wqkv.weight"]),
+        ("attn_output.weight", &["mixer.out_proj.weight"]),
+        ("attn_output_norm.weight", &["norm1.weight"]),
+        ("ffn_up.weight", &["mlp.fc1.weight"]),
+        ("ffn_down.weight", &["mlp.fc2.weight"]),
+        ("layer_output_norm.weight", &["norm2.weight"]),
+    ],
+    foreign: &["lm_head.", "pooler.", "embeddings.position_ids"],
+};
+
 const EMBEDDINGS: Table = &[
     ("token_embd.weight", &["embeddings.word_embeddings.weight"]),
     ("token_types.weight", &["embeddings.token_type_embeddings.weight"]),

@@ -43,6 +43,9 @@ pub struct LearnedPositions {
 pub enum EncoderNorms {
     /// Behind attention and behind the feed-forward network, on the sums with the residual stream.
     Post,
+    /// In front of attention and of the feed-forward network, and behind the last layer. The first layer's attention reads
+    /// the normed embeddings as they are.
+    Pre,
 }
 
 /// One block of an encoder.
@@ -54,6 +57,8 @@ pub struct EncoderLayerSpec {
     pub head_dim: usize,
     /// Rotary position embedding; `None` in encoders with learned positions.
     pub rope: Option<RopeSpec>,
+    /// Rows see those that are less than so many positions away; `None` for all.
+    pub window: Option<usize>,
     /// The feed-forward network.
     pub ffn: EncoderFfn,
 }
@@ -69,11 +74,33 @@ pub struct EncoderFfn {
     pub gated: bool,
 }
 
-/// A head that makes logits of a text's first hidden state: `out(tanh(dense(h)))`.
+/// A head that makes logits of a text's hidden states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassifierSpec {
     /// Logits of a text. A reranker has one.
     pub labels: usize,
+    /// The states that the head reads.
+    pub pooling: HeadPooling,
+    /// What lies between the states and the labels.
+    pub form: HeadForm,
+}
+
+/// The hidden states that a head reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadPooling {
+    /// The first row's state. The head is part of the graph.
+    First,
+    /// The mean of all rows' states. The head is computed behind the graph: [`EncoderModel::head`](crate::EncoderModel::head).
+    Mean,
+}
+
+/// The middle of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadForm {
+    /// `out(tanh(dense(h)))`: BERT.
+    Tanh,
+    /// `out(norm(act(dense(h))))`: ModernBERT.
+    Normed(Activation),
 }
 
 impl EncoderLayerSpec {

@@ -16,7 +16,7 @@ pub(super) fn window(meta: &Metadata, default: Option<usize>) -> Result<Option<u
 }
 
 /// The kind of every layer: listed, or by a pattern (every *n*-th sees everything), or by `otherwise`.
-pub(super) fn kinds(
+pub(crate) fn kinds(
     meta: &Metadata,
     layers: usize,
     otherwise: impl Fn(usize) -> LayerKind,

@@ -1,7 +1,5 @@
 //! `/v1/rerank`: how well documents answer a query, best first.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -25,7 +23,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
     let query: String = fields.required("query")?;
     let is_plain = fields.peek("documents").is_none() && fields.peek("texts").is_some();
     let field = if is_plain { "texts" } else { "documents" };
@@ -34,18 +32,18 @@ pub(crate) async fn create(
     let with_documents =
         fields.switch(if is_plain { "return_text" } else { "return_documents" })?.unwrap_or(false);
     let instruction = fields.optional::<String>("instruction")?;
-    fields.refuse("raw_scores", "scores are the model's probability of yes")?;
+    let raw = fields.switch("raw_scores")?.unwrap_or(false);
+    let truncate = fields.switch("truncate")?.unwrap_or(false);
     finish_fields(&app, &fields);
-    record.set("model", loaded.id());
-    let _busy = loaded.presence.keep_busy();
-    let (reader, asked) = (Arc::clone(&loaded), documents.clone());
-    let prompts =
-        blocking(move || Ok(reader.model.rerank_prompts(&query, &asked, &RerankOptions { instruction })?));
-    let prompts = prompts.await?;
-    let tokens = prompts.tokens();
+    let id = loaded.presence().id.as_str();
+    record.set("model", id);
+    let _busy = loaded.presence().keep_busy();
+    let options = RerankOptions { instruction, raw, truncate };
+    let (reranker, asked) = (loaded.reranker()?, documents.clone());
+    let mut scores = blocking(move || Ok(reranker.rerank(&query, &asked, &options)?)).await?;
+    let tokens = scores.tokens();
     record.set("prompt_tokens", tokens);
-    let mut scores = loaded.model.rerank(prompts);
-    let scores = in_time(&app, &loaded.presence, |context| scores.poll_next(context)).await?;
+    let scores = in_time(&app, loaded.presence(), |context| scores.poll_next(context)).await?;
     let mut scores: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();
     // Documents of one score stay in their order.
     scores.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -68,7 +66,7 @@ pub(crate) async fn create(
         return Ok(reply::ok(&results.into()));
     }
     let usage = json!({"prompt_tokens": tokens, "total_tokens": tokens});
-    Ok(reply::ok(&json!({"object": "list", "model": loaded.id(), "usage": usage, "results": results})))
+    Ok(reply::ok(&json!({"object": "list", "model": id, "usage": usage, "results": results})))
 }
 
 /// Documents as texts, or as objects with a `text`.

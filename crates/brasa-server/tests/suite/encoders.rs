@@ -187,3 +187,41 @@ fn a_folders_encoders_are_loaded_when_they_are_asked_for() {
     assert_eq!(status("roberta"), "loaded");
     server.stop();
 }
+
+#[test]
+fn documents_are_judged_by_a_cross_encoder() {
+    let judges = ServerOptions {
+        models: Vec::new(),
+        models_dir: Some(models().join("random-encoders")),
+        load: LoadOptions { precision: Precision::Reference, ..options().load },
+        ..options()
+    };
+    let server = Running::start(judges);
+    let path = models().join("random-encoders/xlm-roberta-judge/pairs.json");
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let scores = floats(&golden["scores"]);
+    let body = json!({"model": "xlm-roberta-judge", "query": golden["query"], "documents": golden["documents"],
+        "truncate": true});
+    let answer = server.post("/v1/rerank", &body).json(200);
+    let results = answer["results"].as_array().unwrap();
+    assert_eq!((results.len(), &answer["model"]), (scores.len(), &json!("xlm-roberta-judge")));
+    let score = |result: &Value| result["relevance_score"].as_f64().unwrap() as f32;
+    assert!(results.is_sorted_by(|a, b| score(a) >= score(b)));
+    let in_order: Vec<f32> = (0..scores.len())
+        .map(|index| score(results.iter().find(|result| result["index"] == index).unwrap()))
+        .collect();
+    let comparison = compare(&in_order, &scores);
+    assert!(comparison.within(Tolerance(1e-4)), "{comparison}");
+    let tokens: usize =
+        golden["ids"].as_array().unwrap().iter().map(|ids| ids.as_array().unwrap().len()).sum();
+    assert_eq!(answer["usage"]["total_tokens"], tokens);
+
+    let mut whole = body.clone();
+    whole["truncate"] = false.into();
+    assert_eq!(server.post("/v1/rerank", &whole).error(400).2, "context_length_exceeded");
+    let ask =
+        |model: &str| server.post("/v1/rerank", &json!({"model": model, "query": "a", "documents": ["b"]}));
+    assert!(ask("bert").body.contains("has no head"), "{}", ask("bert").body);
+    assert_eq!(ask("bert").status, 400);
+    server.stop();
+}

@@ -105,7 +105,7 @@ fn wrong_requests_for_vectors_are_refused_by_name() {
         (json!({"query": "a", "documents": [7]}), "documents"),
         (json!({"query": "a", "documents": [{"title": "x"}]}), "documents"),
         (json!({"query": "a", "texts": "x"}), "texts"),
-        (json!({"query": "a", "texts": ["x"], "raw_scores": true}), "raw_scores"),
+        (json!({"query": "a", "texts": ["x"], "raw_scores": 1}), "raw_scores"),
         (json!({"query": "a", "documents": ["x"], "top_n": -1}), "top_n"),
     ] {
         let answer = server().post("/v1/rerank", &body);
@@ -133,6 +133,13 @@ fn documents_come_best_first() {
             assert!((score(result) - expected[index]).abs() < 1e-3, "{result} {}", expected[index]);
         }
         assert!(results.is_sorted_by(|a, b| score(a) >= score(b)));
+    }
+    let raw = server()
+        .post("/rerank", &json!({"query": "What is an ember?", "texts": documents, "raw_scores": true}));
+    for result in raw.json(200).as_array().unwrap() {
+        let index = result["index"].as_u64().unwrap() as usize;
+        let odds = (f64::from(expected[index]) / (1.0 - f64::from(expected[index]))).ln();
+        assert!((result["score"].as_f64().unwrap() - odds).abs() < 1e-2, "{result}, expected {odds}");
     }
     let mut few = body.clone();
     few["top_n"] = 1.into();

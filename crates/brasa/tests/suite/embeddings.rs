@@ -108,7 +108,7 @@ fn pooling_that_is_not_computed_is_refused_by_name() {
 fn documents_are_judged_by_the_models_answer() {
     let model = Model::load(folder("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf"), &options()).unwrap();
     let documents = ["An ember is a glowing piece of coal.".to_owned(), "Rivers flow to the sea.".to_owned()];
-    let ask = RerankOptions { instruction: Some("Find the definition.".into()) };
+    let ask = RerankOptions { instruction: Some("Find the definition.".into()), ..RerankOptions::default() };
     let prompts = model.rerank_prompts("What is an ember?", &documents, &ask).unwrap();
     assert!(prompts.tokens() > 60);
     let scores: Vec<f32> = model.rerank(prompts).map(Result::unwrap).collect();

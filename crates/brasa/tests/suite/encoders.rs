@@ -1,4 +1,4 @@
-//! Encoders against sentence-transformers, together as alone, and what they refuse. The checkpoints and their vectors are made by
+//! Encoders and cross-encoders against sentence-transformers, together as alone, and what they refuse. The checkpoints and their vectors are made by
 //! `tools/golden/models/random_encoders.py`.
 
 use std::ops::ControlFlow;
@@ -7,7 +7,7 @@ use std::path::Path;
 use brasa::engine::EngineError;
 use brasa::{
     EmbedOptions, Embedder, EmbeddingNorm, Encoder, Error, LoadOptions, Model, Pooling, Precision,
-    TokensOptions,
+    RerankOptions, Reranker, TokensOptions,
 };
 use brasa_convert::{Options, Recipe, convert};
 use brasa_formats::Existing;
@@ -69,7 +69,7 @@ fn own_norm(name: &str) -> EmbeddingNorm {
 
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
-    for name in ["bert", "gte", "nomic-bert", "roberta"] {
+    for name in ["bert", "gte", "jina-v3", "modernbert", "nomic-bert", "roberta"] {
         let golden = golden(name);
         let options = EmbedOptions { norm: own_norm(name), ..EmbedOptions::default() };
         for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), 2e-2)] {
@@ -243,4 +243,74 @@ fn a_file_is_loaded_as_what_it_is() {
     assert!(error.contains("bert is a text encoder"), "{error}");
     let inspection = brasa::formats::Inspection::open(folder("random-encoders/bert")).unwrap();
     assert_eq!(brasa::verify(&inspection), brasa::Verdict::default());
+}
+
+/// A query, documents, and what sentence-transformers' `CrossEncoder` makes of each pair.
+struct Pairs {
+    query: String,
+    documents: Vec<String>,
+    scores: Vec<f32>,
+    tokens: usize,
+}
+
+fn pairs(name: &str) -> Pairs {
+    let path = folder("random-encoders").join(name).join("pairs.json");
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let texts = |key: &str| file[key].as_array().unwrap().iter();
+    Pairs {
+        query: file["query"].as_str().unwrap().into(),
+        documents: texts("documents").map(|text| text.as_str().unwrap().into()).collect(),
+        scores: texts("scores").map(|score| score.as_f64().unwrap() as f32).collect(),
+        tokens: texts("ids").map(|ids| ids.as_array().unwrap().len()).sum(),
+    }
+}
+
+const CUT: RerankOptions = RerankOptions { instruction: None, raw: false, truncate: true };
+
+#[test]
+fn scores_are_those_of_a_cross_encoder() {
+    for name in ["bert-judge", "gte-judge", "modernbert-judge", "modernbert-mean-judge", "xlm-roberta-judge"]
+    {
+        let Pairs { query, documents, scores, tokens } = pairs(name);
+        for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), 2e-2)] {
+            let path = folder("random-encoders").join(name);
+            let reranker = Reranker::load(path, &load_options).unwrap();
+            assert!(matches!(reranker, Reranker::Encoder(_)));
+            let found = reranker.rerank(&query, &documents, &CUT).unwrap();
+            assert_eq!(found.tokens(), tokens, "{name}");
+            let found: Vec<f32> = found.map(Result::unwrap).collect();
+            let comparison = compare(&found, &scores);
+            println!("{name}: {comparison}");
+            assert!(comparison.within(Tolerance(bound)), "{name}: {comparison}");
+            let raw = RerankOptions { raw: true, ..CUT };
+            let raw = reranker.rerank(&query, &documents, &raw).unwrap().map(Result::unwrap);
+            for (logit, score) in raw.zip(found) {
+                let expected = 1.0 / (1.0 + (-logit).exp());
+                let is_identity = name == "xlm-roberta-judge";
+                assert!(
+                    (if is_identity { logit } else { expected } - score).abs() < 1e-6,
+                    "{logit}, {score}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_judged_is_refused() {
+    let Pairs { query, documents, .. } = pairs("bert-judge");
+    let encoder = load("bert-judge", &LoadOptions::default());
+    assert_eq!(encoder.labels(), Some(1));
+    let whole = RerankOptions { truncate: false, ..CUT };
+    let error = encoder.rerank(&query, &documents, &whole).unwrap_err();
+    assert!(matches!(error, Error::Engine(EngineError::TextTooLong { context: 96, .. })), "{error}");
+    let told = RerankOptions { instruction: Some("Find coal.".into()), ..CUT };
+    let error = encoder.rerank(&query, &documents, &told).unwrap_err().to_string();
+    assert!(error.contains("no instruction"), "{error}");
+    let embeds = load("bert", &LoadOptions::default());
+    let error = embeds.rerank(&query, &documents, &CUT).unwrap_err().to_string();
+    assert!(embeds.labels().is_none() && error.contains("this bert has no head"), "{error}");
+    let asked = Reranker::load(folder("tiny-llama"), &LoadOptions::default()).unwrap();
+    let error = asked.rerank(&query, &documents, &CUT).unwrap_err().to_string();
+    assert!(error.contains("are not cut"), "{error}");
 }

@@ -1,0 +1,68 @@
+//! ModernBERT: which layers see a window, and how their heads turn.
+
+use brasa_graph::op::RopeLayout;
+use serde_json::Value;
+
+use super::family::{Defaults, Reader, expect_text};
+use super::spec::{ClassifierSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling};
+use crate::family::{activation_named, kinds};
+use crate::keys::{
+    CLASSIFIER_ACTIVATION, CLASSIFIER_POOLING, ENCODER_GLOBAL_THETA, ENCODER_LOCAL_THETA, GLOBAL_EVERY,
+    LOCAL_ATTENTION, POSITION_TYPE,
+};
+use crate::metadata::limits;
+use crate::rope_config::{LayerKind, RopeQuery, rope};
+use crate::spec::Activation;
+use crate::{ModelError, Result};
+
+/// ModernBERT (Warner et al. 2024, arXiv:2412.13663).
+///
+/// Norms in front, a gated network, rotary positions. Most layers see a window and turn by a faster base than the others.
+pub(super) fn modern_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    expect_text(meta, POSITION_TYPE, "absolute")?;
+    let defaults = Defaults { context_length: 8192, token_types: 0, activation: Activation::GeluErf };
+    let mut spec = reader.encoder("modernbert", &defaults)?;
+    spec.norms = EncoderNorms::Pre;
+    spec.classifier = spec.classifier.map(|head| classifier(reader, head)).transpose()?;
+    let period = meta.count(GLOBAL_EVERY, limits::LAYERS)?.unwrap_or(3);
+    let by_period =
+        |layer: usize| if layer.is_multiple_of(period) { LayerKind::Full } else { LayerKind::Sliding };
+    let kinds = kinds(meta, spec.layers.len(), by_period)?;
+    // Half of the window lies to either side.
+    let local = meta.count(LOCAL_ATTENTION, limits::POSITIONS)?.unwrap_or(128);
+    let global_theta = meta.positive(ENCODER_GLOBAL_THETA)?.unwrap_or(160_000.0);
+    let local_theta = meta.positive(ENCODER_LOCAL_THETA)?.unwrap_or(10_000.0);
+    for (layer, kind) in spec.layers.iter_mut().zip(kinds) {
+        if !layer.ffn.gated {
+            return Err(ModelError::MissingTensor { tensor: "layers.0.mlp.Wi.weight".into() });
+        }
+        let is_full = kind == LayerKind::Full;
+        layer.window = (!is_full).then_some(local / 2 + 1);
+        let query = RopeQuery {
+            layout: RopeLayout::SplitHalf,
+            head_dim: layer.head_dim,
+            context_length: spec.context_length,
+            default_theta: if is_full { global_theta } else { local_theta },
+            default_original: None,
+            kind: Some(kind),
+        };
+        layer.rope = Some(rope(meta, query)?);
+    }
+    Ok(spec)
+}
+
+fn classifier(reader: &Reader<'_, '_>, head: ClassifierSpec) -> Result<ClassifierSpec> {
+    let meta = reader.meta;
+    let text = |key: crate::keys::Key, default| Ok::<_, ModelError>(meta.text(key)?.unwrap_or(default));
+    let pooling = match text(CLASSIFIER_POOLING, "cls")? {
+        "cls" => HeadPooling::First,
+        "mean" => HeadPooling::Mean,
+        other => return Err(meta.bad_value("classifier_pooling", &Value::from(other), "cls or mean")),
+    };
+    let name = text(CLASSIFIER_ACTIVATION, "gelu")?;
+    let activation = activation_named(name).ok_or_else(|| {
+        meta.bad_value("classifier_activation", &Value::from(name), "gelu, gelu_new or silu")
+    })?;
+    Ok(ClassifierSpec { labels: head.labels, pooling, form: HeadForm::Normed(activation) })
+}
