@@ -1,4 +1,4 @@
-//! From Hugging Face, MLX and GGUF checkpoints to quantised GGUF files.
+//! From Hugging Face, MLX and GGUF checkpoints to quantised GGUF files, and Whispers to files of whisper.cpp.
 //!
 //! [`convert`] reads a checkpoint row by row, brings its metadata, names and layouts into the form that llama.cpp
 //! defined, chooses a storage format per tensor as llama.cpp's quantiser does, and writes one GGUF file, whole or not
@@ -133,8 +133,8 @@ impl Summary {
 /// Receives events; [`ControlFlow::Break`] cancels the conversion.
 pub type Observer<'a> = dyn FnMut(Event<'_>) -> ControlFlow<()> + 'a;
 
-/// Converts the checkpoint at `input` (a GGUF file, a directory of safetensors, Hugging Face or MLX) to the GGUF
-/// file `output`.
+/// Converts the checkpoint at `input` (a GGUF file, one of whisper.cpp, a directory of safetensors, Hugging Face or MLX) to the GGUF
+/// file `output`, or to a file of whisper.cpp if its name ends in `.bin`.
 ///
 /// # Errors
 ///
@@ -149,7 +149,7 @@ pub fn convert(
     convert_checkpoint(&Checkpoint::open(input)?, output, options, observer)
 }
 
-/// Converts an opened checkpoint to the GGUF file `output`.
+/// Converts an opened checkpoint to the file `output`, like [`convert`].
 ///
 /// # Errors
 ///

@@ -98,6 +98,11 @@ fn is_quantised(tensor: &OutTensor) -> bool {
     dims >= 2 && name.ends_with("weight") && !position && !KEPT.iter().any(|part| name.contains(part))
 }
 
+/// True for the kernels of a Whisper's convolutions.
+fn is_convolution(tensor: &OutTensor) -> bool {
+    tensor.name.starts_with("encoder.conv") && tensor.shape.len() == 3
+}
+
 impl Mix {
     fn new(model: &Model, recipe: Recipe) -> Self {
         let number = |key: &str| architecture_number(&model.metadata, key);
@@ -121,6 +126,11 @@ impl Mix {
     }
 
     fn choose(&mut self, tensor: &OutTensor) -> Choice {
+        if is_convolution(tensor) {
+            // Rows of three elements: whisper.cpp has halves, but in files of plain floats.
+            let format = if self.recipe == Recipe::F32 { StorageFormat::F32 } else { F16 };
+            return Choice { format, instead_of: None };
+        }
         if !is_quantised(tensor) {
             return Choice { format: tensor.base, instead_of: None };
         }

@@ -47,10 +47,15 @@ impl Source {
 
     /// Takes computed values as one row.
     pub fn values(values: &[f32]) -> Self {
+        Self::matrix(values, &[values.len()])
+    }
+
+    /// Takes computed values as the rows of a tensor of this shape, outermost dimension first.
+    pub fn matrix(values: &[f32], shape: &[usize]) -> Self {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Self::of(&Tensor {
             name: String::new(),
-            shape: vec![values.len()],
+            shape: shape.to_vec(),
             format: StorageFormat::F32,
             payload: Payload::Blocks(Bytes::from(bytes)),
         })

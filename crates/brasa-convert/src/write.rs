@@ -1,10 +1,10 @@
-//! Encoding and writing, slab by slab, rows spread over threads.
+//! Encoding and writing, slab by slab, rows spread over threads: to GGUF, or to a file of whisper.cpp if the name ends in `.bin`.
 
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
 
 use brasa_formats::gguf::{TensorPlan, Writer};
-use brasa_formats::{OutputFile, StorageFormat, codec};
+use brasa_formats::{OutputFile, StorageFormat, codec, whisper_bin};
 
 use crate::model::{Model, OutTensor, order};
 use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
@@ -13,6 +13,9 @@ use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
 const SLAB_ELEMENTS: usize = 1 << 20;
 /// Threads beyond these are not started; each has a slab of its own in memory.
 const MOST_THREADS: usize = 256;
+
+/// The name of a Whisper's filter bank.
+pub const FILTERS: &str = "mel_filters";
 
 /// The version of the block formats that llama.cpp reads.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -41,12 +44,20 @@ pub fn write(
         shape: tensor.shape.clone(),
         format: choice.format,
     });
+    let is_whisper = model.metadata.get::<&str>("general.architecture")? == Some("whisper");
+    let is_whisper_bin = is_whisper && output.extension().is_some_and(|end| end.eq_ignore_ascii_case("bin"));
     let output = OutputFile::create(output, options.existing)?;
     for stale in output.removed() {
         let warning = format!("{} is gone: a run that was killed had left it", stale.display());
         tell(observer, Event::Warning(warning))?;
     }
-    let mut writer = Writer::create(output, &model.metadata, plans.collect())?;
+    let mut writer = if is_whisper_bin {
+        let (filters, plans) = filter_bank(&model, plans.collect())?;
+        let format = options.recipe.main_format();
+        Sink::WhisperBin(whisper_bin::Writer::create(output, &model.metadata, &filters, format, plans)?)
+    } else {
+        Sink::Gguf(Writer::create(output, &model.metadata, plans.collect())?)
+    };
     let elements = model.tensors.iter().map(|tensor| (tensor.rows() * tensor.row_len()) as u64).sum();
     let summary = Summary { tensors: model.tensors.len(), elements, bytes: writer.data_bytes(), fallbacks };
     tell(observer, Event::Planned { tensors: summary.tensors, elements, bytes: summary.bytes })?;
@@ -62,7 +73,8 @@ pub fn write(
     }
 
     let mut done = 0;
-    for (tensor, choice) in model.tensors.iter().zip(&choices) {
+    let written = |tensor: &OutTensor| !(is_whisper_bin && tensor.name == FILTERS);
+    for (tensor, choice) in model.tensors.iter().zip(&choices).filter(|(tensor, _)| written(tensor)) {
         let (from, to) = (tensor.source.format(), choice.format);
         tell(observer, Event::Tensor { name: &tensor.name, shape: &tensor.shape, from, to })?;
         let (rows, row_len) = (tensor.rows(), tensor.row_len());
@@ -91,6 +103,50 @@ pub fn write(
     }
     writer.finish()?;
     Ok(summary)
+}
+
+/// A file on its way to the disk.
+enum Sink {
+    Gguf(Writer),
+    WhisperBin(whisper_bin::Writer),
+}
+
+impl Sink {
+    fn data_bytes(&self) -> u64 {
+        match self {
+            Self::Gguf(writer) => writer.data_bytes(),
+            Self::WhisperBin(writer) => writer.data_bytes(),
+        }
+    }
+
+    fn write(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Gguf(writer) => Ok(writer.write(name, bytes)?),
+            Self::WhisperBin(writer) => Ok(writer.write(name, bytes)?),
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Self::Gguf(writer) => Ok(writer.finish()?),
+            Self::WhisperBin(writer) => Ok(writer.finish()?),
+        }
+    }
+}
+
+/// The values of a Whisper's filter bank, which is no tensor in files of whisper.cpp, and the plans of all other tensors.
+fn filter_bank(model: &Model, mut plans: Vec<TensorPlan>) -> Result<(Vec<f32>, Vec<TensorPlan>)> {
+    let problem = "there is no filter bank, which files of whisper.cpp begin with";
+    let filters = model.tensors.iter().find(|tensor| tensor.name == FILTERS);
+    let filters = filters.ok_or_else(|| ConvertError::tensor(FILTERS, problem))?;
+    let (rows, row_len) = (filters.rows(), filters.row_len());
+    let mut values = vec![0.0; rows * row_len];
+    for (row, out) in values.chunks_exact_mut(row_len.max(1)).enumerate() {
+        let at_row = |source| ConvertError::Row { name: FILTERS.into(), row, source };
+        filters.source.decode_row(row, rows, out).map_err(at_row)?;
+    }
+    plans.retain(|plan| plan.name != FILTERS);
+    Ok((values, plans))
 }
 
 pub fn tell(observer: &mut Observer<'_>, event: Event<'_>) -> Result<()> {

@@ -29,7 +29,7 @@ pub mod safetensors;
 mod shrunk;
 mod storage;
 mod tensor;
-mod whisper_bin;
+pub mod whisper_bin;
 
 pub use bytes::Bytes;
 pub use checkpoint::Checkpoint;

@@ -67,7 +67,8 @@ pub use spec::{
     PerLayerInputs, Router, ValueSource,
 };
 pub use speech::{
-    ModelKind, SpeechModel, SpeechSpec, StackSpec, build_speech, load_speech, read_speech_spec,
+    ModelKind, SpeechGgufForm, SpeechModel, SpeechSpec, StackSpec, build_speech, load_speech,
+    read_speech_spec, speech_to_gguf,
 };
 
 pub use vocabulary::padding as padding_note;

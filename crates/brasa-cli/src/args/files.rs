@@ -38,7 +38,7 @@ pub struct QuantizeArguments {
     /// Checkpoint: a folder or a GGUF file
     #[arg(value_name = "IN", required_unless_present = "list")]
     pub input: Option<PathBuf>,
-    /// The GGUF file to write
+    /// The GGUF file to write; of a Whisper a file of whisper.cpp if its name ends in .bin
     #[arg(value_name = "OUT", required_unless_present = "list")]
     pub output: Option<PathBuf>,
     /// Type, e.g. Q4_K_M or Q8_0

@@ -54,7 +54,7 @@ pub fn model(
     }
     metadata.insert("tokenizer.ggml.token_type_count", form.token_types);
     tokenizer::describe(&mut metadata, &input, read.spec.vocab_size, options, observer)?;
-    form.verify(&as_written(&metadata, &tensors)?)?;
+    form.verify(&without_weights(&metadata, &tensors)?)?;
     same_tokens(checkpoint, &metadata, options, sentence.lowercase)?;
     Ok(Model { metadata, tensors })
 }
@@ -83,7 +83,7 @@ fn places(checkpoint: &Checkpoint, form: &EncoderGgufForm, options: &Options) ->
 }
 
 /// The model as it will be read from the file, without weights.
-fn as_written(metadata: &Metadata, tensors: &[OutTensor]) -> Result<Configuration> {
+pub fn without_weights(metadata: &Metadata, tensors: &[OutTensor]) -> Result<Configuration> {
     let tensors = tensors.iter().map(|tensor| Tensor {
         name: tensor.name.clone(),
         shape: tensor.shape.clone(),

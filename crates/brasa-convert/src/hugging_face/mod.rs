@@ -6,6 +6,7 @@
 
 mod encoder;
 mod general;
+mod speech;
 mod tensors;
 mod tokenizer;
 
@@ -37,8 +38,10 @@ impl Input<'_> {
 /// A checkpoint directory as a GGUF model.
 pub fn model(checkpoint: &Checkpoint, options: &Options, observer: &mut Observer<'_>) -> Result<Model> {
     let source = Source::of(checkpoint)?;
-    if ModelKind::of(&source) == ModelKind::Encoder {
-        return encoder::model(checkpoint, &source, options, observer);
+    match ModelKind::of(&source) {
+        ModelKind::Encoder => return encoder::model(checkpoint, &source, options, observer),
+        ModelKind::Speech => return speech::model(checkpoint, &source, options, observer),
+        _ => {}
     }
     // Whatever cannot be loaded is not converted.
     let read = brasa_models::build(&source, &LoadOptions::default())?;

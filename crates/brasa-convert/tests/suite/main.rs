@@ -38,6 +38,7 @@ mod convert;
 mod encoders;
 mod gguf_keys;
 mod same_specification;
+mod speech;
 
 /// A folder in memory where the system has one: thousands of files are written and made durable.
 fn scratch() -> std::path::PathBuf {

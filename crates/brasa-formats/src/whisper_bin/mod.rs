@@ -1,9 +1,12 @@
-//! Files of whisper.cpp, `ggml-*.bin`: read as the GGUF file that would hold the same model.
+//! Files of whisper.cpp, `ggml-*.bin`: read as the GGUF file that would hold the same model, and written from what it holds.
 //!
 //! Layout, packed without padding: magic, eleven numbers, a filter bank, the vocabulary, and tensors up to the end of the file. A vocabulary
-//! holds the tokens of text alone; the special ones behind them go without saying ([`vocabulary`]).
+//! holds the tokens of text alone; the special ones behind them go without saying.
 
 mod vocabulary;
+mod writer;
+
+pub use writer::Writer;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use crate::Result;
 use crate::error::Fault;
@@ -48,9 +49,7 @@ pub(super) struct Vocabulary {
 /// The vocabulary of `size` tokens that begins with `text`.
 pub(super) fn of(path: &Path, size: usize, text: &[&[u8]]) -> Result<Vocabulary> {
     let Some(&(_, end_of_text, languages)) = SIZES.iter().find(|(known, ..)| *known == size) else {
-        let problem =
-            format!("a vocabulary of {size} tokens, expected 51864, 51865 or 51866 as Whisper's have");
-        return Err(Fault::new(path, problem).at(4_u64).unsupported());
+        return Err(Fault::new(path, unknown_size(size)).at(4_u64).unsupported());
     };
     // Some converters write the token that ends a text, others begin the special tokens with it.
     let Some(text) = text.get(..end_of_text) else {
@@ -62,15 +61,37 @@ pub(super) fn of(path: &Path, size: usize, text: &[&[u8]]) -> Result<Vocabulary>
         let problem = format!("tokens whose merges take more than {MOST_PAIRS} looks at pairs");
         Fault::new(path, problem).unsupported()
     })?;
-    let named = |name: &str| format!("<|{name}|>");
-    tokens.push(named("endoftext"));
-    tokens.push(named("startoftranscript"));
-    tokens.extend(LANGUAGES[..languages].iter().map(|name| named(name)));
-    tokens.extend(TASKS.iter().map(|name| named(name)));
-    tokens.extend((0..TIMESTAMPS).map(|step| named(&format!("{:.2}", step as f64 * 0.02))));
+    tokens.extend(special_of(languages));
     debug_assert_eq!(tokens.len(), size);
     let types = (0..size).map(|id| if id < end_of_text { NORMAL } else { CONTROL }).collect();
     Ok(Vocabulary { tokens, types, merges, end_of_text })
+}
+
+/// What is wrong with a vocabulary of `size` tokens that is no Whisper's.
+pub(super) fn unknown_size(size: usize) -> String {
+    format!("a vocabulary of {size} tokens, expected 51864, 51865 or 51866 as Whisper's have")
+}
+
+/// The special tokens of a vocabulary of `size` tokens; `None` if no Whisper has so many.
+pub(super) fn special(size: usize) -> Option<Vec<String>> {
+    let &(_, _, languages) = SIZES.iter().find(|(known, ..)| *known == size)?;
+    Some(special_of(languages))
+}
+
+fn special_of(languages: usize) -> Vec<String> {
+    let named = |name: &str| format!("<|{name}|>");
+    let mut tokens = vec![named("endoftext"), named("startoftranscript")];
+    tokens.extend(LANGUAGES[..languages].iter().map(|name| named(name)));
+    tokens.extend(TASKS.iter().map(|name| named(name)));
+    tokens.extend((0..TIMESTAMPS).map(|step| named(&format!("{:.2}", step as f64 * 0.02))));
+    tokens
+}
+
+/// The bytes that a token's text stands for; `None` for a text with other characters.
+pub(super) fn bytes_of(token: &str) -> Option<Vec<u8>> {
+    static BYTES: LazyLock<HashMap<char, u8>> =
+        LazyLock::new(|| (0..=u8::MAX).map(|byte| (character(byte), byte)).collect());
+    token.chars().map(|char| BYTES.get(&char).copied()).collect()
 }
 
 /// Bytes as characters, each byte one, so that every token is a readable text (Radford et al. 2019, GPT-2's `bytes_to_unicode`).

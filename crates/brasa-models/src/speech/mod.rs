@@ -7,11 +7,13 @@
 mod alignment;
 mod decoder;
 mod encoder;
+mod gguf_form;
 mod names;
 mod spec;
 mod stack;
 mod tensors;
 
+pub use gguf_form::{SpeechGgufForm, speech_to_gguf};
 pub use spec::{SpeechSpec, StackSpec};
 
 use brasa_formats::Checkpoint;

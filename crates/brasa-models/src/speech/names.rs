@@ -43,6 +43,25 @@ pub(super) fn spellings(name: &str) -> Vec<String> {
     all
 }
 
+/// The names of all tensors of a model of so many blocks, and of biases that some of its layers do not have.
+pub(super) fn all(encoder_layers: usize, decoder_layers: usize) -> Vec<String> {
+    let with_endings = |stem: String| [format!("{stem}.weight"), format!("{stem}.bias")];
+    let mut all: Vec<String> =
+        ["encoder.conv1", "encoder.conv2"].map(String::from).into_iter().flat_map(with_endings).collect();
+    for (ours, _) in GLOBAL {
+        if ours.ends_with("positional_embedding") {
+            all.push((*ours).into());
+        } else {
+            all.extend(with_endings((*ours).into()));
+        }
+    }
+    for (stack, layers) in [("encoder", encoder_layers), ("decoder", decoder_layers)] {
+        let blocks = (0..layers).flat_map(|layer| BLOCK.iter().map(move |(ours, _)| (layer, ours)));
+        all.extend(blocks.flat_map(|(layer, ours)| with_endings(format!("{stack}.blocks.{layer}.{ours}"))));
+    }
+    all
+}
+
 /// The name in Hugging Face's spelling, without the model's prefix.
 fn hugging_face(name: &str) -> String {
     if let Some((_, theirs)) = GLOBAL.iter().find(|(ours, _)| *ours == name) {

@@ -8,7 +8,9 @@ use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::audio::{Audio, Limits};
 use brasa::speech::Task;
 use brasa::{Error, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
+use brasa_convert::{Options, Recipe, convert};
 use brasa_cpu::{CpuBackend, CpuOptions};
+use brasa_formats::Existing;
 use brasa_golden::{Golden, SpeechRunner, folder, load_speech_strictly};
 use brasa_graph::testing::{Tolerance, compare};
 use serde_json::Value;
@@ -238,4 +240,41 @@ fn live() {
     println!("{kept}\n{whole}");
     assert!(kept.trim().starts_with("Please open the door in the hall."), "{kept}");
     assert!(sentences(&kept).abs_diff(sentences(&whole)) <= 1, "{kept}");
+}
+
+/// Texts from every container and type are those that whisper.cpp writes with our files of the same types
+/// (`tools/golden/whisper_cpp.py`), which are transformers' but for one.
+#[test]
+fn every_container_gives_the_texts_of_whisper_cpp() {
+    let texts = std::fs::read(folder("tiny-whisper").join("whisper_cpp.json")).expect("golden values");
+    let texts: Value = serde_json::from_slice(&texts).expect("JSON");
+    // Without timestamps the model is unsure of a sentence, whose words then hang on rounding.
+    let timed = || TranscribeOptions { language: Some("en".into()), ..greedy() };
+    for (kind, ending) in
+        [("F16", "gguf"), ("F16", "bin"), ("Q8_0", "gguf"), ("Q8_0", "bin"), ("Q5_0", "bin")]
+    {
+        let name = format!("brasa-whisper-{}-{kind}.{ending}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let recipe = Recipe::parse(kind).expect("a type");
+        let making = Options { existing: Existing::Replace, ..Options::new(recipe) };
+        convert(&folder("tiny-whisper"), &path, &making, &mut |_| ControlFlow::Continue(()))
+            .expect("a Whisper");
+        let strict = LoadOptions { strict: true, ..LoadOptions::default() };
+        let transcriber = Transcriber::load(&path, &strict).expect("our own file");
+        // The longest sound takes as long as all others.
+        let is_wanted = |wav: &str| ending == "bin" && kind == "F16" || wav != "held-6.wav";
+        for (wav, expected) in
+            texts[kind].as_object().expect("texts").iter().filter(|(wav, _)| is_wanted(wav))
+        {
+            let sound = self::wav(wav.trim_end_matches(".wav"));
+            let segments = transcriber.transcribe_samples(&sound, timed()).expect("options");
+            let text = segments.map(|segment| segment.expect("a segment").text.trim().to_owned());
+            assert_eq!(
+                &text.collect::<Vec<_>>().join(" "),
+                expected.as_str().expect("a text"),
+                "{kind}, {ending}, {wav}"
+            );
+        }
+        let _ = std::fs::remove_file(&path);
+    }
 }
