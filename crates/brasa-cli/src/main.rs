@@ -34,6 +34,7 @@ use crate::paint::When;
 fn main() -> ExitCode {
     #[cfg(unix)]
     brasa::formats::exit_on_shrunk_files(1);
+    brasa::keep_no_large_blocks();
     match run() {
         // A closed output is no failure: its reader has seen enough.
         Ok(()) | Err(Failure::OutputClosed) => ExitCode::SUCCESS,

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arena::{ArenaAccess, Element, Region, Rows, RowsMut, Shared};
 use crate::fault::Fault;
-use crate::kv::SharedKv;
+use crate::kv::layout::TileLayout;
+use crate::kv::{CacheView, SharedKv, SharedRowPages};
 use crate::prepared::SharedPrepared;
 use crate::slot::{Access, Operand, Out, Part, Slot, Source, WeightView};
 use crate::step_state::StepState;
@@ -69,6 +70,7 @@ pub(crate) struct Context<'a> {
     pub fault: &'a Fault,
     arena: ArenaAccess<'a>,
     partials: ArenaAccess<'a>,
+    row_pages: SharedRowPages<'a>,
     prepared: SharedPrepared<'a>,
     /// The first phase in which no thread can still read prepared activations.
     prepared_from: u64,
@@ -99,6 +101,8 @@ pub(crate) struct Run<'a> {
     pub fault: &'a Fault,
     /// The program's values, and the partial results of attention.
     pub arenas: [Shared<'a>; 2],
+    /// Pages for the keys and values of the step's rows.
+    pub row_pages: SharedRowPages<'a>,
     /// Memory for activations that threads prepare together.
     pub prepared: SharedPrepared<'a>,
     /// A zero for each operation.
@@ -137,6 +141,7 @@ impl<'a> Context<'a> {
             fault: run.fault,
             arena,
             partials,
+            row_pages: run.row_pages,
             prepared: run.prepared,
             prepared_from: run.first_phase,
             arenas: run.arenas,
@@ -244,6 +249,12 @@ impl<'a> Context<'a> {
     /// The memory for partial results of attention.
     pub(crate) fn partials(&self) -> ArenaAccess<'a> {
         self.partials
+    }
+
+    /// Pages for the keys and values of the step's rows, as those of a cache with this layout and these heads. Each operation
+    /// that lists them finds them unused.
+    pub(crate) fn row_pages(&self, layout: TileLayout, heads: usize) -> CacheView<'a> {
+        self.row_pages.view(layout, heads)
     }
 
     /// Hands out the memory for activations that threads prepare together: to be filled in this phase, and read in the

@@ -12,3 +12,20 @@ pub fn give_back_free_memory() {
         libc::malloc_trim(0);
     }
 }
+
+/// Has the heap of this process give blocks of a megabyte and more back to the system as soon as they are free; does nothing where the
+/// C library has no such choice.
+///
+/// glibc learns from large blocks that are freed, and soon keeps up to 64 MiB of them for every few threads, of which
+/// [`give_back_free_memory`] gives back only what does not lie last. A program calls this once, before it has threads.
+pub fn keep_no_large_blocks() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const LARGE_BYTES: libc::c_int = 1 << 20;
+        // SAFETY: no precondition; the two numbers are thresholds in bytes.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, LARGE_BYTES);
+        }
+    }
+}

@@ -19,7 +19,7 @@ use crate::compile::{Table, compile, describe, out_of_memory};
 use crate::context::{Context, Run};
 use crate::error::DEVICE;
 use crate::fault::Fault;
-use crate::kv::CpuKvPool;
+use crate::kv::{CpuKvPool, RowPages, RowPagesSize};
 use crate::ops::operation::Cost;
 use crate::ops::scratch::{Scratch, ScratchSize};
 use crate::prepared::{Prepared, PreparedSize};
@@ -42,6 +42,8 @@ pub(crate) struct CpuProgram {
     arena: Arena,
     /// Partial results of attention; grows with the longest sequence.
     partials: Arena,
+    /// Keys and values of a step's rows; grows with the largest step.
+    row_pages: RowPages,
     prepared: Prepared,
     prepared_size: PreparedSize,
     state: StepState,
@@ -88,6 +90,7 @@ impl CpuProgram {
             outputs: OutputPlace::of(graph),
             arena,
             partials,
+            row_pages: RowPages::default(),
             prepared: Prepared::new(prepared_size),
             prepared_size,
             state: StepState::default(),
@@ -127,6 +130,7 @@ impl CpuProgram {
             weights: &self.weights,
             fault: &self.fault,
             arenas: [self.arena.share(), self.partials.share()],
+            row_pages: self.row_pages.share(),
             prepared: self.prepared.share(),
             counters: &self.counters,
             first_phase,
@@ -200,7 +204,8 @@ impl CpuProgram {
                 what: "partial results of attention".into(),
             })?;
         }
-        Ok(())
+        let row_pages = self.table.ops.iter().map(|entry| entry.op.row_pages(&self.state));
+        self.row_pages.reserve(row_pages.fold(RowPagesSize::default(), RowPagesSize::max))
     }
 
     /// The table, for `testing`.
@@ -225,7 +230,8 @@ impl Program for CpuProgram {
     }
 
     fn arena_bytes(&self) -> u64 {
-        (self.arena.size_bytes() + self.partials.size_bytes() + self.prepared_size.bytes()) as u64
+        let kept = self.partials.size_bytes() + self.row_pages.bytes();
+        (self.arena.size_bytes() + kept + self.prepared_size.bytes()) as u64
     }
 
     fn describe(&self) -> String {

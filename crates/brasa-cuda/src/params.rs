@@ -559,15 +559,12 @@ params! {
         scale: f32,
         softcap: f32,
     }
-    struct Conv1dParams {
+    struct UnfoldParams {
         x: Ptr<f32>,
-        w: Ptr<f32>,
-        b: Ptr<f32>,
         y: Ptr<f32>,
         step: StepRows,
         factor: u32,
         channels: u32,
-        outputs: u32,
         taps: u32,
         stride: u32,
         padding: u32,

@@ -1,5 +1,7 @@
 //! How much memory this process uses.
 
+pub use brasa_cpu::heap::keep_no_large_blocks;
+
 /// The largest resident set of this process so far; `None` if the system does not tell.
 pub fn peak_memory_bytes() -> Option<u64> {
     status_bytes("VmHWM:")

@@ -5,7 +5,8 @@ use std::ops::Range;
 use crate::Isa;
 use crate::step_state::{SegmentState, StepState};
 
-use super::plan::{CacheAttention, Class, FEW_ITEMS, ITEM_QUERIES};
+use super::plan::{Attention, Class, FEW_ITEMS, ITEM_QUERIES, Keys};
+use super::rows::pages_of;
 
 /// Queries of an item of bf16 products, which share the rounding of keys and values.
 ///
@@ -23,11 +24,13 @@ pub(super) struct Item<'a> {
     pub rows: Range<usize>,
     /// KV head.
     pub head: usize,
+    /// Pages that the rows of earlier segments take.
+    pages_before: usize,
 }
 
 /// Finds items by their numbers, which only grow.
 pub(super) struct Items<'a> {
-    op: &'a CacheAttention,
+    op: &'a Attention,
     isa: Isa,
     step: &'a StepState,
     /// Rows of a tiled item.
@@ -37,11 +40,13 @@ pub(super) struct Items<'a> {
     segment: usize,
     /// Items of earlier segments.
     before: usize,
+    /// Pages that the rows of earlier segments take.
+    pages_before: usize,
 }
 
 impl<'a> Items<'a> {
     /// All items of a step that `threads` threads share.
-    pub fn new(op: &'a CacheAttention, isa: Isa, step: &'a StepState, threads: usize) -> Self {
+    pub fn new(op: &'a Attention, isa: Isa, step: &'a StepState, threads: usize) -> Self {
         let [.., fewest] = TILED_ITEM_QUERIES;
         let queries = TILED_ITEM_QUERIES.into_iter().find(|queries| {
             let rows = (queries / op.group_heads()).max(1);
@@ -49,7 +54,7 @@ impl<'a> Items<'a> {
             blocks.sum::<usize>() * op.kv_heads >= FEW_ITEMS * threads
         });
         let tiled_rows = (queries.unwrap_or(fewest) / op.group_heads()).max(1);
-        Self { op, isa, step, tiled_rows, segment: 0, before: 0 }
+        Self { op, isa, step, tiled_rows, segment: 0, before: 0, pages_before: 0 }
     }
 
     /// Rows of the items of a segment.
@@ -72,10 +77,22 @@ impl<'a> Items<'a> {
                 // The last block sees the most: begin with it.
                 let start = segment.rows.start + (blocks - 1 - block) * rows;
                 let rows = start..(start + rows).min(segment.rows.end);
-                return Some(Item { number: self.segment, segment, rows, head });
+                let pages_before = self.pages_before;
+                return Some(Item { number: self.segment, segment, rows, head, pages_before });
             }
             self.before += blocks * self.op.kv_heads;
+            self.pages_before += pages_of(segment);
             self.segment += 1;
+        }
+    }
+}
+
+impl Attention {
+    /// Number in the pool, or among the pages of the step's rows, of page `page` of an item's sequence.
+    pub(super) fn stored(&self, step: &StepState, item: &Item<'_>, page: usize) -> u32 {
+        match self.keys {
+            Keys::Cache { group, .. } => step.table(item.number, group)[page],
+            Keys::Rows { .. } => (item.pages_before + page) as u32,
         }
     }
 }

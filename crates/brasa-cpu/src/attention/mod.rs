@@ -12,16 +12,15 @@ mod page;
 #[cfg(target_arch = "x86_64")]
 mod panels;
 mod plan;
+mod rows;
 mod run;
 mod scratch;
 mod source;
-mod step_kv;
 #[cfg(target_arch = "x86_64")]
 mod tiled;
 mod visibility;
 
 pub(crate) use page::Scoring;
-pub(crate) use plan::CacheAttention;
+pub(crate) use plan::{Attention, Keys};
 pub(crate) use scratch::AttentionScratch;
-pub(crate) use step_kv::StepAttention;
 pub(crate) use visibility::{Over, Sight};

@@ -1,4 +1,4 @@
-//! Attention to a cache, and how the work of a step is cut.
+//! Attention, and how the work of a step is cut.
 
 use std::ops::Range;
 
@@ -21,17 +21,34 @@ const TILED_QUERIES: usize = 24;
 /// Items per thread below which long caches are cut into pages.
 pub(super) const FEW_ITEMS: usize = 4;
 
-/// Attention to a cache.
+/// The keys and values that queries meet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Keys {
+    /// Those of a cache.
+    Cache {
+        /// Its group.
+        group: usize,
+        /// Its number in the group.
+        place: usize,
+    },
+    /// Those of the rows of the step itself.
+    Rows {
+        /// Keys.
+        k: Slot,
+        /// Values.
+        v: Slot,
+    },
+}
+
+/// Attention of the rows of a step.
 #[derive(Clone, Debug)]
-pub(crate) struct CacheAttention {
+pub(crate) struct Attention {
     /// Queries.
     pub q: Slot,
     /// Results, one head beside the other.
     pub out: Slot,
-    /// Cache group.
-    pub group: usize,
-    /// Number of the cache in its group.
-    pub place: usize,
+    /// Keys and values.
+    pub keys: Keys,
     /// Query heads.
     pub heads: usize,
     /// KV heads.
@@ -64,7 +81,7 @@ pub(super) struct Tiled {
     pub bf16: Avx512Bf16,
 }
 
-impl CacheAttention {
+impl Attention {
     /// Query heads that share a KV head.
     pub(super) fn group_heads(&self) -> usize {
         self.heads / self.kv_heads
@@ -112,8 +129,10 @@ impl CacheAttention {
         Class::Vectors
     }
 
-    /// How items are cut into pages; `None` if whole items are enough.
+    /// How items are cut into pages; `None` if whole items are enough, as they are for rows of the step: those are as many
+    /// queries as keys.
     pub(super) fn split(&self, step: &StepState, threads: usize) -> Option<Split> {
+        let Keys::Cache { .. } = self.keys else { return None };
         let items: usize = step.segments.iter().map(|segment| self.items_of(segment)).sum();
         let most_rows = step.segments.iter().map(|segment| segment.rows.len()).max()?;
         if threads == 1 || items >= FEW_ITEMS * threads || most_rows > self.item_rows() {
@@ -132,10 +151,7 @@ impl CacheAttention {
 
     /// Bytes of keys and values that `step` reads, given the bytes of a position.
     pub(super) fn read_bytes(&self, step: &StepState, position_bytes: usize) -> u64 {
-        let positions = |segment: &SegmentState| {
-            let [first, last] = [segment.rows.start, segment.rows.end - 1];
-            self.sight.of_row(segment, last).end - self.sight.of_row(segment, first).start
-        };
+        let positions = |segment: &SegmentState| self.sight.of_all(segment, &segment.rows).len();
         step.segments.iter().map(|segment| (positions(segment) * position_bytes) as u64).sum()
     }
 

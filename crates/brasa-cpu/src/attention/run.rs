@@ -1,4 +1,4 @@
-//! Running attention to a cache: items of f32 queries, page by page.
+//! Running attention: items of f32 queries, page by page.
 #![expect(unsafe_code, reason = "reads pages that other operations write, and writes items of one result")]
 
 use std::ops::Range;
@@ -9,7 +9,7 @@ use brasa_graph::device::KvType;
 
 use crate::Isa;
 use crate::context::Context;
-use crate::kv::{CacheReader, SharedKv};
+use crate::kv::{CacheReader, RowPagesSize, SharedKv};
 use crate::ops::operation::{Cost, Operation};
 use crate::ops::scratch::{Scratch, ScratchSize};
 use crate::simd::vectorize;
@@ -21,7 +21,7 @@ use super::items::{Item, Items};
 #[cfg(target_arch = "x86_64")]
 use super::page::MAX_QUERIES;
 use super::page::{Merge, PageKernel, Partial};
-use super::plan::{CacheAttention, Class, Split};
+use super::plan::{Attention, Class, Keys, Split};
 use super::scratch::AttentionScratch;
 use super::source::{Bf16, F16, F32, KvFormat, Page, Q8, Stage};
 use super::visibility::Visible;
@@ -29,16 +29,24 @@ use super::visibility::Visible;
 /// Queries from which on a page is converted to f32 before they meet it; see [`source`](super::source).
 const STAGED_QUERIES: usize = 24;
 
-impl Operation for CacheAttention {
+impl Operation for Attention {
     fn operands(&self, list: &mut Operands) {
-        list.reads("q", self.q).reads("cache", Place::Cache(self.group, self.place)).writes("out", self.out);
+        list.reads("q", self.q);
+        match self.keys {
+            Keys::Cache { group, place } => list.reads("cache", Place::Cache(group, place)),
+            Keys::Rows { k, v } => list.reads("k", k).reads("v", v),
+        };
+        list.writes("out", self.out);
     }
 
-    /// Waits at the barrier once if items are cut into pages.
+    /// Waits at the barrier once if items are cut into pages, or if rows are laid out as pages.
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let scratch = &mut scratch.attention;
-        // SAFETY: caches are written by other operations, before a barrier.
-        let cache = unsafe { cx.kv.cache(self.group, self.place).reader() };
+        let cache = match self.keys {
+            // SAFETY: caches are written by other operations, before a barrier.
+            Keys::Cache { group, place } => unsafe { cx.kv.cache(group, place).reader() },
+            Keys::Rows { k, v } => self.lay_out_rows(cx, k, v),
+        };
         match self.split(cx.step, cx.threads) {
             None => {
                 let mut items = Items::new(self, cx.isa, cx.step, cx.threads);
@@ -76,12 +84,24 @@ impl Operation for CacheAttention {
         self.partial_results(step, threads)
     }
 
+    fn row_pages(&self, step: &StepState) -> RowPagesSize {
+        match self.keys {
+            Keys::Cache { .. } => RowPagesSize::default(),
+            Keys::Rows { .. } => self.size_of_row_pages(step),
+        }
+    }
+
     fn cost(&self, step: &StepState, _: &CpuWeights, kv: SharedKv<'_>) -> Cost {
-        Cost { bytes: self.read_bytes(step, kv.position_bytes(self.group)), flops: self.flops(step) }
+        let bytes = match self.keys {
+            Keys::Cache { group, .. } => self.read_bytes(step, kv.position_bytes(group)),
+            // What was just computed is in the processor's caches.
+            Keys::Rows { .. } => 0,
+        };
+        Cost { bytes, flops: self.flops(step) }
     }
 }
 
-impl CacheAttention {
+impl Attention {
     /// Computes all pages of an item, in order.
     fn run_item(
         &self,
@@ -95,12 +115,11 @@ impl CacheAttention {
         self.load_queries(cx, item, scratch);
         scratch.seen[..queries].fill(Partial::NONE);
         scratch.o[..queries * width].fill(0.0);
-        let table = cx.step.table(item.number, self.group);
         let pages = self.sight.pages(item.segment, &item.rows);
         for page in pages.clone() {
-            let stored = table[page];
-            let next = table[..pages.end].get(page + 1);
-            let behind = next.map_or(ptr::null(), |next| cache.keys::<u8>(*next, item.head).as_ptr().cast());
+            let stored = self.stored(cx.step, item, page);
+            let next = (page + 1 < pages.end).then(|| self.stored(cx.step, item, page + 1));
+            let behind = next.map_or(ptr::null(), |next| cache.keys::<u8>(next, item.head).as_ptr().cast());
             let staged = queries >= STAGED_QUERIES && self.stage(cx.isa, cache, item, page, stored, scratch);
             for first in (0..queries).step_by(tile_queries(cx.isa)) {
                 let count = tile_queries(cx.isa).min(queries - first);
@@ -156,13 +175,13 @@ impl CacheAttention {
         self.load_queries(cx, item, scratch);
         let queries = item.rows.len() * self.group_heads();
         let width = self.value_width();
-        let table = cx.step.table(item.number, self.group);
+        let stored = self.stored(cx.step, item, page);
         // SAFETY: the units of a step have regions of their own; only this thread took this unit.
         let mut out = unsafe { cx.partials().write::<f32>(split.unit(unit, queries, width)) };
         for first in (0..queries).step_by(tile_queries(cx.isa)) {
             let count = tile_queries(cx.isa).min(queries - first);
             let queries = first..first + count;
-            let tile = Tile { page, stored: table[page], staged: false, queries, behind: ptr::null() };
+            let tile = Tile { page, stored, staged: false, queries, behind: ptr::null() };
             self.run_tile(cx.isa, cache, item, &tile, scratch);
             for (query, next) in scratch.next[..count].iter().enumerate() {
                 let row = out.row(first + query);

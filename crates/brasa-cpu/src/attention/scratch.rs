@@ -35,13 +35,11 @@ pub(crate) struct AttentionScratch {
     /// For products of bf16.
     #[cfg(target_arch = "x86_64")]
     pub(super) tiled: TiledScratch,
-    /// Scores of the rows of a step.
-    pub(super) row_scores: Vec<f32>,
 }
 
 impl AttentionScratch {
     /// Memory for heads of at most these sizes.
-    pub(crate) fn new(most_group_heads: usize, most_head_dim: usize, max_rows: usize) -> Self {
+    pub(crate) fn new(most_group_heads: usize, most_head_dim: usize) -> Self {
         let queries = ITEM_QUERIES.max(most_group_heads).next_multiple_of(MAX_QUERIES);
         let width = most_head_dim.next_multiple_of(LANES);
         Self {
@@ -56,7 +54,6 @@ impl AttentionScratch {
             stage: Stage::new(most_head_dim),
             #[cfg(target_arch = "x86_64")]
             tiled: TiledScratch::default(),
-            row_scores: vec![0.0; max_rows],
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Rows, ROWS, Sums,
 use super::items::Item;
 use super::page::Scoring;
 use super::panels::{Panels, STEP, STEPS};
-use super::plan::{CacheAttention, Tiled};
+use super::plan::{Attention, Tiled};
 use super::source::{Bf16, F16, F32, Page, Q8};
 
 /// Queries that meet a page together, two groups of 16.
@@ -91,7 +91,7 @@ impl TiledScratch {
     }
 }
 
-impl CacheAttention {
+impl Attention {
     /// Computes all pages of an item, in order.
     pub(super) fn run_tiled(
         &self,
@@ -106,9 +106,9 @@ impl CacheAttention {
         scratch.reserve(queries, self.head_dim);
         self.load_tiles(cx, item, scratch);
         let unit = Bf16Multiplier::new(tiled.proof, tiled.bf16);
-        let table = cx.step.table(item.number, self.group);
         for page in self.sight.pages(item.segment, &item.rows) {
-            self.fill(cache, item, page, table[page], tiled, &mut scratch.panels);
+            let stored = self.stored(cx.step, item, page);
+            self.fill(cache, item, page, stored, tiled, &mut scratch.panels);
             for first in (0..queries).step_by(TOGETHER) {
                 let count = TOGETHER.min(queries - first);
                 let mut visible = [const { 0..0 }; TOGETHER];

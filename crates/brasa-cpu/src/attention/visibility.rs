@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use brasa_graph::DraftTree;
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::step_state::SegmentState;
@@ -22,6 +23,11 @@ pub(crate) enum Over {
     Text,
     /// The whole memory of a row's sequence.
     Memory,
+    /// The rows of a row's segment, of which the first has index 0.
+    Rows {
+        /// True if a row sees none behind itself.
+        causal: bool,
+    },
 }
 
 /// Slots of a page that a row sees.
@@ -55,24 +61,44 @@ impl Visible {
 }
 
 impl Sight {
-    /// Cache indices from the first to the last that a row of the step sees.
+    /// Indices from the first to the last that a row of the step sees.
     pub(super) fn of_row(&self, segment: &SegmentState, row: usize) -> Range<usize> {
-        if self.over == Over::Memory {
-            return 0..segment.memory_rows;
-        }
-        let index = segment.index(row);
-        // Windows count what leads to the row, not what else a tree holds.
-        let place = match &segment.tree {
-            Some(tree) => segment.first_index + tree.depth(row - segment.rows.start),
-            None => index,
+        let first_index = self.first_index(segment);
+        let number = row - segment.rows.start;
+        let end = match self.over {
+            Over::Memory => return 0..segment.memory_rows,
+            // Windows reach to both sides.
+            Over::Rows { causal: false } => {
+                let end = self.window.map_or(usize::MAX, |window| number.saturating_add(window));
+                end.min(segment.rows.len())
+            }
+            Over::Rows { causal: true } | Over::Text => first_index + number + 1,
         };
-        self.window.map_or(0, |window| (place + 1).saturating_sub(window))..index + 1
+        // Windows count what leads to the row, not what else a tree holds.
+        let place = first_index + self.tree(segment).map_or(number, |tree| tree.depth(number));
+        self.window.map_or(0, |window| (place + 1).saturating_sub(window))..end
+    }
+
+    /// Index of a segment's first row.
+    fn first_index(&self, segment: &SegmentState) -> usize {
+        match self.over {
+            Over::Rows { .. } => 0,
+            Over::Text | Over::Memory => segment.first_index,
+        }
+    }
+
+    /// The draft tree that hides rows of a segment from others, if there is one.
+    fn tree<'s>(&self, segment: &'s SegmentState) -> Option<&'s DraftTree> {
+        match self.over {
+            Over::Text | Over::Rows { causal: true } => segment.tree.as_deref(),
+            Over::Memory | Over::Rows { causal: false } => None,
+        }
     }
 
     /// Pages that rows of a segment see.
     pub(super) fn pages(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
         // Any row of a tree may be a root, which sees back the farthest.
-        let farthest = if segment.tree.is_some() { segment.rows.start } else { rows.start };
+        let farthest = if self.tree(segment).is_some() { segment.rows.start } else { rows.start };
         let (first, end) = (self.of_row(segment, farthest).start, self.of_row(segment, rows.end - 1).end);
         first / PAGE_POSITIONS..end.div_ceil(PAGE_POSITIONS)
     }
@@ -81,11 +107,15 @@ impl Sight {
     pub(super) fn of_page(&self, segment: &SegmentState, row: usize, page: usize) -> Visible {
         let base = page * PAGE_POSITIONS;
         let slots = slots(&self.of_row(segment, row), page);
-        let hides = segment.tree.is_some() && self.over == Over::Text;
-        if !hides || base + slots.end <= segment.first_index {
-            return Visible { slots, hidden: None };
-        }
-        let shown = |&slot: &usize| self.branch_sees(segment, row, base + slot);
+        let first_index = self.first_index(segment);
+        let tree = self.tree(segment).filter(|_| base + slots.end > first_index);
+        let Some(tree) = tree else { return Visible { slots, hidden: None } };
+        let row = row - segment.rows.start;
+        let shown = |&slot: &usize| {
+            let Some(other) = (base + slot).checked_sub(first_index) else { return true };
+            let steps = || tree.depth(row) - tree.depth(other);
+            tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
+        };
         let Some(first) = slots.clone().find(shown) else { return Visible::NONE };
         let slots = first..slots.clone().rfind(shown).map_or(first, |last| last) + 1;
         let mut hidden = SlotSet::default();
@@ -93,26 +123,16 @@ impl Sight {
         Visible { slots, hidden: Some(hidden) }
     }
 
+    /// Indices from the first to the last that any of `rows` sees.
+    pub(super) fn of_all(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
+        self.of_row(segment, rows.start).start..self.of_row(segment, rows.end - 1).end
+    }
+
     /// Slots of page `page` from the first to the last that any of `rows` sees.
     pub(super) fn of_rows(&self, segment: &SegmentState, rows: &Range<usize>, page: usize) -> Range<usize> {
         let seen = rows.clone().map(|row| slots(&self.of_row(segment, row), page));
         let all = seen.filter(|slots| !slots.is_empty());
         all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
-    }
-
-    /// True if a row sees cache index `index`, which lies between the first and the last that it sees.
-    fn branch_sees(&self, segment: &SegmentState, row: usize, index: usize) -> bool {
-        let (Some(tree), Some(other)) = (&segment.tree, index.checked_sub(segment.first_index)) else {
-            return true;
-        };
-        let row = row - segment.rows.start;
-        let steps = || tree.depth(row) - tree.depth(other);
-        tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
-    }
-
-    /// True if `row` sees `other`, an earlier row of its segment or itself.
-    pub(super) fn row_sees(&self, segment: &SegmentState, row: usize, other: usize) -> bool {
-        self.branch_sees(segment, row, segment.index(other))
     }
 }
 
@@ -127,7 +147,6 @@ fn slots(indices: &Range<usize>, page: usize) -> Range<usize> {
 mod tests {
     use std::sync::Arc;
 
-    use brasa_graph::DraftTree;
     use brasa_graph::testing::Random;
 
     use super::*;

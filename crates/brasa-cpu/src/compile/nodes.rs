@@ -3,12 +3,12 @@
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{
     Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, Mask, MemoryWrite, RmsNorm, Rope,
-    RouterTopK,
+    RouterTopK, Unfold,
 };
 use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
 
 use super::{Lowering, takes_norm, unsupported};
-use crate::attention::{CacheAttention, Over, Scoring, Sight, StepAttention};
+use crate::attention::{self, Keys, Over, Scoring, Sight};
 use crate::linear::{ExpertInput, PackedLinear, WeightClasses};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
@@ -22,7 +22,7 @@ use crate::ops::norm::{Norm, NormKind, NormOp};
 use crate::ops::prepare::Activations;
 use crate::ops::reduce::{ArgmaxOp, CrossEntropyOp, ReduceOp, SoftmaxOp};
 use crate::ops::rope::{RopeOp, RopeTable};
-use crate::ops::sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};
+use crate::ops::sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
 use crate::slot::{Out, Slot, Source, WeightView};
 
 impl Lowering<'_> {
@@ -157,13 +157,10 @@ impl Lowering<'_> {
                 let indices = self.slot(indices)?;
                 CompiledOp::IndexAdd(IndexAddOp { base, indices, x, out: Out::by_one_thread(self.make(y)?) })
             }
-            (Op::Conv1d(conv), &[x, w, b], &[y]) => {
-                let taps = self.width(w)?;
-                let factor = self.rows_factor(x)?;
-                let [x, w] = self.sources([x, w])?;
-                let b = self.vector(b)?;
-                let (stride, padding, out) = (conv.stride, conv.padding, self.by_rows(y)?);
-                CompiledOp::Conv1d(Conv1dOp { stride, padding, taps, factor, x, w, b, out })
+            (Op::Unfold(unfold), &[x], &[y]) => {
+                let Unfold { taps, stride, padding } = *unfold;
+                let (factor, x) = (self.rows_factor(x)?, self.source(x)?);
+                CompiledOp::Unfold(UnfoldOp { taps, stride, padding, factor, x, out: self.by_rows(y)? })
             }
             (Op::MeanPool(_), &[x], &[y]) => {
                 let factor = self.rows_factor(x)?;
@@ -369,47 +366,26 @@ impl Lowering<'_> {
         let (head_dim, elements) = (self.width(q)?, self.row_elements(q)?);
         let heads = elements / head_dim;
         let q = self.slot(q)?;
-        Ok(match (source, operands) {
-            (KvSource::Cache(_) | KvSource::Memory(_), _) => {
-                let (target, over) = match source {
-                    KvSource::Memory(memory) => (self.memory_target(memory), Over::Memory),
-                    KvSource::Cache(cache) => (self.target(cache), Over::Text),
-                    KvSource::Step(_) => unreachable!("matched above"),
-                };
-                let Target { group, place, kv_heads, .. } = target;
-                let sight = Sight { over, window };
-                let out = self.make(y)?;
-                CompiledOp::CacheAttention(CacheAttention {
-                    q,
-                    out,
-                    group,
-                    place,
-                    heads,
-                    kv_heads,
-                    head_dim,
-                    sight,
-                    scoring,
-                })
+        let (keys, kv_heads, over) = match (source, operands) {
+            (KvSource::Cache(cache), _) => {
+                let Target { group, place, kv_heads, .. } = self.target(cache);
+                (Keys::Cache { group, place }, kv_heads, Over::Text)
+            }
+            (KvSource::Memory(memory), _) => {
+                let Target { group, place, kv_heads, .. } = self.memory_target(memory);
+                (Keys::Cache { group, place }, kv_heads, Over::Memory)
             }
             (KvSource::Step(mask), &[_, k, v]) => {
                 let kv_heads = self.row_elements(k)? / head_dim;
-                let (k, v) = (self.slot(k)?, self.slot(v)?);
-                let (causal, out) = (mask == Mask::Causal, self.by_rows(y)?);
-                CompiledOp::StepAttention(StepAttention {
-                    q,
-                    k,
-                    v,
-                    out,
-                    heads,
-                    kv_heads,
-                    head_dim,
-                    sight: Sight { over: Over::Text, window },
-                    causal,
-                    scoring,
-                })
+                let over = Over::Rows { causal: mask == Mask::Causal };
+                (Keys::Rows { k: self.slot(k)?, v: self.slot(v)? }, kv_heads, over)
             }
             (KvSource::Step(_), _) => return Err(unsupported("attention to the step without keys")),
-        })
+        };
+        let sight = Sight { over, window };
+        let out = self.make(y)?;
+        let attention = attention::Attention { q, out, keys, heads, kv_heads, head_dim, sight, scoring };
+        Ok(CompiledOp::Attention(attention))
     }
 
     fn binary(

@@ -155,6 +155,81 @@ pub(crate) struct SharedKv<'a> {
     groups: &'a [Group],
 }
 
+/// Pages for the keys and values of the rows of a step, which no cache keeps. Operations use the same, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct RowPages {
+    size: RowPagesSize,
+    pages: Vec<Memory>,
+}
+
+/// A number of pages, and their size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowPagesSize {
+    /// Pages.
+    pub pages: usize,
+    /// Bytes of a page.
+    pub page_bytes: usize,
+}
+
+impl RowPagesSize {
+    /// A size that is enough for both.
+    pub(crate) fn max(self, other: Self) -> Self {
+        let Self { pages, page_bytes } = self;
+        Self { pages: pages.max(other.pages), page_bytes: page_bytes.max(other.page_bytes) }
+    }
+
+    /// Bytes of all pages.
+    pub(crate) fn bytes(self) -> usize {
+        self.pages * self.page_bytes
+    }
+}
+
+impl RowPages {
+    /// Makes room for what a step needs.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`] if the memory cannot be had.
+    pub(crate) fn reserve(&mut self, needed: RowPagesSize) -> Result<(), DeviceError> {
+        if needed.page_bytes > self.size.page_bytes {
+            self.pages.clear();
+            self.size = RowPagesSize { pages: 0, page_bytes: needed.page_bytes };
+        }
+        while self.pages.len() < needed.pages {
+            let page = Memory::zeroed(self.size.page_bytes).ok_or_else(|| DeviceError::OutOfMemory {
+                bytes: needed.bytes() as u64,
+                what: "keys and values of the rows of a step".into(),
+            })?;
+            self.pages.push(page);
+            self.size.pages += 1;
+        }
+        Ok(())
+    }
+
+    /// Bytes that are reserved.
+    pub(crate) fn bytes(&self) -> usize {
+        self.size.bytes()
+    }
+
+    /// Shares the pages with the threads of one run.
+    pub(crate) fn share(&mut self) -> SharedRowPages<'_> {
+        SharedRowPages { pages: &self.pages }
+    }
+}
+
+/// [`RowPages`] while the threads of one run share them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedRowPages<'a> {
+    pages: &'a [Memory],
+}
+
+impl<'a> SharedRowPages<'a> {
+    /// The pages as those of one cache.
+    pub(crate) fn view(self, layout: TileLayout, heads: usize) -> CacheView<'a> {
+        CacheView { layout, pages: self.pages, offset: 0, heads }
+    }
+}
+
 /// The pages of one cache, and their layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheView<'a> {

@@ -20,7 +20,7 @@ pub(crate) mod sequence;
 
 use std::ops::Deref;
 
-use crate::attention::{CacheAttention, StepAttention};
+use crate::attention::Attention;
 use operation::Operation;
 
 macro_rules! operations {
@@ -55,13 +55,12 @@ macro_rules! operations {
 
 operations! {
     Argmax(reduce::ArgmaxOp),
+    Attention(Attention),
     Binary(elementwise::BinaryOp),
     Broadcast(arrange::BroadcastOp),
-    CacheAttention(CacheAttention),
     CacheWrite(heads::CacheWriteOp),
     Cast(arrange::CastOp),
     Concat(arrange::ConcatOp),
-    Conv1d(sequence::Conv1dOp),
     Copy(arrange::CopyOp),
     CrossEntropy(reduce::CrossEntropyOp),
     Embed(lookup::EmbedOp),
@@ -82,8 +81,8 @@ operations! {
     Router(experts::RouterOp),
     SelectRows(lookup::SelectRowsOp),
     Softmax(reduce::SoftmaxOp),
-    StepAttention(StepAttention),
     Transpose(arrange::TransposeOp),
     Unary(elementwise::UnaryOp),
+    Unfold(sequence::UnfoldOp),
     Where(elementwise::WhereOp),
 }

@@ -7,7 +7,7 @@ use brasa_graph::Sizes;
 
 use crate::Isa;
 use crate::context::Context;
-use crate::kv::SharedKv;
+use crate::kv::{RowPagesSize, SharedKv};
 use crate::linear::{PackedLinear, WeightClasses};
 use crate::prepared::PreparedSize;
 use crate::slot::Operands;
@@ -45,6 +45,11 @@ pub(crate) trait Operation: Debug + Send + Sync {
     /// Elements of memory for partial results of attention in a step.
     fn partial_elements(&self, _step: &StepState, _threads: usize) -> usize {
         0
+    }
+
+    /// Pages that hold keys and values of the rows of a step while it attends to them.
+    fn row_pages(&self, _step: &StepState) -> RowPagesSize {
+        RowPagesSize::default()
     }
 
     /// The work of a step: bytes of weights and caches, multiplications and additions.

@@ -39,8 +39,6 @@ pub(crate) struct ScratchSize {
     pub group_heads: usize,
     /// Most elements of a head.
     pub head_dim: usize,
-    /// Most rows of a step with attention to the step itself.
-    pub attention_rows: usize,
     /// Elements of products that are multiplied into others.
     pub up: usize,
     /// Most elements of a vector that is prepared for a product.
@@ -61,7 +59,7 @@ impl Scratch {
     /// Memory of this size.
     pub(crate) fn new(size: &ScratchSize) -> Self {
         Self {
-            attention: AttentionScratch::new(size.group_heads, size.head_dim, size.attention_rows),
+            attention: AttentionScratch::new(size.group_heads, size.head_dim),
             head: [vec![0.0; size.head_dim], vec![0.0; size.head_dim]],
             rows: PrivateRows::new(size.k),
             up: vec![0.0; size.up],

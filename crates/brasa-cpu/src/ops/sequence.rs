@@ -1,7 +1,5 @@
 //! Operations along the rows of a sequence.
 
-use std::ops::Range;
-
 use crate::context::{Context, Mine};
 use crate::slot::{Operands, Out, Slot, Source};
 
@@ -17,19 +15,16 @@ pub(crate) struct IndexAddOp {
     pub out: Out,
 }
 
-/// Convolution along the rows of each segment.
+/// The rows that each step of a convolution sees, side by side.
 #[derive(Clone, Debug)]
-pub(crate) struct Conv1dOp {
+pub(crate) struct UnfoldOp {
+    /// Rows that are seen together.
+    pub taps: usize,
     pub stride: usize,
     pub padding: usize,
-    /// Taps of the filter.
-    pub taps: usize,
     /// Rows of the operand per row of the step.
     pub factor: usize,
     pub x: Source,
-    /// `[N]` rows of `[C, taps]`.
-    pub w: Source,
-    pub b: Source,
     pub out: Out,
 }
 
@@ -68,21 +63,20 @@ impl Operation for IndexAddOp {
     }
 }
 
-impl Operation for Conv1dOp {
+impl Operation for UnfoldOp {
     fn operands(&self, list: &mut Operands) {
-        list.reads("x", self.x).reads("w", self.w).reads("b", self.b).writes("out", self.out);
+        list.reads("x", self.x).writes("out", self.out);
     }
 
     fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
-        let (step, fault) = (cx.step, cx.fault);
-        let (x, w, b) = (cx.view(&self.x), cx.view(&self.w), cx.view(&self.b));
+        let (step, fault, x) = (cx.step, cx.fault, cx.view(&self.x));
         let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
         for segment in &step.segments {
             let from = segment.rows.start * self.factor..segment.rows.end * self.factor;
             if !from.len().is_multiple_of(self.stride) || !from.start.is_multiple_of(self.stride) {
                 fault.report(|| {
                     format!(
-                        "conv1d of {} rows, expected a multiple of its stride {}",
+                        "unfold of {} rows, expected a multiple of its stride {}",
                         from.len(),
                         self.stride
                     )
@@ -92,31 +86,17 @@ impl Operation for Conv1dOp {
             let to = from.start / self.stride..from.end / self.stride;
             for row in rows.start.max(to.start)..rows.end.min(to.end) {
                 let begin = (row - to.start) * self.stride;
-                for (n, out) in out.row(row - rows.start).iter_mut().enumerate() {
-                    *out = b.row(0)[n] + self.filter(begin, &from, w.row(n), |row| x.row(row));
+                let out = out.row(row - rows.start);
+                for tap in 0..self.taps {
+                    let seen = (begin + tap).checked_sub(self.padding).filter(|&seen| seen < from.len());
+                    let places = out.iter_mut().skip(tap).step_by(self.taps);
+                    match seen {
+                        Some(seen) => places.zip(x.row(from.start + seen)).for_each(|(out, &x)| *out = x),
+                        None => places.for_each(|out| *out = 0.0),
+                    }
                 }
             }
         }
-    }
-}
-
-impl Conv1dOp {
-    fn filter<'x>(
-        &self,
-        begin: usize,
-        segment: &Range<usize>,
-        w: &[f32],
-        x: impl Fn(usize) -> &'x [f32],
-    ) -> f32 {
-        let mut sum = 0.0;
-        for tap in 0..self.taps {
-            let Some(t) = (begin + tap).checked_sub(self.padding).filter(|&t| t < segment.len()) else {
-                continue;
-            };
-            let weights = w.iter().skip(tap).step_by(self.taps);
-            sum += x(segment.start + t).iter().zip(weights).map(|(x, w)| x * w).sum::<f32>();
-        }
-        sum
     }
 }
 

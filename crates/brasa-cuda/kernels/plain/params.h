@@ -964,33 +964,27 @@ static_assert(offsetof(FlashParams, window) == 100, "");
 static_assert(offsetof(FlashParams, scale) == 104, "");
 static_assert(offsetof(FlashParams, softcap) == 108, "");
 
-struct Conv1dParams {
+struct UnfoldParams {
     float *x;
-    float *w;
-    float *b;
     float *y;
     StepRows step;
     u32 factor;
     u32 channels;
-    u32 outputs;
     u32 taps;
     u32 stride;
     u32 padding;
     u32 out_rows;
 };
-static_assert(sizeof(Conv1dParams) == 96, "");
-static_assert(offsetof(Conv1dParams, x) == 0, "");
-static_assert(offsetof(Conv1dParams, w) == 8, "");
-static_assert(offsetof(Conv1dParams, b) == 16, "");
-static_assert(offsetof(Conv1dParams, y) == 24, "");
-static_assert(offsetof(Conv1dParams, step) == 32, "");
-static_assert(offsetof(Conv1dParams, factor) == 64, "");
-static_assert(offsetof(Conv1dParams, channels) == 68, "");
-static_assert(offsetof(Conv1dParams, outputs) == 72, "");
-static_assert(offsetof(Conv1dParams, taps) == 76, "");
-static_assert(offsetof(Conv1dParams, stride) == 80, "");
-static_assert(offsetof(Conv1dParams, padding) == 84, "");
-static_assert(offsetof(Conv1dParams, out_rows) == 88, "");
+static_assert(sizeof(UnfoldParams) == 72, "");
+static_assert(offsetof(UnfoldParams, x) == 0, "");
+static_assert(offsetof(UnfoldParams, y) == 8, "");
+static_assert(offsetof(UnfoldParams, step) == 16, "");
+static_assert(offsetof(UnfoldParams, factor) == 48, "");
+static_assert(offsetof(UnfoldParams, channels) == 52, "");
+static_assert(offsetof(UnfoldParams, taps) == 56, "");
+static_assert(offsetof(UnfoldParams, stride) == 60, "");
+static_assert(offsetof(UnfoldParams, padding) == 64, "");
+static_assert(offsetof(UnfoldParams, out_rows) == 68, "");
 
 struct MeanPoolParams {
     float *x;

@@ -2,15 +2,15 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::Norm;
-use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn};
+use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn, Unfold};
 use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
 
 use super::Lowering;
 use crate::ops::{
-    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, Conv1dOp, CopyOp, CrossEntropyOp,
-    EmbedOp, ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MOST_PAGE_SUMS, MatmulOp,
-    MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp,
-    UnaryOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
+    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EmbedOp,
+    ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MOST_PAGE_SUMS, MatmulOp, MeanPoolOp,
+    NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp,
+    UnfoldOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
 };
 use crate::params;
 
@@ -130,12 +130,12 @@ impl Lowering<'_> {
                 let out = self.make(y);
                 self.push(IndexAddOp { kernel, base, indices, x, out }, name);
             }
-            (Op::Conv1d(op), &[x, w, b], &[y]) => {
+            (Op::Unfold(op), &[x], &[y]) => {
+                let Unfold { taps, stride, padding } = *op;
                 let factor = self.rows_per_row(x)?;
-                let (kernel, w, b) = (self.kernel("conv1d")?, self.dense(w)?, self.dense(b)?);
-                let (x, out) = (self.dense(x)?, self.make(y));
-                let (stride, padding) = (op.stride, op.padding);
-                self.push(Conv1dOp { kernel, stride, padding, factor, x, w, b, out }, name);
+                let (kernel, x) = (self.kernel("unfold")?, self.dense(x)?);
+                let out = self.make(y);
+                self.push(UnfoldOp { kernel, taps, stride, padding, factor, x, out }, name);
             }
             (Op::MeanPool(_), &[x], &[y]) => {
                 let factor = self.rows_per_row(x)?;

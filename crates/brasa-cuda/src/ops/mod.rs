@@ -28,7 +28,7 @@ pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront
 pub(crate) use linear::{Behind, InFront, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
-pub(crate) use sequence::{Conv1dOp, IndexAddOp, MeanPoolOp};
+pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
 
 use crate::driver::DriverError;
 use crate::run::Run;

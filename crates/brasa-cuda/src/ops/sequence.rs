@@ -2,20 +2,20 @@
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
-use crate::params::{Conv1dParams, IndexAddParams, MeanPoolParams};
+use crate::params::{IndexAddParams, MeanPoolParams, UnfoldParams};
 use crate::run::{Run, Slot};
 
-/// A convolution along the rows of each segment; all operands are dense.
+/// The rows that each step of a convolution sees, side by side; the operand is dense.
 #[derive(Debug)]
-pub(crate) struct Conv1dOp {
+pub(crate) struct UnfoldOp {
     pub kernel: Kernel,
+    /// Rows that are seen together.
+    pub taps: usize,
     pub stride: usize,
     pub padding: usize,
     /// Rows of `x` for each row of the step.
     pub factor: usize,
     pub x: Slot,
-    pub w: Slot,
-    pub b: Slot,
     pub out: Slot,
 }
 
@@ -39,19 +39,16 @@ pub(crate) struct IndexAddOp {
     pub out: Slot,
 }
 
-impl Launch for Conv1dOp {
+impl Launch for UnfoldOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let (w, out) = (run.tensor(&self.w), run.tensor(&self.out));
-        let params = Conv1dParams {
-            x: run.tensor(&self.x).floats(),
-            w: w.floats(),
-            b: run.tensor(&self.b).floats(),
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let params = UnfoldParams {
+            x: x.floats(),
             y: out.floats(),
             step: run.step.rows(),
             factor: self.factor as u32,
-            channels: w.dim_from_end(1),
-            outputs: w.dim_from_end(2),
-            taps: w.dim_from_end(0),
+            channels: x.dim_from_end(0),
+            taps: self.taps as u32,
             stride: self.stride as u32,
             padding: self.padding as u32,
             out_rows: out.dim_from_end(1),

@@ -21,7 +21,7 @@ pub use linear::{Linear, LinearTransposed, Matmul};
 pub use norm::{LayerNorm, RmsNorm};
 pub use reduce::{Argmax, CrossEntropy, Reduce, ReduceFn, Softmax};
 pub use rope::{Rope, RopeLayout};
-pub use sequence::{Conv1d, IndexAdd, MeanPool};
+pub use sequence::{IndexAdd, MeanPool, Unfold};
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
 use crate::reference::{Array, Env};
@@ -69,7 +69,7 @@ macro_rules! operations {
 operations! {
     Embed, Gather, SelectRows, Linear, LinearTransposed, ExpertLinear, RouterTopK, Matmul, RmsNorm, LayerNorm, Unary, Binary,
     Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
-    Broadcast, Cast, IndexAdd, Conv1d, MeanPool,
+    Broadcast, Cast, IndexAdd, MeanPool, Unfold,
 }
 
 impl Op {

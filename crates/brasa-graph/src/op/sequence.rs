@@ -1,6 +1,6 @@
 //! Operations along the rows of a sequence.
 
-use super::{Operation, Type, constant_dims, index, operands, require, require_floats, width};
+use super::{Operation, Type, index, operands, require, require_floats, width};
 use crate::reference::{Array, Env, sums};
 use crate::{CacheSpec, DType, Dim, Shape, Value};
 
@@ -37,66 +37,61 @@ impl Operation for IndexAdd {
     }
 }
 
-/// One-dimensional convolution along the rows of each segment, zero-padded.
+/// The rows that each step of a one-dimensional convolution sees, side by side, zero-padded at a segment's ends: a
+/// convolution with weights `[N, C, taps]` is a linear layer behind it.
 ///
-/// `y[t,n] = b[n] + Σ_{c,i} w[n,c,i] · x[stride·t + i − padding, c]`.
+/// `y[t, c·taps + i] = x[stride·t + i − padding, c]`.
 ///
-/// Shapes: `x` `[R, C]`, `w` a weight `[N, C, width]`, `b` `[N]` → `[R / stride, N]`; R must be a multiple of the stride
-/// in every segment.
+/// Shapes: `x` `[R, C]` → `[R / stride, C·taps]`; R must be a multiple of the stride in every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conv1d {
+pub struct Unfold {
+    /// Rows that are seen together.
+    pub taps: usize,
     /// Rows per output row.
     pub stride: usize,
     /// Zero rows before the first and after the last.
     pub padding: usize,
 }
 
-impl Operation for Conv1d {
+impl Operation for Unfold {
     fn name(&self) -> &'static str {
-        "conv1d"
+        "unfold"
     }
 
     fn attributes(&self) -> String {
-        format!("stride={} padding={}", self.stride, self.padding)
+        format!("taps={} stride={} padding={}", self.taps, self.stride, self.padding)
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
-        let [x, w, b] = operands(given)?;
+        let [x] = operands(given)?;
         require_floats(given)?;
         require(x.shape.rank() == 2, || "x must be [R, C]".into())?;
-        let dims = constant_dims(w)?;
-        require(dims.len() == 3 && dims[1] == width(x)?, || "w must be [N, C, width] for x [R, C]".into())?;
-        require(constant_dims(b)? == [dims[0]], || "b must be [N]".into())?;
         let rows = x.shape.outer();
         require(self.stride > 0 && rows.factor.is_multiple_of(self.stride), || {
             format!("outer dimension {rows}, expected a multiple of the stride {}", self.stride)
         })?;
+        let elements = width(x)?.checked_mul(self.taps).filter(|&elements| elements > 0);
+        let elements = elements.ok_or_else(|| format!("{} taps", self.taps))?;
         let outer = Dim { factor: rows.factor / self.stride, symbol: rows.symbol };
-        Ok(vec![(DType::F32, Shape::rows(outer, &dims[..1]))])
+        Ok(vec![(DType::F32, Shape::rows(outer, &[elements]))])
     }
 
     fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
-        let [x, w, b] = *operands else { unreachable!("inferred") };
-        let (outputs, channels, taps) = (w.shape[0], w.shape[1], w.shape[2]);
-        let mut y = Vec::with_capacity(x.outer() / self.stride * outputs);
+        let [x] = *operands else { unreachable!("inferred") };
+        let (channels, taps) = (x.width(), self.taps);
+        let mut y = Vec::with_capacity(x.outer() / self.stride * channels * taps);
         for rows in env.segments_of(x.outer())? {
             for t in 0..rows.len() / self.stride {
-                for n in 0..outputs {
-                    let mut sum = b.floats()[n];
-                    for tap in 0..taps {
+                for c in 0..channels {
+                    y.extend((0..taps).map(|tap| {
                         // Row numbers before the first wrap beyond the last: both read zeros.
                         let row = (self.stride * t + tap).wrapping_sub(self.padding);
-                        if row < rows.len() {
-                            let x = &x.floats()[(rows.start + row) * channels..][..channels];
-                            let weight = |c: usize| w.floats()[(n * channels + c) * taps + tap];
-                            sum += x.iter().enumerate().map(|(c, x)| weight(c) * x).sum::<f32>();
-                        }
-                    }
-                    y.push(sum);
+                        if row < rows.len() { x.floats()[(rows.start + row) * channels + c] } else { 0.0 }
+                    }));
                 }
             }
         }
-        Ok(vec![Array::f32([x.outer() / self.stride, outputs], y)])
+        Ok(vec![Array::f32([x.outer() / self.stride, channels * taps], y)])
     }
 }
 

@@ -1,9 +1,9 @@
 //! Every operation by itself, on random shapes.
 
 use crate::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, Conv1d, CrossEntropy, Embed, Gating,
-    IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, Matmul, MeanPool, Reduce, ReduceFn, Rope,
-    RopeLayout, RouterTopK, Transpose, Unary, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Gating, IndexAdd,
+    KvSource, LayerNorm, LinearTransposed, Mask, Matmul, MeanPool, Reduce, ReduceFn, Rope, RopeLayout,
+    RouterTopK, Transpose, Unary, Unfold, Where,
 };
 use crate::{CacheSpec, DType, Dim, Op, Shape, ValueId};
 
@@ -236,15 +236,16 @@ fn views_of_views(b: &mut CaseBuilder) -> Vec<ValueId> {
 fn along_the_rows_of_a_sequence(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (c, n, taps) = (1 + b.random.below(20), 1 + b.random.below(20), 1 + b.random.below(4));
     let x = b.rows(&[c]);
-    let (w, bias) = (b.weight("w", &[n, c, taps]), b.bias("b", n));
+    let w = b.weight("w", &[n, c * taps]);
     let pairs = b.rows(&[2, c]);
     let doubled = apply(b, Concat { axis: 0 }, &[x, x]);
+    let halved = apply(b, Unfold { taps, stride: 2, padding: 1 }, &[doubled]);
     let ids = b.token_ids();
     let base = b.weight("base", &[97, c]);
     let _ = pairs;
     vec![
-        apply(b, Conv1d { stride: 1, padding: taps / 2 }, &[x, w, bias]),
-        apply(b, Conv1d { stride: 2, padding: 1 }, &[doubled, w, bias]),
+        apply(b, Unfold { taps, stride: 1, padding: taps / 2 }, &[x]),
+        b.graph.linear(halved, w),
         apply(b, MeanPool, &[x]),
         apply(b, IndexAdd, &[base, ids, x]),
     ]

@@ -1,10 +1,10 @@
 //! Shape inference: what each operation accepts, and the words in which it refuses.
 
 use brasa_graph::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, Conv1d, CrossEntropy, Embed,
-    ExpertLinear, Gather, Gating, IndexAdd, KvSource, LayerNorm, Linear, LinearTransposed, Mask, Matmul,
-    MeanPool, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax,
-    Transpose, Unary, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, ExpertLinear,
+    Gather, Gating, IndexAdd, KvSource, LayerNorm, Linear, LinearTransposed, Mask, Matmul, MeanPool, Reduce,
+    ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary,
+    Unfold, Where,
 };
 use brasa_graph::testing::weight;
 use brasa_graph::{
@@ -100,18 +100,14 @@ fn results_have_the_documented_types() {
         (infer(Broadcast { shape: Shape::rows(Dim::ROWS, &[4]) }, &[constant(&[4])]), "f32[rows, 4]"),
         (infer(Cast { dtype: DType::BF16 }, &[rows(&[4])]), "bf16[rows, 4]"),
         (infer(IndexAdd, &[constant(&[9, 4]), numbers(&[]), rows(&[4])]), "f32[9, 4]"),
-        (
-            infer(Conv1d { stride: 1, padding: 1 }, &[rows(&[4]), constant(&[6, 4, 3]), constant(&[6])]),
-            "f32[rows, 6]",
-        ),
+        (infer(Unfold { taps: 3, stride: 1, padding: 1 }, &[rows(&[4])]), "f32[rows, 12]"),
         (infer(MeanPool, &[rows(&[4])]), "f32[segments, 4]"),
     ] {
         assert_eq!(found, expected);
     }
     let halves = Dim { factor: 2, symbol: Some(Symbol::Rows) };
     let x = temporary(DType::F32, Shape::rows(halves, &[4]));
-    let conv = Conv1d { stride: 2, padding: 1 };
-    assert_eq!(infer(conv, &[x, constant(&[6, 4, 3]), constant(&[6])]), "f32[rows, 6]");
+    assert_eq!(infer(Unfold { taps: 3, stride: 2, padding: 1 }, &[x]), "f32[rows, 12]");
 }
 
 #[test]
@@ -210,13 +206,10 @@ fn operands_that_do_not_fit_are_refused() {
         ),
         (infer(IndexAdd, &[constant(&[9, 4]), numbers(&[]), rows(&[5])]), "rows differ in width"),
         (
-            infer(Conv1d { stride: 2, padding: 1 }, &[rows(&[4]), constant(&[6, 4, 3]), constant(&[6])]),
+            infer(Unfold { taps: 3, stride: 2, padding: 1 }, &[rows(&[4])]),
             "outer dimension rows, expected a multiple of the stride 2",
         ),
-        (
-            infer(Conv1d { stride: 1, padding: 1 }, &[rows(&[4]), constant(&[6, 5, 3]), constant(&[6])]),
-            "w must be [N, C, width] for x [R, C]",
-        ),
+        (infer(Unfold { taps: 0, stride: 1, padding: 1 }, &[rows(&[4])]), "0 taps"),
         (infer(MeanPool, &[rows(&[2, 4])]), "x must be [R, D]"),
     ] {
         assert_eq!(found, expected);
@@ -285,7 +278,7 @@ fn nothing_makes_inference_panic() {
             Transpose { axes: vec![a, b] }.into(),
             Broadcast { shape: shape(&mut random) }.into(),
             IndexAdd.into(),
-            Conv1d { stride: a, padding: b }.into(),
+            Unfold { taps: b, stride: a, padding: b }.into(),
         ];
         let op = &ops[random.below(ops.len())];
         accepted += usize::from(op.infer(&operands.iter().collect::<Vec<_>>(), CACHES).is_ok());

@@ -1,9 +1,9 @@
 //! Operations on values small enough to check by hand.
 
 use brasa_graph::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, Conv1d, CrossEntropy, Embed, Gather,
-    Gating, IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Reduce, ReduceFn, Reshape,
-    RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Gather, Gating,
+    IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Reduce, ReduceFn, Reshape, RmsNorm,
+    Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary, Unfold, Where,
 };
 use brasa_graph::reference::{Array, SegmentRows, apply};
 use brasa_graph::{CacheId, DType, Op, Shape};
@@ -162,12 +162,13 @@ fn segments_stay_apart() {
     let x = f(&[4, 1], &[1., 2., 10., 20.]);
     let run = |op: Op, operands: &[&Array]| apply(&op, operands, &segments).unwrap().remove(0);
     assert_eq!(run(MeanPool.into(), &[&x]), f(&[2, 1], &[1.5, 15.]));
-    let (w, b) = (f(&[1, 1, 3], &[1., 1., 1.]), f(&[1], &[100.]));
-    let conv = |stride| Op::from(Conv1d { stride, padding: 1 });
-    assert_eq!(run(conv(1), &[&x, &w, &b]), f(&[4, 1], &[103., 103., 130., 130.]));
+    let unfold = |stride| Op::from(Unfold { taps: 3, stride, padding: 1 });
+    let expected = [0., 1., 2., 1., 2., 0., 0., 10., 20., 10., 20., 0.];
+    assert_eq!(run(unfold(1), &[&x]), f(&[4, 3], &expected));
     // Two rows for each of the step's, halved again.
     let twice = f(&[8, 1], &[1., 2., 3., 4., 10., 20., 30., 40.]);
-    assert_eq!(run(conv(2), &[&twice, &w, &b]), f(&[4, 1], &[103., 109., 130., 190.]));
+    let expected = [0., 1., 2., 2., 3., 4., 0., 10., 20., 20., 30., 40.];
+    assert_eq!(run(unfold(2), &[&twice]), f(&[4, 3], &expected));
     let attention = |mask, window| {
         Op::from(Attention { source: KvSource::Step(mask), scale: 0.0, window, softcap: None })
     };

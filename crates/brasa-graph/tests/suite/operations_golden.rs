@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use brasa_graph::Op;
 use brasa_graph::op::{
-    Argmax, Attention, Conv1d, CrossEntropy, ExpertLinear, Gating, IndexAdd, KvSource, LayerNorm, Linear,
+    Argmax, Attention, Binary, CrossEntropy, ExpertLinear, Gating, IndexAdd, KvSource, LayerNorm, Linear,
     LinearTransposed, Mask, Matmul, Reduce, ReduceFn, RmsNorm, Rope, RopeLayout, RouterTopK, Softmax, Unary,
+    Unfold,
 };
 use brasa_graph::reference::{Array, Data, SegmentRows, apply};
 use brasa_graph::testing::{Tolerance, compare};
@@ -73,7 +74,7 @@ fn operation(name: &str, params: &Value) -> Op {
         }
         .into(),
         "expert_linear" => ExpertLinear.into(),
-        "conv1d" => Conv1d { stride: number("stride"), padding: number("padding") }.into(),
+        "conv1d" => Unfold { taps: 3, stride: number("stride"), padding: number("padding") }.into(),
         "index_add" => IndexAdd.into(),
         _ => panic!("no operation {name}"),
     }
@@ -94,7 +95,15 @@ fn operations_agree_with_torch() {
             SegmentRows::text(rows, 0)
         };
         let segments: Vec<SegmentRows> = ends.iter().map(segment).collect();
-        let found = apply(&op, &operands.iter().collect::<Vec<_>>(), &segments).unwrap();
+        let found = match &operands[..] {
+            [x, w, b] if op.name() == "unfold" => {
+                let unfolded = apply(&op, &[x], &segments).unwrap().remove(0);
+                let w = w.reshaped([w.shape[0], unfolded.width()]);
+                let y = apply(&Linear.into(), &[&unfolded, &w], &segments).unwrap().remove(0);
+                apply(&Binary::Add.into(), &[&y, b], &segments).unwrap()
+            }
+            _ => apply(&op, &operands.iter().collect::<Vec<_>>(), &segments).unwrap(),
+        };
         let expected: Vec<Array> = case["results"].as_array().unwrap().iter().map(array).collect();
         assert_eq!(found.len(), expected.len());
         for (found, expected) in found.iter().zip(&expected) {

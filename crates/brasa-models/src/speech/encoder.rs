@@ -1,6 +1,6 @@
 //! The encoder of sound, which ends in the memories of the decoder.
 
-use brasa_graph::op::{Attention, Conv1d, KvSource, Mask, Unary};
+use brasa_graph::op::{Attention, KvSource, Mask, Unary, Unfold};
 use brasa_graph::{Builder, CacheId, CacheSpec, DType, Dim, Graph, Input, MemoryId, Symbol, ValueId};
 
 use super::spec::SpeechSpec;
@@ -52,7 +52,10 @@ pub(super) fn encoder(spec: &SpeechSpec, tensors: &Tensors) -> Result<(Graph, Ve
     Ok((g.finish(&[encoded_rd])?, keys))
 }
 
-/// Convolution number `number` over three rows, and GELU, whatever the networks' activation.
+/// Rows that a convolution sees together.
+const TAPS: usize = 3;
+
+/// Convolution number `number`, and GELU, whatever the networks' activation.
 fn convolution(
     g: &mut Builder,
     tensors: &Tensors,
@@ -62,10 +65,11 @@ fn convolution(
     stride: usize,
 ) -> Result<ValueId> {
     let name = format!("encoder.conv{number}");
-    let weight =
-        tensors.weight(g, &format!("{name}.weight"), &[outputs, inputs, 3], "outputs × inputs × 3 rows")?;
+    let weight = tensors.filters(g, &format!("{name}.weight"), [outputs, inputs, TAPS])?;
     let bias = tensors.vector(g, &format!("{name}.bias"), outputs)?;
-    let y = g.apply(Conv1d { stride, padding: 1 }, &[x, weight, bias])[0];
+    let seen = g.apply(Unfold { taps: TAPS, stride, padding: 1 }, &[x])[0];
+    let y = g.linear(seen, weight);
+    let y = g.add(y, bias);
     Ok(g.unary(y, Unary::GeluErf))
 }
 

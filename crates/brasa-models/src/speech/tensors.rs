@@ -47,6 +47,14 @@ impl<'a> Tensors<'a> {
         Ok(g.weight(Weight::new(label(name), shape, vec![WeightPart::whole(tensor.clone())])))
     }
 
+    /// The filters of a convolution, `[outputs, inputs, taps]`, as the matrix `[outputs, inputs · taps]`.
+    pub fn filters(&self, g: &mut Builder, name: &str, shape: [usize; 3]) -> Result<ValueId> {
+        let tensor = self.checked(name, &shape, "outputs × inputs × taps")?;
+        let [outputs, inputs, taps] = shape;
+        let matrix = Tensor { shape: vec![outputs, inputs * taps], ..tensor.clone() };
+        Ok(g.weight(Weight::new(label(name), &[outputs, inputs * taps], vec![WeightPart::whole(matrix)])))
+    }
+
     /// A vector of plain numbers.
     pub fn vector(&self, g: &mut Builder, name: &str, len: usize) -> Result<ValueId> {
         let values = floats(self.require(name)?, &[len], "one per element")?;
