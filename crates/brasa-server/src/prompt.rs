@@ -1,7 +1,7 @@
 //! Prompts of raw completions: a text, token ids, or a mix of both, one or several.
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
-use brasa::{Encoder, Model, TokensOptions};
+use brasa::{Embedder, Model, TokensOptions};
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
@@ -37,15 +37,15 @@ pub(crate) fn read(field: &str, value: Value, model: &Model, most: usize) -> Res
     Ok(prompts)
 }
 
-/// Reads a text or a list of texts that an encoder reads whole, each as a text or as token ids.
+/// Reads a text or a list of texts to be embedded, each as a text or as token ids.
 ///
 /// # Errors
 ///
-/// 400 that names `field`; the encoder's refusal of a text.
+/// 400 that names `field`; the model's refusal of a text.
 pub(crate) fn read_whole(
     field: &str,
     value: Value,
-    encoder: &Encoder,
+    embedder: &Embedder,
     how: &TokensOptions,
     most: usize,
 ) -> Result<Vec<Vec<u32>>> {
@@ -59,12 +59,12 @@ pub(crate) fn read_whole(
             .map(|item| id(item).ok_or_else(|| wrong(&format!("a list of ids with {}", kind(item)))))
             .collect::<Result<_>>()?;
         if how.truncate {
-            ids.truncate(encoder.context());
+            ids.truncate(embedder.context());
         }
         Ok(ids)
     };
     let items = match value {
-        Value::String(text) => return Ok(vec![encoder.tokens_with(&text, how)?]),
+        Value::String(text) => return Ok(vec![embedder.tokens(&text, how)?]),
         Value::Array(items) if items.is_empty() => return Err(wrong("an empty list")),
         Value::Array(items) if items.iter().any(Value::is_number) => return Ok(vec![ids(&items)?]),
         Value::Array(items) if items.len() > most => return Err(too_many(field, items.len(), most)),
@@ -72,7 +72,7 @@ pub(crate) fn read_whole(
         other => return Err(wrong(kind(&other))),
     };
     let text = |item| match item {
-        Value::String(text) => Ok(encoder.tokens_with(&text, how)?),
+        Value::String(text) => Ok(embedder.tokens(&text, how)?),
         Value::Array(items) => ids(&items),
         other => Err(wrong(&format!("a list with {}", kind(&other)))),
     };

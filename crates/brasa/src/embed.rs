@@ -1,14 +1,14 @@
 //! Vectors that stand for texts.
 
+use std::collections::BTreeMap;
 use std::task::{Poll, ready};
 
 use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
 use brasa_models::Pooling;
-use brasa_tokenizer::{AddSpecial, ParseSpecial};
 
 use crate::batch::InOrder;
-use crate::encoder::no_such_length;
-use crate::{Error, GenerateOptions, Model};
+use crate::sentence::{check_dimensions, finish, tokens};
+use crate::{Error, GenerateOptions, Model, TokensOptions};
 
 /// The length of an embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -36,27 +36,53 @@ impl Model {
     /// How embeddings are pooled if the options do not say: as the checkpoint does, otherwise by the last token, which alone has seen the
     /// whole text.
     pub fn pooling(&self) -> Pooling {
-        self.own_pooling().unwrap_or(Pooling::Last)
+        self.sentence().pooling.unwrap_or(Pooling::Last)
     }
 
-    /// The token ids of a text that is embedded, with the special tokens that the model puts around it.
+    /// The token ids of a text that is embedded, with the special tokens that the model puts around it, and behind the default prompt if
+    /// the checkpoint names one.
     ///
     /// # Errors
     ///
     /// [`Error::Tokenizer`].
     pub fn embedding_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
-        Ok(self.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::No)?)
+        self.embedding_prompt_with(text, &TokensOptions::default())
     }
 
-    /// Refuses embeddings of another length than the model's own.
+    /// Like [`embedding_prompt`](Self::embedding_prompt), with another prompt, or cut to what the model reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`]; [`Error::Options`] for a prompt that the checkpoint does not have.
+    pub fn embedding_prompt_with(&self, text: &str, options: &TokensOptions) -> Result<Vec<u32>, Error> {
+        tokens(self.sentence(), self.tokenizer(), self.context(), text, options)
+    }
+
+    /// The checkpoint's texts to put before those that are embedded, by their names: `query`, `document`.
+    pub fn embedding_prompts(&self) -> &BTreeMap<String, String> {
+        &self.sentence().prompts
+    }
+
+    /// Elements of an embedding; `None` if the checkpoint does not say how wide its hidden states are.
+    pub fn embedding_dimensions(&self) -> Option<usize> {
+        self.info().hidden_size.map(|width| self.sentence().dimensions(width))
+    }
+
+    /// Lengths to which embeddings may be cut and keep their meaning, as the checkpoint declares them.
+    pub fn matryoshka_dimensions(&self) -> &[usize] {
+        &self.sentence().matryoshka
+    }
+
+    /// Refuses embeddings of another length than the model's own and those that the checkpoint declares.
     pub(crate) fn check_dimensions(&self, dimensions: usize) -> Result<(), Error> {
-        match self.info().hidden_size {
-            Some(own) if own != dimensions => Err(Error::Options(no_such_length(dimensions, own, &[]))),
-            _ => Ok(()),
+        match self.embedding_dimensions() {
+            Some(own) => check_dimensions(self.sentence(), own, dimensions),
+            None => Ok(()),
         }
     }
 
-    /// The embedding of each text, `[hidden_size]`, in the order of the texts: the hidden states behind the model's last norm, pooled.
+    /// The embedding of each text, in the order of the texts: the hidden states behind the model's last norm, pooled, `[hidden_size]`, and
+    /// behind the dense layers that the checkpoint has beside it.
     /// Texts are token ids, as [`embedding_prompt`](Self::embedding_prompt) makes them.
     ///
     /// The texts are requests of the engine like any others: they run together, beside generations, and a text has the embedding that it
@@ -91,10 +117,11 @@ impl Model {
         if let Some(dimensions) = options.dimensions {
             self.check_dimensions(dimensions)?;
         }
-        let (model, norm) = (self.clone(), options.norm);
+        let (model, options) = (self.clone(), *options);
         Ok(self.in_order(texts, move |text| {
             let mut rows = model.hidden_states(text.to_vec(), pooling)?;
             let (mut sum, mut count) = (Vec::new(), 0_u32);
+            let model = model.clone();
             Ok(Box::new(move |context| {
                 while let Some(row) = ready!(rows.poll_next(context)) {
                     let row = row?;
@@ -102,11 +129,11 @@ impl Model {
                     sum.iter_mut().zip(&row).for_each(|(sum, &x)| *sum += f64::from(x));
                     count += 1;
                 }
-                Poll::Ready(if count == 0 {
-                    Err(EngineError::Closed.into())
-                } else {
-                    Ok(scaled(&sum, count, norm))
-                })
+                if count == 0 {
+                    return Poll::Ready(Err(EngineError::Closed.into()));
+                }
+                let mean = sum.iter().map(|sum| (sum / f64::from(count)) as f32).collect();
+                Poll::Ready(Ok(finish(model.sentence(), mean, &options)))
             }))
         }))
     }
@@ -118,14 +145,4 @@ impl Model {
         let options = GenerateOptions { cache_prompt: Some(first > 0), ..GenerateOptions::default() };
         Ok(self.engine().read(ReadRequest { tokens, what: Reading::Hidden, first, options })?)
     }
-}
-
-/// The mean of `count` rows, or the vector of length 1 in its direction.
-fn scaled(sum: &[f64], count: u32, norm: EmbeddingNorm) -> Vec<f32> {
-    let length = match norm {
-        EmbeddingNorm::None => f64::from(count),
-        // A text whose states are all zero has no direction, and stays zero.
-        EmbeddingNorm::Euclidean => sum.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE),
-    };
-    sum.iter().map(|x| (x / length) as f32).collect()
 }

@@ -1,5 +1,6 @@
 //! Whatever makes vectors of texts: a decoder or an encoder.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -118,23 +119,30 @@ impl Embedder {
         }
     }
 
+    /// The checkpoint's texts to put before those that are embedded, by their names.
+    pub fn prompts(&self) -> &BTreeMap<String, String> {
+        match self {
+            Self::Decoder(model) => model.embedding_prompts(),
+            Self::Encoder(encoder) => encoder.prompts(),
+        }
+    }
+
+    /// True if texts get a prompt without being asked.
+    pub fn has_default_prompt(&self) -> bool {
+        match self {
+            Self::Decoder(model) => model.sentence().default_prompt.is_some(),
+            Self::Encoder(encoder) => encoder.sentence().default_prompt.is_some(),
+        }
+    }
+
     /// The token ids of a text that is embedded, with the special tokens that the model puts around it.
     ///
     /// # Errors
     ///
-    /// [`Error::Tokenizer`]; [`Error::Options`] for a prompt that the checkpoint does not have. Decoders have none.
+    /// [`Error::Tokenizer`]; [`Error::Options`] for a prompt that the checkpoint does not have.
     pub fn tokens(&self, text: &str, options: &TokensOptions) -> Result<Vec<u32>, Error> {
         match self {
-            Self::Decoder(model) => {
-                if let Some(name) = &options.prompt {
-                    return Err(Error::Options(format!("the model has no prompt {name}: it has none")));
-                }
-                let mut ids = model.embedding_prompt(text)?;
-                if options.truncate {
-                    ids.truncate(model.context());
-                }
-                Ok(ids)
-            }
+            Self::Decoder(model) => model.embedding_prompt_with(text, options),
             Self::Encoder(encoder) => encoder.tokens_with(text, options),
         }
     }

@@ -16,10 +16,10 @@ use brasa_formats::{Bytes, Checkpoint};
 use brasa_graph::Graph;
 use brasa_graph::device::{DeviceInfo, KvPoolSpec, ProgramLimits};
 use brasa_models::{EncoderModel, MeanHead, ModelInfo, Pooling, SentenceConfig, load_encoder};
-use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
+use brasa_tokenizer::Tokenizer;
 
-use crate::dense::{cut, pass, scale};
 use crate::inside::LoadedDevice;
+use crate::sentence::{check_dimensions, finish, tokens};
 use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, device, verify};
 
 /// Most texts of a step.
@@ -278,28 +278,7 @@ impl Encoder {
     /// [`Error::Tokenizer`]; [`Error::Options`] for a prompt that the checkpoint does not have.
     pub fn tokens_with(&self, text: &str, options: &TokensOptions) -> Result<Vec<u32>, Error> {
         let Parts { sentence, tokenizer, .. } = &*self.0;
-        let name = options.prompt.as_ref().or(sentence.default_prompt.as_ref());
-        let prompt = match name {
-            None => "",
-            Some(name) => sentence.prompts.get(name).ok_or_else(|| self.no_prompt(name))?,
-        };
-        let mut text = format!("{prompt}{text}");
-        if sentence.lowercase {
-            text = text.to_lowercase();
-        }
-        let mut ids = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::No)?;
-        let (before, behind) = tokenizer.added_around();
-        if options.truncate {
-            ids.truncate(self.context().saturating_sub(before.len() + behind.len()));
-        }
-        Ok([before, &ids, behind].concat())
-    }
-
-    fn no_prompt(&self, name: &str) -> Error {
-        let names: Vec<&str> = self.prompts().keys().map(String::as_str).collect();
-        let there =
-            if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
-        Error::Options(format!("the model has no prompt {name}: {there}"))
+        tokens(sentence, tokenizer, self.context(), text, options)
     }
 
     /// The vector of each text, [`dimensions`](Self::dimensions) elements, in the order of the texts, which are token ids as
@@ -333,11 +312,7 @@ impl Encoder {
 
     /// Refuses vectors of another length than the encoder's own and those that the checkpoint declares.
     pub(crate) fn check_dimensions(&self, dimensions: usize) -> Result<(), Error> {
-        let (own, declared) = (self.0.dimensions, self.matryoshka_dimensions());
-        if dimensions != own && !declared.contains(&dimensions) {
-            return Err(Error::Options(no_such_length(dimensions, own, declared)));
-        }
-        Ok(())
+        check_dimensions(&self.0.sentence, self.0.dimensions, dimensions)
     }
 
     /// Ends what still runs, waits for the engine, and frees the weights, for all handles. Later requests give
@@ -345,29 +320,6 @@ impl Encoder {
     pub fn close(&self) {
         self.0.engine.close();
     }
-
-    /// Dense layers, cutting and scaling.
-    fn finish(&self, mut vector: Vec<f32>, options: &EmbedOptions) -> Vec<f32> {
-        for layer in &self.0.sentence.dense {
-            vector = pass(layer, &vector);
-        }
-        cut(&mut vector, options.dimensions);
-        scale(vector, options.norm)
-    }
-}
-
-/// The refusal of vectors of `wanted` elements.
-pub(crate) fn no_such_length(wanted: usize, own: usize, declared: &[usize]) -> String {
-    let lengths: Vec<String> = declared.iter().map(usize::to_string).collect();
-    if lengths.is_empty() {
-        return format!(
-            "embeddings of this model have {own} dimensions, and mean nothing when cut to {wanted}"
-        );
-    }
-    format!(
-        "embeddings of this model have {own} dimensions, and keep their meaning if cut to {}",
-        lengths.join(", ")
-    )
 }
 
 impl fmt::Debug for Encoder {
@@ -403,7 +355,7 @@ impl Embeddings {
     }
 
     fn finish(&self, next: Option<Result<Vec<f32>, EngineError>>) -> Option<Result<Vec<f32>, Error>> {
-        Some(next?.map(|vector| self.encoder.finish(vector, &self.options)).map_err(Error::from))
+        Some(next?.map(|vector| finish(self.encoder.sentence(), vector, &self.options)).map_err(Error::from))
     }
 }
 

@@ -59,6 +59,7 @@ mod probe;
 mod rerank;
 mod reranker;
 mod score;
+mod sentence;
 mod session;
 mod session_file;
 pub mod statistics;

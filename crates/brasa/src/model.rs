@@ -12,7 +12,7 @@ use brasa_engine::{
 use brasa_formats::{Bytes, Checkpoint};
 use brasa_grammar::{Grammar, Grammars};
 use brasa_graph::device::{DeviceInfo, KvPoolSpec};
-use brasa_models::{ModelInfo, Pooling, RecommendedSampling};
+use brasa_models::{ModelError, ModelInfo, ModelSpec, RecommendedSampling, SentenceConfig};
 use brasa_tokenizer::{
     AddSpecial, AnswerParser, ChatOptions, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks,
     Thoughts, Tokenizer, ToolChoice, ToolFormat,
@@ -70,7 +70,7 @@ struct Parts {
     warnings: Vec<String>,
     load_times: LoadTimes,
     recommended_sampling: RecommendedSampling,
-    pooling: Option<Pooling>,
+    sentence: SentenceConfig,
     inside: Inside,
     weight_bytes: u64,
     draft_model: Option<DraftModelInfo>,
@@ -171,7 +171,7 @@ impl Model {
             let (hidden_graph, attentions) = (Arc::new(loaded.hidden_graph()), loaded.attentions());
             let routers = loaded.routers();
             let brasa_models::Model { spec, graph, states, info, mut warnings, .. } = loaded;
-            let pooling = pooling(checkpoint, options.strict, &mut warnings)?;
+            let sentence = sentence(checkpoint, &spec, options.strict, &mut warnings)?;
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);
             let graph_done = Instant::now();
@@ -259,7 +259,7 @@ impl Model {
                 warnings,
                 load_times: times,
                 recommended_sampling,
-                pooling,
+                sentence,
                 inside,
                 weight_bytes,
                 draft_model,
@@ -339,9 +339,9 @@ impl Model {
         &self.0.inside
     }
 
-    /// How the checkpoint pools embeddings; `None` if it does not say.
-    pub(crate) fn own_pooling(&self) -> Option<Pooling> {
-        self.0.pooling
+    /// How the checkpoint makes embeddings, as the files beside it say.
+    pub(crate) fn sentence(&self) -> &SentenceConfig {
+        &self.0.sentence
     }
 
     /// Continues a raw text, with the special tokens that the model puts in front; the text itself is not searched
@@ -588,16 +588,27 @@ fn recommended_sampling(
     Ok(found)
 }
 
-/// How `checkpoint` pools embeddings. What cannot be read is a warning, or an error if `strict`.
-fn pooling(
+/// How `checkpoint` makes embeddings. Files that cannot be read or followed are a warning, or an error if `strict`: a model that generates is
+/// of use without them.
+fn sentence(
     checkpoint: &Checkpoint,
+    spec: &ModelSpec,
     strict: bool,
     warnings: &mut Vec<String>,
-) -> Result<Option<Pooling>, Error> {
-    match Pooling::of(checkpoint) {
+) -> Result<SentenceConfig, Error> {
+    let fits = |config: SentenceConfig| match config.dense.first() {
+        Some(layer) if layer.inputs != spec.hidden_size => Err(ModelError::Config {
+            what: format!(
+                "a dense layer has {} inputs, and hidden states have {}",
+                layer.inputs, spec.hidden_size
+            ),
+        }),
+        _ => Ok(config),
+    };
+    match SentenceConfig::of(checkpoint).and_then(fits) {
         Err(error) if !strict => {
-            warnings.push(format!("no pooling of embeddings: {error}"));
-            Ok(None)
+            warnings.push(format!("embeddings are not the checkpoint's own: {error}"));
+            Ok(SentenceConfig::default())
         }
         found => Ok(found?),
     }

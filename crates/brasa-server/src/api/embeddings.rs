@@ -114,21 +114,11 @@ impl Texts {
     fn read(self, embedder: &Embedder) -> Result<Vec<Vec<u32>>> {
         let Self { field, input, how } = self;
         let texts = match embedder {
-            Embedder::Decoder(model) => {
-                if let Some(name) = &how.prompt {
-                    let why = format!("the model has no prompt {name:?}: it has none");
-                    return Err(ApiError::unsupported("prompt_name", &why));
-                }
-                let mut texts = prompt::read(field, input, model, MOST_TEXTS)?;
-                if how.truncate {
-                    for text in &mut texts {
-                        text.truncate(model.context());
-                    }
-                }
-                texts
+            // A language model reads mixes of texts and ids, where nothing else is asked.
+            Embedder::Decoder(model) if how == TokensOptions::default() && !embedder.has_default_prompt() => {
+                prompt::read(field, input, model, MOST_TEXTS)?
             }
-            Embedder::Encoder(encoder) => prompt::read_whole(field, input, encoder, &how, MOST_TEXTS)?,
-            _ => return Err(ApiError::not_implemented("this model does not embed")),
+            embedder => prompt::read_whole(field, input, embedder, &how, MOST_TEXTS)?,
         };
         if texts.iter().any(Vec::is_empty) {
             return Err(ApiError::field(field, format!("`{field}` holds a text without tokens")));

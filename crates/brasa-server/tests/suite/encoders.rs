@@ -120,7 +120,8 @@ fn what_an_encoder_cannot_do_is_refused_by_name() {
     let answer = server().post("/v1/embeddings", &unknown);
     assert!(answer.status == 400 && answer.body.contains("it has document, query"), "{}", answer.body);
     let none = json!({"model": MODEL, "input": "x", "prompt_name": "query"});
-    assert_eq!(server().post("/v1/embeddings", &none).error(400).1.as_deref(), Some("prompt_name"));
+    let answer = server().post("/v1/embeddings", &none);
+    assert!(answer.status == 400 && answer.body.contains("no prompt query: it has none"), "{}", answer.body);
 
     let message = json!([{"role": "user", "content": "Hello"}]);
     for (path, body) in [
@@ -223,5 +224,24 @@ fn documents_are_judged_by_a_cross_encoder() {
         |model: &str| server.post("/v1/rerank", &json!({"model": model, "query": "a", "documents": ["b"]}));
     assert!(ask("bert").body.contains("has no head"), "{}", ask("bert").body);
     assert_eq!(ask("bert").status, 400);
+    server.stop();
+}
+
+/// A language model that embeds follows its files too: prompts by name, and an end that stays where a text is cut.
+#[test]
+fn a_language_model_has_prompts() {
+    let path = models().join("random-embedders/qwen3-embedding");
+    let golden: Value =
+        serde_json::from_str(&std::fs::read_to_string(path.join("embeddings.json")).unwrap()).unwrap();
+    let load = LoadOptions { precision: Precision::Reference, context: Some(128), ..options().load };
+    let models = vec![ModelSource { id: "qwen3".into(), data: ModelData::Path(path) }];
+    let server = Running::start(ServerOptions { models, load, ..options() });
+    for (prompt, expected) in golden["prompted"].as_object().unwrap() {
+        let body = json!({"input": golden["texts"], "prompt_name": prompt});
+        check(&server.post("/v1/embeddings", &body).json(200), expected);
+    }
+    check(&server.post("/v1/embeddings", &json!({"input": golden["texts"]})).json(200), &golden["vectors"]);
+    let long = json!({"input": "ember ".repeat(200), "truncate": true});
+    assert_eq!(server.post("/v1/embeddings", &long).json(200)["usage"]["prompt_tokens"], 128);
     server.stop();
 }

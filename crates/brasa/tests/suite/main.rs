@@ -5,6 +5,7 @@
 mod backends;
 mod bundles;
 mod drafts;
+mod embedders;
 mod embeddings;
 mod encoders;
 mod engine;

@@ -1,0 +1,72 @@
+//! What sentence-transformers' files make of a text and of its vector, for encoders and language models alike.
+
+use std::collections::BTreeMap;
+
+use brasa_models::SentenceConfig;
+use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
+
+use crate::dense::{cut, pass, scale};
+use crate::{EmbedOptions, Error, TokensOptions};
+
+/// The token ids of a text behind its prompt, with the special tokens that the model puts around it, at most `context` if the options
+/// cut texts.
+pub(crate) fn tokens(
+    sentence: &SentenceConfig,
+    tokenizer: &Tokenizer,
+    context: usize,
+    text: &str,
+    options: &TokensOptions,
+) -> Result<Vec<u32>, Error> {
+    let name = options.prompt.as_ref().or(sentence.default_prompt.as_ref());
+    let prompt = match name {
+        None => "",
+        Some(name) => sentence.prompts.get(name).ok_or_else(|| no_prompt(&sentence.prompts, name))?,
+    };
+    let mut text = format!("{prompt}{text}");
+    if sentence.lowercase {
+        text = text.to_lowercase();
+    }
+    let mut ids = tokenizer.encode(&text, AddSpecial::No, ParseSpecial::No)?;
+    let (before, behind) = tokenizer.added_around();
+    if options.truncate {
+        let most = context.min(sentence.max_tokens.unwrap_or(usize::MAX));
+        ids.truncate(most.saturating_sub(before.len() + behind.len()));
+    }
+    Ok([before, &ids, behind].concat())
+}
+
+/// The refusal of a prompt that is not there.
+fn no_prompt(prompts: &BTreeMap<String, String>, name: &str) -> Error {
+    let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
+    let there = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
+    Error::Options(format!("the model has no prompt {name}: {there}"))
+}
+
+/// A pooled vector behind dense layers, cut and scaled.
+pub(crate) fn finish(sentence: &SentenceConfig, mut vector: Vec<f32>, options: &EmbedOptions) -> Vec<f32> {
+    for layer in &sentence.dense {
+        vector = pass(layer, &vector);
+    }
+    cut(&mut vector, options.dimensions);
+    scale(vector, options.norm)
+}
+
+/// Refuses vectors of another length than `own` and those that the checkpoint declares.
+pub(crate) fn check_dimensions(
+    sentence: &SentenceConfig,
+    own: usize,
+    dimensions: usize,
+) -> Result<(), Error> {
+    if dimensions == own || sentence.matryoshka.contains(&dimensions) {
+        return Ok(());
+    }
+    let lengths: Vec<String> = sentence.matryoshka.iter().map(usize::to_string).collect();
+    Err(Error::Options(if lengths.is_empty() {
+        format!("embeddings of this model have {own} dimensions, and mean nothing when cut to {dimensions}")
+    } else {
+        format!(
+            "embeddings of this model have {own} dimensions, and keep their meaning if cut to {}",
+            lengths.join(", ")
+        )
+    }))
+}
