@@ -12,11 +12,13 @@ use crate::mlx::{self, Quantization};
 use crate::names::Names;
 use crate::problems::Problems;
 use crate::safetensors::{self, RawTensor};
-use crate::{FormatError, Result, Tensor};
+use crate::{FormatError, Result, Tensor, npz};
 
 const CONFIG: &str = "config.json";
 const INDEX: &str = "model.safetensors.index.json";
 const SINGLE: &str = "model.safetensors";
+/// Weights as MLX's examples name them, the newer form first.
+const MLX_EXAMPLES: [&str; 2] = ["weights.safetensors", "weights.npz"];
 /// Caps of the files that are read whole.
 const LARGEST_CONFIG: u64 = 16 << 20;
 const LARGEST_INDEX: u64 = 64 << 20;
@@ -65,7 +67,9 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
             });
             let Some(bytes) = problems.take(bytes) else { continue };
             files.push((path.clone(), bytes.len() as u64));
-            let shard = safetensors::read(&path, &bytes, problems);
+            let is_npz = path.extension().is_some_and(|extension| extension == "npz");
+            let read = if is_npz { npz::read } else { safetensors::read };
+            let shard = read(&path, &bytes, problems);
             let Some(shard) = problems.take(shard) else { continue };
             if weights.files.len() == 1 && weights.promised.is_empty() {
                 raws = shard;
@@ -129,9 +133,10 @@ fn find_weights(directory: &Directory) -> Result<Weights> {
         return Ok(Weights { files: vec![SINGLE.to_owned()], promised: Vec::new() });
     }
     let is_weights = |name: &&String| name.starts_with("model") && is_safetensors(name);
-    let files: Vec<_> = names.iter().filter(is_weights).cloned().collect();
+    let mut files: Vec<_> = names.iter().filter(is_weights).cloned().collect();
     if files.is_empty() {
-        return Err(no_weights(directory, &names));
+        let of_mlx = MLX_EXAMPLES.iter().find(|name| names.iter().any(|known| known == *name));
+        files.push((*of_mlx.ok_or_else(|| no_weights(directory, &names))?).to_owned());
     }
     Ok(Weights { files, promised: Vec::new() })
 }

@@ -1,4 +1,5 @@
-//! GGUF, safetensors and MLX files, and those of whisper.cpp: readers, writers, and the exact codec of every block format.
+//! GGUF, safetensors and MLX files (NumPy archives among them), and those of whisper.cpp: readers, writers, and the
+//! exact codec of every block format.
 //!
 //! [`Checkpoint`] opens a model's files, whatever their container, and gives its tensors, its metadata and the small
 //! files beside them. [`Inspection`] does the same without refusing what cannot be run. Files are mapped, not
@@ -22,6 +23,7 @@ mod json;
 mod map;
 pub mod mlx;
 mod names;
+mod npz;
 mod output_file;
 mod problems;
 pub mod safetensors;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use brasa_formats::{Checkpoint, Container, Inspection, Metadata, Tensor, gguf};
 use serde_json::{Map, Value, json};
 
+use crate::speech::mlx;
 use crate::vocabulary::is_token_id;
 use crate::{ModelError, Result};
 
@@ -69,8 +70,8 @@ impl Source {
         let Value::Object(mut outer) = config else {
             return Err(refuse(format!("config.json holds {}, expected an object", kind(&config))));
         };
-        let tensors = by_name(tensors);
-        let values = match outer.remove("text_config") {
+        let mut tensors = by_name(tensors);
+        let mut values = match outer.remove("text_config") {
             Some(Value::Object(inner)) => inner,
             Some(other) => {
                 return Err(refuse(format!("text_config is {}, expected an object", kind(&other))));
@@ -84,10 +85,15 @@ impl Source {
             let qk_norm = tensors.keys().any(|name| name.ends_with("layers.0.self_attn.q_norm.weight"));
             (!tensors.is_empty()).then(|| String::from(if qk_norm { "qwen3" } else { "qwen2" }))
         };
+        let mlx = || mlx::is_whisper(&values).then(|| String::from("whisper"));
         let architecture = named(&values)
             .or_else(|| named(&outer))
+            .or_else(mlx)
             .or_else(guess)
             .ok_or_else(|| ModelError::MissingKey { key: "model_type".into() })?;
+        if architecture == "whisper" && mlx::is_whisper(&values) {
+            mlx::translate(&mut values, &mut tensors);
+        }
         let token_ids = Vec::new();
         Ok(Self { container: Container::HuggingFace, architecture, values, outer, token_ids, tensors })
     }
@@ -134,6 +140,11 @@ impl Source {
     /// The container that configuration and tensors come from.
     pub fn container(&self) -> Container {
         self.container
+    }
+
+    /// The tensors by name, under the names and in the layouts that models are made of.
+    pub fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.values()
     }
 
     /// The architecture, as the checkpoint names it.

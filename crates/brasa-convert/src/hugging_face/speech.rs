@@ -26,7 +26,7 @@ pub fn model(
         tell(observer, Event::Warning(warning))?;
     }
     let mut out = Vec::new();
-    for tensor in checkpoint.tensors().iter().filter(|tensor| !SpeechGgufForm::is_repeated(&tensor.name)) {
+    for tensor in source.tensors().filter(|tensor| !SpeechGgufForm::is_repeated(&tensor.name)) {
         let Some(name) = form.name(&tensor.name) else {
             return Err(ConvertError::tensor(&tensor.name, "no such tensor in whisper"));
         };

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use brasa_convert::{ConvertError, Options, Recipe, Summary, convert};
 use brasa_formats::{Checkpoint, Existing, Metadata, StorageFormat, Tensor};
-use brasa_golden::folder;
+use brasa_golden::{Golden, SpeechRunner, folder, load_speech_strictly};
+use brasa_graph::testing::{Tolerance, compare};
 
 use super::scratch;
 
@@ -97,6 +98,30 @@ fn files_of_whisper_cpp_hold_what_gguf_holds() {
             (tokens, layers)
         };
         assert!(keys(&gguf) == keys(&bin));
+    }
+}
+
+/// GGUF files of every container, in a type that keeps the weights and in one that rounds them, beside the golden logits of the
+/// containers themselves.
+#[test]
+fn converted_files_compute_what_their_sources_compute() {
+    for (name, recipe, bound) in [
+        ("hugging-face", Recipe::F16, 1e-4),
+        ("mlx-npz", Recipe::F16, 1e-4),
+        ("mlx-4bit", Recipe::F32, 1e-4),
+        ("mlx", Recipe::Q8_0, 3e-2),
+    ] {
+        let output = Scratch::new(&format!("{name}.gguf"));
+        let path = folder("random-speech").join(name);
+        make(&path, &output, recipe).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let model = load_speech_strictly(&output.0);
+        let golden = Golden::read(&path.join("golden.safetensors"));
+        let mut runner = SpeechRunner::new(&model);
+        runner.encode(0, golden.floats("mel"));
+        let logits = runner.logits(0, &golden.ids("ids")).concat();
+        let comparison = compare(&logits, &golden.floats("logits"));
+        println!("{name}: {comparison}");
+        assert!(comparison.within(Tolerance(bound)), "{name}: {comparison}");
     }
 }
 

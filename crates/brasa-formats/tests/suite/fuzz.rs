@@ -7,6 +7,7 @@ use brasa_formats::gguf::{Array, Value};
 use brasa_formats::{Bytes, Checkpoint, FormatError, Inspection, Metadata, Payload, Tensor};
 use brasa_fuzz::Fuzzer;
 
+use crate::npz::archive;
 use crate::whisper_bin::Bin;
 
 /// A pair of 13 bytes, or a tensor of 24, becomes a name twice, an index entry and a description.
@@ -98,6 +99,36 @@ fn fuzz_whisper_bin() {
 }
 
 /// Opens a directory that holds only this file of whisper.cpp.
+#[test]
+fn fuzz_npz() {
+    let halves = "{'descr': '<f2', 'fortran_order': False, 'shape': (2, 3, ), }";
+    let words = "{'descr': '<u4', 'fortran_order': True, 'shape': (2, )}";
+    fuzzer("npz")
+        .seed(archive(&[
+            ("a.weight", halves, &[0x3C; 12]),
+            ("b.weight", words, &[7; 8]),
+            ("b.scales", halves, &[1; 12]),
+        ]))
+        .words([
+            "PK\x01\x02",
+            "PK\x03\x04",
+            "PK\x05\x06",
+            "'<V2'",
+            "'fortran_order': True",
+            "(18446744073709551615, )",
+            "\u{93}NUMPY",
+        ])
+        .run(|data| {
+            directory(
+                [
+                    ("config.json", br#"{"quantization": {"bits": 4, "group_size": 32}}"#),
+                    ("weights.npz", data),
+                ],
+                data.len(),
+            )
+        });
+}
+
 fn whisper_bin(data: &[u8]) -> String {
     directory([("ggml-tiny.bin", data)], data.len())
 }

@@ -8,6 +8,7 @@ mod fuzz;
 mod gguf;
 mod golden_containers;
 mod hostile;
+mod npz;
 mod output_file;
 mod round_trips;
 mod scratch;

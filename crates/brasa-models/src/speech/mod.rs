@@ -8,6 +8,7 @@ mod alignment;
 mod decoder;
 mod encoder;
 mod gguf_form;
+pub(crate) mod mlx;
 mod names;
 mod spec;
 mod stack;

@@ -67,6 +67,28 @@ fn tiny_whisper() {
     }
 }
 
+/// A random Whisper in every container that is no conversion of ours, against transformers and the Whisper of MLX's examples
+/// (`tools/golden/models/random_speech.py`).
+#[test]
+fn random_whispers_in_every_container() {
+    for name in ["hugging-face", "mlx", "mlx-npz", "mlx-4bit"] {
+        let path = folder("random-speech").join(name);
+        let model = load_speech_strictly(&path);
+        let golden = Golden::read(&path.join("golden.safetensors"));
+        let mut runner = SpeechRunner::new(&model);
+        let encoded = runner.encode(0, golden.floats("mel")).concat();
+        let comparison = compare(&encoded, &golden.floats("encoder"));
+        println!("{name}, encoder: {comparison}");
+        assert!(comparison.within(REFERENCE), "{name}, encoder: {comparison}");
+        let ids = golden.ids("ids");
+        let mut logits = runner.logits(0, &ids[..5]);
+        logits.extend(runner.logits(0, &ids[5..]));
+        let comparison = compare(&logits.concat(), &golden.floats("logits"));
+        println!("{name}, logits: {comparison}");
+        assert!(comparison.within(REFERENCE), "{name}, logits: {comparison}");
+    }
+}
+
 /// A model of speech is told by its configuration, and cannot be loaded as a model of text.
 #[test]
 fn kinds() {
