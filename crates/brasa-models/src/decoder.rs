@@ -1,9 +1,9 @@
-//! The decoder-only transformer, once for all families.
+//! The decoder-only transformer, once for all families. Without caches it is an encoder whose rows all see each other.
 //!
 //! Letters: R rows of the step, O rows with logits, D width, H heads, G key and value heads, E head width, F network
 //! width, P per-layer width, V vocabulary.
 
-use brasa_graph::op::{Attention, KvSource, Rope, RouterTopK, Unary};
+use brasa_graph::op::{Attention, KvSource, Mask, Rope, RouterTopK, Unary};
 use brasa_graph::{Builder, CacheId, CacheSpec, Graph, Input, ValueId};
 
 use crate::Result;
@@ -21,9 +21,18 @@ pub(crate) struct Inside {
     pub states: Vec<ValueId>,
 }
 
+/// The rows that a row sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// Itself and the rows before it, which are in caches.
+    Causal,
+    /// All rows of its text, which is one segment of a step.
+    Bidirectional,
+}
+
 /// Builds the graph of `spec` over `weights`: token ids, positions and output rows in, logits `[Outs, V]` out.
 /// Also returns values inside.
-pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, Inside)> {
+pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights, sight: Sight) -> Result<(Graph, Inside)> {
     let mut g = Builder::new();
     let ids = g.input(Input::TokenIds);
     let positions = g.input(Input::Positions);
@@ -41,7 +50,8 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights) -> Result<(Graph, Ins
         None => None,
     };
 
-    let mut block = Block { g: &mut g, spec, weights, positions, out_rows, inputs, caches: Vec::new() };
+    let mut block =
+        Block { g: &mut g, spec, weights, sight, positions, out_rows, inputs, caches: Vec::new() };
     let mut states = Vec::with_capacity(spec.layers.len());
     for (index, layer) in spec.layers.iter().enumerate() {
         h_rd = block.layer(h_rd, index, layer)?;
@@ -102,6 +112,7 @@ struct Block<'a, 'w> {
     g: &'a mut Builder,
     spec: &'a ModelSpec,
     weights: &'a Weights<'w>,
+    sight: Sight,
     positions: ValueId,
     out_rows: ValueId,
     /// The per-layer inputs `[R, layers · P]`; `None` in models without.
@@ -172,6 +183,9 @@ impl Block<'_, '_> {
                 let k_rge = self.head_norm(k_rge, at, spec, "attn_k_norm.weight")?;
                 let q_rhe = self.rope(q_rhe, frequencies, spec);
                 let k_rge = self.rope(k_rge, frequencies, spec);
+                if self.sight == Sight::Bidirectional {
+                    return Ok(self.look_around([q_rhe, k_rge, v_rge], spec));
+                }
                 let cache = self.g.cache(CacheSpec {
                     kv_heads: spec.num_kv_heads,
                     head_dim: spec.head_dim,
@@ -204,6 +218,18 @@ impl Block<'_, '_> {
             },
         );
         Ok(self.g.reshape(o_rhe, &[q_dim]))
+    }
+
+    /// Attention to all rows of the text, as far as the window reaches to either side.
+    fn look_around(&mut self, qkv: [ValueId; 3], spec: &AttentionSpec) -> ValueId {
+        let op = Attention {
+            source: KvSource::Step(Mask::Bidirectional),
+            scale: spec.scale,
+            window: spec.window,
+            softcap: spec.softcap,
+        };
+        let o_rhe = self.g.attention(&qkv, op);
+        self.g.reshape(o_rhe, &[spec.q_dim()])
     }
 
     /// Elements from `start` of each row, as heads.

@@ -118,6 +118,8 @@ keys! {
     ROTARY_FRACTION: ["rotary_emb_fraction"], [];
     USE_RMS_NORM: ["use_rms_norm"], [];
     ROTARY_INTERLEAVED: ["rotary_emb_interleaved"], [];
+    /// EmbeddingGemma.
+    BIDIRECTIONAL: ["use_bidirectional_attention"], [];
     // ModernBERT.
     LOCAL_ATTENTION: ["local_attention"], [];
     GLOBAL_EVERY: ["global_attn_every_n_layers"], [];

@@ -47,9 +47,9 @@ mod vocabulary;
 mod weights;
 
 pub use encoder::{
-    ClassifierSpec, EncoderFfn, EncoderGgufForm, EncoderLayerSpec, EncoderModel, EncoderNorms, EncoderPlace,
-    EncoderSpec, HeadForm, HeadPooling, LearnedPositions, MeanHead, build_encoder, encoder_to_gguf,
-    load_encoder, supported_encoders,
+    ClassifierSpec, EncoderFfn, EncoderForm, EncoderGgufForm, EncoderLayerSpec, EncoderModel, EncoderNorms,
+    EncoderPlace, EncoderSpec, HeadForm, HeadPooling, LearnedPositions, MeanHead, build_encoder,
+    encoder_to_gguf, load_encoder, supported_encoders,
 };
 pub use error::{ModelError, Result};
 pub use family::{supported, to_gguf};
@@ -225,7 +225,7 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let (mut warnings, used) = meta.finish()?;
     warnings.extend(vocabulary::check(source, spec.vocab_size)?);
     let weights = Weights::new(source, names, spec.norm_offset, used);
-    let (graph, inside) = decoder::decoder(&spec, &weights)?;
+    let (graph, inside) = decoder::decoder(&spec, &weights, decoder::Sight::Causal)?;
     let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
     let decoder::Inside { hidden, states } = inside;
     Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors })

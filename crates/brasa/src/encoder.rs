@@ -131,16 +131,17 @@ impl Encoder {
         let model = load_encoder(checkpoint, &load)?;
         let sentence = SentenceConfig::of(checkpoint)?;
         let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
-        let EncoderModel { spec, info, warnings, .. } = &model;
+        let EncoderModel { info, warnings, .. } = &model;
         let mut warnings = warnings.clone();
-        warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), spec.vocab_size)?);
-        if let Some(layer) = sentence.dense.first().filter(|layer| layer.inputs != spec.hidden_size) {
+        warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), model.vocab_size())?);
+        if let Some(layer) = sentence.dense.first().filter(|layer| layer.inputs != model.hidden_size()) {
             return Err(Error::Options(format!(
                 "a dense layer has {} inputs, and hidden states have {}",
-                layer.inputs, spec.hidden_size
+                layer.inputs,
+                model.hidden_size()
             )));
         }
-        let most = spec.context_length.min(sentence.max_tokens.unwrap_or(usize::MAX));
+        let most = model.context_length().min(sentence.max_tokens.unwrap_or(usize::MAX));
         let context = options.context.map_or(most, |wanted| wanted.min(most));
 
         let backend = device::of(options)?;
@@ -159,16 +160,17 @@ impl Encoder {
         let pool = backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: options.kv_type() })?;
         let config = EncoderConfig {
             context,
-            vocab_size: spec.vocab_size,
-            token_types: spec.token_types,
+            vocab_size: model.vocab_size(),
+            token_types: model.token_types(),
             max_jobs: options.max_waiting,
         };
-        let head = spec.classifier.map(|head| Head { labels: head.labels, token_types: spec.token_types });
+        let head =
+            model.classifier().map(|head| Head { labels: head.labels, token_types: model.token_types() });
         let logits = model.logits_graph().map(program);
         let engine = EncoderEngine::start(program(model.hidden_graph()), logits, pool, config)?;
         Ok(Self(Arc::new(Parts {
             engine,
-            dimensions: sentence.dimensions(spec.hidden_size),
+            dimensions: sentence.dimensions(model.hidden_size()),
             tokenizer,
             sentence,
             head,

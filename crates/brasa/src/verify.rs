@@ -29,7 +29,8 @@ pub fn verify(inspection: &Inspection) -> Verdict {
     let options = brasa_models::LoadOptions::default();
     let model = Source::inspected(inspection).and_then(|source| {
         if ModelKind::of(&source) == ModelKind::Encoder {
-            return build_encoder(&source, &options).map(|model| (model.warnings, model.spec.vocab_size));
+            return build_encoder(&source, &options)
+                .map(|model| (model.warnings.clone(), model.vocab_size()));
         }
         brasa_models::build(&source, &options).map(|model| (model.warnings, model.spec.vocab_size))
     });

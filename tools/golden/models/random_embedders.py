@@ -56,6 +56,36 @@ QWEN3 = {
     "use_cache": True,
 }
 
+GEMMA3 = {
+    "architectures": ["Gemma3TextModel"],
+    "model_type": "gemma3_text",
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 128,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": None,
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 16,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "use_bidirectional_attention": True,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+    "use_cache": True,
+}
+
 RECIPES = {
     # Qwen3-Embedding's files: the end of a text is its last token, which is pooled.
     "qwen3-embedding": {
@@ -66,6 +96,15 @@ RECIPES = {
         "dense": [],
         "prompts": {"query": "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:",
                     "document": ""},
+    },
+    # EmbeddingGemma's files: all rows see each other, their mean passes two dense layers.
+    "embedding-gemma": {
+        "config": GEMMA3,
+        "special": ["<pad>", "<eos>", "<bos>", "<unk>"],
+        "template": "<bos> $A <eos>",
+        "pooling": "mean",
+        "dense": [(32, 64), (64, 32)],
+        "prompts": {"query": "task: search result | query: ", "document": "title: none | text: "},
     },
 }
 

@@ -36,7 +36,7 @@ pub fn model(
     // Whatever cannot be loaded is not converted.
     let read = brasa_models::build_encoder(source, &LoadOptions::default())?;
     if let Some(name) = read.unused_tensors.first() {
-        return Err(ConvertError::tensor(name, format!("no such tensor in {}", read.spec.family)));
+        return Err(ConvertError::tensor(name, format!("no such tensor in {}", read.family())));
     }
     let sentence = SentenceConfig::of(checkpoint)?;
     let form = brasa_models::encoder_to_gguf(source, &sentence)?;
@@ -53,7 +53,7 @@ pub fn model(
         metadata.insert(key.clone(), value.clone());
     }
     metadata.insert("tokenizer.ggml.token_type_count", form.token_types);
-    tokenizer::describe(&mut metadata, &input, read.spec.vocab_size, options, observer)?;
+    tokenizer::describe(&mut metadata, &input, read.vocab_size(), options, observer)?;
     form.verify(&without_weights(&metadata, &tensors)?)?;
     same_tokens(checkpoint, &metadata, options, sentence.lowercase)?;
     Ok(Model { metadata, tensors })

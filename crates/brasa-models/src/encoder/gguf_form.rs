@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use brasa_formats::gguf;
 
+use super::bidirectional::is_bidirectional;
 use super::family::Family;
 use super::names::EncoderNames;
 use super::read_encoder;
@@ -55,6 +56,10 @@ pub enum EncoderPlace {
 /// Errors of [`build_encoder`](crate::build_encoder) that concern configuration; [`ModelError::NoGgufForm`] for a family that
 /// llama.cpp does not have, and for a setting that GGUF cannot say.
 pub fn encoder_to_gguf(source: &Source, sentence: &SentenceConfig) -> Result<EncoderGgufForm> {
+    if is_bidirectional(source) {
+        let why = "language models whose rows all see each other are not written as GGUF";
+        return Err(no_form("use_bidirectional_attention", why));
+    }
     let (spec, _) = read_encoder(source, &LoadOptions::default())?;
     let architecture = match spec.family {
         "bert" | "roberta" => "bert",

@@ -3,6 +3,7 @@
 //! An encoder's graph has no caches. A text is one segment of a step, from its first token to its last, and what comes out
 //! is the hidden states of the rows that ask, or the logits of a head that judges texts.
 
+pub(crate) mod bidirectional;
 mod build;
 mod family;
 mod gguf_form;
@@ -28,15 +29,25 @@ use brasa_graph::{Graph, ValueId};
 use crate::metadata::Metadata;
 use crate::source::Source;
 use crate::weights::Weights;
-use crate::{LoadOptions, ModelInfo, Result, unused_tensors, vocabulary};
+use crate::{LoadOptions, ModelInfo, ModelSpec, Result, unused_tensors, vocabulary};
 use family::Family;
 use names::EncoderNames;
+
+/// What a text encoder is made of.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum EncoderForm {
+    /// BERT or one of its descendants.
+    Encoder(Box<EncoderSpec>),
+    /// A language model whose rows all see each other.
+    Bidirectional(Box<ModelSpec>),
+}
 
 /// A text encoder ready for a device.
 #[derive(Clone, Debug)]
 pub struct EncoderModel {
     /// The specification that its configuration came to.
-    pub spec: EncoderSpec,
+    pub form: EncoderForm,
     graph: Arc<Graph>,
     hidden: ValueId,
     logits: Option<ValueId>,
@@ -51,6 +62,54 @@ pub struct EncoderModel {
 }
 
 impl EncoderModel {
+    /// The family that read the configuration, e.g. `bert`.
+    pub fn family(&self) -> &'static str {
+        match &self.form {
+            EncoderForm::Encoder(spec) => spec.family,
+            EncoderForm::Bidirectional(spec) => spec.family,
+        }
+    }
+
+    /// Rows of the embedding table.
+    pub fn vocab_size(&self) -> usize {
+        match &self.form {
+            EncoderForm::Encoder(spec) => spec.vocab_size,
+            EncoderForm::Bidirectional(spec) => spec.vocab_size,
+        }
+    }
+
+    /// Width of the hidden states.
+    pub fn hidden_size(&self) -> usize {
+        match &self.form {
+            EncoderForm::Encoder(spec) => spec.hidden_size,
+            EncoderForm::Bidirectional(spec) => spec.hidden_size,
+        }
+    }
+
+    /// Most tokens of a text.
+    pub fn context_length(&self) -> usize {
+        match &self.form {
+            EncoderForm::Encoder(spec) => spec.context_length,
+            EncoderForm::Bidirectional(spec) => spec.context_length,
+        }
+    }
+
+    /// Numbers that tell the parts of a text apart; 0 for none.
+    pub fn token_types(&self) -> usize {
+        match &self.form {
+            EncoderForm::Encoder(spec) => spec.token_types,
+            EncoderForm::Bidirectional(_) => 0,
+        }
+    }
+
+    /// The head that judges texts; `None` for encoders that only embed.
+    pub fn classifier(&self) -> Option<ClassifierSpec> {
+        match &self.form {
+            EncoderForm::Encoder(spec) => spec.classifier,
+            EncoderForm::Bidirectional(_) => None,
+        }
+    }
+
     /// The graph with all results and all weights, of which [`hidden_graph`](Self::hidden_graph) and
     /// [`logits_graph`](Self::logits_graph) compute one each.
     pub fn graph(&self) -> &Arc<Graph> {
@@ -69,7 +128,7 @@ impl EncoderModel {
     }
 
     /// The name of the graphs' own input that tells the parts of a text apart: a number below
-    /// [`token_types`](EncoderSpec::token_types) for each row. Graphs of encoders without token types have no such input.
+    /// [`token_types`](Self::token_types) for each row. Graphs of encoders without token types have no such input.
     pub const TOKEN_TYPES: &str = build::TOKEN_TYPES;
 }
 
@@ -96,6 +155,9 @@ pub(crate) fn read_encoder(source: &Source, options: &LoadOptions) -> Result<(En
 ///
 /// The errors of [`load_encoder`].
 pub fn build_encoder(source: &Source, options: &LoadOptions) -> Result<EncoderModel> {
+    if bidirectional::is_bidirectional(source) {
+        return bidirectional::build(source, options);
+    }
     let family = Family::of(source)?;
     let meta = Metadata::new(source, options);
     let spec = family.spec(&meta)?;
@@ -106,7 +168,7 @@ pub fn build_encoder(source: &Source, options: &LoadOptions) -> Result<EncoderMo
     let head = MeanHead::of(&spec, &weights)?;
     let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
     Ok(EncoderModel {
-        spec,
+        form: EncoderForm::Encoder(Box::new(spec)),
         graph: Arc::new(graph),
         hidden,
         logits,

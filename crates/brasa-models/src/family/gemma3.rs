@@ -11,7 +11,7 @@ use crate::rope_config::{LayerKind, RopeQuery, rope};
 use crate::spec::{Activation, ModelSpec, Norms};
 
 /// Gemma 2 with QK-norm in place of soft-caps, a window on five layers of six, and a slower RoPE on the sixth.
-pub(super) fn gemma3(meta: &Metadata) -> Result<ModelSpec> {
+pub(crate) fn gemma3(meta: &Metadata) -> Result<ModelSpec> {
     let defaults = Defaults {
         context_length: 131_072,
         theta: 1e6,

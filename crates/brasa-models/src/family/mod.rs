@@ -16,6 +16,7 @@ mod qwen3_moe;
 mod write;
 
 pub(crate) use base::{activation_name, activation_named};
+pub(crate) use gemma3::gemma3;
 pub(crate) use layers::kinds;
 pub use write::to_gguf;
 

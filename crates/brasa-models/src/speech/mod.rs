@@ -20,6 +20,7 @@ pub use spec::{SpeechSpec, StackSpec};
 use brasa_formats::Checkpoint;
 use brasa_graph::{Graph, ValueId};
 
+use crate::encoder::bidirectional;
 use crate::metadata::Metadata;
 use crate::source::Source;
 use crate::{LoadOptions, MOST_WARNINGS, ModelError, ModelInfo, Result, supported_encoders, vocabulary};
@@ -50,7 +51,9 @@ impl ModelKind {
     pub fn of(source: &Source) -> Self {
         if names::ARCHITECTURES.contains(&source.architecture()) {
             Self::Speech
-        } else if supported_encoders(source.container()).contains(&source.architecture()) {
+        } else if supported_encoders(source.container()).contains(&source.architecture())
+            || bidirectional::is_bidirectional(source)
+        {
             Self::Encoder
         } else {
             Self::Text

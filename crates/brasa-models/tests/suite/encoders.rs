@@ -12,7 +12,8 @@ use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{Tolerance, compare};
 use brasa_models::{
-    EncoderModel, LoadOptions, ModelError, ModelKind, Source, load, load_encoder, supported_encoders,
+    EncoderModel, LoadOptions, ModelError, ModelKind, SentenceConfig, Source, encoder_to_gguf, load,
+    load_encoder, supported_encoders,
 };
 
 /// The bound of reference precision.
@@ -41,7 +42,7 @@ fn run(model: &EncoderModel, graph: Graph, texts: &[(Vec<u32>, Vec<u32>)], outs:
     let mut program = device.compile(graph, weights, limits).expect("the reference runs every graph");
     let segment = |(number, (ids, types)): (usize, &(Vec<u32>, Vec<u32>))| {
         let mut segment = Segment::text(SequenceId(number as u64), 0, ids.clone(), outs.clone(), Vec::new());
-        if model.spec.token_types > 0 {
+        if model.token_types() > 0 {
             segment.given = vec![GivenValues::U32(types.clone().into())];
         }
         segment
@@ -69,7 +70,7 @@ fn check(name: &str) {
     let comparison = compare(&found, &expected.concat());
     assert!(comparison.within(REFERENCE), "{name}, both texts: {comparison}");
     let first = run(&model, model.hidden_graph(), &texts, &Outs::Rows([0].into()));
-    let width = model.spec.hidden_size;
+    let width = model.hidden_size();
     assert_eq!(first, [&found[..width], &found[expected[0].len()..][..width]].concat(), "{name}: first rows");
 
     let Some(graph) = model.logits_graph() else {
@@ -136,7 +137,7 @@ fn other_encoders_in_gguf_are_refused_by_name() {
             .and_then(|source| brasa_models::build_encoder(&source, &LoadOptions::default()))
     };
     for architecture in ["nomic-bert-moe", "jina-bert-v3", "neo-bert", "eurobert"] {
-        let message = model(architecture).map(|model| model.spec).unwrap_err().to_string();
+        let message = model(architecture).map(|model| model.form).unwrap_err().to_string();
         assert!(message.contains(architecture) && message.contains("nomic-bert"), "{message}");
     }
 }
@@ -179,7 +180,7 @@ fn nomic_bert_is_read_in_the_spelling_of_gpt_2() {
         "use_flash_attn": true, "use_rms_norm": false, "use_xentropy": true, "vocab_size": 384
     }"#;
     let own = load_strictly(&folder("random-encoders").join("nomic-bert"));
-    assert_eq!(published("nomic-bert", config).spec, own.spec);
+    assert_eq!(published("nomic-bert", config).form, own.form);
 }
 
 /// What would be computed otherwise is refused by name.
@@ -196,7 +197,7 @@ fn settings_that_change_the_result_are_refused() {
         let tensors = checkpoint.tensors().iter().cloned();
         let source = Source::hugging_face(config.to_string().as_bytes(), tensors).unwrap();
         let built = brasa_models::build_encoder(&source, &LoadOptions::default());
-        built.map(|model| model.spec).unwrap_err().to_string()
+        built.map(|model| model.form).unwrap_err().to_string()
     };
     let json = |text: &str| serde_json::from_str(text).unwrap();
     for (name, key, value, named) in [
@@ -234,10 +235,17 @@ fn the_two_kinds_are_told_apart() {
     let open = |path: &str| Checkpoint::open(folder(path)).unwrap();
     let decoder = open("random/qwen3");
     assert!(ModelKind::of(&Source::of(&decoder).unwrap()) == ModelKind::Text);
-    let error = load_encoder(&decoder, &LoadOptions::default()).map(|model| model.spec).unwrap_err();
+    let error = load_encoder(&decoder, &LoadOptions::default()).map(|model| model.form).unwrap_err();
     assert!(matches!(error, ModelError::UnknownArchitecture { .. }), "{error}");
     let error = load(&open("random-encoders/bert"), &LoadOptions::default()).unwrap_err();
     assert!(error.to_string().contains("text encoder"), "{error}");
+    let gemma = open("random-embedders/embedding-gemma");
+    let source = Source::of(&gemma).unwrap();
+    assert!(ModelKind::of(&source) == ModelKind::Encoder);
+    let error = load(&gemma, &LoadOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("gemma3_text is a text encoder"), "{error}");
+    let error = encoder_to_gguf(&source, &SentenceConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("use_bidirectional_attention"), "{error}");
     assert_eq!(
         supported_encoders(brasa_formats::Container::HuggingFace),
         [

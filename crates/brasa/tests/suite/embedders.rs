@@ -57,6 +57,11 @@ fn qwen3_embedding() {
     check("qwen3-embedding", Pooling::Last);
 }
 
+#[test]
+fn embedding_gemma() {
+    check("embedding-gemma", Pooling::Mean);
+}
+
 /// A text that is cut keeps its end token, which is pooled.
 #[test]
 fn a_cut_text_keeps_its_end() {
