@@ -155,6 +155,14 @@ pub fn step(text: &str) -> Result<f32, String> {
     if (0.1..=10.0).contains(&seconds) { Ok(seconds) } else { Err("expected 0.1 to 10 seconds".into()) }
 }
 
+/// Reads a number of pieces of sound that are transcribed at once.
+pub fn batch(text: &str) -> Result<usize, String> {
+    match count(text)? {
+        number @ 1..=64 => Ok(number),
+        _ => Err("expected 1 to 64".into()),
+    }
+}
+
 /// Reads a number that is not infinite.
 pub fn finite(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "expected a number".into())

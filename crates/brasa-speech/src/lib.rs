@@ -54,6 +54,6 @@ pub use recogniser::{CrossScores, Recogniser, Rows, Shape, TextId, WindowId};
 pub use rules::Rules;
 pub use seek::{Cut, Seeker, Window};
 pub use tokens::{SpeechTokens, TIMESTAMP_S};
-pub use transcription::Transcription;
+pub use transcription::{Transcription, advance_together};
 pub use vocabulary::SpeechVocabulary;
 pub use window::{Criteria, Procedure, WindowTask, WindowText, run_tasks};

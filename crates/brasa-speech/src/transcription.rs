@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use brasa_audio::transcript::Segment;
 use brasa_audio::{Features, LogMel};
+use brasa_graph::device::DeviceError;
 
 use crate::language::detect_language;
 use crate::recogniser::{Recogniser, Shape, WindowId};
@@ -12,7 +13,7 @@ use crate::rules::Rules;
 use crate::seek::{Cut, Seeker, Window};
 use crate::timing::{align, time_segments};
 use crate::vocabulary::SpeechVocabulary;
-use crate::window::{Procedure, WindowTask, run_tasks};
+use crate::window::{Procedure, WindowTask, WindowText, run_tasks};
 use crate::{Result, SpeechError, Task, Timestamps, TranscribeOptions};
 
 /// The language of models that know English alone.
@@ -88,40 +89,37 @@ impl Transcription {
         recogniser: &mut dyn Recogniser,
         going: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Vec<Segment>>> {
-        let Some(window) = self.seeker.window() else { return Ok(None) };
-        let mel = self.features.window(window.seek);
-        let id = *recogniser.encode(&[&mel])?.first().expect("one window");
-        let found = self.transcribe(window, id, recogniser, going);
-        recogniser.forget(id);
-        found.map(Some)
+        let found = advance_together(&mut [self], recogniser, going)?;
+        Ok(found.into_iter().next().expect("one transcription"))
     }
 
-    fn transcribe(
+    /// Finds the language in the window `id`, if it is not known yet.
+    fn find_language(&mut self, id: WindowId, recogniser: &mut dyn Recogniser) -> Result<()> {
+        if !self.start.is_empty() {
+            return Ok(());
+        }
+        let procedure = &self.procedure;
+        let found = detect_language(recogniser, id, &procedure.vocabulary)?;
+        let code = found.first().map_or(ENGLISH, |(code, _)| *code);
+        let token = procedure.vocabulary.tokens().language(code)?;
+        self.start = start_of(&procedure.vocabulary, token, procedure.options.task);
+        self.language = Some(code);
+        Ok(())
+    }
+
+    /// The segments of a window whose text has been found.
+    fn close(
         &mut self,
         window: Window,
         id: WindowId,
+        text: &WindowText,
         recogniser: &mut dyn Recogniser,
-        going: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Vec<Segment>> {
-        let procedure = Arc::clone(&self.procedure);
-        if self.start.is_empty() {
-            let found = detect_language(recogniser, id, &procedure.vocabulary)?;
-            let code = found.first().map_or(ENGLISH, |(code, _)| *code);
-            let token = procedure.vocabulary.tokens().language(code)?;
-            self.start = start_of(&procedure.vocabulary, token, procedure.options.task);
-            self.language = Some(code);
-        }
-        let context = self.seeker.context();
-        let task = WindowTask::new(Arc::clone(&procedure), id, &context, &self.start, window.seek as u64);
-        let mut tasks = [task];
-        run_tasks(&mut tasks, recogniser, going)?;
-        let [task] = tasks;
-        let text = task.into_text().expect("a finished task");
-        let mut cut = self.seeker.cut(window, &text, &procedure.vocabulary)?;
-        if procedure.options.timestamps == Timestamps::Words && !cut.segments.is_empty() {
+        let mut cut = self.seeker.cut(window, text, &self.procedure.vocabulary)?;
+        if self.procedure.options.timestamps == Timestamps::Words && !cut.segments.is_empty() {
             self.time_words(window, id, &mut cut, recogniser)?;
         }
-        Ok(self.seeker.follow(window, cut, &text))
+        Ok(self.seeker.follow(window, cut, text))
     }
 
     fn time_words(
@@ -152,6 +150,73 @@ impl Transcription {
         }
         Ok(())
     }
+}
+
+/// Transcribes the next window of each transcription, the texts of all of them in common steps; returns the segments of each, `None` for
+/// those at their end. `going` is asked before each step whether to go on.
+///
+/// Every transcription goes on as it would alone. Its numbers are those that it has alone as far as the recogniser's rows do not depend on
+/// what else is in a step.
+///
+/// # Errors
+///
+/// Errors of the device. Transcriptions whose window had no text yet stay before it.
+///
+/// # Panics
+///
+/// If the recogniser encodes fewer windows than it is given.
+pub fn advance_together(
+    transcriptions: &mut [&mut Transcription],
+    recogniser: &mut dyn Recogniser,
+    going: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Vec<Option<Vec<Segment>>>> {
+    let windows: Vec<Option<Window>> =
+        transcriptions.iter().map(|transcription| transcription.seeker.window()).collect();
+    let mut ids = Vec::new();
+    let found = advance_windows(transcriptions, &windows, &mut ids, recogniser, going);
+    for id in ids {
+        recogniser.forget(id);
+    }
+    found
+}
+
+/// Like [`advance_together`]. `ids` gets the windows that were encoded, also in case of an error.
+fn advance_windows(
+    transcriptions: &mut [&mut Transcription],
+    windows: &[Option<Window>],
+    ids: &mut Vec<WindowId>,
+    recogniser: &mut dyn Recogniser,
+    going: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Vec<Option<Vec<Segment>>>> {
+    let most = recogniser.shape().max_windows.max(1);
+    let open: Vec<(usize, Window)> =
+        windows.iter().enumerate().filter_map(|(number, window)| Some((number, (*window)?))).collect();
+    for part in open.chunks(most) {
+        if going().is_break() {
+            return Err(SpeechError::Device(DeviceError::Cancelled));
+        }
+        let mels: Vec<Features> = part
+            .iter()
+            .map(|(number, window)| transcriptions[*number].features.window(window.seek))
+            .collect();
+        let encoded = recogniser.encode(&mels.iter().collect::<Vec<_>>())?;
+        assert_eq!(encoded.len(), part.len(), "a window for each");
+        ids.extend(encoded);
+    }
+    let mut tasks = Vec::with_capacity(open.len());
+    for (&(number, window), &id) in open.iter().zip(&*ids) {
+        let transcription = &mut *transcriptions[number];
+        transcription.find_language(id, recogniser)?;
+        let (procedure, context) = (Arc::clone(&transcription.procedure), transcription.seeker.context());
+        tasks.push(WindowTask::new(procedure, id, &context, &transcription.start, window.seek as u64));
+    }
+    run_tasks(&mut tasks, recogniser, going)?;
+    let mut found: Vec<Option<Vec<Segment>>> = vec![None; windows.len()];
+    for ((&(number, window), &id), task) in open.iter().zip(&*ids).zip(tasks) {
+        let text = task.into_text().expect("a finished task");
+        found[number] = Some(transcriptions[number].close(window, id, &text, recogniser)?);
+    }
+    Ok(found)
 }
 
 /// Gives segments of a window their words. `place`: frames of the window, its start, and the end of speech before it, in seconds;

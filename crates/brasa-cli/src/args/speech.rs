@@ -95,6 +95,9 @@ pub struct SearchArguments {
     /// Texts that are searched at once; 1 is fastest (-bs)
     #[arg(long, visible_alias = "beam-size", value_name = "N", default_value_t = 5, value_parser = texts())]
     pub beam: u8,
+    /// Cut files at their pauses, and transcribe N pieces of up to 30 s at once, which do not know each other's text
+    #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 1, value_parser = values::batch, conflicts_with = "stream")]
+    pub batch: usize,
     /// Text before the sound: names, spelling, style
     #[arg(long, visible_alias = "initial-prompt", value_name = "TEXT")]
     pub prompt: Option<String>,

@@ -138,6 +138,32 @@ fn several_files_have_transcripts_beside_them() {
     assert!(std::fs::read_to_string(out.join("3.vtt")).unwrap().starts_with("WEBVTT\n\n00:00.000 --> "));
 }
 
+/// Pieces of several files at once: the same transcripts, in the same places.
+#[test]
+fn batches_write_what_files_alone_do() {
+    let (directory, mut paths) = sounds("batches", &[3, 4, 5]);
+    let whisper = whisper();
+    let exact = ["--beam", "2", "--precision", "reference", "--batch", "4"];
+    for (number, text) in [(2, "3.txt"), (3, "4.txt")] {
+        assert_eq!(
+            done(&[&[&whisper[..], &wav(number + 1)], &exact[..]].concat()).trim_end(),
+            texts()[number as usize],
+            "{text}"
+        );
+    }
+    let broken = directory.join("6.wav");
+    std::fs::write(&broken, "no sound").unwrap();
+    paths.push(broken.display().to_string());
+    let files: Vec<&str> = [whisper.as_str()].into_iter().chain(paths.iter().map(String::as_str)).collect();
+    let output = brasa(&[&["transcribe"], &files[..], &exact].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("error: 1 of 4 files were not transcribed"), "{}", stderr(&output));
+    assert_eq!(names(&directory), ["3.txt", "3.wav", "4.txt", "4.wav", "5.txt", "5.wav", "6.wav"]);
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    assert_eq!((read("3.txt"), read("4.txt")), (format!("{}\n", texts()[2]), format!("{}\n", texts()[3])));
+    assert!(read("5.txt").contains("The happy sheep waited beside the road."), "{}", read("5.txt"));
+}
+
 /// A file that cannot be read costs its own transcript and no other.
 #[test]
 fn a_broken_file_is_told_and_passed_over() {
@@ -272,6 +298,7 @@ fn what_makes_no_sense_is_refused_by_name() {
         (&["--length-penalty", "2"], "length penalty 2"),
         (&["--temperature-inc", "0.001"], "more than 32 tries"),
         (&["--raw", "s16be"], "expected u8, s16, s24, s32, f32 or f64"),
+        (&["--batch", "65"], "expected 1 to 64"),
         (&["--vad"], "--vad is not supported"),
         (&[&sound], "would both be transcribed to"),
     ] {

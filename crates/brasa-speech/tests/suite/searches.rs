@@ -3,9 +3,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use brasa_audio::{LogMel, MelFilters};
 use brasa_graph::device::DeviceError;
 use brasa_speech::{
-    Procedure, Rules, SpeechError, Timestamps, TranscribeOptions, WindowId, WindowTask, WindowText, run_tasks,
+    Procedure, Recogniser, Rules, SpeechError, Timestamps, TranscribeOptions, Transcription, WindowId,
+    WindowTask, WindowText, advance_together, run_tasks,
 };
 use serde_json::Value;
 
@@ -167,4 +169,44 @@ fn options_that_make_no_sense() {
         assert!(error.contains(message), "{error}");
     }
     default().check().unwrap();
+}
+
+/// Transcriptions go on together, each to its own end, and their texts share steps.
+#[test]
+fn transcriptions_share_steps() {
+    let mut recogniser = Synthetic::default();
+    let log_mel = LogMel::new(MelFilters::slaney(80).unwrap());
+    let sound = |seconds: usize| {
+        let options = TranscribeOptions {
+            language: Some("en".into()),
+            condition_on_previous_text: false,
+            no_speech_threshold: None,
+            ..once(0.0)
+        };
+        let samples = vec![0.1; 16_000 * seconds];
+        Transcription::new(&recogniser.shape(), &VOCABULARY, &log_mel, &samples, options).unwrap()
+    };
+    let mut sounds = [sound(40), sound(5), sound(20)];
+    let mut ends = [0; 3];
+    for round in 1.. {
+        let mut all: Vec<&mut Transcription> = sounds.iter_mut().collect();
+        let found = advance_together(&mut all, &mut recogniser, &mut || ControlFlow::Continue(())).unwrap();
+        for (end, found) in ends.iter_mut().zip(&found) {
+            if found.is_none() && *end == 0 {
+                *end = round;
+            }
+        }
+        if found.iter().all(Option::is_none) {
+            break;
+        }
+    }
+    assert!(ends[1] <= ends[0] && ends[2] <= ends[0], "{ends:?}");
+    assert!(sounds.iter().all(|sound| sound.progress().0 == sound.progress().1));
+    assert!(
+        recogniser.rows > recogniser.steps * 3 / 2,
+        "{} rows in {} steps",
+        recogniser.rows,
+        recogniser.steps
+    );
+    assert!(recogniser.texts.is_empty(), "texts that nobody ended");
 }

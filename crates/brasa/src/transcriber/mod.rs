@@ -1,5 +1,6 @@
 //! A model of speech made ready to transcribe.
 
+mod batch;
 mod live;
 mod segments;
 
@@ -16,6 +17,7 @@ use brasa_speech::{Programs, Recogniser, SpeechGraphs, SpeechVocabulary, Transcr
 use brasa_tokenizer::Tokenizer;
 
 use crate::{Error, LoadOptions, LoadProgress, device};
+pub use batch::{BatchSound, TranscribeBatch};
 pub use live::{Live, LiveUpdate};
 pub use segments::Segments;
 
@@ -152,11 +154,32 @@ impl Transcriber {
     ///
     /// The errors of [`transcribe`](Self::transcribe).
     pub fn transcribe_samples(&self, samples: &[f32], options: TranscribeOptions) -> Result<Segments, Error> {
+        let task = options.task;
+        let work = self.transcription(samples, options)?;
+        Ok(Segments::new(self.clone(), work, task, samples.len()))
+    }
+
+    fn transcription(&self, samples: &[f32], options: TranscribeOptions) -> Result<Transcription, Error> {
         let shape = self.with_programs(|programs| programs.shape());
         let parts = &self.0;
-        let task = options.task;
-        let work = Transcription::new(&shape, &parts.vocabulary, &parts.log_mel, samples, options)?;
-        Ok(Segments::new(self.clone(), work, task, samples.len()))
+        Ok(Transcription::new(&shape, &parts.vocabulary, &parts.log_mel, samples, options)?)
+    }
+
+    /// Transcribes several sounds, the texts of `at_once` of them in common steps; a sound in pieces counts as many as its pieces. Each
+    /// window takes as much memory as one that is transcribed alone.
+    ///
+    /// In reference precision, or with [`LoadOptions::deterministic`], transcripts do not depend on `at_once`, and a sound that is not in
+    /// pieces has the transcript of [`transcribe`](Self::transcribe).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Speech`] for options that make no sense.
+    pub fn transcribe_batch(
+        &self,
+        sounds: Vec<BatchSound>,
+        at_once: usize,
+    ) -> Result<TranscribeBatch, Error> {
+        TranscribeBatch::new(self.clone(), sounds, at_once)
     }
 
     /// Transcribes a sound that is still going on, at 16 kHz.

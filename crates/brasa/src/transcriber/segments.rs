@@ -72,16 +72,7 @@ impl Segments {
 
     /// A transcript of segments that this iterator returned.
     pub fn transcript(&self, segments: Vec<Segment>) -> Transcript {
-        let language = self.language().and_then(language_name).unwrap_or("unknown");
-        Transcript {
-            task: match self.task {
-                Task::Transcribe => brasa_audio::transcript::Task::Transcribe,
-                Task::Translate => brasa_audio::transcript::Task::Translate,
-            },
-            language: language.into(),
-            duration_s: self.duration_s(),
-            segments,
-        }
+        transcript_of(self.task, self.language(), self.duration_s(), segments)
     }
 
     /// Transcribes what is left; the whole transcript.
@@ -93,6 +84,21 @@ impl Segments {
         let segments = self.by_ref().collect::<Result<_, _>>()?;
         Ok(self.transcript(segments))
     }
+}
+
+/// A transcript of these segments. `language` is a code.
+pub(super) fn transcript_of(
+    task: Task,
+    language: Option<&'static str>,
+    duration_s: f64,
+    segments: Vec<Segment>,
+) -> Transcript {
+    let language = language.and_then(language_name).unwrap_or("unknown").into();
+    let task = match task {
+        Task::Transcribe => brasa_audio::transcript::Task::Transcribe,
+        Task::Translate => brasa_audio::transcript::Task::Translate,
+    };
+    Transcript { task, language, duration_s, segments }
 }
 
 impl Iterator for Segments {

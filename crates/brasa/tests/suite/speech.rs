@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::audio::{Audio, Limits};
 use brasa::speech::Task;
-use brasa::{Error, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
+use brasa::{BatchSound, Error, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
 use brasa_convert::{Options, Recipe, convert};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_formats::Existing;
@@ -217,6 +217,55 @@ fn edges() {
     assert_eq!(translated.task, brasa::audio::transcript::Task::Translate);
     let error = Transcriber::load(folder("tiny-llama"), &LoadOptions::default()).expect_err("no speech");
     assert!(error.to_string().contains("llama is a model of text and hears nothing"), "{error}");
+}
+
+/// Sounds that share steps have the transcripts that they have alone, also those that follow their own text; pieces of a sound do not
+/// depend on how many are transcribed at once.
+#[test]
+fn batches() {
+    let options = [
+        TranscribeOptions { beam_size: 3, ..greedy() },
+        greedy(),
+        TranscribeOptions { timestamps: Timestamps::Words, ..greedy() },
+        TranscribeOptions { temperatures: vec![0.7], best_of: 2, seed: 5, ..greedy() },
+    ];
+    let sounds: Vec<BatchSound> = [long(), wav("held-5"), wav("held-6"), wav("held-2")]
+        .into_iter()
+        .zip(options)
+        .map(|(samples, options)| BatchSound { samples: samples.into(), options, in_pieces: false })
+        .collect();
+    let together = |sounds: &[BatchSound], at_once| -> Vec<Transcript> {
+        let mut batch = EXACT.transcribe_batch(sounds.to_vec(), at_once).expect("options");
+        let mut found: Vec<(usize, Transcript)> = batch.by_ref().collect::<Result<_, _>>().expect("texts");
+        let (done_s, all_s) = batch.progress();
+        assert!((done_s - all_s).abs() < 1e-9 && all_s > 1.0, "{done_s} of {all_s}");
+        found.sort_by_key(|(number, _)| *number);
+        assert_eq!(found.len(), sounds.len());
+        found.into_iter().map(|(_, transcript)| transcript).collect()
+    };
+    let alone = sounds.iter().map(|sound| {
+        EXACT
+            .transcribe_samples(&sound.samples, sound.options.clone())
+            .expect("options")
+            .finish()
+            .expect("a text")
+    });
+    let alone: Vec<Transcript> = alone.collect();
+    assert!(alone[0].duration_s > 30.0 && alone.iter().all(|transcript| !transcript.segments.is_empty()));
+    assert_eq!(together(&sounds, 3), alone);
+
+    let silent = BatchSound { samples: vec![0.0; 48_000].into(), options: greedy(), in_pieces: true };
+    let cut = [BatchSound { in_pieces: true, ..sounds[0].clone() }, silent];
+    let (one, several) = (together(&cut, 1), together(&cut, 4));
+    assert_eq!(one, several);
+    assert_eq!(several[1].segments, []);
+    let segments = &several[0].segments;
+    assert!(segments.len() > 8 && segments.is_sorted_by(|a, b| a.end_s <= b.start_s + 1e-9), "{segments:?}");
+    assert!(several[0].text().contains("The happy sheep waited beside the road."), "{}", several[0].text());
+
+    let mut cancelled = EXACT.transcribe_batch(sounds, 2).expect("options");
+    let result = cancelled.next_while(&mut || ControlFlow::Break(()));
+    assert!(matches!(result, Some(Err(_))) && cancelled.next().is_none());
 }
 
 /// A sound that comes in pieces ends in the words of the whole, and words that were kept stay.

@@ -1,5 +1,6 @@
 //! `brasa transcribe`: speech to text, from files or while somebody speaks.
 
+mod batch;
 mod destination;
 mod live;
 mod screen;
@@ -8,6 +9,7 @@ mod text;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use brasa::audio::Audio;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
@@ -36,6 +38,9 @@ pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     if arguments.stream {
         return live::transcribe(&transcriber, options, arguments);
     }
+    if arguments.search.batch > 1 {
+        return batch::transcribe(&transcriber, &destinations, &options, arguments);
+    }
     let mut failures = 0;
     let count = destinations.len();
     for destination in &destinations {
@@ -47,6 +52,11 @@ pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
             other => other?,
         }
     }
+    told(failures, count)
+}
+
+/// The end of a run in which so many files failed.
+fn told(failures: usize, count: usize) -> Result<(), Failure> {
     match failures {
         0 => Ok(()),
         failures => Err(Failure::Failed(format!("{failures} of {count} files were not transcribed"))),
@@ -171,31 +181,41 @@ fn transcribe_one(
     options: TranscribeOptions,
     arguments: &TranscribeArguments,
 ) -> Result<(), Failure> {
-    let name = destination.input_name();
-    let bar = load::time_bar(name.clone());
-    let started = std::time::Instant::now();
+    let bar = load::time_bar(destination.input_name());
+    let started = Instant::now();
     let audio = sound::read(&destination.input, arguments, &bar);
     let found = audio.and_then(|audio| segments(transcriber, &audio, options, destination, arguments, &bar));
     bar.finish_and_clear();
     let transcript = found?;
-    let took_s = started.elapsed().as_secs_f64();
+    // Lines of text have been printed as they were found.
+    write(destination, &transcript, arguments, started.elapsed(), false)
+}
+
+/// Writes a transcript to its place, and tells of it. Text for standard output is left out unless `with_text`.
+fn write(
+    destination: &Destination,
+    transcript: &Transcript,
+    arguments: &TranscribeArguments,
+    took: Duration,
+    with_text: bool,
+) -> Result<(), Failure> {
     let summary = format!(
-        "{} of {}, {} in {took_s:.1} s",
+        "{} of {}, {} in {:.1} s",
         load::clock(transcript.duration_s),
         transcript.language,
-        output::plural(transcript.segments.len(), "segment")
+        output::plural(transcript.segments.len(), "segment"),
+        took.as_secs_f64()
     );
     if let Some(path) = &destination.output {
-        let content = text::content(&transcript, arguments);
+        let content = text::content(transcript, arguments);
         output::file(path, destination::force(arguments), |out| out.write_all(content.as_bytes()))?;
         return output::line(&format!("{}: {summary}", path.display()));
     }
-    // Lines of text have been printed as they were found.
-    if arguments.format != TranscriptFormat::Text {
-        output::write(&text::content(&transcript, arguments))?;
+    if with_text || arguments.format != TranscriptFormat::Text {
+        output::write(&text::content(transcript, arguments))?;
     }
     if arguments.verbose {
-        output::note(&format!("{name}: {summary}"));
+        output::note(&format!("{}: {summary}", destination.input_name()));
     }
     Ok(())
 }

@@ -1,0 +1,85 @@
+//! Files in pieces, several of which are transcribed at once.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use brasa::{BatchSound, TranscribeOptions, Transcriber};
+
+use super::destination::Destination;
+use super::{sound, write};
+use crate::args::TranscribeArguments;
+use crate::failure::Failure;
+use crate::{interrupt, load, output};
+
+/// Seconds of sound that are in memory before the next files wait.
+const ENOUGH_S: f64 = 3600.0;
+
+/// Transcribes files, pieces of several of them in common steps.
+///
+/// # Errors
+///
+/// [`Failure::Failed`] for the only file, or if some of several failed; [`Failure::Interrupted`].
+pub fn transcribe(
+    transcriber: &Transcriber,
+    destinations: &[Destination],
+    options: &TranscribeOptions,
+    arguments: &TranscribeArguments,
+) -> Result<(), Failure> {
+    let (mut failures, mut at) = (0, 0);
+    while at < destinations.len() {
+        let (mut sounds, mut places, mut seconds) = (Vec::new(), Vec::new(), 0.0);
+        while at < destinations.len() && places.len() < arguments.search.batch && seconds < ENOUGH_S {
+            let destination = &destinations[at];
+            at += 1;
+            let bar = load::time_bar(destination.input_name());
+            let audio = sound::read(&destination.input, arguments, &bar);
+            bar.finish_and_clear();
+            match audio {
+                Ok(audio) => {
+                    seconds += audio.duration().as_secs_f64();
+                    let samples = audio.into_samples().into();
+                    sounds.push(BatchSound { samples, options: options.clone(), in_pieces: true });
+                    places.push(destination);
+                }
+                Err(Failure::Failed(message)) if destinations.len() > 1 => {
+                    output::note(&format!("error: {message}"));
+                    failures += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        together(transcriber, sounds, &places, arguments)?;
+    }
+    super::told(failures, destinations.len())
+}
+
+/// Transcribes sounds that are in memory.
+fn together(
+    transcriber: &Transcriber,
+    sounds: Vec<BatchSound>,
+    places: &[&Destination],
+    arguments: &TranscribeArguments,
+) -> Result<(), Failure> {
+    let started = Instant::now();
+    let name = match places {
+        [only] => only.input_name(),
+        several => output::plural(several.len(), "file"),
+    };
+    let bar = load::time_bar(name);
+    let mut batch = transcriber.transcribe_batch(sounds, arguments.search.batch)?;
+    let mut going = || {
+        bar.tick();
+        if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    loop {
+        let found = batch.next_while(&mut going);
+        interrupt::check()?;
+        let Some(found) = found else { break };
+        let (number, transcript) = found?;
+        let (done_s, all_s) = batch.progress();
+        load::set_clock(&bar, done_s, all_s);
+        bar.suspend(|| write(places[number], &transcript, arguments, started.elapsed(), true))?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Several sounds, or pieces of one, whose texts are decoded in common steps.
+//!
+//! A step reads the decoder's weights once, however many texts it carries. Sounds that are whole go on as they would alone. A sound in
+//! pieces is cut at its pauses ([`batch_windows`]), and no piece knows the text of another.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use brasa_audio::transcript::{Segment, Transcript};
+use brasa_audio::{SAMPLE_RATE, VoiceActivity, batch_windows};
+use brasa_speech::{TranscribeOptions, Transcription, advance_together};
+
+use super::Transcriber;
+use super::segments::transcript_of;
+use crate::Error;
+
+/// A sound of a batch.
+#[derive(Clone, Debug)]
+pub struct BatchSound {
+    /// Samples of one channel at 16 kHz.
+    pub samples: Arc<[f32]>,
+    /// How it is transcribed.
+    pub options: TranscribeOptions,
+    /// True to cut it at its pauses into pieces of at most 30 s, which do not know each other's text. False transcribes it in order.
+    pub in_pieces: bool,
+}
+
+/// An iterator of transcripts: the number of a sound and its transcript, as sounds end. The first error ends it; dropping it ends the
+/// work. See [`Transcriber::transcribe_batch`].
+pub struct TranscribeBatch {
+    transcriber: Transcriber,
+    /// Pieces in one step.
+    at_once: usize,
+    sounds: Vec<State>,
+    waiting: VecDeque<Piece>,
+    running: Vec<Running>,
+    /// Sounds that have ended.
+    ready: VecDeque<usize>,
+    done: usize,
+    all: usize,
+    ended: bool,
+}
+
+/// What is known of a sound.
+struct State {
+    sound: BatchSound,
+    language: Option<&'static str>,
+    /// Pieces that have not ended.
+    open: usize,
+    /// Segments of pieces that have ended, in any order.
+    segments: Vec<Segment>,
+}
+
+/// A part of a sound: the number of the sound, and samples.
+struct Piece {
+    sound: usize,
+    range: Range<usize>,
+}
+
+struct Running {
+    piece: Piece,
+    work: Transcription,
+    segments: Vec<Segment>,
+    ended: bool,
+}
+
+impl TranscribeBatch {
+    pub(super) fn new(
+        transcriber: Transcriber,
+        sounds: Vec<BatchSound>,
+        at_once: usize,
+    ) -> Result<Self, Error> {
+        let (mut waiting, mut ready, mut states) = (VecDeque::new(), VecDeque::new(), Vec::new());
+        for (number, sound) in sounds.into_iter().enumerate() {
+            sound.options.check()?;
+            let pieces = if sound.in_pieces {
+                let speech = VoiceActivity::default().spans(&sound.samples);
+                batch_windows(&sound.samples, &speech)
+            } else {
+                let whole = 0..sound.samples.len();
+                vec![whole]
+            };
+            let open = pieces.len();
+            if open == 0 {
+                ready.push_back(number);
+            }
+            waiting.extend(pieces.into_iter().map(|range| Piece { sound: number, range }));
+            states.push(State { sound, language: None, open, segments: Vec::new() });
+        }
+        let all = waiting.iter().map(|piece| piece.range.len()).sum();
+        let at_once = at_once.max(1);
+        let running = Vec::new();
+        Ok(Self { transcriber, at_once, sounds: states, waiting, running, ready, done: 0, all, ended: false })
+    }
+
+    /// Like `next`, but `going` is asked before each step of the device whether to go on.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device and of the options; [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled) where `going`
+    /// breaks.
+    pub fn next_while(
+        &mut self,
+        going: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Option<Result<(usize, Transcript), Error>> {
+        loop {
+            if let Some(number) = self.ready.pop_front() {
+                return Some(Ok((number, self.transcript(number))));
+            }
+            if self.ended {
+                return None;
+            }
+            match self.advance(going) {
+                Ok(true) => {}
+                Ok(false) => self.ended = true,
+                Err(error) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Seconds of sound that are transcribed, and in all. Of sounds in pieces, pauses do not count.
+    pub fn progress(&self) -> (f64, f64) {
+        let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
+        let running = self.running.iter().map(|running| running.work.progress().0 as f64 / 100.0);
+        (seconds(self.done) + running.sum::<f64>(), seconds(self.all))
+    }
+
+    /// One window of every running piece; false if there is nothing left.
+    fn advance(&mut self, going: &mut dyn FnMut() -> ControlFlow<()>) -> Result<bool, Error> {
+        while self.running.len() < self.at_once
+            && let Some(piece) = self.waiting.pop_front()
+        {
+            let running = self.start(piece)?;
+            self.running.push(running);
+        }
+        if self.running.is_empty() {
+            return Ok(false);
+        }
+        let Self { transcriber, running, .. } = self;
+        let mut works: Vec<&mut Transcription> =
+            running.iter_mut().map(|running| &mut running.work).collect();
+        let found = transcriber.with_programs(|programs| advance_together(&mut works, programs, going))?;
+        for (running, found) in self.running.iter_mut().zip(found) {
+            match found {
+                Some(segments) => running.segments.extend(segments),
+                None => running.ended = true,
+            }
+        }
+        let (over, still): (Vec<Running>, Vec<Running>) =
+            std::mem::take(&mut self.running).into_iter().partition(|running| running.ended);
+        self.running = still;
+        for running in over {
+            self.end(running);
+        }
+        Ok(true)
+    }
+
+    fn start(&mut self, piece: Piece) -> Result<Running, Error> {
+        let Piece { sound: number, range } = &piece;
+        let state = &mut self.sounds[*number];
+        let samples = &state.sound.samples[range.clone()];
+        let mut options = state.sound.options.clone();
+        if state.sound.in_pieces {
+            // Pieces of one sound are in one language: that of the first.
+            let vocabulary = self.transcriber.vocabulary();
+            if options.language.is_none() && state.language.is_none() && vocabulary.tokens().is_multilingual()
+            {
+                state.language = self.transcriber.detect_language(samples)?.first().map(|(code, _)| *code);
+            }
+            options.language = options.language.or_else(|| state.language.map(str::to_owned));
+            options.condition_on_previous_text = false;
+        }
+        let work = self.transcriber.transcription(samples, options)?;
+        Ok(Running { piece, work, segments: Vec::new(), ended: false })
+    }
+
+    /// Moves the segments of a piece to their places in the sound.
+    fn end(&mut self, running: Running) {
+        let Running { piece: Piece { sound: number, range }, work, segments, .. } = running;
+        self.done += range.len();
+        let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
+        let (from_s, to_s) = (seconds(range.start), seconds(range.end));
+        let state = &mut self.sounds[number];
+        let in_pieces = state.sound.in_pieces;
+        state.language = state.language.or(work.language());
+        state.segments.extend(
+            segments
+                .into_iter()
+                .map(|segment| if in_pieces { moved(segment, range.start, from_s, to_s) } else { segment }),
+        );
+        state.open -= 1;
+        if state.open == 0 {
+            self.ready.push_back(number);
+        }
+    }
+
+    fn transcript(&mut self, number: usize) -> Transcript {
+        let state = &mut self.sounds[number];
+        let mut segments = std::mem::take(&mut state.segments);
+        segments.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
+        let duration_s = state.sound.samples.len() as f64 / f64::from(SAMPLE_RATE);
+        state.sound.samples = Arc::new([]);
+        transcript_of(state.sound.options.task, state.language, duration_s, segments)
+    }
+}
+
+impl Iterator for TranscribeBatch {
+    type Item = Result<(usize, Transcript), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_while(&mut || ControlFlow::Continue(()))
+    }
+}
+
+/// A segment of a piece with times from the beginning of the sound, none behind the piece's end.
+fn moved(mut segment: Segment, start_samples: usize, from_s: f64, to_s: f64) -> Segment {
+    let place = |time_s: f64| (time_s + from_s).min(to_s);
+    (segment.start_s, segment.end_s) = (place(segment.start_s), place(segment.end_s));
+    segment.seek += (start_samples / (SAMPLE_RATE as usize / 100)) as u32;
+    for word in segment.words.iter_mut().flatten() {
+        (word.start_s, word.end_s) = (place(word.start_s), place(word.end_s));
+    }
+    segment
+}
