@@ -105,7 +105,7 @@ keys! {
     ENCODER_HEADS: ["num_attention_heads", "n_head"], ["attention.head_count"];
     ENCODER_FFN_WIDTH: ["intermediate_size", "n_inner"], ["feed_forward_length"];
     ENCODER_CONTEXT_LENGTH: ["max_position_embeddings", "n_positions"], ["context_length"];
-    ENCODER_ACTIVATION: ["hidden_act", "hidden_activation", "activation_function"], [];
+    ENCODER_ACTIVATION: ["hidden_act", "hidden_activation", "activation_function"], ["hidden_activation"];
     ENCODER_CAUSAL: ["is_causal", "causal"], ["attention.causal"];
     IS_DECODER: ["is_decoder"], [];
     LAYER_NORM_EPS: ["layer_norm_eps", "layer_norm_epsilon", "norm_eps"], ["attention.layer_norm_epsilon"];
@@ -121,10 +121,10 @@ keys! {
     /// EmbeddingGemma.
     BIDIRECTIONAL: ["use_bidirectional_attention"], [];
     // ModernBERT.
-    LOCAL_ATTENTION: ["local_attention"], [];
-    GLOBAL_EVERY: ["global_attn_every_n_layers"], [];
+    LOCAL_ATTENTION: ["local_attention"], ["attention.sliding_window"];
+    GLOBAL_EVERY: ["global_attn_every_n_layers"], ["attention.sliding_window_pattern"];
     ENCODER_GLOBAL_THETA: ["global_rope_theta"], [];
     ENCODER_LOCAL_THETA: ["local_rope_theta"], [];
-    CLASSIFIER_POOLING: ["classifier_pooling"], [];
+    CLASSIFIER_POOLING: ["classifier_pooling"], ["classifier.pooling_type"];
     CLASSIFIER_ACTIVATION: ["classifier_activation"], [];
 }

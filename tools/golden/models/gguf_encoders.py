@@ -55,7 +55,7 @@ RULES = {
 WIDE = {}
 
 # The files' own name of the cuts before merging, which the script knows of published tokenizers alone.
-PRE = {"roberta": "roberta-bpe"}
+PRE = {"roberta": "roberta-bpe", "modern-bert": "modern-bert"}
 
 
 def prose() -> list:
@@ -120,16 +120,17 @@ def random_model(folder: pathlib.Path, architecture: str, vocab_size: int, **key
     import transformers
 
     model_class = getattr(transformers, architecture)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4} | WIDE
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    own = {} if "Modern" in architecture else {"type_vocab_size": 1}
     config = model_class.config_class(
-        vocab_size=vocab_size, max_position_embeddings=130, type_vocab_size=1, pad_token_id=1, bos_token_id=0, eos_token_id=2,
-        **sizes, **keys)
+        **{"vocab_size": vocab_size, "max_position_embeddings": 130, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+           **own, **sizes, **keys, **WIDE})
     torch.manual_seed(7)
     model = model_class(config)
     with torch.no_grad():
         for name, tensor in model.named_parameters():
             noise = torch.randn(tensor.shape) * (0.3 if tensor.dim() > 1 else 0.1)
-            tensor.copy_(noise + (1.0 if "LayerNorm.weight" in name else 0.0))
+            tensor.copy_(noise + (1.0 if "LayerNorm.weight" in name or "norm.weight" in name else 0.0))
     model.save_pretrained(folder)
 
 
@@ -174,7 +175,13 @@ def roberta(folder: pathlib.Path) -> None:
     pooling(folder, "mean")
 
 
-RECIPES = {"bert": bert, "nomic-bert": nomic_bert, "roberta": roberta, "xlm-roberta": xlm_roberta,
+def modern_bert(folder: pathlib.Path) -> None:
+    random_model(folder, "ModernBertModel", byte_level_bpe(folder), num_hidden_layers=4, global_attn_every_n_layers=3, local_attention=16,
+                 cls_token_id=0, sep_token_id=2, layer_norm_eps=1e-5)
+    pooling(folder, "cls")
+
+
+RECIPES = {"bert": bert, "modern-bert": modern_bert, "nomic-bert": nomic_bert, "roberta": roberta, "xlm-roberta": xlm_roberta,
            "xlm-roberta-judge": xlm_roberta_judge}
 
 CONVERT = """

@@ -39,12 +39,14 @@ fn keys(checkpoint: &Checkpoint) -> BTreeMap<&str, &Value> {
 /// Every tensor byte by byte, and every key but those whose difference is known:
 /// - `general.name` is the folder's, and the script was told `tokenizer.ggml.pre`;
 /// - the script no longer writes `cls_token_id`, and for Nomic BERT writes the width of heads, which transformers' configuration has;
+/// - for ModernBERT it writes epsilon under a second name, and how a head pools where there is none;
 /// - of SentencePiece's own file, which the script reads and we do not, the mask has no name.
 #[test]
 fn files_are_those_of_llama_cpp() {
     for (name, own) in [
         ("random-encoders/bert", "bert"),
         ("random-encoders/nomic-bert", "nomic-bert"),
+        ("gguf-encoders/modern-bert", "modern-bert"),
         ("gguf-encoders/roberta", "roberta"),
         ("gguf-encoders/xlm-roberta", "xlm-roberta"),
         ("gguf-encoders/xlm-roberta-judge", "xlm-roberta-judge"),
@@ -54,6 +56,10 @@ fn files_are_those_of_llama_cpp() {
         let known = |key: &str| {
             matches!(key, "general.name" | "tokenizer.ggml.pre" | "tokenizer.ggml.cls_token_id")
                 || key.starts_with("nomic-bert.attention.") && key.ends_with("_length")
+                || matches!(
+                    key,
+                    "modern-bert.attention.layer_norm_rms_epsilon" | "modern-bert.classifier.pooling_type"
+                )
                 || own.starts_with("xlm-roberta")
                     && matches!(key.rsplit('.').next(), Some("tokens" | "scores" | "token_type"))
         };

@@ -63,7 +63,7 @@ const FAMILIES: &[Family] = &[
     Family {
         hf: &["modernbert"],
         classes: &["ModernBert"],
-        gguf: None,
+        gguf: Some("modern-bert"),
         style: &MODERN_BERT,
         spec: modern_bert,
     },

@@ -11,8 +11,9 @@ use super::read_encoder;
 use super::spec::{EncoderSpec, LearnedPositions};
 use crate::family::activation_name;
 use crate::keys::{
-    ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS, ENCODER_HIDDEN_SIZE,
-    ENCODER_LAYERS, Key, LAYER_NORM_EPS, ROTARY_BASE,
+    ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
+    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, GLOBAL_EVERY, Key, LAYER_NORM_EPS, LOCAL_ATTENTION,
+    ROPE_LOCAL_THETA, ROPE_SCALING_TYPE, ROTARY_BASE, VOCAB_SIZE,
 };
 use crate::rope::RopeScaling;
 use crate::source::Source;
@@ -26,8 +27,8 @@ pub struct EncoderGgufForm {
     pub architecture: &'static str,
     /// Configuration keys with their prefix, and their values, in the order of llama.cpp's converter.
     pub pairs: Vec<(String, gguf::Value)>,
-    /// `tokenizer.ggml.token_type_count`.
-    pub token_types: u32,
+    /// `tokenizer.ggml.token_type_count`; `None` in an architecture without.
+    pub token_types: Option<u32>,
     /// Messages about settings that GGUF does not carry.
     pub notes: Vec<String>,
     spec: EncoderSpec,
@@ -64,12 +65,20 @@ pub fn encoder_to_gguf(source: &Source, sentence: &SentenceConfig) -> Result<Enc
     let architecture = match spec.family {
         "bert" | "roberta" => "bert",
         "nomic_bert" => "nomic-bert",
+        "modernbert" if spec.classifier.is_none() => "modern-bert",
+        "modernbert" => {
+            return Err(no_form(
+                "architectures",
+                "a ModernBERT with a head has no GGUF form that Brasa writes",
+            ));
+        }
         other => {
             return Err(no_form("architectures", &format!("{other} has no GGUF form that Brasa writes")));
         }
     };
     let names = EncoderNames::of(source, Family::of(source)?.style);
-    let token_types = spec.token_types.max(1) as u32;
+    // llama.cpp wants a number above zero where there is no table either.
+    let token_types = (architecture != "modern-bert").then_some(spec.token_types.max(1) as u32);
     let mut form =
         EncoderGgufForm { architecture, pairs: Vec::new(), token_types, notes: Vec::new(), spec, names };
     form.configuration()?;
@@ -109,7 +118,7 @@ impl EncoderGgufForm {
     fn configuration(&mut self) -> Result<()> {
         let spec = self.spec.clone();
         let Some(layer) = spec.layers.first() else { return Ok(()) };
-        let usual = if self.architecture == "bert" { Activation::GeluErf } else { Activation::Silu };
+        let usual = if self.architecture == "nomic-bert" { Activation::Silu } else { Activation::GeluErf };
         if layer.ffn.activation != usual {
             let found = activation_name(layer.ffn.activation);
             return Err(no_form("hidden_act", &format!("{found} has no GGUF form in this architecture")));
@@ -119,15 +128,44 @@ impl EncoderGgufForm {
         self.put(ENCODER_HIDDEN_SIZE, spec.hidden_size as u32);
         self.put(ENCODER_FFN_WIDTH, layer.ffn.width as u32);
         self.put(ENCODER_HEADS, layer.num_heads as u32);
-        if let Some(rope) = &layer.rope {
-            if rope.scaling != RopeScaling::None {
-                return Err(no_form("rope_scaling", "it has no GGUF form in this architecture"));
-            }
-            self.put(ROTARY_BASE, rope.theta);
+        let ropes = || spec.layers.iter().filter_map(|layer| Some((layer.window, layer.rope.as_ref()?)));
+        if ropes().any(|(_, rope)| rope.scaling != RopeScaling::None) {
+            return Err(no_form("rope_scaling", "it has no GGUF form in this architecture"));
+        }
+        let theta = |windowed: bool| {
+            ropes().find(|(window, _)| window.is_some() == windowed).map(|(_, rope)| rope.theta)
+        };
+        if let Some(theta) = theta(false) {
+            self.put(ROTARY_BASE, theta);
+        }
+        if let Some(theta) = theta(true) {
+            self.put(ROPE_LOCAL_THETA, theta);
         }
         self.put(LAYER_NORM_EPS, spec.norm_eps);
         self.put(ENCODER_CAUSAL, false);
+        if self.architecture == "modern-bert" {
+            self.windows(&spec);
+        }
         Ok(())
+    }
+
+    /// What ModernBERT has besides.
+    fn windows(&mut self, spec: &EncoderSpec) {
+        if let Some(window) = spec.layers.iter().find_map(|layer| layer.window) {
+            // GGUF has the rows to both sides.
+            self.put(LOCAL_ATTENTION, 2 * (window - 1) as u32);
+            let sliding: Vec<bool> = spec.layers.iter().map(|layer| layer.window.is_some()).collect();
+            let has_period = |period: &usize| {
+                sliding.iter().enumerate().all(|(at, &sliding)| sliding != at.is_multiple_of(*period))
+            };
+            match (1..=sliding.len()).find(has_period) {
+                Some(period) => self.put(GLOBAL_EVERY, period as u32),
+                None => self.put(GLOBAL_EVERY, gguf::Array::of(sliding)),
+            }
+        }
+        self.put(ROPE_SCALING_TYPE, "none");
+        self.put(VOCAB_SIZE, spec.vocab_size as u32);
+        self.put(ENCODER_ACTIVATION, "gelu");
     }
 
     fn sentence(&mut self, sentence: &SentenceConfig) -> Result<()> {

@@ -8,7 +8,7 @@ use super::spec::{ClassifierSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooli
 use crate::family::{activation_named, kinds};
 use crate::keys::{
     CLASSIFIER_ACTIVATION, CLASSIFIER_POOLING, ENCODER_GLOBAL_THETA, ENCODER_LOCAL_THETA, GLOBAL_EVERY,
-    LOCAL_ATTENTION, POSITION_TYPE,
+    LOCAL_ATTENTION, NORM_EPS, POSITION_TYPE, VOCAB_SIZE,
 };
 use crate::metadata::limits;
 use crate::rope_config::{LayerKind, RopeQuery, rope};
@@ -24,11 +24,30 @@ pub(super) fn modern_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let defaults = Defaults { context_length: 8192, token_types: 0, activation: Activation::GeluErf };
     let mut spec = reader.encoder("modernbert", &defaults)?;
     spec.norms = EncoderNorms::Pre;
+    if meta.is_gguf() {
+        // Files without a head have its key all the same.
+        meta.value(CLASSIFIER_POOLING);
+    }
     spec.classifier = spec.classifier.map(|head| classifier(reader, head)).transpose()?;
-    let period = meta.count(GLOBAL_EVERY, limits::LAYERS)?.unwrap_or(3);
-    let by_period =
-        |layer: usize| if layer.is_multiple_of(period) { LayerKind::Full } else { LayerKind::Sliding };
-    let kinds = kinds(meta, spec.layers.len(), by_period)?;
+    let by_period = |period: usize| {
+        move |layer: usize| if layer.is_multiple_of(period) { LayerKind::Full } else { LayerKind::Sliding }
+    };
+    // GGUF has one key for a list of layers and for the period, which counts from the first layer here.
+    let kinds = match meta.value(GLOBAL_EVERY) {
+        Some((_, Value::Number(_))) if meta.is_gguf() => {
+            (0..spec.layers.len()).map(by_period(meta.require(GLOBAL_EVERY, limits::LAYERS)?)).collect()
+        }
+        _ if meta.is_gguf() => kinds(meta, spec.layers.len(), by_period(3))?,
+        _ => {
+            let period = meta.count(GLOBAL_EVERY, limits::LAYERS)?.unwrap_or(3);
+            kinds(meta, spec.layers.len(), by_period(period))?
+        }
+    };
+    // What llama.cpp's converter writes besides: the other name of the same number, and that no positions are stretched.
+    if meta.is_gguf() {
+        meta.positive(NORM_EPS)?;
+        meta.count(VOCAB_SIZE, limits::VOCAB)?;
+    }
     // Half of the window lies to either side.
     let local = meta.count(LOCAL_ATTENTION, limits::POSITIONS)?.unwrap_or(128);
     let global_theta = meta.positive(ENCODER_GLOBAL_THETA)?.unwrap_or(160_000.0);
@@ -54,6 +73,10 @@ pub(super) fn modern_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
 
 fn classifier(reader: &Reader<'_, '_>, head: ClassifierSpec) -> Result<ClassifierSpec> {
     let meta = reader.meta;
+    if meta.is_gguf() {
+        let what = "a ModernBERT with a head is not read from GGUF, which does not say the head's function";
+        return Err(ModelError::Config { what: what.into() });
+    }
     let text = |key: crate::keys::Key, default| Ok::<_, ModelError>(meta.text(key)?.unwrap_or(default));
     let pooling = match text(CLASSIFIER_POOLING, "cls")? {
         "cls" => HeadPooling::First,

@@ -23,6 +23,8 @@ pub(super) struct Style {
     layers: &'static str,
     /// Tensors of a layer, behind its number.
     layer: Table,
+    /// Tensors of a layer that have another name in GGUF than here.
+    gguf: &'static [(&'static str, &'static str)],
     /// Beginnings, behind the prefix or without it, of tensors that embedding makes no use of.
     foreign: &'static [&'static str],
 }
@@ -49,6 +51,7 @@ pub(super) const BERT: Style = Style {
         ("ffn_down.weight", &["output.dense.weight"]),
         ("layer_output_norm.weight", &["output.LayerNorm.weight", "output.LayerNorm.gamma"]),
     ],
+    gguf: &[],
     foreign: &["cls.", "lm_head.", "pooler.", "embeddings.position_ids", "embeddings.token_type_ids"],
 };
 
@@ -71,6 +74,7 @@ pub(super) const NOMIC: Style = Style {
         ("ffn_down.weight", &["mlp.fc2.weight"]),
         ("layer_output_norm.weight", &["norm2.weight"]),
     ],
+    gguf: &[],
     foreign: &["cls.", "lm_head.", "pooler."],
 };
 
@@ -88,6 +92,7 @@ pub(super) const GTE: Style = Style {
         ("ffn_down.weight", &["mlp.down_proj.weight"]),
         ("layer_output_norm.weight", &["mlp_ln.weight"]),
     ],
+    gguf: &[],
     foreign: &["lm_head.", "pooler.", "embeddings.position_ids"],
 };
 
@@ -113,6 +118,8 @@ pub(super) const MODERN_BERT: Style = Style {
         ("ffn_gate_up.weight", &["mlp.Wi.weight"]),
         ("ffn_down.weight", &["mlp.Wo.weight"]),
     ],
+    // The gate and what passes it are one matrix, which goes by the name of the latter.
+    gguf: &[("ffn_gate_up.weight", "ffn_up.weight")],
     // The head that predicts tokens.
     foreign: &["head.", "decoder."],
 };
@@ -138,6 +145,7 @@ pub(super) const JINA_V3: Style = Style {
         ("ffn_down.weight", &["mlp.fc2.weight"]),
         ("layer_output_norm.weight", &["norm2.weight"]),
     ],
+    gguf: &[],
     foreign: &["lm_head.", "pooler.", "embeddings.position_ids"],
 };
 
@@ -180,7 +188,12 @@ impl EncoderNames {
         let layer: usize = inner.split_once('.')?.0.parse().ok()?;
         let mut known = self.style.layer.iter().flat_map(|(ours, _)| with_bias(ours));
         let ours = known.find(|ours| self.layer(layer, ours).iter().any(|theirs| theirs == name))?;
-        Some(format!("blk.{layer}.{ours}"))
+        Some(format!("blk.{layer}.{}", self.in_gguf(&ours)))
+    }
+
+    /// The name in GGUF of a tensor of a layer.
+    fn in_gguf<'n>(&self, name: &'n str) -> &'n str {
+        self.style.gguf.iter().find(|(ours, _)| *ours == name).map_or(name, |(_, theirs)| theirs)
     }
 
     /// True if a tensor that nothing used may be passed over.
@@ -211,7 +224,7 @@ impl Spelling for EncoderNames {
 
     fn layer(&self, layer: usize, name: &str) -> Vec<String> {
         if self.container == Container::Gguf {
-            return vec![format!("blk.{layer}.{name}")];
+            return vec![format!("blk.{layer}.{}", self.in_gguf(name))];
         }
         let before = format!("{}{}{layer}.", self.prefix, self.style.layers);
         spelled(self.style.layer, name).into_iter().map(|name| format!("{before}{name}")).collect()

@@ -102,6 +102,7 @@ fn vectors_are_those_of_sentence_transformers() {
 fn files_of_llama_cpp_have_its_tokens_and_vectors() {
     for (name, pooling, bound) in [
         ("bert", Pooling::First, 1e-3),
+        ("modern-bert", Pooling::First, 2e-3),
         ("nomic-bert", Pooling::Mean, 1e-4),
         ("roberta", Pooling::Mean, 1e-3),
         ("xlm-roberta", Pooling::Mean, 1e-3),
