@@ -113,7 +113,7 @@ impl Arguments {
         // No model of speech is built in.
         let root = root.mut_subcommand("transcribe", |transcribe| {
             transcribe.mut_arg("model", |model| {
-                model.help("Model of speech: a folder of Hugging Face, or a ggml-*.bin of whisper.cpp")
+                model.help("Model of speech: a folder of Hugging Face or MLX, a GGUF file, or a ggml-*.bin of whisper.cpp")
             })
         });
         root.color(color).mut_args(|argument| {

@@ -112,13 +112,25 @@ impl Registry {
         self.load(&entry).await
     }
 
-    /// The language model of a name, loaded; waits until it is.
+    /// The language model of a name, loaded; waits until it is. Without a name it is the first that is loaded, or the first.
     ///
     /// # Errors
     ///
     /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
     pub async fn acquire_text(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedText>> {
-        self.acquire(name).await?.text()
+        let entry = match self.first_of(ModelKind::Text).filter(|_| name.is_none()) {
+            Some(entry) => entry,
+            None => self.find(name)?,
+        };
+        self.load(&entry).await?.text()
+    }
+
+    /// The first model of a kind that is loaded, or the first.
+    fn first_of(&self, kind: ModelKind) -> Option<Arc<Entry>> {
+        let entries = self.entries();
+        let mut of_kind = entries.iter().filter(|entry| entry.kind() == Some(kind));
+        let first = of_kind.clone().next();
+        of_kind.find(|entry| entry.loaded().is_some()).or(first).cloned()
     }
 
     /// The model of speech of a name, loaded; waits until it is. A server with one model of speech serves it by any name that is no
@@ -129,15 +141,12 @@ impl Registry {
     /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
     pub async fn acquire_speech(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedSpeech>> {
         let entries = self.entries();
-        let named = name.and_then(|name| entries.iter().find(|entry| entry.source.id == name));
-        let speech: Vec<&Arc<Entry>> =
-            entries.iter().filter(|entry| entry.kind() == Some(ModelKind::Speech)).collect();
-        let entry = match (named, &speech[..]) {
-            (Some(entry), _) | (None, &[entry]) => Arc::clone(entry),
-            (None, [first, ..]) if name.is_none() => {
-                Arc::clone(speech.iter().find(|entry| entry.loaded().is_some()).unwrap_or(first))
-            }
-            _ => self.find(name)?,
+        let is_known = name.is_some_and(|name| entries.iter().any(|entry| entry.source.id == name));
+        let count = entries.iter().filter(|entry| entry.kind() == Some(ModelKind::Speech)).count();
+        let stands_for = !is_known && (name.is_none() || count == 1);
+        let entry = match self.first_of(ModelKind::Speech).filter(|_| stands_for) {
+            Some(entry) => entry,
+            None => self.find(name)?,
         };
         self.load(&entry).await?.speech()
     }

@@ -279,7 +279,12 @@ fn hostile_forms_and_sounds() {
 /// Two sounds at a time, a queue behind them, and whoever goes away makes room.
 #[test]
 fn clients_queue_and_go_away() {
-    let server = Running::start(with_speech(options()));
+    let mut both = with_speech(options());
+    both.models.reverse();
+    let server = Running::start(both);
+    // Without a name a text is the language model's, wherever it stands.
+    let text = server.post("/v1/completions", &json!({"prompt": "ember", "max_tokens": 1})).json(200);
+    assert_eq!(text["model"], MODEL);
     let body = || Form::new(&wav(6)).field("model", "tiny-whisper").bytes();
     let content_type = content_type();
     let begin = || server.begin("POST", TRANSCRIBE, &[("content-type", &content_type)], &body());
