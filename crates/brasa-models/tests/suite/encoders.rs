@@ -128,6 +128,19 @@ fn a_judge_in_gguf_judges_as_in_llama_cpp() {
     assert!(comparison.within(Tolerance(1e-3)), "{comparison}");
 }
 
+/// An encoder as MLX quantises it, its tables too, against transformers with the decoded weights (`tools/golden/models/mlx_encoder.py`).
+#[test]
+fn an_encoder_of_mlx() {
+    let path = folder("random-encoders-mlx/bert");
+    let golden = Golden::read(&path.join("golden.safetensors"));
+    let model = load_strictly(&path);
+    let text = (golden.ids("ids"), golden.ids("types"));
+    let found = run(&model, model.hidden_graph(), &[text], &Outs::All);
+    let comparison = compare(&found, &golden.floats("states"));
+    println!("{comparison}");
+    assert!(comparison.within(REFERENCE), "{comparison}");
+}
+
 /// What llama.cpp reads and Brasa does not is refused by its name.
 #[test]
 fn other_encoders_in_gguf_are_refused_by_name() {
