@@ -581,7 +581,7 @@ pub const LLAMA_EMBEDDING: &[Row] = &[
         "--pooling",
         "WAY",
         Cases(
-            &[(&["none", "cls", "rank"], Answered("states are pooled as `last` or `mean`"))],
+            &[(&["none", "rank"], Answered("states are pooled as `last`, `mean` or `cls`"))],
             &Ours("--pooling"),
         ),
     ),

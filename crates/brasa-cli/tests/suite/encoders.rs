@@ -81,6 +81,9 @@ fn embed_gives_the_vectors_of_sentence_transformers() {
 #[test]
 fn what_an_encoder_cannot_do_is_refused_by_name() {
     let bert = model("random-encoders/bert");
+    let pooled = |way: &str| stdout(&brasa(&["embed", "-m", &bert, "-p", "Ember", "--pooling", way]));
+    assert_eq!(pooled("cls"), stdout(&brasa(&["embed", "-m", &bert, "-p", "Ember"])), "the model's own way");
+    assert_ne!(pooled("cls"), pooled("mean"));
     for command in ["run", "generate", "logits"] {
         let message = fails(&[command, "-m", &bert, "-p", "Ember"], 1);
         assert!(message.contains("bert is a text encoder"), "{command}: {message}");
