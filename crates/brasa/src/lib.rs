@@ -116,7 +116,7 @@ pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};
 pub use session_file::SessionFileError;
 pub use text_model::{Class, ClassifyOptions, TextModel, TextStream};
-pub use transcriber::{BatchSound, Live, LiveUpdate, Segments, TranscribeBatch, Transcriber};
+pub use transcriber::{BatchSound, Live, LiveUpdate, Segments, SpeechSpeed, TranscribeBatch, Transcriber};
 pub use verify::{Verdict, verify};
 
 /// The examples of the README, as tests.

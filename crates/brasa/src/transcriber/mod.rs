@@ -3,6 +3,7 @@
 mod batch;
 mod live;
 mod segments;
+mod speed;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -20,6 +21,7 @@ use crate::{Error, LoadOptions, LoadProgress, device};
 pub use batch::{BatchSound, TranscribeBatch};
 pub use live::{Live, LiveUpdate};
 pub use segments::Segments;
+pub use speed::SpeechSpeed;
 
 /// The device of models of speech if the options name none.
 const DEVICE: &str = "cpu";

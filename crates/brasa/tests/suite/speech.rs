@@ -327,3 +327,16 @@ fn every_container_gives_the_texts_of_whisper_cpp() {
         let _ = std::fs::remove_file(&path);
     }
 }
+
+#[test]
+fn parts_are_timed_and_leave_nothing_behind() {
+    let samples = wav("held-1");
+    for _ in 0..2 {
+        let speed = EXACT.speed(&samples, 3, 4).expect("times");
+        assert_eq!(speed.steps.len(), 4);
+        assert!(speed.encode > std::time::Duration::ZERO);
+    }
+    assert!(EXACT.speed(&[f32::NAN; 800], 1, 1).is_err());
+    assert!(EXACT.speed(&samples, 1, 1000).is_err());
+    assert_eq!(EXACT.speed(&samples, 1, 1).expect("times").steps.len(), 1);
+}

@@ -1,0 +1,59 @@
+//! How long the parts of a transcription take.
+
+use std::time::{Duration, Instant};
+
+use brasa_graph::step::Outs;
+use brasa_speech::{Recogniser, Rows};
+
+use super::Transcriber;
+use crate::Error;
+
+/// What the parts of a transcription of one window took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpeechSpeed {
+    /// From samples to mel features.
+    pub mel: Duration,
+    /// The encoder.
+    pub encode: Duration,
+    /// Each step of the decoder, one token for every text.
+    pub steps: Vec<Duration>,
+}
+
+impl Transcriber {
+    /// Times the parts of a transcription of the first 30 s of `samples`, filled up with silence: `steps` steps of the decoder over
+    /// `texts` texts, which get the same token again and again.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Speech`] for samples that are no numbers, for more texts than a step takes, and for more steps than a text has
+    /// tokens; errors of the device.
+    pub fn speed(&self, samples: &[f32], texts: usize, steps: usize) -> Result<SpeechSpeed, Error> {
+        let start = Instant::now();
+        let features = self.0.log_mel.window(samples)?;
+        let mel = start.elapsed();
+        self.with_programs(|programs| {
+            let start = Instant::now();
+            let windows = programs.encode(&[&features])?;
+            let encode = start.elapsed();
+            let &[window] = &windows[..] else { unreachable!("one window for one") };
+            let mut begun = Vec::new();
+            let run = (|| {
+                for _ in 0..texts {
+                    begun.push(programs.begin(window)?);
+                }
+                (0..steps)
+                    .map(|_| {
+                        let row = |&text: &_| Rows { text, tokens: vec![0], outs: Outs::Last };
+                        let rows: Vec<Rows> = begun.iter().map(row).collect();
+                        let start = Instant::now();
+                        programs.run(&rows)?;
+                        Ok(start.elapsed())
+                    })
+                    .collect::<Result<Vec<_>, Error>>()
+            })();
+            begun.into_iter().for_each(|text| programs.end(text));
+            programs.forget(window);
+            Ok(SpeechSpeed { mel, encode, steps: run? })
+        })
+    }
+}
