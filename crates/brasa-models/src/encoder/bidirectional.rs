@@ -10,27 +10,22 @@ use crate::keys::BIDIRECTIONAL;
 use crate::metadata::Metadata;
 use crate::source::Source;
 use crate::weights::Weights;
-use crate::{LoadOptions, ModelError, ModelInfo, ModelSpec, Result, family, unused_tensors, vocabulary};
+use crate::{LoadOptions, ModelInfo, ModelSpec, Result, family, unused_tensors, vocabulary};
 
-/// Classes whose checkpoints are encoders if `use_bidirectional_attention` is true.
+/// Classes whose checkpoints are encoders if `use_bidirectional_attention` is true. Others that say so are refused as language models.
 const CLASSES: [&str; 1] = ["Gemma3TextModel"];
 
 /// True for a language model whose configuration says that its rows all see each other.
 pub(crate) fn is_bidirectional(source: &Source) -> bool {
     let says = source.values.get("use_bidirectional_attention").and_then(serde_json::Value::as_bool);
-    source.architecture() == "gemma3_text" && says == Some(true)
+    let class = source.class().is_none_or(|class| CLASSES.contains(&class));
+    source.architecture() == "gemma3_text" && class && says == Some(true)
 }
 
 /// EmbeddingGemma (Schechter Vera et al. 2025, arXiv:2509.20354).
 ///
 /// Gemma 3 whose rows all see each other. The window of its configuration is split: half of it lies to either side.
 pub(super) fn build(source: &Source, options: &LoadOptions) -> Result<EncoderModel> {
-    if let Some(class) = source.class().filter(|class| !CLASSES.contains(class)) {
-        return Err(ModelError::UnknownArchitecture {
-            architecture: format!("{class} with use_bidirectional_attention"),
-            supported: CLASSES.join(", "),
-        });
-    }
     let meta = Metadata::new(source, options);
     meta.bool(BIDIRECTIONAL)?;
     let spec = bidirectional(family::gemma3(&meta)?);
