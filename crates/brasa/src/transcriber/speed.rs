@@ -51,7 +51,9 @@ impl Transcriber {
                     })
                     .collect::<Result<Vec<_>, Error>>()
             })();
-            begun.into_iter().for_each(|text| programs.end(text));
+            for text in begun {
+                programs.end(text);
+            }
             programs.forget(window);
             Ok(SpeechSpeed { mel, encode, steps: run? })
         })
