@@ -6,8 +6,7 @@
 //! vocabularies of GGUF files.
 
 use ahash::AHashMap;
-use tokenizers::models::ModelWrapper;
-use tokenizers::{AddedToken, Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
+use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
 
 use crate::ParseSpecial;
 use crate::added::AddedTokens;
@@ -16,11 +15,12 @@ use crate::pieces::PieceEncoder;
 use crate::split::Splitters;
 use crate::spm::Spm;
 use crate::unigram::Unigram;
+use crate::words::Words;
 
 /// A model: pieces of text to ids.
 pub enum AnyModel {
     /// A model of the `tokenizers` crate.
-    Hf(Box<ModelWrapper>),
+    Hf(Box<Words>),
     /// Merges by score.
     Spm(Box<Spm>),
     /// The largest sum of scores.

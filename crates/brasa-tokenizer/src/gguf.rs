@@ -20,6 +20,7 @@ use crate::spm::Spm;
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::unigram::{LONGEST_TOKEN, Unigram};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
+use crate::words::Words;
 use crate::{Result, TokenizerError};
 
 /// `tokenizer.*` of a GGUF file, each field under its key's last word.
@@ -183,6 +184,7 @@ impl GgufVocabulary {
             .vocab_and_merges(vocabulary, merges)
             .ignore_merges(pre.ignore_merges)
             .byte_fallback(!pre.byte_level)
+            .cache_capacity(0)
             .build()
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.merges", error))?;
         let mut splitters = pre.splitters()?;
@@ -193,7 +195,8 @@ impl GgufVocabulary {
             Some(spaces_marked(false)?)
         };
         let normalizer = normalizer.map(Normalizers::from);
-        let engine = self.engine(AnyModel::Hf(Box::new(ModelWrapper::BPE(bpe))), normalizer, splitters)?;
+        let engine =
+            self.engine(AnyModel::Hf(Box::new(Words::new(ModelWrapper::BPE(bpe)))), normalizer, splitters)?;
         let decoder = if pre.byte_level { Decoder::ByteLevel } else { Decoder::sentencepiece(false) };
         // The file of Gemma 4 says that BOS is not added, and its model needs it.
         let gemma4 = self.model == "gemma4" || self.pre.as_deref() == Some("gemma4");
@@ -249,7 +252,7 @@ impl GgufVocabulary {
         let normalizer = BertNormalizer::new(true, true, self.strip_accents.or(Some(lowercase)), lowercase);
         let normalizer = NormalizerWrapper::from(normalizer);
         let splitters = vec![Splitter::Hf(Box::new(BertPreTokenizer.into()))];
-        let model = AnyModel::Hf(Box::new(ModelWrapper::WordPiece(model)));
+        let model = AnyModel::Hf(Box::new(Words::new(ModelWrapper::WordPiece(model))));
         let engine = self.engine(model, Some(normalizer.into()), splitters)?;
         let bos = self.bos.or(self.cls).or(Some(101));
         let separator = self.separator.or(Some(102));

@@ -22,6 +22,7 @@ use crate::split::{Splitter, Splitters};
 use crate::steps::{Step, steps};
 use crate::tokenizer::{Parts, Tokenizer};
 use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
+use crate::words::Words;
 use crate::{Result, TokenizerError, pattern};
 use brasa_fault::without_panic;
 
@@ -135,7 +136,7 @@ impl Tokenizer {
         let decoder = Decoder::from_json(parsed.decoder.as_ref())?;
         let normalizer = Normalizers::from_json(parsed.normalizer.as_ref())?;
         let splitters = splitters(parsed.pre_tokenizer.as_ref())?;
-        let engine = Engine::new(AnyModel::Hf(Box::new(model)), normalizer, splitters, added)
+        let engine = Engine::new(AnyModel::Hf(Box::new(Words::new(model))), normalizer, splitters, added)
             .map_err(|error| TokenizerError::malformed("tokenizer.json added_tokens", error))?;
         Ok(Self::new(Parts {
             engine,
@@ -345,7 +346,8 @@ fn model(json: &RawValue) -> Result<ModelParts> {
         .vocab_and_merges(json.vocab.clone(), merges)
         .fuse_unk(json.fuse_unk)
         .byte_fallback(json.byte_fallback)
-        .ignore_merges(json.ignore_merges);
+        .ignore_merges(json.ignore_merges)
+        .cache_capacity(0);
     if let Some(unknown) = json.unk_token.clone() {
         builder = builder.unk_token(unknown);
     }

@@ -42,6 +42,7 @@ mod steps;
 mod tokenizer;
 mod unigram;
 mod vocabulary;
+mod words;
 
 pub use chat::{
     AnswerEvent, AnswerParser, AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content,
