@@ -464,7 +464,7 @@ impl Worker {
     }
 }
 
-/// What follows a step.
+/// The state of the engine's loop behind a step: it goes on, or it ends.
 #[derive(PartialEq, Eq)]
 enum After {
     GoOn,

@@ -187,7 +187,7 @@ fn description(cursor: &mut Cursor<'_>, entry: &Entry) -> Read<(usize, String)> 
     Ok((size, text))
 }
 
-/// What is said of an array.
+/// The header of an array: its type, order and shape.
 #[derive(Debug, PartialEq)]
 struct Description {
     dtype_name: String,

@@ -1,4 +1,4 @@
-//! What a model makes of a text: `tokenize`, `inspect`, `logits`, `embed`, `rerank`.
+//! Flags of the commands that show how a model reads a text: `tokenize`, `inspect`, `logits`, `embed`, `rerank`.
 
 use std::path::PathBuf;
 

@@ -121,7 +121,7 @@ fn what_is_not_quantised() {
     assert_eq!(file.tensor("blk.1.attn_qkv.weight").unwrap().format, StorageFormat::Q5_0);
 }
 
-/// What GGUF cannot say is refused by name.
+/// Settings of an encoder that GGUF cannot say are refused by name.
 #[test]
 fn what_has_no_gguf_form_is_refused() {
     for (name, named) in [

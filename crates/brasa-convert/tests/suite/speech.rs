@@ -125,7 +125,7 @@ fn converted_files_compute_what_their_sources_compute() {
     }
 }
 
-/// What whisper.cpp does not read is refused by name, and leaves no file.
+/// Types and forms that whisper.cpp does not read are refused by name, and no file is left behind.
 #[test]
 fn what_whisper_cpp_does_not_read_is_refused() {
     let output = Scratch::new("refused.bin");

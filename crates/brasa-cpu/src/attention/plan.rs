@@ -24,14 +24,14 @@ pub(super) const FEW_ITEMS: usize = 4;
 /// The keys and values that queries meet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keys {
-    /// Those of a cache.
+    /// The keys and values of a cache.
     Cache {
         /// Its group.
         group: usize,
         /// Its number in the group.
         place: usize,
     },
-    /// Those of the rows of the step itself.
+    /// The keys and values of the rows of the step itself.
     Rows {
         /// Keys.
         k: Slot,

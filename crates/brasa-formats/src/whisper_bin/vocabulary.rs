@@ -67,7 +67,7 @@ pub(super) fn of(path: &Path, size: usize, text: &[&[u8]]) -> Result<Vocabulary>
     Ok(Vocabulary { tokens, types, merges, end_of_text })
 }
 
-/// What is wrong with a vocabulary of `size` tokens that is no Whisper's.
+/// The error for a vocabulary of `size` tokens that is no Whisper's.
 pub(super) fn unknown_size(size: usize) -> String {
     format!("a vocabulary of {size} tokens, expected 51864, 51865 or 51866 as Whisper's have")
 }

@@ -169,7 +169,7 @@ fn expected(tensor: &TensorPlan, format: StorageFormat) -> StorageFormat {
     }
 }
 
-/// What stands before a tensor's data.
+/// The bytes of a tensor's record in front of its data: rank, name length, type, dimensions, name.
 fn description(tensor: &TensorPlan) -> Vec<u8> {
     let mut dims: Vec<u32> = tensor.shape.iter().rev().map(|&dim| dim as u32).collect();
     // Biases of convolutions are stored as matrices with a column.

@@ -149,7 +149,7 @@ impl EncoderGgufForm {
         Ok(())
     }
 
-    /// What ModernBERT has besides.
+    /// Writes the settings that ModernBERT alone has: its windows and their layers, rope scaling, size of the vocabulary, activation.
     fn windows(&mut self, spec: &EncoderSpec) {
         if let Some(window) = spec.layers.iter().find_map(|layer| layer.window) {
             // GGUF has the rows to both sides.

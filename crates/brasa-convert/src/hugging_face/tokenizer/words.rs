@@ -16,7 +16,7 @@ use crate::{ConvertError, Result};
 /// The score of rows that no token has.
 const NO_TOKEN: f32 = -10_000.0;
 
-/// What a unigram tokenizer does before it looks for tokens.
+/// The steps of a unigram tokenizer before it looks for tokens.
 #[derive(Debug, Default)]
 struct Steps {
     charsmap: Vec<u8>,
