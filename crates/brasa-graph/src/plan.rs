@@ -277,7 +277,7 @@ mod tests {
 
         fn store(&mut self, value: ValueId, array: &Array) {
             let bits: Vec<u32> = match &array.data {
-                Data::F32(data) => data.iter().map(|x| x.to_bits()).collect(),
+                Data::Floats(data) => data.iter().map(|x| x.to_bits()).collect(),
                 Data::U32(data) => data.clone(),
             };
             let indices = self.indices(value).expect("results lie in the arena");

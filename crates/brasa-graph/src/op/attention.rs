@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::elementwise::softcap;
 use super::{Operation, Type, cache_spec, operands, require, require_floats};
-use crate::reference::{Array, Env, SegmentRows, sums};
+use crate::reference::{Array, Env, Number, SegmentRows, sums};
 use crate::{CacheId, CacheSpec, DType, MemoryId, Value};
 
 /// Writes each row's keys and values into a cache, at the row's index.
@@ -36,11 +37,15 @@ impl Operation for CacheWrite {
         Ok(Vec::new())
     }
 
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
         let [k, v] = *operands else { unreachable!("inferred") };
         for (number, segment) in env.segments.iter().enumerate() {
             for (i, row) in segment.rows.clone().enumerate() {
-                let at = |x: &Array| row * x.row_elements()..(row + 1) * x.row_elements();
+                let at = |x: &Array<T>| row * x.row_elements()..(row + 1) * x.row_elements();
                 env.kv.write(
                     self.cache,
                     number,
@@ -76,7 +81,11 @@ impl Operation for MemoryWrite {
         CacheWrite { cache: self.memory.0 }.infer(given, caches)
     }
 
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
         CacheWrite { cache: self.memory.0 }.reference(operands, env)
     }
 }
@@ -179,9 +188,13 @@ impl Operation for Attention {
         Ok(vec![(DType::F32, q.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
         let q = operands[0];
-        let mut y = vec![0.0; q.data.len()];
+        let mut y = vec![T::default(); q.data.len()];
         for (number, segment) in env.segments.iter().enumerate() {
             let seen = self.keys_and_values(operands, env, number, segment);
             for (i, row) in segment.rows.clone().enumerate() {
@@ -190,27 +203,27 @@ impl Operation for Attention {
                 self.row(&q.floats()[at.clone()], q.width(), &seen, &visible, &mut y[at]);
             }
         }
-        Ok(vec![Array::f32(q.shape.clone(), y)])
+        Ok(vec![Array::of(q.shape.clone(), y)])
     }
 }
 
 /// Keys and values that the rows of one segment may see.
-struct Seen {
+struct Seen<T> {
     /// Index of the first.
     first: usize,
     /// One past the index of the last.
     end: usize,
     /// Elements of one position: KV heads × head width.
     stride: usize,
-    k: Vec<f32>,
-    v: Vec<f32>,
+    k: Vec<T>,
+    v: Vec<T>,
 }
 
-impl Seen {
+impl<T: Number> Seen<T> {
     /// Indices `range` of a cache, as segment `number` holds them.
-    fn read(env: &Env, cache: CacheId, number: usize, range: Range<usize>) -> Self {
+    fn read(env: &Env<T>, cache: CacheId, number: usize, range: Range<usize>) -> Self {
         let stride = env.kv.position_elements(cache);
-        let mut k = vec![0.0; range.len() * stride];
+        let mut k = vec![T::default(); range.len() * stride];
         let mut v = k.clone();
         for (i, (k, v)) in k.chunks_exact_mut(stride).zip(v.chunks_exact_mut(stride)).enumerate() {
             env.kv.read(cache, number, range.start + i, k, v);
@@ -218,7 +231,7 @@ impl Seen {
         Self { first: range.start, end: range.end, stride, k, v }
     }
 
-    fn head(&self, of: &[f32], index: usize, head: usize, width: usize) -> Range<usize> {
+    fn head(&self, of: &[T], index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.stride + head * width;
         debug_assert!(start + width <= of.len());
         start..start + width
@@ -226,7 +239,13 @@ impl Seen {
 }
 
 impl Attention {
-    fn keys_and_values(&self, operands: &[&Array], env: &Env, number: usize, segment: &SegmentRows) -> Seen {
+    fn keys_and_values<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &Env<T>,
+        number: usize,
+        segment: &SegmentRows,
+    ) -> Seen<T> {
         match self.source {
             KvSource::Cache(cache) => {
                 let end = segment.first_index + segment.rows.len();
@@ -237,14 +256,14 @@ impl Attention {
             KvSource::Step(_) => {
                 let stride = operands[1].row_elements();
                 let at = segment.rows.start * stride..segment.rows.end * stride;
-                let copy = |x: &Array| x.floats()[at.clone()].to_vec();
+                let copy = |x: &Array<T>| x.floats()[at.clone()].to_vec();
                 Seen { first: 0, end: segment.rows.len(), stride, k: copy(operands[1]), v: copy(operands[2]) }
             }
         }
     }
 
     /// Indices that the segment's row `i` sees.
-    fn visible(&self, segment: &SegmentRows, i: usize, seen: &Seen) -> Vec<usize> {
+    fn visible<T>(&self, segment: &SegmentRows, i: usize, seen: &Seen<T>) -> Vec<usize> {
         if let KvSource::Memory(_) = self.source {
             return (seen.first..seen.end).collect();
         }
@@ -270,15 +289,16 @@ impl Attention {
     }
 
     /// One row, all heads.
-    fn row(&self, q: &[f32], width: usize, seen: &Seen, visible: &[usize], y: &mut [f32]) {
+    fn row<T: Number>(&self, q: &[T], width: usize, seen: &Seen<T>, visible: &[usize], y: &mut [T]) {
         let (heads, kv_heads) = (q.len() / width, seen.stride / width);
         for (h, (q, y)) in q.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
             let g = h / (heads / kv_heads);
             let score = |j: usize| {
-                let s = self.scale * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
-                self.softcap.map_or(s, |c| c * (s / c).tanh())
+                let s =
+                    T::constant(self.scale.into()) * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
+                self.softcap.map_or(s, |c| softcap(s, c))
             };
-            let mut weights: Vec<f32> = visible.iter().map(|&j| score(j)).collect();
+            let mut weights: Vec<T> = visible.iter().map(|&j| score(j)).collect();
             sums::softmax(&mut weights);
             for (&j, weight) in visible.iter().zip(weights) {
                 sums::add_scaled(y, weight, &seen.v[seen.head(&seen.v, j, g, width)]);

@@ -1,9 +1,14 @@
 //! Functions of each element.
 
+use std::f64::consts::FRAC_1_SQRT_2;
+
 use super::view::repeat;
 use super::{Operation, Type, operands, require, require_floats};
-use crate::reference::{Array, Env, erf::erf};
+use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Dim, Shape, Value};
+
+/// `√(2/π)`.
+const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
 /// A function of each element, in f32. Shape is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,22 +44,23 @@ pub enum Unary {
 
 impl Unary {
     /// The function's value.
-    pub fn apply(&self, x: f32) -> f32 {
+    pub fn apply<T: Number>(&self, x: T) -> T {
+        let one = T::constant(1.0);
         match *self {
-            Self::Scale(c) => c * x,
-            Self::Clamp { low, high } => x.max(low).min(high),
-            Self::Softcap(c) => c * (x / c).tanh(),
+            Self::Scale(c) => T::constant(c.into()) * x,
+            Self::Clamp { low, high } => x.max(T::constant(low.into())).min(T::constant(high.into())),
+            Self::Softcap(c) => softcap(x, c),
             Self::Exp => x.exp(),
             Self::Log => x.ln(),
-            Self::Rsqrt => 1.0 / x.sqrt(),
+            Self::Rsqrt => one / x.sqrt(),
             Self::Tanh => x.tanh(),
-            Self::Sigmoid => 1.0 / (1.0 + (-x).exp()),
-            Self::Silu => x / (1.0 + (-x).exp()),
+            Self::Sigmoid => one / (one + (-x).exp()),
+            Self::Silu => x / (one + (-x).exp()),
             Self::GeluTanh => {
-                const SQRT_2_OVER_PI: f32 = 0.797_884_6;
-                0.5 * x * (1.0 + (SQRT_2_OVER_PI * (x + 0.044_715 * x * x * x)).tanh())
+                let (factor, cubic) = (T::constant(SQRT_2_OVER_PI), T::constant(0.044_715));
+                T::constant(0.5) * x * (one + (factor * (x + cubic * x * x * x)).tanh())
             }
-            Self::GeluErf => 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2)),
+            Self::GeluErf => T::constant(0.5) * x * (one + (x * T::constant(FRAC_1_SQRT_2)).erf()),
         }
     }
 }
@@ -90,10 +96,10 @@ impl Operation for Unary {
         Ok(vec![(DType::F32, x.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let y = x.floats().iter().map(|&x| self.apply(x)).collect();
-        Ok(vec![Array::f32(x.shape.clone(), y)])
+        Ok(vec![Array::of(x.shape.clone(), y)])
     }
 }
 
@@ -117,7 +123,7 @@ pub enum Binary {
 
 impl Binary {
     /// The function's value.
-    pub fn apply(self, a: f32, b: f32) -> f32 {
+    pub fn apply<T: Number>(self, a: T, b: T) -> T {
         match self {
             Self::Add => a + b,
             Self::Sub => a - b,
@@ -146,11 +152,11 @@ impl Operation for Binary {
         Ok(vec![(DType::F32, a.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [a, b] = *operands else { unreachable!("inferred") };
         let repeated = repeat(b, &a.shape);
         let pairs = a.floats().iter().zip(repeated.floats());
-        Ok(vec![Array::f32(a.shape.clone(), pairs.map(|(&a, &b)| self.apply(a, b)).collect())])
+        Ok(vec![Array::of(a.shape.clone(), pairs.map(|(&a, &b)| self.apply(a, b)).collect())])
     }
 }
 
@@ -170,13 +176,19 @@ impl Operation for Where {
         Ok(vec![(DType::F32, a.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [condition, a, b] = *operands else { unreachable!("inferred") };
         let condition = condition.to_floats();
         let choices = condition.iter().zip(a.floats().iter().zip(b.floats()));
-        let y = choices.map(|(&c, (&a, &b))| if c == 0.0 { b } else { a }).collect();
-        Ok(vec![Array::f32(a.shape.clone(), y)])
+        let y = choices.map(|(&c, (&a, &b))| if c == T::default() { b } else { a }).collect();
+        Ok(vec![Array::of(a.shape.clone(), y)])
     }
+}
+
+/// `cap · tanh(x / cap)`.
+pub(super) fn softcap<T: Number>(x: T, cap: f32) -> T {
+    let cap = T::constant(cap.into());
+    cap * (x / cap).tanh()
 }
 
 /// True where `small`, aligned at the innermost axis, repeats to `large`.

@@ -1,7 +1,7 @@
 //! Rows looked up by number.
 
 use super::{Operation, Type, constant_dims, index, operands, require, require_floats};
-use crate::reference::{Array, Env};
+use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// Token embedding: `y[r] = table[ids[r]]`.
@@ -27,14 +27,14 @@ impl Operation for Embed {
         Ok(vec![(DType::F32, Shape::rows(ids.shape.outer(), &dims[1..]))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [ids, table] = *operands else { unreachable!("inferred") };
         let mut y = Vec::with_capacity(ids.data.len() * table.width());
         for &id in ids.integers() {
             let row = index(id, table.outer())?;
             y.extend_from_slice(&table.floats()[row * table.width()..(row + 1) * table.width()]);
         }
-        Ok(vec![Array::f32([ids.outer(), table.width()], y)])
+        Ok(vec![Array::of([ids.outer(), table.width()], y)])
     }
 }
 
@@ -57,11 +57,11 @@ impl Operation for Gather {
         Ok(vec![(DType::F32, indices.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [table, indices] = *operands else { unreachable!("inferred") };
         let look_up = |&i: &u32| Ok(table.floats()[index(i, table.outer())?]);
         let y = indices.integers().iter().map(look_up).collect::<Result<_, String>>()?;
-        Ok(vec![Array::f32(indices.shape.clone(), y)])
+        Ok(vec![Array::of(indices.shape.clone(), y)])
     }
 }
 
@@ -84,7 +84,7 @@ impl Operation for SelectRows {
         Ok(vec![(x.dtype, shape)])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x, rows] = *operands else { unreachable!("inferred") };
         let picked =
             rows.integers().iter().map(|&row| index(row, x.outer())).collect::<Result<Vec<_>, String>>()?;

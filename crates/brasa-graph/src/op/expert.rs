@@ -1,7 +1,7 @@
 //! Mixture of experts: choosing experts, and linear layers of the chosen ones.
 
 use super::{Operation, Type, constant_dims, index, operands, require, require_floats, width};
-use crate::reference::{Array, Env, sums};
+use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// How router logits become weights.
@@ -33,21 +33,21 @@ impl RouterTopK {
     /// # Panics
     ///
     /// If there are fewer than `k` logits.
-    pub fn choose(&self, logits: &[f32]) -> Vec<(u32, f32)> {
+    pub fn choose<T: Number>(&self, logits: &[T]) -> Vec<(u32, T)> {
         let mut chosen: Vec<usize> = Vec::with_capacity(self.k);
         for _ in 0..self.k {
             let free = |x: &usize| !chosen.contains(x);
             let larger = |best: usize, x: usize| if logits[x] > logits[best] { x } else { best };
             chosen.push((0..logits.len()).filter(free).reduce(larger).expect("k is at most X"));
         }
-        let shares: Vec<f32> = match self.gating {
+        let shares: Vec<T> = match self.gating {
             Gating::SoftmaxAll => {
                 let mut all = logits.to_vec();
                 sums::softmax(&mut all);
                 chosen.iter().map(|&x| all[x]).collect()
             }
             Gating::SoftmaxChosen => {
-                let mut few: Vec<f32> = chosen.iter().map(|&x| logits[x]).collect();
+                let mut few: Vec<T> = chosen.iter().map(|&x| logits[x]).collect();
                 sums::softmax(&mut few);
                 few
             }
@@ -79,12 +79,12 @@ impl Operation for RouterTopK {
         Ok(vec![(DType::U32, shape.clone()), (DType::F32, shape)])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [logits] = *operands else { unreachable!("inferred") };
         let chosen = logits.rows().flat_map(|row| self.choose(row));
         let (experts, weights): (Vec<_>, Vec<_>) = chosen.unzip();
         let shape = [logits.outer(), self.k];
-        Ok(vec![Array::u32(shape, experts), Array::f32(shape, weights)])
+        Ok(vec![Array::u32(shape, experts), Array::of(shape, weights)])
     }
 }
 
@@ -118,7 +118,7 @@ impl Operation for ExpertLinear {
         Ok(vec![(DType::F32, Shape::rows(x.shape.outer(), &[chosen, dims[1]]))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x, experts, w] = *operands else { unreachable!("inferred") };
         let (outputs, inputs) = (w.shape[1], w.shape[2]);
         let chosen = experts.width();
@@ -130,6 +130,6 @@ impl Operation for ExpertLinear {
             let matrix = &w.floats()[expert * outputs * inputs..(expert + 1) * outputs * inputs];
             y.extend(matrix.chunks_exact(inputs).map(|w| sums::dot(x, w)));
         }
-        Ok(vec![Array::f32([experts.outer(), chosen, outputs], y)])
+        Ok(vec![Array::of([experts.outer(), chosen, outputs], y)])
     }
 }

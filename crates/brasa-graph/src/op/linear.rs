@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use super::{Operation, Type, constant_dims, operands, require, require_floats, width, with_width};
-use crate::reference::{Array, Env, sums};
+use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Value};
 
 /// A linear layer: `y[r,n] = Σ_k x[r,k] · w[n,k]`, summed in f32.
@@ -23,18 +23,18 @@ impl Operation for Linear {
         Ok(vec![(DType::F32, with_width(&x.shape, dims[0]))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x, w] = *operands else { unreachable!("inferred") };
         let outputs = w.outer();
         let mut shape = x.shape.clone();
         *shape.last_mut().expect("inferred") = outputs;
-        let mut y = vec![0.0; shape.iter().product()];
+        let mut y = vec![T::default(); shape.iter().product()];
         for (n, w) in w.rows().enumerate() {
             for (r, x) in x.rows().enumerate() {
                 y[r * outputs + n] = sums::dot(x, w);
             }
         }
-        Ok(vec![Array::f32(shape, y)])
+        Ok(vec![Array::of(shape, y)])
     }
 }
 
@@ -57,17 +57,17 @@ impl Operation for LinearTransposed {
         Ok(vec![(DType::F32, with_width(&y.shape, dims[1]))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [y, w] = *operands else { unreachable!("inferred") };
         let mut shape = y.shape.clone();
         *shape.last_mut().expect("inferred") = w.width();
-        let mut x = vec![0.0; shape.iter().product()];
+        let mut x = vec![T::default(); shape.iter().product()];
         for (x, y) in x.chunks_exact_mut(w.width()).zip(y.rows()) {
             for (&y, w) in y.iter().zip(w.rows()) {
                 sums::add_scaled(x, y, w);
             }
         }
-        Ok(vec![Array::f32(shape, x)])
+        Ok(vec![Array::of(shape, x)])
     }
 }
 
@@ -105,9 +105,9 @@ impl Operation for Matmul {
         Ok(vec![(DType::F32, crate::Shape(vec![m, n]))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [a, b] = *operands else { unreachable!("inferred") };
-        let axes = |x: &Array, swapped: bool| {
+        let axes = |x: &Array<T>, swapped: bool| {
             if swapped { (x.shape[1], x.shape[0]) } else { (x.shape[0], x.shape[1]) }
         };
         let ((m, k), (_, n)) = (axes(a, self.transpose_a), axes(b, self.transpose_b));
@@ -118,6 +118,6 @@ impl Operation for Matmul {
         for row in rows.rows() {
             c.extend(columns.rows().map(|column| sums::dot(row, column)));
         }
-        Ok(vec![Array::f32([m, n], c)])
+        Ok(vec![Array::of([m, n], c)])
     }
 }

@@ -24,7 +24,7 @@ pub use rope::{Rope, RopeLayout};
 pub use sequence::{IndexAdd, MeanPool, Unfold};
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
-use crate::reference::{Array, Env};
+use crate::reference::{Array, Env, Number};
 use crate::{CacheId, CacheSpec, DType, Shape, Value};
 
 /// Element type and shape of a result.
@@ -44,7 +44,9 @@ pub(crate) trait Operation {
     fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String>;
 
     /// Its results, plainly; or what is wrong with the operands' values (a number outside its table).
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String>;
+    fn reference<T: Number>(&self, operands: &[&Array<T>], env: &mut Env<T>) -> Result<Vec<Array<T>>, String>
+    where
+        Self: Sized;
 }
 
 macro_rules! operations {
@@ -61,6 +63,19 @@ macro_rules! operations {
         impl Op {
             fn operation(&self) -> &dyn Operation {
                 match self { $(Self::$variant(op) => op),* }
+            }
+
+            /// Its results, plainly.
+            ///
+            /// # Errors
+            ///
+            /// Reports operands' values that make no sense: a number outside its table.
+            pub(crate) fn reference<T: Number>(
+                &self,
+                operands: &[&Array<T>],
+                env: &mut Env<T>,
+            ) -> Result<Vec<Array<T>>, String> {
+                match self { $(Self::$variant(op) => op.reference(operands, env)),* }
             }
         }
     };
@@ -90,15 +105,6 @@ impl Op {
     /// Reports operands that the operation cannot take.
     pub fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         self.operation().infer(operands, caches)
-    }
-
-    /// Its results, plainly.
-    ///
-    /// # Errors
-    ///
-    /// Reports operands' values that make no sense: a number outside its table.
-    pub(crate) fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
-        self.operation().reference(operands, env)
     }
 
     /// True where the result shares the operand's memory.

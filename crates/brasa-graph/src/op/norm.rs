@@ -1,7 +1,7 @@
 //! Normalisation over the last axis.
 
 use super::{Operation, Type, constant_dims, require, require_floats, width};
-use crate::reference::{Array, Env, sums};
+use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Value};
 
 /// Root-mean-square norm over the last axis.
@@ -29,17 +29,17 @@ impl Operation for RmsNorm {
         normalised(given, 1)
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let x = operands[0];
         let mut y = x.floats().to_vec();
         for row in y.chunks_exact_mut(x.width()) {
-            let mean_square = sums::dot(row, row) / row.len() as f32;
-            let scale = 1.0 / (mean_square + self.eps).sqrt();
+            let mean_square = sums::dot(row, row) / length(row);
+            let scale = T::constant(1.0) / (mean_square + T::constant(self.eps.into())).sqrt();
             for (i, y) in row.iter_mut().enumerate() {
-                *y *= scale * operands.get(1).map_or(1.0, |w| w.floats()[i]);
+                *y *= scale * operands.get(1).map_or(T::constant(1.0), |w| w.floats()[i]);
             }
         }
-        Ok(vec![Array::f32(x.shape.clone(), y)])
+        Ok(vec![Array::of(x.shape.clone(), y)])
     }
 }
 
@@ -66,24 +66,29 @@ impl Operation for LayerNorm {
         normalised(given, 2)
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let x = operands[0];
         let mut y = x.floats().to_vec();
         for row in y.chunks_exact_mut(x.width()) {
-            let mean = sums::sum(row) / row.len() as f32;
+            let mean = sums::sum(row) / length(row);
             for x in &mut *row {
                 *x -= mean;
             }
-            let variance = sums::dot(row, row) / row.len() as f32;
-            let scale = 1.0 / (variance + self.eps).sqrt();
+            let variance = sums::dot(row, row) / length(row);
+            let scale = T::constant(1.0) / (variance + T::constant(self.eps.into())).sqrt();
             for (i, y) in row.iter_mut().enumerate() {
-                let weight = operands.get(1).map_or(1.0, |w| w.floats()[i]);
-                let bias = operands.get(2).map_or(0.0, |b| b.floats()[i]);
+                let weight = operands.get(1).map_or(T::constant(1.0), |w| w.floats()[i]);
+                let bias = operands.get(2).map_or(T::default(), |b| b.floats()[i]);
                 *y = *y * scale * weight + bias;
             }
         }
-        Ok(vec![Array::f32(x.shape.clone(), y)])
+        Ok(vec![Array::of(x.shape.clone(), y)])
     }
+}
+
+/// The number of elements.
+fn length<T: Number>(row: &[T]) -> T {
+    T::constant(row.len() as f64)
 }
 
 fn normalised(given: &[&Value], most_weights: usize) -> Result<Vec<Type>, String> {

@@ -1,7 +1,7 @@
 //! Reductions over an axis.
 
 use super::{Operation, Type, index, operands, require, require_floats, width};
-use crate::reference::{Array, Env, sums};
+use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// Softmax over the last axis: `y[r,i] = exp(x[r,i] − max) / Σ_j exp(x[r,j] − max)`.
@@ -20,11 +20,11 @@ impl Operation for Softmax {
         Ok(vec![(DType::F32, x.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let mut y = x.floats().to_vec();
         y.chunks_exact_mut(x.width()).for_each(sums::softmax);
-        Ok(vec![Array::f32(x.shape.clone(), y)])
+        Ok(vec![Array::of(x.shape.clone(), y)])
     }
 }
 
@@ -76,7 +76,7 @@ impl Operation for Reduce {
         Ok(vec![(DType::F32, Shape(dims))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let len = x.shape[self.axis];
         let inner: usize = x.shape[self.axis + 1..].iter().product();
@@ -84,11 +84,11 @@ impl Operation for Reduce {
         let mut y = Vec::with_capacity(outer * inner);
         for at in 0..outer * inner {
             let first = at / inner * len * inner + at % inner;
-            let line: Vec<f32> = (0..len).map(|i| x.floats()[first + i * inner]).collect();
+            let line: Vec<T> = (0..len).map(|i| x.floats()[first + i * inner]).collect();
             y.push(match self.function {
                 ReduceFn::Sum => sums::sum(&line),
-                ReduceFn::Mean => sums::sum(&line) / len as f32,
-                ReduceFn::Max => line.into_iter().fold(f32::NEG_INFINITY, f32::max),
+                ReduceFn::Mean => sums::sum(&line) / T::constant(len as f64),
+                ReduceFn::Max => sums::largest(&line),
                 ReduceFn::LogSumExp => sums::log_sum_exp(&line),
             });
         }
@@ -97,7 +97,7 @@ impl Operation for Reduce {
         if shape.is_empty() {
             shape.push(1);
         }
-        Ok(vec![Array::f32(shape, y)])
+        Ok(vec![Array::of(shape, y)])
     }
 }
 
@@ -117,7 +117,7 @@ impl Operation for Argmax {
         Ok(vec![(DType::U32, Shape(vec![x.shape.outer()]))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         Ok(vec![Array::u32([x.outer()], x.rows().map(|row| sums::argmax(row) as u32).collect())])
     }
@@ -145,11 +145,10 @@ impl Operation for CrossEntropy {
         Ok(vec![(DType::F32, targets.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x, targets] = *operands else { unreachable!("inferred") };
-        let loss =
-            |(row, &target): (&[f32], &u32)| Ok(sums::log_sum_exp(row) - row[index(target, row.len())?]);
+        let loss = |(row, &target): (&[T], &u32)| Ok(sums::log_sum_exp(row) - row[index(target, row.len())?]);
         let losses = x.rows().zip(targets.integers()).map(loss).collect::<Result<_, String>>()?;
-        Ok(vec![Array::f32(targets.shape.clone(), losses)])
+        Ok(vec![Array::of(targets.shape.clone(), losses)])
     }
 }

@@ -1,7 +1,7 @@
 //! Rotary position embedding.
 
 use super::{Operation, Type, constant_dims, operands, require, require_floats, width};
-use crate::reference::{Array, Env};
+use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Value};
 
 /// Which elements of a head form the rotated pairs.
@@ -62,15 +62,15 @@ impl Operation for Rope {
         Ok(vec![(DType::F32, x.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x, positions, frequencies] = *operands else { unreachable!("inferred") };
-        let half = self.rotary_dim / 2;
+        let (half, magnitude) = (self.rotary_dim / 2, T::constant(self.magnitude.into()));
         let mut y = x.floats().to_vec();
         for (row, &position) in y.chunks_exact_mut(x.row_elements()).zip(positions.integers()) {
             for head in row.chunks_exact_mut(x.width()) {
                 for (i, &frequency) in frequencies.floats().iter().enumerate() {
-                    let (sin, cos) = (position as f32 * frequency).sin_cos();
-                    let (sin, cos) = (sin * self.magnitude, cos * self.magnitude);
+                    let (sin, cos) = (T::constant(position.into()) * frequency).sin_cos();
+                    let (sin, cos) = (sin * magnitude, cos * magnitude);
                     let (first, second) = match self.layout {
                         RopeLayout::Interleaved => (2 * i, 2 * i + 1),
                         RopeLayout::SplitHalf => (i, i + half),
@@ -81,6 +81,6 @@ impl Operation for Rope {
                 }
             }
         }
-        Ok(vec![Array::f32(x.shape.clone(), y)])
+        Ok(vec![Array::of(x.shape.clone(), y)])
     }
 }

@@ -1,7 +1,7 @@
 //! Operations along the rows of a sequence.
 
 use super::{Operation, Type, index, operands, require, require_floats, width};
-use crate::reference::{Array, Env, sums};
+use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Dim, Shape, Value};
 
 /// Adds rows into a base: `y = base; y[indices[r]] += x[r]`.
@@ -25,15 +25,15 @@ impl Operation for IndexAdd {
         Ok(vec![(DType::F32, base.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [base, indices, x] = *operands else { unreachable!("inferred") };
         let width = base.row_elements();
         let mut y = base.floats().to_vec();
         for (x, &number) in x.floats().chunks_exact(width).zip(indices.integers()) {
             let row = index(number, base.outer())?;
-            sums::add_scaled(&mut y[row * width..(row + 1) * width], 1.0, x);
+            sums::add_scaled(&mut y[row * width..(row + 1) * width], T::constant(1.0), x);
         }
-        Ok(vec![Array::f32(base.shape.clone(), y)])
+        Ok(vec![Array::of(base.shape.clone(), y)])
     }
 }
 
@@ -76,7 +76,11 @@ impl Operation for Unfold {
         Ok(vec![(DType::F32, Shape::rows(outer, &[elements]))])
     }
 
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let (channels, taps) = (x.width(), self.taps);
         let mut y = Vec::with_capacity(x.outer() / self.stride * channels * taps);
@@ -86,12 +90,16 @@ impl Operation for Unfold {
                     y.extend((0..taps).map(|tap| {
                         // Row numbers before the first wrap beyond the last: both read zeros.
                         let row = (self.stride * t + tap).wrapping_sub(self.padding);
-                        if row < rows.len() { x.floats()[(rows.start + row) * channels + c] } else { 0.0 }
+                        if row < rows.len() {
+                            x.floats()[(rows.start + row) * channels + c]
+                        } else {
+                            T::default()
+                        }
                     }));
                 }
             }
         }
-        Ok(vec![Array::f32([x.outer() / self.stride, channels * taps], y)])
+        Ok(vec![Array::of([x.outer() / self.stride, channels * taps], y)])
     }
 }
 
@@ -111,16 +119,24 @@ impl Operation for MeanPool {
         Ok(vec![(DType::F32, Shape::rows(Dim::SEGMENTS, &[width(x)?]))])
     }
 
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let mut y = Vec::with_capacity(env.segments.len() * x.width());
         for rows in env.segments_of(x.outer())? {
-            let mut mean = vec![0.0; x.width()];
+            let mut mean = vec![T::default(); x.width()];
             for row in rows.clone() {
-                sums::add_scaled(&mut mean, 1.0, &x.floats()[row * x.width()..(row + 1) * x.width()]);
+                sums::add_scaled(
+                    &mut mean,
+                    T::constant(1.0),
+                    &x.floats()[row * x.width()..(row + 1) * x.width()],
+                );
             }
-            y.extend(mean.iter().map(|sum| sum / rows.len() as f32));
+            y.extend(mean.iter().map(|&sum| sum / T::constant(rows.len() as f64)));
         }
-        Ok(vec![Array::f32([env.segments.len(), x.width()], y)])
+        Ok(vec![Array::of([env.segments.len(), x.width()], y)])
     }
 }

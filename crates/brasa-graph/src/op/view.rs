@@ -2,7 +2,7 @@
 
 use super::elementwise::broadcasts;
 use super::{Operation, Type, operands, require, require_floats, width, with_width};
-use crate::reference::{Array, Env};
+use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Shape, Value};
 
 /// Elements `start..end` of the innermost axis. A view where each row is contiguous (`x` is `[R, D]`).
@@ -32,7 +32,7 @@ impl Operation for Slice {
         Ok(vec![(x.dtype, with_width(&x.shape, self.end - self.start))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let width = self.end - self.start;
         Ok(vec![x.gathered(vec![x.outer(), width], |i| i / width * x.width() + self.start + i % width)])
@@ -64,7 +64,7 @@ impl Operation for Reshape {
         Ok(vec![(x.dtype, Shape::rows(x.shape.outer(), &self.inner))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let shape: Vec<usize> = std::iter::once(x.outer()).chain(self.inner.iter().copied()).collect();
         Ok(vec![x.reshaped(shape)])
@@ -97,7 +97,7 @@ impl Operation for Transpose {
         Ok(vec![(x.dtype, Shape(self.axes.iter().map(|&axis| x.shape.0[axis]).collect()))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         let shape: Vec<usize> = self.axes.iter().map(|&axis| x.shape[axis]).collect();
         let step = |axis: usize| x.shape[axis + 1..].iter().product::<usize>();
@@ -128,7 +128,11 @@ impl Operation for Broadcast {
         Ok(vec![(x.dtype, self.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], env: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         Ok(vec![repeat(x, &self.shape.resolve(&env.sizes))])
     }
@@ -166,13 +170,13 @@ impl Operation for Concat {
         Ok(vec![(a.dtype, Shape(dims))])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [a, b] = *operands else { unreachable!("inferred") };
         let mut shape = a.shape.clone();
         shape[self.axis] += b.shape[self.axis];
-        let block = |x: &Array| x.shape[self.axis..].iter().product::<usize>();
+        let block = |x: &Array<T>| x.shape[self.axis..].iter().product::<usize>();
         let (a_block, b_block) = (block(a), block(b));
-        let both = Array::f32([a.data.len() + b.data.len()], [a.to_floats(), b.to_floats()].concat());
+        let both = Array::of([a.data.len() + b.data.len()], [a.to_floats(), b.to_floats()].concat());
         let joined = both.gathered(shape, |i| {
             let (outer, at) = (i / (a_block + b_block), i % (a_block + b_block));
             if at < a_block { outer * a_block + at } else { a.data.len() + outer * b_block + at - a_block }
@@ -202,14 +206,14 @@ impl Operation for Cast {
         Ok(vec![(self.dtype, x.shape.clone())])
     }
 
-    fn reference(&self, operands: &[&Array], _: &mut Env) -> Result<Vec<Array>, String> {
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         Ok(vec![x.cast(self.dtype)])
     }
 }
 
 /// `x` repeated, aligned at the innermost axis, until its shape is `shape`.
-pub(super) fn repeat(x: &Array, shape: &[usize]) -> Array {
+pub(super) fn repeat<T: Number>(x: &Array<T>, shape: &[usize]) -> Array<T> {
     let missing = shape.len() - x.shape.len();
     let step = |axis: usize| {
         let repeated = axis < missing || x.shape[axis - missing] == 1;

@@ -3,7 +3,7 @@
 use crate::op::{Attention, KvSource};
 use crate::{CacheId, Op, Sizes};
 
-use super::{Array, Env, Kv, SegmentRows};
+use super::{Array, Env, Kv, Number, SegmentRows};
 
 /// The results of `op` on `operands`, which must be such as its shape inference accepts: the plainest oracle for a
 /// kernel. `segments` are those of the step that the rows belong to.
@@ -11,7 +11,11 @@ use super::{Array, Env, Kv, SegmentRows};
 /// # Errors
 ///
 /// Reports operands' values that make no sense; operations on caches, which need a pool.
-pub fn apply(op: &Op, operands: &[&Array], segments: &[SegmentRows]) -> Result<Vec<Array>, String> {
+pub fn apply<T: Number>(
+    op: &Op,
+    operands: &[&Array<T>],
+    segments: &[SegmentRows],
+) -> Result<Vec<Array<T>>, String> {
     if let Op::CacheWrite(_)
     | Op::MemoryWrite(_)
     | Op::Attention(Attention { source: KvSource::Cache(_) | KvSource::Memory(_), .. }) = op
@@ -26,8 +30,8 @@ pub fn apply(op: &Op, operands: &[&Array], segments: &[SegmentRows]) -> Result<V
 /// For operations that touch no cache.
 struct NoCaches;
 
-impl Kv for NoCaches {
-    fn write(&mut self, cache: CacheId, _: usize, _: usize, _: &[f32], _: &[f32]) {
+impl<T> Kv<T> for NoCaches {
+    fn write(&mut self, cache: CacheId, _: usize, _: usize, _: &[T], _: &[T]) {
         unreachable!("{cache:?} was refused")
     }
 
@@ -35,7 +39,7 @@ impl Kv for NoCaches {
         unreachable!("{cache:?} was refused")
     }
 
-    fn read(&self, cache: CacheId, _: usize, _: usize, _: &mut [f32], _: &mut [f32]) {
+    fn read(&self, cache: CacheId, _: usize, _: usize, _: &mut [T], _: &mut [T]) {
         unreachable!("{cache:?} was refused")
     }
 }

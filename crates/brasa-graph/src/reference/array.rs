@@ -2,22 +2,23 @@
 
 use std::fmt;
 
+use super::Number;
 use crate::DType;
 
-/// Elements of a shape, row-major. Halves are kept as the floats that they stand for.
+/// Elements of a shape, row-major. Floats of any width are kept as numbers of type `T`.
 #[derive(Clone, PartialEq)]
-pub struct Array {
+pub struct Array<T = f32> {
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
     /// The elements, as many as the product of the dimensions.
-    pub data: Data,
+    pub data: Data<T>,
 }
 
 /// The elements of an [`Array`].
 #[derive(Clone, PartialEq)]
-pub enum Data {
+pub enum Data<T = f32> {
     /// Floats of any width.
-    F32(Vec<f32>),
+    Floats(Vec<T>),
     /// Token ids, positions, expert numbers.
     U32(Vec<u32>),
 }
@@ -29,7 +30,28 @@ impl Array {
     ///
     /// Where their number is another.
     pub fn f32(shape: impl Into<Vec<usize>>, data: Vec<f32>) -> Self {
-        Self::new(shape.into(), Data::F32(data))
+        Self::of(shape, data)
+    }
+}
+
+impl<T: Number> Array<T> {
+    /// Numbers of `shape`.
+    ///
+    /// # Panics
+    ///
+    /// If there are more or fewer numbers than `shape` holds.
+    pub fn of(shape: impl Into<Vec<usize>>, data: Vec<T>) -> Self {
+        Self::new(shape.into(), Data::Floats(data))
+    }
+
+    /// The floats as numbers of another type, one by one; integers stay.
+    #[must_use]
+    pub fn map<U: Number>(&self, change: impl FnMut(T) -> U) -> Array<U> {
+        let data = match &self.data {
+            Data::Floats(data) => Data::Floats(data.iter().copied().map(change).collect()),
+            Data::U32(data) => Data::U32(data.clone()),
+        };
+        Array { shape: self.shape.clone(), data }
     }
 
     /// Integers of `shape`.
@@ -41,7 +63,7 @@ impl Array {
         Self::new(shape.into(), Data::U32(data))
     }
 
-    fn new(shape: Vec<usize>, data: Data) -> Self {
+    fn new(shape: Vec<usize>, data: Data<T>) -> Self {
         assert_eq!(shape.iter().product::<usize>(), data.len(), "elements of an array of shape {shape:?}");
         Self { shape, data }
     }
@@ -61,9 +83,9 @@ impl Array {
     /// # Panics
     ///
     /// Where they are integers: shape inference has let a wrong operand through.
-    pub fn floats(&self) -> &[f32] {
+    pub fn floats(&self) -> &[T] {
         match &self.data {
-            Data::F32(data) => data,
+            Data::Floats(data) => data,
             Data::U32(_) => panic!("an array of integers {:?} where floats were expected", self.shape),
         }
     }
@@ -76,7 +98,7 @@ impl Array {
     pub fn integers(&self) -> &[u32] {
         match &self.data {
             Data::U32(data) => data,
-            Data::F32(_) => panic!("an array of floats {:?} where integers were expected", self.shape),
+            Data::Floats(_) => panic!("an array of floats {:?} where integers were expected", self.shape),
         }
     }
 
@@ -100,7 +122,7 @@ impl Array {
     /// # Panics
     ///
     /// Where the elements are integers.
-    pub fn rows(&self) -> std::slice::ChunksExact<'_, f32> {
+    pub fn rows(&self) -> std::slice::ChunksExact<'_, T> {
         self.floats().chunks_exact(self.width().max(1))
     }
 
@@ -109,19 +131,19 @@ impl Array {
     /// # Panics
     ///
     /// Where the elements are integers or too many.
-    pub(super) fn put_rows(&mut self, first: usize, rows: &[f32]) {
+    pub(super) fn put_rows(&mut self, first: usize, rows: &[T]) {
         let start = first * self.row_elements();
         match &mut self.data {
-            Data::F32(data) => data[start..start + rows.len()].copy_from_slice(rows),
+            Data::Floats(data) => data[start..start + rows.len()].copy_from_slice(rows),
             Data::U32(_) => panic!("rows of floats for an array of integers {:?}", self.shape),
         }
     }
 
     /// The elements as floats, whatever they are.
-    pub fn to_floats(&self) -> Vec<f32> {
+    pub fn to_floats(&self) -> Vec<T> {
         match &self.data {
-            Data::F32(data) => data.clone(),
-            Data::U32(data) => data.iter().map(|&x| x as f32).collect(),
+            Data::Floats(data) => data.clone(),
+            Data::U32(data) => data.iter().map(|&x| T::constant(x.into())).collect(),
         }
     }
 
@@ -129,7 +151,7 @@ impl Array {
     pub(crate) fn gathered(&self, shape: Vec<usize>, source: impl Fn(usize) -> usize) -> Self {
         let len = shape.iter().product();
         let data = match &self.data {
-            Data::F32(data) => Data::F32((0..len).map(|i| data[source(i)]).collect()),
+            Data::Floats(data) => Data::Floats((0..len).map(|i| data[source(i)]).collect()),
             Data::U32(data) => Data::U32((0..len).map(|i| data[source(i)]).collect()),
         };
         Self { shape, data }
@@ -137,25 +159,24 @@ impl Array {
 
     /// The elements in another type, rounded to nearest even; floats beyond the integers are clamped.
     pub(crate) fn cast(&self, dtype: DType) -> Self {
-        let floats = || self.to_floats().into_iter();
         let data = match dtype {
             DType::U32 => match &self.data {
                 Data::U32(data) => Data::U32(data.clone()),
-                Data::F32(data) => Data::U32(data.iter().map(|x| x.round_ties_even() as u32).collect()),
+                Data::Floats(data) => {
+                    Data::U32(data.iter().map(|x| x.value().round_ties_even() as u32).collect())
+                }
             },
-            DType::F32 => Data::F32(self.to_floats()),
-            DType::F16 => Data::F32(floats().map(|x| half::f16::from_f32(x).to_f32()).collect()),
-            DType::BF16 => Data::F32(floats().map(|x| half::bf16::from_f32(x).to_f32()).collect()),
+            _ => Data::Floats(self.to_floats().into_iter().map(|x| x.rounded(dtype)).collect()),
         };
         Self { shape: self.shape.clone(), data }
     }
 }
 
-impl Data {
+impl<T> Data<T> {
     /// Number of elements.
     pub fn len(&self) -> usize {
         match self {
-            Self::F32(data) => data.len(),
+            Self::Floats(data) => data.len(),
             Self::U32(data) => data.len(),
         }
     }
@@ -166,22 +187,22 @@ impl Data {
     }
 }
 
-impl fmt::Debug for Array {
+impl<T: fmt::Debug> fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 16;
         write!(f, "{:?} ", self.shape)?;
         match &self.data {
-            Data::F32(data) => write!(f, "{:?}", &data[..data.len().min(SHOWN)])?,
+            Data::Floats(data) => write!(f, "{:?}", &data[..data.len().min(SHOWN)])?,
             Data::U32(data) => write!(f, "{:?}", &data[..data.len().min(SHOWN)])?,
         }
         if self.data.len() > SHOWN { f.write_str("…") } else { Ok(()) }
     }
 }
 
-impl fmt::Debug for Data {
+impl<T> fmt::Debug for Data<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::F32(data) => write!(f, "{} floats", data.len()),
+            Self::Floats(data) => write!(f, "{} floats", data.len()),
             Self::U32(data) => write!(f, "{} integers", data.len()),
         }
     }

@@ -108,7 +108,7 @@ impl ReferenceProgram {
         for &output in self.graph.outputs() {
             match run.array(output).data {
                 Data::U32(ref numbers) => self.words.extend_from_slice(numbers),
-                Data::F32(ref floats) => self.words.extend(floats.iter().map(|x| x.to_bits())),
+                Data::Floats(ref floats) => self.words.extend(floats.iter().map(|x| x.to_bits())),
             }
         }
         Ok(())

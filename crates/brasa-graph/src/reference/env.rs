@@ -39,28 +39,28 @@ impl SegmentRows {
 }
 
 /// Keys and values of one step's segments.
-pub(crate) trait Kv {
+pub(crate) trait Kv<T> {
     /// Writes one position: `k` and `v` are `[G, E]`.
-    fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[f32], v: &[f32]);
+    fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[T], v: &[T]);
 
     /// Elements of one position's keys, `G · E`.
     fn position_elements(&self, cache: CacheId) -> usize;
 
     /// Reads one position.
-    fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [f32], v: &mut [f32]);
+    fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]);
 }
 
 /// Facts that an operation's reference reads besides its operands.
-pub(crate) struct Env<'a> {
+pub(crate) struct Env<'a, T> {
     /// Values of the symbols.
     pub sizes: Sizes,
     /// The step's segments.
     pub segments: &'a [SegmentRows],
     /// Keys and values.
-    pub kv: &'a mut dyn Kv,
+    pub kv: &'a mut dyn Kv<T>,
 }
 
-impl Env<'_> {
+impl<T> Env<'_, T> {
     /// Row ranges of each segment in a value of `outer` rows, a multiple of the step's rows.
     ///
     /// # Errors

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::device::DeviceError;
 use crate::step::{GivenValues, Step};
-use crate::{GivenId, Graph, Input, NodeId, Sizes, ValueKind, Weight};
+use crate::{GivenId, Graph, Input, NodeId, Sizes, ValueId, ValueKind, Weight};
 
-use super::{Array, Env, Kv, ReferencePool, SegmentRows};
+use super::step_kv::StepKv;
+use super::{Array, Env, Kv, Number, ReferencePool, SegmentRows};
 
 /// A weight's elements, decoded exactly.
 ///
@@ -38,19 +39,50 @@ pub fn evaluate(
     Ok(graph.outputs().iter().map(|&id| run.array(id).clone()).collect())
 }
 
+/// Runs `step` through `graph` in numbers of type `T` and returns all of its outputs: the derivatives of a graph come from
+/// [`Dual`](super::Dual) numbers.
+///
+/// `weights` are those of the graph, in order, as [`decode_weight`] yields them. `inputs` stand for inputs of the step that
+/// bring `f32`. The step is taken to be a valid one; its segments are whole texts, which begin at index 0 and need no
+/// pages.
+///
+/// # Errors
+///
+/// [`DeviceError::BadStep`] if an operation finds a number outside its table, or if a graph with caches is given a
+/// segment that begins later.
+pub fn evaluate_in<T: Number>(
+    graph: &Graph,
+    weights: &[Arc<Array<T>>],
+    inputs: &[(ValueId, Array<T>)],
+    step: &Step,
+) -> Result<Vec<Array<T>>, DeviceError> {
+    if !graph.caches.is_empty() && step.segments.iter().any(|segment| segment.first_index > 0) {
+        return Err(DeviceError::BadStep { what: "a segment that begins behind index 0".into() });
+    }
+    let mut run = Run::new(graph, weights, step);
+    for (id, array) in inputs {
+        run.values[id.0 as usize] = Some(array.clone());
+    }
+    let mut kv = StepKv::new(graph);
+    for node in 0..graph.nodes().len() {
+        run.node(NodeId(node as u32), &mut kv)?;
+    }
+    Ok(graph.outputs().iter().map(|&id| run.array(id).clone()).collect())
+}
+
 /// The values of one step, as far as they have been computed.
-pub(super) struct Run<'a> {
+pub(super) struct Run<'a, T> {
     graph: &'a Graph,
-    weights: &'a [Arc<Array>],
+    weights: &'a [Arc<Array<T>>],
     step: &'a Step,
     segments: Vec<SegmentRows>,
     sizes: Sizes,
-    values: Vec<Option<Array>>,
+    values: Vec<Option<Array<T>>>,
     last_use: Vec<usize>,
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(graph: &'a Graph, weights: &'a [Arc<Array>], step: &'a Step) -> Self {
+impl<'a, T: Number> Run<'a, T> {
+    pub(super) fn new(graph: &'a Graph, weights: &'a [Arc<Array<T>>], step: &'a Step) -> Self {
         Self {
             graph,
             weights,
@@ -63,9 +95,9 @@ impl<'a> Run<'a> {
     }
 
     /// Runs one node; operands that no later node needs are dropped.
-    pub(super) fn node(&mut self, id: NodeId, kv: &mut dyn Kv) -> Result<(), DeviceError> {
+    pub(super) fn node(&mut self, id: NodeId, kv: &mut dyn Kv<T>) -> Result<(), DeviceError> {
         let node = &self.graph.nodes()[id.0 as usize];
-        let operands: Vec<&Array> = node.inputs.iter().map(|&id| self.array(id)).collect();
+        let operands: Vec<&Array<T>> = node.inputs.iter().map(|&id| self.array(id)).collect();
         let mut env = Env { sizes: self.sizes, segments: &self.segments, kv };
         let mut results = node
             .op
@@ -75,7 +107,8 @@ impl<'a> Run<'a> {
         if self.graph.token_embedding() == Some(id) {
             for (segment, of) in self.segments.iter().zip(&self.step.segments) {
                 if let Some(given) = &of.embeddings {
-                    results[0].put_rows(segment.rows.start, given);
+                    let given: Vec<T> = given.iter().map(|&x| T::constant(x.into())).collect();
+                    results[0].put_rows(segment.rows.start, &given);
                 }
             }
         }
@@ -93,7 +126,7 @@ impl<'a> Run<'a> {
     }
 
     /// A value that has been computed.
-    pub(super) fn array(&self, id: crate::ValueId) -> &Array {
+    pub(super) fn array(&self, id: ValueId) -> &Array<T> {
         match self.graph.value(id).kind {
             ValueKind::Weight(weight) => &self.weights[weight.0 as usize],
             _ => self.values[id.0 as usize].as_ref().expect("graphs are in a valid order"),
@@ -102,7 +135,7 @@ impl<'a> Run<'a> {
 }
 
 /// By value: what the step supplies.
-pub(crate) fn input_arrays(graph: &Graph, step: &Step) -> Vec<Option<Array>> {
+pub(crate) fn input_arrays<T: Number>(graph: &Graph, step: &Step) -> Vec<Option<Array<T>>> {
     let supplied = |value: &crate::Value| match value.kind {
         ValueKind::Input(Input::Given(given)) => {
             Some(given_array(given, value.shape.resolve(&Sizes::of(step)), step))
@@ -113,7 +146,7 @@ pub(crate) fn input_arrays(graph: &Graph, step: &Step) -> Vec<Option<Array>> {
     graph.values().iter().map(supplied).collect()
 }
 
-fn input_array(input: Input, step: &Step) -> Array {
+fn input_array<T: Number>(input: Input, step: &Step) -> Array<T> {
     let mut start = 0;
     let mut data = Vec::new();
     for segment in &step.segments {
@@ -128,15 +161,15 @@ fn input_array(input: Input, step: &Step) -> Array {
     Array::u32(vec![data.len()], data)
 }
 
-fn given_array(given: GivenId, shape: Vec<usize>, step: &Step) -> Array {
+fn given_array<T: Number>(given: GivenId, shape: Vec<usize>, step: &Step) -> Array<T> {
     let (mut floats, mut numbers) = (Vec::new(), Vec::new());
     for segment in &step.segments {
         match &segment.given[given.0 as usize] {
-            GivenValues::F32(values) => floats.extend_from_slice(values),
+            GivenValues::F32(values) => floats.extend(values.iter().map(|&x| T::constant(x.into()))),
             GivenValues::U32(values) => numbers.extend_from_slice(values),
         }
     }
-    if numbers.is_empty() { Array::f32(shape, floats) } else { Array::u32(shape, numbers) }
+    if numbers.is_empty() { Array::of(shape, floats) } else { Array::u32(shape, numbers) }
 }
 
 /// The last node that reads each value; none for outputs, which outlive the run.

@@ -165,7 +165,7 @@ impl PagedKv<'_> {
     }
 }
 
-impl Kv for PagedKv<'_> {
+impl Kv<f32> for PagedKv<'_> {
     fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[f32], v: &[f32]) {
         let (group, page, first) = self.locate(cache, segment, index);
         let Group { layout, pages } = &mut self.pool.groups[group];

@@ -1,9 +1,12 @@
-//! The reference interpreter: every graph, run plainly in f32.
+//! The reference interpreter: every graph, run plainly.
 //!
 //! It is the oracle of every device and every fusion, so it has one aim: to be obviously right. Each operation's
 //! reference lives beside its struct in [`op`](crate::op) and reads like its formula; arrays are dense and
 //! row-major; views copy; nothing is fused, planned or threaded. Every sum is taken in an order that depends
 //! only on its length, so a row's result never depends on what else a step holds.
+//!
+//! Operations are written once for every kind of [`Number`]: `f32` as devices compute, `f64` where rounding would hide a
+//! mistake, and [`Dual`] for exact derivatives.
 //!
 //! [`ReferenceBackend`] wraps it in the device contract, with paged KV and checked steps, so that models and
 //! engines can be tested against it: slow, but with the same answers on every machine.
@@ -11,20 +14,25 @@
 mod apply;
 mod array;
 mod backend;
+mod dual;
 mod env;
-pub(crate) mod erf;
+mod erf;
 mod interpreter;
 mod kv;
 mod kv_codec;
+mod number;
+mod step_kv;
 pub(crate) mod sums;
 mod weights;
 
 pub use apply::apply;
 pub use array::{Array, Data};
 pub use backend::ReferenceBackend;
+pub use dual::Dual;
 pub use env::SegmentRows;
 pub(crate) use env::{Env, Kv};
 #[cfg(test)]
 pub(crate) use interpreter::input_arrays;
-pub use interpreter::{decode_weight, evaluate};
+pub use interpreter::{decode_weight, evaluate, evaluate_in};
 pub use kv::ReferencePool;
+pub use number::Number;

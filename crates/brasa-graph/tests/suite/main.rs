@@ -7,6 +7,7 @@ mod inference;
 mod low_rank;
 mod memory;
 mod mock;
+mod numbers;
 mod operations;
 mod operations_golden;
 mod print;
