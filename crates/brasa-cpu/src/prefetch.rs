@@ -58,6 +58,16 @@ impl PrefetchPolicy {
         }
     }
 
+    /// This policy with its distances in registers.
+    #[inline(always)]
+    pub(crate) fn distances(self) -> Distances {
+        match self {
+            Self::Never => Distances { near: false, far: 0 },
+            Self::Both => Distances { near: true, far: FARTHEST_BYTES },
+            Self::Far => Distances { near: false, far: FAR_BYTES },
+        }
+    }
+
     /// Prefetches `len_bytes` bytes at this policy's distances behind `start`.
     ///
     /// The addresses need not exist: a prefetch of an invalid address does nothing.
@@ -70,6 +80,25 @@ impl PrefetchPolicy {
                 each_line(start.wrapping_add(FARTHEST_BYTES), len_bytes, to_second_cache);
             }
             Self::Far => each_line(start.wrapping_add(FAR_BYTES), len_bytes, to_second_cache),
+        }
+    }
+}
+
+/// What [`PrefetchPolicy`] says, without a choice for every line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Distances {
+    near: bool,
+    far: usize,
+}
+
+impl Distances {
+    #[inline(always)]
+    pub(crate) fn prefetch(self, start: *const u8, len_bytes: usize) {
+        if self.near {
+            lines(start.wrapping_add(NEAR_BYTES), len_bytes);
+        }
+        if self.far > 0 {
+            each_line(start.wrapping_add(self.far), len_bytes, to_second_cache);
         }
     }
 }

@@ -108,6 +108,23 @@ impl<'a> Iterator for Span<'a> {
     }
 }
 
+impl<'a> PackedBlock<'a> {
+    /// Block `block` of a strip of `layout`.
+    ///
+    /// For loops over all blocks that several rows meet: a loop of spans around one of their blocks, many of which have two, costs
+    /// a fifth of such a kernel's time on a Zen 5.
+    #[inline(always)]
+    pub fn of_strip(layout: &Layout, strip: &'a [u8], block: usize) -> Self {
+        // A power of two for every kind of scales: divided so, the compiler need not know it.
+        let shift = layout.span().trailing_zeros();
+        let (number, at) = (block >> shift, block & (layout.span() - 1));
+        let span = &strip[layout.head_bytes() + number * layout.span_bytes()..];
+        let planes = &span[layout.scale_bytes() + at * layout.block_bytes()..][..layout.block_bytes()];
+        let head = if layout.head_bytes() > 0 { &strip[block / SUPER_BLOCKS * 2 * LANES..] } else { &[] };
+        Self { head, span, at, planes }
+    }
+}
+
 impl PackedBlock<'_> {
     /// Writes the scales of the block, which is of kind K, to `out`, with the processor's instruction for f16.
     #[inline(always)]

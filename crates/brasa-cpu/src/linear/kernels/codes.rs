@@ -16,7 +16,7 @@
 
 use std::marker::PhantomData;
 
-use super::super::blocks::{Panel, Spans};
+use super::super::blocks::{PackedBlock, Panel, Spans};
 use super::super::formats::{Codes as Stored, Kind, Meaning, TABLE, with_kind, with_panel_kind};
 use super::super::layout::{LANES, Lanes, Layout};
 use super::super::scales::BlockScales;
@@ -130,9 +130,36 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
         let correction =
             const { correction(K::CODES.offset(), K::SHAPE.has_min(), D::CENTRING.of_planes::<K>()) };
         let policy = PrefetchPolicy::for_rows(if D::V::PARTS == 1 { R } else { 1 });
+        let distances = policy.distances();
         let mut unpacked = BlockScales::ZERO;
         for (strip, out) in strips.chunks_exact(layout.strip_bytes()).zip(out.chunks_exact_mut(R)) {
             let mut acc = [v.zero_parts(); R];
+            if const { D::V::PARTS == 1 && R > 1 } {
+                for block in 0..layout.blocks {
+                    let packed = PackedBlock::of_strip(layout, strip, block);
+                    distances.prefetch(packed.planes.as_ptr(), packed.planes.len());
+                    packed.scales::<K>(v, layout.scales, &mut unpacked);
+                    // SAFETY: the block is of kind K, its scales are unpacked; rows have the block.
+                    unsafe {
+                        let weights = unpack::<D, K>(dots, packed.planes.as_ptr(), centred);
+                        let scale = unpacked.scale.as_ptr().cast::<f32>();
+                        let min = unpacked.min.as_ptr().cast::<f32>();
+                        for row in 0..R {
+                            let x = x.get_unchecked(row);
+                            let meta = x.blocks.get_unchecked(block);
+                            let start = corrections::<K>(meta, correction);
+                            let sums =
+                                dots.dots::<K, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
+                            acc[row][0] = add_scaled::<D, K>(dots, acc[row][0], sums, scale, min, meta);
+                        }
+                    }
+                }
+                for (acc, out) in acc.iter().zip(&mut *out) {
+                    // SAFETY: `out` is the lanes of the part.
+                    unsafe { v.store(acc[0], out.as_mut_ptr()) };
+                }
+                continue;
+            }
             for span in Spans::new(layout, strip, 0..layout.blocks, policy) {
                 for (block, packed) in span {
                     if const { D::TWO_PARTS_OF_A_ROW && R == 1 } {
