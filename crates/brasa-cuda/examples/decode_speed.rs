@@ -1,9 +1,9 @@
 //! Speed of chains of one text or of several together, greedy or sampled as llama.cpp does by default, on a decoder with random weights in the shapes of Llama-3.2-1B, Llama-3.1-8B or Qwen3-0.6B, all of whose
 //! matrices have one format.
 //!
-//! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b] [FORMAT] [DEPTH] [TEXTS] [--plain] [--sampled] [--masked]`
+//! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b] [FORMAT] [DEPTH] [TEXTS] [--plain] [--sampled] [--masked | --logprobs]`
 //!
-//! With `--masked` a mask that allows everything keeps drawing on the host.
+//! With `--masked` the texts have a mask that allows everything, which goes to the device before each draw; with `--logprobs` drawing stays on the host.
 
 mod shapes;
 
@@ -14,7 +14,9 @@ use std::time::Instant;
 use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_graph::chain::{Chain, Flow, RowDraw};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
-use brasa_graph::sampling::{DrawRules, Sampler, SamplingError, SamplingOrder, SamplingParams, TokenMask};
+use brasa_graph::sampling::{
+    Distribution, DrawRules, Logprobs, Sampler, SamplingError, SamplingOrder, SamplingParams, TokenMask,
+};
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Sequences;
 
@@ -43,7 +45,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let place = arguments.iter().position(|argument| argument == name);
         place.map(|place| arguments.remove(place)).is_some()
     };
-    let (deterministic, sampled, masked) = (flag("--plain"), flag("--sampled"), flag("--masked"));
+    let (deterministic, sampled) = (flag("--plain"), flag("--sampled"));
+    let (masked, logprobs) = (flag("--masked"), flag("--logprobs"));
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
     let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
     let depth: usize = arguments.get(2).map_or(Ok(128), |depth| depth.parse())?;
@@ -76,7 +79,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         order: SamplingOrder::LlamaCpp,
         ..SamplingParams::default()
     };
-    let rules = DrawRules::new(if sampled { usual } else { greedy })?;
+    let logprobs = logprobs.then_some(Logprobs { top: 0, of: Distribution::default() });
+    let rules = DrawRules::new(SamplingParams { logprobs, ..if sampled { usual } else { greedy } })?;
     let vocab = decoder.vocab as u32;
     let text: Vec<u32> = (0..depth as u32).map(|row| row * 7919 % vocab).collect();
     let mut rates = Vec::new();

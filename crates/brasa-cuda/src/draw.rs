@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brasa_graph::chain::RowDraw;
-use brasa_graph::device::{DeviceError, DrawInputs};
+use brasa_graph::device::{DeviceError, DrawInputs, FillMask};
 use brasa_graph::sampling::{SamplingOrder, SamplingParams, Stage};
 
 use crate::driver::{DeviceMemory, Grid, Kernel};
@@ -130,14 +130,15 @@ impl Drawer {
         &mut self,
         x: Rows,
         draws: &[DrawInputs<'_>],
+        fill: &mut FillMask<'_>,
     ) -> Result<Vec<Option<u32>>, DeviceError> {
         let rows = draws.len();
-        if draws.iter().all(|draw| draw.rules.takes_largest(draw.position)) {
+        if draws.iter().all(|draw| !draw.masked && draw.rules.takes_largest(draw.position)) {
             grow(&self.gpu, &mut self.memory, rows * 4, MEMORY)?;
             let params = ArgmaxParams { x, y: Ptr::new(self.memory.address()) };
             self.launch(&self.largest, [rows, 1], ROW_THREADS, &params)?;
         } else {
-            self.load(x.width, rows, draws, &[])?;
+            self.load(x.width, rows, draws, &[], fill)?;
             self.queue(x, 0, rows, NOWHERE)?;
         }
         self.ids.resize(rows, 0);
@@ -154,9 +155,10 @@ impl Drawer {
         at_once: usize,
         draws: &[DrawInputs<'_>],
         stops: &[u32],
+        fill: &mut FillMask<'_>,
     ) -> Result<(), DeviceError> {
         grow(&self.gpu, &mut self.memory, Places::new(width, at_once).end, MEMORY)?;
-        self.gather(width, draws);
+        self.gather(width, draws, fill);
         self.stops = self.words.len()..self.words.len() + stops.len();
         self.words.extend_from_slice(stops);
         let words_start = size_of_val(&self.rows[..]);
@@ -165,6 +167,9 @@ impl Drawer {
         for row in &mut self.rows {
             for list in [&mut row.occurrences, &mut row.biases, &mut row.forbidden] {
                 list.0 += words;
+            }
+            if row.mask.0 != 0 {
+                row.mask.0 += words;
             }
         }
         self.bytes.clear();
@@ -226,18 +231,41 @@ impl Drawer {
     }
 
     /// Makes the rows and their lists, whose addresses are bytes behind the first.
-    fn gather(&mut self, width: u32, draws: &[DrawInputs<'_>]) {
+    fn gather(&mut self, width: u32, draws: &[DrawInputs<'_>], fill: &mut FillMask<'_>) {
         self.rows.clear();
         self.words.clear();
-        for draw in draws {
+        for (number, draw) in draws.iter().enumerate() {
+            let mask = self.push_mask(width, number, draw, fill);
             let lists = Lists {
                 occurrences: self.words.len(),
                 biases: self.push_occurrences(width, draw),
                 forbidden: self.push_biases(&draw.rules.params().logit_bias),
             };
             self.words.extend(draw.rules.forbidden(draw.position));
-            self.rows.push(row_of(draw, width, &lists, self.words.len()));
+            self.rows.push(DrawRow { mask, ..row_of(draw, width, &lists, self.words.len()) });
         }
+    }
+
+    /// Appends the draw's mask, and returns where it begins. One that cannot be filled allows nothing: the row gets no token, and the host
+    /// finds out why.
+    fn push_mask(
+        &mut self,
+        width: u32,
+        number: usize,
+        draw: &DrawInputs<'_>,
+        fill: &mut FillMask<'_>,
+    ) -> Ptr<u32> {
+        if !draw.masked {
+            return Ptr::NONE;
+        }
+        // Behind a word, lest the address is that of no mask.
+        let start = self.words.len().max(1);
+        self.words.resize(start + width.div_ceil(32) as usize, 0);
+        let words = &mut self.words[start..];
+        if fill(number, words).is_err() {
+            words.fill(0);
+        }
+        Ptr::new(start as u64 * 4)
     }
 
     /// Appends each token of the penalties' window and how often it occurs there; returns where the words end.
@@ -303,6 +331,7 @@ fn row_of(draw: &DrawInputs<'_>, width: u32, lists: &Lists, end: usize) -> DrawR
         occurrences: start(lists.occurrences),
         biases: start(lists.biases),
         forbidden: start(lists.forbidden),
+        mask: Ptr::NONE,
         occurrences_count: (lists.biases - lists.occurrences) as u32 / 2,
         biases_count: (lists.forbidden - lists.biases) as u32 / 2,
         forbidden_count: (end - lists.forbidden) as u32,

@@ -412,6 +412,7 @@ params! {
         occurrences: Ptr<u32>,
         biases: Ptr<u32>,
         forbidden: Ptr<u32>,
+        mask: Ptr<u32>,
         occurrences_count: u32,
         biases_count: u32,
         forbidden_count: u32,
@@ -607,7 +608,7 @@ pub(crate) fn part_bytes(parts: &[Part]) -> &[u8] {
 
 /// Rows to draw from as bytes, to be copied to the device.
 pub(crate) fn draw_bytes(rows: &[DrawRow]) -> &[u8] {
-    const { assert!(size_of::<DrawRow>() == 3 * size_of::<Ptr<u32>>() + size_of::<[u32; 22]>(), "no padding") };
+    const { assert!(size_of::<DrawRow>() == 4 * size_of::<Ptr<u32>>() + size_of::<[u32; 22]>(), "no padding") };
     // SAFETY: a row holds numbers without padding between them.
     unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
 }

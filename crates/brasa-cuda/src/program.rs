@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use brasa_graph::chain::{self, Chain, Finish};
-use brasa_graph::device::{DeviceError, DrawInputs, KvPool, KvType, OpTime, Program, ProgramLimits};
+use brasa_graph::device::{
+    DeviceError, DrawInputs, FillMask, KvPool, KvType, OpTime, Program, ProgramLimits,
+};
 use brasa_graph::op::RopeLayout;
 use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
@@ -279,7 +281,7 @@ impl Program for CudaProgram {
         one_row.into_iter().chain(ops).collect::<Vec<_>>().join("\n")
     }
 
-    /// The host draws for rows with a mask, as it can for every row.
+    /// The mask of a token is known when the one before it has come to the host.
     fn max_chain(&self, masked: bool) -> usize {
         if self.interpreter.is_some() && !masked { interpreter::MAX_CHAIN } else { chain::STEPWISE_TOKENS }
     }
@@ -319,6 +321,7 @@ impl Program for CudaProgram {
         step: &Step,
         pool: &mut dyn KvPool,
         draws: &[DrawInputs<'_>],
+        fill: &mut FillMask<'_>,
     ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
         let sizes = Sizes::of(step);
         let is_logits = |slot: &Slot| {
@@ -343,7 +346,7 @@ impl Program for CudaProgram {
             }),
         };
         let x = self.note(result)?;
-        let drawn = self.drawer.draw(x, draws);
+        let drawn = self.drawer.draw(x, draws, fill);
         let drawn = drawn.and_then(|ids| self.check_fault().map(|()| ids));
         self.note(drawn).map(Some)
     }

@@ -97,6 +97,12 @@ pub enum StepOut<'a> {
     },
 }
 
+/// A mask of rows that are drawn at once: of each behind the drafts before it.
+struct DraftedMask<'a> {
+    mask: Option<&'a mut dyn TokenMask>,
+    drafts: &'a [u32],
+}
+
 impl SequenceChain<'_> {
     fn row_draw(&mut self) -> RowDraw<'_> {
         RowDraw {
@@ -139,19 +145,31 @@ impl SequenceChain<'_> {
         SequenceRows { sequence: self.sequence, tokens, outs }
     }
 
-    /// What a device draws the tokens of these rows by; `None` if it cannot.
-    fn drafted_draws(&self) -> Option<Vec<DrawInputs<'_>>> {
-        let plain = self.mask.is_none() && !self.rules.params().reports_logits();
+    /// What a device draws the tokens of these rows by, and their mask; `None` if it cannot.
+    fn drafted_draws(&mut self) -> Option<(Vec<DrawInputs<'_>>, DraftedMask<'_>)> {
+        if self.rules.params().reports_logits() {
+            return None;
+        }
         let first = self.tokens.len() - self.drafts.len();
-        plain.then(|| {
-            let rows = (first..=self.tokens.len()).zip(self.position..);
-            rows.map(|(end, position)| DrawInputs {
-                rules: self.rules,
-                position,
-                history: &self.tokens[..end],
-            })
-            .collect()
-        })
+        let rows = (first..=self.tokens.len()).zip(self.position..);
+        let (rules, masked) = (self.rules, self.mask.is_some());
+        let tokens = &*self.tokens;
+        let draws =
+            rows.map(|(end, position)| DrawInputs { rules, position, history: &tokens[..end], masked });
+        let mask = self.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
+        Some((draws.collect(), DraftedMask { mask, drafts: self.drafts }))
+    }
+
+    /// True if each token that these draws let come was drawn: of those behind the first that is not the draft, none is read.
+    fn is_complete(&self, drawn: &[Option<u32>]) -> bool {
+        for (place, &id) in drawn.iter().enumerate() {
+            match id {
+                None => return false,
+                Some(id) if self.drafts.get(place) != Some(&id) => return true,
+                Some(_) => {}
+            }
+        }
+        true
     }
 }
 
@@ -426,17 +444,32 @@ impl Executor {
         let composed = self.compose(&mut rows);
         drop(rows);
         let drawn = composed.and_then(|()| {
-            let draws: Option<Vec<Vec<DrawInputs<'_>>>> =
-                parts.iter().map(|part| part.drafted_draws()).collect();
-            match draws {
-                Some(draws) => Ok(self.program.run_drawn(&self.step, self.store.pool(), &draws.concat())?),
-                None => Ok(None),
+            let drafted: Option<Vec<_>> = parts.iter_mut().map(SequenceChain::drafted_draws).collect();
+            let Some(drafted) = drafted else { return Ok(None) };
+            let (mut draws, mut masks, mut places) = (Vec::new(), Vec::new(), Vec::new());
+            for (part, (rows, mask)) in drafted.into_iter().enumerate() {
+                places.extend((0..rows.len()).map(|place| (part, place)));
+                draws.extend(rows);
+                masks.push(mask);
             }
+            let mut fill = |draw: usize, words: &mut [u32]| {
+                let (part, place) = places[draw];
+                let DraftedMask { mask, drafts } = &mut masks[part];
+                mask.as_deref_mut().map_or(Ok(()), |mask| mask.fill(&drafts[..place], words))
+            };
+            Ok(self.program.run_drawn(&self.step, self.store.pool(), &draws, &mut fill)?)
         });
         for part in &mut *parts {
             part.tokens.truncate(part.tokens.len() - part.drafts.len());
         }
-        let drawn: Option<Vec<u32>> = drawn?.and_then(|ids| ids.into_iter().collect());
+        let drawn = drawn?.filter(|ids| {
+            let mut left = &ids[..];
+            parts.iter().all(|part| {
+                let (own, behind) = left.split_at(part.drafts.len() + 1);
+                left = behind;
+                part.is_complete(own)
+            })
+        });
         let logits = match drawn {
             Some(_) => None,
             None => Some(self.program.run(&self.step, self.store.pool())?.only()),
@@ -449,7 +482,10 @@ impl Executor {
             for place in 0..=drafts.len() {
                 let drawn = match (&logits, &drawn) {
                     (Some(logits), _) => row.draw(logits.row(out + place), &mut self.sampler),
-                    (None, ids) => Ok(row.take(ids.as_ref().map_or(0, |ids| ids[out + place]))),
+                    (None, ids) => {
+                        let id = ids.as_ref().and_then(|ids| ids[out + place]);
+                        Ok(row.accept(id.unwrap_or_default()))
+                    }
                 };
                 computed += 1;
                 let token = drawn.as_ref().ok().map(|draw| draw.token);

@@ -79,7 +79,9 @@ pub fn stepwise<P: Program + ?Sized>(
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();
     loop {
         let drawn = match draws(step, &numbers, rows) {
-            Some(draws) => program.run_drawn(step, pool, &draws)?,
+            Some((draws, mut masks)) => program.run_drawn(step, pool, &draws, &mut |draw, words| {
+                masks[draw].as_deref_mut().map_or(Ok(()), |mask| mask.fill(&[], words))
+            })?,
             None => None,
         };
         // Of a row without a token the sampler draws it or says why; the step writes again what it wrote.
@@ -93,7 +95,7 @@ pub fn stepwise<P: Program + ?Sized>(
                     let row = &mut rows[number];
                     let drawn = match (&logits, &drawn) {
                         (Some(logits), _) => row.draw(logits.row(out), sampler),
-                        (None, ids) => Ok(row.take(ids.as_ref().map_or(0, |ids| ids[out]))),
+                        (None, ids) => Ok(row.accept(ids.as_ref().map_or(0, |ids| ids[out]))),
                     };
                     out += 1;
                     let next = drawn.as_ref().ok().map(|draw| draw.token).filter(|&id| row.goes_on(id));
@@ -121,16 +123,30 @@ pub fn stepwise<P: Program + ?Sized>(
     }
 }
 
-/// What a device needs to draw the token of each row; `None` where it cannot draw for one of them.
-fn draws<'a>(step: &Step, numbers: &[usize], rows: &'a [RowDraw<'_>]) -> Option<Vec<DrawInputs<'a>>> {
-    let draws = step.segments.iter().zip(numbers).filter(|(segment, _)| segment.outs == Outs::Last);
-    draws
-        .map(|(_, &number)| {
-            let RowDraw { rules, position, history, mask, .. } = &rows[number];
-            let plain = mask.is_none() && !rules.params().reports_logits();
-            plain.then_some(DrawInputs { rules, position: *position, history })
-        })
-        .collect()
+/// The masks of some draws.
+type Masks<'a> = Vec<Option<&'a mut dyn TokenMask>>;
+
+/// What a device needs to draw the token of each row, and the rows' masks; `None` where it cannot draw for one of them.
+fn draws<'a>(
+    step: &Step,
+    numbers: &[usize],
+    rows: &'a mut [RowDraw<'_>],
+) -> Option<(Vec<DrawInputs<'a>>, Masks<'a>)> {
+    let (mut draws, mut masks) = (Vec::new(), Vec::new());
+    let mut rows = rows.iter_mut().enumerate();
+    for (segment, number) in step.segments.iter().zip(numbers) {
+        let (_, row) = rows.find(|(at, _)| at == number)?;
+        if segment.outs != Outs::Last {
+            continue;
+        }
+        if row.rules.params().reports_logits() {
+            return None;
+        }
+        let masked = row.mask.is_some();
+        draws.push(DrawInputs { rules: row.rules, position: row.position, history: row.history, masked });
+        masks.push(row.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask));
+    }
+    Some((draws, masks))
 }
 
 impl RowDraw<'_> {
@@ -139,7 +155,15 @@ impl RowDraw<'_> {
         self.mask.is_none() && self.rules.takes_largest(self.position)
     }
 
-    /// Takes `token`, which a device drew, and counts it.
+    /// Takes `token`, which a device drew, counts it and tells the mask of it.
+    pub fn accept(&mut self, token: u32) -> Draw {
+        if let Some(mask) = &mut self.mask {
+            mask.accept(token);
+        }
+        self.take(token)
+    }
+
+    /// Takes `token`, of which the mask, if there is one, knows, and counts it.
     pub fn take(&mut self, token: u32) -> Draw {
         self.history.push(token);
         self.position = self.position.saturating_add(1);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::chain::{self, Chain, Finish};
 use crate::output::Outputs;
-use crate::sampling::DrawRules;
+use crate::sampling::{DrawRules, SamplingError};
 use crate::step::{PageId, Step};
 use crate::{CacheGroup, Graph, GroupId, Weight};
 
@@ -260,7 +260,12 @@ pub struct DrawInputs<'a> {
     pub position: u32,
     /// All tokens before the drawn one.
     pub history: &'a [u32],
+    /// True if a [mask](FillMask) says which tokens may come.
+    pub masked: bool,
 }
+
+/// Writes the mask of the draw of a number, as [`TokenMask::fill`](crate::sampling::TokenMask::fill) does.
+pub type FillMask<'a> = dyn FnMut(usize, &mut [u32]) -> Result<(), SamplingError> + 'a;
 
 /// A compiled graph: a flat table of operations over one arena, replayed step by step.
 pub trait Program: Send {
@@ -288,6 +293,8 @@ pub trait Program: Send {
     /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` in place of a token that the
     /// host is to draw, or to say why there is none. `None` for all where this device leaves drawing to the host; nothing was run.
     ///
+    /// `fill` is asked once for the mask of each draw that has one, while the step runs. A draw whose mask cannot be filled gets `None`.
+    ///
     /// Tokens are those of [`Sampler::draw`](crate::sampling::Sampler::draw) up to the rounding of the device's logarithm.
     ///
     /// # Errors
@@ -298,8 +305,9 @@ pub trait Program: Send {
         step: &Step,
         pool: &mut dyn KvPool,
         draws: &[DrawInputs<'_>],
+        fill: &mut FillMask<'_>,
     ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
-        let _ = (step, pool, draws);
+        let _ = (step, pool, draws, fill);
         Ok(None)
     }
 

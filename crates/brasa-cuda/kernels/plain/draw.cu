@@ -2,7 +2,7 @@
 // id, the largest score x + g among those that are kept wins, and every operation is rounded by itself.
 //
 // draw_adjust: penalties, bias and forbidden ids, in place. Grid: 1 × rows, 256 threads.
-// draw_find: the largest logit of each part of DRAW_PART. Grid: parts × rows, 256 threads.
+// draw_find: what a mask leaves out, in place, and the largest logit of each part of DRAW_PART. Grid: parts × rows, 256 threads.
 // draw_weigh: sums of shares, how many tokens lie how far below the largest, and the best score of each part where all tokens are
 //   kept. Grid: parts × rows, 256 threads.
 // draw_list: the likeliest tokens, at most 1024, in no order. Grid: parts × rows, 256 threads.
@@ -173,13 +173,17 @@ KERNEL(draw_adjust, DrawParams) {
 
 KERNEL(draw_find, DrawParams) {
     __shared__ u64 scratch[32];
-    const float* z = row_of(p.x, blockIdx.y);
+    float* z = const_cast<float*>(row_of(p.x, blockIdx.y));
+    const u32* mask = p.rows[blockIdx.y].mask;
     u32 first = blockIdx.x * DRAW_PART;
     DrawPart part(z, first, p.x.width);
     u64 best = 0;
 #pragma unroll
     for (u32 i = 0; i < DRAW_EACH; ++i) {
         u32 id = first + 256 * i + threadIdx.x;
+        if (mask && id < p.x.width && !(mask[id / 32] >> id % 32 & 1)) {
+            part.at[i] = z[id] = -INFINITY;
+        }
         u64 key = id < p.x.width && part.at[i] == part.at[i] ? draw_key(part.at[i], id) : 0;
         best = key > best ? key : best;
     }

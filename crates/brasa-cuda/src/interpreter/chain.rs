@@ -76,10 +76,10 @@ impl Interpreter {
             let (steps, rules) = (row.limit.min(MAX_CHAIN), row.rules);
             let draws: Vec<DrawInputs<'_>> = (row.position..)
                 .take(steps)
-                .map(|position| DrawInputs { rules, position, history: &[] })
+                .map(|position| DrawInputs { rules, position, history: &[], masked: false })
                 .collect();
             self.load(&step.segments[0], pool)?;
-            drawer.load(self.vocab_size as u32, 1, &draws, row.stops)?;
+            drawer.load(self.vocab_size as u32, 1, &draws, row.stops, &mut |_, _| Ok(()))?;
             self.shared.clear();
             let queued = (0..steps).try_for_each(|drawn| {
                 let logits = self.queue()?;

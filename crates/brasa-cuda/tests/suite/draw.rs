@@ -79,6 +79,17 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
     DrawRules::new(params).unwrap()
 }
 
+/// The ids that a grammar allows: most, few or none of them; no mask in one of two rows.
+fn mask(random: &mut Random, vocab_size: usize) -> Option<Vec<u32>> {
+    let allowed = one_of(random, &[0, 1, 3, vocab_size]);
+    let mut words = vec![if allowed == vocab_size { u32::MAX } else { 0 }; vocab_size.div_ceil(32)];
+    for _ in 0..allowed.min(100) {
+        let id = random.below(vocab_size);
+        words[id / 32] ^= 1 << (id % 32);
+    }
+    (random.below(2) == 0).then_some(words)
+}
+
 /// A program that returns the logits it is given, and a pool for it.
 struct Rows {
     program: Box<dyn Program>,
@@ -96,7 +107,13 @@ impl Rows {
     }
 
     /// Draws from each row as the host does, and returns how many tokens there were.
-    fn check(&mut self, rows: &[Vec<f32>], rules: &[DrawRules], history: &[u32]) -> usize {
+    fn check(
+        &mut self,
+        rows: &[Vec<f32>],
+        rules: &[DrawRules],
+        masks: &[Option<Vec<u32>>],
+        history: &[u32],
+    ) -> usize {
         let segments = rows.iter().map(|row| {
             let mut segment = Segment::text(SequenceId(1), 0, Vec::new(), Outs::Last, Vec::new());
             segment.rows = 1;
@@ -111,17 +128,23 @@ impl Rows {
             segment
         });
         let step = Step { segments: segments.collect() };
-        let draws = rules.iter().zip(100..);
-        let draws: Vec<DrawInputs<'_>> =
-            draws.map(|(rules, position)| DrawInputs { rules, position, history }).collect();
-        let found =
-            self.program.run_drawn(&step, &mut *self.pool, &draws).unwrap().expect("the device draws");
+        let draws = rules.iter().zip(masks).zip(100..);
+        let draws: Vec<DrawInputs<'_>> = draws
+            .map(|((rules, mask), position)| DrawInputs { rules, position, history, masked: mask.is_some() })
+            .collect();
+        let mut fill = |draw: usize, words: &mut [u32]| {
+            words.copy_from_slice(masks[draw].as_ref().expect("the mask of a row that has one"));
+            Ok(())
+        };
+        let found = self.program.run_drawn(&step, &mut *self.pool, &draws, &mut fill).unwrap();
+        let found = found.expect("the device draws");
         assert_eq!(found.len(), rows.len());
         let mut drawn = 0;
-        for ((found, row), draw) in found.into_iter().zip(rows).zip(&draws) {
-            let expected = Sampler::default().draw(draw.rules, &Row::new(row, draw.position, history));
+        for (((found, row), draw), mask) in found.into_iter().zip(rows).zip(&draws).zip(masks) {
+            let row = Row { mask: mask.as_deref(), ..Row::new(row, draw.position, history) };
+            let expected = Sampler::default().draw(draw.rules, &row);
             let expected = expected.map(|draw| draw.token).ok();
-            assert_eq!(found, expected, "{} tokens, {:?}", row.len(), draw.rules.params());
+            assert_eq!(found, expected, "{} tokens, {:?}", row.logits.len(), draw.rules.params());
             drawn += usize::from(found.is_some());
         }
         drawn
@@ -142,7 +165,8 @@ fn tokens_are_those_of_the_host() {
             let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random, vocab_size)).collect();
             let rules: Vec<DrawRules> = (0..ROWS).map(|_| rules(&mut random, vocab_size)).collect();
             let history: Vec<u32> = (0..60).map(|_| random.below(vocab_size.min(40)) as u32).collect();
-            drawn += program.check(&rows, &rules, &history);
+            let masks: Vec<_> = (0..ROWS).map(|_| mask(&mut random, vocab_size)).collect();
+            drawn += program.check(&rows, &rules, &masks, &history);
         }
     }
     assert!(drawn > 100, "{drawn} drawn");
@@ -179,6 +203,6 @@ fn sums_beside_the_target_of_top_p_are_those_of_the_tree() {
             all_rules.push(DrawRules::new(params).unwrap());
             rows.push(z);
         }
-        assert_eq!(program.check(&rows, &all_rules, &[]), ROWS);
+        assert_eq!(program.check(&rows, &all_rules, &[const { None }; ROWS], &[]), ROWS);
     }
 }
