@@ -36,6 +36,14 @@ pub enum GraphError {
         /// The reason, as a sentence for people.
         what: String,
     },
+    /// A derivative that there is not.
+    #[error("derivative of {of}: {what}")]
+    Derivative {
+        /// The operation, or the value by name.
+        of: String,
+        /// The reason, as a sentence for people.
+        what: String,
+    },
     /// An adapter that cannot be added to the graph.
     #[error("adapter of {weight}: {what}")]
     Adapter {

@@ -13,6 +13,7 @@
 //! | [`op`] | every operation: formula, shapes, source, reference |
 //! | [`Builder`], [`Graph`] | a model's computation, every shape checked |
 //! | [`mod@rewrite`], [`pass`] | graphs made from graphs |
+//! | [`derivative`] | gradients and directional derivatives, as graphs |
 //! | [`fuse`], [`Schedule`] | groups of nodes that run as one |
 //! | [`plan`] | one arena for all values |
 //! | [`mod@print`] | listings of the three |
@@ -38,6 +39,7 @@
 //! ```
 
 mod builder;
+pub mod derivative;
 mod draft;
 mod error;
 pub mod fuse;

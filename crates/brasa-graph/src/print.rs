@@ -48,7 +48,7 @@ pub fn plan(graph: &Graph, schedule: &Schedule, plan: &Plan, sizes: &Sizes) -> S
 pub fn node_line(graph: &Graph, id: NodeId) -> String {
     let node = graph.node(id);
     let results: Vec<String> = node.outputs.iter().map(|&id| format!("{id} {}", graph.value(id))).collect();
-    let operands: Vec<String> = node.inputs.iter().map(|&id| name(graph, id)).collect();
+    let operands: Vec<String> = node.inputs.iter().map(|&id| value_name(graph, id)).collect();
     let equals = if results.is_empty() { "" } else { " = " };
     let line = format!(
         "{}{equals}{}({}) {}",
@@ -69,7 +69,7 @@ fn item_lines(graph: &Graph, item: &Item, place: impl Fn(ValueId) -> String) -> 
         Item::Fused(fused) => {
             let results: Vec<String> =
                 fused.outputs.iter().map(|&value| format!("{value}{}", place(value))).collect();
-            let operands: Vec<String> = fused.inputs.iter().map(|&value| name(graph, value)).collect();
+            let operands: Vec<String> = fused.inputs.iter().map(|&value| value_name(graph, value)).collect();
             let equals = if results.is_empty() { "" } else { " = " };
             let nodes: Vec<String> = fused.nodes.iter().map(|&node| node_line(graph, node)).collect();
             format!(
@@ -89,7 +89,7 @@ fn place(graph: &Graph, plan: &Plan, value: ValueId, sizes: &Sizes) -> String {
     let view = graph.view(value);
     let buffer = match place.buffer {
         Buffer::Arena { offset_bytes } => offset_bytes.to_string(),
-        Buffer::Input(_) | Buffer::Weight(_) => name(graph, view.root),
+        Buffer::Input(_) | Buffer::Weight(_) => value_name(graph, view.root),
     };
     if view.root == value {
         let typed = graph.value(value);
@@ -146,12 +146,12 @@ fn formats(weight: &Weight) -> String {
 }
 
 fn outputs(graph: &Graph) -> String {
-    let names: Vec<String> = graph.outputs().iter().map(|&id| name(graph, id)).collect();
+    let names: Vec<String> = graph.outputs().iter().map(|&id| value_name(graph, id)).collect();
     format!("returns {}\n", names.join(", "))
 }
 
 /// A value by name, where it has one.
-fn name(graph: &Graph, id: ValueId) -> String {
+pub(crate) fn value_name(graph: &Graph, id: ValueId) -> String {
     match graph.value(id).kind {
         ValueKind::Input(Input::TokenIds) => "token_ids".into(),
         ValueKind::Input(Input::Positions) => "positions".into(),

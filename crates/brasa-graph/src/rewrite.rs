@@ -83,6 +83,22 @@ pub fn rewrite(
     rewriting.builder.finish(&outputs)
 }
 
+/// Makes a graph from `graph` by nodes behind all others, which `build` builds; it returns the new graph's outputs.
+///
+/// All values of `graph` keep their ids.
+///
+/// # Errors
+///
+/// Errors of `build`, and the first mistake that it makes with the builder.
+pub fn extend(
+    graph: &Graph,
+    build: impl FnOnce(&mut Builder) -> Result<Vec<ValueId>, GraphError>,
+) -> Result<Graph, GraphError> {
+    let mut builder = Builder::from(graph.clone());
+    let outputs = build(&mut builder)?;
+    builder.finish(&outputs)
+}
+
 /// A graph on its way.
 struct Rewriting {
     /// Everything made so far. Values of the old graph that no node has made yet are [`ValueKind::Removed`].

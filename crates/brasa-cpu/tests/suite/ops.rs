@@ -1,7 +1,7 @@
 //! Every operation by itself, on random shapes, against the reference interpreter.
 
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
-use brasa_graph::testing::{OPERATIONS, check};
+use brasa_graph::testing::{DERIVATIVE_OPERATIONS, OPERATIONS, check, check_refused};
 
 #[test]
 fn every_operation_agrees_with_the_reference() {
@@ -15,5 +15,13 @@ fn every_operation_agrees_with_the_reference() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn operations_that_only_derivatives_use_are_refused_by_name() {
+    let device = CpuBackend::new(CpuOptions::default()).unwrap();
+    for operation in DERIVATIVE_OPERATIONS {
+        check_refused(&device, &operation.case(1));
     }
 }

@@ -144,7 +144,9 @@ impl Lowering<'_> {
                 self.push(MeanPoolOp { kernel, factor, x, out }, name);
             }
             (op, inputs, outputs) => {
-                unreachable!("{} of {} operands and {} results", op.name(), inputs.len(), outputs.len())
+                let (operands, results) = (inputs.len(), outputs.len());
+                let what = format!("{} with {operands} operands and {results} results", op.name());
+                return Err(self.gpu.unsupported(what));
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Every operation by itself, on random shapes, against the reference interpreter.
 
-use brasa_graph::testing::{OPERATIONS, check};
+use brasa_graph::testing::{DERIVATIVE_OPERATIONS, OPERATIONS, check, check_refused};
 
 use crate::device::{device, full_or_few};
 
@@ -11,5 +11,13 @@ fn every_operation_agrees_with_the_reference() {
         for seed in 0..full_or_few(device, 8, 3) {
             check(device, &operation.case(seed), operation.tolerance);
         }
+    }
+}
+
+#[test]
+fn operations_that_only_derivatives_use_are_refused_by_name() {
+    let Some(device) = device() else { return };
+    for operation in DERIVATIVE_OPERATIONS {
+        check_refused(device, &operation.case(1));
     }
 }

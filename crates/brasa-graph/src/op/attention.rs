@@ -2,10 +2,13 @@
 
 use std::ops::Range;
 
-use super::elementwise::softcap;
-use super::{Operation, Type, cache_spec, operands, require, require_floats};
+use super::elementwise::{Unary, softcap};
+use super::{
+    AttentionGradient, AttentionTangent, Operation, Type, cache_spec, operands, require, require_floats,
+};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, SegmentRows, sums};
-use crate::{CacheId, CacheSpec, DType, MemoryId, Value};
+use crate::{CacheId, CacheSpec, DType, MemoryId, Node, Value, ValueId};
 
 /// Writes each row's keys and values into a cache, at the row's index.
 ///
@@ -15,6 +18,10 @@ pub struct CacheWrite {
     /// Where to.
     pub cache: CacheId,
 }
+
+/// Why caches and memories cannot be differentiated.
+const KEPT: &str =
+    "keys and values that are kept have no derivative; a model's graph can attend to the rows of a step";
 
 impl Operation for CacheWrite {
     fn name(&self) -> &'static str {
@@ -57,6 +64,14 @@ impl Operation for CacheWrite {
         }
         Ok(Vec::new())
     }
+
+    fn jvp(&self, _: &mut Rules, _: &Node, _: &[Option<ValueId>]) -> Terms {
+        Err(KEPT.into())
+    }
+
+    fn vjp(&self, _: &mut Rules, _: &Node, _: &[Option<ValueId>], _: &[bool]) -> Terms {
+        Err(KEPT.into())
+    }
 }
 
 /// Writes each row's keys and values into a memory, at the row's index: an encoder's last word.
@@ -87,6 +102,14 @@ impl Operation for MemoryWrite {
         env: &mut Env<T>,
     ) -> Result<Vec<Array<T>>, String> {
         CacheWrite { cache: self.memory.0 }.reference(operands, env)
+    }
+
+    fn jvp(&self, _: &mut Rules, _: &Node, _: &[Option<ValueId>]) -> Terms {
+        Err(KEPT.into())
+    }
+
+    fn vjp(&self, _: &mut Rules, _: &Node, _: &[Option<ValueId>], _: &[bool]) -> Terms {
+        Err(KEPT.into())
     }
 }
 
@@ -205,18 +228,37 @@ impl Operation for Attention {
         }
         Ok(vec![Array::of(q.shape.clone(), y)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let (KvSource::Step(_), &[q, k, v]) = (self.source, &at.inputs[..]) else {
+            return Err(KEPT.into());
+        };
+        let [tq, tk, tv] =
+            [(q, tangents[0]), (k, tangents[1]), (v, tangents[2])].map(|(of, t)| g.or_zeros(t, of));
+        let tangent = AttentionTangent { attention: *self };
+        Ok(vec![Some(g.apply(tangent, &[q, k, v, tq?, tk?, tv?])?)])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let (KvSource::Step(_), &[q, k, v]) = (self.source, &at.inputs[..]) else {
+            return Err(KEPT.into());
+        };
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 3]) };
+        let gradient = AttentionGradient { attention: *self };
+        Ok(g.apply_all(gradient, &[q, k, v, d])?.into_iter().map(Some).collect())
+    }
 }
 
 /// Keys and values that the rows of one segment may see.
-struct Seen<T> {
+pub(super) struct Seen<T> {
     /// Index of the first.
     first: usize,
     /// One past the index of the last.
     end: usize,
     /// Elements of one position: KV heads × head width.
-    stride: usize,
-    k: Vec<T>,
-    v: Vec<T>,
+    pub(super) stride: usize,
+    pub(super) k: Vec<T>,
+    pub(super) v: Vec<T>,
 }
 
 impl<T: Number> Seen<T> {
@@ -231,7 +273,7 @@ impl<T: Number> Seen<T> {
         Self { first: range.start, end: range.end, stride, k, v }
     }
 
-    fn head(&self, of: &[T], index: usize, head: usize, width: usize) -> Range<usize> {
+    pub(super) fn head(&self, of: &[T], index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.stride + head * width;
         debug_assert!(start + width <= of.len());
         start..start + width
@@ -239,7 +281,7 @@ impl<T: Number> Seen<T> {
 }
 
 impl Attention {
-    fn keys_and_values<T: Number>(
+    pub(super) fn keys_and_values<T: Number>(
         &self,
         operands: &[&Array<T>],
         env: &Env<T>,
@@ -263,7 +305,7 @@ impl Attention {
     }
 
     /// Indices that the segment's row `i` sees.
-    fn visible<T>(&self, segment: &SegmentRows, i: usize, seen: &Seen<T>) -> Vec<usize> {
+    pub(super) fn visible<T>(&self, segment: &SegmentRows, i: usize, seen: &Seen<T>) -> Vec<usize> {
         if let KvSource::Memory(_) = self.source {
             return (seen.first..seen.end).collect();
         }
@@ -288,6 +330,16 @@ impl Attention {
         (seen.first..seen.end).filter(|&j| (j < begin || own(j)) && within(j)).collect()
     }
 
+    /// A score behind the soft-cap.
+    pub(super) fn capped<T: Number>(&self, score: T) -> T {
+        self.softcap.map_or(score, |c| softcap(score, c))
+    }
+
+    /// The slope of the soft-cap at a score.
+    pub(super) fn cap_slope<T: Number>(&self, score: T) -> T {
+        self.softcap.map_or(T::constant(1.0), |c| Unary::Softcap(c).slope(score))
+    }
+
     /// One row, all heads.
     fn row<T: Number>(&self, q: &[T], width: usize, seen: &Seen<T>, visible: &[usize], y: &mut [T]) {
         let (heads, kv_heads) = (q.len() / width, seen.stride / width);
@@ -296,7 +348,7 @@ impl Attention {
             let score = |j: usize| {
                 let s =
                     T::constant(self.scale.into()) * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
-                self.softcap.map_or(s, |c| softcap(s, c))
+                self.capped(s)
             };
             let mut weights: Vec<T> = visible.iter().map(|&j| score(j)).collect();
             sums::softmax(&mut weights);

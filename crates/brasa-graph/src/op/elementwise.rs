@@ -3,12 +3,16 @@
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::view::repeat;
-use super::{Operation, Type, operands, require, require_floats};
+use super::{Operation, Type, UnaryGradient, operands, require, require_floats};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
-use crate::{CacheSpec, DType, Dim, Shape, Value};
+use crate::{CacheSpec, DType, Dim, Node, Shape, Value, ValueId};
 
 /// `√(2/π)`.
-const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+pub(super) const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+
+/// The share of `x³` in the tanh form of GELU.
+pub(super) const CUBIC: f64 = 0.044_715;
 
 /// A function of each element, in f32. Shape is kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +61,7 @@ impl Unary {
             Self::Sigmoid => one / (one + (-x).exp()),
             Self::Silu => x / (one + (-x).exp()),
             Self::GeluTanh => {
-                let (factor, cubic) = (T::constant(SQRT_2_OVER_PI), T::constant(0.044_715));
+                let (factor, cubic) = (T::constant(SQRT_2_OVER_PI), T::constant(CUBIC));
                 T::constant(0.5) * x * (one + (factor * (x + cubic * x * x * x)).tanh())
             }
             Self::GeluErf => T::constant(0.5) * x * (one + (x * T::constant(FRAC_1_SQRT_2)).erf()),
@@ -100,6 +104,16 @@ impl Operation for Unary {
         let [x] = *operands else { unreachable!("inferred") };
         let y = x.floats().iter().map(|&x| self.apply(x)).collect();
         Ok(vec![Array::of(x.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let gradient = UnaryGradient { function: *self };
+        Ok(vec![tangents[0].map(|t| g.apply(gradient, &[at.inputs[0], t])).transpose()?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let gradient = UnaryGradient { function: *self };
+        Ok(vec![cotangents[0].map(|d| g.apply(gradient, &[at.inputs[0], d])).transpose()?])
     }
 }
 
@@ -158,6 +172,78 @@ impl Operation for Binary {
         let pairs = a.floats().iter().zip(repeated.floats());
         Ok(vec![Array::of(a.shape.clone(), pairs.map(|(&a, &b)| self.apply(a, b)).collect())])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let (&[a, b], y) = (&at.inputs[..], at.outputs[0]) else { unreachable!("inferred") };
+        let (ta, tb) = (tangents[0], tangents[1]);
+        let shape = g.shape(a);
+        let total = match self {
+            // Where `a` alone counts, its tangent is the result's; where `b` counts, it is repeated as `b` is.
+            Self::Add | Self::Sub => {
+                let tb = match (self, tb) {
+                    (Self::Sub, Some(tb)) => Some(g.negated(tb)?),
+                    _ => tb,
+                };
+                match (ta, tb) {
+                    (Some(ta), Some(tb)) => Some(g.add(ta, tb)?),
+                    (None, Some(tb)) => Some(g.spread(tb, &shape)?),
+                    (ta, None) => ta,
+                }
+            }
+            Self::Mul => {
+                let ta = ta.map(|ta| g.mul(ta, b)).transpose()?;
+                let tb = tb.map(|tb| g.mul(a, tb)).transpose()?;
+                g.total(ta, tb)?
+            }
+            Self::Div => {
+                let ta = ta.map(|ta| g.div(ta, b)).transpose()?;
+                let tb = tb.map(|tb| {
+                    let change = g.div(tb, b)?;
+                    let change = g.mul(y, change)?;
+                    g.negated(change)
+                });
+                g.total(ta, tb.transpose()?)?
+            }
+            Self::Maximum => {
+                let by_b = g.sub(y, a)?;
+                let ta = g.or_zeros(ta, a)?;
+                let tb = g.or_zeros(tb, b)?;
+                let tb = g.spread(tb, &shape)?;
+                Some(g.apply(Where, &[by_b, tb, ta])?)
+            }
+        };
+        Ok(vec![total])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[a, b], y) = (&at.inputs[..], at.outputs[0]) else { unreachable!("inferred") };
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 2]) };
+        let of_b = g.shape(b);
+        let (by_a, by_b) = match self {
+            Self::Add => (Some(d), Some(d)),
+            Self::Sub => (Some(d), wanted[1].then(|| g.negated(d)).transpose()?),
+            Self::Mul => {
+                let by_a = wanted[0].then(|| g.mul(d, b)).transpose()?;
+                (by_a, wanted[1].then(|| g.mul(d, a)).transpose()?)
+            }
+            Self::Div => {
+                let by_a = g.div(d, b)?;
+                let by_b = wanted[1].then(|| {
+                    let change = g.mul(by_a, y)?;
+                    g.negated(change)
+                });
+                (Some(by_a), by_b.transpose()?)
+            }
+            Self::Maximum => {
+                let from_b = g.sub(y, a)?;
+                let zeros = g.zeros(&g.shape(d))?;
+                let by_a = wanted[0].then(|| g.apply(Where, &[from_b, zeros, d])).transpose()?;
+                (by_a, wanted[1].then(|| g.apply(Where, &[from_b, d, zeros])).transpose()?)
+            }
+        };
+        let by_b = by_b.filter(|_| wanted[1]).map(|by_b| g.gathered(by_b, &of_b)).transpose()?;
+        Ok(vec![by_a, by_b])
+    }
 }
 
 /// `y = condition ≠ 0 ? a : b`, all of one shape.
@@ -182,6 +268,23 @@ impl Operation for Where {
         let choices = condition.iter().zip(a.floats().iter().zip(b.floats()));
         let y = choices.map(|(&c, (&a, &b))| if c == T::default() { b } else { a }).collect();
         Ok(vec![Array::of(a.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let &[condition, a, b] = &at.inputs[..] else { unreachable!("inferred") };
+        if tangents[1..] == [None, None] {
+            return Ok(vec![None]);
+        }
+        let (ta, tb) = (g.or_zeros(tangents[1], a)?, g.or_zeros(tangents[2], b)?);
+        Ok(vec![Some(g.apply(*self, &[condition, ta, tb])?)])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (condition, Some(d)) = (at.inputs[0], cotangents[0]) else { return Ok(vec![None; 3]) };
+        let zeros = g.zeros(&g.shape(d))?;
+        let by_a = wanted[1].then(|| g.apply(*self, &[condition, d, zeros])).transpose()?;
+        let by_b = wanted[2].then(|| g.apply(*self, &[condition, zeros, d])).transpose()?;
+        Ok(vec![None, by_a, by_b])
     }
 }
 

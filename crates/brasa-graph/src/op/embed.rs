@@ -1,8 +1,9 @@
 //! Rows looked up by number.
 
-use super::{Operation, Type, constant_dims, index, operands, require, require_floats};
+use super::{IndexAdd, Operation, Place, Type, constant_dims, index, operands, require, require_floats};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
-use crate::{CacheSpec, DType, Shape, Value};
+use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
 /// Token embedding: `y[r] = table[ids[r]]`.
 ///
@@ -36,6 +37,16 @@ impl Operation for Embed {
         }
         Ok(vec![Array::of([ids.outer(), table.width()], y)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[1], *self, at, 1)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 2]) };
+        let zeros = g.zeros(&g.shape(at.inputs[1]))?;
+        Ok(vec![None, Some(g.apply(IndexAdd, &[zeros, at.inputs[0], d])?)])
+    }
 }
 
 /// Scalars looked up by number: `y[r,j] = table[indices[r,j]]`.
@@ -62,6 +73,17 @@ impl Operation for Gather {
         let look_up = |&i: &u32| Ok(table.floats()[index(i, table.outer())?]);
         let y = indices.integers().iter().map(look_up).collect::<Result<_, String>>()?;
         Ok(vec![Array::of(indices.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], *self, at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 2]) };
+        let width = g.width(at.inputs[0])?;
+        let placed = g.apply(Place { width }, &[d, at.inputs[1]])?;
+        Ok(vec![Some(g.sum(placed, 0)?), None])
     }
 }
 
@@ -92,5 +114,15 @@ impl Operation for SelectRows {
         shape[0] = picked.len();
         let width = x.row_elements();
         Ok(vec![x.gathered(shape, |i| picked[i / width] * width + i % width)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], *self, at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 2]) };
+        let zeros = g.zeros(&g.shape(at.inputs[0]))?;
+        Ok(vec![Some(g.apply(IndexAdd, &[zeros, at.inputs[1], d])?), None])
     }
 }

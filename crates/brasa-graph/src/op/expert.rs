@@ -1,8 +1,13 @@
 //! Mixture of experts: choosing experts, and linear layers of the chosen ones.
 
-use super::{Operation, Type, constant_dims, index, operands, require, require_floats, width};
+use super::reduce::softmax_gradient;
+use super::{
+    ExpertLinearGradient, ExpertLinearTransposed, Operation, Pick, Place, Softmax, Type, constant_dims,
+    index, operands, require, require_floats, width,
+};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
-use crate::{CacheSpec, DType, Shape, Value};
+use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
 /// How router logits become weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,45 @@ impl Operation for RouterTopK {
         let shape = [logits.outer(), self.k];
         Ok(vec![Array::u32(shape, experts), Array::of(shape, weights)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let (&[logits], &[experts, weights]) = (&at.inputs[..], &at.outputs[..]) else {
+            unreachable!("inferred")
+        };
+        let Some(t) = tangents[0] else { return Ok(vec![None; 2]) };
+        let t = match self.gating {
+            Gating::SoftmaxAll => {
+                let all = g.apply(Softmax, &[logits])?;
+                let t = softmax_gradient(g, all, t)?;
+                g.apply(Pick, &[t, experts])?
+            }
+            Gating::SoftmaxChosen => {
+                let t = g.apply(Pick, &[t, experts])?;
+                softmax_gradient(g, weights, t)?
+            }
+        };
+        Ok(vec![None, Some(t)])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let (&[logits], &[experts, weights]) = (&at.inputs[..], &at.outputs[..]) else {
+            unreachable!("inferred")
+        };
+        let Some(d) = cotangents[1] else { return Ok(vec![None]) };
+        let place = Place { width: g.width(logits)? };
+        let d = match self.gating {
+            Gating::SoftmaxAll => {
+                let all = g.apply(Softmax, &[logits])?;
+                let d = g.apply(place, &[d, experts])?;
+                softmax_gradient(g, all, d)?
+            }
+            Gating::SoftmaxChosen => {
+                let d = softmax_gradient(g, weights, d)?;
+                g.apply(place, &[d, experts])?
+            }
+        };
+        Ok(vec![Some(d)])
+    }
 }
 
 /// A linear layer of each row's chosen experts: `y[r,j,n] = Σ_k x[r,(j),k] · w[experts[r,j],n,k]`.
@@ -131,5 +175,26 @@ impl Operation for ExpertLinear {
             y.extend(matrix.chunks_exact(inputs).map(|w| sums::dot(x, w)));
         }
         Ok(vec![Array::of([experts.outer(), chosen, outputs], y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let by_x = g.instead(tangents[0], *self, at, 0)?;
+        let by_w = g.instead(tangents[2], *self, at, 2)?;
+        Ok(vec![g.total(by_x, by_w)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[x, experts, w], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 3]) };
+        let (mut by_x, mut by_w) = (None, None);
+        if wanted[0] {
+            let each = g.apply(ExpertLinearTransposed, &[d, experts, w])?;
+            let shared = g.shape(x).rank() == 2;
+            by_x = Some(if shared { g.sum(each, 1)? } else { each });
+        }
+        if wanted[2] {
+            let count = g.shape(w).outer().factor;
+            by_w = Some(g.apply(ExpertLinearGradient { experts: count }, &[d, experts, x])?);
+        }
+        Ok(vec![by_x, None, by_w])
     }
 }

@@ -1,8 +1,9 @@
 //! Matrix products.
 
 use super::{Operation, Type, constant_dims, operands, require, require_floats, width, with_width};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
-use crate::{CacheSpec, DType, Value};
+use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
 /// A linear layer: `y[r,n] = Σ_k x[r,k] · w[n,k]`, summed in f32.
 ///
@@ -35,6 +36,19 @@ impl Operation for Linear {
             }
         }
         Ok(vec![Array::of(shape, y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let terms = [0, 1].map(|place| g.instead(tangents[place], *self, at, place));
+        let [first, second] = terms;
+        Ok(vec![g.total(first?, second?)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[x, w], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 2]) };
+        let by_x = wanted[0].then(|| g.apply(LinearTransposed, &[d, w])).transpose()?;
+        let by_w = wanted[1].then(|| g.apply(LinearGradient, &[d, x])).transpose()?;
+        Ok(vec![by_x, by_w])
     }
 }
 
@@ -69,6 +83,51 @@ impl Operation for LinearTransposed {
         }
         Ok(vec![Array::of(shape, x)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let terms = [0, 1].map(|place| g.instead(tangents[place], *self, at, place));
+        let [first, second] = terms;
+        Ok(vec![g.total(first?, second?)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[y, w], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 2]) };
+        let by_y = wanted[0].then(|| g.apply(Linear, &[d, w])).transpose()?;
+        let by_w = wanted[1].then(|| g.apply(LinearGradient, &[y, d])).transpose()?;
+        Ok(vec![by_y, by_w])
+    }
+}
+
+/// The gradient of the weights of [`Linear`]: `dw[n,k] = Σ_r dy[r,n] · x[r,k]`, over all axes but the last.
+///
+/// Shapes: `dy` `[R, …, N]`, `x` `[R, …, K]` → `[N, K]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearGradient;
+
+impl Operation for LinearGradient {
+    fn name(&self) -> &'static str {
+        "linear_gradient"
+    }
+
+    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [dy, x] = operands(given)?;
+        require_floats(given)?;
+        let (n, k) = (width(dy)?, width(x)?);
+        require(with_width(&dy.shape, k) == x.shape, || "dy and x differ in rows".into())?;
+        Ok(vec![(DType::F32, Shape::new([n, k]))])
+    }
+
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
+        let [dy, x] = *operands else { unreachable!("inferred") };
+        let (n, k) = (dy.width(), x.width());
+        let mut dw = vec![T::default(); n * k];
+        for (dy, x) in dy.rows().zip(x.rows()) {
+            for (dw, &dy) in dw.chunks_exact_mut(k).zip(dy) {
+                sums::add_scaled(dw, dy, x);
+            }
+        }
+        Ok(vec![Array::of([n, k], dw)])
+    }
 }
 
 /// A product of temporaries: `c = op(a) · op(b)`, where `op` may swap the two axes.
@@ -102,7 +161,7 @@ impl Operation for Matmul {
         };
         let ((m, ka), (kb, n)) = (axes(a, self.transpose_a), axes(b, self.transpose_b));
         require(ka == kb, || format!("inner dimensions {ka} and {kb} differ"))?;
-        Ok(vec![(DType::F32, crate::Shape(vec![m, n]))])
+        Ok(vec![(DType::F32, Shape(vec![m, n]))])
     }
 
     fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
@@ -119,5 +178,35 @@ impl Operation for Matmul {
             c.extend(columns.rows().map(|column| sums::dot(row, column)));
         }
         Ok(vec![Array::of([m, n], c)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let terms = [0, 1].map(|place| g.instead(tangents[place], *self, at, place));
+        let [first, second] = terms;
+        Ok(vec![g.total(first?, second?)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[a, b], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 2]) };
+        let Self { transpose_a, transpose_b } = *self;
+        let mut product =
+            |(a, transpose_a), (b, transpose_b)| g.apply(Self { transpose_a, transpose_b }, &[a, b]);
+        // c = a·b: da = dc·bᵀ and db = aᵀ·dc, each side swapped where it is stored so.
+        let by_a = wanted[0].then(|| {
+            if transpose_a {
+                product((b, transpose_b), (d, true))
+            } else {
+                product((d, false), (b, !transpose_b))
+            }
+        });
+        let by_a = by_a.transpose()?;
+        let by_b = wanted[1].then(|| {
+            if transpose_b {
+                product((d, true), (a, transpose_a))
+            } else {
+                product((a, !transpose_a), (d, false))
+            }
+        });
+        Ok(vec![by_a, by_b.transpose()?])
     }
 }

@@ -3,29 +3,48 @@
 //! Letters: R rows of the step, D width, H heads, G KV heads, E head width, N outputs, K inputs, X experts.
 
 mod attention;
+mod attention_gradient;
+mod cross_entropy;
 mod elementwise;
 mod embed;
 mod expert;
+mod expert_gradient;
 mod linear;
+mod narrow;
 mod norm;
+mod norm_gradient;
+mod pick;
 mod reduce;
 mod rope;
 mod sequence;
+mod sequence_gradient;
+mod unary_gradient;
 mod view;
 
 pub use attention::{Attention, CacheWrite, KvSource, Mask, MemoryWrite};
+pub use attention_gradient::{AttentionGradient, AttentionTangent};
+pub use cross_entropy::CrossEntropy;
 pub use elementwise::{Binary, Unary, Where};
 pub use embed::{Embed, Gather, SelectRows};
 pub use expert::{ExpertLinear, Gating, RouterTopK};
-pub use linear::{Linear, LinearTransposed, Matmul};
+pub use expert_gradient::{ExpertLinearGradient, ExpertLinearTransposed};
+pub use linear::{Linear, LinearGradient, LinearTransposed, Matmul};
+pub use narrow::Narrow;
 pub use norm::{LayerNorm, RmsNorm};
-pub use reduce::{Argmax, CrossEntropy, Reduce, ReduceFn, Softmax};
+pub use norm_gradient::{NormGradient, NormKind};
+pub use pick::{Pick, Place};
+pub use reduce::{Argmax, Reduce, ReduceFn, Softmax};
 pub use rope::{Rope, RopeLayout};
 pub use sequence::{IndexAdd, MeanPool, Unfold};
+pub use sequence_gradient::{Fold, MeanPoolTransposed};
+pub use unary_gradient::UnaryGradient;
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
+use std::ops::Range;
+
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
-use crate::{CacheId, CacheSpec, DType, Shape, Value};
+use crate::{CacheId, CacheSpec, DType, Node, Shape, Value, ValueId};
 
 /// Element type and shape of a result.
 pub type Type = (DType, Shape);
@@ -47,7 +66,27 @@ pub(crate) trait Operation {
     fn reference<T: Number>(&self, operands: &[&Array<T>], env: &mut Env<T>) -> Result<Vec<Array<T>>, String>
     where
         Self: Sized;
+
+    /// Builds the derivative of each result along `tangents`, one for each operand. `at` is the operation as applied. At
+    /// least one tangent is given.
+    fn jvp(&self, _g: &mut Rules, _at: &Node, _tangents: &[Option<ValueId>]) -> Terms {
+        Err(NO_DERIVATIVE.into())
+    }
+
+    /// Builds what each operand's cotangent gains by `cotangents`, one for each result, of which at least one is given.
+    /// Only what is `wanted` of the operands is used; at least one is. `at` is the operation as applied.
+    fn vjp(&self, _g: &mut Rules, _at: &Node, _cotangents: &[Option<ValueId>], _wanted: &[bool]) -> Terms {
+        Err(NO_DERIVATIVE.into())
+    }
+
+    /// The elements of each row of the operand that the result is a view of; `None` for no such view.
+    fn part(&self) -> Option<Range<usize>> {
+        None
+    }
 }
+
+/// Why an operation cannot be differentiated.
+pub(crate) const NO_DERIVATIVE: &str = "no derivative is defined";
 
 macro_rules! operations {
     ($($variant:ident),* $(,)?) => {
@@ -84,7 +123,8 @@ macro_rules! operations {
 operations! {
     Embed, Gather, SelectRows, Linear, LinearTransposed, ExpertLinear, RouterTopK, Matmul, RmsNorm, LayerNorm, Unary, Binary,
     Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
-    Broadcast, Cast, IndexAdd, MeanPool, Unfold,
+    Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, UnaryGradient,
+    NormGradient, AttentionTangent, AttentionGradient, Pick, Place, Narrow, Fold, MeanPoolTransposed,
 }
 
 impl Op {
@@ -105,6 +145,27 @@ impl Op {
     /// Reports operands that the operation cannot take.
     pub fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         self.operation().infer(operands, caches)
+    }
+
+    /// The derivatives of its results along a direction.
+    pub(crate) fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        self.operation().jvp(g, at, tangents)
+    }
+
+    /// What its operands' cotangents gain by those of its results.
+    pub(crate) fn vjp(
+        &self,
+        g: &mut Rules,
+        at: &Node,
+        cotangents: &[Option<ValueId>],
+        wanted: &[bool],
+    ) -> Terms {
+        self.operation().vjp(g, at, cotangents, wanted)
+    }
+
+    /// The elements of each row of the operand that the result is a view of.
+    pub(crate) fn part(&self) -> Option<Range<usize>> {
+        self.operation().part()
     }
 
     /// True where the result shares the operand's memory.

@@ -1,8 +1,9 @@
 //! Normalisation over the last axis.
 
-use super::{Operation, Type, constant_dims, require, require_floats, width};
+use super::{NormGradient, NormKind, Op, Operation, Type, constant_dims, require, require_floats, width};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
-use crate::{CacheSpec, DType, Value};
+use crate::{CacheSpec, DType, Node, Value, ValueId};
 
 /// Root-mean-square norm over the last axis.
 ///
@@ -40,6 +41,21 @@ impl Operation for RmsNorm {
             }
         }
         Ok(vec![Array::of(x.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        jvp_of(g, at, tangents, NormGradient { kind: NormKind::Rms, eps: self.eps }, (*self).into())
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        vjp_of(
+            g,
+            at,
+            cotangents[0],
+            wanted,
+            NormGradient { kind: NormKind::Rms, eps: self.eps },
+            (*self).into(),
+        )
     }
 }
 
@@ -84,6 +100,69 @@ impl Operation for LayerNorm {
         }
         Ok(vec![Array::of(x.shape.clone(), y)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        jvp_of(g, at, tangents, NormGradient { kind: NormKind::Layer, eps: self.eps }, (*self).into())
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        vjp_of(
+            g,
+            at,
+            cotangents[0],
+            wanted,
+            NormGradient { kind: NormKind::Layer, eps: self.eps },
+            (*self).into(),
+        )
+    }
+}
+
+/// The tangent of `x̂ · w + b`, where `norm` without `w` and `b` makes `x̂` of `x`.
+fn jvp_of(g: &mut Rules, at: &Node, tangents: &[Option<ValueId>], gradient: NormGradient, norm: Op) -> Terms {
+    let x = at.inputs[0];
+    let mut total = None;
+    if let Some(t) = tangents[0] {
+        let t = g.apply(gradient, &[x, t])?;
+        total = Some(at.inputs.get(1).map_or(Ok(t), |&w| g.mul(t, w))?);
+    }
+    if let Some(&Some(t)) = tangents.get(1) {
+        let normed = g.apply(norm, &[x])?;
+        let t = g.mul(normed, t)?;
+        total = g.total(total, Some(t))?;
+    }
+    if let Some(&Some(t)) = tangents.get(2) {
+        total = Some(match total {
+            Some(total) => g.add(total, t)?,
+            None => g.spread(t, &g.shape(x))?,
+        });
+    }
+    Ok(vec![total])
+}
+
+/// The cotangents of `x`, `w` and `b` in `x̂ · w + b`, where `norm` without `w` and `b` makes `x̂` of `x`.
+fn vjp_of(
+    g: &mut Rules,
+    at: &Node,
+    cotangent: Option<ValueId>,
+    wanted: &[bool],
+    gradient: NormGradient,
+    norm: Op,
+) -> Terms {
+    let (x, mut terms) = (at.inputs[0], vec![None; at.inputs.len()]);
+    let Some(d) = cotangent else { return Ok(terms) };
+    if wanted[0] {
+        let through = at.inputs.get(1).map_or(Ok(d), |&w| g.mul(d, w))?;
+        terms[0] = Some(g.apply(gradient, &[x, through])?);
+    }
+    if wanted.get(1) == Some(&true) {
+        let normed = g.apply(norm, &[x])?;
+        let each = g.mul(normed, d)?;
+        terms[1] = Some(g.gathered(each, &g.shape(at.inputs[1]))?);
+    }
+    if wanted.get(2) == Some(&true) {
+        terms[2] = Some(g.gathered(d, &g.shape(at.inputs[2]))?);
+    }
+    Ok(terms)
 }
 
 /// The number of elements.

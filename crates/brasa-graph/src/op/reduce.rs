@@ -1,8 +1,9 @@
 //! Reductions over an axis.
 
-use super::{Operation, Type, index, operands, require, require_floats, width};
+use super::{Operation, Reshape, Type, Unary, Where, operands, require, require_floats, width};
+use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
-use crate::{CacheSpec, DType, Shape, Value};
+use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
 /// Softmax over the last axis: `y[r,i] = exp(x[r,i] − max) / Σ_j exp(x[r,j] − max)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,14 @@ impl Operation for Softmax {
         let mut y = x.floats().to_vec();
         y.chunks_exact_mut(x.width()).for_each(sums::softmax);
         Ok(vec![Array::of(x.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![tangents[0].map(|t| softmax_gradient(g, at.outputs[0], t)).transpose()?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        Ok(vec![cotangents[0].map(|d| softmax_gradient(g, at.outputs[0], d)).transpose()?])
     }
 }
 
@@ -99,6 +108,69 @@ impl Operation for Reduce {
         }
         Ok(vec![Array::of(shape, y)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let Some(t) = tangents[0] else { return Ok(vec![None]) };
+        Ok(vec![Some(match self.function {
+            ReduceFn::Sum | ReduceFn::Mean => g.apply(*self, &[t])?,
+            ReduceFn::Max | ReduceFn::LogSumExp => {
+                let shares = self.shares(g, at)?;
+                let weighted = g.mul(shares, t)?;
+                g.sum(weighted, self.axis)?
+            }
+        })])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let Some(d) = cotangents[0] else { return Ok(vec![None]) };
+        let shape = g.shape(at.inputs[0]);
+        let each = g.spread_along(d, self.axis, &shape)?;
+        Ok(vec![Some(match self.function {
+            ReduceFn::Sum => each,
+            ReduceFn::Mean => {
+                let length = g.length(&shape, self.axis)?;
+                g.div(each, length)?
+            }
+            ReduceFn::Max | ReduceFn::LogSumExp => {
+                let shares = self.shares(g, at)?;
+                g.mul(shares, each)?
+            }
+        })])
+    }
+}
+
+impl Reduce {
+    /// How much of each element's change reaches the result: `exp(x − y)` of a sum of exponentials. Of equal largest elements
+    /// each has an equal share.
+    fn shares(self, g: &mut Rules, at: &Node) -> Rule {
+        let (x, y) = (at.inputs[0], at.outputs[0]);
+        let shape = g.shape(x);
+        let y = g.spread_along(y, self.axis, &shape)?;
+        let below = g.sub(x, y)?;
+        if self.function == ReduceFn::LogSumExp {
+            return g.apply(Unary::Exp, &[below]);
+        }
+        let (zero, one) = (g.constant(0.0), g.constant(1.0));
+        let (zeros, ones) = (g.spread(zero, &shape)?, g.spread(one, &shape)?);
+        let largest = g.apply(Where, &[below, zeros, ones])?;
+        let count = g.sum(largest, self.axis)?;
+        let count = g.spread_along(count, self.axis, &shape)?;
+        g.div(largest, count)
+    }
+}
+
+/// A change passed through a softmax over the last axis, `y · (t − Σ_j y_j · t_j)`, where `y` is its result. The Jacobian is
+/// symmetric: `t` is a tangent or a cotangent.
+pub(super) fn softmax_gradient(g: &mut Rules, y: ValueId, t: ValueId) -> Rule {
+    let along = g.mul(y, t)?;
+    let along = g.sum_of_rows(along)?;
+    let rest = g.sub(t, along)?;
+    g.mul(y, rest)
+}
+
+/// A number for each row, `[R]`, as a factor of rows, `[R, 1]`.
+pub(super) fn row_weights(g: &mut Rules, x: ValueId) -> Rule {
+    g.apply(Reshape { inner: vec![1] }, &[x])
 }
 
 /// Number of the largest element of each row, ties to the lowest: `[R, D]` → `[R]` u32.
@@ -120,35 +192,5 @@ impl Operation for Argmax {
     fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         Ok(vec![Array::u32([x.outer()], x.rows().map(|row| sums::argmax(row) as u32).collect())])
-    }
-}
-
-/// Negative log-likelihood of a target: `y[r] = logsumexp(x[r]) − x[r, targets[r]]`.
-///
-/// Shapes: `x` `[R, V]`, `targets` `[R]` u32 → `[R]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CrossEntropy;
-
-impl Operation for CrossEntropy {
-    fn name(&self) -> &'static str {
-        "cross_entropy"
-    }
-
-    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
-        let [x, targets] = operands(given)?;
-        require_floats(&given[..1])?;
-        require(x.shape.rank() == 2, || "x must be [R, V]".into())?;
-        width(x)?;
-        require(targets.dtype == DType::U32 && targets.shape.0 == [x.shape.outer()], || {
-            "targets must be u32 [R]".into()
-        })?;
-        Ok(vec![(DType::F32, targets.shape.clone())])
-    }
-
-    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
-        let [x, targets] = *operands else { unreachable!("inferred") };
-        let loss = |(row, &target): (&[T], &u32)| Ok(sums::log_sum_exp(row) - row[index(target, row.len())?]);
-        let losses = x.rows().zip(targets.integers()).map(loss).collect::<Result<_, String>>()?;
-        Ok(vec![Array::of(targets.shape.clone(), losses)])
     }
 }

@@ -1,8 +1,9 @@
 //! Rotary position embedding.
 
 use super::{Operation, Type, constant_dims, operands, require, require_floats, width};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
-use crate::{CacheSpec, DType, Value};
+use crate::{CacheSpec, DType, Node, Value, ValueId};
 
 /// Which elements of a head form the rotated pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,9 @@ pub struct Rope {
     /// `m`, applied to cosine and sine: YaRN's attention factor; 1 otherwise. Peng et al. 2023, arXiv:2309.00071.
     pub magnitude: f32,
 }
+
+/// Why frequencies are constants.
+const FREQUENCIES: &str = "no derivative with respect to frequencies is defined";
 
 impl Operation for Rope {
     fn name(&self) -> &'static str {
@@ -82,5 +86,23 @@ impl Operation for Rope {
             }
         }
         Ok(vec![Array::of(x.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        if tangents[2].is_some() {
+            return Err(FREQUENCIES.into());
+        }
+        Ok(vec![g.instead(tangents[0], *self, at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let &[_, positions, frequencies] = &at.inputs[..] else { unreachable!("inferred") };
+        if wanted[2] {
+            return Err(FREQUENCIES.into());
+        }
+        // Turning back by the same angles is turning by the frequencies' opposites.
+        let back = g.negative(frequencies)?;
+        let by_x = cotangents[0].map(|d| g.apply(*self, &[d, positions, back])).transpose()?;
+        Ok(vec![by_x, None, None])
     }
 }

@@ -1,8 +1,11 @@
 //! Operations along the rows of a sequence.
 
-use super::{Operation, Type, index, operands, require, require_floats, width};
+use super::{
+    Fold, MeanPoolTransposed, Operation, SelectRows, Type, index, operands, require, require_floats, width,
+};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
-use crate::{CacheSpec, DType, Dim, Shape, Value};
+use crate::{CacheSpec, DType, Dim, Node, Shape, Value, ValueId};
 
 /// Adds rows into a base: `y = base; y[indices[r]] += x[r]`.
 ///
@@ -34,6 +37,21 @@ impl Operation for IndexAdd {
             sums::add_scaled(&mut y[row * width..(row + 1) * width], T::constant(1.0), x);
         }
         Ok(vec![Array::of(base.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let &[base, indices, x] = &at.inputs[..] else { unreachable!("inferred") };
+        if tangents[2].is_none() {
+            return Ok(vec![tangents[0]]);
+        }
+        let (base, x) = (g.or_zeros(tangents[0], base)?, g.or_zeros(tangents[2], x)?);
+        Ok(vec![Some(g.apply(*self, &[base, indices, x])?)])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 3]) };
+        let by_x = wanted[2].then(|| g.apply(SelectRows, &[d, at.inputs[1]])).transpose()?;
+        Ok(vec![Some(d), None, by_x])
     }
 }
 
@@ -101,6 +119,14 @@ impl Operation for Unfold {
         }
         Ok(vec![Array::of([x.outer() / self.stride, channels * taps], y)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], *self, at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, _: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        Ok(vec![cotangents[0].map(|d| g.apply(Fold { unfold: *self }, &[d])).transpose()?])
+    }
 }
 
 /// Mean of the rows of each segment: `[R, D]` → `[Segments, D]`.
@@ -138,5 +164,14 @@ impl Operation for MeanPool {
             y.extend(mean.iter().map(|&sum| sum / T::constant(rows.len() as f64)));
         }
         Ok(vec![Array::of([env.segments.len(), x.width()], y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], *self, at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let transposed = MeanPoolTransposed { rows: g.shape(at.inputs[0]).outer() };
+        Ok(vec![cotangents[0].map(|d| g.apply(transposed, &[d])).transpose()?])
     }
 }

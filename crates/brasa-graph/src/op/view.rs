@@ -1,9 +1,12 @@
 //! Other arrangements of the same elements.
 
+use std::ops::Range;
+
 use super::elementwise::broadcasts;
-use super::{Operation, Type, operands, require, require_floats, width, with_width};
+use super::{Narrow, Operation, Type, operands, require, require_floats, width, with_width};
+use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
-use crate::{CacheSpec, DType, Shape, Value};
+use crate::{CacheSpec, DType, Dim, Node, Shape, Value, ValueId};
 
 /// Elements `start..end` of the innermost axis. A view where each row is contiguous (`x` is `[R, D]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,14 @@ impl Operation for Slice {
         let width = self.end - self.start;
         Ok(vec![x.gathered(vec![x.outer(), width], |i| i / width * x.width() + self.start + i % width)])
     }
+
+    fn part(&self) -> Option<Range<usize>> {
+        Some(self.start..self.end)
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], *self, at, 0)?])
+    }
 }
 
 /// Each row rearranged as `inner`; a view.
@@ -68,6 +79,15 @@ impl Operation for Reshape {
         let [x] = *operands else { unreachable!("inferred") };
         let shape: Vec<usize> = std::iter::once(x.outer()).chain(self.inner.iter().copied()).collect();
         Ok(vec![x.reshaped(shape)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], self.clone(), at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let inner = g.shape(at.inputs[0]).inner().ok_or("rows of no constant shape")?;
+        Ok(vec![cotangents[0].map(|d| g.apply(Self { inner }, &[d])).transpose()?])
     }
 }
 
@@ -104,6 +124,18 @@ impl Operation for Transpose {
         let steps: Vec<usize> = self.axes.iter().map(|&axis| step(axis)).collect();
         Ok(vec![x.gathered(shape.clone(), |i| source(i, &shape, &steps))])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], self.clone(), at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, _: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let mut axes = vec![0; self.axes.len()];
+        for (to, &from) in self.axes.iter().enumerate() {
+            axes[from] = to;
+        }
+        Ok(vec![cotangents[0].map(|d| g.apply(Self { axes }, &[d])).transpose()?])
+    }
 }
 
 /// Repeats along axes of length 1 (or missing outer axes) until the shape is `shape`.
@@ -135,6 +167,15 @@ impl Operation for Broadcast {
     ) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         Ok(vec![repeat(x, &self.shape.resolve(&env.sizes))])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        Ok(vec![g.instead(tangents[0], self.clone(), at, 0)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        let shape = g.shape(at.inputs[0]);
+        Ok(vec![cotangents[0].map(|d| g.gathered(d, &shape)).transpose()?])
     }
 }
 
@@ -183,6 +224,23 @@ impl Operation for Concat {
         });
         Ok(vec![joined])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let (a, b) = (g.or_zeros(tangents[0], at.inputs[0])?, g.or_zeros(tangents[1], at.inputs[1])?);
+        Ok(vec![Some(g.apply(*self, &[a, b])?)])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 2]) };
+        let [a, b] = [0, 1].map(|operand| g.shape(at.inputs[operand]).0[self.axis]);
+        let start = Dim { factor: 0, ..a };
+        let parts = [(start, a), (a, b)].map(|(start, len)| Narrow { axis: self.axis, start, len });
+        let mut terms = Vec::with_capacity(2);
+        for (part, &wanted) in parts.into_iter().zip(wanted) {
+            terms.push(wanted.then(|| g.apply(part, &[d])).transpose()?);
+        }
+        Ok(terms)
+    }
 }
 
 /// The elements in another type, rounded to nearest even.
@@ -209,6 +267,15 @@ impl Operation for Cast {
     fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
         let [x] = *operands else { unreachable!("inferred") };
         Ok(vec![x.cast(self.dtype)])
+    }
+
+    fn jvp(&self, _: &mut Rules, _: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        // Tangents are f32 whatever their values are.
+        Ok(vec![tangents[0]])
+    }
+
+    fn vjp(&self, _: &mut Rules, _: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
+        Ok(vec![cotangents[0]])
     }
 }
 

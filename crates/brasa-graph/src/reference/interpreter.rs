@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::device::DeviceError;
 use crate::step::{GivenValues, Step};
-use crate::{GivenId, Graph, Input, NodeId, Sizes, ValueId, ValueKind, Weight};
+use crate::{GivenId, Graph, Input, NodeId, Sizes, Value, ValueId, ValueKind, Weight};
 
 use super::step_kv::StepKv;
 use super::{Array, Env, Kv, Number, ReferencePool, SegmentRows};
@@ -59,10 +59,11 @@ pub fn evaluate_in<T: Number>(
     if !graph.caches.is_empty() && step.segments.iter().any(|segment| segment.first_index > 0) {
         return Err(DeviceError::BadStep { what: "a segment that begins behind index 0".into() });
     }
-    let mut run = Run::new(graph, weights, step);
-    for (id, array) in inputs {
-        run.values[id.0 as usize] = Some(array.clone());
-    }
+    let values = graph.values().iter().enumerate().map(|(id, value)| {
+        let given = inputs.iter().find(|(given, _)| given.0 as usize == id);
+        given.map_or_else(|| input(value, step), |(_, array)| Some(array.clone()))
+    });
+    let mut run = Run::with_inputs(graph, weights, step, values.collect());
     let mut kv = StepKv::new(graph);
     for node in 0..graph.nodes().len() {
         run.node(NodeId(node as u32), &mut kv)?;
@@ -83,13 +84,23 @@ pub(super) struct Run<'a, T> {
 
 impl<'a, T: Number> Run<'a, T> {
     pub(super) fn new(graph: &'a Graph, weights: &'a [Arc<Array<T>>], step: &'a Step) -> Self {
+        Self::with_inputs(graph, weights, step, input_arrays(graph, step))
+    }
+
+    /// `values` holds the inputs, by value.
+    fn with_inputs(
+        graph: &'a Graph,
+        weights: &'a [Arc<Array<T>>],
+        step: &'a Step,
+        values: Vec<Option<Array<T>>>,
+    ) -> Self {
         Self {
             graph,
             weights,
             step,
             segments: SegmentRows::of(step),
             sizes: Sizes::of(step),
-            values: input_arrays(graph, step),
+            values,
             last_use: last_uses(graph),
         }
     }
@@ -136,14 +147,18 @@ impl<'a, T: Number> Run<'a, T> {
 
 /// By value: what the step supplies.
 pub(crate) fn input_arrays<T: Number>(graph: &Graph, step: &Step) -> Vec<Option<Array<T>>> {
-    let supplied = |value: &crate::Value| match value.kind {
+    graph.values().iter().map(|value| input(value, step)).collect()
+}
+
+/// What the step supplies as `value`; `None` if it is no input.
+fn input<T: Number>(value: &Value, step: &Step) -> Option<Array<T>> {
+    match value.kind {
         ValueKind::Input(Input::Given(given)) => {
             Some(given_array(given, value.shape.resolve(&Sizes::of(step)), step))
         }
         ValueKind::Input(input) => Some(input_array(input, step)),
         _ => None,
-    };
-    graph.values().iter().map(supplied).collect()
+    }
 }
 
 fn input_array<T: Number>(input: Input, step: &Step) -> Array<T> {

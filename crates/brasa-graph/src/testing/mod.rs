@@ -5,6 +5,8 @@
 //!
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`OPERATIONS`] makes a case of each operation on random shapes;
+//! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`check_refused`] has a device refuse
+//!   it by name;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
@@ -23,6 +25,7 @@ mod case;
 mod chains;
 mod compare;
 mod decoder;
+mod derivative_operations;
 mod draft_trees;
 mod embeddings;
 mod failed_steps;
@@ -48,6 +51,7 @@ pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use chains::check_chains;
 pub use compare::{Comparison, Tolerance, compare};
 pub use decoder::Decoder;
+pub use derivative_operations::{DERIVATIVE_OPERATIONS, check_refused};
 pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
 pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;

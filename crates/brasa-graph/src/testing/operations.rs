@@ -20,6 +20,14 @@ pub struct OperationCase {
 }
 
 impl OperationCase {
+    pub(super) const fn new(
+        name: &'static str,
+        tolerance: Tolerance,
+        build: fn(&mut CaseBuilder) -> Vec<ValueId>,
+    ) -> Self {
+        Self { name, tolerance, build }
+    }
+
     /// The graph on shapes that `seed` names.
     pub fn case(&self, seed: u64) -> Case {
         Case::new(self.name, seed, &f32_weight, self.build)

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod chain;
+mod derivative;
 mod inference;
 mod low_rank;
 mod memory;

@@ -1,9 +1,10 @@
 //! Operations on values small enough to check by hand.
 
 use brasa_graph::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Gather, Gating,
-    IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Reduce, ReduceFn, Reshape, RmsNorm,
-    Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary, Unfold, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Fold, Gather,
+    Gating, IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Narrow, Pick, Place, Reduce,
+    ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary,
+    Unfold, Where,
 };
 use brasa_graph::reference::{Array, SegmentRows, apply};
 use brasa_graph::{CacheId, DType, Op, Shape};
@@ -41,6 +42,24 @@ fn lookups() {
 }
 
 #[test]
+fn transposes_of_lookups() {
+    let x = f(&[2, 3], &[0., 1., 2., 10., 11., 12.]);
+    check(Pick, &[&x, &u(&[2, 2], &[2, 0, 1, 1])], &[f(&[2, 2], &[2., 0., 11., 11.])]);
+    check(Pick, &[&x, &u(&[2], &[2, 0])], &[f(&[2], &[2., 10.])]);
+    let placed = f(&[2, 3], &[0., 5., 0., 0., 0., 15.]);
+    check(
+        Place { width: 3 },
+        &[&f(&[2, 2], &[2., 3., 7., 8.]), &u(&[2, 2], &[1, 1, 2, 2])],
+        std::slice::from_ref(&placed),
+    );
+    let part = Narrow { axis: 1, start: 1.into(), len: 2.into() };
+    check(part, &[&x], &[f(&[2, 2], &[1., 2., 11., 12.])]);
+    // Two taps, one row apart, of two rows behind a row of zeros: the row of zeros takes what it gave.
+    let unfold = Unfold { taps: 2, stride: 1, padding: 1 };
+    check(Fold { unfold }, &[&f(&[2, 2], &[1., 2., 3., 4.])], &[f(&[2, 1], &[5., 4.])]);
+}
+
+#[test]
 fn numbers_outside_their_table_are_errors() {
     let table = f(&[3, 2], &[0.; 6]);
     for (op, operands) in [
@@ -48,6 +67,8 @@ fn numbers_outside_their_table_are_errors() {
         (Op::from(SelectRows), [table.clone(), u(&[1], &[3])]),
         (Op::from(Gather), [f(&[3], &[0.; 3]), u(&[1, 1], &[3])]),
         (Op::from(CrossEntropy), [f(&[1, 3], &[0.; 3]), u(&[1], &[3])]),
+        (Op::from(Pick), [f(&[1, 3], &[0.; 3]), u(&[1], &[3])]),
+        (Op::from(Place { width: 3 }), [f(&[1], &[0.]), u(&[1], &[3])]),
     ] {
         let error = apply(&op, &[&operands[0], &operands[1]], &whole(1)).unwrap_err();
         assert_eq!(error, "number 3, expected below 3", "{}", op.name());

@@ -1,0 +1,157 @@
+//! Derivatives of graphs: [`jvp`] along a direction, [`vjp`] of what a graph returns.
+//!
+//! Each operation has its rules beside its reference. A rule builds operations, so a derivative is a graph like any other:
+//! it is printed, planned, compiled and interpreted like one.
+//!
+//! Tangents and cotangents have the shape of their value and are `f32`. Integers have neither. What has a constant shape
+//! (weights, and sums over all rows) gets its tangent or cotangent as a weight, what has the rows of a step gets it as an
+//! [input that the graph declares](crate::Given).
+//!
+//! Rows of a step attend to each other within their segment, so a step of several documents is differentiated without
+//! padding. A model that keeps its keys in caches is first made to [attend to rows](crate::pass::attend_to_rows).
+//!
+//! Results are integers or they are floats: what becomes an integer (a choice, a lookup) has no derivative, and ends those of
+//! what it was made of. Quantised weights are constants, through which derivatives pass.
+//!
+//! ```
+//! use brasa_graph::derivative::{Wrt, vjp};
+//! use brasa_graph::{Builder, Input, print, testing};
+//!
+//! let mut g = Builder::new();
+//! let ids = g.input(Input::TokenIds);
+//! let table = g.weight(Ok(testing::weight("embed", &[3, 2], &[0.0, 0.1, 1.0, 1.1, 2.0, 2.1])));
+//! let w = g.weight(Ok(testing::weight("w", &[1, 2], &[0.5, -0.5])));
+//! let h = g.embed(ids, table);
+//! let y = g.linear(h, w);
+//! let loss = g.sum(y, 0);
+//! let graph = g.finish(&[loss])?;
+//!
+//! let gradient = vjp(&graph, &Wrt::new([w]))?;
+//! let dw = gradient.gradients[0].expect("the loss depends on w");
+//! assert_eq!(gradient.graph.outputs(), [loss, dw]);
+//! assert!(print::graph(&gradient.graph).contains(&format!("{dw} f32[1, 2] = linear_gradient(")));
+//! # Ok::<(), brasa_graph::GraphError>(())
+//! ```
+//!
+//! Griewank & Walther 2008, *Evaluating Derivatives*; Baydin et al. 2018, arXiv:1502.05767.
+
+mod jvp;
+mod rules;
+mod vjp;
+
+pub use jvp::{Jvp, jvp};
+pub(crate) use rules::{Rule, Rules, Terms};
+pub use vjp::{Vjp, vjp};
+
+use crate::{Builder, DType, Dim, Graph, GraphError, ValueId, ValueKind};
+
+use rules::stored;
+
+/// With respect to what a graph is differentiated, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wrt {
+    /// Values that vary: weights stored as floats, inputs of floats, results of operations. A disturbance of a result is
+    /// added to it.
+    pub values: Vec<ValueId>,
+    /// Values through which no derivative passes: they count as constants.
+    pub stopped: Vec<ValueId>,
+    /// Results that [`vjp`] computes again where the gradient needs them, so that they need not be kept: checkpointing (Chen
+    /// et al. 2016, arXiv:1604.06174). What is computed again has the same bits.
+    pub recomputed: Vec<ValueId>,
+}
+
+impl Wrt {
+    /// With respect to `values`.
+    pub fn new(values: impl IntoIterator<Item = ValueId>) -> Self {
+        Self { values: values.into_iter().collect(), ..Self::default() }
+    }
+
+    /// With respect to all weights that are marked as [trainable](crate::Weight::trainable), in order of their ids.
+    pub fn trainable(graph: &Graph) -> Self {
+        Self::new(graph.values().iter().enumerate().filter_map(|(id, value)| match value.kind {
+            ValueKind::Weight(weight) if graph.weight(weight).trainable => Some(ValueId(id as u32)),
+            _ => None,
+        }))
+    }
+
+    /// No derivative passes through `values`.
+    #[must_use]
+    pub fn stopping_at(mut self, values: impl IntoIterator<Item = ValueId>) -> Self {
+        self.stopped.extend(values);
+        self
+    }
+
+    /// The gradient computes `values` again.
+    #[must_use]
+    pub fn recomputing(mut self, values: impl IntoIterator<Item = ValueId>) -> Self {
+        self.recomputed.extend(values);
+        self
+    }
+
+    /// By value: true where it depends on what varies.
+    fn varying(&self, graph: &Graph) -> Result<Vec<bool>, GraphError> {
+        let mut varying = vec![false; graph.values().len()];
+        for &id in self.values.iter().chain(&self.stopped).chain(&self.recomputed) {
+            if graph.values().get(id.0 as usize).is_none_or(|value| value.kind == ValueKind::Removed) {
+                return Err(refused(id.to_string(), format!("no such value among {}", graph.values().len())));
+            }
+        }
+        for &id in &self.values {
+            check_variable(graph, id)?;
+            varying[id.0 as usize] = true;
+        }
+        for node in graph.nodes() {
+            let depends = node.inputs.iter().any(|input| varying[input.0 as usize]);
+            for output in &node.outputs {
+                let passes = depends && !self.stopped.contains(output);
+                varying[output.0 as usize] |= passes && graph.value(*output).dtype != DType::U32;
+            }
+        }
+        Ok(varying)
+    }
+}
+
+/// Fails if a graph cannot be differentiated with respect to `id`.
+fn check_variable(graph: &Graph, id: ValueId) -> Result<(), GraphError> {
+    let value = graph.value(id);
+    let name = crate::print::value_name(graph, id);
+    if let ValueKind::Weight(weight) = value.kind {
+        let formats = graph.weight(weight).parts.iter().map(crate::WeightPart::format);
+        return match formats.into_iter().find(|format| !format.is_float()) {
+            Some(format) => Err(refused(
+                name,
+                format!("stored as {format}, expected F32, F16 or BF16: quantised weights are constants"),
+            )),
+            None => Ok(()),
+        };
+    }
+    if value.dtype == DType::U32 {
+        return Err(refused(name, "integers, expected floats".into()));
+    }
+    Ok(())
+}
+
+/// A derivative that there is not.
+fn refused(of: String, what: String) -> GraphError {
+    GraphError::Derivative { of, what }
+}
+
+/// Declares what a step or a weight brings in the shape of `like`: a tangent or a cotangent. A weight holds `constant`.
+fn bring(builder: &mut Builder, name: String, like: ValueId, constant: f32) -> Result<ValueId, GraphError> {
+    let shape = builder.graph().value(like).shape.clone();
+    let constants: Option<Vec<usize>> = shape.0.iter().map(|dim| dim.constant()).collect();
+    if let Some(dims) = constants {
+        let elements = dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
+        let mut values = Vec::new();
+        let room = elements.filter(|&elements| values.try_reserve_exact(elements).is_ok());
+        let elements = room.ok_or_else(|| refused(name.clone(), format!("no memory for {shape}")))?;
+        values.resize(elements, constant);
+        return Ok(builder.weight(Ok(stored(name, &dims, &values))));
+    }
+    match (shape.outer(), shape.inner()) {
+        (rows @ Dim { symbol: Some(_), .. }, Some(inner)) => {
+            Ok(builder.given(name, DType::F32, rows, &inner))
+        }
+        _ => Err(refused(name, format!("shape {shape}, expected rows outermost"))),
+    }
+}

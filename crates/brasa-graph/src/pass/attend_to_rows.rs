@@ -1,0 +1,43 @@
+//! A model without caches: its rows attend to the rows of the step.
+
+use std::collections::BTreeMap;
+
+use crate::op::{Attention, KvSource, Mask};
+use crate::{CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
+
+/// The graph whose attention reads keys and values from the rows of the step instead of from caches: the form that can be
+/// differentiated.
+///
+/// A segment is a whole text: its rows see each other, causally, and nothing of earlier steps. So a step packs any number of
+/// documents without padding. Layers that share a cache share its keys and values. All values keep their ids; if nothing
+/// uses them any more, the graph's caches are gone, and steps bring no pages.
+///
+/// # Errors
+///
+/// [`GraphError::Rewrite`] if a cache is read that no earlier node writes.
+pub fn attend_to_rows(graph: &Graph) -> Result<Graph, GraphError> {
+    let mut written: BTreeMap<CacheId, (ValueId, ValueId)> = BTreeMap::new();
+    let mut unwritten = None;
+    let rewritten = rewrite(graph, |builder, node, operands| match (&node.op, operands) {
+        (Op::CacheWrite(write), &[k, v]) => {
+            written.insert(write.cache, (k, v));
+            Change::Remove
+        }
+        (&Op::Attention(Attention { source: KvSource::Cache(cache), scale, window, softcap }), &[q]) => {
+            let Some(&(k, v)) = written.get(&cache) else {
+                unwritten = Some(cache);
+                return Change::Keep;
+            };
+            let source = KvSource::Step(Mask::Causal);
+            let attention = Attention { source, scale, window, softcap };
+            Change::Replace(vec![builder.attention(&[q, k, v], attention)])
+        }
+        _ => Change::Keep,
+    })?;
+    if let Some(cache) = unwritten {
+        let what = format!("attention reads cache {}, which no node before it writes", cache.0);
+        return Err(GraphError::Rewrite { what });
+    }
+    let caches = if rewritten.memories.is_empty() { Vec::new() } else { rewritten.caches.clone() };
+    Ok(Graph { caches, ..rewritten })
+}

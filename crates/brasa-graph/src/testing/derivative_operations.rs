@@ -1,0 +1,105 @@
+//! Operations that only derivatives use, each by itself.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::device::{Backend, ProgramLimits};
+use crate::op::{
+    Attention, AttentionGradient, AttentionTangent, ExpertLinearGradient, ExpertLinearTransposed, Fold,
+    Gating, KvSource, LinearGradient, Mask, MeanPool, MeanPoolTransposed, Narrow, NormGradient, NormKind,
+    Pick, Place, RouterTopK, Unary, UnaryGradient, Unfold,
+};
+use crate::{Dim, Op, ValueId};
+
+use super::{Case, CaseBuilder, OperationCase, Tolerance};
+
+/// Operations that only derivatives use, by name. Each graph has one of them.
+pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
+    OperationCase::new("linear_gradient", Tolerance::F32, |b| {
+        let (dy, x) = (b.rows(&[3, 7]), b.rows(&[3, 5]));
+        apply(b, LinearGradient, &[dy, x])
+    }),
+    OperationCase::new("expert_linear_transposed", Tolerance::F32, |b| {
+        let (y, w) = (b.rows(&[2, 7]), b.weight("w", &[4, 7, 5]));
+        let experts = chosen(b);
+        apply(b, ExpertLinearTransposed, &[y, experts, w])
+    }),
+    OperationCase::new("expert_linear_gradient", Tolerance::F32, |b| {
+        let (dy, x) = (b.rows(&[2, 7]), b.rows(&[5]));
+        let experts = chosen(b);
+        apply(b, ExpertLinearGradient { experts: 4 }, &[dy, experts, x])
+    }),
+    OperationCase::new("unary_gradient", Tolerance::F32, |b| {
+        let (x, t) = (b.rows(&[9]), b.rows(&[9]));
+        apply(b, UnaryGradient { function: Unary::Silu }, &[x, t])
+    }),
+    OperationCase::new("rms_norm_gradient", Tolerance::F32, |b| {
+        let (x, t) = (b.rows(&[9]), b.rows(&[9]));
+        apply(b, NormGradient { kind: NormKind::Rms, eps: 1e-5 }, &[x, t])
+    }),
+    OperationCase::new("layer_norm_gradient", Tolerance::F32, |b| {
+        let (x, t) = (b.rows(&[2, 9]), b.rows(&[2, 9]));
+        apply(b, NormGradient { kind: NormKind::Layer, eps: 1e-5 }, &[x, t])
+    }),
+    OperationCase::new("attention_tangent", Tolerance::F32, |b| {
+        let operands = [4, 2, 2, 4, 2, 2].map(|heads| b.rows(&[heads, 6]));
+        apply(b, AttentionTangent { attention: attention() }, &operands)
+    }),
+    OperationCase::new("attention_gradient", Tolerance::F32, |b| {
+        let operands = [4, 2, 2, 4].map(|heads| b.rows(&[heads, 6]));
+        apply(b, AttentionGradient { attention: attention() }, &operands)
+    }),
+    OperationCase::new("pick", Tolerance::EXACT, |b| {
+        let (x, ids) = (b.rows(&[97]), b.token_ids());
+        apply(b, Pick, &[x, ids])
+    }),
+    OperationCase::new("place", Tolerance::F32, |b| {
+        let x = b.rows(&[2]);
+        let experts = chosen(b);
+        apply(b, Place { width: 4 }, &[x, experts])
+    }),
+    OperationCase::new("narrow", Tolerance::EXACT, |b| {
+        let x = b.rows(&[3, 8]);
+        apply(b, Narrow { axis: 1, start: 1.into(), len: 2.into() }, &[x])
+    }),
+    OperationCase::new("fold", Tolerance::F32, |b| {
+        let y = b.rows(&[12]);
+        apply(b, Fold { unfold: Unfold { taps: 3, stride: 2, padding: 1 } }, &[y])
+    }),
+    OperationCase::new("mean_pool_transposed", Tolerance::F32, |b| {
+        let x = b.rows(&[9]);
+        let pooled = apply(b, MeanPool, &[x])[0];
+        apply(b, MeanPoolTransposed { rows: Dim::ROWS }, &[pooled])
+    }),
+];
+
+/// Checks that a device which cannot run the operation of `case` says so by the operation's name when it compiles.
+///
+/// # Panics
+///
+/// If the device compiles the case, or refuses something else.
+pub fn check_refused(device: &dyn Backend, case: &Case) {
+    let Case { name, graph, precision, .. } = case;
+    let graph = Arc::new(graph.clone());
+    let weights = device.upload(&graph, *precision, &mut |_| ControlFlow::Continue(())).expect("an upload");
+    let limits = ProgramLimits { max_rows: 8, max_outs: 8, max_segments: 2 };
+    match device.compile(graph, weights, limits) {
+        Ok(_) => panic!("{name} compiled on {}", device.info().name),
+        Err(error) => assert!(error.to_string().contains(name), "{name}: {error}"),
+    }
+}
+
+fn apply(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
+    b.graph.apply(op, inputs)
+}
+
+/// Two of four experts.
+fn chosen(b: &mut CaseBuilder) -> ValueId {
+    let logits = b.rows(&[4]);
+    b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen }).0
+}
+
+fn attention() -> Attention {
+    let source = KvSource::Step(Mask::Causal);
+    Attention { source, scale: 0.4, window: Some(3), softcap: Some(4.0) }
+}

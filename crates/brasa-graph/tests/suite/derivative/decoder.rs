@@ -1,0 +1,184 @@
+//! Small decoders whole: dense, with experts, with windows and soft-caps.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use brasa_formats::StorageFormat;
+use brasa_graph::derivative::{Vjp, Wrt, vjp};
+use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::op::{Binary, CrossEntropy, Reduce, ReduceFn};
+use brasa_graph::plan::Plan;
+use brasa_graph::reference::{Array, ReferenceBackend};
+use brasa_graph::rewrite::extend;
+use brasa_graph::step::{GivenValues, Step};
+use brasa_graph::testing::Decoder;
+use brasa_graph::{DType, Dim, Graph, Op, Schedule, Sizes, ValueId, ValueKind, pass};
+
+use super::checks::{check, near, run, step};
+use super::rules::weights;
+
+fn decoder(experts: Option<(usize, usize)>, softcap: Option<f32>) -> Graph {
+    let spec = Decoder {
+        vocab: 97,
+        hidden: 12,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 4,
+        feed_forward: 10,
+        windows: vec![None, Some(3)],
+        experts,
+        softcap,
+        ..Decoder::small(StorageFormat::F32)
+    };
+    pass::attend_to_rows(&spec.graph(5)).unwrap()
+}
+
+/// The mean loss of a decoder over the rows that have targets, each of which has a logit row.
+fn loss(graph: &Graph) -> Graph {
+    extend(graph, |b| {
+        let targets = b.given("targets", DType::U32, Dim::OUTS, &[]);
+        let losses = b.apply(CrossEntropy, &[graph.outputs()[0], targets])[0];
+        Ok(b.apply(Reduce { function: ReduceFn::Mean, axis: 0 }, &[losses]))
+    })
+    .unwrap()
+}
+
+/// A step of texts whose targets are the tokens that follow, around the end.
+fn training_step(rows: &[usize], seed: u64) -> Step {
+    let mut step = step(rows, seed);
+    for segment in &mut step.segments {
+        let mut targets = segment.tokens.clone();
+        targets.rotate_left(1);
+        segment.given = vec![GivenValues::U32(targets.into())];
+    }
+    step
+}
+
+#[test]
+fn models_obey_the_rules() {
+    for (experts, softcap) in [(None, Some(5.0)), (Some((4, 2)), None)] {
+        let graph = decoder(experts, softcap);
+        check("logits", &graph, &weights(&graph), &step(&[6, 3], 2), true);
+        let graph = loss(&graph);
+        check("loss", &graph, &weights(&graph), &training_step(&[6, 3], 2), true);
+    }
+}
+
+/// Attention to rows computes what attention to caches does, where texts are whole.
+#[test]
+fn rows_and_caches_agree() {
+    let spec = Decoder { vocab: 97, windows: vec![None, Some(3)], ..Decoder::small(StorageFormat::F32) };
+    let (cached, step) = (spec.graph(2), step(&[9, 4], 1));
+    let rows = pass::attend_to_rows(&cached).unwrap();
+    let [cached, rows] = [cached, rows].map(|graph| run::<f64>(&graph, &step, &[]).remove(0));
+    assert_eq!(rows.floats(), cached.floats());
+}
+
+#[test]
+fn packed_documents_are_those_apart() {
+    for experts in [None, Some((4, 2))] {
+        let graph = decoder(experts, None);
+        let sum = extend(&graph, |b| {
+            let targets = b.given("targets", DType::U32, Dim::OUTS, &[]);
+            let losses = b.apply(CrossEntropy, &[graph.outputs()[0], targets])[0];
+            Ok(vec![b.sum(losses, 0)])
+        })
+        .unwrap();
+        let gradient = vjp(&sum, &Wrt::new(weights(&graph))).unwrap().graph;
+        let packed = training_step(&[5, 1, 7], 3);
+        let together = run::<f64>(&gradient, &packed, &[]);
+        let mut apart: Vec<Array<f64>> = together.iter().map(|x| x.map(|_| 0.0)).collect();
+        for segment in &packed.segments {
+            let alone = run::<f64>(&gradient, &Step { segments: vec![segment.clone()] }, &[]);
+            for (sum, x) in apart.iter_mut().zip(alone) {
+                let added = sum.floats().iter().zip(x.floats()).map(|(a, b)| a + b).collect();
+                *sum = Array::of(x.shape.clone(), added);
+            }
+        }
+        for (together, apart) in together.iter().zip(&apart) {
+            near("packed", together, apart, 1e-12);
+        }
+    }
+}
+
+/// A gradient on the reference device, in f32 and through its contract: steps, weights, outputs.
+#[test]
+fn a_device_runs_a_gradient_like_any_graph() {
+    let graph = loss(&decoder(None, Some(5.0)));
+    let gradient = vjp(&graph, &Wrt::new(weights(&graph))).unwrap().graph;
+    let (step, device, graph) = (training_step(&[6, 3], 2), ReferenceBackend, Arc::new(gradient));
+    let uploaded = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 }).unwrap();
+    let limits = ProgramLimits { max_rows: 16, max_outs: 16, max_segments: 4 };
+    let mut program = device.compile(Arc::clone(&graph), uploaded, limits).unwrap();
+    let found = program.run(&step, &mut *pool).unwrap();
+    let exact = run::<f64>(&graph, &step, &[]);
+    assert_eq!(found.len(), exact.len());
+    for (number, exact) in exact.iter().enumerate() {
+        let found = found.get(number).floats().iter().map(|&x| x.into()).collect();
+        near(&format!("output {number}"), &Array::of(exact.shape.clone(), found), exact, 1e-5);
+    }
+}
+
+/// Everything but the residual stream.
+fn inside(graph: &Graph) -> Vec<ValueId> {
+    let inner = graph.nodes().iter().filter(|node| node.op != Op::Binary(Binary::Add));
+    inner.flat_map(|node| node.outputs.iter().copied()).collect()
+}
+
+fn arena_bytes(gradient: &Vjp, rows: usize) -> usize {
+    let schedule = Schedule::new(&gradient.graph, &[]);
+    Plan::new(&gradient.graph, &schedule, &Sizes { rows, outs: rows, segments: 1 }).arena_bytes()
+}
+
+#[test]
+fn a_gradient_that_recomputes_has_the_same_bits_and_needs_less_room() {
+    for experts in [None, Some((4, 2))] {
+        let spec = Decoder {
+            vocab: 97,
+            hidden: 16,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 4,
+            feed_forward: 48,
+            windows: vec![None; 6],
+            experts,
+            ..Decoder::small(StorageFormat::F32)
+        };
+        let graph = loss(&pass::attend_to_rows(&spec.graph(5)).unwrap());
+        let wrt = Wrt::new(weights(&graph));
+        let plain = vjp(&graph, &wrt).unwrap();
+        let again = vjp(&graph, &wrt.recomputing(inside(&graph))).unwrap();
+        assert!(again.graph.nodes().len() > plain.graph.nodes().len());
+        let step = training_step(&[6, 3], 2);
+        let [found, expected] = [&again, &plain].map(|of| run::<f32>(&of.graph, &step, &[]));
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(&expected) {
+            let bits = |x: &Array| x.floats().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(found), bits(expected));
+        }
+        let (less, more) = (arena_bytes(&again, 64), arena_bytes(&plain, 64));
+        assert!(less * 2 < more, "{less} bytes with recomputation, {more} without");
+    }
+}
+
+/// Frozen quantised weights let gradients through to what lies before them.
+#[test]
+fn gradients_pass_quantised_weights() {
+    let spec = Decoder {
+        vocab: 97,
+        hidden: 32,
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 32,
+        feed_forward: 32,
+        windows: vec![None],
+        ..Decoder::small(StorageFormat::Q4_0)
+    };
+    let graph = pass::attend_to_rows(&spec.graph(5)).unwrap();
+    let norms = weights(&graph).into_iter().filter(|&id| match graph.value(id).kind {
+        ValueKind::Weight(weight) => graph.weight(weight).name.ends_with("norm"),
+        _ => false,
+    });
+    check("norms", &graph, &norms.collect::<Vec<_>>(), &step(&[4, 2], 1), true);
+}

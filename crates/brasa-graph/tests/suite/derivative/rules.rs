@@ -1,0 +1,65 @@
+//! The rules of every operation.
+
+use brasa_graph::op::{Linear, Narrow, Pick, Place};
+use brasa_graph::testing::{Case, CaseBuilder, OPERATIONS, f32_weight, random_case};
+use brasa_graph::{Graph, Op, ValueId, ValueKind, pass};
+
+use super::checks::{check, of_rows, step};
+
+/// The weights of a graph that can vary: all but the frequencies of rotations.
+pub fn weights(graph: &Graph) -> Vec<ValueId> {
+    let read = graph.nodes().iter().flat_map(|node| {
+        let varies = |place: usize| !matches!(node.op, Op::Rope(_)) || place != 2;
+        node.inputs.iter().enumerate().filter(move |(place, _)| varies(*place)).map(|(_, &input)| input)
+    });
+    let mut read: Vec<ValueId> =
+        read.filter(|&input| matches!(graph.value(input).kind, ValueKind::Weight(_))).collect();
+    read.sort_unstable();
+    read.dedup();
+    read
+}
+
+fn check_case(case: &Case, smooth: bool) {
+    let graph = of_rows(pass::prune(&pass::attend_to_rows(&case.graph).unwrap()));
+    let graph = pass::prune(&graph);
+    let name = format!("{}, seed {}", case.name, case.seed);
+    check(&name, &graph, &weights(&graph), &step(&[5, 2], case.seed), smooth);
+}
+
+#[test]
+fn every_operation_obeys_its_rules() {
+    for operation in OPERATIONS {
+        for seed in 0..6 {
+            // Rounding to 16 bits has steps, which tangents pass over.
+            check_case(&operation.case(seed), operation.name != "arrangements");
+        }
+    }
+}
+
+#[test]
+fn operations_that_only_derivatives_use_obey_their_rules() {
+    let build = |b: &mut CaseBuilder| {
+        let (x, few) = (b.rows(&[97]), b.rows(&[3]));
+        let ids = b.token_ids();
+        let logits = b.rows(&[20]);
+        let apply = |b: &mut CaseBuilder, op: Op, inputs: &[ValueId]| b.graph.apply(op, inputs)[0];
+        let picked = apply(b, Pick.into(), &[x, ids]);
+        let top = brasa_graph::op::RouterTopK { k: 3, gating: brasa_graph::op::Gating::SoftmaxAll };
+        let (chosen, _) = b.graph.router_topk(logits, top);
+        let wide = apply(b, Place { width: 20 }.into(), &[few, chosen]);
+        let narrow = Narrow { axis: 1, start: 4.into(), len: 9.into() };
+        let part = apply(b, narrow.into(), &[x]);
+        let w = b.weight("w", &[5, 9]);
+        vec![picked, wide, part, apply(b, Linear.into(), &[part, w])]
+    };
+    for seed in 0..3 {
+        check_case(&Case::new("operations of derivatives", seed, &f32_weight, build), true);
+    }
+}
+
+#[test]
+fn random_graphs_obey_the_rules() {
+    for seed in 0..40 {
+        check_case(&random_case(seed, 15, &f32_weight), false);
+    }
+}
