@@ -106,6 +106,28 @@ pub enum AudioError {
         /// The sample.
         value: f32,
     },
+    /// The samples of a stream could not be kept for their second reading, or not be read again.
+    #[error("{name}: keeping the sound in {} failed: {source}\nhint: TMPDIR may name a folder with more room; a minute takes 3.8 MB", .folder.display())]
+    Kept {
+        /// The stream.
+        name: String,
+        /// The folder of temporary files.
+        folder: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A sound was shorter when it was read a second time.
+    #[error("{name}: has become shorter while it was read")]
+    Changed {
+        /// The file.
+        name: String,
+    },
+    /// The caller cancelled reading.
+    #[error("{name}: reading was cancelled")]
+    Cancelled {
+        /// The file or stream.
+        name: String,
+    },
     /// Mel filters make no sense.
     #[error("mel filters: {problem}")]
     Filters {

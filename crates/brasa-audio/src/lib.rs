@@ -2,6 +2,7 @@
 //!
 //! [`Audio`] reads files, streams and memory and gives 16 kHz mono samples, whole or chunk by chunk ([`AudioReader`]).
 //! [`LogMel`] makes Whisper's features of them. [`VoiceActivity`] finds speech, and [`batch_windows`] cuts long sounds at its pauses.
+//! A [`Recording`] has features and samples of a [`Sound`] of any length in a few megabytes.
 //!
 //! [`transcript`] has the forms in which what was said is written: subtitles, tables, JSON.
 //!
@@ -23,19 +24,26 @@
 #![forbid(unsafe_code)]
 
 mod audio;
+mod energies;
 mod error;
 mod mel;
 mod reader;
+mod recording;
 mod resample;
+mod sound;
 mod source;
+mod spool;
 pub mod transcript;
 mod voice;
 mod windows;
 
 pub use audio::{Audio, resample};
+pub use energies::Energies;
 pub use error::{AudioError, Result};
-pub use mel::{Features, LogMel, MelFilters, WINDOW_FRAMES};
+pub use mel::{FeatureWindows, Features, LogMel, MelFilters, WINDOW_FRAMES};
 pub use reader::{AudioReader, Limits};
+pub use recording::{Excerpts, Heard, Recording};
+pub use sound::Sound;
 pub use source::SampleFormat;
 pub use voice::VoiceActivity;
 pub use windows::{batch_windows, seek_window};

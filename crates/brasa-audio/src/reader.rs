@@ -124,6 +124,11 @@ impl AudioReader {
         }
     }
 
+    /// The name that stands in errors.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The sound read so far.
     pub fn duration_read(&self) -> Duration {
         source::duration(self.taken, self.sample_rate())

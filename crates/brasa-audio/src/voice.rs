@@ -1,11 +1,7 @@
 use std::ops::Range;
 
-use crate::SAMPLE_RATE;
-
-/// Samples of one step of the detector: 10 ms.
-const STEP: usize = SAMPLE_RATE as usize / 100;
-/// The lowest level that is told from silence, in dB of full scale.
-const LOWEST_DB: f32 = -90.0;
+use crate::Energies;
+use crate::energies::STEP;
 
 /// Finds speech by its energy above an adaptive noise floor.
 ///
@@ -49,8 +45,8 @@ impl Default for VoiceActivity {
 
 impl VoiceActivity {
     /// Ranges of samples at 16 kHz that hold speech, in order and apart from each other.
-    pub fn spans(&self, samples: &[f32]) -> Vec<Range<usize>> {
-        let levels: Vec<f32> = samples.chunks(STEP).map(level_db).collect();
+    pub fn spans(&self, energies: &Energies) -> Vec<Range<usize>> {
+        let levels = energies.levels_db();
         // The first half second begins at its quietest step, not at whatever comes first.
         let mut floor = levels.iter().take(50).copied().fold(0.0, f32::min);
         let rise = self.floor_rise_db_per_s / 100.0;
@@ -72,7 +68,7 @@ impl VoiceActivity {
         if let Some((start, last)) = open {
             self.close(start, last, &mut steps);
         }
-        steps.iter().map(|span| span.start * STEP..(span.end * STEP).min(samples.len())).collect()
+        steps.iter().map(|span| span.start * STEP..(span.end * STEP).min(energies.samples())).collect()
     }
 
     /// Ends a span behind its hang-over; joins it to the one before if they touch.
@@ -86,10 +82,4 @@ impl VoiceActivity {
             _ => steps.push(span),
         }
     }
-}
-
-/// Mean power in dB of full scale.
-fn level_db(samples: &[f32]) -> f32 {
-    let power = samples.iter().map(|x| x * x).sum::<f32>() / samples.len().max(1) as f32;
-    (10.0 * power.log10()).max(LOWEST_DB)
 }

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use crate::{SAMPLE_RATE, WINDOW_SAMPLES};
+use crate::energies::STEP;
+use crate::{Energies, SAMPLE_RATE, WINDOW_SAMPLES};
 
 /// The shortest piece that is worth a window of its own; shorter rests join the piece before if they fit.
 const SHORTEST: usize = SAMPLE_RATE as usize;
@@ -12,10 +13,11 @@ const SHORTEST: usize = SAMPLE_RATE as usize;
 /// 5 s of the window.
 ///
 /// Ranges are of samples, in order, none empty and none overlapping another.
-pub fn batch_windows(samples: &[f32], speech: &[Range<usize>]) -> Vec<Range<usize>> {
+pub fn batch_windows(energies: &Energies, speech: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut windows: Vec<Range<usize>> = Vec::new();
+    let samples = energies.samples();
     for span in speech {
-        let mut rest = span.start.min(samples.len())..span.end.min(samples.len());
+        let mut rest = span.start.min(samples)..span.end.min(samples);
         if let Some(last) = windows.last() {
             rest.start = rest.start.max(last.end);
         }
@@ -27,8 +29,11 @@ pub fn batch_windows(samples: &[f32], speech: &[Range<usize>]) -> Vec<Range<usiz
                 }
                 _ => {}
             }
-            let end =
-                if rest.len() <= WINDOW_SAMPLES { rest.end } else { quietest(samples, rest.start, rest.end) };
+            let end = if rest.len() <= WINDOW_SAMPLES {
+                rest.end
+            } else {
+                quietest(energies, rest.start, rest.end)
+            };
             windows.push(rest.start..end);
             rest.start = end;
         }
@@ -44,16 +49,14 @@ pub fn seek_window(samples_len: usize, seek: usize) -> Option<Range<usize>> {
 }
 
 /// A place to cut in the last 5 s of the window from `start` on: the middle of the quietest 100 ms.
-fn quietest(samples: &[f32], start: usize, end: usize) -> usize {
-    const STEP: usize = SAMPLE_RATE as usize / 100;
+fn quietest(energies: &Energies, start: usize, end: usize) -> usize {
     const STEPS: usize = 10;
     let to = start + WINDOW_SAMPLES;
     // What is left over shall not be a crumb.
     let to = to.min(end.saturating_sub(SHORTEST)).max(start + WINDOW_SAMPLES / 2);
     let from = (start + WINDOW_SAMPLES - 5 * SAMPLE_RATE as usize).min(to - STEP * STEPS);
-    let energies: Vec<f32> =
-        samples[from..to].chunks_exact(STEP).map(|step| step.iter().map(|x| x * x).sum()).collect();
-    let sums = energies.windows(STEPS).map(|steps| steps.iter().sum::<f32>());
+    let (from, to) = (from / STEP, to / STEP);
+    let sums = energies.sums()[from..to].windows(STEPS).map(|steps| steps.iter().sum::<f32>());
     let least = sums.enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(at, _)| at);
-    from + (least + STEPS / 2) * STEP
+    (from + least + STEPS / 2) * STEP
 }

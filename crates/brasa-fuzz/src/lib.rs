@@ -31,7 +31,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub use memory::MeteredAllocator;
+pub use memory::{MeteredAllocator, most_bytes};
 pub use rng::Rng;
 pub use skipped::{skipped, sweeps};
 

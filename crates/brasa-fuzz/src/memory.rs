@@ -31,6 +31,14 @@ pub(crate) fn peak() -> usize {
     PEAK.get()
 }
 
+/// Runs `work` on this thread; returns its result, and the most bytes that the thread held meanwhile beyond those before. Counts nothing
+/// unless [`MeteredAllocator`] is installed.
+pub fn most_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = reset_peak();
+    let result = work();
+    (result, peak().saturating_sub(before))
+}
+
 fn took(bytes: usize) {
     // A thread that is ending has no counters any more, and nobody asks for them.
     let _ = HELD.try_with(|held| {

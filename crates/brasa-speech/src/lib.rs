@@ -15,7 +15,8 @@
 //! # fn example(recogniser: &mut dyn Recogniser, vocabulary: &SpeechVocabulary, samples: &[f32]) -> brasa_speech::Result<()> {
 //! let log_mel = LogMel::new(MelFilters::slaney(80)?);
 //! let options = TranscribeOptions::default();
-//! let mut transcription = Transcription::new(&recogniser.shape(), vocabulary, &log_mel, samples, options)?;
+//! let features = log_mel.features(samples)?;
+//! let mut transcription = Transcription::new(&recogniser.shape(), vocabulary, features, options)?;
 //! while let Some(segments) = transcription.advance(recogniser, &mut || ControlFlow::Continue(()))? {
 //!     for segment in segments {
 //!         println!("{}", segment.text);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use brasa_audio::transcript::Segment;
-use brasa_audio::{Features, LogMel};
+use brasa_audio::{FeatureWindows, Features};
 use brasa_graph::device::DeviceError;
 
 use crate::language::detect_language;
@@ -24,7 +24,7 @@ const ENGLISH: &str = "en";
 /// It holds no device, so that transcriptions may take turns on one.
 pub struct Transcription {
     procedure: Arc<Procedure>,
-    features: Features,
+    features: FeatureWindows,
     seeker: Seeker,
     /// The start of the transcript, language and task; empty before the language is known.
     start: Vec<u32>,
@@ -33,21 +33,20 @@ pub struct Transcription {
 }
 
 impl Transcription {
-    /// Begins with samples of one channel at 16 kHz, for a recogniser of this shape.
+    /// Begins with the features of a sound, whole or window by window, for a recogniser of this shape.
     ///
     /// # Errors
     ///
-    /// [`SpeechError::Options`], [`SpeechError::Language`], [`SpeechError::Audio`].
+    /// [`SpeechError::Options`], [`SpeechError::Language`].
     pub fn new(
         shape: &Shape,
         vocabulary: &SpeechVocabulary,
-        log_mel: &LogMel,
-        samples: &[f32],
+        features: impl Into<FeatureWindows>,
         options: TranscribeOptions,
     ) -> Result<Self> {
+        let features = features.into();
         options.check()?;
-        check_model(vocabulary, &options, shape.mel_bins, log_mel.bins())?;
-        let features = log_mel.features(samples)?;
+        check_model(vocabulary, &options, shape.mel_bins, features.bins())?;
         let seeker = Seeker::new(features.frames(), vocabulary, &options, shape.text_context)?;
         let tokens = vocabulary.tokens();
         let (mut start, mut language) = (Vec::new(), None);
@@ -79,7 +78,7 @@ impl Transcription {
     ///
     /// # Errors
     ///
-    /// Errors of the device. The window stays the next one.
+    /// Errors of the device, and of sound that is read as it is asked for. The window stays the next one.
     ///
     /// # Panics
     ///
@@ -160,7 +159,7 @@ impl Transcription {
 ///
 /// # Errors
 ///
-/// Errors of the device. Transcriptions whose window had no text yet stay before it.
+/// Errors of the device, and of sound that is read as it is asked for. Transcriptions whose window had no text yet stay before it.
 ///
 /// # Panics
 ///
@@ -198,7 +197,7 @@ fn advance_windows(
         let mels: Vec<Features> = part
             .iter()
             .map(|(number, window)| transcriptions[*number].features.window(window.seek))
-            .collect();
+            .collect::<brasa_audio::Result<_>>()?;
         let encoded = recogniser.encode(&mels.iter().collect::<Vec<_>>())?;
         assert_eq!(encoded.len(), part.len(), "a window for each");
         ids.extend(encoded);

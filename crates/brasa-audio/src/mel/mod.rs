@@ -6,21 +6,25 @@
 
 mod fft;
 mod filters;
+mod framer;
 mod logarithm;
+mod windows;
 
 use crate::audio::check_finite;
 use crate::{Result, SAMPLE_RATE, WINDOW_SAMPLES};
 
 use fft::{LANES, Lanes, Scratch, Spectrum};
 pub use filters::MelFilters;
+pub(crate) use framer::Framer;
 use logarithm::log10;
+pub use windows::FeatureWindows;
 
 /// Samples of a frame, which is as many as its DFT has points.
 const FRAME_LEN: usize = 400;
 /// Bins of a frame's DFT: 0 to 8 kHz in steps of 40 Hz.
 const DFT_BINS: usize = FRAME_LEN / 2 + 1;
 /// Samples from one frame to the next.
-const HOP: usize = 160;
+pub(crate) const HOP: usize = 160;
 /// Frames of a window of 30 s.
 pub const WINDOW_FRAMES: usize = WINDOW_SAMPLES / HOP;
 /// The power at which the logarithm is cut off.
@@ -71,7 +75,8 @@ impl LogMel {
     /// One frame for each whole 10 ms of samples at 16 kHz, of any length.
     ///
     /// This is what `transcribe` of openai-whisper computes once for a whole file, of which [`Features::window`] then cuts
-    /// windows: "the largest value" is that of the whole signal. Takes 32 kB a second for 80 bins.
+    /// windows: "the largest value" is that of the whole signal. Takes 32 kB a second for 80 bins;
+    /// [`Recording::features`](crate::Recording::features) has the same values in a megabyte.
     ///
     /// # Errors
     ///
@@ -91,30 +96,61 @@ impl LogMel {
         let mut values = vec![0.0; frames * bins];
         // Frames behind the last sample are silent.
         let sounding = frames.min((samples.len() + FRAME_LEN / 2).div_ceil(HOP));
-        let mut scratch = Scratch::new();
-        let mut power = [Lanes::default(); DFT_BINS];
-        let mut block = [0.0; (LANES - 1) * HOP + FRAME_LEN];
+        let mut blocks = Blocks::new();
         for (index, out) in values[..sounding * bins].chunks_mut(LANES * bins).enumerate() {
-            cut(samples, index * LANES * HOP, tail, &mut block);
-            self.spectrum.power(&block, HOP, &mut scratch, &mut power);
-            for (bin, filter) in self.filters.filters.iter().enumerate() {
-                let mut sum = Lanes::default();
-                for (&power, &weight) in power[filter.first..].iter().zip(&filter.weights) {
-                    sum = sum + power * weight;
-                }
-                for (frame, sum) in out.chunks_exact_mut(bins).zip(sum.0) {
-                    frame[bin] = sum;
-                }
+            cut(samples, 0, index * LANES * HOP, tail, &mut blocks.samples);
+            self.block(&mut blocks, out);
+        }
+        values[sounding * bins..].fill(log10(FLOOR));
+        let lowest = lowest_of(values.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        scale(&mut values, lowest);
+        Ok(Features { values, bins })
+    }
+
+    /// Logarithms of the mel bins of up to eight frames, `[frames, bins]`, of which `blocks` has the samples.
+    fn block(&self, blocks: &mut Blocks, out: &mut [f32]) {
+        let bins = self.bins();
+        self.spectrum.power(&blocks.samples, HOP, &mut blocks.scratch, &mut blocks.power);
+        for (bin, filter) in self.filters.filters.iter().enumerate() {
+            let mut sum = Lanes::default();
+            for (&power, &weight) in blocks.power[filter.first..].iter().zip(&filter.weights) {
+                sum = sum + power * weight;
+            }
+            let logarithms = sum.map(|sum| log10(sum.max(FLOOR)));
+            for (frame, logarithm) in out.chunks_exact_mut(bins).zip(logarithms.0) {
+                frame[bin] = logarithm;
             }
         }
-        for value in &mut values {
-            *value = log10(value.max(FLOOR));
+    }
+}
+
+/// Room for the computation of eight frames.
+#[derive(Clone, Debug)]
+struct Blocks {
+    samples: [f32; (LANES - 1) * HOP + FRAME_LEN],
+    scratch: Scratch,
+    power: [Lanes; DFT_BINS],
+}
+
+impl Blocks {
+    fn new() -> Self {
+        Self {
+            samples: [0.0; (LANES - 1) * HOP + FRAME_LEN],
+            scratch: Scratch::new(),
+            power: [Lanes::default(); DFT_BINS],
         }
-        let lowest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max) - 8.0;
-        for value in &mut values {
-            *value = (value.max(lowest) + 4.0) / 4.0;
-        }
-        Ok(Features { values, bins })
+    }
+}
+
+/// The value below which logarithms are cut off, by the largest one of the signal.
+pub(crate) fn lowest_of(largest: f32) -> f32 {
+    largest - 8.0
+}
+
+/// Makes features of logarithms.
+fn scale(values: &mut [f32], lowest: f32) {
+    for value in values {
+        *value = (value.max(lowest) + 4.0) / 4.0;
     }
 }
 
@@ -127,10 +163,13 @@ enum Tail {
     Window,
 }
 
-/// Fills `block` with the signal from 200 samples before `start` on; it is reflected before its beginning.
-fn cut(samples: &[f32], start: usize, tail: Tail, block: &mut [f32]) {
-    const BEFORE: usize = FRAME_LEN / 2;
-    let inside = start.checked_sub(BEFORE).and_then(|start| samples.get(start..start + block.len()));
+/// Samples of a frame in front of its middle.
+const BEFORE: usize = FRAME_LEN / 2;
+
+/// Fills `block` with the signal from 200 samples before `start` on; it is reflected before its beginning. `samples` are those from
+/// `first` on.
+fn cut(samples: &[f32], first: usize, start: usize, tail: Tail, block: &mut [f32]) {
+    let inside = start.checked_sub(BEFORE + first).and_then(|start| samples.get(start..start + block.len()));
     if let Some(inside) = inside {
         block.copy_from_slice(inside);
         return;
@@ -141,7 +180,7 @@ fn cut(samples: &[f32], start: usize, tail: Tail, block: &mut [f32]) {
             Tail::Window if index >= WINDOW_SAMPLES => 2 * WINDOW_SAMPLES - 2 - index,
             _ => index,
         };
-        *value = samples.get(index).copied().unwrap_or(0.0);
+        *value = index.checked_sub(first).and_then(|index| samples.get(index)).copied().unwrap_or(0.0);
     }
 }
 

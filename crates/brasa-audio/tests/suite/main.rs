@@ -6,6 +6,7 @@ mod common;
 mod files;
 mod hostile;
 mod mel;
+mod recordings;
 mod resampling;
 mod speech;
 mod transcripts;

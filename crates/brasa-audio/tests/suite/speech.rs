@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brasa_audio::{Audio, Limits, VoiceActivity, WINDOW_SAMPLES, batch_windows, seek_window};
+use brasa_audio::{Audio, Energies, Limits, VoiceActivity, WINDOW_SAMPLES, batch_windows, seek_window};
 use brasa_fuzz::Rng;
 
 use crate::common::path;
@@ -34,7 +34,7 @@ fn seconds(spans: &[Range<usize>]) -> Vec<(f64, f64)> {
 fn bursts_are_found_whatever_the_level() {
     for (background, loud) in [(0.0, 0.5), (0.001, 0.01), (0.02, 0.3)] {
         let samples = bursts(6, background, loud, &[1.0..1.5, 3.0..4.0]);
-        let spans = seconds(&VoiceActivity::default().spans(&samples));
+        let spans = seconds(&VoiceActivity::default().spans(&Energies::of(&samples)));
         // 100 ms of lead, 300 ms of hang-over.
         assert_eq!(spans, [(0.9, 1.8), (2.9, 4.3)], "{background}, {loud}");
     }
@@ -43,21 +43,28 @@ fn bursts_are_found_whatever_the_level() {
 #[test]
 fn short_pauses_are_bridged_and_clicks_are_not_speech() {
     let voice = VoiceActivity::default();
-    assert_eq!(seconds(&voice.spans(&bursts(4, 0.001, 0.1, &[1.0..1.4, 1.6..2.0]))), [(0.9, 2.3)]);
-    assert_eq!(seconds(&voice.spans(&bursts(4, 0.001, 0.1, &[1.0..1.03]))), []);
+    assert_eq!(
+        seconds(&voice.spans(&Energies::of(&bursts(4, 0.001, 0.1, &[1.0..1.4, 1.6..2.0])))),
+        [(0.9, 2.3)]
+    );
+    assert_eq!(seconds(&voice.spans(&Energies::of(&bursts(4, 0.001, 0.1, &[1.0..1.03])))), []);
     let eager = VoiceActivity { shortest: 1, hangover: 0, lead: 0, ..voice };
-    assert_eq!(seconds(&eager.spans(&bursts(4, 0.001, 0.1, &[1.0..1.03]))), [(1.0, 1.03)]);
+    assert_eq!(seconds(&eager.spans(&Energies::of(&bursts(4, 0.001, 0.1, &[1.0..1.03])))), [(1.0, 1.03)]);
 }
 
 #[test]
 fn silence_and_steady_noise_are_not_speech() {
     let voice = VoiceActivity::default();
     for amplitude in [0.0, 1e-6, 0.01, 0.5] {
-        assert_eq!(voice.spans(&noise(&mut Rng::new(1), 10 * SECOND, amplitude)), [], "{amplitude}");
+        assert_eq!(
+            voice.spans(&Energies::of(&noise(&mut Rng::new(1), 10 * SECOND, amplitude))),
+            [],
+            "{amplitude}"
+        );
     }
-    assert_eq!(voice.spans(&[]), []);
+    assert_eq!(voice.spans(&Energies::default()), []);
     // A fan that is switched on is learned within seconds.
-    let spans = seconds(&voice.spans(&bursts(30, 0.001, 0.01, &[2.0..30.0])));
+    let spans = seconds(&voice.spans(&Energies::of(&bursts(30, 0.001, 0.01, &[2.0..30.0]))));
     assert!(spans.len() == 1 && (1.8..2.0).contains(&spans[0].0) && spans[0].1 < 10.0, "{spans:?}");
 }
 
@@ -67,7 +74,7 @@ fn speech_is_found_where_it_is() {
     let mut samples = noise(&mut Rng::new(5), 2 * SECOND, 1e-4);
     samples.extend(&speech);
     samples.extend(noise(&mut Rng::new(6), 2 * SECOND, 1e-4));
-    let spans = seconds(&VoiceActivity::default().spans(&samples));
+    let spans = seconds(&VoiceActivity::default().spans(&Energies::of(&samples)));
     // The sentence begins 0.3 s into its file, which ends in the middle of it at 1.5 s.
     assert!(
         spans.len() == 1 && (1.9..2.4).contains(&spans[0].0) && (3.5..3.9).contains(&spans[0].1),
@@ -89,12 +96,12 @@ fn windows_hold_all_speech_and_cut_at_silence() {
         (vec![span(99, 200)], vec![span(99, 100)]),
     ];
     for (speech, expected) in cases {
-        assert_eq!(batch_windows(&samples, &speech), expected, "{speech:?}");
+        assert_eq!(batch_windows(&Energies::of(&samples), &speech), expected, "{speech:?}");
     }
     // Nobody pauses for 70 s but for a moment at 27 s.
     let mut samples = samples;
     samples[27 * SECOND..27 * SECOND + 3200].fill(0.0);
-    let windows = batch_windows(&samples, &[span(0, 70)]);
+    let windows = batch_windows(&Energies::of(&samples), &[span(0, 70)]);
     assert!((27 * SECOND..27 * SECOND + 3200).contains(&windows[0].end), "{windows:?}");
     assert_eq!((windows[0].start, windows.last().unwrap().end), (0, 70 * SECOND));
 }
@@ -113,7 +120,7 @@ fn windows_of_random_speech_are_in_order() {
             speech.push(start..end);
             at = end + rng.below(3 * SECOND);
         }
-        let windows = batch_windows(&samples, &speech);
+        let windows = batch_windows(&Energies::of(&samples), &speech);
         let mut end = 0;
         for window in &windows {
             assert!(

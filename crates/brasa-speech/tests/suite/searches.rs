@@ -184,7 +184,8 @@ fn transcriptions_share_steps() {
             ..once(0.0)
         };
         let samples = vec![0.1; 16_000 * seconds];
-        Transcription::new(&recogniser.shape(), &VOCABULARY, &log_mel, &samples, options).unwrap()
+        let features = log_mel.features(&samples).unwrap();
+        Transcription::new(&recogniser.shape(), &VOCABULARY, features, options).unwrap()
     };
     let mut sounds = [sound(40), sound(5), sound(20)];
     let mut ends = [0; 3];

@@ -5,10 +5,9 @@
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use brasa_audio::transcript::{Segment, Transcript};
-use brasa_audio::{SAMPLE_RATE, VoiceActivity, batch_windows};
+use brasa_audio::{Excerpts, Recording, SAMPLE_RATE, VoiceActivity, batch_windows};
 use brasa_speech::{TranscribeOptions, Transcription, advance_together};
 
 use super::Transcriber;
@@ -18,8 +17,8 @@ use crate::Error;
 /// A sound of a batch.
 #[derive(Clone, Debug)]
 pub struct BatchSound {
-    /// Samples of one channel at 16 kHz.
-    pub samples: Arc<[f32]>,
+    /// The sound, which is read again piece by piece.
+    pub recording: Recording,
     /// How it is transcribed.
     pub options: TranscribeOptions,
     /// True to cut it at its pauses into pieces of at most 30 s, which do not know each other's text. False transcribes it in order.
@@ -45,6 +44,8 @@ pub struct TranscribeBatch {
 /// What is known of a sound.
 struct State {
     sound: BatchSound,
+    /// The samples of its pieces; `None` before the first and behind the last one.
+    excerpts: Option<Excerpts>,
     language: Option<&'static str>,
     /// Pieces that have not ended.
     open: usize,
@@ -75,10 +76,10 @@ impl TranscribeBatch {
         for (number, sound) in sounds.into_iter().enumerate() {
             sound.options.check()?;
             let pieces = if sound.in_pieces {
-                let speech = VoiceActivity::default().spans(&sound.samples);
-                batch_windows(&sound.samples, &speech)
+                let energies = sound.recording.energies();
+                batch_windows(energies, &VoiceActivity::default().spans(energies))
             } else {
-                let whole = 0..sound.samples.len();
+                let whole = 0..sound.recording.samples();
                 vec![whole]
             };
             let open = pieces.len();
@@ -86,7 +87,7 @@ impl TranscribeBatch {
                 ready.push_back(number);
             }
             waiting.extend(pieces.into_iter().map(|range| Piece { sound: number, range }));
-            states.push(State { sound, language: None, open, segments: Vec::new() });
+            states.push(State { sound, excerpts: None, language: None, open, segments: Vec::new() });
         }
         let all = waiting.iter().map(|piece| piece.range.len()).sum();
         let at_once = at_once.max(1);
@@ -162,9 +163,11 @@ impl TranscribeBatch {
     fn start(&mut self, piece: Piece) -> Result<Running, Error> {
         let Piece { sound: number, range } = &piece;
         let state = &mut self.sounds[*number];
-        let samples = &state.sound.samples[range.clone()];
-        let mut options = state.sound.options.clone();
-        if state.sound.in_pieces {
+        let BatchSound { recording, options, in_pieces } = &state.sound;
+        let mut options = options.clone();
+        let work = if *in_pieces {
+            let excerpts = state.excerpts.get_or_insert_with(|| recording.excerpts());
+            let samples = excerpts.samples(range.clone())?;
             // Pieces of one sound are in one language: that of the first.
             let vocabulary = self.transcriber.vocabulary();
             if options.language.is_none() && state.language.is_none() && vocabulary.tokens().is_multilingual()
@@ -173,8 +176,10 @@ impl TranscribeBatch {
             }
             options.language = options.language.or_else(|| state.language.map(str::to_owned));
             options.condition_on_previous_text = false;
-        }
-        let work = self.transcriber.transcription(samples, options)?;
+            self.transcriber.transcription(self.transcriber.0.log_mel.features(samples)?, options)?
+        } else {
+            self.transcriber.transcription(recording.features()?, options)?
+        };
         Ok(Running { piece, work, segments: Vec::new(), ended: false })
     }
 
@@ -202,8 +207,8 @@ impl TranscribeBatch {
         let state = &mut self.sounds[number];
         let mut segments = std::mem::take(&mut state.segments);
         segments.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
-        let duration_s = state.sound.samples.len() as f64 / f64::from(SAMPLE_RATE);
-        state.sound.samples = Arc::new([]);
+        let duration_s = state.sound.recording.samples() as f64 / f64::from(SAMPLE_RATE);
+        state.excerpts = None;
         transcript_of(state.sound.options.task, state.language, duration_s, segments)
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use brasa_audio::{Audio, LogMel, MelFilters};
+use brasa_audio::{Audio, FeatureWindows, Heard, LogMel, MelFilters, Recording, Sound};
 use brasa_formats::Checkpoint;
 use brasa_graph::device::DeviceInfo;
 use brasa_models::{ModelInfo, SpeechModel, load_speech};
@@ -156,15 +156,50 @@ impl Transcriber {
     ///
     /// The errors of [`transcribe`](Self::transcribe).
     pub fn transcribe_samples(&self, samples: &[f32], options: TranscribeOptions) -> Result<Segments, Error> {
+        options.check()?;
         let task = options.task;
-        let work = self.transcription(samples, options)?;
+        let work = self.transcription(self.0.log_mel.features(samples)?, options)?;
         Ok(Segments::new(self.clone(), work, task, samples.len()))
     }
 
-    fn transcription(&self, samples: &[f32], options: TranscribeOptions) -> Result<Transcription, Error> {
+    /// Reads a sound to its end, and keeps what its transcription has to know of the whole. `going` is told how far, and may cancel.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Audio`]: any error of reading; `Cancelled` if `going` breaks.
+    pub fn read(
+        &self,
+        sound: Sound,
+        going: &mut dyn FnMut(Heard) -> ControlFlow<()>,
+    ) -> Result<Recording, Error> {
+        Ok(Recording::read(sound, &self.0.log_mel, going)?)
+    }
+
+    /// Like [`transcribe`](Self::transcribe), for a sound of any length, which is read again window by window: memory does not grow
+    /// with it. [`read`](Self::read) makes recordings.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`transcribe`](Self::transcribe), and those of opening the sound again. The segments may end with an error of
+    /// reading.
+    pub fn transcribe_recording(
+        &self,
+        recording: &Recording,
+        options: TranscribeOptions,
+    ) -> Result<Segments, Error> {
+        options.check()?;
+        let task = options.task;
+        let work = self.transcription(recording.features()?, options)?;
+        Ok(Segments::new(self.clone(), work, task, recording.samples()))
+    }
+
+    fn transcription(
+        &self,
+        features: impl Into<FeatureWindows>,
+        options: TranscribeOptions,
+    ) -> Result<Transcription, Error> {
         let shape = self.with_programs(|programs| programs.shape());
-        let parts = &self.0;
-        Ok(Transcription::new(&shape, &parts.vocabulary, &parts.log_mel, samples, options)?)
+        Ok(Transcription::new(&shape, &self.0.vocabulary, features, options)?)
     }
 
     /// Transcribes several sounds, the texts of `at_once` of them in common steps; a sound in pieces counts as many as its pieces. Each

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
-use brasa::audio::{Audio, Limits};
+use brasa::audio::{Audio, Limits, Recording, Sound};
 use brasa::speech::Task;
 use brasa::{BatchSound, Error, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
 use brasa_convert::{Options, Recipe, convert};
@@ -39,6 +39,10 @@ fn long() -> Vec<f32> {
 
 fn sound(name: &str) -> Vec<f32> {
     if name == "long" { long() } else { wav(name) }
+}
+
+fn recording(samples: Vec<f32>) -> Recording {
+    EXACT.read(Sound::from_samples(samples), &mut |_| ControlFlow::Continue(())).expect("a sound")
 }
 
 fn greedy() -> TranscribeOptions {
@@ -232,7 +236,7 @@ fn batches() {
     let sounds: Vec<BatchSound> = [long(), wav("held-5"), wav("held-6"), wav("held-2")]
         .into_iter()
         .zip(options)
-        .map(|(samples, options)| BatchSound { samples: samples.into(), options, in_pieces: false })
+        .map(|(samples, options)| BatchSound { recording: recording(samples), options, in_pieces: false })
         .collect();
     let together = |sounds: &[BatchSound], at_once| -> Vec<Transcript> {
         let mut batch = EXACT.transcribe_batch(sounds.to_vec(), at_once).expect("options");
@@ -245,7 +249,7 @@ fn batches() {
     };
     let alone = sounds.iter().map(|sound| {
         EXACT
-            .transcribe_samples(&sound.samples, sound.options.clone())
+            .transcribe_recording(&sound.recording, sound.options.clone())
             .expect("options")
             .finish()
             .expect("a text")
@@ -254,7 +258,7 @@ fn batches() {
     assert!(alone[0].duration_s > 30.0 && alone.iter().all(|transcript| !transcript.segments.is_empty()));
     assert_eq!(together(&sounds, 3), alone);
 
-    let silent = BatchSound { samples: vec![0.0; 48_000].into(), options: greedy(), in_pieces: true };
+    let silent = BatchSound { recording: recording(vec![0.0; 48_000]), options: greedy(), in_pieces: true };
     let cut = [BatchSound { in_pieces: true, ..sounds[0].clone() }, silent];
     let (one, several) = (together(&cut, 1), together(&cut, 4));
     assert_eq!(one, several);

@@ -11,9 +11,6 @@ use crate::args::TranscribeArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
-/// Seconds of sound that are in memory before the next files wait.
-const ENOUGH_S: f64 = 3600.0;
-
 /// Transcribes files, pieces of several of them in common steps.
 ///
 /// # Errors
@@ -27,18 +24,16 @@ pub fn transcribe(
 ) -> Result<(), Failure> {
     let (mut failures, mut at) = (0, 0);
     while at < destinations.len() {
-        let (mut sounds, mut places, mut seconds) = (Vec::new(), Vec::new(), 0.0);
-        while at < destinations.len() && places.len() < arguments.search.batch && seconds < ENOUGH_S {
+        let (mut sounds, mut places) = (Vec::new(), Vec::new());
+        while at < destinations.len() && places.len() < arguments.search.batch {
             let destination = &destinations[at];
             at += 1;
             let bar = load::time_bar(destination.input_name());
-            let audio = sound::read(&destination.input, arguments, &bar);
+            let recording = sound::read(transcriber, &destination.input, arguments, &bar);
             bar.finish_and_clear();
-            match audio {
-                Ok(audio) => {
-                    seconds += audio.duration().as_secs_f64();
-                    let samples = audio.into_samples().into();
-                    sounds.push(BatchSound { samples, options: options.clone(), in_pieces: true });
+            match recording {
+                Ok(recording) => {
+                    sounds.push(BatchSound { recording, options: options.clone(), in_pieces: true });
                     places.push(destination);
                 }
                 Err(Failure::Failed(message)) if destinations.len() > 1 => {
@@ -53,7 +48,7 @@ pub fn transcribe(
     super::told(failures, destinations.len())
 }
 
-/// Transcribes sounds that are in memory.
+/// Transcribes sounds that have been read once.
 fn together(
     transcriber: &Transcriber,
     sounds: Vec<BatchSound>,

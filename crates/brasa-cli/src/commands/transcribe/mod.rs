@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use brasa::audio::Audio;
+use brasa::audio::Recording;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::speech::Task;
 use brasa::{LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
@@ -183,8 +183,9 @@ fn transcribe_one(
 ) -> Result<(), Failure> {
     let bar = load::time_bar(destination.input_name());
     let started = Instant::now();
-    let audio = sound::read(&destination.input, arguments, &bar);
-    let found = audio.and_then(|audio| segments(transcriber, &audio, options, destination, arguments, &bar));
+    let recording = sound::read(transcriber, &destination.input, arguments, &bar);
+    let found = recording
+        .and_then(|recording| segments(transcriber, &recording, options, destination, arguments, &bar));
     bar.finish_and_clear();
     let transcript = found?;
     // Lines of text have been printed as they were found.
@@ -223,14 +224,14 @@ fn write(
 /// The segments of a sound. Those that go to standard output as text are printed as they are found.
 fn segments(
     transcriber: &Transcriber,
-    audio: &Audio,
+    recording: &Recording,
     options: TranscribeOptions,
     destination: &Destination,
     arguments: &TranscribeArguments,
     bar: &ProgressBar,
 ) -> Result<Transcript, Failure> {
     let prints = destination.output.is_none() && arguments.format == TranscriptFormat::Text;
-    let mut segments = transcriber.transcribe(audio, options)?;
+    let mut segments = transcriber.transcribe_recording(recording, options)?;
     let mut found = Vec::new();
     load::set_clock(bar, 0.0, segments.duration_s());
     let mut going = || {

@@ -3,7 +3,10 @@
 use std::io::{Cursor, Read, stdin};
 use std::path::Path;
 
-use brasa::audio::{Audio, AudioReader, Limits, SAMPLE_RATE, SampleFormat};
+use std::ops::ControlFlow;
+
+use brasa::Transcriber;
+use brasa::audio::{AudioReader, Limits, Recording, SAMPLE_RATE, SampleFormat, Sound};
 use indicatif::ProgressBar;
 
 use crate::args::TranscribeArguments;
@@ -15,37 +18,41 @@ pub const STANDARD_INPUT: &str = "standard input";
 /// First bytes of files of sound that may come through a pipe while they are written.
 const HEADERS: [&[u8]; 6] = [b"RIFF", b"RF64", b"BW64", b"fLaC", b"OggS", b"ID3"];
 
-/// Reads a file of sound whole.
+/// Reads a file of sound to its end. It is read again as it is transcribed.
 ///
 /// # Errors
 ///
 /// [`Failure::Failed`], naming the file; [`Failure::Interrupted`].
-pub fn read(path: &Path, arguments: &TranscribeArguments, bar: &ProgressBar) -> Result<Audio, Failure> {
-    let mut reader = open(path, arguments)?;
-    let mut samples = Vec::new();
-    while let Some(chunk) = reader.next() {
-        interrupt::check()?;
-        samples.extend_from_slice(&chunk.map_err(brasa::Error::from)?);
-        if let Some(all) = reader.claimed_duration() {
-            load::set_clock(bar, reader.duration_read().as_secs_f64(), all.as_secs_f64());
+pub fn read(
+    transcriber: &Transcriber,
+    path: &Path,
+    arguments: &TranscribeArguments,
+    bar: &ProgressBar,
+) -> Result<Recording, Failure> {
+    let sound = open(path, arguments).map_err(brasa::Error::from)?;
+    let recording = transcriber.read(sound, &mut |heard| {
+        if let Some(all) = heard.claimed {
+            load::set_clock(bar, heard.done.as_secs_f64(), all.as_secs_f64());
         }
-    }
-    Ok(Audio::from_samples(&samples, SAMPLE_RATE).map_err(brasa::Error::from)?)
+        if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    interrupt::check()?;
+    Ok(recording?)
 }
 
-fn open(path: &Path, arguments: &TranscribeArguments) -> Result<AudioReader, Failure> {
+fn open(path: &Path, arguments: &TranscribeArguments) -> brasa::audio::Result<Sound> {
     let limits = Limits::default();
     let is_standard = path.as_os_str() == "-";
-    let reader = match arguments.raw {
-        Some(format) if is_standard => raw(stdin(), format, arguments, STANDARD_INPUT),
-        Some(format) => {
-            let file = std::fs::File::open(path).map_err(|error| Failure::file(path, &error))?;
-            raw(file, format, arguments, &path.display().to_string())
+    match arguments.raw {
+        Some(format) if is_standard => {
+            raw(stdin(), format, arguments, STANDARD_INPUT).map(Sound::from_stream)
         }
-        None if is_standard => AudioReader::from_stream(stdin(), STANDARD_INPUT, &limits),
-        None => AudioReader::open(path, &limits),
-    };
-    Ok(reader.map_err(brasa::Error::from)?)
+        Some(format) => Sound::open_pcm(path, format, rate(arguments), &limits),
+        None if is_standard => {
+            AudioReader::from_stream(stdin(), STANDARD_INPUT, &limits).map(Sound::from_stream)
+        }
+        None => Sound::open(path, &limits),
+    }
 }
 
 /// Opens a sound that goes on, without waiting for more of it than its first bytes. Samples have a header that is known, or none.
@@ -84,6 +91,9 @@ fn raw(
     arguments: &TranscribeArguments,
     name: &str,
 ) -> brasa::audio::Result<AudioReader> {
-    let rate = arguments.rate.unwrap_or(SAMPLE_RATE);
-    AudioReader::from_pcm(input, format, rate, name, &Limits::default())
+    AudioReader::from_pcm(input, format, rate(arguments), name, &Limits::default())
+}
+
+fn rate(arguments: &TranscribeArguments) -> u32 {
+    arguments.rate.unwrap_or(SAMPLE_RATE)
 }

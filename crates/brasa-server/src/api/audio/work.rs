@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use brasa::TranscribeOptions;
 use brasa::audio::transcript::{Segment, Transcript};
-use brasa::audio::{AudioReader, Limits};
+use brasa::audio::{Limits, Sound as AudioSound};
 use brasa::engine::EngineError;
 use brasa::speech::SpeechError;
 use tokio::sync::mpsc;
@@ -130,19 +130,16 @@ fn transcribe(
     limits: &Limits,
     options: TranscribeOptions,
 ) -> std::result::Result<(), brasa::Error> {
-    let mut samples = Vec::new();
-    for chunk in AudioReader::from_bytes(sound.bytes, &sound.name, limits)? {
-        if sender.is_closed() {
-            return Ok(());
-        }
-        samples.extend_from_slice(&chunk?);
-    }
-    let mut segments = loaded.transcriber.transcribe_samples(&samples, options)?;
-    drop(samples);
+    let gone = || if sender.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let sound = AudioSound::from_bytes(sound.bytes, &sound.name, limits);
+    let recording = match loaded.transcriber.read(sound, &mut |_| gone()) {
+        Err(_) if sender.is_closed() => return Ok(()),
+        recording => recording?,
+    };
+    let mut segments = loaded.transcriber.transcribe_recording(&recording, options)?;
     let mut is_heard = sender.blocking_send(Ok(Event::Opened)).is_ok();
-    let mut going = || if sender.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let mut found: Vec<Segment> = Vec::new();
-    while is_heard && let Some(segment) = segments.next_while(&mut going) {
+    while is_heard && let Some(segment) = segments.next_while(&mut || gone()) {
         let segment = match segment {
             Err(_) if sender.is_closed() => return Ok(()),
             segment => segment?,
