@@ -179,6 +179,16 @@ impl Golden {
         Self(arrays.map(array).collect())
     }
 
+    /// The names of all arrays, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// True if there is an array of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// An f32 array.
     pub fn floats(&self, name: &str) -> Vec<f32> {
         self.words(name, "F32").map(f32::from_le_bytes).collect()

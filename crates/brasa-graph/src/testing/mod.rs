@@ -5,6 +5,7 @@
 //!
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`OPERATIONS`] makes a case of each operation on random shapes;
+//! - [`check_derivatives`] checks a graph's derivatives against dual numbers, differences and each other;
 //! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`check_refused`] has a device refuse
 //!   it by name;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
@@ -26,6 +27,7 @@ mod chains;
 mod compare;
 mod decoder;
 mod derivative_operations;
+mod derivatives;
 mod draft_trees;
 mod embeddings;
 mod failed_steps;
@@ -52,6 +54,7 @@ pub use chains::check_chains;
 pub use compare::{Comparison, Tolerance, compare};
 pub use decoder::Decoder;
 pub use derivative_operations::{DERIVATIVE_OPERATIONS, check_refused};
+pub use derivatives::{check_derivatives, check_near, evaluate_with, normals, varying_weights};
 pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
 pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;

@@ -3,6 +3,7 @@
 #![recursion_limit = "256"]
 
 mod encoders;
+mod gradients;
 mod graphs;
 mod hostility;
 mod published_configs;

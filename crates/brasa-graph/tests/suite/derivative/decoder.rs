@@ -11,11 +11,12 @@ use brasa_graph::plan::Plan;
 use brasa_graph::reference::{Array, ReferenceBackend};
 use brasa_graph::rewrite::extend;
 use brasa_graph::step::{GivenValues, Step};
-use brasa_graph::testing::Decoder;
+use brasa_graph::testing::{
+    Decoder, check_derivatives as check, check_near as near, evaluate_with as run, varying_weights as weights,
+};
 use brasa_graph::{DType, Dim, Graph, Op, Schedule, Sizes, ValueId, ValueKind, pass};
 
-use super::checks::{check, near, run, step};
-use super::rules::weights;
+use super::checks::step;
 
 fn decoder(experts: Option<(usize, usize)>, softcap: Option<f32>) -> Graph {
     let spec = Decoder {

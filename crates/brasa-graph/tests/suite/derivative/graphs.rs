@@ -4,12 +4,12 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::derivative::{Wrt, jvp, vjp};
 use brasa_graph::op::{Argmax, Binary, Reduce, ReduceFn, Unary};
 use brasa_graph::reference::Array;
-use brasa_graph::testing::{Decoder, Random, weight};
+use brasa_graph::testing::{Decoder, Random, check_derivatives, evaluate_with as run, normals, weight};
 use brasa_graph::{
     Builder, DType, Dim, Graph, Input, Op, ValueId, ValueKind, Weight, WeightPart, pass, print,
 };
 
-use super::checks::{inner, normals, run, step};
+use super::checks::step;
 
 /// A gated layer behind an embedding, and the sum of its squares: weights `embed`, `gate_up` and `down`.
 fn gated() -> (Graph, [ValueId; 3]) {
@@ -78,6 +78,11 @@ fn trainable_weights_are_found_by_their_mark() {
     assert_eq!(Wrt::trainable(&graph).values, [trained]);
     let gradient = vjp(&graph, &Wrt::trainable(&graph)).unwrap();
     assert_eq!(run::<f64>(&gradient.graph, &step(&[1], 1), &[])[1].floats(), [1.0, 2.0]);
+}
+
+/// `Σ a · b`.
+fn inner(a: &Array<f64>, b: &Array<f64>) -> f64 {
+    a.floats().iter().zip(b.floats()).map(|(a, b)| a * b).sum()
 }
 
 /// A disturbance of a result is added to it: its gradient is its cotangent, and passes on.
@@ -219,7 +224,7 @@ fn sums_over_everything_spread_back() {
     let c = mean(&mut g, b, 0);
     let doubled = g.apply(Binary::Add, &[c, c])[0];
     let graph = g.finish(&[doubled]).unwrap();
-    super::checks::check("means", &graph, &[w], &step(&[3, 2], 4), true);
+    check_derivatives("means", &graph, &[w], &step(&[3, 2], 4), true);
 }
 
 #[test]

@@ -1,29 +1,18 @@
 //! The rules of every operation.
 
 use brasa_graph::op::{Linear, Narrow, Pick, Place};
-use brasa_graph::testing::{Case, CaseBuilder, OPERATIONS, f32_weight, random_case};
-use brasa_graph::{Graph, Op, ValueId, ValueKind, pass};
+use brasa_graph::testing::{
+    Case, CaseBuilder, OPERATIONS, check_derivatives, f32_weight, random_case, varying_weights,
+};
+use brasa_graph::{Op, ValueId, pass};
 
-use super::checks::{check, of_rows, step};
-
-/// The weights of a graph that can vary: all but the frequencies of rotations.
-pub fn weights(graph: &Graph) -> Vec<ValueId> {
-    let read = graph.nodes().iter().flat_map(|node| {
-        let varies = |place: usize| !matches!(node.op, Op::Rope(_)) || place != 2;
-        node.inputs.iter().enumerate().filter(move |(place, _)| varies(*place)).map(|(_, &input)| input)
-    });
-    let mut read: Vec<ValueId> =
-        read.filter(|&input| matches!(graph.value(input).kind, ValueKind::Weight(_))).collect();
-    read.sort_unstable();
-    read.dedup();
-    read
-}
+use super::checks::{of_rows, step};
 
 fn check_case(case: &Case, smooth: bool) {
     let graph = of_rows(pass::prune(&pass::attend_to_rows(&case.graph).unwrap()));
     let graph = pass::prune(&graph);
     let name = format!("{}, seed {}", case.name, case.seed);
-    check(&name, &graph, &weights(&graph), &step(&[5, 2], case.seed), smooth);
+    check_derivatives(&name, &graph, &varying_weights(&graph), &step(&[5, 2], case.seed), smooth);
 }
 
 #[test]

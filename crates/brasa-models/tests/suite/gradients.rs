@@ -1,0 +1,212 @@
+//! Gradients of every family and variant against torch, on tiny random checkpoints (`tools/golden/models/gradients.py`), and
+//! against differences and themselves.
+
+use std::collections::BTreeMap;
+
+use brasa_golden::{Golden, folder, load_strictly};
+use brasa_graph::derivative::{Wrt, vjp};
+use brasa_graph::op::{CrossEntropy, Reduce, ReduceFn};
+use brasa_graph::reference::Array;
+use brasa_graph::rewrite::extend;
+use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
+use brasa_graph::testing::{check_derivatives, check_near, evaluate_with, varying_weights};
+use brasa_graph::{DType, Dim, Graph, Op, ValueId, ValueKind, pass};
+
+/// The bound: torch computed in f32, and is off by up to 2e-5 (the embedding of gemma4-moe).
+const BOUND: f64 = 3e-5;
+
+/// Vectors that the builders make of stored ones, by the end of their names: `W + 1` for norms of Gemma, stacked biases.
+const VECTORS: &[(&str, &[&str])] = &[
+    ("output_norm", &["model.norm.weight"]),
+    ("per_layer_proj_norm", &["model.per_layer_projection_norm.weight"]),
+    ("attn_norm", &["input_layernorm.weight"]),
+    ("attn_q_norm", &["self_attn.q_norm.weight"]),
+    ("attn_k_norm", &["self_attn.k_norm.weight"]),
+    ("qkv.bias", &["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"]),
+    ("attn_output.bias", &["self_attn.o_proj.bias"]),
+    ("gate_up.bias", &["mlp.gate_proj.bias", "mlp.up_proj.bias"]),
+    ("ffn_down.bias", &["mlp.down_proj.bias"]),
+    ("post_attention_norm", &["post_attention_layernorm.weight"]),
+    ("ffn_norm", &["pre_feedforward_layernorm.weight"]),
+    ("ffn_norm", &["post_attention_layernorm.weight"]),
+    ("post_ffw_norm", &["post_feedforward_layernorm.weight"]),
+    ("pre_ffw_norm_2", &["pre_feedforward_layernorm_2.weight"]),
+    ("post_ffw_norm_1", &["post_feedforward_layernorm_1.weight"]),
+    ("post_ffw_norm_2", &["post_feedforward_layernorm_2.weight"]),
+    ("post_norm", &["post_per_layer_input_norm.weight"]),
+    ("ffn_down_exps.scale", &["router.per_expert_scale"]),
+];
+
+/// Stored tensors whose gradients are not compared: graphs hold them times a factor.
+const SCALED: &[&str] = &["router.scale"];
+
+/// A model of rows of the step, and the mean loss of the tokens that follow its output rows.
+fn loss(graph: &Graph) -> Graph {
+    let graph = pass::attend_to_rows(graph).expect("caches are written");
+    extend(&graph, |b| {
+        let targets = b.given("targets", DType::U32, Dim::OUTS, &[]);
+        let losses = b.apply(CrossEntropy, &[graph.outputs()[0], targets])[0];
+        Ok(b.apply(Reduce { function: ReduceFn::Mean, axis: 0 }, &[losses]))
+    })
+    .expect("logits have a loss")
+}
+
+fn step(ids: &[u32]) -> Step {
+    let rows: Vec<u32> = (0..ids.len() as u32 - 1).collect();
+    let mut segment = Segment::text(SequenceId(0), 0, ids.to_vec(), Outs::Rows(rows.into()), Vec::new());
+    segment.given = vec![GivenValues::U32(ids[1..].into())];
+    Step { segments: vec![segment] }
+}
+
+/// The names of the stored tensors that a vector of a graph is made of, and that `golden` has.
+fn stored_names(golden: &Golden, label: &str) -> Vec<String> {
+    let (layer, end) = match label.strip_prefix("layers.").and_then(|rest| rest.split_once('.')) {
+        Some((layer, end)) => (format!("model.layers.{layer}."), end),
+        None => (String::new(), label),
+    };
+    let spelled = VECTORS.iter().filter(|(ours, _)| *ours == end).map(|(_, theirs)| {
+        let names = theirs.iter().map(|name| format!("{layer}{name}"));
+        names.filter(|name| golden.has(&format!("{name}.summary"))).collect::<Vec<_>>()
+    });
+    spelled.into_iter().find(|names| !names.is_empty()).unwrap_or_default()
+}
+
+/// Gradients by the names of stored tensors, put together from the rows of the graph's weights.
+fn by_tensor(
+    golden: &Golden,
+    graph: &Graph,
+    gradients: &[(ValueId, Array<f64>)],
+) -> BTreeMap<String, Vec<f64>> {
+    let mut tensors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for (id, gradient) in gradients {
+        let ValueKind::Weight(weight) = graph.value(*id).kind else { unreachable!("weights vary") };
+        let weight = graph.weight(weight);
+        let mut rest = gradient.floats();
+        let vectors = stored_names(golden, &weight.name);
+        for name in &vectors {
+            let elements = golden.floats(&format!("{name}.summary"))[2] as usize;
+            let (own, after) = rest.split_at(elements);
+            tensors.insert(name.clone(), own.to_vec());
+            rest = after;
+        }
+        if !vectors.is_empty() {
+            assert!(rest.is_empty(), "{}: {} elements too many", weight.name, rest.len());
+            continue;
+        }
+        for part in &weight.parts {
+            let row_len = weight.row_len();
+            let (own, after) = rest.split_at(part.rows.len() * row_len);
+            let tensor = tensors.entry(part.tensor.name.clone()).or_default();
+            tensor.resize(part.tensor.rows() * row_len, 0.0);
+            for (sum, x) in tensor[part.rows.start * row_len..].iter_mut().zip(own) {
+                *sum += x;
+            }
+            rest = after;
+        }
+    }
+    tensors
+}
+
+/// Norm, and the sum weighted by cos(i).
+fn summary(gradient: &[f64]) -> [f64; 2] {
+    let along = gradient.iter().enumerate().map(|(i, x)| x * (i as f64).cos()).sum();
+    [gradient.iter().map(|x| x * x).sum::<f64>().sqrt(), along]
+}
+
+fn check(name: &str) {
+    let path = folder("random").join(name);
+    let ids = Golden::read(&path.join("golden.safetensors")).ids("long.ids");
+    let golden = Golden::read(&path.join("gradients.safetensors"));
+    let graph = loss(&load_strictly(&path, Some(ids.len())).graph);
+    let (step, wrt) = (step(&ids), varying_weights(&graph));
+
+    let gradient = vjp(&graph, &Wrt::new(wrt.iter().copied())).expect("a gradient");
+    let mut outputs = evaluate_with::<f64>(&gradient.graph, &step, &[]);
+    let expected = f64::from(golden.floats("loss")[0]);
+    let loss = outputs.remove(0).floats()[0];
+    assert!((loss - expected).abs() < 1e-5 * expected, "{name}: loss {loss}, expected {expected}");
+    let reached = wrt.iter().zip(&gradient.gradients).filter(|(_, gradient)| gradient.is_some());
+    let gradients: Vec<_> = reached.map(|(&id, _)| id).zip(outputs).collect();
+    let found = by_tensor(&golden, &graph, &gradients);
+
+    let mut compared = 0;
+    for array in golden.names() {
+        let Some(tensor) = array.strip_suffix(".summary") else { continue };
+        if SCALED.iter().any(|scaled| tensor.ends_with(scaled)) {
+            continue;
+        }
+        let gradient = found.get(tensor).unwrap_or_else(|| panic!("{name}: no gradient of {tensor}"));
+        let [norm, along] = summary(gradient);
+        let expected: Vec<f64> = golden.floats(array).into_iter().map(f64::from).collect();
+        let bound = BOUND * expected[0].max(1e-6);
+        assert_eq!(gradient.len(), expected[2] as usize, "{name}, {tensor}: elements");
+        assert!(
+            (norm - expected[0]).abs() <= bound,
+            "{name}, {tensor}: norm {norm}, expected {}",
+            expected[0]
+        );
+        assert!(
+            (along - expected[1]).abs() <= bound,
+            "{name}, {tensor}: sum {along}, expected {}",
+            expected[1]
+        );
+        if golden.has(tensor) {
+            let whole: Vec<f64> = golden.floats(tensor).into_iter().map(f64::from).collect();
+            let [found, whole] = [gradient, &whole].map(|x| Array::of([x.len()], x.clone()));
+            check_near(&format!("{name}, {tensor}"), &found, &whole, BOUND);
+        }
+        compared += 1;
+    }
+    assert!(compared > 8, "{name}: {compared} tensors");
+    // Where weights move, a router may choose other experts: a step, which no difference shows.
+    let smooth = !graph.nodes().iter().any(|node| matches!(node.op, Op::RouterTopK(_)));
+    check_derivatives(name, &graph, &wrt, &step, smooth);
+}
+
+macro_rules! families {
+    ($($test:ident: $name:literal,)*) => { $(
+        #[test]
+        fn $test() {
+            check($name);
+        }
+    )* };
+}
+
+families! {
+    gemma: "gemma",
+    gemma2: "gemma2",
+    gemma3: "gemma3",
+    gemma3_linear: "gemma3-linear",
+    gemma4: "gemma4",
+    gemma4_keys_are_values: "gemma4-keys-are-values",
+    gemma4_moe: "gemma4-moe",
+    k_ragged: "k-ragged",
+    k256: "k256",
+    llama_biased_tied: "llama-biased-tied",
+    llama_linear: "llama-linear",
+    llama_rope_parameters: "llama-rope-parameters",
+    llama_wide_heads: "llama-wide-heads",
+    llama_yarn: "llama-yarn",
+    llama_yarn_explicit: "llama-yarn-explicit",
+    llama_yarn_mscale: "llama-yarn-mscale",
+    llama2: "llama2",
+    llama2_tied: "llama2-tied",
+    llama31: "llama31",
+    llama32_tied: "llama32-tied",
+    mistral: "mistral",
+    mistral_window: "mistral-window",
+    mixtral: "mixtral",
+    phi3: "phi3",
+    phi3_longrope: "phi3-longrope",
+    phi3_window: "phi3-window",
+    phi4_mini: "phi4-mini",
+    qwen2: "qwen2",
+    qwen2_untied: "qwen2-untied",
+    qwen2_window: "qwen2-window",
+    qwen2_yarn: "qwen2-yarn",
+    qwen3: "qwen3",
+    qwen3_untied: "qwen3-untied",
+    qwen3moe: "qwen3moe",
+    qwen3moe_mlp_only: "qwen3moe-mlp-only",
+    qwen3moe_raw_sparse_step: "qwen3moe-raw-sparse-step",
+}
