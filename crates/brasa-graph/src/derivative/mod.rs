@@ -111,6 +111,38 @@ impl Wrt {
     }
 }
 
+/// The results of a part of a graph, from values `from` to values `to`: all that depend on one of `from` and that one of `to`
+/// depends on, without these themselves. [Recomputing](Wrt::recomputing) them keeps only `from` and `to` for the gradient.
+///
+/// # Panics
+///
+/// If a value is of another graph.
+pub fn between(graph: &Graph, from: &[ValueId], to: &[ValueId]) -> Vec<ValueId> {
+    let marked = |values: &[ValueId]| {
+        let mut marks = vec![false; graph.values().len()];
+        for id in values {
+            marks[id.0 as usize] = true;
+        }
+        marks
+    };
+    let any = |marks: &[bool], values: &[ValueId]| values.iter().any(|id| marks[id.0 as usize]);
+    let (mut behind, mut before) = (marked(from), marked(to));
+    for node in graph.nodes() {
+        if any(&behind, &node.inputs) {
+            node.outputs.iter().for_each(|id| behind[id.0 as usize] = true);
+        }
+    }
+    for node in graph.nodes().iter().rev() {
+        if any(&before, &node.outputs) {
+            node.inputs.iter().for_each(|id| before[id.0 as usize] = true);
+        }
+    }
+    let ends = [from, to].concat();
+    let results = graph.nodes().iter().flat_map(|node| node.outputs.iter().copied());
+    let inside = |id: &ValueId| behind[id.0 as usize] && before[id.0 as usize] && !ends.contains(id);
+    results.filter(inside).collect()
+}
+
 /// Fails if a graph cannot be differentiated with respect to `id`.
 fn check_variable(graph: &Graph, id: ValueId) -> Result<(), GraphError> {
     let value = graph.value(id);

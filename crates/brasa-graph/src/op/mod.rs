@@ -10,6 +10,7 @@ mod embed;
 mod expert;
 mod expert_gradient;
 mod linear;
+mod linear_cross_entropy;
 mod narrow;
 mod norm;
 mod norm_gradient;
@@ -29,6 +30,7 @@ pub use embed::{Embed, Gather, SelectRows};
 pub use expert::{ExpertLinear, Gating, RouterTopK};
 pub use expert_gradient::{ExpertLinearGradient, ExpertLinearTransposed};
 pub use linear::{Linear, LinearGradient, LinearTransposed, Matmul};
+pub use linear_cross_entropy::{Head, LinearCrossEntropy, LinearCrossEntropyGradient};
 pub use narrow::Narrow;
 pub use norm::{LayerNorm, RmsNorm};
 pub use norm_gradient::{NormGradient, NormKind};
@@ -125,6 +127,7 @@ operations! {
     Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
     Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, UnaryGradient,
     NormGradient, AttentionTangent, AttentionGradient, Pick, Place, Narrow, Fold, MeanPoolTransposed,
+    LinearCrossEntropy, LinearCrossEntropyGradient,
 }
 
 impl Op {

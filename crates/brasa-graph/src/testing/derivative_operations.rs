@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::device::{Backend, ProgramLimits};
 use crate::op::{
     Attention, AttentionGradient, AttentionTangent, ExpertLinearGradient, ExpertLinearTransposed, Fold,
-    Gating, KvSource, LinearGradient, Mask, MeanPool, MeanPoolTransposed, Narrow, NormGradient, NormKind,
-    Pick, Place, RouterTopK, Unary, UnaryGradient, Unfold,
+    Gating, Head, KvSource, LinearCrossEntropy, LinearCrossEntropyGradient, LinearGradient, Mask, MeanPool,
+    MeanPoolTransposed, Narrow, NormGradient, NormKind, Pick, Place, RouterTopK, Unary, UnaryGradient,
+    Unfold,
 };
 use crate::{Dim, Op, ValueId};
 
@@ -48,6 +49,16 @@ pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
     OperationCase::new("attention_gradient", Tolerance::F32, |b| {
         let operands = [4, 2, 2, 4].map(|heads| b.rows(&[heads, 6]));
         apply(b, AttentionGradient { attention: attention() }, &operands)
+    }),
+    OperationCase::new("linear_cross_entropy", Tolerance::F32, |b| {
+        let (x, w, targets) = (b.rows(&[9]), b.weight("w", &[97, 9]), b.token_ids());
+        apply(b, LinearCrossEntropy { softcap: Some(5.0) }, &[x, w, targets])
+    }),
+    OperationCase::new("linear_cross_entropy_gradient", Tolerance::F32, |b| {
+        let (x, w, targets) = (b.rows(&[9]), b.weight("w", &[97, 9]), b.token_ids());
+        let d = b.rows(&[]);
+        let gradient = LinearCrossEntropyGradient { softcap: None, head: Head::Varying };
+        apply(b, gradient, &[x, w, targets, d])
     }),
     OperationCase::new("pick", Tolerance::EXACT, |b| {
         let (x, ids) = (b.rows(&[97]), b.token_ids());

@@ -43,12 +43,12 @@ const SCALED: &[&str] = &["router.scale"];
 /// A model of rows of the step, and the mean loss of the tokens that follow its output rows.
 fn loss(graph: &Graph) -> Graph {
     let graph = pass::attend_to_rows(graph).expect("caches are written");
-    extend(&graph, |b| {
+    let loss = extend(&graph, |b| {
         let targets = b.given("targets", DType::U32, Dim::OUTS, &[]);
         let losses = b.apply(CrossEntropy, &[graph.outputs()[0], targets])[0];
         Ok(b.apply(Reduce { function: ReduceFn::Mean, axis: 0 }, &[losses]))
-    })
-    .expect("logits have a loss")
+    });
+    pass::fuse_cross_entropy(&loss.expect("logits have a loss"))
 }
 
 fn step(ids: &[u32]) -> Step {
@@ -115,12 +115,15 @@ fn summary(gradient: &[f64]) -> [f64; 2] {
 
 fn check(name: &str) {
     let path = folder("random").join(name);
-    let ids = Golden::read(&path.join("golden.safetensors")).ids("long.ids");
+    let texts = Golden::read(&path.join("golden.safetensors"));
+    let [ids, other] = ["long.ids", "short.ids"].map(|label| texts.ids(label));
     let golden = Golden::read(&path.join("gradients.safetensors"));
     let graph = loss(&load_strictly(&path, Some(ids.len())).graph);
     let (step, wrt) = (step(&ids), varying_weights(&graph));
 
     let gradient = vjp(&graph, &Wrt::new(wrt.iter().copied())).expect("a gradient");
+    check_packed(name, &gradient.graph, [&ids, &other]);
+    check_recomputed(name, &graph, &Wrt::new(wrt.iter().copied()), &gradient.graph, &step);
     let mut outputs = evaluate_with::<f64>(&gradient.graph, &step, &[]);
     let expected = f64::from(golden.floats("loss")[0]);
     let loss = outputs.remove(0).floats()[0];
@@ -161,6 +164,31 @@ fn check(name: &str) {
     // Where weights move, a router may choose other experts: a step, which no difference shows.
     let smooth = !graph.nodes().iter().any(|node| matches!(node.op, Op::RouterTopK(_)));
     check_derivatives(name, &graph, &wrt, &step, smooth);
+}
+
+/// Two texts in one step have the mean of their gradients, by their numbers of targets.
+fn check_packed(name: &str, gradient: &Graph, texts: [&[u32]; 2]) {
+    let [first, second] = texts.map(step);
+    let packed = Step { segments: [first.segments.clone(), second.segments.clone()].concat() };
+    let total: usize = texts.map(|ids| ids.len() - 1).iter().sum();
+    let [together, first, second] =
+        [packed, first, second].map(|step| evaluate_with::<f64>(gradient, &step, &[]));
+    for (together, (a, b)) in together.iter().zip(first.iter().zip(&second)) {
+        let [a_share, b_share] = texts.map(|ids| (ids.len() - 1) as f64 / total as f64);
+        let mean = a.floats().iter().zip(b.floats()).map(|(a, b)| a_share * a + b_share * b).collect();
+        check_near(&format!("{name}, packed"), together, &Array::of(a.shape.clone(), mean), 1e-6);
+    }
+}
+
+/// A gradient that keeps nothing of the forward pass has the bits of one that keeps everything.
+fn check_recomputed(name: &str, graph: &Graph, wrt: &Wrt, plain: &Graph, step: &Step) {
+    let results = graph.nodes().iter().flat_map(|node| node.outputs.iter().copied());
+    let again = vjp(graph, &wrt.clone().recomputing(results)).expect("a gradient");
+    let [found, expected] = [&again.graph, plain].map(|graph| evaluate_with::<f32>(graph, step, &[]));
+    for (found, expected) in found.iter().zip(&expected) {
+        let bits = |x: &Array| x.floats().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(found), bits(expected), "{name}, recomputed");
+    }
 }
 
 macro_rules! families {

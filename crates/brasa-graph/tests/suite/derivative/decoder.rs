@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use brasa_formats::StorageFormat;
-use brasa_graph::derivative::{Vjp, Wrt, vjp};
+use brasa_graph::derivative::{Vjp, Wrt, between, vjp};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::op::{Binary, CrossEntropy, Reduce, ReduceFn};
 use brasa_graph::plan::Plan;
@@ -65,6 +65,36 @@ fn models_obey_the_rules() {
     }
 }
 
+/// The loss straight from hidden states is that of logits, and so are its gradients, without the room that logits need.
+#[test]
+fn a_fused_loss_is_the_plain_one_without_logits() {
+    for softcap in [None, Some(5.0)] {
+        let plain = loss(&decoder(None, softcap));
+        let fused = pass::fuse_cross_entropy(&plain);
+        let names: Vec<_> = fused.nodes().iter().map(|node| node.op.name()).collect();
+        assert!(names.contains(&"linear_cross_entropy") && !names.contains(&"cross_entropy"), "{names:?}");
+        let (wrt, step) = (Wrt::new(weights(&plain)), training_step(&[6, 3], 2));
+        assert_eq!(weights(&fused), wrt.values);
+        check("fused loss", &fused, &wrt.values, &step, true);
+        let [plain, fused] = [plain, fused].map(|graph| vjp(&graph, &wrt).unwrap());
+        let [found, expected] = [&fused, &plain].map(|of| run::<f64>(&of.graph, &step, &[]));
+        for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            near(&format!("output {number}"), found, expected, 1e-12);
+        }
+        let (less, more) = (arena_bytes(&fused, 512), arena_bytes(&plain, 512));
+        assert!(less + 512 * 97 * 4 < more, "{less} bytes fused, {more} plain");
+    }
+}
+
+#[test]
+fn logits_that_are_of_other_use_stay() {
+    let graph = loss(&decoder(None, None));
+    let logits = graph.nodes().iter().find(|node| node.op == CrossEntropy.into()).unwrap().inputs[0];
+    let outputs = [graph.outputs(), &[logits]].concat();
+    let graph = graph.returning(&outputs);
+    assert_eq!(pass::fuse_cross_entropy(&graph).nodes(), graph.nodes());
+}
+
 /// Attention to rows computes what attention to caches does, where texts are whole.
 #[test]
 fn rows_and_caches_agree() {
@@ -121,10 +151,13 @@ fn a_device_runs_a_gradient_like_any_graph() {
     }
 }
 
-/// Everything but the residual stream.
+/// What the layers compute between their inputs and outputs.
 fn inside(graph: &Graph) -> Vec<ValueId> {
-    let inner = graph.nodes().iter().filter(|node| node.op != Op::Binary(Binary::Add));
-    inner.flat_map(|node| node.outputs.iter().copied()).collect()
+    let residual = graph.nodes().iter().filter(|node| node.op == Op::Binary(Binary::Add));
+    let embedded = graph.nodes()[0].outputs[0];
+    let states: Vec<ValueId> =
+        std::iter::once(embedded).chain(residual.map(|node| node.outputs[0])).collect();
+    states.windows(3).step_by(2).flat_map(|layer| between(graph, &layer[..1], &layer[2..])).collect()
 }
 
 fn arena_bytes(gradient: &Vjp, rows: usize) -> usize {

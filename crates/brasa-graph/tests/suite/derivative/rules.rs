@@ -1,6 +1,6 @@
 //! The rules of every operation.
 
-use brasa_graph::op::{Linear, Narrow, Pick, Place};
+use brasa_graph::op::{Linear, LinearCrossEntropy, Narrow, Pick, Place};
 use brasa_graph::testing::{
     Case, CaseBuilder, OPERATIONS, check_derivatives, f32_weight, random_case, varying_weights,
 };
@@ -39,7 +39,10 @@ fn operations_that_only_derivatives_use_obey_their_rules() {
         let narrow = Narrow { axis: 1, start: 4.into(), len: 9.into() };
         let part = apply(b, narrow.into(), &[x]);
         let w = b.weight("w", &[5, 9]);
-        vec![picked, wide, part, apply(b, Linear.into(), &[part, w])]
+        let head = b.weight("head", &[97, 9]);
+        let [plain, capped] = [None, Some(2.0)]
+            .map(|softcap| apply(b, LinearCrossEntropy { softcap }.into(), &[part, head, ids]));
+        vec![picked, wide, part, apply(b, Linear.into(), &[part, w]), plain, capped]
     };
     for seed in 0..3 {
         check_case(&Case::new("operations of derivatives", seed, &f32_weight, build), true);

@@ -1,0 +1,166 @@
+//! The loss of language models from hidden states, without logits of all rows.
+
+use super::elementwise::{Unary, softcap};
+use super::{CrossEntropy, Linear, Operation, Type, index, operands, require};
+use crate::derivative::{Rule, Rules, Terms};
+use crate::reference::{Array, Env, Number, sums};
+use crate::{CacheSpec, DType, Node, Value, ValueId};
+
+/// A language model's head and its loss in one: [`Linear`], a soft-cap where there is one, [`CrossEntropy`].
+///
+/// `y[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`.
+///
+/// A device computes logits of a few rows at a time, and again for the gradient: those of all rows, which would be the
+/// largest value of a step by far, never exist (Wijmans et al. 2024, arXiv:2411.09009). Rows without a target are left out
+/// beforehand: they are no output rows of the step.
+///
+/// Shapes: `x` `[R, K]`, `w` a weight `[V, K]` in any storage, `targets` `[R]` u32 → `[R]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearCrossEntropy {
+    /// Soft-cap of the logits.
+    pub softcap: Option<f32>,
+}
+
+/// The gradient of [`LinearCrossEntropy`]: logits are computed again, a few rows at a time.
+///
+/// With `g[r,v] = d[r] · (softmax(z[r])_v − [v = targets[r]]) · cap'`, `dx[r,k] = Σ_v g[r,v] · w[v,k]` and
+/// `dw[v,k] = Σ_r g[r,v] · x[r,k]`.
+///
+/// Shapes: `x` `[R, K]`, `w` a weight `[V, K]` in any storage, `targets` `[R]` u32, `d` `[R]` → `dx` `[R, K]`, and where the head
+/// varies `dw` `[V, K]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearCrossEntropyGradient {
+    /// Soft-cap of the logits.
+    pub softcap: Option<f32>,
+    /// Whether the head has a gradient too.
+    pub head: Head,
+}
+
+/// Whether a language model's head varies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// It is a constant.
+    Frozen,
+    /// It has a gradient.
+    Varying,
+}
+
+impl LinearCrossEntropy {
+    fn attributes_of(softcap: Option<f32>) -> String {
+        softcap.map_or(String::new(), |cap| format!("softcap={cap}"))
+    }
+
+    /// The logits and what they are made of, as separate operations.
+    fn logits(self, g: &mut Rules, x: ValueId, w: ValueId) -> Rule<(ValueId, ValueId)> {
+        let scores = g.apply(Linear, &[x, w])?;
+        let logits = match self.softcap {
+            Some(cap) => g.apply(Unary::Softcap(cap), &[scores])?,
+            None => scores,
+        };
+        Ok((scores, logits))
+    }
+}
+
+impl Operation for LinearCrossEntropy {
+    fn name(&self) -> &'static str {
+        "linear_cross_entropy"
+    }
+
+    fn attributes(&self) -> String {
+        Self::attributes_of(self.softcap)
+    }
+
+    fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [x, w, targets] = operands(given)?;
+        let [(dtype, shape)] = &Linear.infer(&[x, w], caches)?[..] else { unreachable!("one result") };
+        let logits = Value { dtype: *dtype, shape: shape.clone(), kind: x.kind };
+        CrossEntropy.infer(&[&logits, targets], caches)
+    }
+
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
+        let [x, w, targets] = *operands else { unreachable!("inferred") };
+        let losses = x.rows().zip(targets.integers()).map(|(x, &target)| {
+            let cap = |score| self.softcap.map_or(score, |cap| softcap(score, cap));
+            let logits: Vec<T> = w.rows().map(|w| cap(sums::dot(x, w))).collect();
+            Ok(sums::log_sum_exp(&logits) - logits[index(target, logits.len())?])
+        });
+        Ok(vec![Array::of(targets.shape.clone(), losses.collect::<Result<_, String>>()?)])
+    }
+
+    /// That of the separate operations, whose logits are whole.
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let &[x, w, targets] = &at.inputs[..] else { unreachable!("inferred") };
+        let (scores, logits) = self.logits(g, x, w)?;
+        let node = |op, inputs: &[ValueId], output| Node { op, inputs: inputs.into(), outputs: vec![output] };
+        let mut tangent = Linear.jvp(g, &node(Linear.into(), &[x, w], scores), &tangents[..2])?;
+        if let Some(cap) = self.softcap {
+            let cap = Unary::Softcap(cap);
+            tangent = cap.jvp(g, &node(cap.into(), &[scores], logits), &tangent)?;
+        }
+        let at = node(CrossEntropy.into(), &[logits, targets], at.outputs[0]);
+        CrossEntropy.jvp(g, &at, &[tangent[0], None])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let &[x, w, targets] = &at.inputs[..] else { unreachable!("inferred") };
+        let Some(d) = cotangents[0] else { return Ok(vec![None; 3]) };
+        let head = if wanted[1] { Head::Varying } else { Head::Frozen };
+        let gradient = LinearCrossEntropyGradient { softcap: self.softcap, head };
+        Ok(g.apply_all(gradient, &[x, w, targets, d])?.into_iter().map(Some).collect())
+    }
+}
+
+impl Operation for LinearCrossEntropyGradient {
+    fn name(&self) -> &'static str {
+        "linear_cross_entropy_gradient"
+    }
+
+    fn attributes(&self) -> String {
+        let head = match self.head {
+            Head::Frozen => "frozen",
+            Head::Varying => "varying",
+        };
+        format!("{head} {}", LinearCrossEntropy::attributes_of(self.softcap)).trim_end().into()
+    }
+
+    fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        let [x, w, targets, d] = operands(given)?;
+        let losses = LinearCrossEntropy { softcap: self.softcap }.infer(&[x, w, targets], caches)?;
+        require(d.dtype != DType::U32 && losses[0].1 == d.shape, || "d must be [R]".into())?;
+        let of_x = (DType::F32, x.shape.clone());
+        Ok(match self.head {
+            Head::Frozen => vec![of_x],
+            Head::Varying => vec![of_x, (DType::F32, w.shape.clone())],
+        })
+    }
+
+    fn reference<T: Number>(&self, operands: &[&Array<T>], _: &mut Env<T>) -> Result<Vec<Array<T>>, String> {
+        let [x, w, targets, d] = *operands else { unreachable!("inferred") };
+        let mut dx = vec![T::default(); x.data.len()];
+        let mut dw = match self.head {
+            Head::Frozen => Vec::new(),
+            Head::Varying => vec![T::default(); w.data.len()],
+        };
+        let rows = dx.chunks_exact_mut(x.width()).zip(x.rows()).zip(targets.integers()).zip(d.floats());
+        for (((dx, x), &target), &d) in rows {
+            let scores: Vec<T> = w.rows().map(|w| sums::dot(x, w)).collect();
+            let cap = |score| self.softcap.map_or(score, |cap| softcap(score, cap));
+            let slope = |score| self.softcap.map_or(T::constant(1.0), |cap| Unary::Softcap(cap).slope(score));
+            let mut shares: Vec<T> = scores.iter().map(|&score| cap(score)).collect();
+            sums::softmax(&mut shares);
+            shares[index(target, scores.len())?] -= T::constant(1.0);
+            for (v, (&score, w)) in scores.iter().zip(w.rows()).enumerate() {
+                let change = d * shares[v] * slope(score);
+                sums::add_scaled(dx, change, w);
+                if self.head == Head::Varying {
+                    sums::add_scaled(&mut dw[v * x.len()..(v + 1) * x.len()], change, x);
+                }
+            }
+        }
+        let dx = Array::of(x.shape.clone(), dx);
+        Ok(match self.head {
+            Head::Frozen => vec![dx],
+            Head::Varying => vec![dx, Array::of(w.shape.clone(), dw)],
+        })
+    }
+}
