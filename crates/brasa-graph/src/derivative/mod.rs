@@ -10,6 +10,8 @@
 //! Rows of a step attend to each other within their segment, so a step of several documents is differentiated without
 //! padding. A model that keeps its keys in caches is first made to [attend to rows](crate::pass::attend_to_rows).
 //!
+//! Rows that a step brings as embeddings count as if they had been looked up: their cotangent is that of the lookup's result.
+//!
 //! Results are integers or they are floats: what becomes an integer (a choice, a lookup) has no derivative, and ends those of
 //! what it was made of. Quantised weights are constants, through which derivatives pass.
 //!
@@ -43,6 +45,8 @@ pub use jvp::{Jvp, jvp};
 pub(crate) use rules::{Rule, Rules, Terms};
 pub use vjp::{Vjp, vjp};
 
+use std::collections::BTreeSet;
+
 use crate::{Builder, DType, Dim, Graph, GraphError, ValueId, ValueKind};
 
 use rules::stored;
@@ -56,7 +60,8 @@ pub struct Wrt {
     /// Values through which no derivative passes: they count as constants.
     pub stopped: Vec<ValueId>,
     /// Results that [`vjp`] computes again where the gradient needs them, so that they need not be kept: checkpointing (Chen
-    /// et al. 2016, arXiv:1604.06174). What is computed again has the same bits.
+    /// et al. 2016, arXiv:1604.06174). What is computed again has the same bits. Rows that a step may bring as embeddings are
+    /// kept.
     pub recomputed: Vec<ValueId>,
 }
 
@@ -91,6 +96,7 @@ impl Wrt {
     /// By value: true where it depends on what varies.
     fn varying(&self, graph: &Graph) -> Result<Vec<bool>, GraphError> {
         let mut varying = vec![false; graph.values().len()];
+        let stopped: BTreeSet<ValueId> = self.stopped.iter().copied().collect();
         for &id in self.values.iter().chain(&self.stopped).chain(&self.recomputed) {
             if graph.values().get(id.0 as usize).is_none_or(|value| value.kind == ValueKind::Removed) {
                 return Err(refused(id.to_string(), format!("no such value among {}", graph.values().len())));
@@ -98,12 +104,15 @@ impl Wrt {
         }
         for &id in &self.values {
             check_variable(graph, id)?;
+            if varying[id.0 as usize] {
+                return Err(refused(crate::print::value_name(graph, id), "named twice".into()));
+            }
             varying[id.0 as usize] = true;
         }
         for node in graph.nodes() {
             let depends = node.inputs.iter().any(|input| varying[input.0 as usize]);
             for output in &node.outputs {
-                let passes = depends && !self.stopped.contains(output);
+                let passes = depends && !stopped.contains(output);
                 varying[output.0 as usize] |= passes && graph.value(*output).dtype != DType::U32;
             }
         }

@@ -80,11 +80,13 @@ struct Backward<'a> {
 
 impl<'a> Backward<'a> {
     fn new(graph: &'a Graph, wrt: &Wrt) -> Result<Self, GraphError> {
+        // A step may bring these rows itself, which a second lookup would not see.
+        let brought = graph.token_embedding().map_or(&[][..], |node| &graph.node(node).outputs);
         Ok(Self {
             graph,
             varying: wrt.varying(graph)?,
             stopped: wrt.stopped.iter().copied().collect(),
-            recomputed: wrt.recomputed.iter().copied().collect(),
+            recomputed: wrt.recomputed.iter().copied().filter(|id| !brought.contains(id)).collect(),
             contributions: graph.values().iter().map(|_| Vec::new()).collect(),
             again: BTreeMap::new(),
             constants: Constants::default(),

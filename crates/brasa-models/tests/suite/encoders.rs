@@ -1,4 +1,5 @@
-//! Every family of encoders against transformers, on tiny random checkpoints (`tools/golden/models/random_encoders.py`).
+//! Every family of encoders against transformers, on tiny random checkpoints (`tools/golden/models/random_encoders.py`), and
+//! their derivatives against differences and themselves.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -8,9 +9,10 @@ use brasa_formats::Checkpoint;
 use brasa_golden::{Golden, folder};
 use brasa_graph::Graph;
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::pass::prune;
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
-use brasa_graph::testing::{Tolerance, compare};
+use brasa_graph::testing::{Tolerance, check_derivatives, compare, varying_weights};
 use brasa_models::{
     EncoderModel, LoadOptions, ModelError, ModelKind, SentenceConfig, Source, encoder_to_gguf, load,
     load_encoder, supported_encoders,
@@ -28,6 +30,18 @@ fn load_strictly(path: &Path) -> EncoderModel {
     model
 }
 
+/// The step of texts, of which output rows are those that `outs` names in each.
+fn step(model: &EncoderModel, texts: &[(Vec<u32>, Vec<u32>)], outs: &Outs) -> Step {
+    let segment = |(number, (ids, types)): (usize, &(Vec<u32>, Vec<u32>))| {
+        let mut segment = Segment::text(SequenceId(number as u64), 0, ids.clone(), outs.clone(), Vec::new());
+        if model.token_types() > 0 {
+            segment.given = vec![GivenValues::U32(types.clone().into())];
+        }
+        segment
+    };
+    Step { segments: texts.iter().enumerate().map(segment).collect() }
+}
+
 /// The graph's output for texts in one step, of the rows that `outs` names in each.
 fn run(model: &EncoderModel, graph: Graph, texts: &[(Vec<u32>, Vec<u32>)], outs: &Outs) -> Vec<f32> {
     let device = ReferenceBackend;
@@ -40,15 +54,7 @@ fn run(model: &EncoderModel, graph: Graph, texts: &[(Vec<u32>, Vec<u32>)], outs:
         .expect("the reference runs every graph");
     let limits = ProgramLimits { max_rows: 512, max_outs: 512, max_segments: 8 };
     let mut program = device.compile(graph, weights, limits).expect("the reference runs every graph");
-    let segment = |(number, (ids, types)): (usize, &(Vec<u32>, Vec<u32>))| {
-        let mut segment = Segment::text(SequenceId(number as u64), 0, ids.clone(), outs.clone(), Vec::new());
-        if model.token_types() > 0 {
-            segment.given = vec![GivenValues::U32(types.clone().into())];
-        }
-        segment
-    };
-    let step = Step { segments: texts.iter().enumerate().map(segment).collect() };
-    let outputs = program.run(&step, &mut *pool).expect("the reference runs every graph");
+    let outputs = program.run(&step(model, texts, outs), &mut *pool).expect("the reference runs every graph");
     outputs.get(0).to_floats()
 }
 
@@ -73,12 +79,18 @@ fn check(name: &str) {
     let width = model.hidden_size();
     assert_eq!(first, [&found[..width], &found[expected[0].len()..][..width]].concat(), "{name}: first rows");
 
+    let step = step(&model, &texts[..1], &Outs::All);
+    let graph = prune(&model.hidden_graph());
+    check_derivatives(name, &graph, &varying_weights(&graph), &step, true);
+
     let Some(graph) = model.logits_graph() else {
         // A head that reads means is computed by whoever runs the graph.
         assert_eq!(name.ends_with("judge"), model.head.is_some(), "{name} has a head");
         return;
     };
     let expected = [golden.floats("short.logits"), golden.floats("long.logits")].concat();
+    let pruned = prune(&graph);
+    check_derivatives(name, &pruned, &varying_weights(&pruned), &step, true);
     let comparison = compare(&run(&model, graph, &texts, &Outs::Rows([0].into())), &expected);
     println!("{name}, logits: {comparison}");
     assert!(comparison.within(REFERENCE), "{name}, logits: {comparison}");

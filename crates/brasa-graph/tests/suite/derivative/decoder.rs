@@ -12,7 +12,8 @@ use brasa_graph::reference::{Array, ReferenceBackend};
 use brasa_graph::rewrite::extend;
 use brasa_graph::step::{GivenValues, Step};
 use brasa_graph::testing::{
-    Decoder, check_derivatives as check, check_near as near, evaluate_with as run, varying_weights as weights,
+    Decoder, Random, check_derivatives as check, check_near as near, evaluate_with as run, random_adapter,
+    varying_weights as weights,
 };
 use brasa_graph::{DType, Dim, Graph, Op, Schedule, Sizes, ValueId, ValueKind, pass};
 
@@ -193,6 +194,55 @@ fn a_gradient_that_recomputes_has_the_same_bits_and_needs_less_room() {
         }
         let (less, more) = (arena_bytes(&again, 64), arena_bytes(&plain, 64));
         assert!(less * 2 < more, "{less} bytes with recomputation, {more} without");
+    }
+}
+
+/// What adapters are trained by: the base is quantised and frozen, `A` and `B` vary.
+#[test]
+fn adapters_of_quantised_weights_have_gradients() {
+    let spec = Decoder {
+        vocab: 97,
+        hidden: 32,
+        heads: 2,
+        kv_heads: 2,
+        head_dim: 32,
+        feed_forward: 32,
+        windows: vec![None],
+        ..Decoder::small(StorageFormat::Q4_0)
+    };
+    let graph = pass::attend_to_rows(&spec.graph(5)).unwrap();
+    let mut random = Random::new(3);
+    let mut adapter = |name: &str, rows| {
+        let mut adapter = random_adapter(&graph, name, rows, 2, 0.5, &mut random);
+        (adapter.a.trainable, adapter.b.trainable) = (true, true);
+        adapter
+    };
+    let adapters =
+        [adapter("layers.0.qkv", 0..64), adapter("layers.0.qkv", 128..192), adapter("layers.0.down", 0..32)];
+    let adapted = loss(&pass::add_low_rank(&graph, &adapters).unwrap());
+    let wrt = Wrt::trainable(&adapted);
+    assert_eq!(wrt.values.len(), 4);
+    check("adapters", &adapted, &wrt.values, &training_step(&[6, 3], 2), true);
+    let names: Vec<_> =
+        vjp(&adapted, &wrt).unwrap().graph.nodes().iter().map(|node| node.op.name()).collect();
+    assert_eq!(names.iter().filter(|&&name| name == "linear_gradient").count(), 4, "{names:?}");
+}
+
+/// A step may bring rows in place of token ids: what is recomputed starts from the same ones.
+#[test]
+fn rows_that_a_step_brings_are_not_looked_up_again() {
+    let graph = loss(&decoder(None, None));
+    let results = graph.nodes().iter().flat_map(|node| node.outputs.iter().copied());
+    let (wrt, mut step) = (Wrt::new(weights(&graph)), training_step(&[6, 3], 2));
+    for segment in &mut step.segments {
+        segment.embeddings = Some(Random::new(1).normals(segment.rows * 12, 1.0).into());
+    }
+    let [plain, again] = [wrt.clone(), wrt.recomputing(results)].map(|wrt| {
+        let gradient = vjp(&graph, &wrt).unwrap();
+        run::<f64>(&gradient.graph, &step, &[])
+    });
+    for (plain, again) in plain.iter().zip(&again) {
+        assert_eq!(again.floats(), plain.floats());
     }
 }
 

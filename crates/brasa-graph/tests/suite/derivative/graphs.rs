@@ -181,6 +181,9 @@ fn what_cannot_vary_is_refused_by_name() {
         "derivative of cache_write: keys and values that are kept have no derivative; a model's graph can attend to the rows \
          of a step",
     );
+    let twice = named("norm");
+    let error = vjp(&graph, &Wrt::new([twice, twice])).unwrap_err();
+    assert_eq!(error.to_string(), "derivative of norm: named twice");
     let rows = pass::attend_to_rows(&graph).unwrap();
     assert!(rows.cache_groups().is_empty());
     assert!(vjp(&rows, &Wrt::new([named("layers.0.k_norm")])).is_ok());
