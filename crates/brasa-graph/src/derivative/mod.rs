@@ -3,17 +3,16 @@
 //! Each operation has its rules beside its reference. A rule builds operations, so a derivative is a graph like any other:
 //! it is printed, planned, compiled and interpreted like one.
 //!
-//! Tangents and cotangents have the shape of their value and are `f32`. Integers have neither. What has a constant shape
-//! (weights, and sums over all rows) gets its tangent or cotangent as a weight, what has the rows of a step gets it as an
+//! Tangents and cotangents have the shape of their value and are `f32`. Where the shape is constant (weights, and sums over all
+//! rows), the tangent or cotangent is brought as a weight; where it has the rows of a step, as an
 //! [input that the graph declares](crate::Given).
 //!
 //! Rows of a step attend to each other within their segment, so a step of several documents is differentiated without
 //! padding. A model that keeps its keys in caches is first made to [attend to rows](crate::pass::attend_to_rows).
 //!
-//! Rows that a step brings as embeddings count as if they had been looked up: their cotangent is that of the lookup's result.
-//!
-//! Results are integers or they are floats: what becomes an integer (a choice, a lookup) has no derivative, and ends those of
-//! what it was made of. Quantised weights are constants, through which derivatives pass.
+//! Integers have no derivative: an operation that makes an integer of floats, such as a choice, passes none on. Quantised
+//! weights are constants; derivatives pass through them to activations. Rows that a step brings as embeddings count as if they
+//! had been looked up: their cotangent is that of the lookup's result.
 //!
 //! ```
 //! use brasa_graph::derivative::{Wrt, vjp};
@@ -182,12 +181,12 @@ fn bring(builder: &mut Builder, name: String, like: ValueId, constant: f32) -> R
     let shape = builder.graph().value(like).shape.clone();
     let constants: Option<Vec<usize>> = shape.0.iter().map(|dim| dim.constant()).collect();
     if let Some(dims) = constants {
-        let elements = dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
-        let mut values = Vec::new();
-        let room = elements.filter(|&elements| values.try_reserve_exact(elements).is_ok());
-        let elements = room.ok_or_else(|| refused(name.clone(), format!("no memory for {shape}")))?;
-        values.resize(elements, constant);
-        return Ok(builder.weight(Ok(stored(name, &dims, &values))));
+        let size_bytes = dims.iter().try_fold(4_usize, |product, &dim| product.checked_mul(dim));
+        let mut bytes = Vec::new();
+        let room = size_bytes.filter(|&size_bytes| bytes.try_reserve_exact(size_bytes).is_ok());
+        let size_bytes = room.ok_or_else(|| refused(name.clone(), format!("no memory for {shape}")))?;
+        bytes.extend(constant.to_le_bytes().into_iter().cycle().take(size_bytes));
+        return Ok(builder.weight(Ok(stored(name, &dims, bytes))));
     }
     match (shape.outer(), shape.inner()) {
         (rows @ Dim { symbol: Some(_), .. }, Some(inner)) => {

@@ -79,7 +79,7 @@ impl<'a> Rules<'a> {
             .constants
             .numbers
             .entry(x.to_bits())
-            .or_insert_with(|| builder.weight(Ok(stored(x.to_string(), &[1], &[x]))))
+            .or_insert_with(|| builder.weight(Ok(stored(x.to_string(), &[1], x.to_le_bytes().into()))))
     }
 
     /// The value of `weight` with the opposite sign, as another weight.
@@ -91,11 +91,9 @@ impl<'a> Rules<'a> {
             return Ok(found);
         }
         let of = self.builder.graph().weight(id).clone();
-        let mut values = of.decode("gradient").map_err(|error| error.to_string())?;
-        for x in &mut values {
-            *x = -*x;
-        }
-        let made = self.builder.weight(Ok(stored(format!("{}.negative", of.name), &of.shape, &values)));
+        let values = of.decode("gradient").map_err(|error| error.to_string())?;
+        let bytes = values.iter().flat_map(|x| (-x).to_le_bytes()).collect();
+        let made = self.builder.weight(Ok(stored(format!("{}.negative", of.name), &of.shape, bytes)));
         self.constants.negatives.insert(id, made);
         Ok(made)
     }
@@ -217,9 +215,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// A weight stored as f32.
-pub(super) fn stored(name: String, shape: &[usize], values: &[f32]) -> Weight {
-    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+/// A weight stored as f32, of little-endian bytes.
+pub(super) fn stored(name: String, shape: &[usize], bytes: Vec<u8>) -> Weight {
     let payload = Payload::Blocks(Bytes::from(bytes));
     let tensor = Tensor { name: name.clone(), shape: shape.to_vec(), format: StorageFormat::F32, payload };
     Weight::new(name, shape, vec![WeightPart::whole(tensor)]).expect("one whole part")

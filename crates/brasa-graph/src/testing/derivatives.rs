@@ -78,6 +78,8 @@ pub fn varying_weights(graph: &Graph) -> Vec<ValueId> {
 /// # Panics
 ///
 /// If one of these does not hold, with `name` and the numbers.
+// Compiled where it is used: the interpreter in f64 and in dual numbers would cost every build of this crate a quarter.
+#[inline]
 pub fn check_derivatives(name: &str, graph: &Graph, wrt: &[ValueId], step: &Step, smooth: bool) {
     let mut random = Random::new(11);
     let v: Vec<_> = wrt.iter().map(|&id| normals(graph, id, step, &mut random)).collect();
