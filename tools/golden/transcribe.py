@@ -86,7 +86,7 @@ def main() -> None:
                 keys = ["seek", "start", "end", "text", "tokens", "avg_logprob", "no_speech_prob", "compression_ratio"]
                 segments.append({key: segment[key] for key in keys})
                 if "words" in segment:
-                    segments[-1]["words"] = [[w["word"], w["start"], w["end"]] for w in segment["words"]]
+                    segments[-1]["words"] = [[w["word"], w["start"], w["end"], w["probability"]] for w in segment["words"]]
             cases.append({"sound": name, "recipe": recipe, "language": found["language"], "segments": segments})
             print(name, recipe, found["text"])
     target = ROOT / "crates/brasa/tests/golden/transcribe.json"

@@ -51,6 +51,10 @@ pub fn write(
         let warning = format!("{} is gone: a run that was killed had left it", stale.display());
         tell(observer, Event::Warning(warning))?;
     }
+    if is_whisper_bin && model.metadata.iter().any(|(key, _)| key == "whisper.decoder.alignment_heads") {
+        let warning = "files of whisper.cpp hold no generation_config.json: readers have lists of their own of what is not said, and of the heads by which words are timed";
+        tell(observer, Event::Warning(warning.into()))?;
+    }
     let mut writer = if is_whisper_bin {
         let (filters, plans) = filter_bank(&model, plans.collect())?;
         let format = options.recipe.main_format();

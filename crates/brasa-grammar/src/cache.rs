@@ -52,6 +52,7 @@ pub fn key(grammar: &Grammar) -> String {
             let keys = grammars.iter().map(key).map(|key| format!("{} {key} ", key.len()));
             ("one", &keys.collect::<String>())
         }
+        Grammar::AfterSpace(grammar) => ("space", &key(grammar)),
         Grammar::Regex(text) => ("regex", text),
         Grammar::Lark(text) => ("lark", text),
         Grammar::Gbnf(text) => ("gbnf", text),

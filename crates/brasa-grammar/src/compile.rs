@@ -162,6 +162,13 @@ impl Grammars {
                 }
                 whole
             }
+            Grammar::AfterSpace(grammar) => {
+                let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar)?;
+                parts.iter_mut().take(1).for_each(|part| part.name = Some("text".into()));
+                let mut whole = TopLevelGrammar::from_lark("start: \" \"? @text".into());
+                whole.grammars.append(&mut parts);
+                whole
+            }
         };
         Ok((source, None))
     }
@@ -179,6 +186,7 @@ fn refuse_too_large(grammar: &Grammar) -> Result<(), GrammarError> {
         Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema) => return schema::bounded(schema),
         Grammar::OneOf(grammars) => return grammars.iter().try_for_each(refuse_too_large),
         Grammar::Regex(text) | Grammar::Lark(text) | Grammar::Gbnf(text) => text.len(),
+        Grammar::AfterSpace(grammar) => return refuse_too_large(grammar),
         Grammar::AnyJson => 0,
     };
     if text_bytes > SOURCE_BYTES {

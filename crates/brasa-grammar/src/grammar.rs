@@ -21,6 +21,8 @@ pub enum Grammar {
     Gbnf(String),
     /// Texts of any of these grammars. What a text begins with decides which one it follows.
     OneOf(Vec<Grammar>),
+    /// Texts of a grammar with or without a space in front, as models of speech write them.
+    AfterSpace(Box<Grammar>),
 }
 
 impl Grammar {
@@ -39,6 +41,7 @@ impl Grammar {
             Self::Lark(_) => "Lark grammar",
             Self::Gbnf(_) => "GBNF grammar",
             Self::OneOf(_) => "choice of grammars",
+            Self::AfterSpace(grammar) => grammar.kind(),
         }
     }
 }

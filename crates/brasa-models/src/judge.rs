@@ -185,8 +185,16 @@ const HARMLESS: &[&str] = &[
 ];
 
 /// Keys of GGUF that say nothing about what a decoder computes, without the architecture's prefix.
-const HARMLESS_GGUF: &[&str] =
-    &["pooling_type", "rope.scaling.finetuned", "tensor_data_layout", "vocab_size"];
+const HARMLESS_GGUF: &[&str] = &[
+    "pooling_type",
+    "rope.scaling.finetuned",
+    "tensor_data_layout",
+    "vocab_size",
+    // how a model of speech transcribes
+    "begin_suppress_tokens",
+    "decoder.alignment_heads",
+    "suppress_tokens",
+];
 
 /// A value of a key that changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]

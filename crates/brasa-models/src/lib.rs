@@ -67,8 +67,8 @@ pub use spec::{
     PerLayerInputs, Router, ValueSource,
 };
 pub use speech::{
-    ModelKind, SpeechGgufForm, SpeechModel, SpeechSpec, StackSpec, build_speech, load_speech,
-    read_speech_spec, speech_to_gguf,
+    ModelKind, SpeechGeneration, SpeechGgufForm, SpeechModel, SpeechSpec, StackSpec, build_speech,
+    load_speech, read_speech_spec, speech_to_gguf,
 };
 
 pub use vocabulary::padding as padding_note;

@@ -31,6 +31,12 @@ pub enum SpeechError {
         /// The fault.
         what: String,
     },
+    /// A grammar that cannot say what may come.
+    #[error("grammar: {what}")]
+    Grammar {
+        /// The fault.
+        what: String,
+    },
     /// The sound cannot be read.
     #[error(transparent)]
     Audio(#[from] AudioError),

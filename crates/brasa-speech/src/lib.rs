@@ -30,6 +30,7 @@
 mod agreement;
 mod compression;
 mod error;
+mod grammar;
 mod language;
 mod languages;
 mod numbers;
@@ -47,6 +48,7 @@ mod window;
 pub use agreement::Agreement;
 pub use compression::compression_ratio;
 pub use error::{Result, SpeechError};
+pub use grammar::TextGrammar;
 pub use language::detect_language;
 pub use languages::{language_code, language_name};
 pub use options::{MOST_TEXTS, Task, Timestamps, TranscribeOptions};

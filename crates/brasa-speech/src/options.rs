@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Result, SpeechError};
+use crate::{Result, SpeechError, TextGrammar};
 
 /// What is asked of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,8 +58,10 @@ pub struct TranscribeOptions {
     pub initial_prompt: Option<String>,
     /// True to show the model `initial_prompt` before every window.
     pub carry_initial_prompt: bool,
-    /// Tokens that never occur; `None` for the vocabulary's annotations.
+    /// Tokens that never occur; `None` for the checkpoint's own list, or else the vocabulary's annotations.
     pub suppress_tokens: Option<Vec<u32>>,
+    /// A grammar that the text of each window follows, instead of `suppress_tokens`. Log-probabilities are those without it.
+    pub grammar: Option<TextGrammar>,
     /// True to forbid texts that begin with a space alone, or end at once.
     pub suppress_blank: bool,
     /// Numbers that are added to the logits of tokens, e.g. of names that are likely to be spoken.
@@ -90,6 +92,7 @@ impl Default for TranscribeOptions {
             initial_prompt: None,
             carry_initial_prompt: false,
             suppress_tokens: None,
+            grammar: None,
             suppress_blank: true,
             logit_bias: Arc::new([]),
             max_initial_timestamp_s: Some(1.0),
@@ -128,6 +131,9 @@ impl TranscribeOptions {
             && !(0.0..=1.0).contains(&penalty)
         {
             return bad(format!("length penalty {penalty}, expected a number from 0 to 1"));
+        }
+        if self.grammar.is_some() && self.suppress_tokens.is_some() {
+            return bad("tokens that never occur beside a grammar, which says what may occur".into());
         }
         if self.max_tokens == Some(0) {
             return bad("a window of at most 0 tokens".into());

@@ -19,12 +19,11 @@ pub struct Rules {
 impl Rules {
     /// The rules that `options` ask for.
     pub fn new(tokens: &SpeechTokens, options: &TranscribeOptions) -> Self {
-        let suppressed = match &options.suppress_tokens {
+        // A grammar says itself which annotations there are.
+        let own = options.suppress_tokens.clone().or(options.grammar.is_some().then(Vec::new));
+        let suppressed = match own {
             // What starts something is never part of a transcript.
-            Some(own) => {
-                let none = SpeechTokens { non_speech: own.clone(), ..tokens.clone() };
-                none.suppressed()
-            }
+            Some(own) => SpeechTokens { non_speech: own, ..tokens.clone() }.suppressed(),
             None => tokens.suppressed(),
         };
         Self {
@@ -45,8 +44,9 @@ impl Rules {
             }
         };
         if self.suppress_blank && drawn.is_empty() {
-            forbid(logits, self.tokens.blank);
-            forbid(logits, self.tokens.eot);
+            for &token in &self.tokens.never_first {
+                forbid(logits, token);
+            }
         }
         for &token in &self.suppressed {
             forbid(logits, token);

@@ -42,8 +42,8 @@ pub struct SpeechTokens {
     pub timestamp_begin: u32,
     /// The number of languages, whose tokens follow `sot`; 0 for models that know English alone.
     pub languages: usize,
-    /// A single space, which is a blank text.
-    pub blank: u32,
+    /// Tokens that do not begin a text: a single space, and the end.
+    pub never_first: Vec<u32>,
     /// Annotations and other tokens that are no speech.
     pub non_speech: Vec<u32>,
 }
@@ -72,10 +72,11 @@ impl SpeechTokens {
         }
         let encode =
             |text: &str| Ok::<_, SpeechError>(tokenizer.encode(text, AddSpecial::No, ParseSpecial::No)?);
+        let eot = find(&["<|endoftext|>"])?;
         let blank =
             *encode(" ")?.first().ok_or(SpeechError::Vocabulary { what: "there is no space".into() })?;
         let tokens = Self {
-            eot: find(&["<|endoftext|>"])?,
+            eot,
             sot,
             translate,
             transcribe: find(&["<|transcribe|>"])?,
@@ -85,7 +86,7 @@ impl SpeechTokens {
             no_timestamps,
             timestamp_begin: no_timestamps + 1,
             languages,
-            blank,
+            never_first: vec![blank, eot],
             non_speech: non_speech(encode)?,
         };
         let ordered =

@@ -24,6 +24,16 @@ impl SpeechVocabulary {
         Ok(Self { tokenizer, tokens })
     }
 
+    /// The vocabulary with a checkpoint's own lists of tokens that never occur, and that do not begin a text; `None` leaves a list as
+    /// it is.
+    #[must_use]
+    pub fn with_lists(self, never: Option<Vec<u32>>, never_first: Option<Vec<u32>>) -> Self {
+        let mut tokens = SpeechTokens::clone(&self.tokens);
+        tokens.non_speech = never.unwrap_or(tokens.non_speech);
+        tokens.never_first = never_first.unwrap_or(tokens.never_first);
+        Self { tokens: Arc::new(tokens), ..self }
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer

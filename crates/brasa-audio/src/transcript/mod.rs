@@ -64,6 +64,8 @@ pub struct Word {
     pub start_s: f64,
     /// Seconds from the beginning of the sound.
     pub end_s: f64,
+    /// The mean probability of the word's tokens, each among all tokens of text.
+    pub probability: f64,
 }
 
 /// A form of a transcript.
@@ -193,8 +195,14 @@ impl Transcript {
         });
         if self.segments.iter().any(|segment| segment.words.is_some()) {
             let words = self.segments.iter().flat_map(|segment| segment.words.iter().flatten());
-            let word =
-                |word: &Word| json!({ "word": word.text.trim(), "start": word.start_s, "end": word.end_s });
+            let word = |word: &Word| {
+                json!({
+                    "word": word.text.trim(),
+                    "start": word.start_s,
+                    "end": word.end_s,
+                    "probability": word.probability,
+                })
+            };
             answer["words"] = words.map(word).collect();
         }
         answer

@@ -10,6 +10,7 @@ fn transcript(segments: &Value) -> Transcript {
         text: word["word"].as_str().unwrap().to_owned(),
         start_s: word["start"].as_f64().unwrap(),
         end_s: word["end"].as_f64().unwrap(),
+        probability: word["probability"].as_f64().unwrap_or_default(),
     };
     let segment = |segment: &Value| Segment {
         start_s: segment["start"].as_f64().unwrap(),
@@ -60,7 +61,7 @@ fn lyrics_and_tables_are_those_of_whisper_cpp() {
 #[test]
 fn json_is_that_of_the_api() {
     let segments = json!([
-        { "start": 0.0, "end": 1.5, "text": " Hello", "words": [{ "word": " Hello", "start": 0.1, "end": 0.9 }] },
+        { "start": 0.0, "end": 1.5, "text": " Hello", "words": [{ "word": " Hello", "start": 0.1, "end": 0.9, "probability": 0.75 }] },
         { "start": 1.5, "end": 2.0, "text": " you.", "words": [] },
     ]);
     let mut transcript = transcript(&segments);
@@ -68,7 +69,7 @@ fn json_is_that_of_the_api() {
     assert_eq!(transcript.to_format(TranscriptFormat::Json), "{\"text\":\"Hello you.\"}\n");
     let mut answer: Value =
         serde_json::from_str(&transcript.to_format(TranscriptFormat::VerboseJson)).unwrap();
-    assert_eq!(answer["words"], json!([{ "word": "Hello", "start": 0.1, "end": 0.9 }]));
+    assert_eq!(answer["words"], json!([{ "word": "Hello", "start": 0.1, "end": 0.9, "probability": 0.75 }]));
     let fields = [
         "id",
         "seek",

@@ -143,6 +143,12 @@ pub struct SearchArguments {
     /// Tokens that never occur, by their ids [default: the vocabulary's annotations]
     #[arg(long, value_name = "IDS", value_delimiter = ',', hide_short_help = true)]
     pub suppress_tokens: Option<Vec<u32>>,
+    /// Make the text of each window one of this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
+    #[arg(long, value_name = "GRAMMAR", group = "text_grammar", conflicts_with_all = ["suppress_tokens", "stream"], hide_short_help = true)]
+    pub grammar: Option<String>,
+    /// Make the text of each window one of the grammar in a file
+    #[arg(long, value_name = "FILE", group = "text_grammar", conflicts_with_all = ["suppress_tokens", "stream"], hide_short_help = true)]
+    pub grammar_file: Option<PathBuf>,
     /// Most tokens of a window [default: half the model's context]
     #[arg(long, value_name = "N", value_parser = positive, hide_short_help = true)]
     pub max_tokens: Option<usize>,

@@ -9,7 +9,8 @@ const NO_DIARIZATION: &str = "speakers are not told apart";
 const WHOLE_FILE: &str = "files are transcribed whole; `ffmpeg -ss FROM -t LENGTH` cuts a part out";
 const NO_VOICE_MODEL: &str =
     "there is no model of voice activity; silent windows are told by `--no-speech-threshold`";
-const NO_GRAMMAR: &str = "transcripts follow no grammar; `--hotwords` makes words likelier";
+const ROOT: &str = "a grammar's text begins with its rule `root`";
+const NO_PENALTY: &str = "what a grammar does not allow never comes";
 
 /// Options of whisper-cli.
 pub const WHISPER_CPP: &[Row] = &[
@@ -63,6 +64,8 @@ pub const WHISPER_CPP: &[Row] = &[
     value("-ac --audio-ctx", "N", Answered("windows are as long as the model was trained for")),
     flag("--vad", Answered(NO_VOICE_MODEL)),
     value("-vm --vad-model", "FILE", Answered(NO_VOICE_MODEL)),
-    value("--grammar --grammar-rule", "TEXT", Answered(NO_GRAMMAR)),
+    value("--grammar", "GRAMMAR", Ours("--grammar")),
+    value("--grammar-rule", "NAME", Answered(ROOT)),
+    value("--grammar-penalty", "N", Noted(NO_PENALTY)),
     value("-dtw --dtw", "MODEL", Noted("`--words` finds times of words by the model's own heads")),
 ];

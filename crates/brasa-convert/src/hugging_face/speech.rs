@@ -3,7 +3,7 @@
 use brasa_audio::MelFilters;
 use brasa_formats::gguf::Metadata;
 use brasa_formats::{Checkpoint, StorageFormat};
-use brasa_models::{LoadOptions, Source as Configuration, SpeechGgufForm, speech_to_gguf};
+use brasa_models::{LoadOptions, Source as Configuration, SpeechGeneration, SpeechGgufForm, speech_to_gguf};
 
 use super::encoder::without_weights;
 use super::{Input, general, tensors, tokenizer};
@@ -38,8 +38,10 @@ pub fn model(
     metadata.insert("general.architecture", SpeechGgufForm::ARCHITECTURE);
     metadata.insert("general.type", "model");
     general::describe(&mut metadata, checkpoint, options, &out, observer)?;
-    for (key, value) in &form.pairs {
-        metadata.insert(key.clone(), value.clone());
+    let generation = SpeechGeneration::of(checkpoint, source, &read.spec)?;
+    for (key, value) in form.pairs.iter().cloned().chain(generation.gguf_pairs(SpeechGgufForm::ARCHITECTURE))
+    {
+        metadata.insert(key, value);
     }
     let input = Input { checkpoint, source, architecture: SpeechGgufForm::ARCHITECTURE };
     tokenizer::describe(&mut metadata, &input, form.vocab_size(), options, observer)?;
@@ -48,10 +50,6 @@ pub fn model(
         metadata.remove(&format!("tokenizer.ggml.{key}"));
     }
     metadata.insert("tokenizer.ggml.add_bos_token", false);
-    if checkpoint.sidecar("generation_config.json")?.is_some() {
-        let warning = "generation_config.json is not carried over: readers have lists of their own of what is not said, and time words by the heads of the later layers";
-        tell(observer, Event::Warning(warning.into()))?;
-    }
     form.verify(&without_weights(&metadata, &out)?)?;
     Ok(Model { metadata, tensors: out })
 }

@@ -1,57 +1,49 @@
 //! The heads of a Whisper's decoder that look where a token is spoken.
 
-use brasa_formats::Checkpoint;
-use serde_json::Value;
-
 use super::SpeechSpec;
-use crate::metadata::shortened;
-use crate::{ModelError, Result};
 
-const CONFIG: &str = "generation_config.json";
-const KEY: &str = "alignment_heads";
+// Rows of the embedding table of models that know English alone, of the other ones, and of the third large ones.
+const ENGLISH: usize = 51_864;
+const SEVERAL: usize = 51_865;
+const THIRD: usize = 51_866;
+
+/// Layer and head of each head that aligns.
+type Heads = &'static [(usize, usize)];
+
+/// Vocabulary, layers and heads of a decoder, and the heads that align, which OpenAI found for its models (openai-whisper,
+/// `whisper/__init__.py`). The first and second large model have one shape and other heads, and are not here.
+#[rustfmt::skip]
+const KNOWN: &[(usize, usize, usize, Heads)] = &[
+    (ENGLISH, 4, 6, &[(1, 0), (2, 0), (2, 5), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4)]),
+    (SEVERAL, 4, 6, &[(2, 2), (3, 0), (3, 2), (3, 3), (3, 4), (3, 5)]),
+    (ENGLISH, 6, 8, &[(3, 3), (4, 7), (5, 1), (5, 5), (5, 7)]),
+    (SEVERAL, 6, 8, &[(3, 1), (4, 2), (4, 3), (4, 7), (5, 1), (5, 2), (5, 4), (5, 6)]),
+    (ENGLISH, 12, 12, &[
+        (6, 6), (7, 0), (7, 3), (7, 8), (8, 2), (8, 5), (8, 7), (9, 0), (9, 4), (9, 8), (9, 10), (10, 0), (10, 1), (10, 2), (10, 3), (10, 6),
+        (10, 11), (11, 2), (11, 4),
+    ]),
+    (SEVERAL, 12, 12, &[(5, 3), (5, 9), (8, 0), (8, 4), (8, 7), (8, 8), (9, 0), (9, 7), (9, 9), (10, 5)]),
+    (ENGLISH, 24, 16, &[
+        (11, 4), (14, 1), (14, 12), (14, 14), (15, 4), (16, 0), (16, 4), (16, 9), (17, 12), (17, 14), (18, 7), (18, 10), (18, 15), (20, 0),
+        (20, 3), (20, 9), (20, 14), (21, 12),
+    ]),
+    (SEVERAL, 24, 16, &[(13, 15), (15, 4), (15, 15), (16, 1), (20, 0), (23, 4)]),
+    (THIRD, 32, 20, &[
+        (7, 0), (10, 17), (12, 18), (13, 12), (16, 1), (17, 14), (19, 11), (21, 4), (24, 1), (25, 6),
+    ]),
+    (THIRD, 4, 20, &[(2, 4), (2, 11), (3, 3), (3, 6), (3, 11), (3, 14)]),
+];
+
+/// The heads that align in OpenAI's model of the shape of `spec`. Files of whisper.cpp have no place for them.
+pub(super) fn heads_by_shape(spec: &SpeechSpec) -> Option<Vec<(usize, usize)>> {
+    let shape = (spec.vocab_size, spec.decoder.layers, spec.decoder.heads);
+    let known = KNOWN.iter().find(|(vocab, layers, heads, _)| (*vocab, *layers, *heads) == shape);
+    known.map(|(.., heads)| heads.to_vec())
+}
 
 impl SpeechSpec {
-    /// Layer and head of each head by which words are timed: those that `generation_config.json` names, else all heads of the
-    /// later half of the decoder, as in openai-whisper.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError::Config`] for a `generation_config.json` that cannot be read, [`ModelError::BadValue`] for heads that the
-    /// model does not have.
-    pub fn alignment_heads(&self, checkpoint: &Checkpoint) -> Result<Vec<(usize, usize)>> {
-        let config = |what: String| ModelError::Config { what };
-        let text = checkpoint.sidecar_text(CONFIG).map_err(|error| config(error.to_string()))?;
-        let named = match text {
-            Some(text) => {
-                let config: Value =
-                    serde_json::from_str(&text).map_err(|error| config(format!("{CONFIG}: {error}")))?;
-                config.get(KEY).filter(|value| !value.is_null()).cloned()
-            }
-            None => None,
-        };
-        let Some(named) = named else { return Ok(self.later_heads()) };
-        let bad = || ModelError::BadValue {
-            key: format!("{CONFIG}: {KEY}"),
-            found: shortened(&named),
-            expected: format!(
-                "pairs of a layer below {} and a head below {}",
-                self.decoder.layers, self.decoder.heads
-            ),
-        };
-        let pair = |pair: &Value| {
-            let [layer, head] = pair.as_array()?.as_slice() else { return None };
-            let (layer, head) = (layer.as_u64()? as usize, head.as_u64()? as usize);
-            (layer < self.decoder.layers && head < self.decoder.heads).then_some((layer, head))
-        };
-        let pairs = named.as_array().ok_or_else(bad)?;
-        let mut heads: Vec<_> =
-            pairs.iter().map(|value| pair(value).ok_or_else(bad)).collect::<Result<_>>()?;
-        heads.sort_unstable();
-        heads.dedup();
-        if heads.is_empty() { Err(bad()) } else { Ok(heads) }
-    }
-
-    fn later_heads(&self) -> Vec<(usize, usize)> {
+    /// All heads of the later half of the decoder.
+    pub(super) fn later_heads(&self) -> Vec<(usize, usize)> {
         let layers = self.decoder.layers / 2..self.decoder.layers;
         layers.flat_map(|layer| (0..self.decoder.heads).map(move |head| (layer, head))).collect()
     }

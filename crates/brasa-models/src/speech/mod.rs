@@ -7,6 +7,7 @@
 mod alignment;
 mod decoder;
 mod encoder;
+mod generation;
 mod gguf_form;
 pub(crate) mod mlx;
 mod names;
@@ -14,6 +15,7 @@ mod spec;
 mod stack;
 mod tensors;
 
+pub use generation::SpeechGeneration;
 pub use gguf_form::{SpeechGgufForm, speech_to_gguf};
 pub use spec::{SpeechSpec, StackSpec};
 

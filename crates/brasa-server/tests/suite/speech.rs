@@ -100,6 +100,7 @@ fn every_form_of_answer() {
     let words = form(&words).send(TRANSCRIBE).json(200);
     assert_eq!(words["words"].as_array().unwrap().len(), 5);
     assert_eq!(words["words"][4]["word"], "lion?");
+    assert!(words["words"][4]["probability"].as_f64().unwrap() > 0.3, "{words}");
     assert!(words.get("segments").is_none());
     let both = [("timestamp_granularities[]", "segment"), ("timestamp_granularities[]", "word")];
     let both = form(&both).field("response_format", "verbose_json").send(TRANSCRIBE).json(200);
@@ -113,6 +114,11 @@ fn every_form_of_answer() {
 fn fields_reach_the_decoder() {
     let biased = form(&[("hotwords", "tiger")]).field("prompt", "At the zoo.").send(TRANSCRIBE);
     assert!(biased.json(200)["text"].is_string());
+    let animal = r#"root ::= "Where is the clever " ("tiger" | "bear") "?""#;
+    let held = form(&[("grammar", animal)]).send(TRANSCRIBE).json(200)["text"].clone();
+    assert!(held == "Where is the clever tiger?" || held == "Where is the clever bear?", "{held}");
+    let wrong = form(&[("grammar", "root ::= (")]).send(TRANSCRIBE).json(400);
+    assert!(wrong["error"]["message"].as_str().unwrap().contains("GBNF"), "{wrong}");
     let hot = |seed| {
         let fields =
             [("temperature", "1.0"), ("best_of", "1"), ("seed", seed), ("response_format", "verbose_json")];

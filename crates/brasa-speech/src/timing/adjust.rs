@@ -44,7 +44,12 @@ pub fn time_segments(
             seen += word.tokens.len();
             if !word.word.is_empty() {
                 let time = |s: f64| hundredths(offset_s + s);
-                timed.push(Word { text: word.word, start_s: time(word.start_s), end_s: time(word.end_s) });
+                timed.push(Word {
+                    text: word.word,
+                    start_s: time(word.start_s),
+                    end_s: time(word.end_s),
+                    probability: word.probability,
+                });
             }
         }
         if !timed.is_empty() {

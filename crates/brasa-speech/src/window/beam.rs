@@ -41,7 +41,7 @@ impl Beam {
     pub fn advance(
         &mut self,
         logits: &[&[f32]],
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         recogniser: &mut dyn Recogniser,
     ) -> Result<(bool, usize)> {
         let eot = context.procedure.vocabulary.tokens().eot;
@@ -52,6 +52,7 @@ impl Beam {
             scratch.extend_from_slice(row);
             context.procedure.rules.apply(scratch, &hypothesis.drawn);
             let total = log_sum_exp(scratch);
+            context.hold_to_grammar(scratch, &hypothesis.drawn)?;
             for token in largest(scratch, self.width + 1) {
                 let logit = scratch[token as usize];
                 // What the rules forbid is no candidate, however few there are.

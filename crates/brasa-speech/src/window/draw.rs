@@ -3,6 +3,7 @@
 use brasa_graph::sampling::gumbel;
 
 use super::{Context, Hypothesis, end_own};
+use crate::Result;
 use crate::numbers::{argmax, log_sum_exp};
 use crate::recogniser::{Recogniser, TextId};
 
@@ -24,9 +25,9 @@ impl Draws {
     pub fn advance(
         &mut self,
         logits: &[&[f32]],
-        context: &Context<'_>,
+        context: &mut Context<'_>,
         recogniser: &mut dyn Recogniser,
-    ) -> (bool, usize) {
+    ) -> Result<(bool, usize)> {
         let eot = context.procedure.vocabulary.tokens().eot;
         let going =
             self.hypotheses.iter_mut().enumerate().filter(|(_, hypothesis)| hypothesis.text.is_some());
@@ -36,6 +37,7 @@ impl Draws {
             scratch.extend_from_slice(row);
             context.procedure.rules.apply(scratch, &hypothesis.drawn);
             let total = log_sum_exp(scratch);
+            context.hold_to_grammar(scratch, &hypothesis.drawn)?;
             let token = if self.temperature == 0.0 {
                 argmax(scratch)
             } else {
@@ -50,7 +52,8 @@ impl Draws {
             }
         }
         let ended = self.hypotheses.iter().all(|hypothesis| hypothesis.text.is_none());
-        (ended, self.hypotheses.iter().map(|hypothesis| hypothesis.drawn.len()).max().unwrap_or(0))
+        let longest = self.hypotheses.iter().map(|hypothesis| hypothesis.drawn.len()).max();
+        Ok((ended, longest.unwrap_or(0)))
     }
 
     /// All texts, of which some may not have ended.

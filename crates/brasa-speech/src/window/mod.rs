@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use brasa_graph::step::Outs;
 
+use crate::grammar::TextMask;
 use crate::numbers::probability;
 use crate::recogniser::{Recogniser, Rows, TextId, WindowId};
 use crate::rules::Rules;
@@ -51,6 +52,7 @@ pub struct WindowTask {
     /// Number of the temperature that is tried.
     attempt: usize,
     search: Option<Search>,
+    grammar: Option<TextMask>,
     best: Option<WindowText>,
     finished: bool,
 }
@@ -94,7 +96,13 @@ impl WindowTask {
         if procedure.options.timestamps == Timestamps::None {
             prompt.push(tokens.no_timestamps);
         }
+        let grammar = procedure
+            .options
+            .grammar
+            .as_ref()
+            .map(|grammar| grammar.start(tokens, procedure.options.timestamps));
         Self {
+            grammar,
             procedure,
             prompt,
             sot,
@@ -191,9 +199,9 @@ impl WindowTask {
     fn advance(&mut self, logits: &[&[f32]], recogniser: &mut dyn Recogniser) -> Result<()> {
         let procedure = Arc::clone(&self.procedure);
         let (base, _) = self.base.as_ref().expect("a search starts from a prompt");
-        let context = &Context { procedure: &procedure, base: *base };
+        let context = &mut Context { procedure: &procedure, base: *base, grammar: self.grammar.as_mut() };
         let (ended, drawn) = match self.search.as_mut().expect("a search") {
-            Search::Draws(draws) => draws.advance(logits, context, recogniser),
+            Search::Draws(draws) => draws.advance(logits, context, recogniser)?,
             Search::Beam(beam) => beam.advance(logits, context, recogniser)?,
         };
         let most = procedure.options.max_tokens.unwrap_or(procedure.text_context / 2);
@@ -265,6 +273,15 @@ pub(crate) struct Context<'a> {
     pub procedure: &'a Procedure,
     /// The prompt on the device.
     pub base: TextId,
+    /// What the window's text is held to.
+    pub grammar: Option<&'a mut TextMask>,
+}
+
+impl Context<'_> {
+    /// Forbids what a grammar does not allow behind `drawn`.
+    pub fn hold_to_grammar(&mut self, logits: &mut [f32], drawn: &[u32]) -> Result<()> {
+        self.grammar.as_mut().map_or(Ok(()), |grammar| grammar.apply(logits, drawn))
+    }
 }
 
 /// Ends a text unless it is the prompt itself.

@@ -9,6 +9,7 @@ fn words(start_s: f64, text: &str) -> Vec<Word> {
         text: format!(" {text}"),
         start_s: start_s + place as f64 * 0.5,
         end_s: start_s + place as f64 * 0.5 + 0.4,
+        ..Word::default()
     };
     text.split_whitespace().enumerate().map(word).collect()
 }

@@ -11,10 +11,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use brasa_audio::{Audio, FeatureWindows, Heard, LogMel, MelFilters, Recording, Sound};
+use brasa_engine::MaskSource;
 use brasa_formats::Checkpoint;
+use brasa_grammar::{Grammar, Grammars};
 use brasa_graph::device::DeviceInfo;
-use brasa_models::{ModelInfo, SpeechModel, load_speech};
-use brasa_speech::{Programs, Recogniser, SpeechGraphs, SpeechVocabulary, TranscribeOptions, Transcription};
+use brasa_models::{ModelInfo, Source, SpeechGeneration, SpeechModel, build_speech};
+use brasa_speech::{
+    Programs, Recogniser, SpeechGraphs, SpeechVocabulary, TextGrammar, TranscribeOptions, Transcription,
+};
 use brasa_tokenizer::Tokenizer;
 
 use crate::{Error, LoadOptions, LoadProgress, device};
@@ -57,6 +61,7 @@ impl std::fmt::Debug for Transcriber {
 struct Parts {
     programs: Mutex<Programs>,
     vocabulary: SpeechVocabulary,
+    grammars: Grammars,
     log_mel: LogMel,
     info: ModelInfo,
     device: DeviceInfo,
@@ -99,10 +104,16 @@ impl Transcriber {
         started: Instant,
     ) -> Result<Self, Error> {
         let load = brasa_models::LoadOptions { context_length: None, strict: options.strict };
-        let model = load_speech(checkpoint, &load)?;
+        let source = Source::of(checkpoint)?;
+        let model = build_speech(&source, &load)?;
+        let generation = SpeechGeneration::of(checkpoint, &source, &model.spec)?;
         let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
-        let vocabulary = SpeechVocabulary::new(Arc::new(tokenizer), model.spec.vocab_size)?;
-        let graphs = graphs(&model, checkpoint)?;
+        let tokenizer = Arc::new(tokenizer);
+        let grammars = Grammars::new(Arc::clone(&tokenizer), model.spec.vocab_size);
+        let vocabulary = SpeechVocabulary::new(tokenizer, model.spec.vocab_size)?;
+        let vocabulary = vocabulary
+            .with_lists(generation.suppress_tokens.clone(), generation.begin_suppress_tokens.clone());
+        let graphs = graphs(&model, generation.heads(&model.spec));
         let filters = match &model.mel_filters {
             Some(weights) => MelFilters::from_matrix(model.spec.num_mel_bins, weights)?,
             None => MelFilters::slaney(model.spec.num_mel_bins)?,
@@ -132,6 +143,7 @@ impl Transcriber {
         Ok(Self(Arc::new(Parts {
             programs: Mutex::new(programs),
             vocabulary,
+            grammars,
             log_mel,
             info: model.info,
             device,
@@ -293,23 +305,34 @@ impl Transcriber {
         Ok(tokens.into_iter().map(|token| (token, bias)).collect())
     }
 
+    /// Compiles a grammar for [`TranscribeOptions::grammar`], which the text of each window of 30 s then follows. A space in front of
+    /// the text is allowed whether the grammar has it or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Grammar`] says where the grammar is wrong, or what of it is not supported.
+    pub fn grammar(&self, grammar: Grammar) -> Result<TextGrammar, Error> {
+        let compiled = self.0.grammars.compile(&Grammar::AfterSpace(Box::new(grammar)))?;
+        Ok(TextGrammar::new(move || compiled.start()))
+    }
+
     fn with_programs<T>(&self, work: impl FnOnce(&mut Programs) -> T) -> T {
         work(&mut self.0.programs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn graphs(model: &SpeechModel, checkpoint: &Checkpoint) -> Result<SpeechGraphs, Error> {
+fn graphs(model: &SpeechModel, alignment_heads: Vec<(usize, usize)>) -> SpeechGraphs {
     let spec = &model.spec;
-    Ok(SpeechGraphs {
+    SpeechGraphs {
         encoder: Arc::new(model.encoder.clone()),
         decoder: Arc::new(model.decoder.clone()),
         cross_queries: model.cross_queries.clone(),
-        alignment_heads: spec.alignment_heads(checkpoint)?,
+        alignment_heads,
         vocab_size: spec.vocab_size,
         text_context: spec.decoder.positions,
         mel_bins: spec.num_mel_bins,
         positions: spec.encoder.positions,
         heads: spec.decoder.heads,
         head_dim: spec.head_dim(),
-    })
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::LazyLock;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::audio::{Audio, Limits, Recording, Sound};
 use brasa::speech::Task;
-use brasa::{BatchSound, Error, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
+use brasa::{
+    BatchSound, Error, Grammar, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber,
+};
 use brasa_convert::{Options, Recipe, convert};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_formats::Existing;
@@ -106,6 +108,7 @@ fn check(recipe: &str) {
                 assert_eq!(Some(found.text.as_str()), expected[0].as_str(), "{label}");
                 assert!((found.start_s - number(&expected[1])).abs() < 1e-6, "{label}");
                 assert!((found.end_s - number(&expected[2])).abs() < 1e-6, "{label}");
+                assert!((found.probability - number(&expected[3])).abs() < 1e-3, "{label}");
             }
         }
         checked += 1;
@@ -272,6 +275,72 @@ fn batches() {
     assert!(matches!(result, Some(Err(_))) && cancelled.next().is_none());
 }
 
+/// A grammar leaves the text no other words, timestamps go on, and what the model would rather have written shows in its
+/// log-probability.
+#[test]
+fn grammars_hold_texts() {
+    let text = |name: &str, grammar: Grammar, options: TranscribeOptions| {
+        let options =
+            TranscribeOptions { grammar: Some(EXACT.grammar(grammar).expect("a grammar")), ..options };
+        EXACT.transcribe_samples(&wav(name), options).expect("options").finish().expect("a text")
+    };
+    let gbnf = |text: &str| Grammar::Gbnf(text.into());
+    // held-4 says "Where is the clever lion?", held-3 "Call Emma at four o'clock.".
+    let animal = || gbnf(r#"root ::= "Where is the clever " ("tiger" | "lion" | "bear") "?""#);
+    let free = EXACT.transcribe_samples(&wav("held-4"), greedy()).expect("options").finish().expect("a text");
+    for options in [
+        greedy(),
+        TranscribeOptions { beam_size: 5, ..greedy() },
+        TranscribeOptions { timestamps: Timestamps::None, ..greedy() },
+        TranscribeOptions { temperatures: vec![0.4], best_of: 3, ..greedy() },
+    ] {
+        let found = text("held-4", animal(), options.clone());
+        assert_eq!(found.text(), "Where is the clever lion?", "{options:?}");
+        if options == greedy() {
+            assert_eq!(found.segments, free.segments, "the model's own text is left alone");
+        }
+    }
+    // The nearest of the texts that are allowed, however unlikely.
+    let others = text("held-4", gbnf(r#"root ::= "Where is the clever " ("tiger" | "bear") "?""#), greedy());
+    assert!(
+        ["Where is the clever tiger?", "Where is the clever bear?"].contains(&&*others.text()),
+        "{}",
+        others.text()
+    );
+    assert!(others.segments[0].avg_logprob < free.segments[0].avg_logprob - 0.5, "{:?}", others.segments);
+    assert!(others.segments[0].end_s > 0.5, "{:?}", others.segments);
+    let commands = || {
+        gbnf(
+            r#"
+            root ::= name " at " hour " o'clock."
+            name ::= "Call " ("Emma" | "Peter")
+            hour ::= "four" | "six"
+        "#,
+        )
+    };
+    assert_eq!(text("held-3", commands(), greedy()).text(), "Call Emma at four o'clock.");
+    let words = TranscribeOptions { timestamps: Timestamps::Words, ..greedy() };
+    let timed = text("held-3", commands(), words);
+    assert_eq!(timed.segments[0].words.as_ref().expect("words").len(), 6);
+    // With timestamps there would be a window behind a short text, and a text of its own.
+    let untimed = || TranscribeOptions { timestamps: Timestamps::None, ..greedy() };
+    let yes_no = text("held-3", Grammar::Regex("(yes|no)".into()), untimed()).text();
+    assert!(["yes", "no"].contains(&&*yes_no), "{yes_no}");
+    // Symbols that are annotations elsewhere may be written, and nothing counts as silence here.
+    let loud = TranscribeOptions { no_speech_threshold: None, ..untimed() };
+    assert_eq!(text("held-3", gbnf(r#"root ::= "(" "yes" ")""#), loud).text(), "(yes)");
+
+    let error = EXACT.grammar(gbnf("root ::= missing")).expect_err("no such rule").to_string();
+    assert!(error.contains("missing"), "{error}");
+    let both = TranscribeOptions {
+        grammar: Some(EXACT.grammar(animal()).expect("a grammar")),
+        suppress_tokens: Some(vec![1]),
+        ..greedy()
+    };
+    let error = both.check().expect_err("both").to_string();
+    assert_eq!(error, "tokens that never occur beside a grammar, which says what may occur");
+}
+
 /// A sound that comes in pieces ends in the words of the whole, and words that were kept stay.
 #[test]
 fn live() {
@@ -330,6 +399,63 @@ fn every_container_gives_the_texts_of_whisper_cpp() {
         }
         let _ = std::fs::remove_file(&path);
     }
+}
+
+/// A converted Whisper times words by the heads that its folder names, and leaves out what the folder leaves out.
+#[test]
+fn a_converted_whisper_knows_what_its_folder_says() {
+    let directory = std::env::temp_dir().join(format!("brasa-whisper-says-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    std::fs::create_dir_all(&directory).expect("a folder");
+    for name in ["config.json", "model.safetensors", "tokenizer.json", "preprocessor_config.json"] {
+        std::fs::copy(folder("tiny-whisper").join(name), directory.join(name)).expect("a copy");
+    }
+    let load = |path: &Path| {
+        let options = LoadOptions { precision: Precision::Reference, strict: true, ..LoadOptions::default() };
+        Transcriber::load(path, &options).expect("a Whisper")
+    };
+    // "?" never occurs, and " Where" begins no text.
+    let ids = |text: &str| EXACT.vocabulary().encode(text).expect("tokens");
+    let (mark, first) = (ids("?")[0], ids(" Where")[0]);
+    let says = serde_json::json!({
+        "alignment_heads": [[0, 1]], "suppress_tokens": [mark], "begin_suppress_tokens": [220, 50257, first],
+    });
+    std::fs::write(directory.join("generation_config.json"), says.to_string()).expect("a file");
+    let output = directory.join("whisper.gguf");
+    let making = Options::new(Recipe::F32);
+    convert(&directory, &output, &making, &mut |_| ControlFlow::Continue(())).expect("a GGUF file");
+    let words = |of: &Transcriber| {
+        let options = TranscribeOptions { timestamps: Timestamps::Words, ..greedy() };
+        of.transcribe_samples(&wav("held-4"), options).expect("options").finish().expect("a text")
+    };
+    let (own, made) = (load(&directory), load(&output));
+    let (usual, own_words) = (words(&EXACT), words(&own));
+    assert_eq!(own_words, words(&made));
+    assert!(!own_words.text().contains('?') && usual.text().contains('?'), "{}", own_words.text());
+    let times = |text: &Transcript| -> Vec<f64> {
+        text.segments
+            .iter()
+            .flat_map(|segment| segment.words.iter().flatten())
+            .map(|word| word.end_s)
+            .collect()
+    };
+    assert_ne!(times(&usual), times(&own_words), "another head looks elsewhere");
+    let untimed = |of: &Transcriber| {
+        let options = TranscribeOptions { timestamps: Timestamps::None, ..greedy() };
+        of.transcribe_samples(&wav("held-4"), options).expect("options").finish().expect("a text").text()
+    };
+    assert!(
+        untimed(&EXACT).starts_with("Where") && !untimed(&made).starts_with("Where"),
+        "{}",
+        untimed(&made)
+    );
+
+    let bad = r#"{"alignment_heads": [[2, 0]]}"#;
+    std::fs::write(directory.join("generation_config.json"), bad).expect("a file");
+    let error =
+        Transcriber::load(&directory, &LoadOptions::default()).expect_err("no such layer").to_string();
+    assert!(error.contains("alignment_heads") && error.contains("a layer below 2"), "{error}");
+    std::fs::remove_dir_all(&directory).expect("an end");
 }
 
 #[test]

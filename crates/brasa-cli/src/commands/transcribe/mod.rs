@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use brasa::audio::Recording;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::speech::Task;
-use brasa::{LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
+use brasa::{Grammar, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
 use indicatif::ProgressBar;
 
 use crate::args::{PrecisionName, TranscribeArguments};
 use crate::failure::Failure;
-use crate::{interrupt, load, output};
+use crate::{input, interrupt, load, output};
 use destination::Destination;
 
 /// Most temperatures that are tried one after another.
@@ -34,7 +34,7 @@ pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     check_forms(arguments)?;
     let destinations = if arguments.stream { Vec::new() } else { destination::of(arguments)? };
     let transcriber = open(model, arguments)?;
-    let options = with_hotwords(options, &transcriber, arguments)?;
+    let options = with_words(options, &transcriber, arguments)?;
     if arguments.stream {
         return live::transcribe(&transcriber, options, arguments);
     }
@@ -135,15 +135,20 @@ fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| value.into())
 }
 
-/// The options with a bias for the hotwords.
-fn with_hotwords(
+/// The options with a bias for the hotwords, and with the grammar.
+fn with_words(
     options: TranscribeOptions,
     transcriber: &Transcriber,
     arguments: &TranscribeArguments,
 ) -> Result<TranscribeOptions, Failure> {
     let search = &arguments.search;
     let logit_bias = transcriber.hotwords(&search.hotwords, search.hotword_bias)?;
-    Ok(TranscribeOptions { logit_bias, ..options })
+    let grammar = match &search.grammar_file {
+        Some(path) => Some(input::text(path)?),
+        None => search.grammar.clone(),
+    };
+    let grammar = grammar.map(|text| transcriber.grammar(Grammar::from_text(text))).transpose()?;
+    Ok(TranscribeOptions { logit_bias, grammar, ..options })
 }
 
 /// Loads the model with a progress bar.

@@ -94,8 +94,14 @@ impl Screen {
                 if words.is_empty() && update.pending.is_empty() {
                     return Ok(());
                 }
-                let value: fn(&Word) -> Value =
-                    |word| json!({"word": word.text.trim(), "start": word.start_s, "end": word.end_s});
+                let value: fn(&Word) -> Value = |word| {
+                    json!({
+                        "word": word.text.trim(),
+                        "start": word.start_s,
+                        "end": word.end_s,
+                        "probability": word.probability,
+                    })
+                };
                 let kept: Vec<Value> = words.iter().map(value).collect();
                 output::line(
                     &json!({"text": update.kept_text(), "words": kept, "pending": update.pending_text()})

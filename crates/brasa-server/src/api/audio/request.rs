@@ -2,7 +2,7 @@
 
 use brasa::audio::transcript::TranscriptFormat;
 use brasa::speech::{MOST_TEXTS, Task, language_code};
-use brasa::{Timestamps, TranscribeOptions, Transcriber};
+use brasa::{Grammar, Timestamps, TranscribeOptions, Transcriber};
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
@@ -61,6 +61,8 @@ impl Request {
                 return Err(ApiError::field("temperature", format!("`temperature` is {t}, expected 0 to 1")));
             }
         };
+        let grammar = fields.optional::<String>("grammar")?.filter(|text| !text.trim().is_empty());
+        let grammar = grammar.map(|text| transcriber.grammar(Grammar::from_text(text))).transpose()?;
         let logit_bias = transcriber.hotwords(&hotwords(fields)?, HOTWORD_BIAS)?;
         let options = TranscribeOptions {
             language,
@@ -72,6 +74,7 @@ impl Request {
             initial_prompt: fields.optional("prompt")?,
             seed: fields.optional("seed")?.unwrap_or_default(),
             logit_bias,
+            grammar,
             ..defaults
         };
         Ok(Self { options, format, segments, stream })
