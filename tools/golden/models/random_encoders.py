@@ -322,8 +322,8 @@ def texts(config: dict) -> dict:
     return made
 
 
-def compute(folder: pathlib.Path, config: dict) -> dict:
-    """Hidden states and logits of the checkpoint in `folder`, under `config`."""
+def loaded(folder: pathlib.Path, config: dict):
+    """The checkpoint in `folder` under `config`, in float32."""
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         shutil.copy(folder / "model.safetensors", scratch)
@@ -333,6 +333,12 @@ def compute(folder: pathlib.Path, config: dict) -> dict:
     model.eval()
     wrong = [key for kind in ("missing_keys", "mismatched_keys") for key in loading[kind] if "pooler" not in str(key)]
     assert not wrong, wrong
+    return model
+
+
+def compute(folder: pathlib.Path, config: dict) -> dict:
+    """Hidden states and logits of the checkpoint in `folder`, under `config`."""
+    model = loaded(folder, config)
     found = {}
     for label, (ids, types) in texts(config).items():
         types_given = {"token_type_ids": types[None]} if config.get("type_vocab_size", 0) > 0 else {}

@@ -18,6 +18,8 @@ use brasa_models::{
     load_encoder, supported_encoders,
 };
 
+use crate::gradients::check_encoder;
+
 /// The bound of reference precision.
 const REFERENCE: Tolerance = Tolerance(1e-4);
 
@@ -79,8 +81,10 @@ fn check(name: &str) {
     let width = model.hidden_size();
     assert_eq!(first, [&found[..width], &found[expected[0].len()..][..width]].concat(), "{name}: first rows");
 
-    let step = step(&model, &texts[..1], &Outs::All);
     let graph = prune(&model.hidden_graph());
+    let long = step(&model, &texts[1..], &Outs::All);
+    check_encoder(name, &Golden::read(&path.join("gradients.safetensors")), &graph, &long);
+    let step = step(&model, &texts[..1], &Outs::All);
     check_derivatives(name, &graph, &varying_weights(&graph), &step, true);
 
     let Some(graph) = model.logits_graph() else {

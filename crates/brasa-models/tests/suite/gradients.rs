@@ -10,7 +10,7 @@ use brasa_graph::reference::Array;
 use brasa_graph::rewrite::extend;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{check_derivatives, check_near, evaluate_with, varying_weights};
-use brasa_graph::{DType, Dim, Graph, Op, ValueId, ValueKind, pass};
+use brasa_graph::{DType, Dim, Graph, Op, Sizes, ValueId, ValueKind, pass};
 
 /// The bound: torch computed in f32, and is off by up to 2e-5 (the embedding of gemma4-moe).
 const BOUND: f64 = 3e-5;
@@ -113,29 +113,17 @@ fn summary(gradient: &[f64]) -> [f64; 2] {
     [gradient.iter().map(|x| x * x).sum::<f64>().sqrt(), along]
 }
 
-fn check(name: &str) {
-    let path = folder("random").join(name);
-    let texts = Golden::read(&path.join("golden.safetensors"));
-    let [ids, other] = ["long.ids", "short.ids"].map(|label| texts.ids(label));
-    let golden = Golden::read(&path.join("gradients.safetensors"));
-    let graph = loss(&load_strictly(&path, Some(ids.len())).graph);
-    let (step, wrt) = (step(&ids), varying_weights(&graph));
-
-    let gradient = vjp(&graph, &Wrt::new(wrt.iter().copied())).expect("a gradient");
-    check_packed(name, &gradient.graph, [&ids, &other]);
-    check_recomputed(name, &graph, &Wrt::new(wrt.iter().copied()), &gradient.graph, &step);
-    let mut outputs = evaluate_with::<f64>(&gradient.graph, &step, &[]);
-    let expected = f64::from(golden.floats("loss")[0]);
-    let loss = outputs.remove(0).floats()[0];
-    assert!((loss - expected).abs() < 1e-5 * expected, "{name}: loss {loss}, expected {expected}");
-    let reached = wrt.iter().zip(&gradient.gradients).filter(|(_, gradient)| gradient.is_some());
-    let gradients: Vec<_> = reached.map(|(&id, _)| id).zip(outputs).collect();
-    let found = by_tensor(&golden, &graph, &gradients);
-
+/// Compares gradients with golden ones, those that `wanted` names, all of which must be there; returns how many.
+fn check_against(
+    name: &str,
+    golden: &Golden,
+    found: &BTreeMap<String, Vec<f64>>,
+    wanted: impl Fn(&str) -> bool,
+) -> usize {
     let mut compared = 0;
     for array in golden.names() {
         let Some(tensor) = array.strip_suffix(".summary") else { continue };
-        if SCALED.iter().any(|scaled| tensor.ends_with(scaled)) {
+        if !wanted(tensor) {
             continue;
         }
         let gradient = found.get(tensor).unwrap_or_else(|| panic!("{name}: no gradient of {tensor}"));
@@ -160,10 +148,57 @@ fn check(name: &str) {
         }
         compared += 1;
     }
+    compared
+}
+
+fn check(name: &str) {
+    let path = folder("random").join(name);
+    let texts = Golden::read(&path.join("golden.safetensors"));
+    let [ids, other] = ["long.ids", "short.ids"].map(|label| texts.ids(label));
+    let golden = Golden::read(&path.join("gradients.safetensors"));
+    let graph = loss(&load_strictly(&path, Some(ids.len())).graph);
+    let (step, wrt) = (step(&ids), varying_weights(&graph));
+
+    let gradient = vjp(&graph, &Wrt::new(wrt.iter().copied())).expect("a gradient");
+    check_packed(name, &gradient.graph, [&ids, &other]);
+    check_recomputed(name, &graph, &Wrt::new(wrt.iter().copied()), &gradient.graph, &step);
+    let mut outputs = evaluate_with::<f64>(&gradient.graph, &step, &[]);
+    let expected = f64::from(golden.floats("loss")[0]);
+    let loss = outputs.remove(0).floats()[0];
+    assert!((loss - expected).abs() < 1e-5 * expected, "{name}: loss {loss}, expected {expected}");
+    let reached = wrt.iter().zip(&gradient.gradients).filter(|(_, gradient)| gradient.is_some());
+    let gradients: Vec<_> = reached.map(|(&id, _)| id).zip(outputs).collect();
+    let found = by_tensor(&golden, &graph, &gradients);
+
+    let compared =
+        check_against(name, &golden, &found, |tensor| !SCALED.iter().any(|end| tensor.ends_with(end)));
     assert!(compared > 8, "{name}: {compared} tensors");
     // Where weights move, a router may choose other experts: a step, which no difference shows.
     let smooth = !graph.nodes().iter().any(|node| matches!(node.op, Op::RouterTopK(_)));
     check_derivatives(name, &graph, &wrt, &step, smooth);
+}
+
+/// Checks the gradients of an encoder's matrices: of the mean over its hidden states, which are the output of `graph`, times
+/// cos(i).
+pub fn check_encoder(name: &str, golden: &Golden, graph: &Graph, step: &Step) {
+    let wrt = varying_weights(graph);
+    let gradient = vjp(graph, &Wrt::new(wrt.iter().copied())).expect("a gradient");
+    let cotangent = gradient.cotangents[0].expect("weights reach the hidden states");
+    let shape = graph.value(graph.outputs()[0]).shape.resolve(&Sizes::of(step));
+    let elements: usize = shape.iter().product();
+    let weights = (0..elements).map(|i| (i as f64).cos() / elements as f64).collect();
+    let mut outputs = evaluate_with(&gradient.graph, step, &[(cotangent, Array::of(shape, weights))]);
+    let states = outputs.remove(0);
+    let loss =
+        states.floats().iter().enumerate().map(|(i, x)| x * (i as f64).cos()).sum::<f64>() / elements as f64;
+    let expected = f64::from(golden.floats("loss")[0]);
+    assert!((loss - expected).abs() < 1e-5, "{name}: loss {loss}, expected {expected}");
+    let reached = wrt.iter().zip(&gradient.gradients).filter(|(_, gradient)| gradient.is_some());
+    let gradients: Vec<_> = reached.map(|(&id, _)| id).zip(outputs).collect();
+    let found = by_tensor(golden, graph, &gradients);
+    // Graphs keep the names of matrices alone.
+    let compared = check_against(name, golden, &found, |tensor| found.contains_key(tensor));
+    assert!(compared >= 9, "{name}: {compared} tensors");
 }
 
 /// Two texts in one step have the mean of their gradients, by their numbers of targets.
