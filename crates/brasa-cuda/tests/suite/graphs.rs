@@ -2,7 +2,7 @@
 
 use brasa_graph::device::KvType;
 use brasa_graph::fuse::Pattern;
-use brasa_graph::testing::{Tolerance, check, check_pattern, f32_weight, random_case, rewritten};
+use brasa_graph::testing::{Case, Tolerance, check, check_pattern, f32_weight, random_case, rewritten};
 
 use crate::device::{device, full_or_few};
 
@@ -38,4 +38,16 @@ fn fused_operations_agree_in_every_kv_type() {
         let pattern = Pattern::QkNormRopeCacheWrite;
         check_pattern(device, pattern, 10..16, &f32_weight, Tolerance::F16, |case| case.kv = kv);
     }
+}
+
+/// A program may return a weight and an input as they are, as the gradient of a sum does.
+#[test]
+fn weights_and_inputs_are_returned_as_they_are() {
+    let Some(device) = device() else { return };
+    let case = Case::new("operands as outputs", 1, &f32_weight, |b| {
+        let (bias, ids) = (b.bias("bias", 24), b.token_ids());
+        let x = b.rows(&[24]);
+        vec![bias, ids, b.graph.add(x, bias)]
+    });
+    check(device, &case, Tolerance::F32);
 }
