@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brasa_graph::chain::RowDraw;
-use brasa_graph::device::{DeviceError, DrawInputs, FillMask};
+use brasa_graph::device::{DeviceError, DrawInputs, Drawn, FillMask};
 use brasa_graph::sampling::{SamplingOrder, SamplingParams, Stage};
 
 use crate::driver::{DeviceMemory, Grid, Kernel};
@@ -124,16 +124,17 @@ impl Drawer {
         row.mask.is_none() && !row.rules.params().reports_logits() && !row.rules.has_penalties()
     }
 
-    /// Draws a token from each of the rows `x`, whose logits are changed, and waits. `None` for a row without a largest finite
-    /// logit.
+    /// Draws a token from each of the rows `x`, whose logits are changed, and waits. Of rows whose rules report on them, the logits come
+    /// as they are; rows without a largest finite logit have nothing.
     pub(crate) fn draw(
         &mut self,
         x: Rows,
         draws: &[DrawInputs<'_>],
         fill: &mut FillMask<'_>,
-    ) -> Result<Vec<Option<u32>>, DeviceError> {
+    ) -> Result<Vec<Drawn>, DeviceError> {
         let rows = draws.len();
-        if draws.iter().all(|draw| !draw.masked && draw.rules.takes_largest(draw.position)) {
+        let takes_largest = |draw: &DrawInputs<'_>| !draw.masked && draw.rules.takes_largest(draw.position);
+        if draws.iter().all(|draw| reports(draw) || takes_largest(draw)) {
             grow(&self.gpu, &mut self.memory, rows * 4, MEMORY)?;
             let params = ArgmaxParams { x, y: Ptr::new(self.memory.address()) };
             self.launch(&self.largest, [rows, 1], ROW_THREADS, &params)?;
@@ -144,7 +145,25 @@ impl Drawer {
         self.ids.resize(rows, 0);
         let gpu = Arc::clone(&self.gpu);
         gpu.read(&self.memory, bytemuck::cast_slice_mut(&mut self.ids))?;
-        Ok(self.ids.iter().map(|&id| (id != DRAW_NO_TOKEN).then_some(id)).collect())
+        let rows = self.ids.iter().zip(draws).enumerate();
+        rows.map(|(row, (&id, draw))| match id {
+            _ if reports(draw) => self.logits(x, row).map(Drawn::Logits),
+            DRAW_NO_TOKEN => Ok(Drawn::Nothing),
+            id => Ok(Drawn::Token(id)),
+        })
+        .collect()
+    }
+
+    /// Brings the logits of row `row` to the host.
+    fn logits(&self, x: Rows, row: usize) -> Result<Vec<f32>, DeviceError> {
+        let [per, stride, width] = [x.per, x.stride, x.width].map(|number| number as usize);
+        let first = row / per * stride + row % per * width;
+        let mut logits = vec![0.0; width];
+        let from = x.data.0 + first as u64 * 4;
+        // SAFETY: the row lies there.
+        unsafe { self.gpu.stream.download(bytemuck::cast_slice_mut(&mut logits), from) }
+            .map_err(|error| self.gpu.error(error))?;
+        Ok(logits)
     }
 
     /// Brings the rules of draws to the device, of which `at_once` are drawn at a time, from `width` logits each, and ids that end a
@@ -235,6 +254,12 @@ impl Drawer {
         self.rows.clear();
         self.words.clear();
         for (number, draw) in draws.iter().enumerate() {
+            if reports(draw) {
+                let end = self.words.len();
+                let lists = Lists { occurrences: end, biases: end, forbidden: end };
+                self.rows.push(DrawRow { is_greedy: 1, ..row_of(draw, width, &lists, end) });
+                continue;
+            }
             let mask = self.push_mask(width, number, draw, fill);
             let lists = Lists {
                 occurrences: self.words.len(),
@@ -308,6 +333,11 @@ impl Drawer {
         // SAFETY: each kernel with its own structure; memory and inputs have room for all rows, whose logits the caller names.
         unsafe { self.gpu.stream.launch(kernel, grid, params) }.map_err(|error| self.gpu.error(error))
     }
+}
+
+/// True if the draw is not made here: its logits go to the host.
+fn reports(draw: &DrawInputs<'_>) -> bool {
+    draw.rules.params().reports_logits()
 }
 
 /// Makes `memory` at least `bytes` long; its contents are lost where it grows.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brasa_graph::chain::{self, Chain, Finish};
 use brasa_graph::device::{
-    DeviceError, DrawInputs, FillMask, KvPool, KvType, OpTime, Program, ProgramLimits,
+    DeviceError, DrawInputs, Drawn, FillMask, KvPool, KvType, OpTime, Program, ProgramLimits,
 };
 use brasa_graph::op::RopeLayout;
 use brasa_graph::output::{OutputPlace, Outputs};
@@ -322,7 +322,7 @@ impl Program for CudaProgram {
         pool: &mut dyn KvPool,
         draws: &[DrawInputs<'_>],
         fill: &mut FillMask<'_>,
-    ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
+    ) -> Result<Option<Vec<Drawn>>, DeviceError> {
         let sizes = Sizes::of(step);
         let is_logits = |slot: &Slot| {
             let dims = slot.shape.resolve(&sizes);

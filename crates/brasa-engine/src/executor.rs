@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use brasa_graph::GroupId;
 use brasa_graph::chain::{Chain, ChainSink, Flow, RowDraw};
-use brasa_graph::device::{DrawInputs, OpTime, Program};
+use brasa_graph::device::{DrawInputs, Drawn, OpTime, Program};
 use brasa_graph::output::Output;
 use brasa_graph::page::PageLayout;
 use brasa_graph::sampling::{Draw, DrawRules, Sampler, SamplingError, TokenMask};
@@ -145,28 +145,26 @@ impl SequenceChain<'_> {
         SequenceRows { sequence: self.sequence, tokens, outs }
     }
 
-    /// What a device draws the tokens of these rows by, and their mask; `None` if it cannot.
-    fn drafted_draws(&mut self) -> Option<(Vec<DrawInputs<'_>>, DraftedMask<'_>)> {
-        if self.rules.params().reports_logits() {
-            return None;
-        }
+    /// What a device draws the tokens of these rows by, and their mask.
+    fn drafted_draws(&mut self) -> (Vec<DrawInputs<'_>>, DraftedMask<'_>) {
         let first = self.tokens.len() - self.drafts.len();
         let rows = (first..=self.tokens.len()).zip(self.position..);
-        let (rules, masked) = (self.rules, self.mask.is_some());
+        let rules = self.rules;
+        let masked = self.mask.is_some() && !rules.params().reports_logits();
         let tokens = &*self.tokens;
         let draws =
             rows.map(|(end, position)| DrawInputs { rules, position, history: &tokens[..end], masked });
         let mask = self.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
-        Some((draws.collect(), DraftedMask { mask, drafts: self.drafts }))
+        (draws.collect(), DraftedMask { mask, drafts: self.drafts })
     }
 
-    /// True if each token that these draws let come was drawn: of those behind the first that is not the draft, none is read.
-    fn is_complete(&self, drawn: &[Option<u32>]) -> bool {
-        for (place, &id) in drawn.iter().enumerate() {
-            match id {
-                None => return false,
-                Some(id) if self.drafts.get(place) != Some(&id) => return true,
-                Some(_) => {}
+    /// True if no token is missing that is read: none is behind the first that is not the draft.
+    fn is_complete(&self, drawn: &[Drawn]) -> bool {
+        for (place, drawn) in drawn.iter().enumerate() {
+            match drawn {
+                Drawn::Nothing => return false,
+                Drawn::Token(id) if self.drafts.get(place) != Some(id) => return true,
+                Drawn::Token(_) | Drawn::Logits(_) => {}
             }
         }
         true
@@ -444,10 +442,11 @@ impl Executor {
         let composed = self.compose(&mut rows);
         drop(rows);
         let drawn = composed.and_then(|()| {
-            let drafted: Option<Vec<_>> = parts.iter_mut().map(SequenceChain::drafted_draws).collect();
-            let Some(drafted) = drafted else { return Ok(None) };
+            if parts.iter().all(|part| part.rules.params().reports_logits()) {
+                return Ok(None);
+            }
             let (mut draws, mut masks, mut places) = (Vec::new(), Vec::new(), Vec::new());
-            for (part, (rows, mask)) in drafted.into_iter().enumerate() {
+            for (part, (rows, mask)) in parts.iter_mut().map(SequenceChain::drafted_draws).enumerate() {
                 places.extend((0..rows.len()).map(|place| (part, place)));
                 draws.extend(rows);
                 masks.push(mask);
@@ -462,8 +461,8 @@ impl Executor {
         for part in &mut *parts {
             part.tokens.truncate(part.tokens.len() - part.drafts.len());
         }
-        let drawn = drawn?.filter(|ids| {
-            let mut left = &ids[..];
+        let drawn = drawn?.filter(|rows| {
+            let mut left = &rows[..];
             parts.iter().all(|part| {
                 let (own, behind) = left.split_at(part.drafts.len() + 1);
                 left = behind;
@@ -482,9 +481,8 @@ impl Executor {
             for place in 0..=drafts.len() {
                 let drawn = match (&logits, &drawn) {
                     (Some(logits), _) => row.draw(logits.row(out + place), &mut self.sampler),
-                    (None, ids) => {
-                        let id = ids.as_ref().and_then(|ids| ids[out + place]);
-                        Ok(row.accept(id.unwrap_or_default()))
+                    (None, rows) => {
+                        row.take_drawn(rows.as_ref().map(|rows| &rows[out + place]), &mut self.sampler)
                     }
                 };
                 computed += 1;

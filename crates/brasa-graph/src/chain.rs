@@ -5,7 +5,7 @@
 //! ids; the caller ends it by its answer to a token. The caller's answer may arrive late: a device that draws on its own may
 //! by then have drawn further tokens of that row, which nobody sees and which leave no trace in histories, masks and lengths.
 
-use crate::device::{DeviceError, DrawInputs, KvPool, Program};
+use crate::device::{DeviceError, DrawInputs, Drawn, KvPool, Program};
 use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, TokenMask};
 use crate::step::{Outs, PAGE_POSITIONS, Segment, Step};
 use crate::{CacheKind, GroupId};
@@ -85,7 +85,7 @@ pub fn stepwise<P: Program + ?Sized>(
             None => None,
         };
         // Of a row without a token the sampler draws it or says why; the step writes again what it wrote.
-        let drawn: Option<Vec<u32>> = drawn.and_then(|ids| ids.into_iter().collect());
+        let drawn = drawn.filter(|rows| !rows.contains(&Drawn::Nothing));
         let logits = if drawn.is_none() { Some(program.run(step, pool)?.only()) } else { None };
         let (mut place, mut out, mut last) = (0, 0, false);
         while let Some(segment) = step.segments.get_mut(place) {
@@ -95,7 +95,7 @@ pub fn stepwise<P: Program + ?Sized>(
                     let row = &mut rows[number];
                     let drawn = match (&logits, &drawn) {
                         (Some(logits), _) => row.draw(logits.row(out), sampler),
-                        (None, ids) => Ok(row.accept(ids.as_ref().map_or(0, |ids| ids[out]))),
+                        (None, rows) => row.take_drawn(rows.as_ref().map(|rows| &rows[out]), sampler),
                     };
                     out += 1;
                     let next = drawn.as_ref().ok().map(|draw| draw.token).filter(|&id| row.goes_on(id));
@@ -126,7 +126,7 @@ pub fn stepwise<P: Program + ?Sized>(
 /// The masks of some draws.
 type Masks<'a> = Vec<Option<&'a mut dyn TokenMask>>;
 
-/// What a device needs to draw the token of each row, and the rows' masks; `None` where it cannot draw for one of them.
+/// What a device needs to draw the token of each row, and the rows' masks; `None` where it is to draw none of them.
 fn draws<'a>(
     step: &Step,
     numbers: &[usize],
@@ -139,14 +139,12 @@ fn draws<'a>(
         if segment.outs != Outs::Last {
             continue;
         }
-        if row.rules.params().reports_logits() {
-            return None;
-        }
-        let masked = row.mask.is_some();
+        let masked = row.mask.is_some() && !row.rules.params().reports_logits();
         draws.push(DrawInputs { rules: row.rules, position: row.position, history: row.history, masked });
         masks.push(row.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask));
     }
-    Some((draws, masks))
+    let any = draws.iter().any(|draw: &DrawInputs<'_>| !draw.rules.params().reports_logits());
+    any.then_some((draws, masks))
 }
 
 impl RowDraw<'_> {
@@ -155,12 +153,27 @@ impl RowDraw<'_> {
         self.mask.is_none() && self.rules.takes_largest(self.position)
     }
 
-    /// Takes `token`, which a device drew, counts it and tells the mask of it.
-    pub fn accept(&mut self, token: u32) -> Draw {
-        if let Some(mask) = &mut self.mask {
-            mask.accept(token);
+    /// Takes the token that a device drew, counts it and tells the mask of it; or draws one from the logits that it returned. From
+    /// nothing no token is drawn.
+    ///
+    /// # Errors
+    ///
+    /// [`SamplingError`]: no token could be drawn; nothing was counted.
+    pub fn take_drawn(
+        &mut self,
+        drawn: Option<&Drawn>,
+        sampler: &mut Sampler,
+    ) -> Result<Draw, SamplingError> {
+        match drawn {
+            Some(&Drawn::Token(token)) => {
+                if let Some(mask) = &mut self.mask {
+                    mask.accept(token);
+                }
+                Ok(self.take(token))
+            }
+            Some(Drawn::Logits(logits)) => self.draw(logits, sampler),
+            Some(Drawn::Nothing) | None => self.draw(&[], sampler),
         }
-        self.take(token)
     }
 
     /// Takes `token`, of which the mask, if there is one, knows, and counts it.

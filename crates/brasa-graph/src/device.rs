@@ -254,7 +254,8 @@ impl Default for ProgramLimits {
 /// What the token of a row is drawn by, besides its logits.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawInputs<'a> {
-    /// How to draw. Log-probabilities are not asked for.
+    /// How to draw. Where they [report on the logits](crate::sampling::SamplingParams::reports_logits), the row is not drawn from: its
+    /// logits come to the host.
     pub rules: &'a DrawRules,
     /// Position of the token to draw; names the noise.
     pub position: u32,
@@ -262,6 +263,17 @@ pub struct DrawInputs<'a> {
     pub history: &'a [u32],
     /// True if a [mask](FillMask) says which tokens may come.
     pub masked: bool,
+}
+
+/// What came of a row that a device was to draw from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Drawn {
+    /// The token.
+    Token(u32),
+    /// The row's logits, `[vocab_size]`: its rules report on them.
+    Logits(Vec<f32>),
+    /// No token: the host is to draw one, or to say why there is none.
+    Nothing,
 }
 
 /// Writes the mask of the draw of a number, as [`TokenMask::fill`](crate::sampling::TokenMask::fill) does.
@@ -290,10 +302,11 @@ pub trait Program: Send {
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
-    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` in place of a token that the
-    /// host is to draw, or to say why there is none. `None` for all where this device leaves drawing to the host; nothing was run.
+    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` where this device leaves
+    /// drawing to the host; nothing was run.
     ///
-    /// `fill` is asked once for the mask of each draw that has one, while the step runs. A draw whose mask cannot be filled gets `None`.
+    /// `fill` is asked once for the mask of each draw that has one, while the step runs. A draw whose mask cannot be filled gets
+    /// [`Drawn::Nothing`].
     ///
     /// Tokens are those of [`Sampler::draw`](crate::sampling::Sampler::draw) up to the rounding of the device's logarithm.
     ///
@@ -306,7 +319,7 @@ pub trait Program: Send {
         pool: &mut dyn KvPool,
         draws: &[DrawInputs<'_>],
         fill: &mut FillMask<'_>,
-    ) -> Result<Option<Vec<Option<u32>>>, DeviceError> {
+    ) -> Result<Option<Vec<Drawn>>, DeviceError> {
         let _ = (step, pool, draws, fill);
         Ok(None)
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use brasa_cuda::CudaBackend;
 use brasa_graph::device::{
-    Backend, DrawInputs, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
+    Backend, DrawInputs, Drawn, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
 };
 use brasa_graph::op::Binary;
 use brasa_graph::sampling::{
-    DrawRules, Row, Sampler, SamplingOrder, SamplingParams, exp_nonpositive, tree_sum,
+    Distribution, DrawRules, Logprobs, Row, Sampler, SamplingOrder, SamplingParams, exp_nonpositive, tree_sum,
 };
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::Random;
@@ -58,7 +58,9 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
     };
     let penalties = random.below(3) == 0;
     let biases = if random.below(4) == 0 { ids(random) } else { Vec::new() };
+    let reported = Logprobs { top: 2, of: Distribution::default() };
     let params = SamplingParams {
+        logprobs: (random.below(8) == 0).then_some(reported),
         temperature: one_of(random, &[0.0, 1e-40, 0.3, 0.8, 1.0, 5.0]),
         top_k: one_of(random, &[0, 0, 1, 3, 40, 1000, 3000, usize::MAX]),
         top_p: one_of(random, &[1.0, 0.999_999_94, 0.95, 0.5, 1e-6]),
@@ -130,7 +132,10 @@ impl Rows {
         let step = Step { segments: segments.collect() };
         let draws = rules.iter().zip(masks).zip(100..);
         let draws: Vec<DrawInputs<'_>> = draws
-            .map(|((rules, mask), position)| DrawInputs { rules, position, history, masked: mask.is_some() })
+            .map(|((rules, mask), position)| {
+                let masked = mask.is_some() && !rules.params().reports_logits();
+                DrawInputs { rules, position, history, masked }
+            })
             .collect();
         let mut fill = |draw: usize, words: &mut [u32]| {
             words.copy_from_slice(masks[draw].as_ref().expect("the mask of a row that has one"));
@@ -140,8 +145,19 @@ impl Rows {
         let found = found.expect("the device draws");
         assert_eq!(found.len(), rows.len());
         let mut drawn = 0;
-        for (((found, row), draw), mask) in found.into_iter().zip(rows).zip(&draws).zip(masks) {
-            let row = Row { mask: mask.as_deref(), ..Row::new(row, draw.position, history) };
+        for (((found, logits), draw), mask) in found.into_iter().zip(rows).zip(&draws).zip(masks) {
+            let found = match found {
+                Drawn::Token(id) => Some(id),
+                Drawn::Nothing => None,
+                Drawn::Logits(found) => {
+                    assert!(draw.rules.params().reports_logits());
+                    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+                    assert!(found.len() == logits.len() && found.iter().zip(logits).all(same));
+                    drawn += 1;
+                    continue;
+                }
+            };
+            let row = Row { mask: mask.as_deref(), ..Row::new(logits, draw.position, history) };
             let expected = Sampler::default().draw(draw.rules, &row);
             let expected = expected.map(|draw| draw.token).ok();
             assert_eq!(found, expected, "{} tokens, {:?}", row.logits.len(), draw.rules.params());
