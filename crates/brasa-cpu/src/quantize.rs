@@ -2,7 +2,8 @@
 //!
 //! A block is 32 consecutive elements with one scale, `scale = max |x| / 127` and `q = round(x / scale)`,
 //! ties to even. Beside the codes a block keeps its sums, since a weight format with an offset or a minimum
-//! needs `Σx`. One source, compiled once per instruction set, so that all of them give the same bits.
+//! needs `Σx`. One source is compiled once per instruction set, so that all of them give the same bits; AVX-512 has a block of its
+//! own, of the same operations.
 //!
 //! If that is too coarse, the **residual** `x − scale · q` is quantised as well: a second row, which is multiplied and added
 //! like any other. Both together are as good as codes of 15 bits.
@@ -11,6 +12,9 @@
     clippy::inline_always,
     reason = "one source is compiled for several instruction sets, which needs inlining"
 )]
+
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 use std::ops::Range;
 
@@ -249,7 +253,7 @@ struct RowMut<'a> {
 
 fn quantize_row(isa: Isa, x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
     match isa {
-        Isa::Scalar => quantize_generic(x, row, residual),
+        Isa::Scalar => quantize_blocks(x, row, residual, quantize_block),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves AVX2.
         Isa::Avx2(_) => unsafe { quantize_avx2(x, row, residual) },
@@ -258,24 +262,29 @@ fn quantize_row(isa: Isa, x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_
         Isa::Avx512(_) => unsafe { quantize_avx512(x, row, residual) },
         // NEON needs no enabling: the compiler uses it everywhere.
         #[cfg(target_arch = "aarch64")]
-        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_generic(x, row, residual),
+        Isa::Neon(_) | Isa::Dotprod(_) | Isa::I8mm(_) => quantize_blocks(x, row, residual, quantize_block),
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn quantize_avx2(x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
-    quantize_generic(x, row, residual);
+    quantize_blocks(x, row, residual, quantize_block);
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 fn quantize_avx512(x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
-    quantize_generic(x, row, residual);
+    quantize_blocks(x, row, residual, |x, codes| avx512::quantize_block(x, codes));
 }
 
 #[inline(always)]
-fn quantize_generic(x: &[f32], row: RowMut<'_>, residual: Option<RowMut<'_>>) {
+fn quantize_blocks(
+    x: &[f32],
+    row: RowMut<'_>,
+    residual: Option<RowMut<'_>>,
+    quantize_block: impl Fn(&[f32; BLOCK], &mut [i8; BLOCK]) -> BlockMeta,
+) {
     let (x, _) = x.as_chunks::<BLOCK>();
     let (codes, _) = row.codes.as_chunks_mut::<BLOCK>();
     for ((x, codes), block) in x.iter().zip(&mut *codes).zip(&mut *row.blocks) {

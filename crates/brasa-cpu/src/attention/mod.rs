@@ -5,7 +5,8 @@
 //! caches are long (one sequence decoding), items are cut further into pages, whose partial results are merged after a
 //! barrier. Either way each page contributes the same numbers, in the same order.
 //!
-//! If many rows may be rounded to bf16, items of many queries are products of tiles instead (`tiled`).
+//! If many rows may be rounded to bf16, items of many queries are products of tiles instead (`tiled`), or of vectors if the rows are a
+//! whole text.
 
 mod items;
 mod page;
@@ -21,6 +22,6 @@ mod tiled;
 mod visibility;
 
 pub(crate) use page::Scoring;
-pub(crate) use plan::{Attention, Keys};
+pub(crate) use plan::{Attention, Keys, Rounding};
 pub(crate) use scratch::AttentionScratch;
 pub(crate) use visibility::{Over, Sight};

@@ -40,6 +40,15 @@ pub(crate) enum Keys {
     },
 }
 
+/// When queries, keys and values are rounded to bf16, if that is allowed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rounding {
+    /// If tiles multiply them.
+    OnTiles,
+    /// If tiles or vectors multiply them.
+    Everywhere,
+}
+
 /// Attention of the rows of a step.
 #[derive(Clone, Debug)]
 pub(crate) struct Attention {
@@ -59,6 +68,8 @@ pub(crate) struct Attention {
     pub sight: Sight,
     /// How scores come from products.
     pub scoring: Scoring,
+    /// When operands are rounded.
+    pub rounding: Rounding,
 }
 
 /// How the queries of a segment are computed.
@@ -120,7 +131,7 @@ impl Attention {
         #[cfg(target_arch = "x86_64")]
         if let Isa::Avx512(proof) = isa
             && let Some(bf16) = proof.bf16()
-            && proof.tiles().is_some()
+            && (proof.tiles().is_some() || self.rounding == Rounding::Everywhere)
             && segment.tree.is_none()
             && segment.rows.len() * self.group_heads() >= TILED_QUERIES
         {

@@ -37,19 +37,22 @@ impl Attention {
         let mut first_page = 0;
         for segment in &cx.step.segments {
             let rows = mine.start.max(segment.rows.start)..mine.end.min(segment.rows.end);
-            for first in rows.clone().step_by(LANES) {
-                // Key after key of one head fills whole cache lines.
+            let mut first = rows.start;
+            while first < rows.end {
+                let place = first - segment.rows.start;
+                // Up to the end of a block of keys.
+                let count = (LANES - place % LANES).min(rows.end - first);
+                let page = (first_page + place / PAGE_POSITIONS) as u32;
                 for head in 0..self.kv_heads {
                     let columns = head * self.head_dim..(head + 1) * self.head_dim;
-                    for row in first..rows.end.min(first + LANES) {
-                        let place = row - segment.rows.start;
-                        let page = (first_page + place / PAGE_POSITIONS) as u32;
-                        let (key, value) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
-                        // SAFETY: rows have slots of their own, and each row is one thread's. Nothing reads the pages
-                        // before the barrier, and nothing has read them since the barrier before this operation.
-                        unsafe { view.write(page, head, place % PAGE_POSITIONS, key, value) };
-                    }
+                    let slot = place % PAGE_POSITIONS;
+                    let positions = (first..first + count)
+                        .map(|row| [&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]]);
+                    // SAFETY: rows have slots of their own, and each row is one thread's. Nothing reads the pages
+                    // before the barrier, and nothing has read them since the barrier before this operation.
+                    unsafe { view.write_some(page, head, slot, positions) };
                 }
+                first += count;
             }
             first_page += pages_of(segment);
         }

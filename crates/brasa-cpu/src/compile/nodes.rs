@@ -8,8 +8,8 @@ use brasa_graph::op::{
 use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
 
 use super::{Lowering, takes_norm, unsupported};
-use crate::attention::{self, Keys, Over, Scoring, Sight};
-use crate::linear::{ExpertInput, PackedLinear, WeightClasses};
+use crate::attention::{self, Keys, Over, Rounding, Scoring, Sight};
+use crate::linear::{ExpertInput, PackedLinear, WeightClass, WeightClasses};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
@@ -382,10 +382,30 @@ impl Lowering<'_> {
             }
             (KvSource::Step(_), _) => return Err(unsupported("attention to the step without keys")),
         };
+        let rounding = self.rounding(over);
         let sight = Sight { over, window };
         let out = self.make(y)?;
-        let attention = attention::Attention { q, out, keys, heads, kv_heads, head_dim, sight, scoring };
+        let attention =
+            attention::Attention { q, out, keys, heads, kv_heads, head_dim, sight, scoring, rounding };
         Ok(CompiledOp::Attention(attention))
+    }
+
+    /// Texts whose rows all see each other are whole in a step, so rounding gives them the same result in every step; chunks of a
+    /// prompt would not equal the prompt. Where all weights are F32, nothing else is rounded either.
+    fn rounding(&self, over: Over) -> Rounding {
+        let rounds = |weight: usize| {
+            let classes = self.weights.linear(weight).weight_classes();
+            classes.has(WeightClass::Float16) || classes.has(WeightClass::Quantised)
+        };
+        let mut weights = self.graph.nodes().iter().filter_map(|node| match (&node.op, &node.inputs[..]) {
+            (Op::Linear(_), &[_, w]) => self.weight(w),
+            _ => None,
+        });
+        if over == (Over::Rows { causal: false }) && weights.any(rounds) {
+            Rounding::Everywhere
+        } else {
+            Rounding::OnTiles
+        }
     }
 
     fn binary(

@@ -6,7 +6,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use super::CacheView;
-use super::layout::SCALE_ELEMENTS;
+use super::layout::{SCALE_ELEMENTS, TileLayout};
 use crate::memory::Element;
 use crate::simd::LANES;
 
@@ -36,6 +36,59 @@ impl CacheView<'_> {
                     y.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(x);
                 }),
                 KvType::Q8 => self.write_q8(page, head, slot, key, value),
+            }
+        }
+    }
+
+    /// Writes keys and values, `[key, value]`, of some positions of one key block from `slot` on, in f32.
+    ///
+    /// A whole block is written element by element of the head, which is how it lies in memory.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes these slots of this head meanwhile. Other slots of the block may be written, since
+    /// they are other elements.
+    ///
+    /// # Panics
+    ///
+    /// If the cache holds another type, or a key or value has another width.
+    pub(crate) unsafe fn write_some<'x>(
+        &self,
+        page: u32,
+        head: usize,
+        slot: usize,
+        positions: impl ExactSizeIterator<Item = [&'x [f32]; 2]>,
+    ) {
+        let TileLayout { dtype, head_dim } = self.layout;
+        assert_eq!(dtype, KvType::F32, "type of the rows of a step");
+        if positions.len() < LANES {
+            for (number, [key, value]) in positions.enumerate() {
+                // SAFETY: by the contract.
+                unsafe { self.write(page, head, slot + number, key, value) };
+            }
+            return;
+        }
+        assert!(
+            slot.is_multiple_of(LANES) && positions.len() == LANES,
+            "one whole block from slot {slot} on"
+        );
+        let mut keys = [&[][..]; LANES];
+        let (stride, width) = (self.layout.value_width(), size_of::<f32>());
+        let offset = self.layout.key_tile_bytes() + slot * stride * width;
+        // SAFETY: the values of these slots.
+        let values = unsafe { self.get_mut(page, head, offset, LANES * stride) };
+        for ((position, keys), values) in positions.zip(&mut keys).zip(values.chunks_exact_mut(stride)) {
+            let [key, value] = position;
+            assert_eq!((key.len(), value.len()), (head_dim, head_dim), "elements of a head");
+            *keys = key;
+            values[..head_dim].copy_from_slice(value);
+        }
+        let offset = slot / LANES * self.layout.key_block_bytes();
+        // SAFETY: the keys of these slots, which are all of the block.
+        let block: &mut [f32] = unsafe { self.get_mut(page, head, offset, LANES * head_dim) };
+        for (element, lanes) in block.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            for (lane, key) in lanes.iter_mut().zip(&keys) {
+                *lane = key[element];
             }
         }
     }

@@ -164,7 +164,8 @@ pub(crate) trait Simd: Copy {
         ] {
             p = self.mul_add(p, t, self.splat(c));
         }
-        let erfc = self.mul(t, self.exp(self.sub(p, self.mul(z, z))));
+        // Erfc of a magnitude is at most 1.
+        let erfc = self.mul(t, self.exp_to_one(self.sub(p, self.mul(z, z))));
         // 1 + erf(x) = erfc(−x).
         let sum = self.less(x, zero, erfc, self.sub(self.splat(2.0), erfc));
         self.mul(self.mul(v, self.splat(0.5)), sum)

@@ -67,12 +67,17 @@ fn own_norm(name: &str) -> EmbeddingNorm {
     if name == "gte" { EmbeddingNorm::None } else { EmbeddingNorm::Euclidean }
 }
 
+/// The bound where prompts are products of bf16. The random ModernBERTs feel the rounding of queries the most: 2.8e-2.
+fn fast_bound(name: &str) -> f32 {
+    if name.starts_with("modernbert") { 4e-2 } else { 2e-2 }
+}
+
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
     for name in ["bert", "gte", "jina-v3", "modernbert", "nomic-bert", "roberta"] {
         let golden = golden(name);
         let options = EmbedOptions { norm: own_norm(name), ..EmbedOptions::default() };
-        for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), 2e-2)] {
+        for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), fast_bound(name))] {
             let encoder = load(name, &load_options);
             assert_eq!(encoder.warnings(), Vec::<String>::new());
             let unprompted = if name == "nomic-bert" { Some("document".into()) } else { None };
@@ -273,7 +278,7 @@ fn scores_are_those_of_a_cross_encoder() {
     for name in ["bert-judge", "gte-judge", "modernbert-judge", "modernbert-mean-judge", "xlm-roberta-judge"]
     {
         let Pairs { query, documents, scores, tokens } = pairs(name);
-        for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), 2e-2)] {
+        for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), fast_bound(name))] {
             let path = folder("random-encoders").join(name);
             let reranker = Reranker::load(path, &load_options).unwrap();
             assert!(matches!(reranker, Reranker::Encoder(_)));
