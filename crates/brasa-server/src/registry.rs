@@ -230,6 +230,11 @@ impl Registry {
     }
 
     fn add(&self, mut source: ModelSource, size_bytes: Option<u64>, kind: Option<ModelKind>) -> Arc<Entry> {
+        // Clients choose among models that were never loaded, by their kinds.
+        let kind = kind.or_else(|| match &source.data {
+            ModelData::Path(path) => brasa::kind_of(path),
+            ModelData::Bytes(_) => None,
+        });
         let mut entries = self.lock();
         let wanted = source.id.clone();
         let mut number = 2;
@@ -299,7 +304,7 @@ fn wait_for_end(dead: &Weak<Presence>) {
 }
 
 impl Entry {
-    /// The kind of the model; `None` if its files have not been looked at.
+    /// The kind of the model; `None` if its files do not tell it and it has not been loaded.
     pub fn kind(&self) -> Option<ModelKind> {
         *self.kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -367,5 +372,22 @@ impl Entry {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page offers models that chat, which it tells by their kinds, while they are still being loaded.
+    #[test]
+    fn kinds_are_known_before_models_are_loaded() {
+        let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
+        let source = |path: &str| ModelSource { id: path.into(), data: ModelData::Path(models.join(path)) };
+        let sources = ["random-encoders/bert", "tiny-llama", "tiny-whisper", "not-there"].map(source);
+        let registry = Registry::new(sources.into(), None, LoadOptions::default(), 1).unwrap();
+        let kinds: Vec<Option<ModelKind>> = registry.entries().iter().map(|entry| entry.kind()).collect();
+        assert_eq!(kinds, [Some(ModelKind::Encoder), Some(ModelKind::Text), Some(ModelKind::Speech), None]);
+        assert!(registry.entries().iter().all(|entry| entry.loaded().is_none()));
     }
 }

@@ -50,6 +50,17 @@ pub fn discover(directory: impl AsRef<Path>) -> Result<Vec<DiscoveredModel>, Err
     Ok(found)
 }
 
+/// The kind of the model at `path`, by what its files say; `None` if they cannot be read.
+///
+/// Reads names and shapes, no weights.
+pub fn kind_of(path: impl AsRef<Path>) -> Option<ModelKind> {
+    kind(&Inspection::open(path.as_ref()).ok()?)
+}
+
+fn kind(inspection: &Inspection) -> Option<ModelKind> {
+    Source::inspected(inspection).ok().map(|source| ModelKind::of(&source))
+}
+
 fn search(directory: &Path, depth: usize, found: &mut Vec<DiscoveredModel>) {
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -163,7 +174,7 @@ fn describe_inspected(path: &Path, inspection: &Inspection) -> DiscoveredModel {
             Container::HuggingFace => "safetensors",
         },
         architecture,
-        kind: Source::inspected(inspection).ok().map(|source| ModelKind::of(&source)),
+        kind: kind(inspection),
         quantization: main_type(tensors).map(|name| {
             let packed = (name == "U32").then(|| mlx_type(inspection)).flatten();
             packed.unwrap_or(name)

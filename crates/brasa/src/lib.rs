@@ -90,7 +90,7 @@ pub use bundle::{BundleError, SavedBundle, StateBundle};
 pub use ceilings::{Arithmetic, Ceilings};
 pub use cross_encoder::PairScores;
 pub use device::devices;
-pub use discover::{DiscoveredModel, discover};
+pub use discover::{DiscoveredModel, discover, kind_of};
 pub use draft_model::DraftModelInfo;
 pub use embed::{EmbedOptions, EmbeddingNorm};
 pub use embedder::{Embedder, Vectors};

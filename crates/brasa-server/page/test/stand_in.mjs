@@ -82,6 +82,7 @@ export async function standIn(folder, { slow = 12 } = {}) {
 }
 
 const MODELS = [
+  { id: "cinder", object: "model", kind: "encoder", meta: { size: 1.3e8 } },
   { id: "ember-1.7b", object: "model", meta: { n_params: 1.7e9, size: 1.1e9, n_ctx_train: 32768 } },
   { id: "tinder", object: "model", kind: "speech", meta: { n_params: 7.4e7, size: 1.5e8 } },
   { id: "coal-8b", object: "model", meta: { n_params: 8.2e9, size: 4.9e9, n_ctx_train: 131072 } },
