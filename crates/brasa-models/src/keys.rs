@@ -82,6 +82,8 @@ keys! {
     /// Layers of a mixture that keep a dense network.
     DENSE_LAYERS: ["mlp_only_layers"], [];
     SPARSE_STEP: ["decoder_sparse_step"], [];
+    /// Layers of an encoder from one with experts to the next.
+    MOE_EVERY: ["moe_every_n_layers"], ["moe_every_n_layers"];
 
     // Whisper: a stack for sound and a stack for text.
     SPEECH_IS_ENCODER_DECODER: ["is_encoder_decoder"], [];

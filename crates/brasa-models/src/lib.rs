@@ -47,9 +47,9 @@ mod vocabulary;
 mod weights;
 
 pub use encoder::{
-    ClassifierSpec, EncoderFfn, EncoderForm, EncoderGgufForm, EncoderLayerSpec, EncoderModel, EncoderNorms,
-    EncoderPlace, EncoderSpec, HeadForm, HeadPooling, LearnedPositions, MeanHead, build_encoder,
-    encoder_to_gguf, load_encoder, supported_encoders,
+    ClassifierSpec, EncoderExperts, EncoderFfn, EncoderForm, EncoderGgufForm, EncoderLayerSpec, EncoderModel,
+    EncoderNorms, EncoderPlace, EncoderSpec, HeadForm, HeadPooling, LearnedPositions, MeanHead,
+    build_encoder, encoder_to_gguf, load_encoder, supported_encoders,
 };
 pub use error::{ModelError, Result};
 pub use family::{supported, to_gguf};
@@ -60,7 +60,7 @@ pub use pooling::Pooling;
 pub use rope::{RopeScaling, RopeSpec};
 pub use sampling::RecommendedSampling;
 pub use score_activation::ScoreActivation;
-pub use sentence::{DenseActivation, DenseLayer, SentenceConfig};
+pub use sentence::{DenseActivation, DenseLayer, LogitScore, SentenceConfig};
 pub use source::{Source, gguf_pairs};
 pub use spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,

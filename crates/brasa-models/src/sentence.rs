@@ -40,8 +40,19 @@ pub struct SentenceConfig {
     pub score: Option<ScoreActivation>,
     /// False if the tokenizer tells a model nothing of the types of ids.
     pub token_types: bool,
+    /// The tokens that judge a document, if a language model was made into a reranker; `None` if nothing says it.
+    pub logit_score: Option<LogitScore>,
     /// Lengths to which vectors may be cut and keep their meaning. Kusupati et al. 2022, arXiv:2205.13147.
     pub matryoshka: Vec<usize>,
+}
+
+/// The logits behind a question that are a document's relevance: that of one token, or the difference of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogitScore {
+    /// The token that says that the document answers the query.
+    pub relevant: u32,
+    /// The token that says the opposite; `None` if the first one's logit counts alone.
+    pub irrelevant: Option<u32>,
 }
 
 /// A layer `act(x · Wᵀ + b)`.
@@ -139,6 +150,10 @@ impl SentenceConfig {
                 self.normalize = Some(true);
                 Ok(())
             }
+            "LogitScore" => {
+                self.logit_score = Some(files.logit_score(text("path"))?);
+                Ok(())
+            }
             "Dense" if self.normalize == Some(true) => Err(refuse(
                 "modules.json: a dense layer behind the normalisation, which Brasa does not compute",
             )),
@@ -155,7 +170,7 @@ impl SentenceConfig {
                 Ok(())
             }
             other => Err(refuse(&format!(
-                "modules.json: a module {other}, which Brasa does not compute; Transformer, Pooling, Dense and Normalize are"
+                "modules.json: a module {other}, which Brasa does not compute; Transformer, Pooling, Dense, Normalize and LogitScore are"
             ))),
         }
     }
@@ -198,14 +213,40 @@ impl Files<'_> {
         }
     }
 
-    /// The dense layer of a folder.
-    fn dense(&self, folder: &str) -> Result<DenseLayer> {
+    /// The configuration of a module in a folder of its own.
+    fn config(&self, folder: &str) -> Result<Map<String, Value>> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if folder.is_empty() || !folder.chars().all(is_plain) {
             return Err(refuse(&format!("modules.json: the path {folder:?}, expected the name of a folder")));
         }
+        let config = self.object(&format!("{folder}/config.json"))?;
+        config.ok_or_else(|| refuse(&format!("{folder}/config.json is missing")))
+    }
+
+    /// The tokens that judge, of a folder.
+    fn logit_score(&self, folder: &str) -> Result<LogitScore> {
+        let config = self.config(folder)?;
+        let wrong =
+            |key: &str, expected: &str| refuse(&format!("{folder}/config.json: {key}, expected {expected}"));
+        let token = |key: &str| match config.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => {
+                let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+                id.map(Some).ok_or_else(|| wrong(key, "the id of a token"))
+            }
+        };
+        let read = config.get("module_input_name").and_then(Value::as_str).unwrap_or("causal_logits");
+        if read != "causal_logits" {
+            return Err(wrong("module_input_name", "causal_logits"));
+        }
+        let relevant = token("true_token_id")?.ok_or_else(|| wrong("true_token_id", "the id of a token"))?;
+        Ok(LogitScore { relevant, irrelevant: token("false_token_id")? })
+    }
+
+    /// The dense layer of a folder.
+    fn dense(&self, folder: &str) -> Result<DenseLayer> {
         let missing = |file: &str| refuse(&format!("{folder}/{file} is missing"));
-        let config = self.object(&format!("{folder}/config.json"))?.ok_or_else(|| missing("config.json"))?;
+        let config = self.config(folder)?;
         let size = |key: &str| {
             let found = count(config.get(key)).filter(|&size| size <= WIDEST);
             found.ok_or_else(|| refuse(&format!("{folder}/config.json: {key}, expected 1 to {WIDEST}")))

@@ -130,6 +130,10 @@ impl Encoder {
         let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
         let model = load_encoder(checkpoint, &load)?;
         let sentence = SentenceConfig::of(checkpoint)?;
+        if sentence.logit_score.is_some() {
+            let what = "modules.json has a LogitScore, which judges by the logits of a language model, and this is a text encoder";
+            return Err(Error::Options(what.into()));
+        }
         let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
         let EncoderModel { info, warnings, .. } = &model;
         let mut warnings = warnings.clone();

@@ -3,6 +3,7 @@
 use std::task::{Poll, ready};
 
 use brasa_engine::{ReadRequest, ReadRows, Reading};
+use brasa_models::{LogitScore, ScoreActivation};
 use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial};
 
 use crate::batch::rows_then;
@@ -32,9 +33,18 @@ pub struct RerankOptions {
 pub struct RerankPrompts {
     /// A prompt for each document.
     prompts: Vec<Vec<u32>>,
-    answers: Answers,
+    judgement: Judgement,
     /// True for scores without their last function.
     raw: bool,
+}
+
+/// How the model's answer becomes a score.
+#[derive(Clone, Debug)]
+enum Judgement {
+    /// By the probabilities of two words.
+    Words(Answers),
+    /// By the logits that the checkpoint names, and what they become.
+    Logits(LogitScore, ScoreActivation),
 }
 
 /// The tokens of the two answers.
@@ -52,43 +62,75 @@ impl RerankPrompts {
 }
 
 impl Model {
-    /// The prompts that ask the model about each document: its own chat template, with the question of Qwen3-Reranker.
+    /// The prompts that ask the model about each document: its own chat template, with the question of Qwen3-Reranker. If the checkpoint
+    /// names the tokens that judge (the module `LogitScore` of sentence-transformers), its template has the question, and gets the query
+    /// and the document as messages of these roles, behind the instruction as the system's.
     ///
     /// # Errors
     ///
     /// [`Error::Tokenizer`] if the model has no chat template or the template refuses the question. [`Error::Options`] for
-    /// [`truncate`](RerankOptions::truncate), which these prompts do not allow.
+    /// [`truncate`](RerankOptions::truncate), which these prompts do not allow, and for tokens that the vocabulary does not have.
     pub fn rerank_prompts(
         &self,
         query: &str,
         documents: &[String],
         options: &RerankOptions,
     ) -> Result<RerankPrompts, Error> {
-        let task = options.instruction.as_deref().unwrap_or(TASK);
-        let chat = ChatOptions { thinking: Some(false), ..ChatOptions::default() };
-        let prompt = |document: &String| {
-            let asked = format!("<Instruct>: {task}\n<Query>: {query}\n<Document>: {document}");
-            let messages = [Message::new("system", JUDGE), Message::new("user", asked.as_str())];
-            self.chat_prompt_with(&messages, &chat).or_else(|_| {
-                // Some templates know no system: what it would say goes before the question.
-                self.chat_prompt_with(&[Message::new("user", format!("{JUDGE}\n\n{asked}"))], &chat)
-            })
-        };
         if options.truncate {
             return Err(Error::Options(
                 "prompts of a language model that judges are not cut: their end is the question".into(),
             ));
         }
+        let judgement = self.judgement()?;
+        let prompt = |document: &String| match &judgement {
+            Judgement::Words(_) => self.question(query, document, options),
+            Judgement::Logits(..) => self.pair(query, document, options),
+        };
         let prompts = documents.iter().map(prompt).collect::<Result<_, _>>()?;
-        let word = |word| self.tokenizer().encode(word, AddSpecial::No, ParseSpecial::No);
-        Ok(RerankPrompts {
-            prompts,
-            answers: Answers { yes: word("yes")?, no: word("no")? },
-            raw: options.raw,
+        Ok(RerankPrompts { prompts, judgement, raw: options.raw })
+    }
+
+    fn judgement(&self) -> Result<Judgement, Error> {
+        let Some(tokens) = self.sentence().logit_score else {
+            let word = |word| self.tokenizer().encode(word, AddSpecial::No, ParseSpecial::No);
+            return Ok(Judgement::Words(Answers { yes: word("yes")?, no: word("no")? }));
+        };
+        let LogitScore { relevant, irrelevant } = tokens;
+        let vocabulary = self.vocab_size();
+        if let Some(id) =
+            [Some(relevant), irrelevant].into_iter().flatten().find(|&id| id as usize >= vocabulary)
+        {
+            let what = format!("the checkpoint judges by token {id}, and its vocabulary has {vocabulary}");
+            return Err(Error::Options(what));
+        }
+        Ok(Judgement::Logits(tokens, self.sentence().score.unwrap_or(ScoreActivation::Sigmoid)))
+    }
+
+    /// The question in the words of Qwen3-Reranker.
+    fn question(&self, query: &str, document: &str, options: &RerankOptions) -> Result<Vec<u32>, Error> {
+        let task = options.instruction.as_deref().unwrap_or(TASK);
+        let chat = ChatOptions { thinking: Some(false), ..ChatOptions::default() };
+        let asked = format!("<Instruct>: {task}\n<Query>: {query}\n<Document>: {document}");
+        let messages = [Message::new("system", JUDGE), Message::new("user", asked.as_str())];
+        self.chat_prompt_with(&messages, &chat).or_else(|_| {
+            // Some templates know no system: what it would say goes before the question.
+            self.chat_prompt_with(&[Message::new("user", format!("{JUDGE}\n\n{asked}"))], &chat)
         })
     }
 
-    /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1.
+    /// The question as the template of a checkpoint asks it that names the tokens that judge.
+    fn pair(&self, query: &str, document: &str, options: &RerankOptions) -> Result<Vec<u32>, Error> {
+        let sentence = self.sentence();
+        let default = sentence.default_prompt.as_ref().and_then(|name| sentence.prompts.get(name));
+        let instruction = options.instruction.as_ref().or(default).filter(|text| !text.is_empty());
+        let system = instruction.map(|text| Message::new("system", text.as_str()));
+        let pair = [Message::new("query", query), Message::new("document", document)];
+        let messages: Vec<Message> = system.into_iter().chain(pair).collect();
+        self.chat_prompt_with(&messages, &ChatOptions::default())
+    }
+
+    /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1, or
+    /// what the checkpoint makes of the logits that it names.
     ///
     /// The prompts are requests of the engine like any others; what they share is computed once. One that fails gives an error in its
     /// place.
@@ -104,10 +146,20 @@ impl Model {
     /// # Ok::<(), brasa::Error>(())
     /// ```
     pub fn rerank(&self, prompts: RerankPrompts) -> InOrder<std::vec::IntoIter<Vec<u32>>, f32> {
-        let RerankPrompts { prompts, answers, raw } = prompts;
+        let RerankPrompts { prompts, judgement, raw } = prompts;
         let model = self.clone();
         self.in_order(prompts, move |prompt| {
-            let Answers { yes, no } = answers.clone();
+            let Answers { yes, no } = match judgement.clone() {
+                Judgement::Words(answers) => answers,
+                Judgement::Logits(LogitScore { relevant, irrelevant }, activation) => {
+                    let activation = if raw { ScoreActivation::Identity } else { activation };
+                    let logits = model.read_answer(prompt, &[relevant])?;
+                    return Ok(rows_then(logits, move |rows, _| {
+                        let logit = |id: u32| rows[0][id as usize];
+                        Ok(activation.apply(logit(relevant) - irrelevant.map_or(0.0, logit)))
+                    }));
+                }
+            };
             let of_yes = model.read_answer(prompt, &yes)?;
             if yes.len() == 1 && no.len() == 1 {
                 // Both are read from the same logits.

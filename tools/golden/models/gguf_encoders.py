@@ -11,7 +11,7 @@ writes `models/gguf-encoders/NAME.gguf` (float32) by convert_hf_to_gguf.py of th
     vectors   the vector of each text, of length 1, pooled as the file says; not for files with a head
     scores    for files with a head: the logit of each pair (texts[0], another text)
 
-`bert` and `nomic-bert` are the folders of `models/random-encoders`. The others have random weights and are made here in
+`bert` and `nomic-bert` are the folders of `models/random-encoders`, and `nomic-bert-moe` has the tokenizer of the latter and random weights. The others have random weights and are made here in
 `models/gguf-encoders/NAME/`, unless they are there, since llama.cpp takes only tokenizers of the published kinds: `xlm-roberta` and
 `xlm-roberta-judge` have a SentencePiece vocabulary with a small table of characters of its own, `roberta` has byte-level BPE.
 
@@ -161,6 +161,52 @@ def nomic_bert(folder: pathlib.Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def nomic_bert_moe(folder: pathlib.Path) -> None:
+    """The published model's spelling, which transformers does not read. Every second layer has experts."""
+    width, inner, layers, experts = 32, 48, 4, 4
+    shutil.copytree(FOLDERS / "nomic-bert", folder, dirs_exist_ok=True)
+    pooling(folder, "mean")
+    vocabulary = json.loads((folder / "config.json").read_text())["vocab_size"]
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["NomicBertModel"], "model_type": "nomic_bert", "n_embd": width, "n_inner": inner, "n_layer": layers,
+        "n_head": 4, "n_positions": 2048, "max_trained_positions": 2048, "vocab_size": vocabulary, "type_vocab_size": 2,
+        "layer_norm_epsilon": 1e-5, "activation_function": "gelu", "causal": False, "qkv_proj_bias": True,
+        "mlp_fc1_bias": True, "mlp_fc2_bias": True, "prenorm": False, "rotary_emb_fraction": 1.0,
+        "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "rotary_emb_base": 10000.0,
+        "num_experts": experts, "moe_top_k": 2, "moe_every_n_layers": 2,
+        # transformers' own spelling, which the script's loader adds the defaults of.
+        "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": 4,
+        "layer_norm_eps": 1e-5, "max_position_embeddings": 512, "head_dim": width // 4,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}))
+    torch.manual_seed(11)
+    tensors = {}
+
+    def put(name, *shape):
+        noise = torch.randn(shape) * (0.3 if len(shape) > 1 else 0.1)
+        tensors[name] = noise + (1.0 if "norm" in name and name.endswith("weight") or name == "emb_ln.weight" else 0.0)
+
+    put("embeddings.word_embeddings.weight", vocabulary, width)
+    put("embeddings.token_type_embeddings.weight", 2, width)
+    norms = ["emb_ln"]
+    for layer in range(layers):
+        at = f"encoder.layers.{layer}."
+        linear = {"attn.Wqkv": (3 * width, width), "attn.out_proj": (width, width)}
+        if layer % 2 == 0:
+            linear |= {"mlp.fc1": (inner, width), "mlp.fc2": (width, inner)}
+        else:
+            put(f"{at}mlp.router.layer.weight", experts, width)
+            put(f"{at}mlp.experts.mlp.w1", experts * inner, width)
+            put(f"{at}mlp.experts.mlp.w2", experts * inner, width)
+        for name, shape in linear.items():
+            put(f"{at}{name}.weight", *shape)
+            put(f"{at}{name}.bias", shape[0])
+        norms += [f"{at}norm1", f"{at}norm2"]
+    for name in norms:
+        put(f"{name}.weight", width)
+        put(f"{name}.bias", width)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def xlm_roberta(folder: pathlib.Path) -> None:
     random_model(folder, "XLMRobertaModel", sentencepiece_model(folder))
     pooling(folder, "mean")
@@ -181,8 +227,8 @@ def modern_bert(folder: pathlib.Path) -> None:
     pooling(folder, "cls")
 
 
-RECIPES = {"bert": bert, "modern-bert": modern_bert, "nomic-bert": nomic_bert, "roberta": roberta, "xlm-roberta": xlm_roberta,
-           "xlm-roberta-judge": xlm_roberta_judge}
+RECIPES = {"bert": bert, "modern-bert": modern_bert, "nomic-bert": nomic_bert, "nomic-bert-moe": nomic_bert_moe, "roberta": roberta,
+           "xlm-roberta": xlm_roberta, "xlm-roberta-judge": xlm_roberta_judge}
 
 CONVERT = """
 import runpy, sys
@@ -237,7 +283,7 @@ def main() -> None:
         else:
             folder.mkdir()
             RECIPES[name](folder)
-            if name not in ("bert", "nomic-bert"):
+            if not name.startswith(("bert", "nomic-bert")):
                 shutil.copytree(folder, OUT / name)
         file = OUT / f"{name}.gguf"
         script = [sys.executable, "-c", CONVERT, sources, PRE.get(name, "jina-v2-de"), f"{sources}/convert_hf_to_gguf.py"]

@@ -2,11 +2,12 @@
 //!
 //! Letters: R rows of the step, O rows whose states are wanted, D width, H heads, E head width, F network width, L labels.
 
-use brasa_graph::op::{Attention, KvSource, LayerNorm, Mask, Rope, Unary};
+use brasa_graph::op::{Attention, Gating, KvSource, LayerNorm, Mask, Rope, RouterTopK, Unary};
 use brasa_graph::{Builder, DType, Dim, Graph, Input, ValueId};
 
 use super::spec::{
-    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling,
+    ClassifierSpec, EncoderExperts, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm,
+    HeadPooling,
 };
 use crate::Result;
 use crate::spec::Activation;
@@ -155,6 +156,9 @@ impl Block<'_, '_> {
     }
 
     fn ffn(&mut self, x_rd: ValueId, at: Place, spec: EncoderFfn) -> Result<ValueId> {
+        if let Some(experts) = spec.experts {
+            return self.experts(x_rd, at, spec, experts);
+        }
         let (width, d) = (spec.width, self.spec.hidden_size);
         let x_rf = if spec.gated {
             let why = String::from("the network's width");
@@ -177,6 +181,30 @@ impl Block<'_, '_> {
             self.activate(up_rf, spec.activation)
         };
         self.linear(x_rf, at, "ffn_down.weight", [d, width])
+    }
+
+    /// The outputs of each row's experts, summed by their shares. Letters: X experts, k of them for a row.
+    fn experts(
+        &mut self,
+        x_rd: ValueId,
+        at: Place,
+        spec: EncoderFfn,
+        EncoderExperts { count: x, per_row: k }: EncoderExperts,
+    ) -> Result<ValueId> {
+        let (width, d) = (spec.width, self.spec.hidden_size);
+        let why = format!("{x} experts");
+        let router = self.weights.matrix(self.g, at, "ffn_gate_inp.weight", [x, d], &why)?;
+        let logits_rx = self.g.linear(x_rd, router);
+        let (chosen_rk, share_rk) =
+            self.g.router_topk(logits_rx, RouterTopK { k, gating: Gating::SoftmaxAll });
+        let up = self.weights.experts(self.g, at, "ffn_up_exps.weight", [x, width, d])?;
+        let down = self.weights.experts(self.g, at, "ffn_down_exps.weight", [x, d, width])?;
+        let up_rkf = self.g.expert_linear(x_rd, chosen_rk, up);
+        let up_rkf = self.activate(up_rkf, spec.activation);
+        let y_rkd = self.g.expert_linear(up_rkf, chosen_rk, down);
+        let share_rk1 = self.g.reshape(share_rk, &[k, 1]);
+        let y_rkd = self.g.mul(y_rkd, share_rk1);
+        Ok(self.g.sum(y_rkd, 1))
     }
 
     /// The head's logits, `[O, L]`.

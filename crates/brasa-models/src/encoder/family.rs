@@ -7,15 +7,15 @@ use serde_json::Value;
 use super::modern_bert::modern_bert;
 use super::names::{BERT, EncoderNames, GTE, JINA_V3, MODERN_BERT, NOMIC, Style};
 use super::spec::{
-    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling,
-    LearnedPositions,
+    ClassifierSpec, EncoderExperts, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm,
+    HeadPooling, LearnedPositions,
 };
 use crate::family::activation_named;
 use crate::keys::{
     ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
-    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, HEAD_DIM, IS_DECODER, LAYER_NORM_EPS, PAD_TOKEN, PARALLEL_BLOCK,
-    POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION, ROTARY_INTERLEAVED, TIED, TOKEN_TYPES,
-    USE_RMS_NORM, VALUE_DIM, VOCAB_SIZE,
+    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, EXPERTS_PER_TOKEN, HEAD_DIM, IS_DECODER, LAYER_NORM_EPS, MOE_EVERY,
+    NUM_EXPERTS, PAD_TOKEN, PARALLEL_BLOCK, POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION,
+    ROTARY_INTERLEAVED, TIED, TOKEN_TYPES, USE_RMS_NORM, VALUE_DIM, VOCAB_SIZE,
 };
 use crate::metadata::{Metadata, limits};
 use crate::names::{Spelling, first};
@@ -60,6 +60,7 @@ const FAMILIES: &[Family] = &[
         style: &NOMIC,
         spec: nomic_bert,
     },
+    Family { hf: &[], classes: &[], gguf: Some("nomic-bert-moe"), style: &NOMIC, spec: nomic_bert_moe },
     Family {
         hf: &["modernbert"],
         classes: &["ModernBert"],
@@ -196,6 +197,7 @@ impl Reader<'_, '_> {
                 width: meta.require(ENCODER_FFN_WIDTH, limits::FFN_WIDTH)?,
                 activation: activation(meta, defaults.activation)?,
                 gated: self.is_gated(),
+                experts: None,
             },
         };
         Ok(EncoderSpec {
@@ -276,6 +278,10 @@ fn learned(
 /// BERT with rotary positions, and a gated network without biases.
 fn nomic_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let meta = reader.meta;
+    if meta.count_or_zero(MOE_EVERY, limits::LAYERS)? > 0 {
+        let (name, value) = meta.value(MOE_EVERY).unwrap_or((MOE_EVERY.hf[0], &Value::Null));
+        return Err(meta.bad_value(name, value, "0: a Nomic BERT with experts is read from GGUF alone"));
+    }
     for key in [PRE_NORM, PARALLEL_BLOCK, ROTARY_INTERLEAVED, USE_RMS_NORM] {
         if meta.bool(key)? == Some(true) {
             return Err(meta.bad_value(key.hf[0], &Value::Bool(true), "false"));
@@ -295,6 +301,31 @@ fn nomic_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
         rope.rotary_dim = rotated;
     }
     rotate(&mut spec, &rope);
+    Ok(spec)
+}
+
+/// Nomic Embed v2 (Nussbaum & Duderstadt 2025, arXiv:2502.07972).
+///
+/// BERT with rotary positions, and experts in place of the network in some layers.
+fn nomic_bert_moe(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    let defaults = Defaults { context_length: 512, token_types: 1, activation: Activation::GeluErf };
+    let mut spec = reader.encoder("nomic_bert_moe", &defaults)?;
+    let theta = meta.positive(ROTARY_BASE)?.unwrap_or(10_000.0);
+    let rope = rotary(meta, spec.layers[0].head_dim, spec.context_length, theta)?;
+    rotate(&mut spec, &rope);
+    let count = meta.require(NUM_EXPERTS, limits::EXPERTS)?;
+    let per_row = meta.require(EXPERTS_PER_TOKEN, limits::EXPERTS)?;
+    if per_row > count {
+        return Err(ModelError::Dimensions {
+            what: format!("{per_row} experts for a row, of {count}"),
+            expected: "at most as many as there are".into(),
+        });
+    }
+    let every = meta.require(MOE_EVERY, limits::LAYERS)?;
+    for layer in spec.layers.iter_mut().skip(1).step_by(every).filter(|_| every > 1) {
+        layer.ffn.experts = Some(EncoderExperts { count, per_row });
+    }
     Ok(spec)
 }
 

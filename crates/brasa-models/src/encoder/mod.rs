@@ -16,8 +16,8 @@ pub use family::supported_encoders;
 pub use gguf_form::{EncoderGgufForm, EncoderPlace, encoder_to_gguf};
 pub use head::MeanHead;
 pub use spec::{
-    ClassifierSpec, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm, HeadPooling,
-    LearnedPositions,
+    ClassifierSpec, EncoderExperts, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm,
+    HeadPooling, LearnedPositions,
 };
 
 use std::sync::Arc;

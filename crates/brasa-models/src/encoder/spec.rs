@@ -72,6 +72,17 @@ pub struct EncoderFfn {
     pub activation: Activation,
     /// True for `down(act(gate(x)) · up(x))`, false for `down(act(up(x)))`.
     pub gated: bool,
+    /// The experts that the network is split into, each of this width; `None` for one network.
+    pub experts: Option<EncoderExperts>,
+}
+
+/// Experts of an encoder's network, whose outputs are summed by their shares of a softmax over all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EncoderExperts {
+    /// Number of experts.
+    pub count: usize,
+    /// Experts that a row passes.
+    pub per_row: usize,
 }
 
 /// A head that makes logits of a text's hidden states.

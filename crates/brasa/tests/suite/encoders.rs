@@ -109,6 +109,7 @@ fn files_of_llama_cpp_have_its_tokens_and_vectors() {
         ("bert", Pooling::First, 1e-3),
         ("modern-bert", Pooling::First, 2e-3),
         ("nomic-bert", Pooling::Mean, 1e-4),
+        ("nomic-bert-moe", Pooling::Mean, 1e-3),
         ("roberta", Pooling::Mean, 1e-3),
         ("xlm-roberta", Pooling::Mean, 1e-3),
     ] {
