@@ -14,7 +14,14 @@ use brasa_models::{LoadOptions, ModelError, ModelSpec, Source, build, gguf_confi
 use super::scratch;
 
 /// Keys that say nothing about what a model computes, whatever their value.
-const HARMLESS: [&str; 3] = ["pooling_type", "rope.scaling.finetuned", "tensor_data_layout"];
+const HARMLESS: [&str; 6] = [
+    "begin_suppress_tokens",
+    "decoder.alignment_heads",
+    "pooling_type",
+    "rope.scaling.finetuned",
+    "suppress_tokens",
+    "tensor_data_layout",
+];
 
 /// Keys of a file that have another value with which the model is the same.
 const ALIKE: [(&str, &str); 6] = [
