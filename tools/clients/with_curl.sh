@@ -127,7 +127,9 @@ ask 400 /v1/rerank '{"query": "x", "documents": []}'
 ask 501 /infill '{"input_prefix": "a", "input_suffix": "b"}'
 ask 501 /lora-adapters '[]'
 ask 501 /props '{}'
-for path in /v1/assistants /v1/batches /v1/files /v1/images/generations /v1/realtime /v1/audio/transcriptions /api/chat; do
+ask 400 /v1/audio/transcriptions '{}'
+ask 400 /v1/audio/translations '{}'
+for path in /v1/assistants /v1/batches /v1/files /v1/images/generations /v1/realtime /v1/audio/speech /api/chat; do
     ask 404 $path '{}'
 done
 rm -f /tmp/brasa_answer.$$
