@@ -1,0 +1,130 @@
+//! Steps whose rows behind the last token are guesses of the tokens that follow it.
+
+use brasa_graph::chain::Flow;
+use brasa_graph::device::{DrawInputs, Drawn};
+use brasa_graph::sampling::{Draw, SamplingError, TokenMask};
+use brasa_graph::step::Outs;
+
+use super::{Executor, SequenceChain, SequenceRows};
+use crate::EngineError;
+
+/// Takes each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the draw or the
+/// reason why there is none.
+pub type DraftSink<'a> = dyn FnMut(usize, bool, Result<Draw, SamplingError>) -> Flow + 'a;
+
+/// A mask of rows that are drawn at once: of each behind the drafts before it.
+struct DraftedMask<'a> {
+    mask: Option<&'a mut dyn TokenMask>,
+    drafts: &'a [u32],
+}
+
+impl SequenceChain<'_> {
+    /// The rows of the last token and of its drafts, which are then among the tokens.
+    fn drafted_rows(&mut self) -> SequenceRows<'_> {
+        let start = self.sequence.tokens.len();
+        self.tokens.extend_from_slice(self.drafts);
+        let tokens = &self.tokens[start..];
+        let outs = if self.drafts.is_empty() { Outs::Last } else { Outs::All };
+        SequenceRows { sequence: self.sequence, tokens, outs }
+    }
+
+    /// What a device draws the tokens of these rows by, and their mask.
+    fn drafted_draws(&mut self) -> (Vec<DrawInputs<'_>>, DraftedMask<'_>) {
+        let first = self.tokens.len() - self.drafts.len();
+        let rows = (first..=self.tokens.len()).zip(self.position..);
+        let rules = self.rules;
+        let masked = self.mask.is_some() && !rules.params().reports_logits();
+        let tokens = &*self.tokens;
+        let draws =
+            rows.map(|(end, position)| DrawInputs { rules, position, history: &tokens[..end], masked });
+        let mask = self.mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
+        (draws.collect(), DraftedMask { mask, drafts: self.drafts })
+    }
+
+    /// True if no token is missing that is read: none is behind the first that is not the draft.
+    fn is_complete(&self, drawn: &[Drawn]) -> bool {
+        for (place, drawn) in drawn.iter().enumerate() {
+            match drawn {
+                Drawn::Nothing => return false,
+                Drawn::Token(id) if self.drafts.get(place) != Some(id) => return true,
+                Drawn::Token(_) | Drawn::Logits(_) => {}
+            }
+        }
+        true
+    }
+}
+
+impl Executor {
+    /// Runs one step of the last token of each sequence, the only one that is not computed, and its drafts, and draws the tokens behind them as far as they equal the
+    /// drafts, and one more. `sink` sees each token; any answer but [`Flow::Continue`] ends its sequence's part of the step. The last
+    /// token drawn of a sequence is not part of it, nor is a draft that was not drawn.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run`](Self::run): no sequence changed, and `sink` saw nothing.
+    pub fn run_drafts(
+        &mut self,
+        parts: &mut [SequenceChain<'_>],
+        sink: &mut DraftSink<'_>,
+    ) -> Result<(), EngineError> {
+        let mut rows: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::drafted_rows).collect();
+        let composed = self.compose(&mut rows);
+        drop(rows);
+        let drawn = composed.and_then(|()| {
+            if parts.iter().all(|part| part.rules.params().reports_logits()) {
+                return Ok(None);
+            }
+            let (mut draws, mut masks, mut places) = (Vec::new(), Vec::new(), Vec::new());
+            for (part, (rows, mask)) in parts.iter_mut().map(SequenceChain::drafted_draws).enumerate() {
+                places.extend((0..rows.len()).map(|place| (part, place)));
+                draws.extend(rows);
+                masks.push(mask);
+            }
+            let mut fill = |draw: usize, words: &mut [u32]| {
+                let (part, place) = places[draw];
+                let DraftedMask { mask, drafts } = &mut masks[part];
+                mask.as_deref_mut().map_or(Ok(()), |mask| mask.fill(&drafts[..place], words))
+            };
+            Ok(self.program.run_drawn(&self.step, self.store.pool(), &draws, &mut fill)?)
+        });
+        for part in &mut *parts {
+            part.tokens.truncate(part.tokens.len() - part.drafts.len());
+        }
+        let drawn = drawn?.filter(|rows| {
+            let mut left = &rows[..];
+            parts.iter().all(|part| {
+                let (own, behind) = left.split_at(part.drafts.len() + 1);
+                left = behind;
+                part.is_complete(own)
+            })
+        });
+        let logits = match drawn {
+            Some(_) => None,
+            None => Some(self.program.run(&self.step, self.store.pool())?.only()),
+        };
+        let mut out = 0;
+        for (number, part) in parts.iter_mut().enumerate() {
+            let begin = part.sequence.tokens.len();
+            let (drafts, mut computed) = (part.drafts, 0);
+            let mut row = part.row_draw();
+            for place in 0..=drafts.len() {
+                let drawn = match (&logits, &drawn) {
+                    (Some(logits), _) => row.draw(logits.row(out + place), &mut self.sampler),
+                    (None, rows) => {
+                        row.take_drawn(rows.as_ref().map(|rows| &rows[out + place]), &mut self.sampler)
+                    }
+                };
+                computed += 1;
+                let token = drawn.as_ref().ok().map(|draw| draw.token);
+                let accepted = token.is_some() && token == drafts.get(place).copied();
+                let goes_on = accepted && token.is_some_and(|token| row.goes_on(token));
+                if sink(number, accepted, drawn) != Flow::Continue || !goes_on {
+                    break;
+                }
+            }
+            out += drafts.len() + 1;
+            self.store.commit(part.sequence, &part.tokens[begin..begin + computed]);
+        }
+        Ok(())
+    }
+}
