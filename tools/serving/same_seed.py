@@ -13,19 +13,16 @@ import urllib.request
 PROMPTS = ["A word for a small house", "The river", "What is the opposite of", "noun: a", "Once", "The meaning of light is", "To walk", "Three"]
 
 
+def ask(url, path, body):
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)["tokens"]
+
+
 def completion(url, prompt, seed, tokens):
-    body = {"prompt": prompt, "seed": seed, "n_predict": tokens, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
-            "ignore_eos": True, "return_tokens": True, "cache_prompt": True}
-    request = urllib.request.Request(url + "/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as response:
-        return json.load(response)["tokens"]
-
-
-def tokenize(url, text):
-    body = {"content": text, "add_special": True}
-    request = urllib.request.Request(url + "/tokenize", json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request) as response:
-        return json.load(response)["tokens"]
+    unfiltered = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    body = {"prompt": prompt, "seed": seed, "n_predict": tokens, "ignore_eos": True, "return_tokens": True, "cache_prompt": True}
+    return ask(url, "/completion", body | unfiltered)
 
 
 def main():
@@ -37,7 +34,7 @@ def main():
     options = parser.parse_args()
     alike = drawn = 0
     for seed in range(options.texts):
-        prompt = tokenize(options.url, PROMPTS[seed % len(PROMPTS)])
+        prompt = ask(options.url, "/tokenize", {"content": PROMPTS[seed % len(PROMPTS)], "add_special": True})
         text = completion(options.url, prompt, seed, options.tokens)
         for place, token in enumerate(text):
             [other] = completion(options.other, prompt + text[:place], seed, 1)

@@ -84,7 +84,7 @@ impl PrefetchPolicy {
     }
 }
 
-/// What [`PrefetchPolicy`] says, without a choice for every line.
+/// The distances of a [`PrefetchPolicy`], for loops that would else ask for the policy at every cache line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Distances {
     near: bool,
@@ -92,6 +92,7 @@ pub(crate) struct Distances {
 }
 
 impl Distances {
+    /// Prefetches `len_bytes` bytes at these distances behind `start`, as [`PrefetchPolicy::prefetch`] does.
     #[inline(always)]
     pub(crate) fn prefetch(self, start: *const u8, len_bytes: usize) {
         if self.near {

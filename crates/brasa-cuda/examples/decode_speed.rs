@@ -52,7 +52,7 @@ struct Way {
     masked: bool,
 }
 
-/// What is measured.
+/// A program with random weights, its pages, and how many texts were begun on them.
 struct Bench {
     program: Box<dyn Program>,
     pool: Box<dyn KvPool>,

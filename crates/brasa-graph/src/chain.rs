@@ -126,7 +126,8 @@ pub fn stepwise<P: Program + ?Sized>(
 /// The masks of some draws.
 type Masks<'a> = Vec<Option<&'a mut dyn TokenMask>>;
 
-/// What a device needs to draw the token of each row, and the rows' masks; `None` where it is to draw none of them.
+/// The inputs by which a device draws the token of each row, and the rows' masks; `None` where all rows report on their logits, so that
+/// the host draws.
 fn draws<'a>(
     step: &Step,
     numbers: &[usize],

@@ -265,7 +265,7 @@ pub struct DrawInputs<'a> {
     pub masked: bool,
 }
 
-/// What came of a row that a device was to draw from.
+/// The outcome of a row of logits from which a device was asked to draw a token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drawn {
     /// The token.

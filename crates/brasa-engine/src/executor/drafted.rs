@@ -28,7 +28,7 @@ impl SequenceChain<'_> {
         SequenceRows { sequence: self.sequence, tokens, outs }
     }
 
-    /// What a device draws the tokens of these rows by, and their mask.
+    /// The inputs by which a device draws the tokens of the last row and of its drafts, and the sequence's mask.
     fn drafted_draws(&mut self) -> (Vec<DrawInputs<'_>>, DraftedMask<'_>) {
         let first = self.tokens.len() - self.drafts.len();
         let rows = (first..=self.tokens.len()).zip(self.position..);

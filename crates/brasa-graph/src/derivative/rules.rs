@@ -1,4 +1,4 @@
-//! What the rules of operations build with.
+//! The builder to which an operation's rules append the nodes of its derivatives.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use crate::op::{Binary, Broadcast, Reduce, ReduceFn, Reshape, Unary};
 use crate::{Builder, Node, Op, Shape, ValueId, ValueKind, Weight, WeightId, WeightPart};
 
-/// What a rule builds, or why it cannot.
+/// The value that a rule of derivatives built, or the reason why there is none.
 pub(crate) type Rule<T = ValueId> = Result<T, String>;
 
 /// The derivatives that a rule yields, one for each result or operand; `None` is zero.

@@ -155,7 +155,7 @@ impl Op {
         self.operation().jvp(g, at, tangents)
     }
 
-    /// What its operands' cotangents gain by those of its results.
+    /// The terms that the operation adds to its operands' cotangents, given the cotangents of its results.
     pub(crate) fn vjp(
         &self,
         g: &mut Rules,

@@ -27,7 +27,7 @@ pub fn fuse_cross_entropy(graph: &Graph) -> Graph {
     pass::prune(&fused.expect("the operands of a head fit its loss"))
 }
 
-/// What logits are made of that one node alone reads: hidden states, head, soft-cap.
+/// The hidden states, the head and the soft-cap that make `logits`, if a single node reads them.
 fn head(finder: &Finder, graph: &Graph, logits: ValueId) -> Option<(ValueId, ValueId, Option<f32>)> {
     finder.sole_user(logits)?;
     let maker = graph.node(graph.producer(logits)?);

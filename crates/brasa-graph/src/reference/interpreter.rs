@@ -150,7 +150,7 @@ pub(crate) fn input_arrays<T: Number>(graph: &Graph, step: &Step) -> Vec<Option<
     graph.values().iter().map(|value| input(value, step)).collect()
 }
 
-/// What the step supplies as `value`; `None` if it is no input.
+/// The numbers that a step supplies for the graph's input `value`; `None` if the value is no input.
 fn input<T: Number>(value: &Value, step: &Step) -> Option<Array<T>> {
     match value.kind {
         ValueKind::Input(Input::Given(given)) => {

@@ -70,6 +70,39 @@ pub trait Number:
     fn rounded(self, dtype: DType) -> Self;
 }
 
+/// The functions that a float of the standard library has as methods of its own, under the same names.
+macro_rules! own_methods {
+    () => {
+        fn max(self, other: Self) -> Self {
+            self.max(other)
+        }
+
+        fn min(self, other: Self) -> Self {
+            self.min(other)
+        }
+
+        fn exp(self) -> Self {
+            self.exp()
+        }
+
+        fn ln(self) -> Self {
+            self.ln()
+        }
+
+        fn sqrt(self) -> Self {
+            self.sqrt()
+        }
+
+        fn tanh(self) -> Self {
+            self.tanh()
+        }
+
+        fn sin_cos(self) -> (Self, Self) {
+            self.sin_cos()
+        }
+    };
+}
+
 impl Number for f32 {
     fn constant(x: f64) -> Self {
         x as f32
@@ -79,36 +112,10 @@ impl Number for f32 {
         self.into()
     }
 
-    fn max(self, other: Self) -> Self {
-        self.max(other)
-    }
-
-    fn min(self, other: Self) -> Self {
-        self.min(other)
-    }
-
-    fn exp(self) -> Self {
-        self.exp()
-    }
-
-    fn ln(self) -> Self {
-        self.ln()
-    }
-
-    fn sqrt(self) -> Self {
-        self.sqrt()
-    }
-
-    fn tanh(self) -> Self {
-        self.tanh()
-    }
+    own_methods!();
 
     fn erf(self) -> Self {
         erf(self.into()) as f32
-    }
-
-    fn sin_cos(self) -> (Self, Self) {
-        self.sin_cos()
     }
 
     fn rounded(self, dtype: DType) -> Self {
@@ -129,36 +136,10 @@ impl Number for f64 {
         self
     }
 
-    fn max(self, other: Self) -> Self {
-        self.max(other)
-    }
-
-    fn min(self, other: Self) -> Self {
-        self.min(other)
-    }
-
-    fn exp(self) -> Self {
-        self.exp()
-    }
-
-    fn ln(self) -> Self {
-        self.ln()
-    }
-
-    fn sqrt(self) -> Self {
-        self.sqrt()
-    }
-
-    fn tanh(self) -> Self {
-        self.tanh()
-    }
+    own_methods!();
 
     fn erf(self) -> Self {
         erf(self)
-    }
-
-    fn sin_cos(self) -> (Self, Self) {
-        self.sin_cos()
     }
 
     fn rounded(self, dtype: DType) -> Self {

@@ -6,7 +6,7 @@ use crate::{CacheId, CacheSpec, Graph};
 
 use super::{Kv, Number};
 
-/// What one step writes to caches and memories, unrounded.
+/// Keys and values that one step writes to caches and memories, not rounded to the type of a cache.
 pub(super) struct StepKv<T> {
     specs: Vec<CacheSpec>,
     /// By cache, segment and index.

@@ -1,4 +1,4 @@
-//! What is true of every derivative, for tests of rules and of models.
+//! Identities that hold for every derivative, as checks for tests of rules and of models.
 
 use std::sync::Arc;
 

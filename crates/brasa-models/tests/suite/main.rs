@@ -3,6 +3,7 @@
 #![recursion_limit = "256"]
 
 mod encoders;
+mod families;
 mod gradients;
 mod graphs;
 mod hostility;

@@ -140,66 +140,36 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                     distances.prefetch(packed.planes.as_ptr(), packed.planes.len());
                     packed.scales::<K>(v, layout.scales, &mut unpacked);
                     // SAFETY: the block is of kind K, its scales are unpacked; rows have the block.
-                    unsafe {
-                        let weights = unpack::<D, K>(dots, packed.planes.as_ptr(), centred);
-                        let scale = unpacked.scale.as_ptr().cast::<f32>();
-                        let min = unpacked.min.as_ptr().cast::<f32>();
-                        for row in 0..R {
-                            let x = x.get_unchecked(row);
-                            let meta = x.blocks.get_unchecked(block);
-                            let start = corrections::<K>(meta, correction);
-                            let sums =
-                                dots.dots::<K, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
-                            acc[row][0] = add_scaled::<D, K>(dots, acc[row][0], sums, scale, min, meta);
-                        }
-                    }
+                    unsafe { add_block::<D, K, R>(dots, &packed, &unpacked, x, block, correction, &mut acc) };
                 }
-                for (acc, out) in acc.iter().zip(&mut *out) {
-                    // SAFETY: `out` is the lanes of the part.
-                    unsafe { v.store(acc[0], out.as_mut_ptr()) };
-                }
-                continue;
-            }
-            for span in Spans::new(layout, strip, 0..layout.blocks, policy) {
-                for (block, packed) in span {
-                    if const { D::TWO_PARTS_OF_A_ROW && R == 1 } {
-                        // SAFETY: the block is of kind K, its scales are unpacked; the row has the block.
-                        unsafe {
-                            let x = x.get_unchecked(0);
-                            let meta = x.blocks.get_unchecked(block);
-                            let start = corrections::<K>(meta, correction);
-                            let codes = x.codes.as_ptr().add(BLOCK * block);
-                            let sums = dots.dots_of_parts::<K>(start, packed.planes.as_ptr(), codes, centred);
-                            // Unpacked as late as they are needed: there are few registers.
-                            packed.scales::<K>(v, layout.scales, &mut unpacked);
-                            for part in 0..2 {
-                                let lane = D::V::OUTPUTS * part;
-                                let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
-                                let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
-                                acc[0][part] =
-                                    add_scaled::<D, K>(dots, acc[0][part], sums[part], scale, min, meta);
-                            }
-                        }
-                        continue;
-                    }
-                    packed.scales::<K>(v, layout.scales, &mut unpacked);
-                    for part in 0..D::V::PARTS {
-                        // SAFETY: the block is of kind K, its scales are unpacked; rows have the block.
-                        unsafe {
-                            let planes = packed.planes.as_ptr().add(D::V::BYTES * part);
-                            let weights = unpack::<D, K>(dots, planes, centred);
-                            let lane = D::V::OUTPUTS * part;
-                            let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
-                            let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
-                            for row in 0..R {
-                                let x = x.get_unchecked(row);
+            } else {
+                for span in Spans::new(layout, strip, 0..layout.blocks, policy) {
+                    for (block, packed) in span {
+                        if const { D::TWO_PARTS_OF_A_ROW && R == 1 } {
+                            // SAFETY: the block is of kind K, its scales are unpacked; the row has the block.
+                            unsafe {
+                                let x = x.get_unchecked(0);
                                 let meta = x.blocks.get_unchecked(block);
                                 let start = corrections::<K>(meta, correction);
+                                let codes = x.codes.as_ptr().add(BLOCK * block);
                                 let sums =
-                                    dots.dots::<K, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
-                                acc[row][part] =
-                                    add_scaled::<D, K>(dots, acc[row][part], sums, scale, min, meta);
+                                    dots.dots_of_parts::<K>(start, packed.planes.as_ptr(), codes, centred);
+                                // Unpacked as late as they are needed: there are few registers.
+                                packed.scales::<K>(v, layout.scales, &mut unpacked);
+                                for part in 0..2 {
+                                    let lane = D::V::OUTPUTS * part;
+                                    let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
+                                    let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
+                                    acc[0][part] =
+                                        add_scaled::<D, K>(dots, acc[0][part], sums[part], scale, min, meta);
+                                }
                             }
+                            continue;
+                        }
+                        packed.scales::<K>(v, layout.scales, &mut unpacked);
+                        // SAFETY: the block is of kind K, its scales are unpacked; rows have the block.
+                        unsafe {
+                            add_block::<D, K, R>(dots, &packed, &unpacked, x, block, correction, &mut acc);
                         }
                     }
                 }
@@ -209,6 +179,40 @@ impl<K: Kind, const R: usize> Work for OfPlanes<'_, '_, K, R> {
                     // SAFETY: `out` is the lanes of all parts.
                     unsafe { v.store(acc[part], out.as_mut_ptr().add(D::V::OUTPUTS * part)) };
                 }
+            }
+        }
+    }
+}
+
+/// Adds the products of a block with R rows to the sums of all parts.
+///
+/// # Safety
+///
+/// The block is of kind K, number `block` of its strip, and `unpacked` has its scales; `x` has R rows of all blocks.
+#[inline(always)]
+unsafe fn add_block<D: Dots, K: Kind, const R: usize>(
+    dots: D,
+    packed: &PackedBlock<'_>,
+    unpacked: &BlockScales,
+    x: &[QuantizedRow<'_>],
+    block: usize,
+    correction: i32,
+    acc: &mut [<D::V as Vectors>::Parts; R],
+) {
+    for part in 0..D::V::PARTS {
+        // SAFETY: by the contract; a part of the planes and of the scales.
+        unsafe {
+            let planes = packed.planes.as_ptr().add(D::V::BYTES * part);
+            let weights = unpack::<D, K>(dots, planes, const { D::CENTRING.of_planes::<K>() });
+            let lane = D::V::OUTPUTS * part;
+            let scale = unpacked.scale.as_ptr().cast::<f32>().add(lane);
+            let min = unpacked.min.as_ptr().cast::<f32>().add(lane);
+            for row in 0..R {
+                let x = x.get_unchecked(row);
+                let meta = x.blocks.get_unchecked(block);
+                let start = corrections::<K>(meta, correction);
+                let sums = dots.dots::<K, R>(start, &weights, x.codes.as_ptr().add(BLOCK * block));
+                acc[row][part] = add_scaled::<D, K>(dots, acc[row][part], sums, scale, min, meta);
             }
         }
     }

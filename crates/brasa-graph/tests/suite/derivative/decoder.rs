@@ -197,9 +197,8 @@ fn a_gradient_that_recomputes_has_the_same_bits_and_needs_less_room() {
     }
 }
 
-/// What adapters are trained by: the base is quantised and frozen, `A` and `B` vary.
-#[test]
-fn adapters_of_quantised_weights_have_gradients() {
+/// A decoder of one layer in Q4_0, whose rows attend to the rows of the step.
+fn quantised_decoder() -> Graph {
     let spec = Decoder {
         vocab: 97,
         hidden: 32,
@@ -210,7 +209,13 @@ fn adapters_of_quantised_weights_have_gradients() {
         windows: vec![None],
         ..Decoder::small(StorageFormat::Q4_0)
     };
-    let graph = pass::attend_to_rows(&spec.graph(5)).unwrap();
+    pass::attend_to_rows(&spec.graph(5)).unwrap()
+}
+
+/// What adapters are trained by: the base is quantised and frozen, `A` and `B` vary.
+#[test]
+fn adapters_of_quantised_weights_have_gradients() {
+    let graph = quantised_decoder();
     let mut random = Random::new(3);
     let mut adapter = |name: &str, rows| {
         let mut adapter = random_adapter(&graph, name, rows, 2, 0.5, &mut random);
@@ -249,17 +254,7 @@ fn rows_that_a_step_brings_are_not_looked_up_again() {
 /// Frozen quantised weights let gradients through to what lies before them.
 #[test]
 fn gradients_pass_quantised_weights() {
-    let spec = Decoder {
-        vocab: 97,
-        hidden: 32,
-        heads: 2,
-        kv_heads: 2,
-        head_dim: 32,
-        feed_forward: 32,
-        windows: vec![None],
-        ..Decoder::small(StorageFormat::Q4_0)
-    };
-    let graph = pass::attend_to_rows(&spec.graph(5)).unwrap();
+    let graph = quantised_decoder();
     let norms = weights(&graph).into_iter().filter(|&id| match graph.value(id).kind {
         ValueKind::Weight(weight) => graph.weight(weight).name.ends_with("norm"),
         _ => false,
