@@ -74,6 +74,16 @@ pub enum TokenizerError {
         /// What was found there.
         reason: String,
     },
+    /// The chat template does not tell which part of a conversation is the model's.
+    #[error("messages[{turn}]: {reason}\nhint: {hint}")]
+    Turns {
+        /// The assistant's message.
+        turn: usize,
+        /// Why its text cannot be found.
+        reason: String,
+        /// A remedy.
+        hint: &'static str,
+    },
     /// The chat template asked for more work or memory than any conversation needs.
     #[error(
         "chat template: stopped because it exceeded its {limit}\nhint: the template loops or recurses without end; give another one"

@@ -46,7 +46,8 @@ mod words;
 
 pub use chat::{
     AnswerEvent, AnswerParser, AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content,
-    InputReader, Message, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice, ToolFormat,
+    EncodedTurns, InputReader, Message, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice, ToolFormat,
+    TrainedTurns,
 };
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};

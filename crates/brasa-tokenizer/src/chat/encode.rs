@@ -11,6 +11,13 @@ use crate::{AddSpecial, ParseSpecial, Result, Tokenizer, TokenizerError};
 const OPEN: char = '\u{F0A1E}';
 const CLOSE: char = '\u{F0A1F}';
 
+/// A conversation in which the texts of control tokens are text.
+pub(super) struct Protected {
+    pub messages: Vec<Message>,
+    pub tools: Option<Vec<Value>>,
+    pub documents: Option<Vec<Value>>,
+}
+
 impl Tokenizer {
     /// The checkpoint's chat template; if it has none, the built-in form whose control tokens it has.
     ///
@@ -64,6 +71,19 @@ impl Tokenizer {
         in_messages: ParseSpecial,
     ) -> Result<Vec<u32>> {
         let messages = template.fit(messages, options)?;
+        let Protected { messages, tools, documents } = self.protected(messages, options, in_messages)?;
+        let options =
+            ChatOptions { tools: tools.as_deref(), documents: documents.as_deref(), ..options.clone() };
+        self.encode_protected(&template.render(&messages, &options)?)
+    }
+
+    /// Fitted messages, tools and documents, in which control tokens are text if `in_messages` says so.
+    pub(super) fn protected(
+        &self,
+        messages: Vec<Message>,
+        options: &ChatOptions<'_>,
+        in_messages: ParseSpecial,
+    ) -> Result<Protected> {
         let others = options.tools.into_iter().chain(options.documents).flatten();
         let found = match in_messages {
             ParseSpecial::Yes => Vec::new(),
@@ -72,20 +92,19 @@ impl Tokenizer {
                 self.control_tokens_in(texts)?
             }
         };
-        if found.is_empty() {
-            let text = template.render(&messages, options)?;
-            return self.encode(&text, AddSpecial::No, ParseSpecial::Yes);
-        }
-        let messages: Vec<Message> = messages.iter().map(|message| marked(message, &found)).collect();
+        let messages = messages.into_iter().map(|message| marked(message, &found)).collect();
         let all_marked = |values: Option<&[Value]>| {
             let mut values = values.map(<[Value]>::to_vec);
-            values.iter_mut().flatten().for_each(|value| mark_all(value, &found));
+            if !found.is_empty() {
+                values.iter_mut().flatten().for_each(|value| mark_all(value, &found));
+            }
             values
         };
-        let (tools, documents) = (all_marked(options.tools), all_marked(options.documents));
-        let options =
-            ChatOptions { tools: tools.as_deref(), documents: documents.as_deref(), ..options.clone() };
-        let text = template.render(&messages, &options)?;
+        Ok(Protected { messages, tools: all_marked(options.tools), documents: all_marked(options.documents) })
+    }
+
+    /// The ids of a rendered conversation whose messages were [protected](Self::protected).
+    pub(super) fn encode_protected(&self, text: &str) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         // Between the marks is text; a template may have torn a pair apart, and then its token has no neighbours.
         for (index, part) in text.split([OPEN, CLOSE]).enumerate() {
@@ -120,8 +139,10 @@ fn texts(message: &Message) -> Vec<String> {
     texts
 }
 
-fn marked(message: &Message, tokens: &[String]) -> Message {
-    let mut message = message.clone();
+fn marked(mut message: Message, tokens: &[String]) -> Message {
+    if tokens.is_empty() {
+        return message;
+    }
     match &mut message.content {
         Content::Text(text) => *text = mark(text, tokens),
         Content::Parts(parts) => parts.iter_mut().for_each(|part| mark_all(part, tokens)),

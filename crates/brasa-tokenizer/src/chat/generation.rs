@@ -1,5 +1,24 @@
-/// Replaces the tag `generation`, which marks what to train on, by one that opens a scope and does nothing.
+//! The tag `generation`, which marks what the model wrote: what to train on.
+
+/// The filter that puts marks around what the model wrote.
+pub const MARKS: &str = "written_by_the_model";
+/// The mark before what the model wrote, a private-use character.
+pub const START: char = '\u{F0A2E}';
+/// The mark behind what the model wrote, a private-use character.
+pub const END: char = '\u{F0A2F}';
+
+/// Replaces the tag by one that opens a scope and does nothing.
 pub fn without_generation_tags(source: &str) -> String {
+    retagged(source, "with", "endwith")
+}
+
+/// Replaces the tag by a filter that puts [`START`] and [`END`] around its text. `None` if the source has no such tag.
+pub fn with_generation_marks(source: &str) -> Option<String> {
+    let marked = retagged(source, &format!("filter {MARKS}"), "endfilter");
+    (marked != source).then_some(marked)
+}
+
+fn retagged(source: &str, open: &str, close: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(at) = rest.find("{%") {
@@ -12,8 +31,8 @@ pub fn without_generation_tags(source: &str) -> String {
         let inner = &tag[2..end];
         let word = inner.trim_matches(|char: char| char.is_whitespace() || char == '-' || char == '+');
         match word {
-            "generation" => out.push_str(&tag[..end + 2].replace("generation", "with")),
-            "endgeneration" => out.push_str(&tag[..end + 2].replace("endgeneration", "endwith")),
+            "generation" => out.push_str(&tag[..end + 2].replace("generation", open)),
+            "endgeneration" => out.push_str(&tag[..end + 2].replace("endgeneration", close)),
             // Only the opening is passed over: a string in the tag may hold `%}`.
             _ => {
                 out.push_str("{%");

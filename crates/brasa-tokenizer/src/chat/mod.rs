@@ -11,6 +11,7 @@ mod sandbox;
 mod template;
 mod thoughts;
 mod time;
+mod turns;
 
 pub use builtin::BuiltinTemplate;
 pub use calls::{AnswerEvent, AnswerParser, InputReader, ToolChoice, ToolFormat};
@@ -18,3 +19,4 @@ pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
 pub use thoughts::{AnswerPart, ThoughtMarks, Thoughts};
 pub use time::CivilTime;
+pub use turns::{EncodedTurns, TrainedTurns};

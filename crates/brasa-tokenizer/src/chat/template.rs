@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Map;
 
 use super::builtin::BuiltinTemplate;
-use super::generation::without_generation_tags;
+use super::generation::{with_generation_marks, without_generation_tags};
 use super::history::{CallForm, Words};
 use super::message::Message;
 use super::sandbox::Sandbox;
@@ -25,6 +25,8 @@ pub struct ChatTemplate {
     tokens: Map<String, serde_json::Value>,
     words: Words,
     found: Found,
+    /// The source that marks what the model wrote, if the template tells, and the source compiled.
+    marked: Option<(String, OnceLock<Sandbox>)>,
 }
 
 /// What a template wants, as far as it was asked.
@@ -150,7 +152,8 @@ impl ChatTemplate {
     /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when compiling takes too much.
     pub fn new<'a>(source: &str, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self> {
         let sandbox = Sandbox::new(without_generation_tags(source))?;
-        Ok(Self::of(Form::Jinja(sandbox), token_map(tokens), Words::of(source)))
+        let marked = with_generation_marks(source).map(|source| (source, OnceLock::new()));
+        Ok(Self { marked, ..Self::of(Form::Jinja(sandbox), token_map(tokens), Words::of(source)) })
     }
 
     /// One of the forms that need no source.
@@ -159,7 +162,7 @@ impl ChatTemplate {
     }
 
     fn of(form: Form, tokens: Map<String, serde_json::Value>, words: Words) -> Self {
-        Self { form, tokens, words, found: Found::default() }
+        Self { form, tokens, words, found: Found::default(), marked: None }
     }
 
     pub(super) fn words(&self) -> Words {
@@ -215,6 +218,30 @@ impl ChatTemplate {
             }
             Form::Jinja(sandbox) => sandbox,
         };
+        self.render_in(sandbox, messages, options)
+    }
+
+    /// Like [`render`](Self::render), but with a mark before and behind each text that the model wrote, by the template's tags
+    /// `{% generation %}`; `None` if it has none.
+    pub(super) fn render_marked(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions<'_>,
+    ) -> Result<Option<String>> {
+        let Some((source, compiled)) = &self.marked else { return Ok(None) };
+        if compiled.get().is_none() {
+            let sandbox = Sandbox::new(source.clone())?;
+            compiled.get_or_init(|| sandbox);
+        }
+        compiled.get().map(|sandbox| self.render_in(sandbox, messages, options)).transpose()
+    }
+
+    fn render_in(
+        &self,
+        sandbox: &Sandbox,
+        messages: &[Message],
+        options: &ChatOptions<'_>,
+    ) -> Result<String> {
         let messages = messages
             .iter()
             .map(|message| Visible { thinking: message.reasoning_content.as_deref(), message })

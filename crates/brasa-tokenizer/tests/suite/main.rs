@@ -10,3 +10,4 @@ mod hostile_templates;
 mod published_vocabularies;
 mod random_texts;
 mod tool_calls;
+mod turns;

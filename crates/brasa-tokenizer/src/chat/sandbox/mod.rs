@@ -39,6 +39,7 @@ use minijinja::machinery::{CodeGenerator, Instructions, make_string_output, pars
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
+use super::generation;
 use super::python;
 use super::time::CivilTime;
 use crate::{Result, TokenizerError};
@@ -197,6 +198,10 @@ fn environment() -> std::result::Result<Environment<'static>, Error> {
     filters::add_to(&mut environment);
     operations::add_to(&mut environment);
     operations::add_functions_to(&mut environment);
+    environment.add_filter(generation::MARKS, |text: &str| {
+        memory(text.len() as u64)?;
+        Ok::<_, Error>(format!("{}{text}{}", generation::START, generation::END))
+    });
     environment.add_function("raise_exception", |message: &Value| -> std::result::Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{}", python::str(message)?)))
     });

@@ -1,0 +1,167 @@
+//! Conversations to ids, with the turns that the model wrote: what training learns from.
+//!
+//! A template with tags `{% generation %}` tells which text is the model's. Of any other, the text before a turn is found by
+//! rendering the messages before it with the turn opened, and the text up to its end by rendering the messages up to it.
+//! Both must begin the whole conversation; a template that shows earlier turns in another way (Qwen3 leaves out earlier
+//! thoughts) is refused, and each of its turns can be trained on as the last one.
+
+use std::ops::Range;
+
+use super::encode::Protected;
+use super::generation::{END, START};
+use super::message::{Content, Message};
+use super::template::{ChatOptions, ChatTemplate};
+use crate::{ParseSpecial, Result, Tokenizer, TokenizerError};
+
+/// Which of a conversation's assistant turns are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TrainedTurns {
+    /// All.
+    #[default]
+    All,
+    /// The last one.
+    Last,
+}
+
+/// A conversation as ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedTurns {
+    /// All ids, as [`Tokenizer::encode_chat`] makes them.
+    pub ids: Vec<u32>,
+    /// The ids of each wanted turn, in order: what the model wrote, up to the token that ends the turn.
+    pub turns: Vec<Range<usize>>,
+}
+
+const APART: &str = "train on each turn by itself, as the last one of its conversation, or give a template with \
+                     `{% generation %}` around what the model writes";
+
+impl Tokenizer {
+    /// The ids of a conversation, and which of them the assistant wrote. No turn is opened at the end, whatever `options` say.
+    /// The texts of control tokens inside messages are text.
+    ///
+    /// A conversation without an assistant's turn has no turns.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`encode_chat`](Self::encode_chat); [`TokenizerError::Turns`] if the template does not tell where a turn begins
+    /// and ends.
+    pub fn encode_turns(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        options: &ChatOptions<'_>,
+        wanted: TrainedTurns,
+    ) -> Result<EncodedTurns> {
+        let messages = messages.iter().map(without_marks).collect::<Vec<_>>();
+        let messages = template.fit(&messages, options)?;
+        let Protected { messages, tools, documents } = self.protected(messages, options, ParseSpecial::No)?;
+        let options = ChatOptions {
+            tools: tools.as_deref(),
+            documents: documents.as_deref(),
+            add_generation_prompt: false,
+            ..options.clone()
+        };
+        let (text, mut spans) = match template.render_marked(&messages, &options)? {
+            Some(marked) => taken_apart(&marked),
+            None => by_prefixes(template, &messages, &options, wanted)?,
+        };
+        if wanted == TrainedTurns::Last {
+            spans.drain(..spans.len().saturating_sub(1));
+        }
+        let ids = self.encode_protected(&text)?;
+        let mut turns = Vec::with_capacity(spans.len());
+        for span in spans {
+            // A token that lies across the beginning is the model's: it would have written the rest of it.
+            let start = self.ids_within(&text[..span.start], &ids)?;
+            let end = self.ids_within(&text[..span.end], &ids)?.max(start);
+            let turn = &ids[start..end];
+            let last = turn.iter().rposition(|&id| self.is_end_of_generation(id));
+            turns.push(start..last.map_or(end, |last| start + last + 1));
+        }
+        Ok(EncodedTurns { ids, turns })
+    }
+
+    /// How many of `ids` the text `before` is made of.
+    fn ids_within(&self, before: &str, ids: &[u32]) -> Result<usize> {
+        let own = self.encode_protected(before)?;
+        Ok(own.iter().zip(ids).take_while(|(a, b)| a == b).count())
+    }
+}
+
+/// The message without marks that somebody forged.
+fn without_marks(message: &Message) -> Message {
+    let mut message = message.clone();
+    if let Content::Text(text) = &mut message.content {
+        text.retain(|char| char != START && char != END);
+    }
+    if let Some(text) = &mut message.reasoning_content {
+        text.retain(|char| char != START && char != END);
+    }
+    message
+}
+
+/// A text without its marks, and the spans that they marked. Spans with nothing but another mark between them are one.
+fn taken_apart(marked: &str) -> (String, Vec<Range<usize>>) {
+    let (mut text, mut spans) = (String::with_capacity(marked.len()), Vec::<Range<usize>>::new());
+    let mut start = None;
+    for char in marked.chars() {
+        match char {
+            START => start = Some(text.len()),
+            END => {
+                let span = start.take().unwrap_or(text.len())..text.len();
+                match spans.last_mut().filter(|last| last.end == span.start) {
+                    Some(last) => last.end = span.end,
+                    None => spans.push(span),
+                }
+            }
+            char => text.push(char),
+        }
+    }
+    (text, spans)
+}
+
+/// The rendered conversation and the spans of its wanted turns.
+fn by_prefixes(
+    template: &ChatTemplate,
+    messages: &[Message],
+    options: &ChatOptions<'_>,
+    wanted: TrainedTurns,
+) -> Result<(String, Vec<Range<usize>>)> {
+    let whole = template.render(messages, options)?;
+    let opened = ChatOptions { add_generation_prompt: true, ..options.clone() };
+    let assistants = messages.iter().enumerate().filter(|(_, message)| message.role == "assistant");
+    let mut turns: Vec<usize> = assistants.map(|(turn, _)| turn).collect();
+    if wanted == TrainedTurns::Last {
+        turns.drain(..turns.len().saturating_sub(1));
+    }
+    let mut spans = Vec::with_capacity(turns.len());
+    for turn in turns {
+        let refuse = |reason: String, hint| TokenizerError::Turns { turn, reason, hint };
+        let failed = |error: TokenizerError| {
+            refuse(
+                format!("where it begins is not known, {error}"),
+                "begin the conversation with the user's turn",
+            )
+        };
+        let before = template.render(&messages[..turn], &opened).map_err(failed)?;
+        if !whole.starts_with(&before) {
+            let what = "the template does not open this turn as it shows it in the whole conversation";
+            return Err(refuse(what.into(), APART));
+        }
+        let end = if turn + 1 == messages.len() {
+            whole.len()
+        } else {
+            let up_to = template.render(&messages[..=turn], options)?;
+            if !whole.starts_with(&up_to) {
+                let what = "the template shows this turn in another way once others follow";
+                return Err(refuse(what.into(), APART));
+            }
+            up_to.len()
+        };
+        if end < before.len() {
+            return Err(refuse("the template ends this turn before it begins".into(), APART));
+        }
+        spans.push(before.len()..end);
+    }
+    Ok((whole, spans))
+}

@@ -1,0 +1,132 @@
+//! The order in which documents are learned.
+
+use std::sync::Arc;
+
+use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
+use serde::{Deserialize, Serialize};
+
+use super::document::Document;
+use super::pack::pack;
+use crate::Random;
+
+/// A place in the order of steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Times that all documents were learned before.
+    pub epoch: u64,
+    /// Steps of this epoch before.
+    pub step: usize,
+}
+
+/// Steps of packed documents, epoch after epoch without end. Each epoch has an order of its own, by seed.
+#[derive(Clone, Debug)]
+pub struct Batches {
+    documents: Arc<[Document]>,
+    rows: Vec<usize>,
+    max_rows: usize,
+    max_documents: usize,
+    /// `None` keeps the order of the file.
+    seed: Option<u64>,
+    place: Place,
+    /// The documents of each step of the epoch.
+    steps: Vec<Vec<u32>>,
+}
+
+impl Batches {
+    /// Steps of at most `max_rows` rows and `max_documents` documents. Without a seed the order is the same in every epoch.
+    pub fn new(
+        documents: impl Into<Arc<[Document]>>,
+        max_rows: usize,
+        max_documents: usize,
+        seed: Option<u64>,
+    ) -> Self {
+        let documents = documents.into();
+        let rows = documents.iter().map(Document::rows).collect();
+        let place = Place::default();
+        let mut batches = Self { documents, rows, max_rows, max_documents, seed, place, steps: Vec::new() };
+        batches.steps = batches.packed();
+        batches
+    }
+
+    /// Where the next step stands.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Goes to a place.
+    pub fn go_to(&mut self, place: Place) {
+        let same = place.epoch == self.place.epoch;
+        self.place = place;
+        if !same {
+            self.steps = self.packed();
+        }
+    }
+
+    /// Steps of the present epoch.
+    pub fn steps_per_epoch(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// All documents.
+    pub fn documents(&self) -> &[Document] {
+        &self.documents
+    }
+
+    /// The documents of the next step; goes on by one.
+    pub fn next_documents(&mut self) -> Vec<u32> {
+        if self.place.step >= self.steps.len() {
+            self.go_to(Place { epoch: self.place.epoch + 1, step: 0 });
+        }
+        self.place.step += 1;
+        self.steps.get(self.place.step - 1).cloned().unwrap_or_default()
+    }
+
+    /// The sum of the weights of all learned tokens of documents.
+    pub fn weight(&self, documents: &[u32]) -> f64 {
+        let of = |&document: &u32| {
+            self.documents[document as usize].targets().map(|(_, weight)| f64::from(weight)).sum::<f64>()
+        };
+        documents.iter().map(of).sum()
+    }
+
+    /// Number of learned tokens of documents.
+    pub fn learned(&self, documents: &[u32]) -> usize {
+        documents.iter().map(|&document| self.documents[document as usize].learned()).sum()
+    }
+
+    /// Rows of documents.
+    pub fn rows(&self, documents: &[u32]) -> usize {
+        documents.iter().map(|&document| self.rows[document as usize]).sum()
+    }
+
+    /// The step of documents: a segment each, whose output rows are those before learned tokens. Each brings the learned tokens,
+    /// and their weights times `factor`.
+    pub fn step(&self, documents: &[u32], factor: f64) -> Step {
+        let segment = |(number, &document): (usize, &u32)| {
+            let (document, rows) = (&self.documents[document as usize], self.rows[document as usize]);
+            let before: Vec<u32> = document.targets().map(|(at, _)| at as u32 - 1).collect();
+            let targets: Vec<u32> = document.targets().map(|(at, _)| document.tokens[at]).collect();
+            let weights: Vec<f32> =
+                document.targets().map(|(_, weight)| (f64::from(weight) * factor) as f32).collect();
+            let outs = Outs::Rows(before.into());
+            let tokens = document.tokens[..rows].to_vec();
+            let mut segment = Segment::text(SequenceId(number as u64), 0, tokens, outs, Vec::new());
+            segment.given = vec![GivenValues::U32(targets.into()), GivenValues::F32(weights.into())];
+            segment
+        };
+        Step { segments: documents.iter().enumerate().map(segment).collect() }
+    }
+
+    fn packed(&self) -> Vec<Vec<u32>> {
+        let mut order: Vec<u32> = (0..self.documents.len() as u32).collect();
+        let mut random = self.seed.map(|seed| Random::new(seed, self.place.epoch));
+        if let Some(random) = &mut random {
+            random.shuffle(&mut order);
+        }
+        let mut steps = pack(&self.rows, &order, self.max_rows, self.max_documents);
+        if let Some(random) = &mut random {
+            random.shuffle(&mut steps);
+        }
+        steps
+    }
+}

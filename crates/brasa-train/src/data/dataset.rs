@@ -1,0 +1,155 @@
+//! Files of examples.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use super::document::Document;
+use super::encode::{DataOptions, Examples, Long};
+use super::lines::{LineFault, each_line};
+use super::report::{Lengths, Report};
+use super::row::{Fault, Row};
+use crate::{Result, TrainError};
+
+/// Examples of one file as token ids.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    /// Documents in the order of the file, none longer than a step, each with something to learn.
+    pub documents: Vec<Document>,
+    /// What was read, cut and left out.
+    pub report: Report,
+}
+
+/// The files of a folder of examples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// Examples to learn from.
+    pub train: PathBuf,
+    /// Examples that tell how training goes, if there are any.
+    pub valid: Option<PathBuf>,
+    /// Examples that tell how it went, if there are any.
+    pub test: Option<PathBuf>,
+}
+
+impl Files {
+    /// The files `train.jsonl`, `valid.jsonl` and `test.jsonl` of a folder; a path to a file is the first of these.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Data`] if there is no such path, or no `train.jsonl` in the folder.
+    pub fn find(path: &Path) -> Result<Self> {
+        if path.is_file() {
+            return Ok(Self { train: path.to_owned(), valid: None, test: None });
+        }
+        let named = |name: &str| Some(path.join(name)).filter(|path| path.is_file());
+        let Some(train) = named("train.jsonl") else {
+            let what = if path.is_dir() { "no train.jsonl in this folder" } else { "no such file or folder" };
+            return Err(TrainError::Data {
+                place: path.display().to_string(),
+                what: what.into(),
+                hint: "name a file of JSON lines, or a folder with train.jsonl (and valid.jsonl, test.jsonl)"
+                    .into(),
+            });
+        };
+        Ok(Self { train, valid: named("valid.jsonl"), test: named("test.jsonl") })
+    }
+}
+
+impl Dataset {
+    /// Reads a file of JSON lines.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Io`]; [`TrainError::Data`] with line and remedy for the first row that cannot be learned from, and for a file
+    /// without rows.
+    pub fn read(path: &Path, examples: &Examples<'_>, options: &DataOptions) -> Result<Self> {
+        let file = File::open(path).map_err(|error| TrainError::io(path, error))?;
+        Self::read_from(
+            BufReader::with_capacity(1 << 20, file),
+            &path.display().to_string(),
+            examples,
+            options,
+        )
+    }
+
+    /// Reads JSON lines of a file that errors call `name`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`read`](Self::read).
+    pub fn read_from(
+        reader: impl BufRead,
+        name: &str,
+        examples: &Examples<'_>,
+        options: &DataOptions,
+    ) -> Result<Self> {
+        let (mut documents, mut report) = (Vec::new(), Report::default());
+        let mut lengths = Vec::new();
+        let read = each_line(reader, |line, text| {
+            report.rows += 1;
+            for document in examples.documents(Row::parse(text)?, options)? {
+                lengths.push(document.tokens.len() as u32);
+                if let Some(document) = fitting(document, line, options, &mut report)? {
+                    report.tokens += document.tokens.len() as u64;
+                    report.learned += document.learned() as u64;
+                    documents.push(document);
+                }
+            }
+            Ok(())
+        });
+        let data = |place: String, Fault { what, hint }| Err(TrainError::Data { place, what, hint });
+        match read {
+            Ok(()) => {}
+            Err(LineFault::Io(error)) => return Err(TrainError::io(Path::new(name), error)),
+            Err(LineFault::Row(line, fault)) => return data(format!("{name}:{line}"), fault),
+        }
+        if report.rows == 0 {
+            return data(name.into(), Fault::new("no rows", "each line is one example, a JSON object"));
+        }
+        report.documents = documents.len();
+        report.lengths = Lengths::of(lengths);
+        if documents.is_empty() {
+            let what = format!(
+                "no example is left: {} of {} rows are too long",
+                report.skipped.documents, report.rows
+            );
+            return data(
+                name.into(),
+                Fault::new(what, format!("more than {} tokens a step", options.max_rows)),
+            );
+        }
+        Ok(Self { documents, report })
+    }
+}
+
+/// The document if it fits into a step, or what the options make of it.
+fn fitting(
+    document: Document,
+    line: usize,
+    options: &DataOptions,
+    report: &mut Report,
+) -> std::result::Result<Option<Document>, Fault> {
+    let rows = document.rows();
+    if rows <= options.max_rows {
+        return Ok(Some(document));
+    }
+    match options.long {
+        Long::Refuse => Err(Fault::new(
+            format!("{} tokens, a step has at most {}", rows + 1, options.max_rows + 1),
+            format!("allow {rows} tokens a step, or cut or skip long examples"),
+        )),
+        Long::Skip => {
+            report.skipped.count(line, document.tokens.len());
+            Ok(None)
+        }
+        Long::Cut => {
+            let cut = document.cut(options.max_rows + 1);
+            if cut.spans.is_empty() {
+                report.skipped.count(line, document.tokens.len());
+                return Ok(None);
+            }
+            report.cut.count(line, document.tokens.len() - cut.tokens.len());
+            Ok(Some(cut))
+        }
+    }
+}

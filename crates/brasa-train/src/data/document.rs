@@ -1,0 +1,82 @@
+//! Token ids to learn from.
+
+use std::ops::Range;
+
+/// Token ids of one example, and which of them are learned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// Token ids.
+    pub tokens: Box<[u32]>,
+    /// The tokens that are learned, in order, without overlap. The first token of a document follows nothing and is never
+    /// learned.
+    pub spans: Box<[Span]>,
+}
+
+/// Learned tokens of one weight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Places of the tokens in the document.
+    pub tokens: Range<u32>,
+    /// Factor of their losses, more than 0.
+    pub weight: f32,
+}
+
+impl Document {
+    /// A document of which the tokens in `ranges` are learned.
+    pub(crate) fn new(tokens: Vec<u32>, ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
+        let spans = ranges
+            .into_iter()
+            .map(|range| range.start.max(1)..range.end)
+            .filter(|range| range.start < range.end)
+            .map(|range| Span { tokens: range.start as u32..range.end as u32, weight: 1.0 })
+            .collect();
+        Self { tokens: tokens.into(), spans }
+    }
+
+    /// A document of which all tokens from `start` on are learned.
+    pub(crate) fn learned_from(tokens: Vec<u32>, start: usize) -> Self {
+        let end = tokens.len();
+        Self::new(tokens, std::iter::once(start..end))
+    }
+
+    /// A document whose tokens have a weight each.
+    pub(crate) fn weighted(tokens: Vec<u32>, weights: &[f32]) -> Self {
+        let mut spans: Vec<Span> = Vec::new();
+        for (at, &weight) in weights.iter().enumerate().skip(1).filter(|(_, weight)| **weight > 0.0) {
+            let at = at as u32;
+            match spans
+                .last_mut()
+                .filter(|span| span.tokens.end == at && span.weight.to_bits() == weight.to_bits())
+            {
+                Some(span) => span.tokens.end += 1,
+                None => spans.push(Span { tokens: at..at + 1, weight }),
+            }
+        }
+        Self { tokens: tokens.into(), spans: spans.into() }
+    }
+
+    /// Places and weights of the learned tokens, in order.
+    pub fn targets(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
+        let each =
+            |span: &Span| span.tokens.clone().map(|at| at as usize).zip(std::iter::repeat(span.weight));
+        self.spans.iter().flat_map(each)
+    }
+
+    /// Number of learned tokens.
+    pub fn learned(&self) -> usize {
+        self.spans.iter().map(|span| span.tokens.len()).sum()
+    }
+
+    /// Rows of a step that the document takes: every token up to the last learned one, which itself is no row.
+    pub fn rows(&self) -> usize {
+        self.spans.last().map_or(0, |span| span.tokens.end as usize - 1)
+    }
+
+    /// The first `tokens` tokens of the document.
+    pub(crate) fn cut(&self, tokens: usize) -> Self {
+        let end = tokens.min(self.tokens.len()) as u32;
+        let spans = self.spans.iter().filter(|span| span.tokens.start < end);
+        let spans = spans.map(|span| Span { tokens: span.tokens.start..span.tokens.end.min(end), ..*span });
+        Self { tokens: self.tokens[..end as usize].into(), spans: spans.collect() }
+    }
+}

@@ -1,0 +1,210 @@
+//! Rows to token ids.
+
+use brasa_tokenizer::{
+    AddSpecial, ChatOptions, ChatTemplate, EncodedTurns, Message, ParseSpecial, Tokenizer, TokenizerError,
+    TrainedTurns,
+};
+use serde_json::Value;
+
+use super::document::Document;
+use super::row::{Fault, Row};
+
+/// What makes token ids of examples.
+#[derive(Clone, Copy, Debug)]
+pub struct Examples<'a> {
+    /// The model's tokenizer.
+    pub tokenizer: &'a Tokenizer,
+    /// The model's chat template. Without one, a prompt and its completion are one text, and conversations are refused.
+    pub template: Option<&'a ChatTemplate>,
+    /// Token ids that the model has.
+    pub vocab_size: usize,
+}
+
+/// How examples are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataOptions {
+    /// Which tokens are learned.
+    pub learned: Learned,
+    /// How the turns of a conversation are shown.
+    pub turns: Turns,
+    /// The template's `enable_thinking`.
+    pub thinking: Option<bool>,
+    /// Most rows of a document in a step.
+    pub max_rows: usize,
+    /// What becomes of longer documents.
+    pub long: Long,
+}
+
+impl Default for DataOptions {
+    fn default() -> Self {
+        Self {
+            learned: Learned::default(),
+            turns: Turns::default(),
+            thinking: None,
+            max_rows: 2048,
+            long: Long::default(),
+        }
+    }
+}
+
+/// Which tokens of conversations, and of prompts with completions, are learned. Of texts all are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Learned {
+    /// All that the assistant wrote; completions.
+    #[default]
+    Answers,
+    /// The assistant's last turn; completions.
+    LastAnswer,
+    /// Every token.
+    Everything,
+}
+
+/// How the turns of a conversation are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Turns {
+    /// A conversation is one document.
+    #[default]
+    Together,
+    /// Each of the assistant's turns is the last one of a document of its own, as the model sees it when it answers. For templates
+    /// that show earlier turns in another way.
+    Apart,
+}
+
+/// What becomes of a document that is longer than a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Long {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// Its end is cut off.
+    Cut,
+    /// It is left out.
+    Skip,
+}
+
+const NO_ANSWER: &str = "add the assistant's turn, leave the row out, or learn every token";
+
+impl Examples<'_> {
+    /// The documents of a row, none of which is without a learned token.
+    pub(super) fn documents(&self, row: Row, options: &DataOptions) -> Result<Vec<Document>, Fault> {
+        let documents = match row {
+            Row::Chat { messages, tools } => self.chat(&messages, tools.as_deref(), options)?,
+            Row::Completion { prompt, completion } => self.completion(prompt, completion, options)?,
+            Row::Text(text) => {
+                vec![Document::learned_from(self.with_end(self.begun(&text)?), 0)]
+            }
+            Row::Tokens { tokens, weights } => {
+                vec![match weights {
+                    Some(weights) => Document::weighted(tokens, &weights),
+                    None => Document::learned_from(tokens, 0),
+                }]
+            }
+        };
+        for document in &documents {
+            if let Some(id) = document.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
+                let hint = "the ids are those of another model";
+                return Err(Fault::new(format!("token id {id}, the model has {}", self.vocab_size), hint));
+            }
+            if document.spans.is_empty() {
+                let what = format!("nothing to learn in {} tokens", document.tokens.len());
+                return Err(Fault::new(what, "leave the row out"));
+            }
+        }
+        Ok(documents)
+    }
+
+    fn chat(
+        &self,
+        messages: &[Message],
+        tools: Option<&[Value]>,
+        options: &DataOptions,
+    ) -> Result<Vec<Document>, Fault> {
+        let Some(template) = self.template else {
+            let hint = "give a chat template, or rows of `text`";
+            return Err(Fault::new("a conversation, but the model has no chat template", hint));
+        };
+        let chat = ChatOptions { tools, thinking: options.thinking, ..ChatOptions::default() };
+        let encode = |messages: &[Message], wanted| {
+            self.tokenizer.encode_turns(template, messages, &chat, wanted).map_err(|error| fault(&error))
+        };
+        if options.learned == Learned::Everything {
+            let EncodedTurns { ids, .. } = encode(messages, TrainedTurns::Last)?;
+            return Ok(vec![Document::learned_from(ids, 0)]);
+        }
+        let answers = messages.iter().enumerate().filter(|(_, message)| message.role == "assistant");
+        let answers: Vec<usize> = answers.map(|(turn, _)| turn).collect();
+        let Some(&last) = answers.last() else {
+            return Err(Fault::new("no assistant turn", NO_ANSWER));
+        };
+        let encoded = match (options.learned, options.turns) {
+            // What follows the last learned turn is of no use.
+            (Learned::LastAnswer, _) => vec![encode(&messages[..=last], TrainedTurns::Last)?],
+            (_, Turns::Together) => vec![encode(&messages[..=last], TrainedTurns::All)?],
+            (_, Turns::Apart) => answers
+                .into_iter()
+                .map(|turn| encode(&messages[..=turn], TrainedTurns::Last))
+                .collect::<Result<_, _>>()?,
+        };
+        let documents = encoded.into_iter().map(|EncodedTurns { ids, turns }| {
+            if turns.iter().all(std::ops::Range::is_empty) {
+                return Err(Fault::new("no assistant turn in what the template shows", NO_ANSWER));
+            }
+            Ok(Document::new(ids, turns))
+        });
+        documents.collect()
+    }
+
+    fn completion(
+        &self,
+        prompt: String,
+        completion: String,
+        options: &DataOptions,
+    ) -> Result<Vec<Document>, Fault> {
+        if self.template.is_some() {
+            let messages = [Message::new("user", prompt), Message::new("assistant", completion)];
+            return self.chat(&messages, None, options);
+        }
+        let before = self.begun(&prompt)?;
+        let ids = self.with_end(self.begun(&(prompt + &completion))?);
+        let shared = match options.learned {
+            Learned::Everything => 0,
+            Learned::Answers | Learned::LastAnswer => {
+                before.iter().zip(&ids).take_while(|(a, b)| a == b).count()
+            }
+        };
+        Ok(vec![Document::learned_from(ids, shared)])
+    }
+
+    /// The ids of a text with what the tokenizer puts in front; a beginning that the text has itself is not doubled.
+    fn begun(&self, text: &str) -> Result<Vec<u32>, Fault> {
+        let encoded = self.tokenizer.encode(text, AddSpecial::AsModel, ParseSpecial::Yes);
+        let mut ids = encoded.map_err(|error| fault(&error))?;
+        let (before, behind) = self.tokenizer.added_around();
+        if !behind.is_empty() && ids.ends_with(behind) {
+            ids.truncate(ids.len() - behind.len());
+        }
+        if let ([begin], [first, second, ..]) = (before, &ids[..])
+            && begin == first
+            && first == second
+        {
+            ids.remove(0);
+        }
+        Ok(ids)
+    }
+
+    /// The ids with the token that ends a text, unless one does.
+    fn with_end(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        let ended = ids.last().is_some_and(|&id| self.tokenizer.is_end_of_generation(id));
+        ids.extend(self.tokenizer.special_tokens().eos.filter(|_| !ended));
+        ids
+    }
+}
+
+/// The tokenizer's error, taken apart.
+fn fault(error: &TokenizerError) -> Fault {
+    let text = error.to_string();
+    match text.split_once("\nhint: ") {
+        Some((what, hint)) => Fault::new(what, hint),
+        None => Fault::new(text, "change the row, or leave it out"),
+    }
+}

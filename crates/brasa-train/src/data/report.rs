@@ -1,0 +1,80 @@
+//! What was read, cut and left out.
+
+use std::fmt;
+
+/// Numbers of a file of examples.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Rows of the file.
+    pub rows: usize,
+    /// Documents made of them.
+    pub documents: usize,
+    /// Tokens of these documents.
+    pub tokens: u64,
+    /// Tokens that are learned.
+    pub learned: u64,
+    /// Lengths of all documents before anything was cut.
+    pub lengths: Lengths,
+    /// Documents whose end was cut off, and the tokens that this cost.
+    pub cut: Counted,
+    /// Documents that were left out because nothing learned was left or because they were too long, and their tokens.
+    pub skipped: Counted,
+}
+
+/// Lengths of documents in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lengths {
+    /// The shortest.
+    pub shortest: u32,
+    /// The one in the middle.
+    pub median: u32,
+    /// Longer than 19 of 20.
+    pub long: u32,
+    /// The longest.
+    pub longest: u32,
+}
+
+/// Documents of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// How many.
+    pub documents: usize,
+    /// Tokens that are lost with them.
+    pub tokens: u64,
+    /// The line of the first.
+    pub first_line: Option<usize>,
+}
+
+impl Counted {
+    pub(super) fn count(&mut self, line: usize, tokens: usize) {
+        self.documents += 1;
+        self.tokens += tokens as u64;
+        self.first_line.get_or_insert(line);
+    }
+}
+
+impl Lengths {
+    pub(super) fn of(mut lengths: Vec<u32>) -> Self {
+        lengths.sort_unstable();
+        let Some(last) = lengths.len().checked_sub(1) else { return Self::default() };
+        let at = |share: usize| lengths[last * share / 20];
+        Self { shortest: at(0), median: at(10), long: at(19), longest: at(20) }
+    }
+}
+
+/// One line each: what there is, what was cut, what was left out.
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rows, documents, tokens, learned, lengths, cut, skipped } = self;
+        let Lengths { shortest, median, long, longest } = lengths;
+        write!(out, "{rows} rows, {documents} documents, {tokens} tokens, {learned} of them learned; ")?;
+        write!(out, "lengths {shortest} to {longest}, median {median}, 95 % up to {long}")?;
+        for (what, counted) in [("cut", cut), ("left out", skipped)] {
+            if let Some(line) = counted.first_line {
+                write!(out, "\n{} too long and {what}, the first on line {line}: ", counted.documents)?;
+                write!(out, "{} tokens lost", counted.tokens)?;
+            }
+        }
+        Ok(())
+    }
+}

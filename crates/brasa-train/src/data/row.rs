@@ -1,0 +1,145 @@
+//! A row of a file: one example before it is made of token ids.
+
+use brasa_tokenizer::Message;
+use serde_json::{Map, Value};
+
+/// One example.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Row {
+    /// A conversation and the tools that it may call.
+    Chat { messages: Vec<Message>, tools: Option<Vec<Value>> },
+    /// A prompt and what is to follow it.
+    Completion { prompt: String, completion: String },
+    /// A text.
+    Text(String),
+    /// Token ids; `weights` is a factor for the loss of each.
+    Tokens { tokens: Vec<u32>, weights: Option<Vec<f32>> },
+}
+
+/// What is wrong with a row, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub what: String,
+    pub hint: String,
+}
+
+impl Fault {
+    pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { what: what.into(), hint: hint.into() }
+    }
+}
+
+const FORMS: &str =
+    "a row has `messages` (and `tools`), `prompt` and `completion`, `text`, or `tokens` (and `weights`)";
+
+impl Row {
+    /// Reads a line of JSON.
+    pub fn parse(line: &str) -> Result<Self, Fault> {
+        let value: Value = serde_json::from_str(line)
+            .map_err(|error| Fault::new(format!("not JSON: {error}"), "each line is one JSON object"))?;
+        let Value::Object(mut row) = value else {
+            return Err(Fault::new(format!("{}, expected an object", kind(&value)), FORMS));
+        };
+        Self::of(&mut row)
+    }
+
+    /// The example of a row's fields. Fields that no form has are passed over.
+    pub fn of(row: &mut Map<String, Value>) -> Result<Self, Fault> {
+        if row.contains_key("input_ids") && !row.contains_key("tokens") {
+            let ids = row.remove("input_ids").unwrap_or_default();
+            row.insert("tokens".into(), ids);
+        }
+        let forms = ["messages", "prompt", "text", "tokens"];
+        let found: Vec<&str> = forms.into_iter().filter(|form| row.contains_key(*form)).collect();
+        match found[..] {
+            ["messages"] => chat(row),
+            ["prompt"] if row.contains_key("completion") => {
+                Ok(Self::Completion { prompt: text(row, "prompt")?, completion: text(row, "completion")? })
+            }
+            ["prompt"] => Err(Fault::new("`prompt` without `completion`", FORMS)),
+            ["text"] => Ok(Self::Text(text(row, "text")?)),
+            ["tokens"] => tokens(row),
+            [] => Err(Fault::new(format!("no example in {}", fields(row)), FORMS)),
+            _ => Err(Fault::new(
+                format!(
+                    "{} in one row",
+                    found.iter().map(|form| format!("`{form}`")).collect::<Vec<_>>().join(" and ")
+                ),
+                "a row is one example: leave one of them",
+            )),
+        }
+    }
+}
+
+fn chat(row: &mut Map<String, Value>) -> Result<Row, Fault> {
+    let value = row.remove("messages").unwrap_or_default();
+    let messages: Vec<Message> = serde_json::from_value(value).map_err(|error| {
+        Fault::new(format!("messages: {error}"), "messages are a list of {\"role\": …, \"content\": …}")
+    })?;
+    if messages.is_empty() {
+        return Err(Fault::new("messages: none", "leave the row out"));
+    }
+    let tools = match row.remove("tools") {
+        None | Some(Value::Null) => None,
+        Some(Value::Array(tools)) => Some(tools),
+        Some(other) => {
+            return Err(Fault::new(
+                format!("tools: {}, expected a list", kind(&other)),
+                "tools are a list of schemas",
+            ));
+        }
+    };
+    Ok(Row::Chat { messages, tools })
+}
+
+fn tokens(row: &mut Map<String, Value>) -> Result<Row, Fault> {
+    let hint = "tokens are a list of ids, weights a list of as many numbers from 0";
+    let ids = row.remove("tokens").unwrap_or_default();
+    let tokens: Vec<u32> =
+        serde_json::from_value(ids).map_err(|error| Fault::new(format!("tokens: {error}"), hint))?;
+    let weights: Option<Vec<f32>> = match row.remove("weights") {
+        None | Some(Value::Null) => None,
+        Some(weights) => Some(
+            serde_json::from_value(weights).map_err(|error| Fault::new(format!("weights: {error}"), hint))?,
+        ),
+    };
+    if let Some(weights) = &weights {
+        if weights.len() != tokens.len() {
+            let what = format!("weights: {} for {} tokens", weights.len(), tokens.len());
+            return Err(Fault::new(what, hint));
+        }
+        if let Some(at) = weights.iter().position(|weight| !weight.is_finite() || *weight < 0.0) {
+            return Err(Fault::new(format!("weights[{at}]: {}", weights[at]), hint));
+        }
+    }
+    Ok(Row::Tokens { tokens, weights })
+}
+
+fn text(row: &mut Map<String, Value>, field: &str) -> Result<String, Fault> {
+    match row.remove(field) {
+        Some(Value::String(text)) => Ok(text),
+        Some(Value::Array(_)) => {
+            Err(Fault::new(format!("{field}: a list, expected text"), "conversations go under `messages`"))
+        }
+        other => {
+            let found = other.as_ref().map_or("nothing", kind);
+            Err(Fault::new(format!("{field}: {found}, expected text"), FORMS))
+        }
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn fields(row: &Map<String, Value>) -> String {
+    let names: Vec<String> = row.keys().take(8).map(|name| format!("`{name:.40}`")).collect();
+    if names.is_empty() { "an empty row".into() } else { format!("the fields {}", names.join(", ")) }
+}

@@ -1,0 +1,31 @@
+//! Fine-tuning of language models.
+//!
+//! [`data`] reads examples and turns them into steps of token ids.
+//!
+//! ```
+//! use brasa_train::data::{DataOptions, Dataset, Examples};
+//!
+//! # let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-qwen2");
+//! let tokenizer = brasa_tokenizer::Tokenizer::from_directory(folder.as_ref())?;
+//! let template = tokenizer.chat_template()?;
+//! let examples = Examples { tokenizer: &tokenizer, template: Some(&template), vocab_size: 4096 };
+//! let rows = r#"{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]}"#;
+//! let data = Dataset::read_from(rows.as_bytes(), "train.jsonl", &examples, &DataOptions::default())?;
+//! assert_eq!(data.report.rows, 1);
+//! // The answer and the token that ends it.
+//! let document = &data.documents[0];
+//! let learned: Vec<u32> = document.targets().map(|(at, _)| document.tokens[at]).collect();
+//! assert_eq!(tokenizer.decode(&learned, false)?, "two<|im_end|>");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate knows neither devices, nor models' families, nor terminals.
+
+#![forbid(unsafe_code)]
+
+pub mod data;
+mod error;
+mod random;
+
+pub use error::{Result, TrainError};
+pub use random::Random;

@@ -1,0 +1,5 @@
+//! Tests of training.
+
+mod batches;
+mod data;
+mod random;
