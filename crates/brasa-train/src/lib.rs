@@ -1,6 +1,6 @@
 //! Fine-tuning of language models.
 //!
-//! [`data`] reads examples and turns them into steps of token ids.
+//! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new values.
 //!
 //! ```
 //! use brasa_train::data::{DataOptions, Dataset, Examples};
@@ -25,6 +25,7 @@
 
 pub mod data;
 mod error;
+pub mod optimizer;
 mod random;
 
 pub use error::{Result, TrainError};

@@ -2,4 +2,5 @@
 
 mod batches;
 mod data;
+mod optimizers;
 mod random;

@@ -1,0 +1,15 @@
+//! Bounding the length of a gradient (Pascanu et al. 2012, arXiv:1211.5063).
+
+/// The Euclidean norm of all gradients together, summed in f64.
+pub fn norm(gradients: &[Vec<f32>]) -> f64 {
+    gradients.iter().flatten().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
+}
+
+/// Shortens gradients of norm `found` to `longest`, as torch does: by `longest / (found + 1e-6)` if that is less than 1.
+pub fn clip(gradients: &mut [Vec<f32>], found: f64, longest: f64) {
+    let factor = longest / (found + 1e-6);
+    if factor < 1.0 {
+        let factor = factor as f32;
+        gradients.iter_mut().flatten().for_each(|x| *x *= factor);
+    }
+}

@@ -1,0 +1,190 @@
+//! Rules that turn gradients into new values, in f32, and how fast.
+
+mod clip;
+mod schedule;
+
+pub use clip::{clip, norm};
+pub use schedule::{Schedule, Shape};
+
+/// A rule and its settings. Defaults are those of torch, except where said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Adam whose weight decay is apart from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101).
+    AdamW(Adam),
+    /// Adam (Kingma & Ba 2014, arXiv:1412.6980). Weight decay is added to the gradient.
+    Adam(Adam),
+    /// Stochastic gradient descent, with momentum (Sutskever et al. 2013) if there is any.
+    Sgd(Sgd),
+}
+
+/// Settings of Adam.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of their squares.
+    pub beta2: f64,
+    /// Added to the root of the mean square.
+    pub eps: f64,
+    /// Share of the values, times the learning rate, by which they shrink. Torch's AdamW has 0.01, here it is 0: the values of an
+    /// adapter are differences already.
+    pub weight_decay: f64,
+}
+
+impl Default for Adam {
+    fn default() -> Self {
+        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
+    }
+}
+
+/// Settings of stochastic gradient descent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sgd {
+    /// Decay of the sum of gradients; 0 for none.
+    pub momentum: f64,
+    /// Looks ahead along the momentum.
+    pub nesterov: bool,
+    /// Share of the values that is added to the gradient.
+    pub weight_decay: f64,
+}
+
+impl Rule {
+    /// Its name, as it is chosen by.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AdamW(_) => "adamw",
+            Self::Adam(_) => "adam",
+            Self::Sgd(_) => "sgd",
+        }
+    }
+
+    /// Arrays that it remembers for each array of values.
+    pub fn states(&self) -> usize {
+        match self {
+            Self::AdamW(_) | Self::Adam(_) => 2,
+            Self::Sgd(sgd) => usize::from(sgd.momentum != 0.0),
+        }
+    }
+}
+
+/// A rule with what it remembers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimizer {
+    rule: Rule,
+    /// Updates so far.
+    updates: u64,
+    /// For each array of values, what the rule remembers of it: means of gradients and of their squares, or the momentum.
+    states: Vec<Vec<Vec<f32>>>,
+}
+
+impl Optimizer {
+    /// Remembers nothing yet. `sizes` are the numbers of values of each array.
+    pub fn new(rule: Rule, sizes: impl IntoIterator<Item = usize>) -> Self {
+        let states = sizes.into_iter().map(|size| vec![vec![0.0; size]; rule.states()]).collect();
+        Self { rule, updates: 0, states }
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// Updates so far.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// For each array of values, the arrays that the rule remembers.
+    pub fn states(&self) -> &[Vec<Vec<f32>>] {
+        &self.states
+    }
+
+    /// Goes on from a state: `updates` so far and what was remembered.
+    ///
+    /// # Panics
+    ///
+    /// If the arrays are not as many or not as long as the rule's.
+    pub fn restore(&mut self, updates: u64, states: Vec<Vec<Vec<f32>>>) {
+        let sizes = |states: &[Vec<Vec<f32>>]| -> Vec<Vec<usize>> {
+            states.iter().map(|arrays| arrays.iter().map(Vec::len).collect()).collect()
+        };
+        assert_eq!(sizes(&states), sizes(&self.states), "sizes of an optimizer's state");
+        (self.updates, self.states) = (updates, states);
+    }
+
+    /// Changes values along their gradients.
+    ///
+    /// # Panics
+    ///
+    /// If arrays are not as many or not as long as the optimizer was made for.
+    pub fn update(&mut self, learning_rate: f64, values: &mut [Vec<f32>], gradients: &[Vec<f32>]) {
+        assert_eq!((values.len(), gradients.len()), (self.states.len(), self.states.len()), "arrays");
+        self.updates += 1;
+        for ((values, gradients), states) in values.iter_mut().zip(gradients).zip(&mut self.states) {
+            assert_eq!(values.len(), gradients.len(), "values and their gradients");
+            match &self.rule {
+                Rule::AdamW(adam) => {
+                    let kept = (1.0 - learning_rate * adam.weight_decay) as f32;
+                    values.iter_mut().for_each(|value| *value *= kept);
+                    adam.update(self.updates, learning_rate, 0.0, values, gradients, states);
+                }
+                Rule::Adam(adam) => {
+                    let decay = adam.weight_decay as f32;
+                    adam.update(self.updates, learning_rate, decay, values, gradients, states);
+                }
+                Rule::Sgd(sgd) => sgd.update(self.updates, learning_rate, values, gradients, states),
+            }
+        }
+    }
+}
+
+impl Adam {
+    fn update(
+        &self,
+        updates: u64,
+        learning_rate: f64,
+        decay: f32,
+        values: &mut [f32],
+        gradients: &[f32],
+        states: &mut [Vec<f32>],
+    ) {
+        let [means, squares] = states else { unreachable!("two arrays") };
+        let power = |beta: f64| 1.0 - beta.powf(updates as f64);
+        let rate = (learning_rate / power(self.beta1)) as f32;
+        let root = power(self.beta2).sqrt() as f32;
+        let (new1, beta2, new2) = ((1.0 - self.beta1) as f32, self.beta2 as f32, (1.0 - self.beta2) as f32);
+        let eps = self.eps as f32;
+        let each = values.iter_mut().zip(gradients).zip(means.iter_mut().zip(squares.iter_mut()));
+        for ((value, &gradient), (mean, square)) in each {
+            let gradient = gradient + decay * *value;
+            *mean += new1 * (gradient - *mean);
+            *square = beta2 * *square + new2 * gradient * gradient;
+            *value -= rate * *mean / (square.sqrt() / root + eps);
+        }
+    }
+}
+
+impl Sgd {
+    fn update(
+        &self,
+        updates: u64,
+        learning_rate: f64,
+        values: &mut [f32],
+        gradients: &[f32],
+        states: &mut [Vec<f32>],
+    ) {
+        let (rate, decay, kept) = (learning_rate as f32, self.weight_decay as f32, self.momentum as f32);
+        let [momentum] = states else {
+            for (value, &gradient) in values.iter_mut().zip(gradients) {
+                *value -= rate * (gradient + decay * *value);
+            }
+            return;
+        };
+        for ((value, &gradient), sum) in values.iter_mut().zip(gradients).zip(momentum) {
+            let gradient = gradient + decay * *value;
+            *sum = if updates == 1 { gradient } else { kept * *sum + gradient };
+            let along = if self.nesterov { gradient + kept * *sum } else { *sum };
+            *value -= rate * along;
+        }
+    }
+}

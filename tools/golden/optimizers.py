@@ -1,0 +1,68 @@
+"""Golden optimizers: values after updates by torch, and learning rates by transformers.
+
+usage: optimizers.py OUT.safetensors     (needs torch, transformers, safetensors)
+
+Two arrays of 7 and 33 values make 12 updates by gradients that are written out too. For each optimizer, the values after the
+1st, 2nd and 12th update; for `clip`, the gradients of the first update after clipping to 0.5. For each schedule, the rates of
+20 updates behind a warm-up of 5, of 25 in all, with a peak of 0.3.
+"""
+
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup, get_linear_schedule_with_warmup
+
+SIZES, UPDATES, RATE = [7, 33], 12, 0.01
+
+OPTIMIZERS = {
+    "adamw": lambda p: torch.optim.AdamW(p, lr=RATE, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-6),
+    "adam": lambda p: torch.optim.Adam(p, lr=RATE, weight_decay=0.1),
+    "sgd": lambda p: torch.optim.SGD(p, lr=RATE, weight_decay=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.9),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.9, weight_decay=0.1, nesterov=True),
+}
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    out = {}
+    begin = [torch.randn(size) for size in SIZES]
+    gradients = [[torch.randn(size) * 10.0 ** (update % 3 - 1) for size in SIZES] for update in range(UPDATES)]
+    for array, values in enumerate(begin):
+        out[f"begin.{array}"] = values.clone()
+        out[f"gradients.{array}"] = torch.stack([each[array] for each in gradients])
+    for name, make in OPTIMIZERS.items():
+        parameters = [torch.nn.Parameter(values.clone()) for values in begin]
+        optimizer = make(parameters)
+        for update, each in enumerate(gradients):
+            for parameter, gradient in zip(parameters, each):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+            if update in (0, 1, UPDATES - 1):
+                for array, parameter in enumerate(parameters):
+                    out[f"{name}.{update + 1}.{array}"] = parameter.detach().clone()
+    parameters = [torch.nn.Parameter(values.clone()) for values in begin]
+    for parameter, gradient in zip(parameters, gradients[0]):
+        parameter.grad = gradient.clone()
+    out["clip.norm"] = torch.nn.utils.clip_grad_norm_(parameters, 0.5).reshape(1)
+    for array, parameter in enumerate(parameters):
+        out[f"clip.{array}"] = parameter.grad.clone()
+    for name, make in {
+        "constant": lambda o: get_constant_schedule_with_warmup(o, 5),
+        "linear": lambda o: get_linear_schedule_with_warmup(o, 5, 25),
+        "cosine": lambda o: get_cosine_schedule_with_warmup(o, 5, 25),
+    }.items():
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.3)
+        schedule, rates = make(optimizer), []
+        for _ in range(25):
+            rates.append(schedule.get_last_lr()[0])
+            optimizer.step()
+            schedule.step()
+        out[f"rates.{name}"] = torch.tensor(rates, dtype=torch.float32)
+    save_file(out, pathlib.Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()
