@@ -191,6 +191,17 @@ impl<'a> Context<'a> {
         }
     }
 
+    /// Views some rows of a float operand.
+    pub(crate) fn view_rows(&self, source: &Source, rows: Range<usize>) -> View<'a> {
+        match source {
+            Source::Arena(slot) => View::Arena(self.rows_in(slot, self.region(slot).of_rows(rows))),
+            Source::Weight(view) => {
+                let offset = view.offset + rows.start * view.stride;
+                self.view(&Source::Weight(WeightView { offset, ..*view }))
+            }
+        }
+    }
+
     /// Views an operand that lies in the arena.
     pub(crate) fn rows<T: Element>(&self, slot: &Slot) -> Rows<'a, T> {
         self.rows_in(slot, self.region(slot))

@@ -10,6 +10,7 @@
 //! - [`team`]: threads that walk a program together, with a barrier between operations;
 //! - [`quantize`]: rows of activations as blocks of int8;
 //! - [`linear`]: weights repacked into the order in which kernels stream them, and their products;
+//! - `matrix`: products of matrices that are no weights;
 //! - [`probe`]: the speed at which this machine reads and multiplies at most, measured.
 //!
 //! This crate knows operations, never models, files or text.
@@ -31,6 +32,7 @@ pub mod heap;
 pub mod isa;
 mod kv;
 pub mod linear;
+mod matrix;
 mod memory;
 mod ops;
 mod prefetch;

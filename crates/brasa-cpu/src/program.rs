@@ -121,8 +121,8 @@ impl CpuProgram {
             return Ok(());
         }
         let first_phase = self.phase;
-        // No operation waits more often than this.
-        self.phase += 8 * self.table.ops.len() as u64 + 1;
+        let waits = self.table.ops.iter().map(|entry| entry.op.waits(&self.state) as u64 + 1);
+        self.phase += waits.sum::<u64>() + 1;
         let run = Run {
             isa: self.isa,
             step: &self.state,

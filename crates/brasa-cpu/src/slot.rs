@@ -79,6 +79,8 @@ enum Split {
     Rows,
     /// Whole rows if there are as many rows as threads, otherwise columns of all rows.
     Elements,
+    /// Columns of all rows.
+    Columns,
     /// Everything for thread 0.
     First,
 }
@@ -105,6 +107,11 @@ impl Out {
         Self { slot, split: Split::Elements }
     }
 
+    /// A result whose columns are computed whole.
+    pub(crate) const fn by_columns(slot: Slot) -> Self {
+        Self { slot, split: Split::Columns }
+    }
+
     /// A result that one thread computes.
     pub(crate) const fn by_one_thread(slot: Slot) -> Self {
         Self { slot, split: Split::First }
@@ -118,7 +125,9 @@ impl Out {
         let (rows, columns) = match self.split {
             Split::Rows => (my_rows(), whole.1),
             Split::Elements if region.rows >= threads => (my_rows(), whole.1),
-            Split::Elements => (whole.0, Team::split(region.width, COLUMN_GRAIN, threads, thread)),
+            Split::Elements | Split::Columns => {
+                (whole.0, Team::split(region.width, COLUMN_GRAIN, threads, thread))
+            }
             Split::First if thread == 0 => whole,
             Split::First => (0..0, whole.1),
         };
@@ -241,7 +250,8 @@ mod tests {
         let sizes = Sizes::default();
         for (rows, width) in [(1, 200), (3, 130), (8, 7), (0, 5), (5, 0)] {
             let slot = slot(10, rows, width);
-            for out in [Out::by_rows(slot), Out::by_elements(slot), Out::by_one_thread(slot)] {
+            let of = [Out::by_rows, Out::by_elements, Out::by_columns, Out::by_one_thread];
+            for out in of.map(|of| of(slot)) {
                 for threads in [1, 2, 5] {
                     let mut seen = vec![0; rows * width];
                     for thread in 0..threads {

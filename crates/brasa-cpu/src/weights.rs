@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use brasa_graph::device::{DeviceError, Precision, UploadProgress, WeightSet};
-use brasa_graph::op::{Embed, ExpertLinear, Linear, LinearTransposed};
+use brasa_graph::op::Linear;
 use brasa_graph::{Graph, Op, ValueKind, Weight, WeightMap};
 
 use crate::error::DEVICE;
@@ -372,9 +372,13 @@ fn uses(graph: &Graph) -> Vec<Uses> {
             let whole = matches!(graph.value(value).kind, ValueKind::Weight(_));
             let uses = &mut all[weight];
             match (&node.op, place) {
-                (Op::Linear(Linear), 1) if whole => uses.products = true,
-                (Op::LinearTransposed(LinearTransposed) | Op::Embed(Embed), 1) if whole => uses.rows = true,
-                (Op::ExpertLinear(ExpertLinear), 2) if whole => uses.experts = true,
+                (Op::Linear(_) | Op::LinearCrossEntropy(_) | Op::LinearCrossEntropyGradient(_), 1)
+                    if whole =>
+                {
+                    uses.products = true;
+                }
+                (Op::LinearTransposed(_) | Op::Embed(_), 1) if whole => uses.rows = true,
+                (Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_), 2) if whole => uses.experts = true,
                 _ => uses.floats = true,
             }
         }

@@ -62,7 +62,7 @@ impl Visible {
 
 impl Sight {
     /// Indices from the first to the last that a row of the step sees.
-    pub(super) fn of_row(&self, segment: &SegmentState, row: usize) -> Range<usize> {
+    pub(crate) fn of_row(&self, segment: &SegmentState, row: usize) -> Range<usize> {
         let first_index = self.first_index(segment);
         let number = row - segment.rows.start;
         let end = match self.over {
@@ -113,14 +113,25 @@ impl Sight {
         let row = row - segment.rows.start;
         let shown = |&slot: &usize| {
             let Some(other) = (base + slot).checked_sub(first_index) else { return true };
-            let steps = || tree.depth(row) - tree.depth(other);
-            tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
+            self.shows(tree, row, other)
         };
         let Some(first) = slots.clone().find(shown) else { return Visible::NONE };
         let slots = first..slots.clone().rfind(shown).map_or(first, |last| last) + 1;
         let mut hidden = SlotSet::default();
         slots.clone().filter(|slot| !shown(slot)).for_each(|slot| hidden.insert(slot));
         Visible { slots, hidden: Some(hidden) }
+    }
+
+    /// True if row `row` of a segment sees its row `other` in a draft tree.
+    fn shows(&self, tree: &DraftTree, row: usize, other: usize) -> bool {
+        let steps = || tree.depth(row) - tree.depth(other);
+        tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
+    }
+
+    /// True if a row of the step, which attends to the rows of the step, sees index `index` of those that [`of_row`](Self::of_row)
+    /// names.
+    pub(crate) fn sees(&self, segment: &SegmentState, row: usize, index: usize) -> bool {
+        self.tree(segment).is_none_or(|tree| self.shows(tree, row - segment.rows.start, index))
     }
 
     /// Indices from the first to the last that any of `rows` sees.

@@ -7,6 +7,7 @@
 //! Beyond the graph's fusions, a norm with a linear layer (or a pair of gate and up) as its only reader is computed when
 //! that layer prepares its activations.
 
+mod derivatives;
 mod describe;
 mod fused;
 mod nodes;

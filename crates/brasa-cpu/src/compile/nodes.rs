@@ -17,7 +17,6 @@ use crate::ops::experts::{ExpertLinearOp, RouterOp};
 use crate::ops::heads::{CacheWriteOp, Target};
 use crate::ops::linear::{Layer, LinearOp};
 use crate::ops::lookup::{EmbedOp, GatherOp, SelectRowsOp};
-use crate::ops::matmul::{LinearTransposedOp, MatmulOp};
 use crate::ops::norm::{Norm, NormKind, NormOp};
 use crate::ops::prepare::Activations;
 use crate::ops::reduce::{ArgmaxOp, CrossEntropyOp, ReduceOp, SoftmaxOp};
@@ -43,12 +42,6 @@ impl Lowering<'_> {
                 CompiledOp::Norm(NormOp { norm, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::Linear(_), &[x, w], &[y]) => return self.lower_linear(x, w, y),
-            (Op::LinearTransposed(_), &[y, w], &[x]) => {
-                let w = self.weight(w).ok_or_else(|| self.odd(w))?;
-                let (n, k) = (self.width(y)?, self.width(x)?);
-                let y = self.source(y)?;
-                CompiledOp::LinearTransposed(LinearTransposedOp { y, w, n, k, out: self.by_rows(x)? })
-            }
             (Op::ExpertLinear(ExpertLinear), &[x, experts, w], &[y]) => {
                 let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
                 let own = self.shape(x).rank() == 3;
@@ -84,11 +77,7 @@ impl Lowering<'_> {
                 let (x, rows) = (self.source(x)?, self.slot(rows)?);
                 CompiledOp::SelectRows(SelectRowsOp { x, rows, out: self.by_rows(y)? })
             }
-            (Op::Matmul(op), &[a, b], &[c]) => {
-                let (a, b) = (self.source(a)?, self.source(b)?);
-                let (transpose_a, transpose_b) = (op.transpose_a, op.transpose_b);
-                CompiledOp::Matmul(MatmulOp { transpose_a, transpose_b, a, b, out: self.by_rows(c)? })
-            }
+            (Op::Matmul(op), &[a, b], &[c]) => self.matmul([op.transpose_a, op.transpose_b], [a, b], c)?,
             (&Op::Unary(function), &[x], &[y]) => {
                 CompiledOp::Unary(UnaryOp { function, x: self.source(x)?, out: self.by_elements(y)? })
             }
@@ -166,20 +155,20 @@ impl Lowering<'_> {
                 let factor = self.rows_factor(x)?;
                 CompiledOp::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.by_rows(y)? })
             }
-            (op, inputs, outputs) => {
-                return Err(unsupported(format!(
-                    "{} with {} operands and {} results",
-                    op.name(),
-                    inputs.len(),
-                    outputs.len()
-                )));
+            _ => {
+                let (op, label) = self.derivative(node)?;
+                self.push(op, label);
+                return Ok(());
             }
         };
         self.push(op, name);
         Ok(())
     }
 
-    fn sources<const N: usize>(&mut self, values: [ValueId; N]) -> Result<[Source; N], DeviceError> {
+    pub(super) fn sources<const N: usize>(
+        &mut self,
+        values: [ValueId; N],
+    ) -> Result<[Source; N], DeviceError> {
         let mut sources = Vec::with_capacity(N);
         for value in values {
             sources.push(self.source(value)?);
@@ -188,21 +177,21 @@ impl Lowering<'_> {
     }
 
     /// Makes room for a result whose rows are computed whole.
-    fn by_rows(&mut self, value: ValueId) -> Result<Out, DeviceError> {
+    pub(super) fn by_rows(&mut self, value: ValueId) -> Result<Out, DeviceError> {
         self.make(value).map(Out::by_rows)
     }
 
     /// Makes room for a result whose elements do not depend on each other.
-    fn by_elements(&mut self, value: ValueId) -> Result<Out, DeviceError> {
+    pub(super) fn by_elements(&mut self, value: ValueId) -> Result<Out, DeviceError> {
         self.make(value).map(Out::by_elements)
     }
 
-    fn dims(&self, value: ValueId) -> Result<Dims, DeviceError> {
+    pub(super) fn dims(&self, value: ValueId) -> Result<Dims, DeviceError> {
         Dims::of(self.shape(value)).ok_or_else(|| self.odd(value))
     }
 
     /// Number of rows of a value for each row of the step.
-    fn rows_factor(&self, value: ValueId) -> Result<usize, DeviceError> {
+    pub(super) fn rows_factor(&self, value: ValueId) -> Result<usize, DeviceError> {
         let outer = self.shape(value).outer();
         if outer.symbol == Dim::ROWS.symbol { Ok(outer.factor) } else { Err(self.odd(value)) }
     }
@@ -285,12 +274,11 @@ impl Lowering<'_> {
     fn lower_linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
         let Some(weight) = self.weight(w) else {
             // A matrix that was computed.
-            let [a, b] = self.sources([x, w])?;
             if self.shape(x).rank() != 2 {
                 return Err(self.odd(x));
             }
-            let op = MatmulOp { transpose_a: false, transpose_b: true, a, b, out: self.by_rows(y)? };
-            self.push(CompiledOp::Matmul(op), "linear");
+            let op = self.matmul([false, true], [x, w], y)?;
+            self.push(op, "linear");
             return Ok(());
         };
         let rows = self.row_slot(x);

@@ -86,6 +86,18 @@ pub(crate) struct ConcatOp {
     pub out: Out,
 }
 
+/// Some elements of `x` along an axis.
+#[derive(Clone, Debug)]
+pub(crate) struct NarrowOp {
+    pub axis: usize,
+    /// The first element.
+    pub start: Dim,
+    pub dims: Dims,
+    pub x: Source,
+    pub out_dims: Dims,
+    pub out: Out,
+}
+
 /// `out` is `x` in another element type. The arena keeps 16-bit floats as the f32 of equal value.
 #[derive(Clone, Debug)]
 pub(crate) struct CastOp {
@@ -168,6 +180,24 @@ impl Operation for ConcatOp {
                 source[self.axis] -= first;
                 element(&b, &b_dims, &source)
             }
+        });
+    }
+}
+
+impl Operation for NarrowOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let sizes = &cx.step.sizes;
+        let (from, to) = (self.dims.resolve(sizes), self.out_dims.resolve(sizes));
+        let (x, start) = (cx.view_of::<u32>(&self.x), self.start.resolve(sizes));
+        fill(cx, &self.out, &to, |index| {
+            let mut source = [0; MAX_RANK];
+            source[..index.len()].copy_from_slice(index);
+            source[self.axis] += start;
+            element(&x, &from, &source)
         });
     }
 }

@@ -121,7 +121,8 @@ impl Operation for LinearOp {
 }
 
 impl Layer {
-    fn run(&self, cx: &Context<'_>, input: &Input<'_>, vectors: usize, per_row: usize) {
+    /// Computes this thread's outputs of `vectors` prepared vectors, of which a row has `per_row`.
+    pub(super) fn run(&self, cx: &Context<'_>, input: &Input<'_>, vectors: usize, per_row: usize) {
         let linear = cx.weights.linear(self.weight);
         let bias = self.bias.map(|bias| cx.view(&bias));
         let residual = self.residual.map(|residual| cx.view(&residual));

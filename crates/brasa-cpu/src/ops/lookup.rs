@@ -83,3 +83,56 @@ impl Operation for SelectRowsOp {
         }
     }
 }
+
+/// `out[r,j] = x[r, indices[r,j]]`.
+#[derive(Clone, Debug)]
+pub(crate) struct PickOp {
+    pub x: Source,
+    pub indices: Slot,
+    pub out: Out,
+}
+
+/// `out[r,i] = Σ_j [indices[r,j] = i] · x[r,j]`.
+#[derive(Clone, Debug)]
+pub(crate) struct PlaceOp {
+    pub x: Source,
+    pub indices: Slot,
+    pub out: Out,
+}
+
+impl Operation for PickOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).reads("indices", self.indices).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (fault, x) = (cx.fault, cx.view(&self.x));
+        let indices = cx.rows::<u32>(&self.indices);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            let x = x.row(row);
+            for (out, &index) in out.row(i).iter_mut().zip(indices.row(row)) {
+                *out = x[fault.index(index, x.len())];
+            }
+        }
+    }
+}
+
+impl Operation for PlaceOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("x", self.x).reads("indices", self.indices).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (fault, x) = (cx.fault, cx.view(&self.x));
+        let indices = cx.rows::<u32>(&self.indices);
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            let out = out.row(i);
+            out.fill(0.0);
+            for (&x, &index) in x.row(row).iter().zip(indices.row(row)) {
+                out[fault.index(index, out.len())] += x;
+            }
+        }
+    }
+}

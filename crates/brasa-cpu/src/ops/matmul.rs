@@ -1,11 +1,17 @@
 //! Matrix products without kernels of their own: of two temporaries, and with a transposed weight.
 
-use brasa_graph::Sizes;
+use brasa_graph::{Dim, Sizes};
 
+use crate::arena::RowsMut;
 use crate::context::{Context, Mine};
+use crate::kv::SharedKv;
+use crate::matrix::{Factor, FactorRows, Found, INNER, ResultRows, Store, Vectors};
 use crate::slot::{Operands, Out, Place, Source};
+use crate::step_state::StepState;
+use crate::weights::CpuWeights;
 
-use super::operation::Operation;
+use super::linear_gradient::multiply_transposed;
+use super::operation::{Cost, Operation};
 use super::scratch::{Scratch, ScratchSize};
 
 /// `out = op(a) · op(b)`.
@@ -15,10 +21,12 @@ pub(crate) struct MatmulOp {
     pub transpose_b: bool,
     pub a: Source,
     pub b: Source,
+    /// Elements that are summed.
+    pub inner: Dim,
     pub out: Out,
 }
 
-/// `out[r,k] = Σ_n y[r,n] · w[n,k]`; the weight is decoded row by row.
+/// `out[r,k] = Σ_n y[r,n] · w[n,k]`.
 #[derive(Clone, Debug)]
 pub(crate) struct LinearTransposedOp {
     pub y: Source,
@@ -28,6 +36,8 @@ pub(crate) struct LinearTransposedOp {
     pub n: usize,
     /// Inputs of the weight.
     pub k: usize,
+    /// Vectors in a row.
+    pub per_row: usize,
     pub out: Out,
 }
 
@@ -36,31 +46,14 @@ impl Operation for MatmulOp {
         list.reads("a", self.a).reads("b", self.b).writes("out", self.out);
     }
 
-    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
-        let (a, b) = (cx.view(&self.a), cx.view(&self.b));
-        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
-        let inner = if self.transpose_a { a.rows() } else { b_inner(b.rows(), b.row(0).len(), self) };
-        for (i, row) in rows.enumerate() {
-            let out = out.row(i);
-            out.fill(0.0);
-            for k in 0..inner {
-                let a = if self.transpose_a { a.row(k)[row] } else { a.row(row)[k] };
-                if self.transpose_b {
-                    for (n, out) in out.iter_mut().enumerate() {
-                        *out += a * b.row(n)[k];
-                    }
-                } else {
-                    for (out, b) in out.iter_mut().zip(b.row(k)) {
-                        *out += a * b;
-                    }
-                }
-            }
-        }
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let (isa, a, b) = (cx.isa, cx.view(&self.a), cx.view(&self.b));
+        let inner = self.inner.resolve(&cx.step.sizes);
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
+        let a = if self.transpose_a { Factor::Across(&a) } else { Factor::Summed(&a) };
+        let b = if self.transpose_b { Factor::Summed(&b) } else { Factor::Across(&b) };
+        scratch.products.multiply(isa, (a, rows), (b, columns), inner, Store::Replace, &mut out);
     }
-}
-
-fn b_inner(rows: usize, width: usize, op: &MatmulOp) -> usize {
-    if op.transpose_b { width } else { rows }
 }
 
 impl Operation for LinearTransposedOp {
@@ -69,28 +62,44 @@ impl Operation for LinearTransposedOp {
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        size.decoded = size.decoded.max(self.k);
+        size.decoded = size.decoded.max(INNER * self.k);
     }
 
-    /// Each thread decodes all weights for its rows.
+    /// Each thread decodes all weights for its rows or columns.
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
-        let y = cx.view(&self.y);
-        let w = cx.weights.linear(self.w);
-        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
-        for i in 0..rows.len() {
-            out.row(i).fill(0.0);
+        let (isa, y, w) = (cx.isa, cx.view(&self.y), cx.weights.linear(self.w));
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
+        if rows.is_empty() || columns.is_empty() {
+            return;
         }
-        let decoded = &mut scratch.decoded[..self.k];
-        for n in 0..self.n {
-            w.decode_row(n, decoded);
-            for (i, row) in rows.clone().enumerate() {
-                let vectors = y.row(row).chunks_exact(self.n).zip(out.row(i).chunks_exact_mut(self.k));
-                for (y, out) in vectors {
-                    for (out, w) in out.iter_mut().zip(&*decoded) {
-                        *out += y[n] * w;
-                    }
-                }
-            }
+        let memory = (&mut scratch.products, &mut scratch.decoded[..]);
+        let y = Vectors { rows: &y, width: self.n, per_row: self.per_row };
+        let y = Found::new(|vector| y.row(rows.start * self.per_row + vector));
+        let count = rows.len() * self.per_row;
+        if self.per_row == 1 {
+            multiply_transposed(isa, (&y, count), (w, columns), memory, &mut out);
+        } else {
+            // Whole rows, whose vectors lie side by side.
+            let mut out = VectorsOf { rows: &mut out, width: self.k, per_row: self.per_row };
+            multiply_transposed(isa, (&y, count), (w, 0..self.k), memory, &mut out);
         }
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        Cost::of_linear(weights.linear(self.w), self.out.slot.outer.resolve(&step.sizes) * self.per_row)
+    }
+}
+
+/// Vectors that lie side by side in the rows of a result.
+struct VectorsOf<'r, 'a> {
+    rows: &'r mut RowsMut<'a, f32>,
+    width: usize,
+    per_row: usize,
+}
+
+impl ResultRows for VectorsOf<'_, '_> {
+    fn row_mut(&mut self, vector: usize) -> &mut [f32] {
+        let column = vector % self.per_row * self.width;
+        &mut self.rows.row(vector / self.per_row)[column..column + self.width]
     }
 }

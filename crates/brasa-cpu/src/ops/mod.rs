@@ -4,10 +4,13 @@
 //! below.
 
 pub(crate) mod arrange;
+pub(crate) mod attention_gradient;
+pub(crate) mod cross_entropy;
 pub(crate) mod elementwise;
 pub(crate) mod experts;
 pub(crate) mod heads;
 pub(crate) mod linear;
+pub(crate) mod linear_gradient;
 pub(crate) mod lookup;
 pub(crate) mod matmul;
 pub(crate) mod norm;
@@ -17,6 +20,7 @@ pub(crate) mod reduce;
 pub(crate) mod rope;
 pub(crate) mod scratch;
 pub(crate) mod sequence;
+pub(crate) mod slopes;
 
 use std::ops::Deref;
 
@@ -56,6 +60,8 @@ macro_rules! operations {
 operations! {
     Argmax(reduce::ArgmaxOp),
     Attention(Attention),
+    AttentionGradient(attention_gradient::AttentionGradientOp),
+    AttentionTangent(attention_gradient::AttentionTangentOp),
     Binary(elementwise::BinaryOp),
     Broadcast(arrange::BroadcastOp),
     CacheWrite(heads::CacheWriteOp),
@@ -65,16 +71,27 @@ operations! {
     CrossEntropy(reduce::CrossEntropyOp),
     Embed(lookup::EmbedOp),
     ExpertLinear(experts::ExpertLinearOp),
+    ExpertLinearGradient(linear_gradient::ExpertLinearGradientOp),
+    ExpertLinearTransposed(linear_gradient::ExpertLinearTransposedOp),
+    Fold(sequence::FoldOp),
     GateUp(linear::GateUpOp),
     Gather(lookup::GatherOp),
     Heads(heads::HeadsOp),
     IndexAdd(sequence::IndexAddOp),
     Linear(linear::LinearOp),
+    LinearCrossEntropy(cross_entropy::LinearCrossEntropyOp),
+    LinearCrossEntropyGradient(cross_entropy::LinearCrossEntropyGradientOp),
+    LinearGradient(linear_gradient::LinearGradientOp),
     LinearTransposed(matmul::LinearTransposedOp),
     Matmul(matmul::MatmulOp),
     MeanPool(sequence::MeanPoolOp),
+    MeanPoolTransposed(sequence::MeanPoolTransposedOp),
     Mixture(experts::MixtureOp),
+    Narrow(arrange::NarrowOp),
     Norm(norm::NormOp),
+    NormGradient(slopes::NormGradientOp),
+    Pick(lookup::PickOp),
+    Place(lookup::PlaceOp),
     Reduce(reduce::ReduceOp),
     Rope(rope::RopeOp),
     RopeTable(rope::RopeTable),
@@ -83,6 +100,7 @@ operations! {
     Softmax(reduce::SoftmaxOp),
     Transpose(arrange::TransposeOp),
     Unary(elementwise::UnaryOp),
+    UnaryGradient(slopes::UnaryGradientOp),
     Unfold(sequence::UnfoldOp),
     Where(elementwise::WhereOp),
 }

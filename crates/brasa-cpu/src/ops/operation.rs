@@ -52,6 +52,11 @@ pub(crate) trait Operation: Debug + Send + Sync {
         RowPagesSize::default()
     }
 
+    /// Most waits at the barrier in a step, without the one behind the operation.
+    fn waits(&self, _step: &StepState) -> usize {
+        7
+    }
+
     /// The work of a step: bytes of weights and caches, multiplications and additions.
     fn cost(&self, _step: &StepState, _weights: &CpuWeights, _kv: SharedKv<'_>) -> Cost {
         Cost::default()

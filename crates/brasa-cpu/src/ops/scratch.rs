@@ -2,7 +2,10 @@
 
 use crate::attention::AttentionScratch;
 use crate::linear::ExpertGroups;
+use crate::matrix::ProductScratch;
 use crate::prepared::PrivateRows;
+
+use super::attention_gradient::GradientScratch;
 
 /// A thread's own memory, made once per program.
 #[derive(Debug)]
@@ -17,8 +20,12 @@ pub(crate) struct Scratch {
     pub up: Vec<f32>,
     /// For mixtures of experts.
     pub experts: ExpertScratch,
-    /// One decoded row of a weight.
+    /// Decoded rows of a weight.
     pub decoded: Vec<f32>,
+    /// For products of matrices that are no weights.
+    pub products: ProductScratch,
+    /// For the gradients of attention.
+    pub gradient: GradientScratch,
 }
 
 /// A thread's memory for mixtures of experts.
@@ -43,7 +50,7 @@ pub(crate) struct ScratchSize {
     pub up: usize,
     /// Most elements of a vector that is prepared for a product.
     pub k: usize,
-    /// Most elements of a decoded row of a weight.
+    /// Most elements of decoded rows of a weight.
     pub decoded: usize,
 }
 
@@ -65,6 +72,8 @@ impl Scratch {
             up: vec![0.0; size.up],
             experts: ExpertScratch::default(),
             decoded: vec![0.0; size.decoded],
+            products: ProductScratch::default(),
+            gradient: GradientScratch::default(),
         }
     }
 }

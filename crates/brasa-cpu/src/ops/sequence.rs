@@ -1,5 +1,7 @@
 //! Operations along the rows of a sequence.
 
+use brasa_graph::op::Unfold;
+
 use crate::context::{Context, Mine};
 use crate::slot::{Operands, Out, Slot, Source};
 
@@ -34,6 +36,25 @@ pub(crate) struct MeanPoolOp {
     /// Rows of the operand per row of the step.
     pub factor: usize,
     pub x: Source,
+    pub out: Out,
+}
+
+/// Adds up what [`UnfoldOp`] has laid side by side.
+#[derive(Clone, Debug)]
+pub(crate) struct FoldOp {
+    pub unfold: Unfold,
+    /// Rows of the result per row of the step.
+    pub factor: usize,
+    pub y: Source,
+    pub out: Out,
+}
+
+/// Each row's share of its segment's mean.
+#[derive(Clone, Debug)]
+pub(crate) struct MeanPoolTransposedOp {
+    /// Rows of the result per row of the step.
+    pub factor: usize,
+    pub y: Source,
     pub out: Out,
 }
 
@@ -120,6 +141,53 @@ impl Operation for MeanPoolOp {
             }
             for out in out {
                 *out /= count;
+            }
+        }
+    }
+}
+
+impl Operation for FoldOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("y", self.y).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (step, y) = (cx.step, cx.view(&self.y));
+        let Unfold { taps, stride, padding } = self.unfold;
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for segment in &step.segments {
+            let to = segment.rows.start * self.factor..segment.rows.end * self.factor;
+            for row in rows.start.max(to.start)..rows.end.min(to.end) {
+                let out = out.row(row - rows.start);
+                out.fill(0.0);
+                // The places of `y` that saw this row: stride · s + tap − padding is its number.
+                let number = row - to.start + padding;
+                let first = (number + 1).saturating_sub(taps).div_ceil(stride);
+                for place in first..(number / stride + 1).min(to.len() / stride) {
+                    let tap = number - place * stride;
+                    let y = y.row(to.start / stride + place);
+                    for (out, y) in out.iter_mut().zip(y[tap..].iter().step_by(taps)) {
+                        *out += y;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Operation for MeanPoolTransposedOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("y", self.y).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (step, y) = (cx.step, cx.view(&self.y));
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            let (number, segment) = step.segment_of(row / self.factor);
+            let count = (segment.rows.len() * self.factor) as f32;
+            for (out, y) in out.row(i).iter_mut().zip(y.row(number)) {
+                *out = y / count;
             }
         }
     }

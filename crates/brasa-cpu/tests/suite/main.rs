@@ -6,6 +6,7 @@ mod attention;
 mod common;
 mod contract;
 mod decoder;
+mod derivatives;
 mod draft_tree;
 mod embeddings;
 mod graphs;

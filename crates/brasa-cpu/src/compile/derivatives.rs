@@ -1,0 +1,209 @@
+//! Lowering of operations that only derivatives use.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::op::{Attention, Head, KvSource, Mask};
+use brasa_graph::{Dim, Node, Op, ValueId};
+
+use super::{Lowering, unsupported};
+use crate::attention::{Over, Scoring, Sight};
+use crate::linear::{ExpertInput, PackedLinear};
+use crate::ops::CompiledOp;
+use crate::ops::arrange::NarrowOp;
+use crate::ops::attention_gradient::{AttentionGradientOp, AttentionTangentOp, Geometry};
+use crate::ops::cross_entropy::{CHUNK, LinearCrossEntropyGradientOp, LinearCrossEntropyOp, LossHead};
+use crate::ops::linear::Layer;
+use crate::ops::linear_gradient::{ExpertLinearGradientOp, ExpertLinearTransposedOp, LinearGradientOp};
+use crate::ops::lookup::{PickOp, PlaceOp};
+use crate::ops::matmul::{LinearTransposedOp, MatmulOp};
+use crate::ops::sequence::{FoldOp, MeanPoolTransposedOp};
+use crate::ops::slopes::{NormGradientOp, UnaryGradientOp};
+use crate::slot::Out;
+
+impl Lowering<'_> {
+    /// The operation of a node that only derivatives use, and its label.
+    pub(super) fn derivative(&mut self, node: &Node) -> Result<(CompiledOp, String), DeviceError> {
+        let name = node.op.name();
+        let mut label = name.to_owned();
+        let op = match (&node.op, &node.inputs[..], &node.outputs[..]) {
+            (Op::LinearTransposed(_), &[y, w], &[x]) => {
+                let Some(weight) = self.weight(w) else {
+                    // A matrix that was computed.
+                    if self.shape(y).rank() != 2 {
+                        return Err(self.odd(y));
+                    }
+                    return Ok((self.matmul([false, false], [y, w], x)?, label));
+                };
+                label = self.label(name, weight);
+                let (n, k) = (self.width(y)?, self.width(x)?);
+                let per_row = self.row_elements(y)? / n;
+                let (y, x) = (self.source(y)?, self.make(x)?);
+                let out = if per_row == 1 { Out::by_columns(x) } else { Out::by_rows(x) };
+                CompiledOp::LinearTransposed(LinearTransposedOp { y, w: weight, n, k, per_row, out })
+            }
+            (Op::LinearGradient(_), &[dy, x], &[dw]) => {
+                let (n, k) = (self.width(dy)?, self.width(x)?);
+                let per_row = self.row_elements(dy)? / n;
+                let rows = self.row_slot(dy);
+                let [dy, x] = [self.packed_rows(dy, per_row)?, self.packed_rows(x, per_row)?];
+                let dw = self.make(dw)?;
+                let out = if n < k { Out::by_columns(dw) } else { Out::by_rows(dw) };
+                CompiledOp::LinearGradient(LinearGradientOp { dy, x, rows, per_row, n, k, out })
+            }
+            (Op::ExpertLinearTransposed(_), &[y, experts, w], &[x]) => {
+                let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
+                label = self.label(name, weight);
+                let (n, k, chosen) = (self.width(y)?, self.width(x)?, self.width(experts)?);
+                let (y, experts, out) = (self.packed_rows(y, chosen)?, self.slot(experts)?, self.by_rows(x)?);
+                let op = ExpertLinearTransposedOp { y, experts, weight, chosen, n, k, out };
+                CompiledOp::ExpertLinearTransposed(op)
+            }
+            (Op::ExpertLinearGradient(op), &[dy, experts, x], &[dw]) => {
+                let (n, k, chosen) = (self.width(dy)?, self.width(x)?, self.width(experts)?);
+                let own = self.shape(x).rank() == 3;
+                let input = if own { ExpertInput::Own } else { ExpertInput::Shared };
+                let x = self.packed_rows(x, if own { chosen } else { 1 })?;
+                let (dy, experts, out) =
+                    (self.packed_rows(dy, chosen)?, self.slot(experts)?, self.by_rows(dw)?);
+                let count = op.experts;
+                let op = ExpertLinearGradientOp { dy, experts, x, count, chosen, input, n, k, out };
+                CompiledOp::ExpertLinearGradient(op)
+            }
+            (Op::UnaryGradient(op), &[x, t], &[y]) => {
+                let [x, t] = self.sources([x, t])?;
+                let (function, out) = (op.function, self.by_elements(y)?);
+                CompiledOp::UnaryGradient(UnaryGradientOp { function, x, t, out })
+            }
+            (Op::NormGradient(op), &[x, t], &[y]) => {
+                let width = self.width(x)?;
+                let [x, t] = self.sources([x, t])?;
+                let (kind, eps, out) = (op.kind, op.eps, self.by_rows(y)?);
+                CompiledOp::NormGradient(NormGradientOp { kind, eps, width, x, t, out })
+            }
+            (Op::AttentionTangent(op), &[q, k, v, tq, tk, tv], &[y]) => {
+                let geometry = self.geometry(&op.attention, q, k)?;
+                let [q, k, v, tq, tk, tv] = self.slots([q, k, v, tq, tk, tv])?;
+                let out = self.by_rows(y)?;
+                CompiledOp::AttentionTangent(AttentionTangentOp { geometry, q, k, v, tq, tk, tv, out })
+            }
+            (Op::AttentionGradient(op), &[q, k, v, dy], &[dq, dk, dv]) => {
+                let geometry = self.geometry(&op.attention, q, k)?;
+                let [q, k, v, dy] = self.slots([q, k, v, dy])?;
+                let (dq, dk, dv) = (self.make(dq)?, self.make(dk)?, self.make(dv)?);
+                CompiledOp::AttentionGradient(AttentionGradientOp { geometry, q, k, v, dy, dq, dk, dv })
+            }
+            (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
+                let head = self.loss_head([x, w, targets], op.softcap)?;
+                label = self.label(name, head.layer.weight);
+                CompiledOp::LinearCrossEntropy(LinearCrossEntropyOp { head, out: self.make(y)? })
+            }
+            (Op::LinearCrossEntropyGradient(op), &[x, w, targets, d], outputs) => {
+                let head = self.loss_head([x, w, targets], op.softcap)?;
+                label = self.label(name, head.layer.weight);
+                let (d, dx) = (self.slot(d)?, self.make(outputs[0])?);
+                let dw = match op.head {
+                    Head::Varying => Some(self.make(outputs[1])?),
+                    Head::Frozen => None,
+                };
+                let op = LinearCrossEntropyGradientOp { head, d, dx, dw };
+                CompiledOp::LinearCrossEntropyGradient(op)
+            }
+            (Op::Pick(_), &[x, indices], &[y]) => {
+                let (x, indices) = (self.source(x)?, self.slot(indices)?);
+                CompiledOp::Pick(PickOp { x, indices, out: self.by_rows(y)? })
+            }
+            (Op::Place(_), &[x, indices], &[y]) => {
+                let (x, indices) = (self.source(x)?, self.slot(indices)?);
+                CompiledOp::Place(PlaceOp { x, indices, out: self.by_rows(y)? })
+            }
+            (Op::Narrow(op), &[x], &[y]) => {
+                let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);
+                let (axis, start, x) = (op.axis, op.start, self.source(x)?);
+                CompiledOp::Narrow(NarrowOp { axis, start, dims, x, out_dims, out: self.by_rows(y)? })
+            }
+            (Op::Fold(op), &[y], &[x]) => {
+                let (factor, y) = (self.rows_factor(x)?, self.source(y)?);
+                CompiledOp::Fold(FoldOp { unfold: op.unfold, factor, y, out: self.by_rows(x)? })
+            }
+            (Op::MeanPoolTransposed(op), &[y], &[x]) => {
+                let (factor, y) = (op.rows.factor, self.source(y)?);
+                CompiledOp::MeanPoolTransposed(MeanPoolTransposedOp { factor, y, out: self.by_rows(x)? })
+            }
+            (op, inputs, outputs) => {
+                return Err(unsupported(format!(
+                    "{} with {} operands and {} results",
+                    op.name(),
+                    inputs.len(),
+                    outputs.len()
+                )));
+            }
+        };
+        Ok((op, label))
+    }
+
+    /// A product of two temporaries, either of which may be transposed.
+    pub(super) fn matmul(
+        &mut self,
+        [transpose_a, transpose_b]: [bool; 2],
+        [a, b]: [ValueId; 2],
+        c: ValueId,
+    ) -> Result<CompiledOp, DeviceError> {
+        let inner = self.shape(a).0[usize::from(!transpose_a)];
+        let [a, b] = self.sources([a, b])?;
+        let out = self.make(c)?;
+        let few =
+            out.outer.symbol.is_none() && out.width.symbol.is_none() && out.outer.factor < out.width.factor;
+        let out = if few { Out::by_columns(out) } else { Out::by_rows(out) };
+        Ok(CompiledOp::Matmul(MatmulOp { transpose_a, transpose_b, a, b, inner, out }))
+    }
+
+    /// The place of a value of `per_row` vectors in a row, which follow each other without gaps.
+    fn packed_rows(&mut self, value: ValueId, per_row: usize) -> Result<crate::slot::Source, DeviceError> {
+        if per_row == 1 { self.source(value) } else { self.dense(value) }
+    }
+
+    fn slots<const N: usize>(&mut self, values: [ValueId; N]) -> Result<[crate::slot::Slot; N], DeviceError> {
+        let mut slots = Vec::with_capacity(N);
+        for value in values {
+            slots.push(self.slot(value)?);
+        }
+        Ok(std::array::from_fn(|i| slots[i]))
+    }
+
+    /// The heads of attention to the rows of a step.
+    fn geometry(&self, attention: &Attention, q: ValueId, k: ValueId) -> Result<Geometry, DeviceError> {
+        let &Attention { source, scale, window, softcap } = attention;
+        let KvSource::Step(mask) = source else { return Err(unsupported("derivatives of kept keys")) };
+        let head_dim = self.width(q)?;
+        let over = Over::Rows { causal: mask == Mask::Causal };
+        Ok(Geometry {
+            heads: self.row_elements(q)? / head_dim,
+            kv_heads: self.row_elements(k)? / head_dim,
+            head_dim,
+            sight: Sight { over, window },
+            scoring: Scoring { scale, softcap },
+        })
+    }
+
+    /// A head and its loss, and the memory for logits of a chunk of rows.
+    fn loss_head(
+        &mut self,
+        [x, w, targets]: [ValueId; 3],
+        softcap: Option<f32>,
+    ) -> Result<LossHead, DeviceError> {
+        let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
+        if self.row_elements(x)? != self.width(x)? {
+            return Err(self.odd(x));
+        }
+        let activations = self.activations(x, &[weight])?;
+        let targets = self.slot(targets)?;
+        let rows = self.shape(x).outer().resolve(&self.sizes).clamp(1, CHUNK);
+        let vocabulary = self.linear(weight).n();
+        let (_, logits) = self.temporary(Dim::from(rows), vocabulary);
+        let layer = Layer { weight, bias: None, residual: None, out: logits };
+        Ok(LossHead { activations, layer, targets, softcap })
+    }
+
+    fn linear(&self, weight: usize) -> &PackedLinear {
+        self.weights.linear(weight)
+    }
+}

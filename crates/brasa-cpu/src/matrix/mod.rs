@@ -1,0 +1,357 @@
+//! Products of f32 matrices that are no weights: `c = a · b`, summed over an inner axis.
+//!
+//! The second factor is [packed](Packed) once, in panels of as many columns as a tile of the result has; the first is packed a few
+//! rows at a time. A tile's sums stay in registers for [`INNER`] summed elements. Each sum is one chain of fused
+//! multiplications and additions per piece of [`INNER`] elements, pieces in order: it depends on the inner length alone, and
+//! on whether the processor fuses.
+//!
+//! Goto & van de Geijn 2008, *Anatomy of High-Performance Matrix Multiplication*.
+
+mod tile;
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use crate::Isa;
+use crate::arena::RowsMut;
+use crate::context::View;
+use tile::{Shape, Tile};
+
+/// Summed elements whose sums stay in registers.
+pub(crate) const INNER: usize = 256;
+/// Rows of the first factor that are packed together: 96 KiB.
+const ROWS: usize = 96;
+
+/// Rows of a factor.
+pub(crate) trait FactorRows {
+    /// Row `row`.
+    fn row(&self, row: usize) -> &[f32];
+}
+
+/// Rows of a result.
+pub(crate) trait ResultRows {
+    /// Row `row`, for writing.
+    fn row_mut(&mut self, row: usize) -> &mut [f32];
+}
+
+impl FactorRows for View<'_> {
+    fn row(&self, row: usize) -> &[f32] {
+        View::row(self, row)
+    }
+}
+
+impl ResultRows for RowsMut<'_, f32> {
+    fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        self.row(row)
+    }
+}
+
+/// Rows of a slice, `stride` elements apart.
+pub(crate) struct Strided<V> {
+    pub values: V,
+    pub stride: usize,
+}
+
+impl FactorRows for Strided<&[f32]> {
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.stride..]
+    }
+}
+
+impl ResultRows for Strided<&mut [f32]> {
+    fn row_mut(&mut self, row: usize) -> &mut [f32] {
+        &mut self.values[row * self.stride..]
+    }
+}
+
+/// Vectors that lie side by side in rows: vector `v` is part `v % per_row` of row `v / per_row`.
+pub(crate) struct Vectors<'v, R> {
+    pub rows: &'v R,
+    pub width: usize,
+    pub per_row: usize,
+}
+
+impl<R: FactorRows> FactorRows for Vectors<'_, R> {
+    fn row(&self, vector: usize) -> &[f32] {
+        let column = vector % self.per_row * self.width;
+        &self.rows.row(vector / self.per_row)[column..column + self.width]
+    }
+}
+
+/// Rows that a function finds.
+pub(crate) struct Found<'a, F> {
+    find: F,
+    rows: PhantomData<&'a [f32]>,
+}
+
+impl<'a, F: Fn(usize) -> &'a [f32]> Found<'a, F> {
+    /// The rows that `find` finds by their numbers.
+    pub(crate) fn new(find: F) -> Self {
+        Self { find, rows: PhantomData }
+    }
+}
+
+impl<'a, F: Fn(usize) -> &'a [f32]> FactorRows for Found<'a, F> {
+    fn row(&self, row: usize) -> &[f32] {
+        (self.find)(row)
+    }
+}
+
+/// A factor of a product.
+pub(crate) enum Factor<'r, R> {
+    /// Each row holds the summed elements of one row or column of the result.
+    Summed(&'r R),
+    /// Each row holds one summed element of all rows or columns of the result.
+    Across(&'r R),
+}
+
+impl<R> Clone for Factor<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Factor<'_, R> {}
+
+impl<R: FactorRows> Factor<'_, R> {
+    /// Packs `outer` rows or columns of the result, as panels of `lanes`: for each summed element of `inner` those of all lanes.
+    /// Lanes beyond the last are zero.
+    fn pack(&self, outer: &Range<usize>, inner: &Range<usize>, lanes: usize, to: &mut [f32]) {
+        let panels = to.chunks_exact_mut(lanes * inner.len());
+        for (first, panel) in outer.clone().step_by(lanes).zip(panels) {
+            let filled = lanes.min(outer.end - first);
+            if filled < lanes {
+                panel.fill(0.0);
+            }
+            match self {
+                Self::Summed(rows) => {
+                    for lane in 0..filled {
+                        let row = &rows.row(first + lane)[inner.clone()];
+                        for (to, &x) in panel[lane..].iter_mut().step_by(lanes).zip(row) {
+                            *to = x;
+                        }
+                    }
+                }
+                Self::Across(rows) => {
+                    for (k, to) in inner.clone().zip(panel.chunks_exact_mut(lanes)) {
+                        to[..filled].copy_from_slice(&rows.row(k)[first..first + filled]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What becomes of the products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// They replace the result.
+    Replace,
+    /// They are added to it.
+    Add,
+}
+
+/// A part of a product: rows and columns of the result, and the elements that are summed.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    /// Rows of the result.
+    pub rows: Range<usize>,
+    /// Begin at a multiple of [`INNER`].
+    pub columns: Range<usize>,
+    /// Begin at a multiple of [`INNER`].
+    pub inner: Range<usize>,
+}
+
+/// The second factor of a product. The memory is used again.
+#[derive(Debug, Default)]
+pub(crate) struct Packed {
+    columns: usize,
+    inner: usize,
+    values: Vec<f32>,
+}
+
+/// Memory of one thread for products: used again from product to product.
+#[derive(Debug, Default)]
+pub(crate) struct ProductScratch {
+    /// The second factor.
+    pub packed: Packed,
+    /// Rows of the first factor.
+    pub rows: Vec<f32>,
+}
+
+impl ProductScratch {
+    /// Computes or adds to `out`, `[rows, columns]`, the product of these rows of `a` and these columns of `b`, summed over `inner`
+    /// elements.
+    pub(crate) fn multiply<A: FactorRows, B: FactorRows>(
+        &mut self,
+        isa: Isa,
+        (a, rows): (Factor<'_, A>, Range<usize>),
+        (b, columns): (Factor<'_, B>, Range<usize>),
+        inner: usize,
+        store: Store,
+        out: &mut impl ResultRows,
+    ) {
+        self.packed.pack(isa, b, columns.clone(), inner);
+        let part = Part { rows, columns: 0..columns.len(), inner: 0..inner };
+        self.packed.multiply(isa, a, &part, store, &mut self.rows, out);
+    }
+}
+
+impl Packed {
+    /// Packs `columns` of a factor, with `inner` summed elements.
+    pub(crate) fn pack<B: FactorRows>(
+        &mut self,
+        isa: Isa,
+        from: Factor<'_, B>,
+        columns: Range<usize>,
+        inner: usize,
+    ) {
+        let lanes = Shape::of(isa).columns();
+        let padded = columns.len().next_multiple_of(lanes);
+        (self.columns, self.inner) = (columns.len(), inner);
+        if self.values.len() < padded * inner {
+            self.values.resize(padded * inner, 0.0);
+        }
+        for first in (0..inner).step_by(INNER) {
+            let piece = first..inner.min(first + INNER);
+            let to = &mut self.values[first * padded..piece.end * padded];
+            from.pack(&columns, &piece, lanes, to);
+        }
+    }
+
+    /// Computes or adds to `out` the product of rows of `a` and columns of this factor. Row 0 and column 0 of `out` are the first
+    /// of the part.
+    ///
+    /// # Panics
+    ///
+    /// If the part reaches outside the factor.
+    pub(crate) fn multiply<A: FactorRows>(
+        &self,
+        isa: Isa,
+        a: Factor<'_, A>,
+        part: &Part,
+        store: Store,
+        memory: &mut Vec<f32>,
+        out: &mut impl ResultRows,
+    ) {
+        assert!(
+            part.columns.end <= self.columns && part.inner.end <= self.inner,
+            "{part:?} of {} columns and {} summed elements",
+            self.columns,
+            self.inner
+        );
+        assert!(
+            part.columns.start.is_multiple_of(INNER) && part.inner.start.is_multiple_of(INNER),
+            "the beginning of {part:?}"
+        );
+        if part.inner.is_empty() && store == Store::Replace {
+            (0..part.rows.len()).for_each(|row| out.row_mut(row)[..part.columns.len()].fill(0.0));
+        }
+        match Shape::of(isa) {
+            Shape::Large => self.tiles::<12, 2, A>(isa, a, part, store, memory, out),
+            Shape::Small => self.tiles::<6, 1, A>(isa, a, part, store, memory, out),
+        }
+    }
+
+    fn tiles<const M: usize, const N: usize, A: FactorRows>(
+        &self,
+        isa: Isa,
+        a: Factor<'_, A>,
+        part: &Part,
+        store: Store,
+        memory: &mut Vec<f32>,
+        out: &mut impl ResultRows,
+    ) {
+        let lanes = N * crate::simd::LANES;
+        let padded = self.columns.next_multiple_of(lanes);
+        for first in part.inner.clone().step_by(INNER) {
+            let whole = first..self.inner.min(first + INNER);
+            let piece = first..part.inner.end.min(first + INNER);
+            let store = if first > part.inner.start { Store::Add } else { store };
+            let panels = &self.values[first * padded..][..whole.len() * padded];
+            for start in part.rows.clone().step_by(ROWS) {
+                let rows = start..part.rows.end.min(start + ROWS);
+                let size = rows.len().next_multiple_of(M) * piece.len();
+                if memory.len() < size {
+                    memory.resize(size, 0.0);
+                }
+                a.pack(&rows, &piece, M, &mut memory[..size]);
+                for column in part.columns.clone().step_by(lanes) {
+                    let b = &panels[column * whole.len()..][..piece.len() * lanes];
+                    let width = lanes.min(part.columns.end - column);
+                    let column = column - part.columns.start;
+                    for (at, a) in memory[..size].chunks_exact(M * piece.len()).enumerate() {
+                        let mut c = [[[0.0; crate::simd::LANES]; N]; M];
+                        crate::simd::vectorize(isa, Tile::<M, N> { a, b, c: &mut c });
+                        let first = start - part.rows.start + at * M;
+                        for (row, c) in (first..rows.end - part.rows.start).zip(&c) {
+                            let out = &mut out.row_mut(row)[column..column + width];
+                            let c = &c.as_flattened()[..width];
+                            match store {
+                                Store::Replace => out.copy_from_slice(c),
+                                Store::Add => out.iter_mut().zip(c).for_each(|(out, c)| *out += c),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(count: usize, seed: u32) -> Vec<f32> {
+        (0..count as u32).map(|i| ((i * 37 + seed) % 41) as f32 / 20.0 - 1.0).collect()
+    }
+
+    /// All orders of the factors, ragged sizes, parts, and sums that are added.
+    #[test]
+    fn products_agree_with_their_definition() {
+        let (m, n, k) = (101, 300, 515);
+        let (a, b) = (values(m * k, 1), values(n * k, 2));
+        for isa in Isa::available() {
+            for (part, orders) in [
+                (Part { rows: 0..m, columns: 0..n, inner: 0..k }, 0),
+                (Part { rows: 3..20, columns: 256..n, inner: 256..k }, 1),
+                (Part { rows: 7..8, columns: 0..1, inner: 0..300 }, 2),
+                (Part { rows: 0..m, columns: 0..37, inner: 0..7 }, 3),
+            ] {
+                let (a_across, b_across) = (orders & 1 == 1, orders & 2 == 2);
+                let element = |of: &[f32], across: bool, outer, i, k_| {
+                    if across { of[k_ * outer + i] } else { of[i * k + k_] }
+                };
+                let a_rows = Strided { values: &a[..], stride: if a_across { m } else { k } };
+                let b_rows = Strided { values: &b[..], stride: if b_across { n } else { k } };
+                let factor = |rows, across| {
+                    if across { Factor::Across(rows) } else { Factor::Summed(rows) }
+                };
+                let mut packed = Packed::default();
+                packed.pack(isa, factor(&b_rows, b_across), 0..n, k);
+                let (mut memory, width) = (Vec::new(), part.columns.len());
+                let mut c = vec![1.0; part.rows.len() * width];
+                for store in [Store::Add, Store::Replace] {
+                    let mut out = Strided { values: &mut c[..], stride: width };
+                    let rows = factor(&a_rows, a_across);
+                    packed.multiply(isa, rows, &part, store, &mut memory, &mut out);
+                    for (at, &found) in c.iter().enumerate() {
+                        let (i, j) = (part.rows.start + at / width, part.columns.start + at % width);
+                        let terms = part.inner.clone().map(|k_| {
+                            f64::from(element(&a, a_across, m, i, k_))
+                                * f64::from(element(&b, b_across, n, j, k_))
+                        });
+                        let start = if store == Store::Add { 1.0 } else { 0.0 };
+                        let expected = start + terms.sum::<f64>();
+                        assert!(
+                            (f64::from(found) - expected).abs() < 1e-3,
+                            "{}: {part:?} {store:?} {i} {j}: {found}, expected {expected}",
+                            isa.name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

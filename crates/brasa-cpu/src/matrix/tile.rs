@@ -1,0 +1,67 @@
+//! A tile of a product, whose sums stay in registers.
+
+use crate::Isa;
+use crate::simd::{Kernel, LANES, Simd};
+
+/// The size of tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// 12 rows and 32 columns, for 32 registers of 16 lanes: 24 hold sums, and 14 loads feed 24 products.
+    Large,
+    /// 6 rows and 16 columns, for 16 registers of 8 lanes or 32 of 4.
+    Small,
+}
+
+impl Shape {
+    /// The size that suits an instruction set.
+    pub(super) const fn of(isa: Isa) -> Self {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512(_) => Self::Large,
+            _ => Self::Small,
+        }
+    }
+
+    /// Columns of a tile.
+    pub(super) const fn columns(self) -> usize {
+        match self {
+            Self::Large => 2 * LANES,
+            Self::Small => LANES,
+        }
+    }
+}
+
+/// The products of M rows and N vectors of columns, from packed panels of both.
+pub(super) struct Tile<'a, const M: usize, const N: usize> {
+    pub a: &'a [f32],
+    pub b: &'a [f32],
+    pub c: &'a mut [[[f32; LANES]; N]; M],
+}
+
+impl<const M: usize, const N: usize> Kernel for Tile<'_, M, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { a, b, c } = self;
+        let (a, b) = (a.as_chunks::<M>().0, b.as_chunks::<LANES>().0.as_chunks::<N>().0);
+        let mut sums = [[simd.splat(0.0); N]; M];
+        for (a, b) in a.iter().zip(b) {
+            let mut columns = [simd.splat(0.0); N];
+            for (column, b) in columns.iter_mut().zip(b) {
+                *column = simd.load(b);
+            }
+            for (sums, &a) in sums.iter_mut().zip(a) {
+                let a = simd.splat(a);
+                for (sum, &column) in sums.iter_mut().zip(&columns) {
+                    *sum = simd.mul_add(a, column, *sum);
+                }
+            }
+        }
+        for (sums, c) in sums.iter().zip(c) {
+            for (&sum, c) in sums.iter().zip(c) {
+                simd.store(sum, c);
+            }
+        }
+    }
+}

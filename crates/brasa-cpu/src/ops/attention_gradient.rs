@@ -1,0 +1,375 @@
+//! Changes passed through attention to the rows of a step.
+//!
+//! A thread takes one KV head of one segment and all query heads that read it, so no sum is shared. Scores and probabilities
+//! of a block of queries are computed again from queries and keys, and everything that they are needed for follows while
+//! they are in a cache: five products of f32 matrices in all.
+#![expect(unsafe_code, reason = "threads write disjoint heads of one result")]
+
+use std::ops::Range;
+
+use crate::Isa;
+use crate::arena::{Region, Rows};
+use crate::attention::{Scoring, Sight};
+use crate::context::{Context, Mine};
+use crate::kv::SharedKv;
+use crate::matrix::{Factor, Found, INNER, Packed, Part, Store, Strided};
+use crate::simd::{Kernel, LANES, Simd, vectorize};
+use crate::slot::{Operands, Out, Slot};
+use crate::step_state::{SegmentState, StepState};
+use crate::weights::CpuWeights;
+
+use super::operation::{Cost, Operation};
+use super::scratch::Scratch;
+
+/// Queries whose scores exist at the same time.
+const QUERIES: usize = 64;
+
+/// The gradient of attention.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionGradientOp {
+    pub geometry: Geometry,
+    pub q: Slot,
+    pub k: Slot,
+    pub v: Slot,
+    pub dy: Slot,
+    pub dq: Slot,
+    pub dk: Slot,
+    pub dv: Slot,
+}
+
+/// The change of attention along a direction.
+#[derive(Clone, Debug)]
+pub(crate) struct AttentionTangentOp {
+    pub geometry: Geometry,
+    pub q: Slot,
+    pub k: Slot,
+    pub v: Slot,
+    pub tq: Slot,
+    pub tk: Slot,
+    pub tv: Slot,
+    pub out: Out,
+}
+
+/// Heads, and what they see.
+#[derive(Clone, Debug)]
+pub(crate) struct Geometry {
+    pub heads: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+    pub sight: Sight,
+    pub scoring: Scoring,
+}
+
+/// A thread's memory for the gradients of attention.
+#[derive(Debug, Default)]
+pub(crate) struct GradientScratch {
+    /// Keys and values as factors whose columns are keys, and keys as a factor that is summed over keys.
+    keys_across: Packed,
+    values_across: Packed,
+    keys: Packed,
+    /// Queries, and then cotangents, of a block.
+    queries: Packed,
+    /// Scores, then probabilities, by query and key.
+    scores: Vec<f32>,
+    /// Changes of probabilities, then of products of queries and keys.
+    changes: Vec<f32>,
+    /// Slopes of the soft-cap of one query.
+    slopes: Vec<f32>,
+    rows: Vec<f32>,
+}
+
+impl Geometry {
+    fn columns(&self, head: usize) -> Range<usize> {
+        head * self.head_dim..(head + 1) * self.head_dim
+    }
+
+    /// The query heads that read KV head `group`.
+    fn of_group(&self, group: usize) -> Range<usize> {
+        let each = self.heads / self.kv_heads;
+        group * each..(group + 1) * each
+    }
+
+    /// Multiplications and additions of `products` products of every query and key that it sees.
+    fn flops(&self, step: &StepState, products: usize) -> u64 {
+        let seen = step.segments.iter().flat_map(|segment| {
+            segment.rows.clone().map(|row| self.sight.of_row(segment, row).len().min(segment.rows.len()))
+        });
+        (seen.sum::<usize>() * self.heads * self.head_dim * 2 * products) as u64
+    }
+}
+
+impl Operation for AttentionGradientOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("q", self.q).reads("k", self.k).reads("v", self.v).reads("dy", self.dy);
+        list.writes("dq", self.dq).writes("dk", self.dk).writes("dv", self.dv);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let groups = self.geometry.kv_heads;
+        loop {
+            let unit = cx.take();
+            let Some(segment) = cx.step.segments.get(unit / groups) else { return };
+            self.group(cx, segment, unit % groups, &mut scratch.gradient);
+        }
+    }
+
+    fn cost(&self, step: &StepState, _: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        Cost { bytes: 0, flops: self.geometry.flops(step, 5) }
+    }
+}
+
+impl AttentionGradientOp {
+    /// One KV head of a segment.
+    fn group(&self, cx: &Context<'_>, segment: &SegmentState, group: usize, scratch: &mut GradientScratch) {
+        let (isa, count, width) = (cx.isa, segment.rows.len(), self.geometry.head_dim);
+        let [q, k, v, dy] = [self.q, self.k, self.v, self.dy].map(|slot| cx.rows::<f32>(&slot));
+        let of_group = self.geometry.columns(group);
+        let keys = Found::new(|row| part(&k, segment, row, &of_group));
+        let values = Found::new(|row| part(&v, segment, row, &of_group));
+        scratch.keys_across.pack(isa, Factor::Summed(&keys), 0..count, width);
+        scratch.values_across.pack(isa, Factor::Summed(&values), 0..count, width);
+        scratch.keys.pack(isa, Factor::Across(&keys), 0..width, count);
+
+        let region = |slot: &Slot, rows: Range<usize>, columns: &Range<usize>| -> Region {
+            let rows = segment.rows.start + rows.start..segment.rows.start + rows.end;
+            cx.region(slot).of_rows(rows).of_columns(columns.clone())
+        };
+        for slot in [&self.dk, &self.dv] {
+            // SAFETY: this head of these rows is this thread's, and the view is gone before the next.
+            let mut rows = unsafe { cx.write::<f32>(slot, region(slot, 0..count, &of_group)) };
+            (0..count).for_each(|row| rows.row(row).fill(0.0));
+        }
+        let stride = count.next_multiple_of(LANES);
+        scratch.scores.resize(QUERIES * stride, 0.0);
+        scratch.changes.resize(QUERIES * stride, 0.0);
+        scratch.slopes.resize(stride, 0.0);
+        let GradientScratch { keys_across, values_across, keys, queries, scores, changes, slopes, rows } =
+            scratch;
+        for head in self.geometry.of_group(group) {
+            let columns = self.geometry.columns(head);
+            for first in (0..count).step_by(QUERIES) {
+                let block = first..count.min(first + QUERIES);
+                let seen = self.seen(segment, &block);
+                let q = Found::new(|row| part(&q, segment, first + row, &columns));
+                let dy = Found::new(|row| part(&dy, segment, first + row, &columns));
+                let part = Part { rows: 0..block.len(), columns: seen.clone(), inner: 0..width };
+                let mut out = Strided { values: &mut scores[seen.start..], stride };
+                let of_block = Factor::Summed(&q);
+                keys_across.multiply(isa, of_block, &part, Store::Replace, rows, &mut out);
+                let mut out = Strided { values: &mut changes[seen.start..], stride };
+                values_across.multiply(isa, Factor::Summed(&dy), &part, Store::Replace, rows, &mut out);
+
+                let all = seen.start..seen.end.next_multiple_of(LANES);
+                for row in 0..block.len() {
+                    let columns = row * stride + all.start..row * stride + all.end;
+                    let (scores, changes) = (&mut scores[columns.clone()], &mut changes[columns]);
+                    let hidden = |index: usize| !self.sees(segment, first + row, index);
+                    let visible = self.geometry.sight.of_row(segment, segment.rows.start + first + row);
+                    let visible = visible.start - all.start..visible.end.min(count) - all.start;
+                    let mut query =
+                        Query { scoring: self.geometry.scoring, scores, changes, slopes, visible };
+                    query.pass(isa, segment.tree.is_some().then_some(&|slot| hidden(all.start + slot)));
+                }
+
+                let (scores, changes) =
+                    (Strided { values: &scores[..], stride }, Strided { values: &changes[..], stride });
+                let part = Part { rows: 0..block.len(), columns: 0..width, inner: seen.clone() };
+                // SAFETY: this head of these rows is this thread's; each view is gone before the next.
+                let write =
+                    |slot, rows, columns| unsafe { cx.write::<f32>(slot, region(slot, rows, columns)) };
+                let mut dq = write(&self.dq, block.clone(), &columns);
+                keys.multiply(isa, Factor::Summed(&changes), &part, Store::Replace, rows, &mut dq);
+                let part = Part { rows: seen.clone(), columns: 0..width, inner: 0..block.len() };
+                queries.pack(isa, Factor::Across(&q), 0..width, block.len());
+                let mut dk = write(&self.dk, seen.clone(), &of_group);
+                queries.multiply(isa, Factor::Across(&changes), &part, Store::Add, rows, &mut dk);
+                queries.pack(isa, Factor::Across(&dy), 0..width, block.len());
+                let mut dv = write(&self.dv, seen.clone(), &of_group);
+                queries.multiply(isa, Factor::Across(&scores), &part, Store::Add, rows, &mut dv);
+            }
+        }
+    }
+
+    /// Rows of a segment that some of its rows see, from a multiple of [`INNER`] on.
+    fn seen(&self, segment: &SegmentState, rows: &Range<usize>) -> Range<usize> {
+        if segment.tree.is_some() {
+            return 0..segment.rows.len();
+        }
+        let of = |row| self.geometry.sight.of_row(segment, segment.rows.start + row);
+        of(rows.start).start / INNER * INNER..of(rows.end - 1).end.min(segment.rows.len())
+    }
+
+    fn sees(&self, segment: &SegmentState, row: usize, index: usize) -> bool {
+        self.geometry.sight.sees(segment, segment.rows.start + row, index)
+    }
+}
+
+/// Some columns of row `row` of a segment.
+fn part<'a>(
+    rows: &'a Rows<'_, f32>,
+    segment: &SegmentState,
+    row: usize,
+    columns: &Range<usize>,
+) -> &'a [f32] {
+    &rows.row(segment.rows.start + row)[columns.clone()]
+}
+
+/// One query and all keys that its block sees, in whole vectors.
+struct Query<'a> {
+    scoring: Scoring,
+    /// Products of the query and keys, which become probabilities.
+    scores: &'a mut [f32],
+    /// Changes of probabilities, which become those of the products.
+    changes: &'a mut [f32],
+    slopes: &'a mut [f32],
+    /// The keys that the query itself sees.
+    visible: Range<usize>,
+}
+
+impl Query<'_> {
+    /// Passes the changes through the softmax. `hidden` tells of visible keys that are hidden after all.
+    fn pass(&mut self, isa: Isa, hidden: Option<&dyn Fn(usize) -> bool>) {
+        let Self { scoring, scores, changes, slopes, visible } = self;
+        vectorize(isa, Capped { scoring: *scoring, scores, slopes });
+        let outside = (0..visible.start).chain(visible.end..scores.len());
+        let inside = visible.clone().filter(|&slot| hidden.is_some_and(|hidden| hidden(slot)));
+        for slot in outside.chain(inside) {
+            (scores[slot], changes[slot]) = (f32::NEG_INFINITY, 0.0);
+        }
+        let slopes = scoring.softcap.map(|_| &**slopes);
+        vectorize(isa, Softmax { scale: scoring.scale, scores, changes, slopes });
+    }
+}
+
+/// Scales scores and caps them; writes the slopes of the cap if there is one.
+struct Capped<'a> {
+    scoring: Scoring,
+    scores: &'a mut [f32],
+    slopes: &'a mut [f32],
+}
+
+impl Kernel for Capped<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Scoring { scale, softcap } = self.scoring;
+        let scores = self.scores.as_chunks_mut::<LANES>().0.iter_mut();
+        match softcap {
+            None => {
+                for scores in scores {
+                    simd.store(simd.mul(simd.load(scores), simd.splat(scale)), scores);
+                }
+            }
+            Some(cap) => {
+                for (scores, slopes) in scores.zip(self.slopes.as_chunks_mut::<LANES>().0) {
+                    let score = simd.tanh(simd.mul(simd.load(scores), simd.splat(scale / cap)));
+                    let one = simd.splat(1.0);
+                    simd.store(simd.sub(one, simd.mul(score, score)), slopes);
+                    simd.store(simd.mul(score, simd.splat(cap)), scores);
+                }
+            }
+        }
+    }
+}
+
+/// Scores become probabilities p, changes dp of them become `scale · slope · p · (dp − Σ p·dp)`.
+struct Softmax<'a> {
+    scale: f32,
+    scores: &'a mut [f32],
+    changes: &'a mut [f32],
+    slopes: Option<&'a [f32]>,
+}
+
+impl Kernel for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let scores = self.scores.as_chunks_mut::<LANES>().0;
+        let changes = self.changes.as_chunks_mut::<LANES>().0;
+        let mut largest = simd.splat(f32::NEG_INFINITY);
+        for scores in &*scores {
+            largest = simd.max(simd.load(scores), largest);
+        }
+        let largest = simd.splat(simd.largest(largest));
+        let (mut sum, mut along) = (simd.splat(0.0), simd.splat(0.0));
+        for (scores, changes) in scores.iter_mut().zip(&*changes) {
+            let p = simd.exp_to_one(simd.sub(simd.load(scores), largest));
+            simd.store(p, scores);
+            sum = simd.add(sum, p);
+            along = simd.mul_add(p, simd.load(changes), along);
+        }
+        let sum = 1.0 / simd.sum(sum);
+        let mean = simd.splat(simd.sum(along) * sum);
+        let (sum, scale) = (simd.splat(sum), simd.splat(self.scale));
+        for (at, (scores, changes)) in scores.iter_mut().zip(changes).enumerate() {
+            let p = simd.mul(simd.load(scores), sum);
+            simd.store(p, scores);
+            let mut factor = simd.mul(p, scale);
+            if let Some(slopes) = self.slopes.and_then(|slopes| slopes.as_chunks::<LANES>().0.get(at)) {
+                factor = simd.mul(factor, simd.load(slopes));
+            }
+            simd.store(simd.mul(factor, simd.sub(simd.load(changes), mean)), changes);
+        }
+    }
+}
+
+impl Operation for AttentionTangentOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("q", self.q).reads("k", self.k).reads("v", self.v);
+        list.reads("tq", self.tq).reads("tk", self.tk).reads("tv", self.tv).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let step = cx.step;
+        let [q, k, v, tq, tk, tv] =
+            [self.q, self.k, self.v, self.tq, self.tk, self.tv].map(|slot| cx.rows::<f32>(&slot));
+        let isa = cx.isa;
+        let GradientScratch { scores, changes, slopes, .. } = &mut scratch.gradient;
+        let Geometry { heads, kv_heads, sight, scoring, .. } = &self.geometry;
+        let Mine { rows, mut out, .. } = cx.mine::<f32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            let (_, segment) = step.segment_of(row);
+            let seen = sight.of_row(segment, row);
+            let seen = seen.start..seen.end.min(segment.rows.len());
+            let size = seen.len().next_multiple_of(LANES);
+            for head in 0..*heads {
+                let own = self.geometry.columns(head);
+                let group = self.geometry.columns(head / (heads / kv_heads));
+                let (q, tq) = (&q.row(row)[own.clone()], &tq.row(row)[own.clone()]);
+                let at = |slot: usize| seen.start + slot;
+                for list in [&mut *scores, changes, slopes] {
+                    list.resize(size.max(list.len()), 0.0);
+                }
+                for slot in 0..seen.len() {
+                    let [k, tk] = [&k, &tk].map(|rows| part(rows, segment, at(slot), &group));
+                    scores[slot] = dot(q, k);
+                    changes[slot] = dot(tq, k) + dot(q, tk);
+                }
+                let (scores, changes) = (&mut scores[..size], &mut changes[..size]);
+                vectorize(isa, Capped { scoring: *scoring, scores, slopes });
+                for slot in 0..size {
+                    if slot >= seen.len() || !sight.sees(segment, row, seen.start + slot) {
+                        (scores[slot], changes[slot]) = (f32::NEG_INFINITY, 0.0);
+                    } else if scoring.softcap.is_some() {
+                        changes[slot] *= slopes[slot];
+                    }
+                }
+                vectorize(isa, Softmax { scale: scoring.scale, scores, changes, slopes: None });
+                let out = &mut out.row(i)[own];
+                out.fill(0.0);
+                for slot in 0..seen.len() {
+                    let [v, tv] = [&v, &tv].map(|rows| part(rows, segment, at(slot), &group));
+                    for ((out, v), tv) in out.iter_mut().zip(v).zip(tv) {
+                        *out += changes[slot] * v + scores[slot] * tv;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}

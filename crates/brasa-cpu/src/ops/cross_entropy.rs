@@ -1,0 +1,329 @@
+//! The loss of language models from hidden states, and its gradient: logits of [`CHUNK`] rows at a time.
+//!
+//! Threads share the head's outputs out for the logits of a chunk, then its rows for the softmax, and then the columns of the
+//! gradient, with a barrier between.
+#![expect(unsafe_code, reason = "threads write disjoint rows and columns of one result")]
+
+use std::ops::Range;
+
+use brasa_graph::Sizes;
+
+use crate::context::Context;
+use crate::kv::SharedKv;
+use crate::linear::WeightClasses;
+use crate::matrix::{Factor, Found, INNER, Store};
+use crate::prepared::PreparedSize;
+use crate::simd::{Kernel, LANES, Simd, vectorize};
+use crate::slot::{Operands, Place, Slot};
+use crate::step_state::StepState;
+use crate::weights::CpuWeights;
+use crate::{Isa, Team};
+
+use super::linear::Layer;
+use super::linear_gradient::multiply_transposed;
+use super::operation::{Cost, Operation};
+use super::prepare::Activations;
+use super::scratch::{Scratch, ScratchSize};
+
+/// Rows whose logits exist at the same time.
+pub(crate) const CHUNK: usize = 64;
+/// Columns of a gradient are shared out in multiples of this.
+const GRAIN: usize = 32;
+
+/// `out[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`.
+#[derive(Clone, Debug)]
+pub(crate) struct LinearCrossEntropyOp {
+    pub head: LossHead,
+    pub out: Slot,
+}
+
+/// The gradient of [`LinearCrossEntropyOp`].
+#[derive(Clone, Debug)]
+pub(crate) struct LinearCrossEntropyGradientOp {
+    pub head: LossHead,
+    /// Cotangents of the losses.
+    pub d: Slot,
+    /// The gradient of `x`.
+    pub dx: Slot,
+    /// The gradient of the head, if it varies.
+    pub dw: Option<Slot>,
+}
+
+/// A head, and its logits of a chunk of rows.
+#[derive(Clone, Debug)]
+pub(crate) struct LossHead {
+    pub activations: Activations,
+    /// The linear layer, whose result is the memory for logits `[CHUNK, V]`.
+    pub layer: Layer,
+    pub targets: Slot,
+    pub softcap: Option<f32>,
+}
+
+impl LossHead {
+    fn operands(&self, list: &mut Operands) {
+        self.activations.operands(list);
+        list.reads("w", Place::Packed(self.layer.weight)).reads("targets", self.targets);
+        list.writes("logits", self.layer.out);
+    }
+
+    /// Rows of the step.
+    fn rows(&self, sizes: &Sizes) -> usize {
+        self.targets.outer.resolve(sizes)
+    }
+
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        self.activations.size(isa, self.rows(sizes).min(CHUNK))
+    }
+
+    /// Computes the logits of `rows`, and waits until all threads have.
+    fn multiply(&self, cx: &mut Context<'_>, rows: &Range<usize>, scratch: &mut Scratch) {
+        let view = cx.view_rows(&self.activations.x, rows.clone());
+        let (input, ready) = self.activations.prepare(cx, &view, rows.len(), &mut scratch.rows);
+        self.layer.run(ready, &input, rows.len(), 1);
+        drop(view);
+        cx.wait();
+    }
+
+    /// Calls `visit` with the number, the logits behind the soft-cap, and the target of each of this thread's rows.
+    fn each_row(
+        &self,
+        cx: &Context<'_>,
+        rows: &Range<usize>,
+        mut visit: impl FnMut(usize, &mut [f32], usize),
+    ) {
+        let targets = cx.rows::<u32>(&self.targets);
+        let mine = cx.share(rows.len());
+        let region = cx.region(&self.layer.out).of_rows(mine.clone());
+        // SAFETY: rows of logits are shared out; the view is gone before the next phase.
+        let mut logits = unsafe { cx.write::<f32>(&self.layer.out, region) };
+        for (at, row) in mine.enumerate() {
+            let (row, logits) = (rows.start + row, logits.row(at));
+            if let Some(cap) = self.softcap {
+                vectorize(cx.isa, Cap { cap, logits });
+            }
+            let target = cx.fault.index(targets.row(row)[0], logits.len());
+            visit(row, logits, target);
+        }
+    }
+
+    /// Waits of `each` chunk of a step.
+    fn waits(&self, step: &StepState, each: usize) -> usize {
+        self.rows(&step.sizes).div_ceil(CHUNK) * each
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, products: u64) -> Cost {
+        let linear = weights.linear(self.layer.weight);
+        let Cost { bytes, flops } = Cost::of_linear(linear, self.rows(&step.sizes));
+        Cost { bytes, flops: flops * products }
+    }
+}
+
+/// Parts of `rows` rows.
+fn chunks(rows: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows).step_by(CHUNK).map(move |first| first..rows.min(first + CHUNK))
+}
+
+impl Operation for LinearCrossEntropyOp {
+    fn operands(&self, list: &mut Operands) {
+        self.head.operands(list);
+        list.writes("out", self.out);
+    }
+
+    fn products(&self) -> WeightClasses {
+        self.head.activations.classes
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        for rows in chunks(cx.region(&self.out).rows) {
+            self.head.multiply(cx, &rows, scratch);
+            let isa = cx.isa;
+            self.head.each_row(cx, &rows, |row, logits, target| {
+                // SAFETY: this row is this thread's.
+                let mut out = unsafe { cx.write(&self.out, cx.region(&self.out).of_rows(row..row + 1)) };
+                out.row(0)[0] = vectorize(isa, LogSumExp { logits }) - logits[target];
+            });
+            cx.wait();
+        }
+    }
+
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        self.head.prepared(isa, sizes)
+    }
+
+    fn waits(&self, step: &StepState) -> usize {
+        self.head.waits(step, 3)
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        self.head.cost(step, weights, 1)
+    }
+}
+
+impl Operation for LinearCrossEntropyGradientOp {
+    fn operands(&self, list: &mut Operands) {
+        self.head.operands(list);
+        list.reads("d", self.d).writes("dx", self.dx);
+        if let Some(dw) = self.dw {
+            list.writes("dw", dw);
+        }
+    }
+
+    fn products(&self) -> WeightClasses {
+        self.head.activations.classes
+    }
+
+    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
+        let count = cx.region(&self.dx).rows;
+        if let Some(dw) = self.dw.filter(|_| count == 0) {
+            let region = cx.region(&dw);
+            let mine = region.of_rows(cx.share(region.rows));
+            // SAFETY: rows of the result are shared out.
+            let mut dw = unsafe { cx.write::<f32>(&dw, mine) };
+            (0..mine.rows).for_each(|row| dw.row(row).fill(0.0));
+        }
+        for rows in chunks(count) {
+            self.head.multiply(cx, &rows, scratch);
+            {
+                let (isa, softcap, d) = (cx.isa, self.head.softcap, cx.rows::<f32>(&self.d));
+                self.head.each_row(cx, &rows, |row, logits, target| {
+                    let (d, whole) = (d.row(row)[0], vectorize(isa, LogSumExp { logits }));
+                    let slope = softcap.map_or(1.0, |cap| 1.0 - (logits[target] / cap).powi(2));
+                    vectorize(isa, Shares { d, whole, softcap, logits });
+                    logits[target] -= d * slope;
+                });
+            }
+            cx.wait();
+            self.pass_back(cx, &rows, scratch);
+            cx.wait();
+        }
+    }
+
+    fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
+        size.decoded = size.decoded.max(INNER * self.head.activations.k);
+    }
+
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        self.head.prepared(isa, sizes)
+    }
+
+    fn waits(&self, step: &StepState) -> usize {
+        self.head.waits(step, 4)
+    }
+
+    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
+        self.head.cost(step, weights, 2 + u64::from(self.dw.is_some()))
+    }
+}
+
+impl LinearCrossEntropyGradientOp {
+    /// Passes the changes of the logits of `rows` back to this thread's columns of `dx` and rows of `dw`.
+    fn pass_back(&self, cx: &Context<'_>, rows: &Range<usize>, scratch: &mut Scratch) {
+        let (isa, linear) = (cx.isa, cx.weights.linear(self.head.layer.weight));
+        let changes = cx.rows::<f32>(&self.head.layer.out);
+        let changes = Found::new(|row| changes.row(row));
+        let region = cx.region(&self.dx).of_rows(rows.clone());
+        let columns = Team::split(linear.k(), GRAIN, cx.threads, cx.thread);
+        if !columns.is_empty() {
+            // SAFETY: columns of the result are shared out.
+            let mut dx = unsafe { cx.write::<f32>(&self.dx, region.of_columns(columns.clone())) };
+            let memory = (&mut scratch.products, &mut scratch.decoded[..]);
+            multiply_transposed(isa, (&changes, rows.len()), (linear, columns), memory, &mut dx);
+        }
+        let Some(dw) = self.dw else { return };
+        let mine = cx.share(linear.n());
+        // SAFETY: rows of the result are shared out.
+        let mut out = unsafe { cx.write::<f32>(&dw, cx.region(&dw).of_rows(mine.clone())) };
+        let x = cx.view_rows(&self.head.activations.x, rows.clone());
+        let store = if rows.start == 0 { Store::Replace } else { Store::Add };
+        let (a, b) = ((Factor::Across(&changes), mine), (Factor::Across(&x), 0..linear.k()));
+        scratch.products.multiply(isa, a, b, rows.len(), store, &mut out);
+    }
+}
+
+/// `z = cap · tanh(z / cap)`.
+struct Cap<'a> {
+    cap: f32,
+    logits: &'a mut [f32],
+}
+
+impl Kernel for Cap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let cap = simd.splat(self.cap);
+        each_vector(simd, self.logits, 0.0, |z| simd.mul(simd.tanh(simd.div(z, cap)), cap));
+    }
+}
+
+/// `ln Σ exp(z)`, in an order that depends on the length alone.
+struct LogSumExp<'a> {
+    logits: &'a [f32],
+}
+
+impl Kernel for LogSumExp<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> f32 {
+        let (vectors, rest) = self.logits.as_chunks::<LANES>();
+        let mut last = [f32::NEG_INFINITY; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        let mut largest = simd.load(&last);
+        for logits in vectors {
+            largest = simd.max(simd.load(logits), largest);
+        }
+        let largest = simd.largest(largest);
+        let offset = simd.splat(largest);
+        let mut sums = [simd.exp_to_one(simd.sub(simd.load(&last), offset)), simd.splat(0.0)];
+        for (at, logits) in vectors.iter().enumerate() {
+            let sum = &mut sums[at % 2];
+            *sum = simd.add(*sum, simd.exp_to_one(simd.sub(simd.load(logits), offset)));
+        }
+        largest + simd.sum(simd.add(sums[0], sums[1])).ln()
+    }
+}
+
+/// Logits become `d · exp(z − whole) · slope`, the slope being that of the soft-cap.
+struct Shares<'a> {
+    d: f32,
+    whole: f32,
+    softcap: Option<f32>,
+    logits: &'a mut [f32],
+}
+
+impl Kernel for Shares<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { d, whole, softcap, logits } = self;
+        let (d, whole) = (simd.splat(d), simd.splat(whole));
+        let share = |z| simd.mul(simd.exp_to_one(simd.sub(z, whole)), d);
+        match softcap {
+            None => each_vector(simd, logits, f32::NEG_INFINITY, share),
+            Some(cap) => {
+                let (one, cap) = (simd.splat(1.0), simd.splat(cap));
+                each_vector(simd, logits, 0.0, |z| {
+                    let y = simd.div(z, cap);
+                    simd.mul(share(z), simd.sub(one, simd.mul(y, y)))
+                });
+            }
+        }
+    }
+}
+
+/// Replaces every vector by `f` of it; the last is filled up with `padding`.
+#[inline(always)]
+fn each_vector<S: Simd>(simd: S, values: &mut [f32], padding: f32, f: impl Fn(S::V) -> S::V) {
+    let (vectors, rest) = values.as_chunks_mut::<LANES>();
+    for vector in vectors {
+        simd.store(f(simd.load(vector)), vector);
+    }
+    if !rest.is_empty() {
+        let mut last = [padding; LANES];
+        last[..rest.len()].copy_from_slice(rest);
+        simd.store(f(simd.load(&last)), &mut last);
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
