@@ -25,8 +25,12 @@
 
 pub mod data;
 mod error;
+mod graphs;
+pub mod lora;
 pub mod optimizer;
 mod random;
+mod trainer;
 
 pub use error::{Result, TrainError};
 pub use random::Random;
+pub use trainer::{Evaluation, Resources, TrainOptions, Trainer, Update};

@@ -67,6 +67,11 @@ impl Batches {
         self.steps.len()
     }
 
+    /// The documents of each step of the present epoch.
+    pub fn epoch(&self) -> &[Vec<u32>] {
+        &self.steps
+    }
+
     /// All documents.
     pub fn documents(&self) -> &[Document] {
         &self.documents

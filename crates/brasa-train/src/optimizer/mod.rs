@@ -125,7 +125,9 @@ impl Optimizer {
             match &self.rule {
                 Rule::AdamW(adam) => {
                     let kept = (1.0 - learning_rate * adam.weight_decay) as f32;
-                    values.iter_mut().for_each(|value| *value *= kept);
+                    for value in values.iter_mut() {
+                        *value *= kept;
+                    }
                     adam.update(self.updates, learning_rate, 0.0, values, gradients, states);
                 }
                 Rule::Adam(adam) => {

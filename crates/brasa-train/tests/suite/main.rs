@@ -2,5 +2,8 @@
 
 mod batches;
 mod data;
+mod lora;
 mod optimizers;
 mod random;
+mod setup;
+mod stacks;

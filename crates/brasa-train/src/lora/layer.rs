@@ -1,0 +1,32 @@
+//! Layers that can be adapted.
+
+use std::ops::Range;
+
+use brasa_graph::WeightId;
+
+/// A linear layer of a model: all rows of a weight, or those of one projection of a stacked one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Its name, e.g. `layers.3.attn_q`.
+    pub name: String,
+    /// Its names in other spellings, e.g. `model.layers.3.self_attn.q_proj`.
+    pub aliases: Vec<String>,
+    /// The weight of the graph that holds it.
+    pub weight: WeightId,
+    /// Its rows of that weight.
+    pub rows: Range<usize>,
+    /// Elements of a row.
+    pub inputs: usize,
+}
+
+impl Layer {
+    /// Its name, then its aliases.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
+    }
+
+    /// The number of the block of the model that it is in; `None` outside the blocks.
+    pub fn block(&self) -> Option<usize> {
+        self.name.strip_prefix("layers.")?.split_once('.')?.0.parse().ok()
+    }
+}

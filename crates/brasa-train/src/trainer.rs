@@ -1,0 +1,221 @@
+//! An adapter on a device, changed update by update.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use brasa_graph::Graph;
+use brasa_graph::device::{
+    Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, UploadProgress, WeightSet,
+};
+
+use crate::data::Batches;
+use crate::graphs::Graphs;
+use crate::lora::{Lora, Places};
+use crate::optimizer::{Optimizer, Rule, Schedule, clip, norm};
+use crate::{Result, TrainError};
+
+/// The device, and the model on it.
+pub struct Resources<'a> {
+    /// The device.
+    pub backend: &'a dyn Backend,
+    /// The model's graph, whose output are logits.
+    pub model: &'a Graph,
+    /// How exactly the device computes.
+    pub precision: Precision,
+    /// The largest step. As many rows may be learned.
+    pub limits: ProgramLimits,
+}
+
+/// How values change.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TrainOptions {
+    /// The optimizer.
+    pub rule: Rule,
+    /// The learning rate of each update.
+    pub schedule: Schedule,
+    /// Steps whose gradients make one update.
+    pub accumulation: usize,
+    /// The longest gradient; longer ones are shortened. `None` leaves them.
+    pub longest_gradient: Option<f64>,
+}
+
+/// An adapter that is learned.
+pub struct Trainer {
+    lora: Lora,
+    options: TrainOptions,
+    optimizer: Optimizer,
+    places: Places,
+    weights: Arc<dyn WeightSet>,
+    gradients: Box<dyn Program>,
+    loss: Box<dyn Program>,
+    pool: Box<dyn KvPool>,
+}
+
+/// One update.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Update {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The mean loss of the learned tokens, by their weights, in nats, before the update.
+    pub loss: f64,
+    /// The norm of the gradient before it was shortened.
+    pub gradient_norm: f64,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// Rows that were computed.
+    pub rows: usize,
+    /// Tokens that were learned.
+    pub learned: usize,
+}
+
+/// The loss over a set of documents.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Evaluation {
+    /// The mean loss of the learned tokens, by their weights, in nats.
+    pub loss: f64,
+    /// Number of these tokens.
+    pub learned: usize,
+}
+
+impl Trainer {
+    /// Puts the model with the adapter on the device.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device, and of graphs that have no gradient.
+    pub fn new(
+        of: &Resources<'_>,
+        lora: Lora,
+        options: TrainOptions,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Self> {
+        if options.accumulation == 0 {
+            return Err(TrainError::setting("no steps an update", "an update has one step at least"));
+        }
+        let graphs = Graphs::new(of.model, &lora)?;
+        let weights = of.backend.upload(&graphs.gradients, of.precision, progress)?;
+        weights.add(&graphs.loss, &mut |_| ControlFlow::Continue(()))?;
+        let program =
+            |graph: &Arc<Graph>| of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits);
+        let (gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
+        let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
+        let sizes = lora.pairs.iter().flat_map(|pair| [pair.a.len(), pair.b.len()]);
+        let optimizer = Optimizer::new(options.rule, sizes);
+        let mut trainer =
+            Self { lora, options, optimizer, places: graphs.places, weights, gradients, loss, pool };
+        trainer.write()?;
+        Ok(trainer)
+    }
+
+    /// The adapter as it is now.
+    pub fn lora(&self) -> &Lora {
+        &self.lora
+    }
+
+    /// The optimizer as it is now.
+    pub fn optimizer(&self) -> &Optimizer {
+        &self.optimizer
+    }
+
+    /// The options.
+    pub fn options(&self) -> &TrainOptions {
+        &self.options
+    }
+
+    /// Bytes of weights and of both programs on the device.
+    pub fn device_bytes(&self) -> u64 {
+        self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes()
+    }
+
+    /// Goes on from another state of the same adapter and optimizer: `A` and `B` of each pair, updates so far, and what the
+    /// optimizer remembers.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    ///
+    /// # Panics
+    ///
+    /// If arrays have other sizes.
+    pub fn restore(&mut self, arrays: &[Vec<f32>], updates: u64, states: Vec<Vec<Vec<f32>>>) -> Result<()> {
+        self.lora.set_arrays(arrays);
+        self.optimizer.restore(updates, states);
+        self.write()
+    }
+
+    /// Learns the next steps of `batches`, as many as make an update. The losses of all their tokens count alike, whatever step
+    /// they are in.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device; [`TrainError::NotFinite`]. The adapter is what it was.
+    pub fn update(&mut self, batches: &mut Batches) -> Result<Update> {
+        let steps: Vec<Vec<u32>> = (0..self.options.accumulation).map(|_| batches.next_documents()).collect();
+        let (loss, mut gradients) = self.gradients(batches, &steps)?;
+        let number = self.optimizer.updates() + 1;
+        let gradient_norm = norm(&gradients);
+        for (what, value) in [("the loss", loss), ("the norm of the gradient", gradient_norm)] {
+            if !value.is_finite() {
+                return Err(TrainError::NotFinite { update: number, what, value });
+            }
+        }
+        if let Some(longest) = self.options.longest_gradient {
+            clip(&mut gradients, gradient_norm, longest);
+        }
+        let learning_rate = self.options.schedule.rate(number - 1);
+        let mut values = self.lora.arrays();
+        self.optimizer.update(learning_rate, &mut values, &gradients);
+        self.lora.set_arrays(&values);
+        self.write()?;
+        let count = |of: &dyn Fn(&[u32]) -> usize| steps.iter().map(|step| of(step)).sum();
+        let (rows, learned) = (count(&|step| batches.rows(step)), count(&|step| batches.learned(step)));
+        Ok(Update { number, loss, gradient_norm, learning_rate, rows, learned })
+    }
+
+    /// The mean loss of steps of documents and its gradient: of `A` and `B` of each pair, in order.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    pub fn gradients(&mut self, batches: &Batches, steps: &[Vec<u32>]) -> Result<(f64, Vec<Vec<f32>>)> {
+        let factor = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
+        let mut gradients: Vec<Vec<f32>> =
+            self.lora.arrays().iter().map(|values| vec![0.0; values.len()]).collect();
+        let mut loss = 0.0;
+        for documents in steps {
+            let step = batches.step(documents, factor);
+            let outputs = self.gradients.run(&step, &mut *self.pool)?;
+            let mut outputs = outputs.iter().map(|output| output.floats());
+            loss += outputs.next().map_or(0.0, |loss| f64::from(loss[0]));
+            let of_weights: Vec<&[f32]> = outputs.collect();
+            self.places.add_gradients(&self.lora, &of_weights, &mut gradients);
+        }
+        Ok((loss, gradients))
+    }
+
+    /// The mean loss over all documents of `batches`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    pub fn evaluate(&mut self, batches: &Batches) -> Result<Evaluation> {
+        let (mut loss, mut weight, mut learned) = (0.0, 0.0, 0);
+        for documents in batches.epoch() {
+            let own = batches.weight(documents);
+            let step = batches.step(documents, 1.0 / own);
+            let outputs = self.loss.run(&step, &mut *self.pool)?;
+            loss += own * f64::from(outputs.only().floats()[0]);
+            weight += own;
+            learned += batches.learned(documents);
+        }
+        Ok(Evaluation { loss: loss / weight, learned })
+    }
+
+    /// Gives the device the adapter's values.
+    fn write(&mut self) -> Result<()> {
+        for (weight, values) in self.places.values_of_weights(&self.lora) {
+            self.weights.write(weight, &values)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! Fine-tuning against PEFT and torch on tiny random checkpoints (tools/golden/models/lora.py), on the reference interpreter.
+
+use std::path::Path;
+
+use brasa_golden::Golden;
+use brasa_graph::reference::ReferenceBackend;
+use brasa_train::Trainer;
+use brasa_train::data::{Batches, Document};
+use brasa_train::lora::Scaling;
+use brasa_train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
+
+use crate::setup::{adapter, documents, layers, model, trainer};
+
+fn golden(name: &str) -> Golden {
+    let path = format!("tests/golden/lora/{name}.safetensors");
+    Golden::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+}
+
+/// The largest difference from golden losses, relative.
+fn check_losses(name: &str, found: &[f64], expected: &[f32], bound: f64) {
+    assert_eq!(found.len(), expected.len());
+    for (update, (found, &expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found - f64::from(expected)).abs() / f64::from(expected);
+        assert!(error <= bound, "{name}, update {update}: {found}, expected {expected}");
+    }
+}
+
+/// Compares matrices with golden ones: whole, or by their norm and their sum weighted by cos(i).
+fn check_matrices(
+    name: &str,
+    golden: &Golden,
+    label: &str,
+    trainer: &Trainer,
+    found: &[Vec<f32>],
+    bound: f64,
+) {
+    for (pair, found) in trainer.lora().pairs.iter().zip(found.chunks_exact(2)) {
+        for (part, found) in ["a", "b"].into_iter().zip(found) {
+            let of = format!("{label}.{}.{part}", pair.layer.name);
+            let expected = golden.floats(&of);
+            let norm = |x: &[f64]| x.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let found: Vec<f64> = found.iter().map(|&x| f64::from(x)).collect();
+            if expected.len() == found.len() {
+                let differences: Vec<f64> =
+                    found.iter().zip(&expected).map(|(found, &x)| found - f64::from(x)).collect();
+                let expected: Vec<f64> = expected.iter().map(|&x| f64::from(x)).collect();
+                let error = norm(&differences) / norm(&expected);
+                assert!(error <= bound, "{name}, {of}: relative error {error:e}");
+                continue;
+            }
+            let along = found.iter().enumerate().map(|(i, x)| x * (i as f64).cos()).sum::<f64>();
+            assert_eq!(found.len(), expected[2] as usize, "{name}, {of}");
+            for (found, &expected_) in [norm(&found), along].iter().zip(&expected[..2]) {
+                let error = (found - f64::from(expected_)).abs() / f64::from(expected[0]);
+                assert!(error <= bound, "{name}, {of}: {found}, expected {expected_}");
+            }
+        }
+    }
+}
+
+fn check(name: &str, scaling: Scaling) {
+    let golden = golden(name);
+    let model = model(name);
+    let layers = layers(&model.graph, |module| golden.has(&format!("gradient.{module}.a")));
+    let lora = adapter(&layers, scaling);
+    let rate = f64::from(golden.floats("rate.sgd")[0]);
+    let flat = Schedule { shape: Shape::Constant, peak: rate, warm_up: 0, updates: 50, floor: 0.0 };
+    let sgd = Rule::Sgd(Sgd::default());
+    // This checkpoint makes much of little: torch's gradient in f32 is off by 2e-5 from its golden one in f64, and the norm of its
+    // gradient leaps from 1.2 to 5.1 and back.
+    let loose = if name == "gemma4" { 6.0 } else { 1.0 };
+    let mut batches = Batches::new(documents(name), 200, 8, None);
+    let mut first = trainer(&ReferenceBackend, &model.graph, lora.clone(), sgd, flat, None);
+    // In one step, and in two that make one update.
+    for steps in [vec![vec![0, 1]], vec![vec![0], vec![1]]] {
+        let (loss, gradients) = first.gradients(&batches, &steps).expect("gradients");
+        check_losses(name, &[loss], &golden.floats("loss.sgd")[..1], 1e-6);
+        check_matrices(name, &golden, "gradient", &first, &gradients, loose * 1e-5);
+    }
+    let run = |mut trainer: Trainer, batches: &mut Batches| {
+        let updates: Vec<_> = (0..50).map(|_| trainer.update(batches).expect("an update")).collect();
+        (trainer, updates)
+    };
+    let (learned, updates) = run(first, &mut batches);
+    let losses: Vec<f64> = updates.iter().map(|update| update.loss).collect();
+    check_losses(name, &losses, &golden.floats("loss.sgd"), 1e-5);
+    check_matrices(name, &golden, "sgd", &learned, &arrays(&learned), 1e-4);
+    let evaluated = learned_loss(learned, &batches);
+    assert!(evaluated < losses[49], "{name}: {evaluated} after {}", losses[49]);
+
+    let cosine = Schedule { shape: Shape::Cosine, peak: 0.003, warm_up: 5, ..flat };
+    let rule = Rule::AdamW(Adam { weight_decay: 0.01, ..Adam::default() });
+    let second = trainer(&ReferenceBackend, &model.graph, lora, rule, cosine, Some(1.0));
+    let (learned, updates) = run(second, &mut batches);
+    let losses: Vec<f64> = updates.iter().map(|update| update.loss).collect();
+    check_losses(name, &losses, &golden.floats("loss.adamw"), 1e-4);
+    let norms: Vec<f64> = updates.iter().map(|update| update.gradient_norm).collect();
+    check_losses(name, &norms[..2], &golden.floats("norm.adamw")[..2], 1e-4);
+    check_matrices(name, &golden, "adamw", &learned, &arrays(&learned), loose * 1e-3);
+}
+
+fn arrays(trainer: &Trainer) -> Vec<Vec<f32>> {
+    trainer.lora().pairs.iter().flat_map(|pair| [pair.a.clone(), pair.b.clone()]).collect()
+}
+
+fn learned_loss(mut trainer: Trainer, batches: &Batches) -> f64 {
+    let evaluation = trainer.evaluate(batches).expect("a loss");
+    let learned: usize = batches.documents().iter().map(Document::learned).sum();
+    assert_eq!(evaluation.learned, learned);
+    evaluation.loss
+}
+
+macro_rules! families {
+    ($($test:ident: $name:literal, $scaling:ident;)*) => { $(
+        #[test]
+        fn $test() {
+            check($name, Scaling::$scaling);
+        }
+    )* };
+}
+
+families! {
+    llama31: "llama31", Rank;
+    qwen2: "qwen2", RootOfRank;
+    qwen3: "qwen3", Rank;
+    gemma2: "gemma2", Rank;
+    gemma3: "gemma3", Rank;
+    gemma4: "gemma4", Rank;
+    phi3: "phi3", Rank;
+    mistral_window: "mistral-window", Rank;
+    qwen3moe: "qwen3moe", Rank;
+}
