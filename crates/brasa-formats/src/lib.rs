@@ -8,6 +8,7 @@
 //!
 //! This crate knows neither what a model computes nor any device.
 
+mod adapter;
 mod bytes;
 mod checkpoint;
 pub mod codec;
@@ -33,6 +34,7 @@ mod storage;
 mod tensor;
 pub mod whisper_bin;
 
+pub use adapter::{AdapterFile, AdapterForm, LowRankPair};
 pub use bytes::Bytes;
 pub use checkpoint::Checkpoint;
 pub use error::{Fault, FormatError, Result};

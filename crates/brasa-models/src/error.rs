@@ -127,6 +127,14 @@ pub enum ModelError {
         /// The family.
         family: &'static str,
     },
+    /// A low-rank adapter that does not fit the model.
+    #[error("adapter: {layer}: {what}\nhint: an adapter fits the model that it was trained on, and no other")]
+    Adapter {
+        /// The layer, by its name in the adapter or in the model.
+        layer: String,
+        /// The fault.
+        what: String,
+    },
     /// The graph does not fit together.
     #[error(transparent)]
     Graph(#[from] GraphError),

@@ -23,6 +23,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod adapter;
 mod decoder;
 mod encoder;
 mod error;
@@ -46,6 +47,7 @@ mod speech;
 mod vocabulary;
 mod weights;
 
+pub use adapter::{AdaptableLayer, Adapter};
 pub use encoder::{
     ClassifierSpec, EncoderExperts, EncoderFfn, EncoderForm, EncoderGgufForm, EncoderLayerSpec, EncoderModel,
     EncoderNorms, EncoderPlace, EncoderSpec, HeadForm, HeadPooling, LearnedPositions, MeanHead,
@@ -131,6 +133,8 @@ pub struct Model {
     pub warnings: Vec<String>,
     /// Names of the tensors that were passed over.
     pub unused_tensors: Vec<String>,
+    /// The beginning of its tensors' names in Hugging Face's spelling, e.g. `model.`.
+    pub prefix: &'static str,
 }
 
 /// What one layer's attention reads.
@@ -222,13 +226,14 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let meta = Metadata::new(source, options);
     let spec = family::spec(source, &meta)?;
     let names = meta.names();
+    let prefix = names.prefix();
     let (mut warnings, used) = meta.finish()?;
     warnings.extend(vocabulary::check(source, spec.vocab_size)?);
     let weights = Weights::new(source, names, spec.norm_offset, used);
     let (graph, inside) = decoder::decoder(&spec, &weights, decoder::Sight::Causal)?;
     let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
     let decoder::Inside { hidden, states } = inside;
-    Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors })
+    Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors, prefix })
 }
 
 /// The tensors that nothing used, each with a warning; the first is an error if the caller is strict.

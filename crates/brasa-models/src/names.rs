@@ -96,7 +96,7 @@ const EXPERT: &[(&str, [Around; 2], Around)] = &[
 ];
 
 /// Prefixes of a language model's tensors: none in bare exports, long ones in multimodal checkpoints.
-const PREFIXES: &[&str] =
+pub(crate) const PREFIXES: &[&str] =
     &["model.", "language_model.model.", "model.language_model.", "language_model.", ""];
 
 /// Tensors that are no part of a language model, or that are computed.
@@ -182,6 +182,19 @@ impl Names {
     pub fn of(source: &Source) -> Self {
         let has_table = |prefix: &&&str| source.tensors.contains_key(&format!("{prefix}embed_tokens.weight"));
         Self { container: source.container, prefix: PREFIXES.iter().find(has_table).unwrap_or(&"model.") }
+    }
+
+    /// Names of a Hugging Face checkpoint that begin with `prefix`.
+    pub fn hugging_face(prefix: &'static str) -> Self {
+        Self { container: Container::HuggingFace, prefix }
+    }
+
+    /// What Hugging Face's names begin with: the checkpoint's own, or what is usual.
+    pub fn prefix(&self) -> &'static str {
+        match self.container {
+            Container::HuggingFace => self.prefix,
+            Container::Gguf => PREFIXES[0],
+        }
     }
 
     /// The place of the Hugging Face tensor `name` in GGUF; `None` for a name that no table has.

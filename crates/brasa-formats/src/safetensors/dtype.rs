@@ -122,6 +122,16 @@ impl Dtype {
         }
     }
 
+    /// The type of a plain float that Brasa writes; `None` for quantised formats.
+    pub const fn of_float(format: StorageFormat) -> Option<Self> {
+        match format {
+            StorageFormat::F16 => Some(Self::F16),
+            StorageFormat::BF16 => Some(Self::BF16),
+            StorageFormat::F32 => Some(Self::F32),
+            _ => None,
+        }
+    }
+
     /// True for integers and bools.
     pub const fn is_integer(self) -> bool {
         matches!(

@@ -5,6 +5,8 @@
 //! Stacked projections (Q|K|V, gate|up) stay one product. Their adapters become one pair of products too: the rows of
 //! all `A` are stacked, and `B` has a block for each adapter, zero elsewhere.
 //!
+//! A stack of experts is adapted by products of the same experts: `y[j] = x·W[e_j]ᵀ + scale · (x·A[e_j]ᵀ)·B[e_j]ᵀ`.
+//!
 //! The sum is placed so that what was fused stays fused: behind the layer's bias, and where the layer is only added to a
 //! residual, on the residual (`(residual + Δ) + x·Wᵀ`). One group cannot stay: the activation of a gated feed-forward
 //! layer needs the sum, so with an adapted gate|up it runs after the product instead of within it.
@@ -25,13 +27,13 @@ use crate::{
 /// Low-rank adaption of some rows of a weight: `W[rows] + scale · B·A`, not merged.
 #[derive(Clone, Debug)]
 pub struct LowRank {
-    /// The adapted weight, `[N, K]`. Only linear layers may read it.
+    /// The adapted weight, `[N, K]`, or `[X, N, K]` of X experts. Only linear layers may read it.
     pub weight: WeightId,
-    /// The adapted rows: all, or those of one projection of a stacked weight.
+    /// The adapted rows: all, or those of one projection of a stacked weight. All `N` of a stack of experts.
     pub rows: Range<usize>,
-    /// `A`, `[r, K]`.
+    /// `A`, `[r, K]`, or `[X, r, K]`.
     pub a: Weight,
-    /// `B`, `[rows, r]`.
+    /// `B`, `[rows, r]`, or `[X, N, r]`.
     pub b: Weight,
     /// Factor of the product; usually `α / r`.
     pub scale: f32,
@@ -63,11 +65,10 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
     rewrite(graph, |builder, node, operands| {
         let id = NodeId(number);
         number += 1;
-        if let (Op::Linear(_), &[_, w]) = (&node.op, &node.inputs[..])
-            && let ValueKind::Weight(weight) = graph.value(w).kind
+        if let Some(weight) = adapted_weight(graph, node)
             && let Some(stack) = stacks.get_mut(&weight)
         {
-            let delta = stack.apply(builder, operands[0]);
+            let delta = stack.apply(builder, operands);
             let (value, taker) = taker(&finder, id, node);
             pending.entry(taker).or_default().push((value, delta));
         }
@@ -76,6 +77,15 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
             None => Change::Keep,
         }
     })
+}
+
+/// The weight that a linear layer, of experts or not, reads.
+fn adapted_weight(graph: &Graph, node: &Node) -> Option<WeightId> {
+    let (Op::Linear(_) | Op::ExpertLinear(_), &[.., w]) = (&node.op, &node.inputs[..]) else { return None };
+    match graph.value(w).kind {
+        ValueKind::Weight(weight) => Some(weight),
+        _ => None,
+    }
 }
 
 /// The value of a linear layer, with its bias, and the node that takes the adaption in: the addition to a residual, or
@@ -126,25 +136,38 @@ fn take_in(
 }
 
 impl LowRank {
+    /// Rows of `A`; of each expert's.
+    fn rank(&self) -> usize {
+        self.a.shape[self.a.shape.len() - 2]
+    }
+
     fn check(&self, graph: &Graph) -> Result<(), GraphError> {
         let Some(weight) = graph.weights().get(self.weight.0 as usize) else {
             let what = format!("the graph has {} weights", graph.weights().len());
             return Err(GraphError::Adapter { weight: format!("weight {}", self.weight.0), what });
         };
         let refuse = |what: String| Err(GraphError::Adapter { weight: weight.name.clone(), what });
-        let &[outputs, inputs] = &weight.shape[..] else {
-            return refuse(format!("shape {:?}, expected a matrix", weight.shape));
+        let (experts, outputs, inputs) = match weight.shape[..] {
+            [outputs, inputs] => (&[][..], outputs, inputs),
+            [_, outputs, inputs] => (&weight.shape[..1], outputs, inputs),
+            _ => return refuse(format!("shape {:?}, expected a matrix", weight.shape)),
         };
         let Range { start, end } = self.rows;
         if start >= end || end > outputs {
             return refuse(format!("rows {start}..{end}, the weight has {outputs}"));
         }
-        let rank = self.a.shape.first().copied().unwrap_or(0);
-        if rank == 0 || self.a.shape != [rank, inputs] {
-            return refuse(format!("A has shape {:?}, expected [r, {inputs}]", self.a.shape));
+        if !experts.is_empty() && self.rows != (0..outputs) {
+            return refuse(format!("rows {start}..{end}, expected all {outputs} of every expert"));
         }
-        if self.b.shape != [end - start, rank] {
-            return refuse(format!("B has shape {:?}, expected [{}, {rank}]", self.b.shape, end - start));
+        let [a, b] = [&self.a.shape, &self.b.shape];
+        let rank = a.get(experts.len()).copied().unwrap_or(0);
+        if rank == 0 || *a != [experts, &[rank, inputs]].concat() {
+            let lead = experts.first().map(|x| format!("{x}, ")).unwrap_or_default();
+            return refuse(format!("A has shape {a:?}, expected [{lead}r, {inputs}]"));
+        }
+        let expected = [experts, &[end - start, rank]].concat();
+        if *b != expected {
+            return refuse(format!("B has shape {b:?}, expected {expected:?}"));
         }
         if !self.scale.is_finite() {
             return refuse(format!("scale {}, expected a finite number", self.scale));
@@ -152,7 +175,7 @@ impl LowRank {
         let is_it = |&id: &ValueId| graph.value(id).kind == ValueKind::Weight(self.weight);
         let readers = || graph.nodes().iter().filter(|node| node.inputs.iter().any(is_it));
         if let Some(other) =
-            readers().find(|node| !matches!(node.op, Op::Linear(_)) || is_it(&node.inputs[0]))
+            readers().find(|node| adapted_weight(graph, node) != Some(self.weight) || is_it(&node.inputs[0]))
         {
             return refuse(format!("{} reads it, only linear layers can be adapted", other.op.name()));
         }
@@ -176,39 +199,72 @@ struct Stack {
 impl Stack {
     fn new(weight: &Weight, adapters: &[&LowRank]) -> Result<Self, GraphError> {
         let named = |part: &str| format!("{}.low_rank_{part}", weight.name);
+        let (experts, rows) = weight.shape.split_at(weight.shape.len() - 2);
         let scales: Vec<f32> =
-            adapters.iter().flat_map(|of| std::iter::repeat_n(of.scale, of.a.shape[0])).collect();
-        let parts = adapters.iter().flat_map(|of| of.a.parts.iter().cloned()).collect();
+            adapters.iter().flat_map(|of| std::iter::repeat_n(of.scale, of.rank())).collect();
         let trainable = adapters.iter().any(|of| of.a.trainable || of.b.trainable);
-        let a = Weight::new(named("a"), &[scales.len(), weight.row_len()], parts)?;
+        let a_shape = [experts, &[scales.len(), weight.row_len()]].concat();
+        let a = match (adapters, experts) {
+            (_, []) | ([_], _) => {
+                let parts = adapters.iter().flat_map(|of| of.a.parts.iter().cloned()).collect();
+                Weight::new(named("a"), &a_shape, parts)?
+            }
+            _ => expert_rows(&named("a"), &a_shape, adapters)?,
+        };
         let b = match adapters {
-            [whole] if whole.rows == (0..weight.rows()) => Weight { name: named("b"), ..whole.b.clone() },
-            _ => block_diagonal(&named("b"), weight.rows(), scales.len(), adapters)?,
+            [whole] if whole.rows == (0..rows[0]) => Weight { name: named("b"), ..whole.b.clone() },
+            _ => block_diagonal(&named("b"), weight, scales.len(), adapters)?,
         };
         Ok(Self { a: Weight { trainable, ..a }, b: Weight { trainable, ..b }, scales, values: None })
     }
 
-    /// `scale · (x·Aᵀ)·Bᵀ`.
-    fn apply(&mut self, builder: &mut Builder, x: ValueId) -> ValueId {
+    /// `scale · (x·Aᵀ)·Bᵀ`, of the linear layer with `operands`.
+    fn apply(&mut self, builder: &mut Builder, operands: &[ValueId]) -> ValueId {
         let Self { a, b, scales, values } = self;
         let same = scales.iter().all(|scale| scale.to_bits() == scales[0].to_bits());
         let (a, b, factors) = *values.get_or_insert_with(|| {
             let factors = (!same).then(|| builder.weight(Ok(vector(&format!("{}.scales", a.name), scales))));
             (builder.weight(Ok(a.clone())), builder.weight(Ok(b.clone())), factors)
         });
-        let mut narrow = builder.linear(x, a);
+        let product = |builder: &mut Builder, x, w| match operands {
+            &[_, chosen, _] => builder.expert_linear(x, chosen, w),
+            _ => builder.linear(x, w),
+        };
+        let mut narrow = product(builder, operands[0], a);
         if let Some(factors) = factors {
             narrow = builder.mul(narrow, factors);
         } else if scales[0].to_bits() != 1.0_f32.to_bits() {
             narrow = builder.scale(narrow, scales[0]);
         }
-        builder.linear(narrow, b)
+        product(builder, narrow, b)
     }
 }
 
-/// `[rows, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, zero elsewhere.
-fn block_diagonal(name: &str, rows: usize, rank: usize, adapters: &[&LowRank]) -> Result<Weight, GraphError> {
+/// `[X, rank, K]`: for each expert the rows of every adapter's `A`, in F32.
+fn expert_rows(name: &str, shape: &[usize], adapters: &[&LowRank]) -> Result<Weight, GraphError> {
     let refuse = |what: String| GraphError::Adapter { weight: name.into(), what };
+    let decoded = adapters.iter().map(|of| decode_weight(&of.a)).collect::<Result<Vec<_>, _>>();
+    let decoded = decoded.map_err(|error| refuse(error.to_string()))?;
+    let mut bytes = Vec::new();
+    for expert in 0..shape[0] {
+        for (of, a) in adapters.iter().zip(&decoded) {
+            for row in a.rows().skip(expert * of.rank()).take(of.rank()) {
+                bytes.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+            }
+        }
+    }
+    stored(name, shape, StorageFormat::F32, bytes)
+}
+
+/// `[N, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, zero elsewhere. `[X, N, rank]` of experts.
+fn block_diagonal(
+    name: &str,
+    weight: &Weight,
+    rank: usize,
+    adapters: &[&LowRank],
+) -> Result<Weight, GraphError> {
+    let refuse = |what: String| GraphError::Adapter { weight: name.into(), what };
+    let rows = weight.rows();
     let mut dense = Vec::new();
     let elements = rows.checked_mul(rank).filter(|&elements| dense.try_reserve_exact(elements).is_ok());
     let elements = elements.ok_or_else(|| refuse(format!("no memory for {rows} rows of {rank}")))?;
@@ -216,10 +272,11 @@ fn block_diagonal(name: &str, rows: usize, rank: usize, adapters: &[&LowRank]) -
     let mut column = 0;
     for adapter in adapters {
         let b = decode_weight(&adapter.b).map_err(|error| refuse(error.to_string()))?;
-        for (row, b) in adapter.rows.clone().zip(b.rows()) {
+        // Adapters of experts have all rows.
+        for (row, b) in (adapter.rows.start..).zip(b.rows()) {
             dense[row * rank + column..][..b.len()].copy_from_slice(b);
         }
-        column += adapter.a.shape[0];
+        column += adapter.rank();
     }
     let mut formats = adapters.iter().flat_map(|of| &of.b.parts).map(WeightPart::format);
     let format = match formats.next() {
@@ -233,7 +290,8 @@ fn block_diagonal(name: &str, rows: usize, rank: usize, adapters: &[&LowRank]) -
     for (row, bytes) in dense.chunks_exact(rank).zip(bytes.chunks_exact_mut(row_bytes)) {
         codec::encode_row(format, row, None, bytes).map_err(|error| refuse(error.to_string()))?;
     }
-    stored(name, &[rows, rank], format, bytes)
+    let shape = [&weight.shape[..weight.shape.len() - 1], &[rank]].concat();
+    stored(name, &shape, format, bytes)
 }
 
 fn vector(name: &str, values: &[f32]) -> Weight {

@@ -23,8 +23,10 @@ pub fn random_adapter(
 ) -> LowRank {
     let place = graph.weights().iter().position(|weight| weight.name == name);
     let place = place.unwrap_or_else(|| panic!("a weight called {name}"));
-    let a = random.weight(&format!("{name}.a"), &[rank, graph.weights()[place].row_len()]);
-    let b = random.weight(&format!("{name}.b"), &[rows.len(), rank]);
+    let shape = &graph.weights()[place].shape;
+    let experts = &shape[..shape.len() - 2];
+    let a = random.weight(&format!("{name}.a"), &[experts, &[rank, shape[shape.len() - 1]]].concat());
+    let b = random.weight(&format!("{name}.b"), &[experts, &[rows.len(), rank]].concat());
     LowRank { weight: WeightId(place as u32), rows, a, b, scale }
 }
 
@@ -39,8 +41,12 @@ pub fn merged(graph: &Graph, adapters: &[LowRank]) -> Graph {
     for LowRank { weight, rows, a, b, scale } in adapters {
         let k = a.row_len();
         let dense = weights[weight.0 as usize].get_or_insert_with(|| floats(graph.weight(*weight)));
+        let rank = b.row_len();
         let (a, b) = (floats(a), floats(b));
-        for (row, b) in rows.clone().zip(b.chunks_exact(a.len() / k)) {
+        // An expert's rows follow those of the expert before.
+        for (row, b) in (rows.start..).zip(b.chunks_exact(rank)) {
+            let expert = (row - rows.start) / rows.len();
+            let a = &a[expert * rank * k..][..rank * k];
             for (column, w) in dense[row * k..][..k].iter_mut().enumerate() {
                 let sum: f64 = (b.iter().zip(a.chunks_exact(k)))
                     .map(|(&b, a)| f64::from(b) * f64::from(a[column]))
@@ -50,14 +56,16 @@ pub fn merged(graph: &Graph, adapters: &[LowRank]) -> Graph {
         }
     }
     let merge = |builder: &mut crate::Builder, node: &crate::Node, operands: &[crate::ValueId]| {
-        let (Op::Linear(_), ValueKind::Weight(id)) = (&node.op, graph.value(*node.inputs.last()?).kind)
+        let (Op::Linear(_) | Op::ExpertLinear(_), ValueKind::Weight(id)) =
+            (&node.op, graph.value(*node.inputs.last()?).kind)
         else {
             return None;
         };
         let old = graph.weight(id);
         let weight = super::weight(&old.name, &old.shape, weights[id.0 as usize].as_ref()?);
         let w = builder.weight(Ok(weight));
-        Some(builder.linear(operands[0], w))
+        let operands = [&operands[..operands.len() - 1], &[w]].concat();
+        Some(builder.apply(node.op.clone(), &operands)[0])
     };
     rewrite(graph, |builder, node, operands| match merge(builder, node, operands) {
         Some(y) => Change::Replace(vec![y]),

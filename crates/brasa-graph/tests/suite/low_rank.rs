@@ -6,7 +6,7 @@ use crate::small_model::{Device, small_model, tokens};
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
 use brasa_graph::device::KvType;
 use brasa_graph::fuse::Pattern;
-use brasa_graph::op::{Attention, Binary, KvSource, Rope, RopeLayout, Unary};
+use brasa_graph::op::{Attention, Binary, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
 use brasa_graph::pass::{LowRank, add_low_rank, prune};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::testing::{
@@ -250,6 +250,34 @@ fn several_layers_of_one_weight_share_the_adapter() {
     assert_close(&case, &adapters);
     let adapted = add_low_rank(&case.graph, &adapters).unwrap();
     assert_eq!(adapted.weights().len(), case.graph.weights().len() + 4);
+}
+
+/// Adapters of experts, alone and several of one stack.
+#[test]
+fn adapted_experts_equal_merged_weights() {
+    let case = Case::new("experts", 5, &f32_weight, |b| {
+        let x = b.rows(&[16]);
+        let router = b.weight("router", &[4, 16]);
+        let logits = b.graph.linear(x, router);
+        let (chosen, _) = b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen });
+        let (up, down) = (b.weight("up", &[4, 24, 16]), b.weight("down", &[4, 16, 24]));
+        let y = b.graph.expert_linear(x, chosen, up);
+        let y = b.graph.expert_linear(y, chosen, down);
+        vec![b.graph.sum(y, 1)]
+    });
+    let all = [
+        adapter(&case, "up", 0..24, 3, 0.9, 1),
+        adapter(&case, "down", 0..16, 2, 0.7, 2),
+        adapter(&case, "up", 0..24, 2, -0.4, 3),
+    ];
+    for chosen in [0..1, 0..2, 0..3] {
+        assert_close(&case, &all[chosen]);
+    }
+    let part = LowRank { rows: 0..12, ..all[0].clone() };
+    assert_eq!(
+        add_low_rank(&case.graph, &[part]).unwrap_err().to_string(),
+        "adapter of up: rows 0..12, expected all 24 of every expert"
+    );
 }
 
 #[test]

@@ -104,6 +104,11 @@ pub(crate) fn spec(source: &Source, meta: &Metadata) -> Result<ModelSpec> {
     (Family::of(source)?.spec)(meta)
 }
 
+/// The architecture's name in GGUF, of the family that [`ModelSpec::family`] names.
+pub(crate) fn gguf_architecture(family: &str) -> &'static str {
+    FAMILIES.iter().find(|known| known.hf.contains(&family)).map_or("unknown", |known| known.gguf)
+}
+
 /// Names of all architectures that are understood in `container`.
 pub fn supported(container: Container) -> Vec<&'static str> {
     let mut names: Vec<_> = FAMILIES.iter().flat_map(|family| family.names(container)).copied().collect();

@@ -2,6 +2,7 @@
 
 #![recursion_limit = "256"]
 
+mod adapters;
 mod encoders;
 mod families;
 mod gradients;
