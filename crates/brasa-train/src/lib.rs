@@ -1,6 +1,8 @@
 //! Fine-tuning of language models.
 //!
-//! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new values.
+//! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new
+//! values; a [`Trainer`] changes a [low-rank adapter](lora) on a device by both, update by update, and a [run] evaluates it, keeps
+//! checkpoints and goes on from them bit for bit.
 //!
 //! ```
 //! use brasa_train::data::{DataOptions, Dataset, Examples};
@@ -23,12 +25,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod data;
 mod error;
 mod graphs;
 pub mod lora;
+pub mod metrics;
 pub mod optimizer;
 mod random;
+pub mod run;
 mod trainer;
 
 pub use error::{Result, TrainError};

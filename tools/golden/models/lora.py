@@ -36,7 +36,7 @@ CASES = {
     "gemma2": {},
     "gemma3": {},
     "gemma4": {"rate": 0.003},
-    "phi3": {},
+    "phi3": {"rate": 0.01},
     "mistral-window": {},
     "qwen3moe": {"modules": MODULES[:4]},
 }

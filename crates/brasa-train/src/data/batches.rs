@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use super::document::Document;
 use super::pack::pack;
@@ -120,6 +121,26 @@ impl Batches {
             segment
         };
         Step { segments: documents.iter().enumerate().map(segment).collect() }
+    }
+
+    /// Names the documents and their order: two of equal fingerprints have equal steps.
+    pub fn fingerprint(&self) -> String {
+        let mut hash = Sha256::new();
+        hash.update(format!("{:?} {} {}", self.seed, self.max_rows, self.max_documents));
+        for document in &*self.documents {
+            hash.update((document.tokens.len() as u64).to_le_bytes());
+            document.tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
+            for span in &document.spans {
+                hash.update(
+                    [span.tokens.start, span.tokens.end, span.weight.to_bits()]
+                        .map(u32::to_le_bytes)
+                        .concat(),
+                );
+            }
+        }
+        let hash = hash.finalize();
+        let first = hash.first_chunk::<8>().copied().unwrap_or_default();
+        format!("{:016x}", u64::from_be_bytes(first))
     }
 
     fn packed(&self) -> Vec<Vec<u32>> {

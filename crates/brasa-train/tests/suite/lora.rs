@@ -1,15 +1,17 @@
-//! Fine-tuning against PEFT and torch on tiny random checkpoints (tools/golden/models/lora.py), on the reference interpreter.
+//! Fine-tuning against PEFT and torch on tiny random checkpoints (tools/golden/models/lora.py), on the
+//! reference interpreter and the CPU.
 
 use std::path::Path;
 
 use brasa_golden::Golden;
+use brasa_graph::device::Backend;
 use brasa_graph::reference::ReferenceBackend;
 use brasa_train::Trainer;
 use brasa_train::data::{Batches, Document};
 use brasa_train::lora::Scaling;
 use brasa_train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
 
-use crate::setup::{adapter, documents, layers, model, trainer};
+use crate::setup::{adapter, cpu, documents, layers, model, trainer};
 
 fn golden(name: &str) -> Golden {
     let path = format!("tests/golden/lora/{name}.safetensors");
@@ -59,6 +61,12 @@ fn check_matrices(
 }
 
 fn check(name: &str, scaling: Scaling) {
+    for device in [&ReferenceBackend as &dyn Backend, &cpu()] {
+        check_on(device, name, scaling);
+    }
+}
+
+fn check_on(device: &dyn Backend, name: &str, scaling: Scaling) {
     let golden = golden(name);
     let model = model(name);
     let layers = layers(&model.graph, |module| golden.has(&format!("gradient.{module}.a")));
@@ -70,7 +78,7 @@ fn check(name: &str, scaling: Scaling) {
     // gradient leaps from 1.2 to 5.1 and back.
     let loose = if name == "gemma4" { 6.0 } else { 1.0 };
     let mut batches = Batches::new(documents(name), 200, 8, None);
-    let mut first = trainer(&ReferenceBackend, &model.graph, lora.clone(), sgd, flat, None);
+    let mut first = trainer(device, &model.graph, lora.clone(), sgd, flat, None);
     // In one step, and in two that make one update.
     for steps in [vec![vec![0, 1]], vec![vec![0], vec![1]]] {
         let (loss, gradients) = first.gradients(&batches, &steps).expect("gradients");
@@ -90,7 +98,7 @@ fn check(name: &str, scaling: Scaling) {
 
     let cosine = Schedule { shape: Shape::Cosine, peak: 0.003, warm_up: 5, ..flat };
     let rule = Rule::AdamW(Adam { weight_decay: 0.01, ..Adam::default() });
-    let second = trainer(&ReferenceBackend, &model.graph, lora, rule, cosine, Some(1.0));
+    let second = trainer(device, &model.graph, lora, rule, cosine, Some(1.0));
     let (learned, updates) = run(second, &mut batches);
     let losses: Vec<f64> = updates.iter().map(|update| update.loss).collect();
     check_losses(name, &losses, &golden.floats("loss.adamw"), 1e-4);

@@ -5,5 +5,6 @@ mod data;
 mod lora;
 mod optimizers;
 mod random;
+mod run;
 mod setup;
 mod stacks;

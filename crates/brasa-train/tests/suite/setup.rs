@@ -1,5 +1,6 @@
 //! Models, documents and adapters of tests.
 
+use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_golden::{Golden, folder, load_strictly};
 use brasa_graph::device::{Backend, Precision, ProgramLimits};
 use brasa_graph::{Graph, Op, ValueKind, WeightId};
@@ -12,6 +13,12 @@ use brasa_train::{Resources, TrainOptions, Trainer};
 /// The modules of an adapter, in the order of their numbers in tools/golden/models/lora.py.
 const MODULES: [&str; 9] =
     ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"];
+
+/// Two threads of this processor, reproducible.
+pub fn cpu() -> CpuBackend {
+    CpuBackend::new(CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() })
+        .expect("a processor")
+}
 
 /// A tiny random checkpoint.
 pub fn model(name: &str) -> Model {

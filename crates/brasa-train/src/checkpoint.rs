@@ -1,0 +1,166 @@
+//! The state of a run in one file, from which it goes on bit for bit.
+//!
+//! Eight bytes that name the format, the length of a JSON header (u64), the header, all numbers (f32), and the SHA-256 of all of
+//! that. Numbers are little-endian. The file is put in place when it is complete, so that whatever interrupts its writing, the last
+//! one stays.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use brasa_formats::{Existing, FormatError, OutputFile, read_file};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::data::Place;
+use crate::{Result, TrainError};
+
+const MAGIC: &[u8; 8] = b"BRASATR1";
+const HASH_BYTES: usize = 32;
+/// The largest checkpoint.
+const MOST_BYTES: u64 = 1 << 40;
+
+/// The state of a run between two updates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Updates so far.
+    pub updates: u64,
+    /// The place of the next step in the data.
+    pub place: Place,
+    /// What the state depends on: settings by name.
+    pub settings: BTreeMap<String, String>,
+    /// The best evaluation so far.
+    pub best: Option<Best>,
+    /// The update of the last evaluation.
+    pub evaluated: Option<u64>,
+    /// Evaluations since the best one.
+    pub worse: u64,
+    /// `A` and `B` of each pair.
+    pub values: Vec<Vec<f32>>,
+    /// For each of these, what the optimizer remembers.
+    pub moments: Vec<Vec<Vec<f32>>>,
+    /// `A` and `B` of each pair at the best evaluation; empty without one.
+    pub best_values: Vec<Vec<f32>>,
+}
+
+/// The best evaluation of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Best {
+    /// The update after which it was made.
+    pub update: u64,
+    /// Its loss.
+    pub loss: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Header {
+    updates: u64,
+    place: Place,
+    settings: BTreeMap<String, String>,
+    best: Option<Best>,
+    evaluated: Option<u64>,
+    worse: u64,
+    /// Numbers of each array.
+    values: Vec<usize>,
+    moments: Vec<Vec<usize>>,
+    best_values: Vec<usize>,
+}
+
+impl State {
+    /// Writes the state; a file that is there is replaced once the new one is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Format`] if the disk is full or fails.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let sizes = |arrays: &[Vec<f32>]| arrays.iter().map(Vec::len).collect::<Vec<_>>();
+        let header = Header {
+            updates: self.updates,
+            place: self.place,
+            settings: self.settings.clone(),
+            best: self.best,
+            evaluated: self.evaluated,
+            worse: self.worse,
+            values: sizes(&self.values),
+            moments: self.moments.iter().map(|arrays| sizes(arrays)).collect(),
+            best_values: sizes(&self.best_values),
+        };
+        let header = serde_json::to_vec(&header)
+            .map_err(|error| FormatError::Io { path: path.to_owned(), source: error.into() })?;
+        let mut bytes = [&MAGIC[..], &(header.len() as u64).to_le_bytes(), &header].concat();
+        for array in self.values.iter().chain(self.moments.iter().flatten()).chain(&self.best_values) {
+            bytes.extend(array.iter().flat_map(|x| x.to_le_bytes()));
+        }
+        let hash = Sha256::digest(&bytes);
+        let mut file = OutputFile::create(path, Existing::Replace)?;
+        file.write_all(&bytes)
+            .and_then(|()| file.write_all(&hash))
+            .map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
+        Ok(file.commit()?)
+    }
+
+    /// Reads a state.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Format`] if there is no file; [`TrainError::Checkpoint`] if it is no state or was damaged.
+    pub fn read(path: &Path) -> Result<Self> {
+        let refuse = |what: &str| TrainError::Checkpoint {
+            path: path.display().to_string(),
+            what: what.into(),
+            hint: "start the run anew, in another folder or without the file".into(),
+        };
+        let bytes = read_file(path, MOST_BYTES)?;
+        let Some(inner) = bytes.strip_prefix(MAGIC) else {
+            return Err(refuse("not a checkpoint of Brasa's training"));
+        };
+        let (Some((content, hash)), Some((header_bytes, rest))) =
+            (bytes.split_last_chunk::<HASH_BYTES>(), inner.split_first_chunk::<8>())
+        else {
+            return Err(refuse("cut off"));
+        };
+        if Sha256::digest(content).as_slice() != hash {
+            return Err(refuse("damaged: its SHA-256 is another"));
+        }
+        let rest = &rest[..rest.len() - HASH_BYTES];
+        let length =
+            usize::try_from(u64::from_le_bytes(*header_bytes)).ok().filter(|&length| length <= rest.len());
+        let (header, numbers) = rest.split_at(length.ok_or_else(|| refuse("cut off"))?);
+        let header: Header = serde_json::from_slice(header).map_err(|error| refuse(&error.to_string()))?;
+        let mut numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let all = header.values.iter().chain(header.moments.iter().flatten()).chain(&header.best_values);
+        if all.fold(0, |sum: usize, &size| sum.saturating_add(size)) != numbers.len() {
+            return Err(refuse("another number of values than its header says"));
+        }
+        let mut take = |sizes: &[usize]| -> Vec<Vec<f32>> {
+            sizes.iter().map(|&size| numbers.by_ref().take(size).collect()).collect()
+        };
+        let values = take(&header.values);
+        let moments = header.moments.iter().map(|sizes| take(sizes)).collect();
+        let best_values = take(&header.best_values);
+        let Header { updates, place, settings, best, evaluated, worse, .. } = header;
+        Ok(Self { updates, place, settings, best, evaluated, worse, values, moments, best_values })
+    }
+
+    /// Checks that a run with `settings` may go on from this state.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Checkpoint`], naming the first setting that differs.
+    pub fn check(&self, path: &Path, settings: &BTreeMap<String, String>) -> Result<()> {
+        let names = self.settings.keys().chain(settings.keys());
+        for name in names {
+            let [there, here] = [&self.settings, settings].map(|settings| settings.get(name));
+            if there != here {
+                let shown = |value: Option<&String>| value.map_or("not set", String::as_str).to_owned();
+                return Err(TrainError::Checkpoint {
+                    path: path.display().to_string(),
+                    what: format!("{name} was {}, now it is {}", shown(there), shown(here)),
+                    hint: "go on with the settings and the data of the run, or start anew in another folder"
+                        .into(),
+                });
+            }
+        }
+        Ok(())
+    }
+}

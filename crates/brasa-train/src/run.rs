@@ -1,0 +1,242 @@
+//! A run: updates, evaluations, checkpoints.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use crate::checkpoint::{Best, State};
+use crate::data::Batches;
+use crate::metrics::{Metric, Metrics};
+use crate::optimizer::{Schedule, Shape};
+use crate::{Evaluation, Result, TrainError, Trainer, Update};
+
+/// The name of the checkpoint in the folder of a run.
+pub const CHECKPOINT: &str = "checkpoint.brasa";
+/// The name of the metrics in the folder of a run.
+pub const METRICS: &str = "metrics.jsonl";
+
+/// The course of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// The folder of checkpoint and metrics, which is made if it is not there.
+    pub folder: PathBuf,
+    /// All updates.
+    pub updates: u64,
+    /// Updates between two evaluations; the first is before the first update, another after the last. 0 for the last alone.
+    pub evaluate_every: u64,
+    /// Updates between two checkpoints; one more is written at the end. 0 for that alone.
+    pub save_every: u64,
+    /// Ends the run after so many evaluations that were no better than the best.
+    pub patience: Option<u64>,
+    /// Goes on from the checkpoint in the folder.
+    pub resume: bool,
+    /// More of what the run depends on, by name: the model, the file of examples.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// What happens in a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<'a> {
+    /// It goes on from a checkpoint after so many updates.
+    Resumed(u64),
+    /// An update, and the seconds that it took.
+    Update(Update, f64),
+    /// An evaluation after so many updates; true if it is the best so far.
+    Evaluated(u64, Evaluation, bool),
+    /// A checkpoint was written.
+    Saved(&'a Path),
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// Why it ended.
+    pub end: End,
+    /// Updates in all.
+    pub updates: u64,
+    /// The best evaluation, if there was any.
+    pub best: Option<Best>,
+    /// `A` and `B` of each pair at the best evaluation, or else at the end.
+    pub values: Vec<Vec<f32>>,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All updates were made.
+    Finished,
+    /// Evaluations became no better.
+    NoBetter,
+    /// It was told to stop. Its checkpoint holds everything.
+    Stopped,
+}
+
+/// Runs `trainer` over `train`. `watch` sees each event, and stops the run by breaking: a checkpoint is written then too.
+///
+/// A run that goes on from a checkpoint has the bits of one that was never interrupted, if the device's results are reproducible.
+///
+/// # Errors
+///
+/// Errors of updates, evaluations and files; the last checkpoint stays. [`TrainError::Checkpoint`] if there is none to go on from, if
+/// it is of other settings, or if there is one and the run does not go on from it.
+pub fn run(
+    trainer: &mut Trainer,
+    train: &mut Batches,
+    valid: Option<&Batches>,
+    options: &RunOptions,
+    watch: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+) -> Result<Outcome> {
+    let folder = &options.folder;
+    std::fs::create_dir_all(folder).map_err(|error| TrainError::io(folder, error))?;
+    let path = folder.join(CHECKPOINT);
+    let mut run = Run {
+        settings: settings(trainer, train, valid, options),
+        best: None,
+        best_values: Vec::new(),
+        evaluated: None,
+        worse: 0,
+        path,
+    };
+    let mut stop = ControlFlow::Continue(());
+    if options.resume {
+        let state = State::read(&run.path)?;
+        state.check(&run.path, &run.settings)?;
+        trainer.restore(&state.values, state.updates, state.moments)?;
+        train.go_to(state.place);
+        run.best = state.best;
+        run.best_values = state.best_values;
+        (run.evaluated, run.worse) = (state.evaluated, state.worse);
+        stop = watch(Event::Resumed(state.updates));
+    } else if run.path.exists() {
+        return Err(TrainError::Checkpoint {
+            path: run.path.display().to_string(),
+            what: "the folder has a run already".into(),
+            hint: "go on with it (resume), or name another folder".into(),
+        });
+    }
+    let mut metrics = Metrics::open(&folder.join(METRICS), trainer.optimizer().updates())?;
+    let mut end = End::Finished;
+    loop {
+        let updates = trainer.optimizer().updates();
+        let is_last = updates >= options.updates;
+        if let Some(valid) = valid
+            && (is_last || due(options.evaluate_every, updates))
+            && run.evaluated != Some(updates)
+        {
+            let began = Instant::now();
+            let found = trainer.evaluate(valid)?;
+            let is_best = run.best.is_none_or(|best| found.loss < best.loss);
+            if is_best {
+                run.best = Some(Best { update: updates, loss: found.loss });
+                run.best_values = trainer.lora().arrays();
+            }
+            run.worse = if is_best { 0 } else { run.worse + 1 };
+            run.evaluated = Some(updates);
+            metrics.add(&Metric {
+                update: updates,
+                valid_loss: Some(found.loss),
+                tokens: Some(found.learned),
+                seconds: Some(began.elapsed().as_secs_f64()),
+                ..Metric::default()
+            })?;
+            merge(&mut stop, watch(Event::Evaluated(updates, found, is_best)));
+            if options.patience.is_some_and(|patience| run.worse >= patience.max(1)) {
+                end = End::NoBetter;
+                break;
+            }
+        }
+        if is_last {
+            break;
+        }
+        if stop.is_break() {
+            end = End::Stopped;
+            break;
+        }
+        if updates > 0 && due(options.save_every, updates) {
+            run.save(trainer, train)?;
+            merge(&mut stop, watch(Event::Saved(&run.path)));
+        }
+        let began = Instant::now();
+        let update = trainer.update(train)?;
+        let seconds = began.elapsed().as_secs_f64();
+        metrics.add(&Metric {
+            update: update.number,
+            loss: Some(update.loss),
+            learning_rate: Some(update.learning_rate),
+            gradient_norm: Some(update.gradient_norm),
+            rows: Some(update.rows),
+            tokens: Some(update.learned),
+            seconds: Some(seconds),
+            ..Metric::default()
+        })?;
+        merge(&mut stop, watch(Event::Update(update, seconds)));
+    }
+    run.save(trainer, train)?;
+    let _ = watch(Event::Saved(&run.path));
+    let values = if run.best_values.is_empty() { trainer.lora().arrays() } else { run.best_values };
+    Ok(Outcome { end, updates: trainer.optimizer().updates(), best: run.best, values })
+}
+
+/// What a run carries from update to update.
+struct Run {
+    settings: BTreeMap<String, String>,
+    best: Option<Best>,
+    best_values: Vec<Vec<f32>>,
+    evaluated: Option<u64>,
+    worse: u64,
+    path: PathBuf,
+}
+
+impl Run {
+    fn save(&self, trainer: &Trainer, train: &Batches) -> Result<()> {
+        let state = State {
+            updates: trainer.optimizer().updates(),
+            place: train.place(),
+            settings: self.settings.clone(),
+            best: self.best,
+            evaluated: self.evaluated,
+            worse: self.worse,
+            values: trainer.lora().arrays(),
+            moments: trainer.optimizer().states().to_vec(),
+            best_values: self.best_values.clone(),
+        };
+        state.write(&self.path)
+    }
+}
+
+fn due(every: u64, updates: u64) -> bool {
+    every > 0 && updates.is_multiple_of(every)
+}
+
+fn merge(stop: &mut ControlFlow<()>, other: ControlFlow<()>) {
+    if other.is_break() {
+        *stop = other;
+    }
+}
+
+/// What the bits of a run depend on.
+fn settings(
+    trainer: &Trainer,
+    train: &Batches,
+    valid: Option<&Batches>,
+    options: &RunOptions,
+) -> BTreeMap<String, String> {
+    let of = trainer.options();
+    let Schedule { shape, peak, warm_up, updates, floor } = of.schedule;
+    let end =
+        if shape == Shape::Constant { String::new() } else { format!(", floor {floor} after {updates}") };
+    let schedule = format!("{shape:?}, peak {peak}, warm-up {warm_up}{end}");
+    let pair = |pair: &crate::lora::Pair| format!("{} {}x{}", pair.layer.name, pair.rank, pair.scale);
+    let mut settings = options.settings.clone();
+    settings.extend([
+        ("optimizer".to_owned(), format!("{:?}", of.rule)),
+        ("schedule".into(), schedule),
+        ("steps an update".into(), of.accumulation.to_string()),
+        ("longest gradient".into(), format!("{:?}", of.longest_gradient)),
+        ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
+        ("examples".into(), train.fingerprint()),
+    ]);
+    settings.extend(valid.map(|valid| ("examples of evaluations".to_owned(), valid.fingerprint())));
+    settings
+}
