@@ -211,6 +211,7 @@ pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions
         precision,
         deterministic: arguments.deterministic,
         chunk: arguments.chunk,
+        adapters: arguments.lora.clone(),
         strict: arguments.strict,
         pre_tokenizer: arguments.pre.clone(),
         chat_template,

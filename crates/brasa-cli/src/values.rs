@@ -1,5 +1,8 @@
 //! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
 
+use std::path::Path;
+
+use brasa::AdapterSource;
 use brasa::ProbeKind;
 use brasa::audio::SampleFormat;
 use brasa::audio::transcript::TranscriptFormat;
@@ -33,6 +36,20 @@ pub fn heads(text: &str) -> Result<Heads, String> {
         None => Ok((count(item)?, None)),
     };
     text.split(',').map(one).collect::<Result<_, String>>().map(Heads::Some)
+}
+
+/// Reads `FILE` or `FILE=SCALE`. A file that is there goes by its whole name, whatever is in it.
+pub fn adapter(text: &str) -> Result<AdapterSource, String> {
+    let split = text.rsplit_once('=').filter(|_| !Path::new(text).exists());
+    match split {
+        None => Ok(AdapterSource::new(text)),
+        Some((path, scale)) => match scale.parse::<f32>() {
+            Ok(scale) if scale.is_finite() && !path.is_empty() => {
+                Ok(AdapterSource { path: path.into(), scale })
+            }
+            _ => Err(format!("\"{scale}\" is no scale, expected a number")),
+        },
+    }
 }
 
 /// Reads a number of at least 1.

@@ -20,7 +20,7 @@ use brasa_tokenizer::Tokenizer;
 
 use crate::inside::LoadedDevice;
 use crate::sentence::{check_dimensions, finish, tokens};
-use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, device, verify};
+use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, adapter, device, verify};
 
 /// Most texts of a step.
 const MOST_SEGMENTS: usize = 256;
@@ -127,6 +127,7 @@ impl Encoder {
                 "chunks, waiting requests, context and threads must be at least 1".into(),
             ));
         }
+        adapter::refuse(options, "a text encoder")?;
         let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
         let model = load_encoder(checkpoint, &load)?;
         let sentence = SentenceConfig::of(checkpoint)?;

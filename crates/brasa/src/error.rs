@@ -15,6 +15,14 @@ pub enum Error {
     /// The model's configuration or tensors.
     #[error(transparent)]
     Model(#[from] brasa_models::ModelError),
+    /// A low-rank adapter that does not fit the model.
+    #[error("{}: {error}", path.display())]
+    Adapter {
+        /// Its directory or file.
+        path: PathBuf,
+        /// Why it does not fit.
+        error: Box<brasa_models::ModelError>,
+    },
     /// The tokenizer or the chat template.
     #[error(transparent)]
     Tokenizer(#[from] brasa_tokenizer::TokenizerError),

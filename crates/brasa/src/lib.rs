@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod any_model;
 mod backend;
 mod batch;
@@ -67,6 +68,7 @@ mod text_model;
 mod transcriber;
 mod verify;
 
+pub use adapter::{AdapterInfo, AdapterSource};
 pub use any_model::AnyModel;
 #[cfg(feature = "mlx_lm")]
 pub use backend::MlxLm;

@@ -23,8 +23,8 @@ use crate::draft_model::{self, DraftModelInfo};
 use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
 use crate::{
-    Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Metrics, Session, TokenStream, device,
-    verify,
+    AdapterInfo, Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Metrics, Session, TokenStream,
+    adapter, device, verify,
 };
 
 /// Most positions of a context if the options name none.
@@ -74,6 +74,7 @@ struct Parts {
     inside: Inside,
     weight_bytes: u64,
     draft_model: Option<DraftModelInfo>,
+    adapters: Vec<AdapterInfo>,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
@@ -167,7 +168,8 @@ impl Model {
             });
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
-            let loaded = brasa_models::load(checkpoint, &load)?;
+            let mut loaded = brasa_models::load(checkpoint, &load)?;
+            let (adapters, adapted_by) = adapter::apply(options, &mut loaded)?;
             let (hidden_graph, attentions) = (Arc::new(loaded.hidden_graph()), loaded.attentions());
             let routers = loaded.routers();
             let brasa_models::Model { spec, graph, states, info, mut warnings, .. } = loaded;
@@ -186,7 +188,7 @@ impl Model {
             let dtype = options.kv_type();
             let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
             let context = context_of(options, &info);
-            let loaded = Weights { checkpoint, spec: &spec };
+            let loaded = Weights { checkpoint, spec: &spec, adapted_by };
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
             let draft_started = Instant::now();
@@ -263,6 +265,7 @@ impl Model {
                 inside,
                 weight_bytes,
                 draft_model,
+                adapters,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
                 latest: Arc::default(),
@@ -332,6 +335,11 @@ impl Model {
     /// The draft model beside the model; `None` if it was loaded without one.
     pub fn draft_model(&self) -> Option<&DraftModelInfo> {
         self.0.draft_model.as_ref()
+    }
+
+    /// The adapters that change the model, in the order of [`LoadOptions::adapters`].
+    pub fn adapters(&self) -> &[AdapterInfo] {
+        &self.0.adapters
     }
 
     /// What a look inside needs.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use brasa_engine::Speculation;
 use brasa_graph::device::{Backend, DeviceInfo, KvType, Precision, ProgramLimits};
 
+use crate::AdapterSource;
+
 /// How to load a model. The default suits the machine.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
@@ -62,6 +64,8 @@ pub struct LoadOptions {
     /// the same chunks. Requests whose speculation says [`model`](Speculation::model) ask it. Its weights, keys and values are beside
     /// the model's.
     pub draft_model: Option<PathBuf>,
+    /// Low-rank adapters that change the model. Its stored weights stay as they are; several adapters add up.
+    pub adapters: Vec<AdapterSource>,
     /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
@@ -90,6 +94,7 @@ impl Default for LoadOptions {
             prefault_bytes: 0,
             speculation: Speculation::MODEL,
             draft_model: None,
+            adapters: Vec::new(),
             strict: false,
             pre_tokenizer: None,
             chat_template: None,

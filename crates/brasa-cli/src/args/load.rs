@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use brasa::KvType;
+use brasa::{AdapterSource, KvType};
 use clap::{Args, ValueEnum};
 
 use crate::suggested::{DEVICES, Suggested};
-use crate::values::positive;
+use crate::values::{self, positive};
 
 /// Which model.
 #[derive(Debug, Clone, Args)]
@@ -71,6 +71,9 @@ pub struct SetupArguments {
     /// Prompt tokens computed at once (-ub) [default: 512 on a CPU, 2048 on a GPU]
     #[arg(long = "ubatch-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, hide_short_help = true)]
     pub chunk: Option<usize>,
+    /// Low-rank adapter of PEFT, MLX-LM or llama.cpp that changes the model, its scale times SCALE; may be repeated
+    #[arg(long, value_name = "FILE[=SCALE]", value_parser = values::adapter, hide_short_help = true)]
+    pub lora: Vec<AdapterSource>,
     /// Refuse checkpoints with unknown configuration keys or unused tensors
     #[arg(long, hide_short_help = true)]
     pub strict: bool,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use brasa::LoadOptions;
+use brasa::{AdapterSource, LoadOptions};
 use brasa_server::{ModelData, ModelSource, Server, ServerError, ServerOptions, TlsFiles};
 
 use crate::args::{ServeArguments, SourceArguments};
@@ -35,6 +35,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         prefault_bytes: (prefix_bytes / 2).min(MOST_PREFAULTED_BYTES),
         speculation: load::speculation(&arguments.drafts)?,
         draft_model: draft_model(arguments)?,
+        adapters: adapters(arguments)?,
         ..load::options(&arguments.setup)?
     };
     let seconds = |seconds: u64| Duration::from_secs(seconds);
@@ -76,14 +77,28 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
 /// The draft model, which guesses for the one model that is served.
 fn draft_model(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
     let draft = arguments.drafts.model_draft.clone();
-    let named = arguments.models.len() + usize::from(arguments.hf_repo.is_some());
-    let several = arguments.models_dir.is_some() || named > 1;
-    if draft.is_some() && several {
+    if draft.is_some() && serves_several(arguments) {
         return Err(Failure::Usage(
             "--model-draft: a draft model guesses for one model alone, and several are served".into(),
         ));
     }
     Ok(draft)
+}
+
+/// The adapters, which change the one model that is served.
+fn adapters(arguments: &ServeArguments) -> Result<Vec<AdapterSource>, Failure> {
+    let adapters = arguments.setup.lora.clone();
+    if !adapters.is_empty() && serves_several(arguments) {
+        return Err(Failure::Usage(
+            "--lora: an adapter changes one model alone, and several are served".into(),
+        ));
+    }
+    Ok(adapters)
+}
+
+fn serves_several(arguments: &ServeArguments) -> bool {
+    let named = arguments.models.len() + usize::from(arguments.hf_repo.is_some());
+    arguments.models_dir.is_some() || named > 1
 }
 
 /// The keys of the flags and of the file.

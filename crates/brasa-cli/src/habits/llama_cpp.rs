@@ -11,8 +11,7 @@ const DRAFT_MODEL: &str = "a draft model runs on the model's device with the mod
 const NO_DRAFT_KIND: &str = "`--model-draft` and `--lookup` guess ahead here";
 const NO_SERVER: &str = "it is an option of a server; `brasa serve --help` lists those that there are";
 const TEXT_ONLY: &str = "models read text only";
-const NO_ADAPTERS: &str =
-    "adapters and control vectors are not supported; merge them into the checkpoint first";
+const NO_CONTROL_VECTORS: &str = "control vectors are not supported; merge them into the checkpoint first";
 const FROM_THE_FILE: &str = "position encodings are taken from the model's file";
 const PLACEMENT: &str =
     "threads run where the system puts them; `taskset` and `nice` set other places and priorities";
@@ -354,12 +353,12 @@ pub const LLAMA_CPP: &[Row] = &[
     ),
     value("-rpc --rpc", "SERVERS", Answered("models run on this machine alone")),
     // Adapters.
-    value("--lora", "FILE", Answered(NO_ADAPTERS)),
-    value("--lora-scaled", "FILE:SCALE", Answered(NO_ADAPTERS)),
-    value("--control-vector", "FILE", Answered(NO_ADAPTERS)),
-    value("--control-vector-scaled", "FILE:SCALE", Answered(NO_ADAPTERS)),
-    two("--control-vector-layer-range", ["START", "END"], Answered(NO_ADAPTERS)),
-    flag("--lora-init-without-apply", Answered(NO_ADAPTERS)),
+    value("--lora", "FILE", Ours("--lora")),
+    value("--lora-scaled", "FILE:SCALE", Answered("`--lora FILE=SCALE` scales an adapter")),
+    value("--control-vector", "FILE", Answered(NO_CONTROL_VECTORS)),
+    value("--control-vector-scaled", "FILE:SCALE", Answered(NO_CONTROL_VECTORS)),
+    two("--control-vector-layer-range", ["START", "END"], Answered(NO_CONTROL_VECTORS)),
+    flag("--lora-init-without-apply", Answered("adapters are applied when a model is loaded")),
     // The model.
     value("-m --model", "PATH", Ours("--model")),
     value("-mu --model-url", "URL", Answered("`curl -LO URL` downloads the file, `-m` names it")),

@@ -35,11 +35,7 @@ pub const MLX_LM: &[Row] = &[
     value("--prefill-step-size", "N", Ours("--ubatch-size")),
     value("--repetition-penalty", "F", Ours("--repeat-penalty")),
     value("--repetition-context-size", "N", Ours("--repeat-last-n")),
-    value(
-        "--adapter-path",
-        "DIR",
-        Answered("adapters are not supported; `mlx_lm.fuse` merges one into its checkpoint"),
-    ),
+    value("--adapter-path", "DIR", Ours("--lora")),
     value("--draft-model", "PATH", Ours("--model-draft")),
     value("--num-draft-tokens", "N", Ours("--draft-max")),
     value("--extra-eos-token", "TEXT", Ours("--stop")),

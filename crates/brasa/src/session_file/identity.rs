@@ -25,6 +25,8 @@ pub(crate) struct Identity {
 pub(crate) struct Weights<'a> {
     pub(crate) checkpoint: &'a Checkpoint,
     pub(crate) spec: &'a ModelSpec,
+    /// A fingerprint of the adapters, or `none`.
+    pub(crate) adapted_by: String,
 }
 
 impl Identity {
@@ -60,8 +62,7 @@ impl Identity {
             ("architecture", weights.spec.family.to_owned()),
             ("weights", weights_fingerprint(weights.checkpoint)),
             ("configuration", fingerprint(configuration)),
-            // No adapter can be applied yet; a file with one must not pass for one without.
-            ("adapter", "none".to_owned()),
+            ("adapter", weights.adapted_by.clone()),
             ("type of keys and values", kv_name(pool.dtype).to_owned()),
             ("layout of pages", format!("{PAGE_POSITIONS} positions; {}", layout.join("; "))),
             ("arithmetic", exactness.to_owned()),

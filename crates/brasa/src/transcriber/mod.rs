@@ -21,7 +21,7 @@ use brasa_speech::{
 };
 use brasa_tokenizer::Tokenizer;
 
-use crate::{Error, LoadOptions, LoadProgress, device};
+use crate::{Error, LoadOptions, LoadProgress, adapter, device};
 pub use batch::{BatchSound, TranscribeBatch};
 pub use live::{Live, LiveUpdate};
 pub use segments::Segments;
@@ -103,6 +103,7 @@ impl Transcriber {
         mut progress: impl FnMut(LoadProgress) -> ControlFlow<()>,
         started: Instant,
     ) -> Result<Self, Error> {
+        adapter::refuse(options, "a model of speech")?;
         let load = brasa_models::LoadOptions { context_length: None, strict: options.strict };
         let source = Source::of(checkpoint)?;
         let model = build_speech(&source, &load)?;
