@@ -26,6 +26,10 @@ SHAPES = {
         architecture="llama", vocabulary="llama-bpe", layers=16, hidden=2048, feed_forward=8192, heads=32, kv_heads=8,
         head_dim=64, context=131072, rope_base=5e5, eps=1e-5,
     ),
+    "qwen3-30b-a3b": dict(
+        architecture="qwen3moe", vocabulary="qwen2", layers=48, hidden=2048, feed_forward=6144, heads=32, kv_heads=4,
+        head_dim=128, context=40960, rope_base=1e6, eps=1e-6, has_head=True, experts=128, experts_used=8, expert_width=768,
+    ),
     "llama-3.1-8b": dict(
         architecture="llama", vocabulary="llama-bpe", layers=32, hidden=4096, feed_forward=14336, heads=32, kv_heads=8,
         head_dim=128, context=131072, rope_base=5e5, eps=1e-5, has_head=True,
@@ -90,7 +94,7 @@ def stored_type(kind, name, layer, layers, head):
     if kind != "Q4_K_M":
         return kind
     more_bits = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
-    generous = name == head or (name in ("attn_v", "ffn_down") and more_bits)
+    generous = name == head or (name in ("attn_v", "ffn_down", "ffn_down_exps") and more_bits)
     return "Q6_K" if generous else "Q4_K"
 
 
@@ -131,17 +135,24 @@ def write(path, shape_name, kind, layers=None):
     writer.add_layer_norm_rms_eps(shape["eps"])
     writer.add_rope_freq_base(shape["rope_base"])
     writer.add_rope_dimension_count(head_dim)
+    experts = shape.get("experts")
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(shape["experts_used"])
+        writer.add_expert_feed_forward_length(shape["expert_width"])
     vocabulary = copy_tokenizer(writer, shape["vocabulary"])
     if shape["architecture"] == "llama":
         writer.add_vocab_size(vocabulary)
 
-    def matrix(name, rows, columns, layer=0):
+    def matrix(name, rows, columns, layer=0, of_experts=None):
+        """A matrix, or one of each expert."""
         kind_here = stored_type(kind, name.split(".")[-2], layer, layers, head)
         if kind_here not in sources:
             sources[kind_here] = Source(kind_here)
         plain = kind_here in ("F32", "F16")
         raw = None if plain else gguf.GGMLQuantizationType[kind_here]
-        writer.add_tensor(name, blocks(sources[kind_here], rows, columns, kind_here), raw_dtype=raw)
+        data = blocks(sources[kind_here], (of_experts or 1) * rows, columns, kind_here)
+        writer.add_tensor(name, data.reshape(of_experts, rows, -1) if of_experts else data, raw_dtype=raw)
 
     def norm(name, width):
         writer.add_tensor(name, np.ones(width, np.float32))
@@ -153,7 +164,7 @@ def write(path, shape_name, kind, layers=None):
     for layer in range(layers):
         name = f"blk.{layer}."
         norm(name + "attn_norm.weight", hidden)
-        if shape["architecture"] == "qwen3":
+        if shape["architecture"] in ("qwen3", "qwen3moe"):
             norm(name + "attn_q_norm.weight", head_dim)
             norm(name + "attn_k_norm.weight", head_dim)
         norm(name + "ffn_norm.weight", hidden)
@@ -161,6 +172,13 @@ def write(path, shape_name, kind, layers=None):
         matrix(name + "attn_k.weight", shape["kv_heads"] * head_dim, hidden, layer)
         matrix(name + "attn_v.weight", shape["kv_heads"] * head_dim, hidden, layer)
         matrix(name + "attn_output.weight", hidden, shape["heads"] * head_dim, layer)
+        if experts:
+            router = np.random.default_rng(layer).standard_normal((experts, hidden), np.float32) * np.float32(0.02)
+            writer.add_tensor(name + "ffn_gate_inp.weight", router)
+            matrix(name + "ffn_gate_exps.weight", shape["expert_width"], hidden, layer, experts)
+            matrix(name + "ffn_up_exps.weight", shape["expert_width"], hidden, layer, experts)
+            matrix(name + "ffn_down_exps.weight", hidden, shape["expert_width"], layer, experts)
+            continue
         matrix(name + "ffn_gate.weight", feed_forward, hidden, layer)
         matrix(name + "ffn_up.weight", feed_forward, hidden, layer)
         matrix(name + "ffn_down.weight", hidden, feed_forward, layer)

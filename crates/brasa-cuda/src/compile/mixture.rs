@@ -1,0 +1,190 @@
+//! Mixtures of experts as one operation, if the weights of all experts are in tiles.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::fuse::{Fusion, RouterExperts};
+use brasa_graph::op::{Binary, Gating};
+use brasa_graph::{Fused, Item, NodeId, Op, Schedule, Shape, ValueId};
+
+use super::Lowering;
+use super::nodes::MOST_EXPERTS;
+use crate::driver::Kernel;
+use crate::ops::{
+    EXPERT_SIZES, ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, Panels, RouterTopKOp, Sorted,
+    expert_kernels, most_blocks, most_positions,
+};
+use crate::params::Ptr;
+use crate::run::{Base, Slot};
+use crate::weights::Form;
+
+/// Outputs of a tile.
+const TILE_OUTPUTS: usize = 16;
+
+/// The addition behind a mixture: the node, the other operand and the sum.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addition {
+    node: NodeId,
+    residual: ValueId,
+    sum: ValueId,
+}
+
+impl Lowering<'_> {
+    /// True for a mixture all of whose experts are in tiles of their own; products may be rounded.
+    pub(super) fn fuses_mixture(&self, mixture: &RouterExperts) -> bool {
+        let weights = [mixture.gate, mixture.up, mixture.down];
+        let [Some(gate), Some(up), Some(_)] = weights.map(|w| self.expert_tiles(w)) else { return false };
+        let logits = self.shape(mixture.logits);
+        let experts = logits.width().unwrap_or(0);
+        !self.exact
+            && gate.tiles.layout == up.tiles.layout
+            && logits.rank() == 2
+            && (1..=MOST_EXPERTS).contains(&experts)
+            && weights.iter().all(|&w| self.shape(w).outer().constant() == Some(experts))
+            && mixture.expert_scales.is_none_or(|scales| self.weight(scales).is_some())
+    }
+
+    /// Notes the additions behind mixtures that nothing else computes or needs.
+    pub(super) fn find_mixtures(&mut self, schedule: &Schedule) {
+        for item in schedule.items() {
+            let Item::Fused(Fused { fusion: Fusion::RouterExperts(mixture), .. }) = item else { continue };
+            let y = mixture.y;
+            let &[(node, read)] = &self.readers(y)[..] else { continue };
+            let alone =
+                schedule.items().iter().any(|item| matches!(item, Item::Single(single) if *single == node));
+            let add = self.graph.node(node);
+            let (Op::Binary(Binary::Add), &[a, b], &[sum]) = (&add.op, &add.inputs[..], &add.outputs[..])
+            else {
+                continue;
+            };
+            let residual = if a == read { b } else { a };
+            let same_shape = self.shape(residual) == self.shape(y) && self.shape(sum) == self.shape(y);
+            if alone && a != b && read == y && same_shape && !self.is_output(y) {
+                self.mixtures.insert(y, Addition { node, residual, sum });
+            }
+        }
+    }
+
+    pub(super) fn mixture(&mut self, mixture: &RouterExperts) -> Result<(), DeviceError> {
+        let &RouterExperts { logits, router, expert_scales, scale, x, activation, y, .. } = mixture;
+        let tiles = |w| self.expert_tiles(w).ok_or_else(|| self.odd(w));
+        let (gate, up, down) = (tiles(mixture.gate)?, tiles(mixture.up)?, tiles(mixture.down)?);
+        let count = self.shape(logits).width().ok_or_else(|| self.odd(logits))?;
+        let rows = self.rows(x);
+        let slots = rows * router.k;
+        let addition = self.mixtures.get(&y).copied().filter(|addition| self.is_made(addition.residual));
+
+        let top_k = RouterTopKOp {
+            kernel: self.kernel("router_topk")?,
+            logits: self.slot(logits)?,
+            k: router.k,
+            of_chosen: router.gating == Gating::SoftmaxChosen,
+            experts: self.of_slots(x, router.k),
+            weights: self.of_slots(x, router.k),
+        };
+        let scales = expert_scales.map(|scales| self.slot(scales)).transpose()?;
+        let residual = addition.map(|Addition { residual, .. }| self.slot(residual)).transpose()?;
+        let x = self.slot(x)?;
+        let suffix = |weight: &ExpertTiles| Form::Tiles(weight.tiles.layout).kernel_suffix();
+        let sorted = if self.gpu.has_tensor_kernels() {
+            Some(self.sorted([&gate, &up, &down], slots, count)?)
+        } else {
+            None
+        };
+        let most_few = if sorted.is_some() { slots.min(MOST_UNSORTED * router.k) } else { slots };
+        let few = FewSlots {
+            gates: self.kernel(&format!("expert_gates_{}", suffix(&gate)))?,
+            down: self.kernel(&format!("expert_down_{}", suffix(&down)))?,
+            gated: self.scratch(most_few.saturating_mul(down.inputs)),
+        };
+        if let Some(Addition { node, .. }) = addition {
+            self.folded.push(node);
+        }
+        let out = self.make(addition.map_or(y, |addition| addition.sum));
+        let label = self.label("experts", gate.number);
+        let factor = scale.unwrap_or(1.0);
+        let op = MixtureOp {
+            router: top_k,
+            scales,
+            factor,
+            x,
+            gate,
+            up,
+            down,
+            count,
+            activation,
+            residual,
+            few,
+            sorted,
+            out,
+        };
+        self.push(op, label);
+        Ok(())
+    }
+
+    /// What sorted rows need.
+    fn sorted(
+        &mut self,
+        [gate, up, down]: [&ExpertTiles; 3],
+        slots: usize,
+        count: usize,
+    ) -> Result<Sorted, DeviceError> {
+        let positions = most_positions(slots, count);
+        // Two halves in a float.
+        let mut panels = |subs: usize| Panels {
+            data: self.scratch(positions.saturating_mul(subs * 32)),
+            row_scale: self.scratch(positions),
+            subs,
+        };
+        let (x, gated) = (panels(gate.tiles.subs), panels(down.tiles.subs));
+        let largest = |weight: &ExpertTiles| {
+            let norm = weight.tiles.row_norm.as_ref().map(|norm| Ptr::new(norm.address()));
+            norm.ok_or_else(|| self.gpu.unsupported("experts without norms of their rows"))
+        };
+        let largest = [largest(gate)?, largest(up)?];
+        let suffix = |weight: &ExpertTiles| Form::Tiles(weight.tiles.layout).kernel_suffix();
+        Ok(Sorted {
+            plan: self.kernel("expert_plan")?,
+            panels: self.kernel("expert_panels")?,
+            sum: self.kernel("expert_sum")?,
+            gates: self.expert_kernels(&format!("experts_gated_{}", suffix(gate)))?,
+            down: self.expert_kernels(&format!("experts_{}", suffix(down)))?,
+            counts: self.scratch(1),
+            places: self.scratch(slots),
+            slots: self.scratch(positions),
+            blocks: self.scratch(3 * most_blocks(slots, count)),
+            x,
+            gated,
+            largest,
+            products: self.scratch(slots.saturating_mul(down.tiles.count / count * TILE_OUTPUTS)),
+        })
+    }
+
+    fn expert_kernels(&self, prefix: &str) -> Result<[Kernel; EXPERT_SIZES], DeviceError> {
+        let [a, b, c] =
+            expert_kernels(prefix).map(|(name, shared_bytes)| self.gpu.experts(&name, shared_bytes));
+        Ok([a?, b?, c?])
+    }
+
+    /// The weights of all experts, if each expert has tiles of its own.
+    fn expert_tiles(&self, w: ValueId) -> Option<ExpertTiles> {
+        let (number, shape) = (self.weight(w)?, self.shape(w));
+        let [experts, outputs, inputs] = shape.0[..] else { return None };
+        let (experts, outputs, inputs) = (experts.constant()?, outputs.constant()?, inputs.constant()?);
+        let [stretch] = &self.weights.stored(number)?.stretches[..] else { return None };
+        let tiles = stretch.tiles.clone()?;
+        let whole =
+            tiles.upper.is_none() && tiles.row_norm.is_some() && stretch.rows == (0..experts * outputs);
+        (whole && outputs.is_multiple_of(TILE_OUTPUTS)).then_some(ExpertTiles { tiles, inputs, number })
+    }
+
+    /// Room for a number of each slot of the rows of `x`.
+    fn of_slots(&mut self, x: ValueId, chosen: usize) -> Slot {
+        let shape = Shape::rows(self.shape(x).outer(), &[chosen]);
+        Slot { base: Base::Buffer(self.buffer(&shape)), start: 0, row_stride: None, shape }
+    }
+
+    /// True for a value that an operation has made by now.
+    fn is_made(&self, value: ValueId) -> bool {
+        let root = self.graph.view(value).root;
+        self.values[root.0 as usize].is_some()
+    }
+}

@@ -1,0 +1,396 @@
+//! A mixture of experts from the router's logits to the weighed sum, on weights in tiles.
+//!
+//! A slot is an expert that a row has chosen. Few rows read each slot's weights by themselves, in two launches behind the router's. Many
+//! rows are sorted by expert on the device, rounded, and multiplied on tensor cores in blocks that share an expert's weights.
+
+use brasa_graph::op::Unary;
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::elementwise::unary;
+use crate::ops::gemm::{PANEL_ROWS, Panels, panel_threads};
+use crate::ops::{Launch, RouterTopKOp};
+use crate::params::{
+    ExpertDownParams, ExpertGatesParams, ExpertGemmParams, ExpertPanelsParams, ExpertPlan, ExpertPlanParams,
+    ExpertShares, ExpertSumParams, Ptr, Rows,
+};
+use crate::run::{Run, Slot, THREADS};
+use crate::weights::Tiles;
+
+/// Fewest rows that are sorted by expert.
+const FEWEST_SORTED: u32 = 4;
+/// Threads of a block that adds the products of all slots of a row.
+const DOWN_THREADS: u32 = 512;
+
+/// A router, its experts and what follows them: `residual + Σ_j share_j · down_j(act(gate_j · x) · (up_j · x))`.
+#[derive(Debug)]
+pub(crate) struct MixtureOp {
+    pub router: RouterTopKOp,
+    /// A weight with a number for each expert, by which its share is multiplied.
+    pub scales: Option<Slot>,
+    /// A factor of all shares.
+    pub factor: f32,
+    pub x: Slot,
+    pub gate: ExpertTiles,
+    pub up: ExpertTiles,
+    pub down: ExpertTiles,
+    /// Experts that there are.
+    pub count: usize,
+    pub activation: Unary,
+    pub residual: Option<Slot>,
+    pub few: FewSlots,
+    /// `None` where there are no kernels for tensor cores.
+    pub sorted: Option<Sorted>,
+    pub out: Slot,
+}
+
+/// The weights of all experts: as many tiles for each, one expert's behind another's.
+#[derive(Clone, Debug)]
+pub(crate) struct ExpertTiles {
+    pub tiles: Tiles,
+    /// Inputs of an expert.
+    pub inputs: usize,
+    /// The weight's number.
+    pub number: usize,
+}
+
+/// What few rows need.
+#[derive(Debug)]
+pub(crate) struct FewSlots {
+    /// `expert_gates_<format>` and `expert_down_<format>`.
+    pub gates: Kernel,
+    pub down: Kernel,
+    /// The buffer of gated products.
+    pub gated: usize,
+}
+
+/// What rows need that are sorted by expert.
+#[derive(Debug)]
+pub(crate) struct Sorted {
+    /// `expert_plan`, `expert_panels` and `expert_sum`.
+    pub plan: Kernel,
+    pub panels: Kernel,
+    pub sum: Kernel,
+    /// `experts_gated_<format>_<rows>` of gates and what they gate, and `experts_<format>_<rows>` of what follows.
+    pub gates: [Kernel; SIZES],
+    pub down: [Kernel; SIZES],
+    /// Buffers of the plan: how many blocks there are, the position of each slot, the slot at each position, and the blocks.
+    pub counts: usize,
+    pub places: usize,
+    pub slots: usize,
+    pub blocks: usize,
+    /// Rounded rows of x, and of gated products.
+    pub x: Panels,
+    pub gated: Panels,
+    /// The largest squared norms of rows of gates, and of what they gate.
+    pub largest: [Ptr<f32>; 2],
+    /// The buffer of the products of all slots.
+    pub products: usize,
+}
+
+/// Kernels of a format.
+pub(crate) const SIZES: usize = 3;
+
+/// A kernel of sorted rows: what a block makes, and what it takes of a multiprocessor.
+#[derive(Debug)]
+struct Variant {
+    rows: u32,
+    /// Tiles of a block.
+    tiles: u32,
+    /// Blocks that a multiprocessor holds.
+    resident: u32,
+    threads: u32,
+    shared_bytes: u32,
+    /// Time of 64 inputs of a block, and of its begin and end.
+    stage_us: f64,
+    block_us: f64,
+}
+
+/// Kernels `experts_<format>_16`, `_64` and `_128`; shared memory is what their deepest rings take.
+const VARIANTS: [Variant; SIZES] = [
+    Variant {
+        rows: 16,
+        tiles: 4,
+        resident: 2,
+        threads: 256,
+        shared_bytes: 113_664,
+        stage_us: 0.4,
+        block_us: 2.0,
+    },
+    Variant {
+        rows: 64,
+        tiles: 4,
+        resident: 2,
+        threads: 256,
+        shared_bytes: 113_664,
+        stage_us: 0.6,
+        block_us: 3.0,
+    },
+    Variant {
+        rows: 128,
+        tiles: 8,
+        resident: 1,
+        threads: 384,
+        shared_bytes: 230_400,
+        stage_us: 0.7,
+        block_us: 3.0,
+    },
+];
+
+/// Names of kernels called `prefix_<rows>`, and the shared memory that each needs.
+pub(crate) fn kernels(prefix: &str) -> [(String, u32); SIZES] {
+    VARIANTS.map(|variant| (format!("{prefix}_{}", variant.rows), variant.shared_bytes))
+}
+
+/// Most positions of so many slots, sorted by so many experts.
+pub(crate) fn most_positions(slots: usize, experts: usize) -> usize {
+    (slots + experts.min(slots) * (PANEL_ROWS - 1)).next_multiple_of(PANEL_ROWS)
+}
+
+/// Most blocks of rows of so many slots.
+pub(crate) fn most_blocks(slots: usize, experts: usize) -> usize {
+    slots / VARIANTS[0].rows as usize + experts.min(slots)
+}
+
+/// Most rows that are not sorted, if others are.
+pub(crate) const MOST_UNSORTED: usize = FEWEST_SORTED as usize - 1;
+
+/// Blocks of `rows` rows that so many slots fill, if they choose experts evenly and at random.
+fn expected_blocks(slots: u32, experts: u32, rows: u32) -> f64 {
+    let (slots, experts) = (f64::from(slots), f64::from(experts));
+    let used = experts * (1.0 - (1.0 - 1.0 / experts).powf(slots));
+    // An expert's last block is half full, unless all of its rows fit well in one.
+    let each = slots / used / f64::from(rows);
+    used * if each < 0.75 { 1.0 } else { each + 0.5 }
+}
+
+/// The number of the kernel that multiplies so many slots fastest.
+fn size(slots: u32, experts: u32) -> usize {
+    let time = |variant: &Variant| {
+        let blocks = expected_blocks(slots, experts, variant.rows) / f64::from(variant.tiles);
+        blocks / f64::from(variant.resident) * (32.0 * variant.stage_us + variant.block_us)
+    };
+    (0..SIZES).min_by(|&a, &b| time(&VARIANTS[a]).total_cmp(&time(&VARIANTS[b]))).unwrap_or(0)
+}
+
+impl ExpertTiles {
+    /// Tiles of one expert.
+    fn each(&self, count: usize) -> u32 {
+        (self.tiles.count / count) as u32
+    }
+}
+
+impl Launch for MixtureOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        self.router.launch(run)?;
+        let (_, rows) = run.tensor(&self.x).rows();
+        match &self.sorted {
+            Some(sorted) if rows >= FEWEST_SORTED => self.launch_sorted(run, sorted),
+            _ => self.launch_few(run),
+        }
+    }
+
+    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
+        let slots = run.tensor(&self.router.experts).count();
+        let count = self.count as u64;
+        let each = |weight: &ExpertTiles| {
+            let number = weight.number;
+            let (bytes, elements) = (run.weights.stored_bytes(number), run.weights.elements(number));
+            (bytes / count * slots.min(count), 2 * elements / count * slots)
+        };
+        [&self.gate, &self.up, &self.down]
+            .map(each)
+            .iter()
+            .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    }
+}
+
+impl MixtureOp {
+    fn launch_few(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let Self { gate, up, down, few, .. } = self;
+        let (x, rows) = run.tensor(&self.x).rows();
+        let shares = self.shares(run);
+        let slots = rows * shares.chosen;
+        let gated = Ptr::new(run.buffer(few.gated));
+        let gates = ExpertGatesParams {
+            x,
+            experts: shares.experts,
+            y: gated,
+            weights: [gate.tiles.data, up.tiles.data],
+            factors: [gate.tiles.factor, up.tiles.factor],
+            slots,
+            chosen: shares.chosen,
+            inputs: gate.inputs as u32,
+            subs: gate.tiles.subs as u32,
+            tiles: gate.each(self.count),
+            function: self.function(),
+        };
+        run.launch(&few.gates, gates.tiles, slots as usize, THREADS, 0, &gates)?;
+        let downs = ExpertDownParams {
+            x: gated,
+            weights: down.tiles.data,
+            shares,
+            residual: self.residual(run),
+            y: run.tensor(&self.out).floats(),
+            factor: down.tiles.factor,
+            rows,
+            inputs: down.inputs as u32,
+            subs: down.tiles.subs as u32,
+            tiles: down.each(self.count),
+        };
+        run.launch(&few.down, downs.tiles, rows as usize, DOWN_THREADS, 0, &downs)
+    }
+
+    fn launch_sorted(&self, run: &Run<'_>, sorted: &Sorted) -> Result<(), DriverError> {
+        let Self { gate, up, down, .. } = self;
+        let (x, rows) = run.tensor(&self.x).rows();
+        let shares = self.shares(run);
+        let (slots, experts) = (rows * shares.chosen, self.count as u32);
+        let number = size(slots, experts);
+        let variant = &VARIANTS[number];
+        let plan = sorted.plan(run);
+        let planned = ExpertPlanParams {
+            experts: shares.experts,
+            plan,
+            slots,
+            experts_count: experts,
+            block_rows: variant.rows,
+            aligned: variant.rows.min(PANEL_ROWS as u32),
+        };
+        run.launch(&sorted.plan, experts, 1, THREADS, 0, &planned)?;
+        let [(panels, row_scale), (gated, gated_scale)] = [&sorted.x, &sorted.gated]
+            .map(|panels| (Ptr::new(run.buffer(panels.data)), Ptr::new(run.buffer(panels.row_scale))));
+        let rounded = ExpertPanelsParams {
+            x,
+            places: plan.places,
+            panels,
+            row_scale,
+            gated,
+            gated_scale,
+            largest: sorted.largest,
+            chosen: shares.chosen,
+            inputs: gate.inputs as u32,
+            subs: sorted.x.subs as u32,
+            gated_width: down.inputs as u32,
+            gated_subs: sorted.gated.subs as u32,
+        };
+        run.launch(&sorted.panels, rows, 1, panel_threads(rows, rounded.inputs), 0, &rounded)?;
+        let raise = [gate, up].map(|weight| weight.tiles.raise());
+        let gates = ExpertGemmParams {
+            weights: [gate.tiles.data, up.tiles.data],
+            raise,
+            scale: [gate.tiles.factor / raise[0], up.tiles.factor / raise[1]],
+            panels,
+            row_scale,
+            plan,
+            y: Ptr::NONE,
+            gated,
+            gated_scale,
+            tiles: gate.each(self.count),
+            subs: sorted.x.subs as u32,
+            gated_subs: sorted.gated.subs as u32,
+            function: self.function(),
+        };
+        self.multiply(run, &sorted.gates[number], variant, slots, &gates)?;
+        let (raise, products) = (down.tiles.raise(), Ptr::new(run.buffer(sorted.products)));
+        let product = ExpertGemmParams {
+            weights: [down.tiles.data, Ptr::NONE],
+            raise: [raise; 2],
+            scale: [down.tiles.factor / raise; 2],
+            panels: gated,
+            row_scale: gated_scale,
+            y: products,
+            tiles: down.each(self.count),
+            subs: sorted.gated.subs as u32,
+            ..gates
+        };
+        self.multiply(run, &sorted.down[number], variant, slots, &product)?;
+        let width = product.tiles * 16;
+        let sum = ExpertSumParams {
+            x: products,
+            shares,
+            residual: self.residual(run),
+            y: run.tensor(&self.out).floats(),
+            rows,
+            width,
+        };
+        run.launch(&sorted.sum, width.div_ceil(THREADS), rows as usize, THREADS, 0, &sum)
+    }
+
+    /// Queues a product of sorted rows, on as many blocks as there can be work for.
+    fn multiply(
+        &self,
+        run: &Run<'_>,
+        kernel: &Kernel,
+        variant: &Variant,
+        slots: u32,
+        params: &ExpertGemmParams,
+    ) -> Result<(), DriverError> {
+        let row_blocks = slots / variant.rows + slots.min(self.count as u32);
+        let pieces = u64::from(row_blocks) * u64::from(params.tiles.div_ceil(variant.tiles));
+        let places = run.gpu.context.device().multiprocessors as u64 * u64::from(variant.resident);
+        let blocks = pieces.min(places) as u32;
+        run.launch(kernel, blocks, 1, variant.threads, variant.shared_bytes, params)
+    }
+
+    fn shares(&self, run: &Run<'_>) -> ExpertShares {
+        let scales = self.scales.as_ref().map_or(Ptr::NONE, |scales| run.tensor(scales).floats());
+        ExpertShares {
+            experts: run.tensor(&self.router.experts).integers(),
+            weights: run.tensor(&self.router.weights).floats(),
+            scales,
+            factor: self.factor,
+            chosen: self.router.k as u32,
+        }
+    }
+
+    fn residual(&self, run: &Run<'_>) -> Rows {
+        self.residual.as_ref().map_or(Rows::NONE, |residual| run.tensor(residual).rows().0)
+    }
+
+    fn function(&self) -> u32 {
+        unary(self.activation).0
+    }
+}
+
+impl Sorted {
+    fn plan(&self, run: &Run<'_>) -> ExpertPlan {
+        let [count, places, slots, blocks] =
+            [self.counts, self.places, self.slots, self.blocks].map(|buffer| Ptr::new(run.buffer(buffer)));
+        ExpertPlan { count, places, slots, blocks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_grow_with_the_rows_of_an_expert() {
+        let rows = |slots, experts| VARIANTS[size(slots, experts)].rows;
+        // Eight of 128 experts: 16 and 64 sequences together, a chunk of a prompt, and a long one.
+        assert_eq!([16, 64, 2048, 8192].map(|count| rows(count * 8, 128)), [16, 16, 128, 128]);
+        // Four of 32.
+        assert_eq!([16, 512, 2048].map(|count| rows(count * 4, 32)), [16, 128, 128]);
+    }
+
+    #[test]
+    fn every_plan_has_room() {
+        // Slots may all choose one expert, or each another.
+        for (slots, experts) in [(1, 1), (7, 3), (64, 128), (4096, 128), (100_000, 1024)] {
+            for used in [1, slots.min(experts)] {
+                let (rows, rest) = (slots / used, slots % used);
+                for Variant { rows: block, .. } in VARIANTS.map(|variant| variant) {
+                    let block = block as usize;
+                    let of =
+                        |rows: usize| (rows.div_ceil(block), rows.next_multiple_of(block.min(PANEL_ROWS)));
+                    let (blocks, positions) = of(rows);
+                    let (more_blocks, more_positions) = of(rows + 1);
+                    assert!(blocks * (used - rest) + more_blocks * rest <= most_blocks(slots, experts));
+                    assert!(
+                        positions * (used - rest) + more_positions * rest <= most_positions(slots, experts)
+                    );
+                }
+            }
+        }
+    }
+}
