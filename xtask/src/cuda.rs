@@ -26,6 +26,7 @@ const IMAGES: &[(&str, &str, &[&str])] = &[
     ("plain/plain.cu", "plain.compute_80.ptx", COMPUTE_80),
     ("hopper/decode.cu", "decode.sm_90a.cubin", SM_90A),
     ("hopper/gemm.cu", "gemm.sm_90a.cubin", SM_90A),
+    ("hopper/experts.cu", "experts.sm_90a.cubin", SM_90A),
     ("hopper/flash.cu", "flash.sm_90a.cubin", SM_90A),
 ];
 

@@ -1,7 +1,7 @@
-//! Speed of chains of one text or of several together, on a decoder with random weights in the shapes of Llama-3.2-1B, Llama-3.1-8B
-//! or Qwen3-0.6B, all of whose matrices have one format.
+//! Speed of chains of one text or of several together, on a decoder with random weights in the shapes of Llama-3.2-1B, Llama-3.1-8B,
+//! Qwen3-0.6B or mixtures of experts, all of whose matrices have one format.
 //!
-//! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b] [FORMAT] [DEPTH] [TEXTS,…] [--plain] [--draws]`
+//! `cargo run --release -p brasa-cuda --example decode_speed -- [1b | 8b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [DEPTH] [TEXTS,…] [--plain] [--draws]`
 //!
 //! Tokens are the likeliest. With `--draws` all ways to draw are timed: the likeliest and sampled as llama.cpp does by default, each
 //! also with a mask, which allows everything and goes to the device before each draw, and with log-probabilities, whose logits come to

@@ -1,6 +1,6 @@
 //! Speed of prompts, of single tokens and of tokens of several sequences, on a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b] [FORMAT] [--exact] [--separate] [--profile]`
+//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--exact] [--separate] [--profile]`
 //!
 //! `--separate` launches everything between products apart, to be compared with.
 

@@ -13,6 +13,8 @@ const DECODE: &[u8] = include_bytes!("../kernels/embedded/decode.sm_90a.cubin.de
 const PTX: &[u8] = include_bytes!("../kernels/embedded/plain.compute_80.ptx.deflate");
 /// Matrix products of many rows, for compute capability 9.0.
 const GEMM: &[u8] = include_bytes!("../kernels/embedded/gemm.sm_90a.cubin.deflate");
+/// Products of rows sorted by expert, for compute capability 9.0.
+const EXPERTS: &[u8] = include_bytes!("../kernels/embedded/experts.sm_90a.cubin.deflate");
 /// Attention of many rows, for compute capability 9.0.
 const FLASH: &[u8] = include_bytes!("../kernels/embedded/flash.sm_90a.cubin.deflate");
 
@@ -30,6 +32,11 @@ pub(crate) fn plain(capability: (i32, i32)) -> Result<Vec<u8>, DriverError> {
 /// Matrix products of many rows; `None` where a device of this compute capability lacks the tensor cores that they were written for.
 pub(crate) fn gemm(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
     (capability == (9, 0)).then(|| unpack(GEMM))
+}
+
+/// Products of rows sorted by expert; `None` where a device of this compute capability lacks the tensor cores that they were written for.
+pub(crate) fn experts(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
+    (capability == (9, 0)).then(|| unpack(EXPERTS))
 }
 
 /// Attention of many rows; `None` where a device of this compute capability lacks the tensor cores that it was written for.
@@ -83,7 +90,7 @@ mod tests {
 
     #[test]
     fn images_unpack() {
-        let fast = [super::gemm((9, 0)), super::flash((9, 0))]
+        let fast = [super::gemm((9, 0)), super::experts((9, 0)), super::flash((9, 0))]
             .map(|image| image.expect("it unpacks").expect("a cubin"));
         for cubin in fast.into_iter().chain([super::plain((9, 0)).expect("a cubin")]) {
             assert_eq!(&cubin[..4], b"\x7fELF");

@@ -24,6 +24,8 @@ pub(crate) struct Gpu {
     interpreter: Option<Kernel>,
     /// Matrix products of many rows on tensor cores, where the device has those that the kernels were written for.
     gemm: Option<Arc<Module>>,
+    /// Products of rows sorted by expert, where the device has the tensor cores that the kernels were written for.
+    experts: Option<Arc<Module>>,
     /// Attention of many rows on tensor cores, where the device has those that the kernels were written for.
     flash: Option<Arc<Module>>,
 }
@@ -41,6 +43,7 @@ impl Gpu {
         let load = |image: Result<Vec<u8>, DriverError>| Module::load(&context, &image?);
         let plain = load(embedded::plain(capability))?;
         let gemm = embedded::gemm(capability).map(load).transpose()?;
+        let experts = embedded::experts(capability).map(load).transpose()?;
         let flash = embedded::flash(capability).map(load).transpose()?;
         let stream = Stream::new(&context)?;
         let interpreter = interpreter::load(&context)?;
@@ -54,6 +57,7 @@ impl Gpu {
             plain,
             interpreter,
             gemm,
+            experts,
             flash,
         }))
     }
@@ -76,6 +80,11 @@ impl Gpu {
     /// The matrix product called `name`, which takes `shared_bytes` of dynamic shared memory.
     pub(crate) fn gemm(&self, name: &str, shared_bytes: u32) -> Result<Kernel, DeviceError> {
         with_shared(self.gemm.as_ref(), name, shared_bytes).map_err(|error| self.error(error))
+    }
+
+    /// The product of sorted rows called `name`, which takes `shared_bytes` of dynamic shared memory.
+    pub(crate) fn experts(&self, name: &str, shared_bytes: u32) -> Result<Kernel, DeviceError> {
+        with_shared(self.experts.as_ref(), name, shared_bytes).map_err(|error| self.error(error))
     }
 
     /// The attention called `name`, which takes `shared_bytes` of dynamic shared memory.

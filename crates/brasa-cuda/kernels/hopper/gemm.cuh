@@ -40,6 +40,7 @@ __device__ __forceinline__ void bulk_load_both(void* to, const void* from, uint3
 }
 
 template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
+    static constexpr uint32_t FORMAT = F;
     static constexpr Geometry G = geometry(F);
     static constexpr uint32_t OUTPUTS = 64 * GROUPS, TILES = OUTPUTS / 16;
     static constexpr uint32_t PIECE = (G.header_bytes + G.sub_bytes + 127) / 128 * 128;  // a tile's header and sub
@@ -51,27 +52,30 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t THREADS = 128 * (GROUPS + 1);
 };
 
+// What the rows of a block's products are multiplied by, and how far they go.
+struct RowScales { const float* of_row; float of_all; uint32_t rows_end; };
+
 // Calls `write(row, lower, upper, read(row))` for each of the lane's rows, its products scaled. What eight rows need is read before any
 // of them is written, so that their loads are on their way together.
 template <int ROWS, class Read, class Write>
-__device__ __forceinline__ void each_row(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, Read read, Write write) {
+__device__ __forceinline__ void each_row(const RowScales& scales, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, Read read, Write write) {
     constexpr int TOGETHER = ROWS / 4 < 8 ? ROWS / 4 : 8;
 #pragma unroll
     for (int begin = 0; begin < ROWS / 4; begin += TOGETHER) {
-        if (first_row + begin * 4 >= p.rows) return;
+        if (first_row + begin * 4 >= scales.rows_end) return;
         float scale[TOGETHER];
-        float2 before[TOGETHER];
+        decltype(read(0u)) before[TOGETHER];
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
-            const uint32_t row = min(first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2, p.rows - 1);
-            scale[i] = __ldg(p.row_scale + row);
+            const uint32_t row = min(first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2, scales.rows_end - 1);
+            scale[i] = __ldg(scales.of_row + row);
             before[i] = read(row);
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
             const int n = (begin + i) / 2 * 4 + i % 2;
             const uint32_t row = first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2;
-            if (row < p.rows) write(row, d[n] * (scale[i] * p.scale), d[n + 2] * (scale[i] * p.scale), before[i]);
+            if (row < scales.rows_end) write(row, d[n] * (scale[i] * scales.of_all), d[n + 2] * (scale[i] * scales.of_all), before[i]);
         }
     }
 }
@@ -80,10 +84,11 @@ __device__ __forceinline__ void each_row(const GemmParams& p, const float (&d)[R
 template <int ROWS>
 __device__ __forceinline__ void write_products(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, uint32_t tile, uint32_t g, uint32_t split) {
     const Outputs& out = p.out;
+    const RowScales scales = {p.row_scale, p.scale, p.rows};
     auto nothing = [](uint32_t) { return make_float2(0.0f, 0.0f); };
     if (p.splits > 1) {
         float* to = p.partial + uint64_t(split) * p.rows * p.tiles * 16 + tile * 16 + g;
-        each_row<ROWS>(p, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
+        each_row<ROWS>(scales, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
             to[uint64_t(row) * p.tiles * 16] = lower;
             to[uint64_t(row) * p.tiles * 16 + 8] = upper;
         });
@@ -97,14 +102,14 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
         if (!has_lower) return;
         auto gated = [&](auto act) {
             if (!out.panels) {
-                each_row<ROWS>(p, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
+                each_row<ROWS>(scales, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
                     out.y[uint64_t(row) * out.y_width + i] = act(lower + low_bias) * (upper + high_bias);
                 });
                 return;
             }
             // Halves for the product behind, where eight outputs are one piece of a row's panel.
             auto down = [&](uint32_t row) { return make_float2(1.0f / out.row_scale[row], 0.0f); };
-            each_row<ROWS>(p, d, first_row, t, down, [&](uint32_t row, float lower, float upper, float2 scale) {
+            each_row<ROWS>(scales, d, first_row, t, down, [&](uint32_t row, float lower, float upper, float2 scale) {
                 const float value = act(lower + low_bias) * (upper + high_bias) * scale.x;
                 uint8_t* piece = out.panels + (uint64_t(row / 64) * out.subs + i / 64) * 8192 + row % 64 * 128 + ((i % 64 / 8) ^ (row % 8)) * 16;
                 reinterpret_cast<__half*>(piece)[i % 8] = __float2half_rn(value);
@@ -121,14 +126,57 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
         const float* from = r.data + uint64_t(row / r.per) * r.stride + uint64_t(row % r.per) * r.width;
         return make_float2(has_lower ? from[n] : 0.0f, has_upper ? from[m] : 0.0f);
     };
-    each_row<ROWS>(p, d, first_row, t, residual, [&](uint32_t row, float lower, float upper, float2 before) {
+    each_row<ROWS>(scales, d, first_row, t, residual, [&](uint32_t row, float lower, float upper, float2 before) {
         float* y = out.y + uint64_t(row) * out.y_width;
         if (has_lower) y[n] = before.x + (lower + low_bias);
         if (has_upper) y[m] = before.y + (upper + high_bias);
     });
 }
 
-template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinline__ void gemm(const GemmParams& p) {
+// A piece of the product, which one cluster makes: rows from `first_row` to `rows_end` or as many as a block has, tiles from `first_tile` to
+// `tiles_end` of `weights` or as many as the cluster has, inputs of `subs` subs from `first_sub` on. The second weight is there where
+// products with two are multiplied with each other.
+struct Piece {
+    const uint8_t* weights[2];
+    float raise[2];
+    uint32_t first_row, rows_end, first_tile, tiles_end, first_sub, subs, number;
+};
+
+// The product of a weight with all rows. Pieces go by rows, then by outputs, then by parts of K.
+template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
+    // Weights that a piece is multiplied with.
+    static constexpr int WEIGHTS = 1;
+    // True where weights may be asked for while the launch in front still makes x.
+    static constexpr bool AHEAD = true;
+    const GemmParams& p;
+    uint32_t row_blocks, output_blocks, units, all;
+
+    __device__ __forceinline__ explicit DenseProduct(const GemmParams& p)
+        : p(p), row_blocks((p.rows + ROWS - 1) / ROWS), output_blocks((p.tiles + Shape::TILES * CLUSTER - 1) / (Shape::TILES * CLUSTER)),
+          units(p.subs / Shape::G.unit_subs), all(row_blocks * output_blocks * p.splits) {}
+
+    __device__ __forceinline__ Piece piece(uint32_t at) const {
+        Piece w;
+        w.weights[0] = p.weights;
+        w.raise[0] = p.raise;
+        w.first_row = at % row_blocks * ROWS;
+        w.rows_end = p.rows;
+        w.first_tile = at / row_blocks % output_blocks * (Shape::TILES * CLUSTER);
+        w.tiles_end = p.tiles;
+        w.number = at / row_blocks / output_blocks;
+        const uint32_t first = w.number * units / p.splits;
+        w.first_sub = first * Shape::G.unit_subs;
+        w.subs = ((w.number + 1) * units / p.splits - first) * Shape::G.unit_subs;
+        return w;
+    }
+
+    __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
+        write_products<ROWS>(p, d[0], w.first_row, t, tile, g, w.number);
+    }
+};
+
+// `Product` says which pieces there are, and where their products go.
+template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Params> __device__ __forceinline__ void gemm(const Params& p) {
     using T = GemmShape<F, ROWS, GROUPS, CLUSTER>;
     constexpr Geometry G = T::G;
     constexpr uint32_t STAGES = T::STAGES;
@@ -145,22 +193,10 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (CLUSTER > 1) cluster_sync(); else __syncthreads();
-    const uint32_t row_blocks = (p.rows + ROWS - 1) / ROWS, output_blocks = (p.tiles + T::TILES * CLUSTER - 1) / (T::TILES * CLUSTER);
-    const uint32_t panels = (p.rows + 63) / 64, all = row_blocks * output_blocks * p.splits;
+    if (!Product::AHEAD) wait_for_last();
+    const Product product(p);
+    const uint32_t all = product.all;
     const uint64_t tile = tile_bytes(F, p.subs);
-    // Units of K, which splits share.
-    const uint32_t units = p.subs / G.unit_subs;
-    struct Work { uint32_t row_block, output_block, split, first_sub, subs; };
-    auto work = [&](uint32_t at) {
-        Work w;
-        w.row_block = at % row_blocks;
-        w.output_block = at / row_blocks % output_blocks;
-        w.split = at / row_blocks / output_blocks;
-        const uint32_t first = w.split * units / p.splits;
-        w.first_sub = first * G.unit_subs;
-        w.subs = ((w.split + 1) * units / p.splits - first) * G.unit_subs;
-        return w;
-    };
     const uint32_t group = threadIdx.x / 128;
     uint32_t stage = 0, parity = 0;
     if (group == GROUPS) {
@@ -169,17 +205,23 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
         // other (UBLKCP takes its operands from uniform registers), so they are dealt to the four warps: copy i to lane i/4 of warp i%4.
         const uint32_t copy = threadIdx.x % 32 * 4 + threadIdx.x % 128 / 32;
         for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
-            const Work w = work(at);
-            const uint32_t row_block = w.row_block, first_tile = (w.output_block * CLUSTER + rank) * T::TILES;
-            const uint32_t my_tiles = first_tile < p.tiles ? min(T::TILES, p.tiles - first_tile) : 0;
-            const uint32_t first_panel = row_block * ROWS / 64, my_panels = min(T::PANELS, panels - first_panel);
-            // Of a block's only panel, the rows that are there, in eights; products of others are dropped.
-            const uint32_t panel_bytes = CLUSTER == 1 ? (min(uint32_t(ROWS), p.rows - row_block * ROWS) + 7) / 8 * 1024 : 8192;
-            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + my_panels * panel_bytes;
+            const Piece w = product.piece(at);
+            const uint32_t first_tile = w.first_tile + rank * T::TILES;
+            const uint32_t my_tiles = first_tile < w.tiles_end ? min(T::TILES, w.tiles_end - first_tile) : 0;
+            const uint32_t first_panel = w.first_row / 64, my_panels = min(T::PANELS, (w.rows_end + 63) / 64 - first_panel);
+            // Of a block's panels, the rows that are there, in eights; products of others are dropped. Blocks of a pair share whole panels.
+            const uint32_t rows = min(uint32_t(ROWS), w.rows_end - w.first_row);
+            const uint32_t panel_rows = T::PANELS == 1 ? rows : min(64u, rows - min(rows, copy * 64));
+            const uint32_t panel_bytes = CLUSTER == 1 ? (panel_rows + 7) / 8 * 1024 : 8192;
+            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + (CLUSTER == 1 ? (rows + 7) / 8 * 1024 : my_panels * 8192);
             const bool panel = copy < my_panels, weight = copy >= T::PANELS && copy - T::PANELS < my_tiles;
             const uint32_t i = copy - T::PANELS;  // of the tiles
-            const uint8_t* from = p.panels + (uint64_t(first_panel + copy) * p.subs + w.first_sub) * 8192 + row_block * ROWS % 64 * 128 + (CLUSTER > 1 ? rank * 4096 : 0);
-            if (weight) from = p.weights + (first_tile + i) * tile + uint64_t(w.first_sub / G.unit_subs) * unit_bytes(F);
+            const uint8_t* from = nullptr;
+            auto begin = [&](int number) {
+                from = p.panels + (uint64_t(first_panel + copy) * p.subs + w.first_sub) * 8192 + w.first_row % 64 * 128 + (CLUSTER > 1 ? rank * 4096 : 0);
+                if (weight) from = w.weights[number] + (first_tile + i) * tile + uint64_t(w.first_sub / G.unit_subs) * unit_bytes(F);
+            };
+            begin(0);
             const uint32_t to = weight ? i * T::PIECE : T::A_BYTES + copy * 8192 + (CLUSTER > 1 ? rank * 4096 : 0);
             auto ask_panel = [&](uint32_t s) {
                 uint8_t* there = stages + s * T::STAGE + to;
@@ -194,7 +236,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
                 if (k % G.unit_subs == G.unit_subs - 1) from += unit_bytes(F);
             };
             uint32_t k = 0;
-            if (at == blockIdx.x / CLUSTER) {
+            if (Product::AHEAD && at == blockIdx.x / CLUSTER) {
                 // Weights fill the ring while the launch in front still makes x.
                 const uint32_t first = min(STAGES, w.subs);
                 for (; k < first; k++) {
@@ -209,13 +251,18 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
                 stage = first == STAGES ? 0 : first;
                 parity = first == STAGES;
             }
-            for (; k < w.subs; k++) {
-                mbarrier_wait(empty + stage, parity ^ 1);
-                if (copy == 0) mbarrier_expect(full + stage, bytes);
-                __syncwarp();
-                if (panel) ask_panel(stage);
-                else if (weight) ask_weight(stage, k);
-                if (++stage == STAGES) { stage = 0; parity ^= 1; }
+#pragma unroll
+            for (int number = 0; number < Product::WEIGHTS; number++) {
+                if (number > 0) begin(number);
+                for (; k < w.subs; k++) {
+                    mbarrier_wait(empty + stage, parity ^ 1);
+                    if (copy == 0) mbarrier_expect(full + stage, bytes);
+                    __syncwarp();
+                    if (panel) ask_panel(stage);
+                    else if (weight) ask_weight(stage, k);
+                    if (++stage == STAGES) { stage = 0; parity ^= 1; }
+                }
+                k = 0;
             }
         }
     } else {
@@ -233,44 +280,48 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
             }
         };
         for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
-            const Work w = work(at);
-            const uint32_t first_tile = (w.output_block * CLUSTER + rank) * T::TILES, subs = w.subs;
-            float d[ROWS / 2];
+            const Piece w = product.piece(at);
+            const uint32_t first_tile = w.first_tile + rank * T::TILES, subs = w.subs;
+            float all_d[Product::WEIGHTS][ROWS / 2];
             uint32_t a[2][4][4];
-            auto fetch = [&](uint32_t (&to)[4][4]) {  // decodes this stage's weights
-                mbarrier_wait(full + stage, parity);
-                const uint32_t unit = base + stage * T::STAGE + my_piece;
-                decode_sub<F>(to, unit, unit + G.header_bytes, lane, p.raise);
-            };
-            auto multiply = [&](uint32_t (&from)[4][4], uint32_t k) {
-                wgmma_fence();
-                const uint64_t b = wgmma_descriptor(base + stage * T::STAGE + T::A_BYTES);
 #pragma unroll
-                for (int s = 0; s < 4; s++) wgmma<ROWS>(d, from[s], b + 2 * s, k > 0 || s > 0);
-                wgmma_commit();
-            };
-            uint32_t last = 0;
-            // Starts products of stage k, then decodes stage k+1 once those of stage k-1, whose registers it takes, have ended: the
-            // tensor cores always have work queued.
-            auto step = [&](uint32_t (&mine)[4][4], uint32_t (&next)[4][4], uint32_t k) {
-                multiply(mine, k);
-                if (k > 0) {
-                    wgmma_wait<1>();
-                    release(last);
+            for (int number = 0; number < Product::WEIGHTS; number++) {
+                float(&d)[ROWS / 2] = all_d[number];
+                auto fetch = [&](uint32_t (&to)[4][4]) {  // decodes this stage's weights
+                    mbarrier_wait(full + stage, parity);
+                    const uint32_t unit = base + stage * T::STAGE + my_piece;
+                    decode_sub<F>(to, unit, unit + G.header_bytes, lane, w.raise[number]);
+                };
+                auto multiply = [&](uint32_t (&from)[4][4], uint32_t k) {
+                    wgmma_fence();
+                    const uint64_t b = wgmma_descriptor(base + stage * T::STAGE + T::A_BYTES);
+#pragma unroll
+                    for (int s = 0; s < 4; s++) wgmma<ROWS>(d, from[s], b + 2 * s, k > 0 || s > 0);
+                    wgmma_commit();
+                };
+                uint32_t last = 0;
+                // Starts products of stage k, then decodes stage k+1 once those of stage k-1, whose registers it takes, have ended: the
+                // tensor cores always have work queued.
+                auto step = [&](uint32_t (&mine)[4][4], uint32_t (&next)[4][4], uint32_t k) {
+                    multiply(mine, k);
+                    if (k > 0) {
+                        wgmma_wait<1>();
+                        release(last);
+                    }
+                    last = stage;
+                    if (++stage == STAGES) { stage = 0; parity ^= 1; }
+                    if (k + 1 < subs) fetch(next);
+                };
+                fetch(a[0]);
+                for (uint32_t k = 0; k < subs; k += 2) {
+                    step(a[0], a[1], k);
+                    if (k + 1 < subs) step(a[1], a[0], k + 1);
                 }
-                last = stage;
-                if (++stage == STAGES) { stage = 0; parity ^= 1; }
-                if (k + 1 < subs) fetch(next);
-            };
-            fetch(a[0]);
-            for (uint32_t k = 0; k < subs; k += 2) {
-                step(a[0], a[1], k);
-                if (k + 1 < subs) step(a[1], a[0], k + 1);
+                wgmma_wait<0>();
+                release(last);
             }
-            wgmma_wait<0>();
-            release(last);
             const uint32_t my_tile = first_tile + group * 4 + warp;
-            if (my_tile < p.tiles) write_products<ROWS>(p, d, w.row_block * ROWS, t, my_tile, g, w.split);
+            if (my_tile < w.tiles_end) product.write(all_d, w, t, my_tile, g);
         }
     }
     __syncwarp();
@@ -278,27 +329,3 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> __device__ __forceinlin
 }
 
 }  // namespace brasa
-
-#define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER)                                                                             \
-    extern "C" __global__ void __launch_bounds__(brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>::THREADS, GROUPS == 1 ? 2 : 1)  \
-        __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ GemmParams p) {                                               \
-        brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER>(p);                                                                       \
-    }
-#define BRASA_GEMMS(NAME, FORMAT)                  \
-    BRASA_GEMM(gemm_##NAME##_16, FORMAT, 16, 1, 1)   \
-    BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1)   \
-    BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2) \
-    BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2)
-
-BRASA_GEMMS(f16, F16)
-BRASA_GEMMS(bf16, BF16)
-BRASA_GEMMS(q8_0, Q8_0)
-BRASA_GEMMS(q4_0, Q4_0)
-BRASA_GEMMS(q4_k, Q4_K)
-BRASA_GEMMS(q6_k, Q6_K)
-BRASA_GEMMS(q5_k, Q5_K)
-BRASA_GEMMS(q4_1, Q4_1)
-BRASA_GEMMS(mlx8, MLX8)
-BRASA_GEMMS(q3_k, Q3_K)
-BRASA_GEMMS(q2_k, Q2_K)
-BRASA_GEMMS(iq4_xs, IQ4_XS)

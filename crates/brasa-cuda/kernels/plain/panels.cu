@@ -15,17 +15,6 @@
 #include "outputs.cuh"
 #include "panels.cuh"
 
-// A power of two and its inverse, by which a row whose largest magnitude is `largest` is rounded.
-struct RowScale {
-    float up, down;
-
-    explicit DEVICE RowScale(float largest) {
-        const int e = row_exponent(largest);
-        up = __uint_as_float((u32)(127 + e) << 23);
-        down = __uint_as_float((u32)(127 - e) << 23);
-    }
-};
-
 // Facts of a row: the sum of its squares, of those of its elements times the norm's weights, and the largest magnitude of these.
 struct RowFacts {
     float squares = 0.0f, weighted = 0.0f, largest = 0.0f;

@@ -9,6 +9,17 @@ DEVICE int row_exponent(float largest) {
     return largest == 0.0f ? 0 : e < -100 ? -100 : e > 100 ? 100 : e;
 }
 
+// A power of two and its inverse, by which a row whose largest magnitude is `largest` is rounded.
+struct RowScale {
+    float up, down;
+
+    explicit DEVICE RowScale(float largest) {
+        const int e = row_exponent(largest);
+        up = __uint_as_float((u32)(127 + e) << 23);
+        down = __uint_as_float((u32)(127 - e) << 23);
+    }
+};
+
 // Where inputs `k` to `k + 7` of a row lie in panels of `subs` pieces of 64.
 DEVICE u8* panel_piece(u8* panels, u32 subs, u32 row, u32 k) {
     return panels + ((u64)(row / 64) * subs + k / 64) * 8192 + row % 64 * 128 + ((k % 64 / 8) ^ (row % 8)) * 16;

@@ -526,6 +526,172 @@ static_assert(offsetof(ExpertLinearParams, own_rows) == 80, "");
 static_assert(offsetof(ExpertLinearParams, experts_count) == 84, "");
 static_assert(offsetof(ExpertLinearParams, outputs) == 88, "");
 
+struct ExpertShares {
+    u32 *experts;
+    float *weights;
+    float *scales;
+    float factor;
+    u32 chosen;
+};
+static_assert(sizeof(ExpertShares) == 32, "");
+static_assert(offsetof(ExpertShares, experts) == 0, "");
+static_assert(offsetof(ExpertShares, weights) == 8, "");
+static_assert(offsetof(ExpertShares, scales) == 16, "");
+static_assert(offsetof(ExpertShares, factor) == 24, "");
+static_assert(offsetof(ExpertShares, chosen) == 28, "");
+
+struct ExpertGatesParams {
+    Rows x;
+    u32 *experts;
+    float *y;
+    u8 *weights[2];
+    float factors[2];
+    u32 slots;
+    u32 chosen;
+    u32 inputs;
+    u32 subs;
+    u32 tiles;
+    u32 function;
+};
+static_assert(sizeof(ExpertGatesParams) == 88, "");
+static_assert(offsetof(ExpertGatesParams, x) == 0, "");
+static_assert(offsetof(ExpertGatesParams, experts) == 24, "");
+static_assert(offsetof(ExpertGatesParams, y) == 32, "");
+static_assert(offsetof(ExpertGatesParams, weights) == 40, "");
+static_assert(offsetof(ExpertGatesParams, factors) == 56, "");
+static_assert(offsetof(ExpertGatesParams, slots) == 64, "");
+static_assert(offsetof(ExpertGatesParams, chosen) == 68, "");
+static_assert(offsetof(ExpertGatesParams, inputs) == 72, "");
+static_assert(offsetof(ExpertGatesParams, subs) == 76, "");
+static_assert(offsetof(ExpertGatesParams, tiles) == 80, "");
+static_assert(offsetof(ExpertGatesParams, function) == 84, "");
+
+struct ExpertDownParams {
+    float *x;
+    u8 *weights;
+    ExpertShares shares;
+    Rows residual;
+    float *y;
+    float factor;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    u32 tiles;
+};
+static_assert(sizeof(ExpertDownParams) == 104, "");
+static_assert(offsetof(ExpertDownParams, x) == 0, "");
+static_assert(offsetof(ExpertDownParams, weights) == 8, "");
+static_assert(offsetof(ExpertDownParams, shares) == 16, "");
+static_assert(offsetof(ExpertDownParams, residual) == 48, "");
+static_assert(offsetof(ExpertDownParams, y) == 72, "");
+static_assert(offsetof(ExpertDownParams, factor) == 80, "");
+static_assert(offsetof(ExpertDownParams, rows) == 84, "");
+static_assert(offsetof(ExpertDownParams, inputs) == 88, "");
+static_assert(offsetof(ExpertDownParams, subs) == 92, "");
+static_assert(offsetof(ExpertDownParams, tiles) == 96, "");
+
+struct ExpertPlan {
+    u32 *count;
+    u32 *places;
+    u32 *slots;
+    u32 *blocks;
+};
+static_assert(sizeof(ExpertPlan) == 32, "");
+static_assert(offsetof(ExpertPlan, count) == 0, "");
+static_assert(offsetof(ExpertPlan, places) == 8, "");
+static_assert(offsetof(ExpertPlan, slots) == 16, "");
+static_assert(offsetof(ExpertPlan, blocks) == 24, "");
+
+struct ExpertPlanParams {
+    u32 *experts;
+    ExpertPlan plan;
+    u32 slots;
+    u32 experts_count;
+    u32 block_rows;
+    u32 aligned;
+};
+static_assert(sizeof(ExpertPlanParams) == 56, "");
+static_assert(offsetof(ExpertPlanParams, experts) == 0, "");
+static_assert(offsetof(ExpertPlanParams, plan) == 8, "");
+static_assert(offsetof(ExpertPlanParams, slots) == 40, "");
+static_assert(offsetof(ExpertPlanParams, experts_count) == 44, "");
+static_assert(offsetof(ExpertPlanParams, block_rows) == 48, "");
+static_assert(offsetof(ExpertPlanParams, aligned) == 52, "");
+
+struct ExpertPanelsParams {
+    Rows x;
+    u32 *places;
+    u8 *panels;
+    float *row_scale;
+    u8 *gated;
+    float *gated_scale;
+    float *largest[2];
+    u32 chosen;
+    u32 inputs;
+    u32 subs;
+    u32 gated_width;
+    u32 gated_subs;
+};
+static_assert(sizeof(ExpertPanelsParams) == 104, "");
+static_assert(offsetof(ExpertPanelsParams, x) == 0, "");
+static_assert(offsetof(ExpertPanelsParams, places) == 24, "");
+static_assert(offsetof(ExpertPanelsParams, panels) == 32, "");
+static_assert(offsetof(ExpertPanelsParams, row_scale) == 40, "");
+static_assert(offsetof(ExpertPanelsParams, gated) == 48, "");
+static_assert(offsetof(ExpertPanelsParams, gated_scale) == 56, "");
+static_assert(offsetof(ExpertPanelsParams, largest) == 64, "");
+static_assert(offsetof(ExpertPanelsParams, chosen) == 80, "");
+static_assert(offsetof(ExpertPanelsParams, inputs) == 84, "");
+static_assert(offsetof(ExpertPanelsParams, subs) == 88, "");
+static_assert(offsetof(ExpertPanelsParams, gated_width) == 92, "");
+static_assert(offsetof(ExpertPanelsParams, gated_subs) == 96, "");
+
+struct ExpertGemmParams {
+    u8 *weights[2];
+    float raise[2];
+    float scale[2];
+    u8 *panels;
+    float *row_scale;
+    ExpertPlan plan;
+    float *y;
+    u8 *gated;
+    float *gated_scale;
+    u32 tiles;
+    u32 subs;
+    u32 gated_subs;
+    u32 function;
+};
+static_assert(sizeof(ExpertGemmParams) == 120, "");
+static_assert(offsetof(ExpertGemmParams, weights) == 0, "");
+static_assert(offsetof(ExpertGemmParams, raise) == 16, "");
+static_assert(offsetof(ExpertGemmParams, scale) == 24, "");
+static_assert(offsetof(ExpertGemmParams, panels) == 32, "");
+static_assert(offsetof(ExpertGemmParams, row_scale) == 40, "");
+static_assert(offsetof(ExpertGemmParams, plan) == 48, "");
+static_assert(offsetof(ExpertGemmParams, y) == 80, "");
+static_assert(offsetof(ExpertGemmParams, gated) == 88, "");
+static_assert(offsetof(ExpertGemmParams, gated_scale) == 96, "");
+static_assert(offsetof(ExpertGemmParams, tiles) == 104, "");
+static_assert(offsetof(ExpertGemmParams, subs) == 108, "");
+static_assert(offsetof(ExpertGemmParams, gated_subs) == 112, "");
+static_assert(offsetof(ExpertGemmParams, function) == 116, "");
+
+struct ExpertSumParams {
+    float *x;
+    ExpertShares shares;
+    Rows residual;
+    float *y;
+    u32 rows;
+    u32 width;
+};
+static_assert(sizeof(ExpertSumParams) == 80, "");
+static_assert(offsetof(ExpertSumParams, x) == 0, "");
+static_assert(offsetof(ExpertSumParams, shares) == 8, "");
+static_assert(offsetof(ExpertSumParams, residual) == 40, "");
+static_assert(offsetof(ExpertSumParams, y) == 64, "");
+static_assert(offsetof(ExpertSumParams, rows) == 72, "");
+static_assert(offsetof(ExpertSumParams, width) == 76, "");
+
 struct NormParams {
     Rows x;
     float *w;

@@ -7,6 +7,7 @@
 #include "heads.cu"
 #include "linear.cu"
 #include "lookup.cu"
+#include "mixture.cu"
 #include "norm.cu"
 #include "pages.cu"
 #include "panels.cu"

@@ -12,58 +12,6 @@
 
 static const u32 TILE_WARPS = 8;
 
-// Adds the products of sub number `sub` with `ROWS` rows, `x` from input 2t on. FAST: the sub is whole, and pairs of inputs are aligned.
-template <u32 FORMAT, u32 ROWS, bool FAST>
-DEVICE void multiply_sub(const Sub<FORMAT>& weights, const float* const (&x)[ROWS], u32 sub, u32 left, float (&sums)[2][ROWS]) {
-    const u32 SPAN = Sub<FORMAT>::SPAN;
-    const bool MINS = Sub<FORMAT>::MINS;
-#pragma unroll
-    for (u32 b = 0; b < 4 / SPAN; ++b) {
-        float block[2][ROWS] = {}, inputs[ROWS] = {};
-#pragma unroll
-        for (u32 s = b * SPAN; s < (b + 1) * SPAN; ++s) {
-            float w[2][4];
-            weights.codes(s, w);
-#pragma unroll
-            for (u32 r = 0; r < ROWS; ++r) {
-                float values[4];
-#pragma unroll
-                for (u32 e = 0; e < 4; e += 2) {
-                    u32 k = s * 16 + e * 4;
-                    const float* at = x[r] + sub * 64 + k;
-                    if (FAST) {
-                        const Floats2 both = *(const Floats2*)at;
-                        values[e] = both.at[0];
-                        values[e + 1] = both.at[1];
-                    } else {
-                        values[e] = k < left ? at[0] : 0.0f;
-                        values[e + 1] = k + 1 < left ? at[1] : 0.0f;
-                    }
-                }
-#pragma unroll
-                for (u32 e = 0; e < 4; ++e) {
-                    block[0][r] = fmaf(w[0][e], values[e], block[0][r]);
-                    block[1][r] = fmaf(w[1][e], values[e], block[1][r]);
-                    if (MINS) {
-                        inputs[r] = __fadd_rn(inputs[r], values[e]);
-                    }
-                }
-            }
-        }
-#pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
-            float scale = weights.scale(half, b), min = weights.min(half, b);
-#pragma unroll
-            for (u32 r = 0; r < ROWS; ++r) {
-                sums[half][r] = fmaf(scale, block[half][r], sums[half][r]);
-                if (MINS) {
-                    sums[half][r] = fmaf(-min, inputs[r], sums[half][r]);
-                }
-            }
-        }
-    }
-}
-
 template <u32 FORMAT, u32 ROWS>
 DEVICE void multiply_tiles(const TilesParams& p) {
     __shared__ float partial[TILE_WARPS][ROWS][16];

@@ -208,7 +208,7 @@ impl Lowering<'_> {
     }
 
     /// Most rows of a value.
-    fn rows(&self, x: ValueId) -> usize {
+    pub(super) fn rows(&self, x: ValueId) -> usize {
         self.shape(x).resolve(&self.sizes).iter().rev().skip(1).product()
     }
 
@@ -231,7 +231,7 @@ impl Lowering<'_> {
     }
 
     /// The nodes other than views that read `value` or a view of it, each with what it reads.
-    fn readers(&self, value: ValueId) -> Vec<(NodeId, ValueId)> {
+    pub(super) fn readers(&self, value: ValueId) -> Vec<(NodeId, ValueId)> {
         let of_node = |(number, node): (usize, &Node)| {
             let read = node.inputs.iter().find(|&&input| self.graph.view(input).root == value)?;
             (!node.op.is_view()).then_some((NodeId(number as u32), *read))
@@ -246,7 +246,7 @@ impl Lowering<'_> {
         self.graph.nodes().iter().enumerate().filter_map(of_node).collect()
     }
 
-    fn is_output(&self, value: ValueId) -> bool {
+    pub(super) fn is_output(&self, value: ValueId) -> bool {
         self.graph.outputs().iter().any(|&output| self.graph.view(output).root == value)
     }
 }

@@ -10,8 +10,12 @@ use crate::ops::{HEAD_ELEMENTS, HeadsOp, RotationsOp, WIDEST_HEAD};
 use crate::weights::Halves;
 
 /// Patterns of nodes that one operation of this device computes.
-pub(super) const PATTERNS: &[Pattern] =
-    &[Pattern::GateUpActivation, Pattern::QkNormRopeCacheWrite, Pattern::LinearResidual];
+pub(super) const PATTERNS: &[Pattern] = &[
+    Pattern::RouterExperts,
+    Pattern::GateUpActivation,
+    Pattern::QkNormRopeCacheWrite,
+    Pattern::LinearResidual,
+];
 
 impl Lowering<'_> {
     /// True for fused nodes that [`Self::lower_fused`] knows: all of the weight is in tiles, and halves are paired as they are gated.
@@ -24,7 +28,8 @@ impl Lowering<'_> {
             }
             Fusion::LinearResidual(LinearResidual { layer, .. }) => self.is_in_tiles(layer.w),
             Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
-            _ => false,
+            Fusion::RouterExperts(mixture) => self.fuses_mixture(mixture),
+            Fusion::NormLinear(_) => false,
         }
     }
 
@@ -55,7 +60,8 @@ impl Lowering<'_> {
                 self.linear(*x, layer.w, *y, &follow)
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.heads(heads),
-            other => unreachable!("{} is left alone", other.pattern().name()),
+            Fusion::RouterExperts(mixture) => self.mixture(mixture),
+            Fusion::NormLinear(_) => unreachable!("{} is left alone", fused.fusion.pattern().name()),
         }
     }
 

@@ -7,6 +7,7 @@ mod ahead;
 mod fused;
 mod layout;
 mod linear;
+mod mixture;
 mod nodes;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ use crate::run::{AXES, Base, Slot};
 use crate::weights::CudaWeights;
 use fused::PATTERNS;
 use layout::{Lifetime, lay_out};
+use mixture::Addition;
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -71,6 +73,7 @@ pub(crate) fn compile(
         left_parts: HashMap::new(),
         gates: HashMap::new(),
         gated_scales: HashMap::new(),
+        mixtures: HashMap::new(),
         folded: Vec::new(),
         rotations: Vec::new(),
         ops: Vec::new(),
@@ -80,6 +83,7 @@ pub(crate) fn compile(
     let schedule = Schedule::choose(graph, PATTERNS, |fused| lowering.fuses(fused));
     lowering.find_heads(&schedule);
     lowering.find_gates(&schedule);
+    lowering.find_mixtures(&schedule);
     for item in schedule.items() {
         match item {
             Item::Single(node) if lowering.folded.contains(node) => {}
@@ -123,6 +127,8 @@ struct Lowering<'g> {
     gates: HashMap<ValueId, (ValueId, ValueId)>,
     /// Buffers of the powers of two by which rows of gated products are divided, by the products.
     gated_scales: HashMap<ValueId, usize>,
+    /// Additions behind mixtures of experts, by the mixtures' results.
+    mixtures: HashMap<ValueId, Addition>,
     /// Nodes that an operation in front has computed.
     folded: Vec<NodeId>,
     /// Tables of rotations that there are: what makes them, and their buffers.

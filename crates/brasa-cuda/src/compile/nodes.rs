@@ -15,7 +15,7 @@ use crate::ops::{
 use crate::params;
 
 /// Most experts that the router counts.
-const MOST_EXPERTS: usize = 1024;
+pub(super) const MOST_EXPERTS: usize = 1024;
 /// The widest head whose query and sums fit the shared memory that every block has.
 const WIDEST_HEAD: usize = 4096;
 

@@ -155,7 +155,7 @@ pub(crate) fn partial_floats(rows: usize, outputs: usize) -> usize {
 }
 
 /// Threads that round a row: eight inputs each, and for prompts, which have a block of threads for each of many rows, no more than 256.
-fn panel_threads(rows: u32, inputs: u32) -> u32 {
+pub(crate) fn panel_threads(rows: u32, inputs: u32) -> u32 {
     let most = if rows as usize <= PANEL_ROWS { 1024 } else { THREADS };
     inputs.div_ceil(8).next_multiple_of(32).clamp(32, most)
 }

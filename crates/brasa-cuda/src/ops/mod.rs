@@ -8,6 +8,7 @@ mod gemm;
 mod heads;
 mod linear;
 mod lookup;
+mod mixture;
 mod reduce;
 mod sequence;
 
@@ -27,6 +28,10 @@ pub(crate) use gemm::{
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};
 pub(crate) use linear::{Behind, InFront, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
+pub(crate) use mixture::{
+    ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, SIZES as EXPERT_SIZES, Sorted,
+    kernels as expert_kernels, most_blocks, most_positions,
+};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
 

@@ -56,7 +56,7 @@ pub(crate) struct Tiles {
     pub upper: Option<Range<usize>>,
     /// A bound of the magnitudes; 0 where the elements are f16.
     pub largest: f32,
-    /// The largest squared norm of a row, of paired tiles.
+    /// The largest squared norm of a row, of paired tiles and of experts.
     pub row_norm: Option<Arc<DeviceMemory>>,
 }
 
@@ -280,7 +280,8 @@ fn tiles(
     let mut tiles =
         Tiles { layout, factor, data, count, subs, upper: upper.clone(), largest: 0.0, row_norm: None };
     tiles.largest = uploader.repack(weight, *format, rows, &tiles)?;
-    if tiles.upper.is_some() {
+    // Of weights whose products are gated, and of experts.
+    if tiles.upper.is_some() || weight.shape.len() == 3 {
         tiles.row_norm = Some(Arc::new(uploader.gpu().allocate(4, &weight.name)?));
         uploader.row_norm(&tiles)?;
     }

@@ -12,6 +12,7 @@ mod formats;
 mod graphs;
 mod interpreter;
 mod memory;
+mod mixtures;
 mod models;
 mod operands;
 mod ops;
