@@ -89,7 +89,7 @@ impl Drafter {
         let rows = program.limits().max_rows.max(MOST_UNHEARD);
         let store = KvStore::new(pool, cache_bytes, 0, context, rows);
         Self {
-            executor: Executor::new(program, None, store, context, vocab_size),
+            executor: Executor::new(program, None, None, store, context, vocab_size),
             sampler: Sampler::default(),
             texts: Vec::new(),
             most_texts: most_texts.max(1),

@@ -23,8 +23,8 @@ use crate::stream::{ReadRows, TokenStream};
 use crate::text::Texts;
 use crate::worker::worker;
 use crate::{
-    EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Reading, Request,
-    SessionId,
+    AdapterRows, EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Reading,
+    Request, SessionId,
 };
 
 /// Makes a program on the engine's thread, when it is first needed.
@@ -46,6 +46,7 @@ pub struct Engine {
     board: Board,
     config: EngineConfig,
     has_hidden: bool,
+    adapter_rows: Option<Arc<AdapterRows>>,
 }
 
 impl Engine {
@@ -91,6 +92,23 @@ impl Engine {
         pool: Box<dyn KvPool>,
         config: EngineConfig,
     ) -> Result<Self, EngineError> {
+        Self::start_adapted(program, hidden, draft_model, None, pool, config)
+    }
+
+    /// Like [`start_with_draft_model`](Self::start_with_draft_model), for programs whose graph declares one input, of which each row
+    /// brings what `adapter_rows` say of its scope. A draft model brings none.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start`](Self::start).
+    pub fn start_adapted(
+        program: Box<dyn Program>,
+        hidden: Option<MakeProgram>,
+        draft_model: Option<DraftModel>,
+        adapter_rows: Option<Arc<AdapterRows>>,
+        pool: Box<dyn KvPool>,
+        config: EngineConfig,
+    ) -> Result<Self, EngineError> {
         let has_memory =
             |pool: &dyn KvPool| pool.spec().groups.iter().any(|group| group.kind == CacheKind::Memory);
         if has_memory(&*pool) || draft_model.as_ref().is_some_and(|model| has_memory(&*model.pool)) {
@@ -105,7 +123,8 @@ impl Engine {
         let rows = program.limits().max_rows.max(MOST_UNHEARD);
         let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows)
             .with_ready(prefault_bytes, context.saturating_mul(max_sequences));
-        let executor = Executor::new(program, hidden, store, config.context, config.vocab_size);
+        let executor =
+            Executor::new(program, hidden, adapter_rows.clone(), store, config.context, config.vocab_size);
         // Texts of sessions that rest are kept beside those of running requests.
         let drafter = draft_model.map(|model| Drafter::new(model, config.max_sequences.saturating_mul(2)));
         let closing = Arc::new(AtomicBool::new(false));
@@ -139,6 +158,7 @@ impl Engine {
             board,
             config,
             has_hidden,
+            adapter_rows,
         })
     }
 
@@ -194,6 +214,9 @@ impl Engine {
     }
 
     fn submit(&self, request: Request, reads: Option<Reads>) -> Result<Inbox, EngineError> {
+        if let Some(rows) = &self.adapter_rows {
+            rows.of(request.options.cache_scope.adapter)?;
+        }
         request.options.validate()?;
         request.options.sampling.validate_ids(self.config.vocab_size)?;
         if request.prompt.is_empty() {

@@ -1,6 +1,7 @@
 //! A program, the pages it works on, and the checks between them.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use brasa_graph::GroupId;
 use brasa_graph::chain::{Chain, ChainSink, RowDraw};
@@ -8,12 +9,12 @@ use brasa_graph::device::{OpTime, Program};
 use brasa_graph::output::Output;
 use brasa_graph::page::PageLayout;
 use brasa_graph::sampling::{Draw, DrawRules, Sampler, SamplingError, TokenMask};
-use brasa_graph::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
+use brasa_graph::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
 
 use crate::kv::KvStore;
 use crate::outlook::Outlook;
 use crate::sequence::Sequence;
-use crate::{CacheScope, EngineError, EngineStats, MakeProgram, Reading};
+use crate::{AdapterRows, CacheScope, EngineError, EngineStats, MakeProgram, Reading};
 
 mod drafted;
 
@@ -21,6 +22,7 @@ mod drafted;
 pub struct Executor {
     program: Box<dyn Program>,
     hidden: Hidden,
+    adapter_rows: Option<Arc<AdapterRows>>,
     store: KvStore,
     context: usize,
     vocab_size: usize,
@@ -131,13 +133,14 @@ impl Executor {
     pub(crate) fn new(
         program: Box<dyn Program>,
         hidden: Option<MakeProgram>,
+        adapter_rows: Option<Arc<AdapterRows>>,
         store: KvStore,
         context: usize,
         vocab_size: usize,
     ) -> Self {
         let (step, sampler) = (Step::default(), Sampler::default());
         let hidden = hidden.map_or(Hidden::None, Hidden::Unmade);
-        Self { program, hidden, store, context, vocab_size, step, sampler, lent: 0 }
+        Self { program, hidden, adapter_rows, store, context, vocab_size, step, sampler, lent: 0 }
     }
 
     /// Positions that a sequence may have.
@@ -508,6 +511,12 @@ impl Executor {
             segment.first_index = part.sequence.tokens.len();
             segment.set_tokens(part.tokens);
             segment.outs = part.outs.clone();
+            if let Some(rows) = &self.adapter_rows {
+                let row = rows.of(part.sequence.scope.adapter)?;
+                let all = if part.tokens.len() == 1 { row } else { row.repeat(part.tokens.len()).into() };
+                segment.given.clear();
+                segment.given.push(GivenValues::F32(all));
+            }
             copy_tables(part.sequence, segment);
         }
         Ok(())

@@ -37,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapter_rows;
 mod answer;
 mod command;
 mod config;
@@ -69,6 +70,7 @@ mod stream;
 mod text;
 mod worker;
 
+pub use adapter_rows::AdapterRows;
 pub use brasa_graph::chain::Flow;
 pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;

@@ -206,7 +206,7 @@ impl RowDraw<'_> {
     }
 }
 
-/// Makes a segment the single row that follows it.
+/// Makes a segment the single row that follows it. Of inputs that the graph declares it has what the segment's last row has.
 pub fn go_on(segment: &mut Segment, token: u32) {
     let rows = segment.rows;
     if let Some(positions) = &mut segment.positions {
@@ -215,6 +215,9 @@ pub fn go_on(segment: &mut Segment, token: u32) {
         positions.push(last.saturating_add(1));
     }
     segment.first_index += rows;
+    for given in &mut segment.given {
+        given.keep_last_row(rows);
+    }
     segment.set_tokens(&[token]);
     segment.embeddings = None;
 }
@@ -233,7 +236,9 @@ pub fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(),
         if segment.outs == Outs::None {
             continue;
         }
-        if segment.outs != Outs::Last || segment.tree.is_some() || !segment.given.is_empty() {
+        let is_by_row =
+            segment.given.iter().all(|given| given.elements().is_multiple_of(segment.rows.max(1)));
+        if segment.outs != Outs::Last || segment.tree.is_some() || !is_by_row {
             return bad(format!(
                 "segment {number} of a chain, expected plain text with logits of the last row"
             ));

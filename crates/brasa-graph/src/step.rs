@@ -103,6 +103,17 @@ impl GivenValues {
         }
     }
 
+    /// Keeps the part of the last of `rows` rows.
+    pub(crate) fn keep_last_row(&mut self, rows: usize) {
+        if rows > 1 {
+            let rest = self.elements() - self.elements() / rows;
+            match self {
+                Self::F32(values) => *values = values[rest..].into(),
+                Self::U32(values) => *values = values[rest..].into(),
+            }
+        }
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> usize {
         match self {

@@ -36,6 +36,8 @@ const MOST_UNKNOWN: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     map: Map<String, Value>,
+    /// The model that the body names, read or not.
+    model: Option<String>,
     /// The way to the object from the body, with a full stop behind; empty for the body itself.
     place: String,
     /// The unknown fields inside the objects of the body.
@@ -53,7 +55,8 @@ impl Drop for Fields {
 impl Fields {
     /// The fields of a body.
     pub fn new(map: Map<String, Value>) -> Self {
-        Self { map, place: String::new(), unknown_inside: Arc::default() }
+        let model = map.get("model").and_then(Value::as_str).map(String::from);
+        Self { map, model, place: String::new(), unknown_inside: Arc::default() }
     }
 
     /// The fields of an object inside the body, by its way from there.
@@ -61,12 +64,18 @@ impl Fields {
         match value {
             Value::Object(map) => {
                 let unknown_inside = Arc::clone(&self.unknown_inside);
-                Ok(Self { map, place: format!("{place}."), unknown_inside })
+                let model = self.model.clone();
+                Ok(Self { map, model, place: format!("{place}."), unknown_inside })
             }
             other => {
                 Err(ApiError::field(place, format!("`{place}` is {}, expected an object", kind(&other))))
             }
         }
+    }
+
+    /// The name of a model in the body; `None` if it names none.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
 
     /// The name of a field as errors show it.

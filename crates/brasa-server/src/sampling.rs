@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::ids;
 use crate::state::App;
+use crate::{adapters, ids};
 
 /// Most stop strings of a request.
 const MOST_STOPS: usize = 64;
@@ -103,7 +103,7 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
         ignore_eos: fields.switch("ignore_eos")?.unwrap_or(false),
         deadline: Instant::now().checked_add(app.options.request_timeout),
         context_policy: ContextPolicy::Stop,
-        cache_scope: scope(fields)?,
+        cache_scope: CacheScope { adapter: adapters::scope(fields, app, model)?, ..scope(fields)? },
         cache_prompt: fields.switch("cache_prompt")?,
         priority: priority(fields, app)?,
         ..GenerateOptions::default()
@@ -281,7 +281,6 @@ fn refuse_absent(fields: &mut Fields) -> Result<()> {
     for name in IDLE {
         fields.value(name);
     }
-    fields.refuse("lora", "this server has no adapters")?;
     fields.refuse("n_keep", "an answer ends where the context is full")?;
     Ok(())
 }

@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use crate::adapters::Applied;
 use crate::auth::Keys;
 use crate::connection::TimedStream;
 use crate::error::ServerError;
@@ -123,6 +124,7 @@ impl Server {
             unknown_fields: SeenOnce::default(),
             started: Instant::now(),
             lifecycle: Lifecycle::default(),
+            adapters: Applied::default(),
             options,
         });
         Ok(Self { listener, address, tls: tls.map(|config| Arc::new(config).into()), app })

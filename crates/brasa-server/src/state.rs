@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
+use crate::adapters::Applied;
 use crate::auth::Keys;
 use crate::limits::RateLimiter;
 use crate::log::SeenOnce;
@@ -26,6 +27,7 @@ pub(crate) struct AppState {
     pub unknown_fields: SeenOnce,
     pub started: Instant,
     pub lifecycle: Lifecycle,
+    pub adapters: Applied,
 }
 
 /// What a server is about to do: load its models, serve, end.

@@ -1,9 +1,11 @@
 //! Low-rank adapters beside a loaded model.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use brasa_engine::AdapterRows;
 use brasa_formats::{AdapterFile, LowRankPair, Payload, Tensor};
-use brasa_graph::pass::add_low_rank;
+use brasa_graph::pass::{add_low_rank, add_low_rank_bank};
 use sha2::{Digest, Sha256};
 
 use crate::session_file::hex;
@@ -42,7 +44,50 @@ impl AdapterSource {
     }
 }
 
-/// Adds the adapters of `options` to the model's graph. Returns what they are, and a fingerprint of them all.
+/// The adapters of a loaded model.
+#[derive(Debug, Default)]
+pub(crate) struct Adapters {
+    pub infos: Vec<AdapterInfo>,
+    /// The scales that rows bring, if requests choose.
+    pub rows: Option<Arc<AdapterRows>>,
+}
+
+impl Adapters {
+    /// The number by which keys and values of these scales are known; adapters that are not named have the scale 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] if requests do not choose, for an adapter that is not there and a scale that is no finite number;
+    /// [`Error::Engine`] if too many mixtures are known.
+    pub fn scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
+        let refuse = |what: String| Err(Error::Options(what));
+        let Some(rows) = &self.rows else {
+            return refuse("this model was loaded without adapters that requests may choose".into());
+        };
+        let mut row = vec![0.0; self.infos.len()];
+        for &(number, scale) in scales {
+            if !scale.is_finite() {
+                return refuse(format!("adapter {number}: scale {scale}, expected a finite number"));
+            }
+            match row.get_mut(number) {
+                // Without a sign, so that equal mixtures have one number.
+                Some(place) => *place = scale + 0.0,
+                None => return refuse(format!("adapter {number}: there are {}", self.infos.len())),
+            }
+        }
+        if self.infos.iter().map(|info| info.scale + 0.0).eq(row.iter().copied()) {
+            return Ok(0);
+        }
+        // By its content, so that a saved text goes on with the same scales in another process.
+        let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let digest = Sha256::digest(&bytes);
+        let number = digest.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1));
+        rows.insert(number, &row)?;
+        Ok(number)
+    }
+}
+
+/// Adds the adapters of `options` to the model's graph. Returns them, and a fingerprint of them all.
 ///
 /// # Errors
 ///
@@ -50,12 +95,13 @@ impl AdapterSource {
 pub(crate) fn apply(
     options: &LoadOptions,
     model: &mut brasa_models::Model,
-) -> Result<(Vec<AdapterInfo>, String), Error> {
+) -> Result<(Adapters, String), Error> {
     if options.adapters.is_empty() {
-        return Ok((Vec::new(), "none".into()));
+        return Ok((Adapters::default(), "none".into()));
     }
     let mut hash = Sha256::new();
-    let (mut infos, mut low_ranks) = (Vec::new(), Vec::new());
+    let (mut infos, mut bank) = (Vec::new(), Vec::new());
+    let by_request = options.adapters_by_request;
     for AdapterSource { path, scale } in &options.adapters {
         if !scale.is_finite() {
             return Err(Error::Options(format!(
@@ -65,7 +111,7 @@ pub(crate) fn apply(
         }
         let fit = |error| Error::Adapter { path: path.clone(), error: Box::new(error) };
         let adapter = brasa_models::Adapter::new(AdapterFile::open(path)?, model).map_err(fit)?;
-        low_ranks.extend(adapter.low_ranks(model, *scale).map_err(fit)?);
+        bank.push(adapter.low_ranks(model, if by_request { 1.0 } else { *scale }).map_err(fit)?);
         hash.update(scale.to_le_bytes());
         for pair in &adapter.pairs {
             add_pair(&mut hash, pair);
@@ -81,8 +127,15 @@ pub(crate) fn apply(
         });
     }
     // Values keep their ids, those that the model names among them.
-    model.graph = add_low_rank(&model.graph, &low_ranks).map_err(brasa_models::ModelError::from)?;
-    Ok((infos, hex(&hash.finalize()[..16])))
+    let adapted = if by_request {
+        add_low_rank_bank(&model.graph, &bank)
+    } else {
+        add_low_rank(&model.graph, &bank.concat())
+    };
+    model.graph = adapted.map_err(brasa_models::ModelError::from)?;
+    let plain: Vec<f32> = infos.iter().map(|info: &AdapterInfo| info.scale).collect();
+    let rows = by_request.then(|| Arc::new(AdapterRows::new(&plain)));
+    Ok((Adapters { infos, rows }, hex(&hash.finalize()[..16])))
 }
 
 /// Refuses adapters for a model that takes none.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brasa_engine::{Engine, EngineConfig, ReadRequest, Reading, pages_bytes};
+use brasa_engine::{AdapterRows, Engine, EngineConfig, ReadRequest, Reading, pages_bytes};
 use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, KvType, Program, ProgramLimits, WeightSet};
 use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
@@ -18,6 +18,8 @@ const MOST_BYTES: u64 = 4 << 30;
 pub(crate) struct Inside {
     pub device: Arc<LoadedDevice>,
     pub graph: Arc<Graph>,
+    /// What rows bring for adapters that requests choose.
+    pub adapter_rows: Option<Arc<AdapterRows>>,
     /// What each layer's attention reads, the residual stream behind each layer, and the routers of layers with experts.
     pub attentions: Vec<AttentionValues>,
     pub states: Vec<ValueId>,
@@ -253,7 +255,7 @@ impl Model {
             prefault_bytes: 0,
             ..self.engine().config()
         };
-        let engine = Engine::start(program, pool, config)?;
+        let engine = Engine::start_adapted(program, None, None, inside.adapter_rows.clone(), pool, config)?;
         let mut found: Vec<LayerInside> = layers.iter().map(|&layer| inside.layer(layer)).collect();
         let what = Reading::Logits;
         let request =

@@ -19,6 +19,7 @@ use brasa_tokenizer::{
 };
 use serde_json::Value;
 
+use crate::adapter::Adapters;
 use crate::draft_model::{self, DraftModelInfo};
 use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
@@ -74,7 +75,7 @@ struct Parts {
     inside: Inside,
     weight_bytes: u64,
     draft_model: Option<DraftModelInfo>,
-    adapters: Vec<AdapterInfo>,
+    adapters: Adapters,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
@@ -220,8 +221,16 @@ impl Model {
                 prefault_bytes: options.prefault_bytes,
             };
             let description = backend.info();
-            let inside =
-                Inside { device: Arc::clone(&device), graph, attentions, states, routers, limits, dtype };
+            let inside = Inside {
+                device: Arc::clone(&device),
+                graph,
+                adapter_rows: adapters.rows.clone(),
+                attentions,
+                states,
+                routers,
+                limits,
+                dtype,
+            };
             let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
@@ -234,7 +243,8 @@ impl Model {
                 draft.check(&tokenizer, spec.vocab_size)?;
             }
             let (draft, draft_model) = draft.map(|draft| (draft.model, draft.about)).unzip();
-            let engine = Engine::start_with_draft_model(program, Some(hidden), draft, pool, config)?;
+            let engine =
+                Engine::start_adapted(program, Some(hidden), draft, adapters.rows.clone(), pool, config)?;
             let source = options.chat_template.as_deref().or(tokenizer.chat_template_source());
             let thought_marks = ThoughtMarks::of(source, &tokenizer);
             let tool_format = ToolFormat::of(source, &tokenizer);
@@ -339,7 +349,30 @@ impl Model {
 
     /// The adapters that change the model, in the order of [`LoadOptions::adapters`].
     pub fn adapters(&self) -> &[AdapterInfo] {
-        &self.0.adapters
+        &self.0.adapters.infos
+    }
+
+    /// The number for [`CacheScope::adapter`](crate::CacheScope::adapter) of requests with these adapters, each by its place in
+    /// [`adapters`](Self::adapters) with a factor of its own scale. Adapters that are not named do not touch the request's text.
+    ///
+    /// ```no_run
+    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model};
+    ///
+    /// let adapters = vec![AdapterSource::new("bard"), AdapterSource::new("clerk")];
+    /// let options = LoadOptions { adapters, adapters_by_request: true, ..LoadOptions::default() };
+    /// let model = Model::load("model.gguf", &options)?;
+    /// let adapter = model.adapter_scope(&[(1, 0.8)])?;
+    /// let cache_scope = CacheScope { adapter, ..CacheScope::default() };
+    /// let stream = model.generate("Dear", &GenerateOptions { cache_scope, ..GenerateOptions::default() })?;
+    /// # Ok::<(), brasa::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] without [`LoadOptions::adapters_by_request`], for an adapter that is not there, and for a scale that is no
+    /// finite number; [`Error::Engine`] for more than 65,536 different mixtures.
+    pub fn adapter_scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
+        self.0.adapters.scope(scales)
     }
 
     /// What a look inside needs.

@@ -66,6 +66,9 @@ pub struct LoadOptions {
     pub draft_model: Option<PathBuf>,
     /// Low-rank adapters that change the model. Its stored weights stay as they are; several adapters add up.
     pub adapters: Vec<AdapterSource>,
+    /// Lets every request choose among `adapters` and their scales ([`Model::adapter_scope`](crate::Model::adapter_scope)); those that do
+    /// not choose have the scales of `adapters`. Texts of several adapters are computed together, and none waits for another.
+    pub adapters_by_request: bool,
     /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
@@ -95,6 +98,7 @@ impl Default for LoadOptions {
             speculation: Speculation::MODEL,
             draft_model: None,
             adapters: Vec::new(),
+            adapters_by_request: false,
             strict: false,
             pre_tokenizer: None,
             chat_template: None,

@@ -36,6 +36,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         speculation: load::speculation(&arguments.drafts)?,
         draft_model: draft_model(arguments)?,
         adapters: adapters(arguments)?,
+        adapters_by_request: !arguments.setup.lora.is_empty(),
         ..load::options(&arguments.setup)?
     };
     let seconds = |seconds: u64| Duration::from_secs(seconds);

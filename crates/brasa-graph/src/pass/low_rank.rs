@@ -7,6 +7,9 @@
 //!
 //! A stack of experts is adapted by products of the same experts: `y[j] = x·W[e_j]ᵀ + scale · (x·A[e_j]ᵀ)·B[e_j]ᵀ`.
 //!
+//! A *bank* is several adapters of which every row of a step has its own mixture: the rows bring a scale for each adapter as an
+//! input of the graph, `y = x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`. So texts of several adapters share a step, and a weight keeps one pair of products.
+//!
 //! The sum is placed so that what was fused stays fused: behind the layer's bias, and where the layer is only added to a
 //! residual, on the residual (`(residual + Δ) + x·Wᵀ`). One group cannot stay: the activation of a gated feed-forward
 //! layer needs the sum, so with an adapted gate|up it runs after the product instead of within it.
@@ -20,8 +23,8 @@ use crate::fuse::Finder;
 use crate::op::Binary;
 use crate::reference::decode_weight;
 use crate::{
-    Builder, Change, Graph, GraphError, Node, NodeId, Op, ValueId, ValueKind, Weight, WeightId, WeightPart,
-    rewrite,
+    Builder, Change, DType, Dim, Graph, GraphError, Input, Node, NodeId, Op, ValueId, ValueKind, Weight,
+    WeightId, WeightPart, rewrite,
 };
 
 /// Low-rank adaption of some rows of a weight: `W[rows] + scale · B·A`, not merged.
@@ -49,10 +52,37 @@ pub struct LowRank {
 /// [`GraphError::Adapter`] if the graph has no such weight or rows, if the shapes of `A` and `B` do not fit, if the scale is
 /// not finite, if anything but a linear layer reads the weight (a tied embedding), or if nothing reads it.
 pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphError> {
-    let mut by_weight: BTreeMap<WeightId, Vec<&LowRank>> = BTreeMap::new();
-    for adapter in adapters {
+    let all: Vec<(usize, &LowRank)> = adapters.iter().map(|adapter| (0, adapter)).collect();
+    add(graph, &all, None)
+}
+
+/// The graph with a bank of adapters beside its linear layers: each element of `bank` is one adapter.
+///
+/// The new graph declares one input more than `graph`, `adapter_scales`, f32 `[Rows, adapters]`: every row brings a factor of
+/// each adapter's own scale, 0 for an adapter that does not touch the row. A row of zeros computes what `graph` computes.
+///
+/// # Errors
+///
+/// The errors of [`add_low_rank`]; [`GraphError::Adapter`] for an empty bank.
+pub fn add_low_rank_bank(graph: &Graph, bank: &[Vec<LowRank>]) -> Result<Graph, GraphError> {
+    if bank.is_empty() {
+        return Err(GraphError::Adapter { weight: "the bank".into(), what: "no adapters".into() });
+    }
+    let all =
+        bank.iter().enumerate().flat_map(|(number, adapter)| adapter.iter().map(move |of| (number, of)));
+    add(graph, &all.collect::<Vec<_>>(), Some(Mixture::new(bank.len())))
+}
+
+/// Adds adapters, each with its number in the bank.
+fn add(
+    graph: &Graph,
+    adapters: &[(usize, &LowRank)],
+    mut mixture: Option<Mixture>,
+) -> Result<Graph, GraphError> {
+    let mut by_weight: BTreeMap<WeightId, Vec<(usize, &LowRank)>> = BTreeMap::new();
+    for &(number, adapter) in adapters {
         adapter.check(graph)?;
-        by_weight.entry(adapter.weight).or_default().push(adapter);
+        by_weight.entry(adapter.weight).or_default().push((number, adapter));
     }
     let mut stacks = BTreeMap::new();
     for (weight, adapters) in by_weight {
@@ -68,7 +98,7 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
         if let Some(weight) = adapted_weight(graph, node)
             && let Some(stack) = stacks.get_mut(&weight)
         {
-            let delta = stack.apply(builder, operands);
+            let delta = stack.apply(builder, operands, mixture.as_mut());
             let (value, taker) = taker(&finder, id, node);
             pending.entry(taker).or_default().push((value, delta));
         }
@@ -77,6 +107,70 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
             None => Change::Keep,
         }
     })
+}
+
+/// The input by which rows choose adapters, and what has been made of it.
+struct Mixture {
+    adapters: usize,
+    /// The scales of all rows, and of output rows.
+    scales: [Option<ValueId>; 2],
+    /// Factors of the rows of each `A`, `[Rows or Outs, ranks]`, made so far.
+    factors: Vec<Factors>,
+}
+
+/// Factors of the rows of an `A`.
+struct Factors {
+    /// True for those of output rows.
+    of_outs: bool,
+    /// The adapter of each row, and the bits of its scale.
+    ranks: Vec<(usize, u32)>,
+    value: ValueId,
+}
+
+impl Mixture {
+    fn new(adapters: usize) -> Self {
+        Self { adapters, scales: [None; 2], factors: Vec::new() }
+    }
+
+    /// The factors of each row of `narrow`, whose elements belong to the adapters and scales of `ranks`.
+    fn factors(&mut self, builder: &mut Builder, narrow: ValueId, ranks: &[(usize, f32)]) -> ValueId {
+        let shape = &builder.graph().value(narrow).shape;
+        let (of_outs, is_of_experts) = (shape.outer() == Dim::OUTS, shape.rank() > 2);
+        let pattern: Vec<(usize, u32)> =
+            ranks.iter().map(|&(number, scale)| (number, scale.to_bits())).collect();
+        let is_it = |known: &&Factors| known.of_outs == of_outs && known.ranks == pattern;
+        let factors = if let Some(known) = self.factors.iter().find(is_it) {
+            known.value
+        } else {
+            let scales = self.scales(builder, of_outs);
+            let mut spread = vec![0.0; ranks.len() * self.adapters];
+            for (row, &(number, scale)) in ranks.iter().enumerate() {
+                spread[row * self.adapters + number] = scale;
+            }
+            let name = format!("adapter_scales.spread{}", self.factors.len());
+            let spread = floats(&name, &[ranks.len(), self.adapters], &spread);
+            let spread = builder.weight(Ok(spread));
+            let value = builder.linear(scales, spread);
+            self.factors.push(Factors { of_outs, ranks: pattern, value });
+            value
+        };
+        if is_of_experts { builder.reshape(factors, &[1, ranks.len()]) } else { factors }
+    }
+
+    fn scales(&mut self, builder: &mut Builder, of_outs: bool) -> ValueId {
+        let all = *self.scales[0]
+            .get_or_insert_with(|| builder.given("adapter_scales", DType::F32, Dim::ROWS, &[self.adapters]));
+        if !of_outs {
+            return all;
+        }
+        *self.scales[1].get_or_insert_with(|| {
+            let graph = builder.graph();
+            let is_it = |id: &ValueId| graph.value(*id).kind == ValueKind::Input(Input::OutRows);
+            let known = (0..graph.values().len() as u32).map(ValueId).find(is_it);
+            let rows = known.unwrap_or_else(|| builder.input(Input::OutRows));
+            builder.select_rows(all, rows)
+        })
+    }
 }
 
 /// The weight that a linear layer, of experts or not, reads.
@@ -190,20 +284,24 @@ impl LowRank {
 struct Stack {
     a: Weight,
     b: Weight,
-    /// The factor of each row of `a`.
-    scales: Vec<f32>,
+    /// The adapter of each row of `a`, and its factor.
+    ranks: Vec<(usize, f32)>,
     /// Both weights, and the scales where they differ, once a layer has asked for them.
     values: Option<(ValueId, ValueId, Option<ValueId>)>,
 }
 
 impl Stack {
-    fn new(weight: &Weight, adapters: &[&LowRank]) -> Result<Self, GraphError> {
+    fn new(weight: &Weight, numbered: &[(usize, &LowRank)]) -> Result<Self, GraphError> {
         let named = |part: &str| format!("{}.low_rank_{part}", weight.name);
         let (experts, rows) = weight.shape.split_at(weight.shape.len() - 2);
-        let scales: Vec<f32> =
-            adapters.iter().flat_map(|of| std::iter::repeat_n(of.scale, of.rank())).collect();
+        let ranks: Vec<(usize, f32)> = numbered
+            .iter()
+            .flat_map(|&(number, of)| std::iter::repeat_n((number, of.scale), of.rank()))
+            .collect();
+        let adapters: Vec<&LowRank> = numbered.iter().map(|&(_, of)| of).collect();
+        let adapters = &adapters[..];
         let trainable = adapters.iter().any(|of| of.a.trainable || of.b.trainable);
-        let a_shape = [experts, &[scales.len(), weight.row_len()]].concat();
+        let a_shape = [experts, &[ranks.len(), weight.row_len()]].concat();
         let a = match (adapters, experts) {
             (_, []) | ([_], _) => {
                 let parts = adapters.iter().flat_map(|of| of.a.parts.iter().cloned()).collect();
@@ -213,17 +311,23 @@ impl Stack {
         };
         let b = match adapters {
             [whole] if whole.rows == (0..rows[0]) => Weight { name: named("b"), ..whole.b.clone() },
-            _ => block_diagonal(&named("b"), weight, scales.len(), adapters)?,
+            _ => block_diagonal(&named("b"), weight, ranks.len(), adapters)?,
         };
-        Ok(Self { a: Weight { trainable, ..a }, b: Weight { trainable, ..b }, scales, values: None })
+        Ok(Self { a: Weight { trainable, ..a }, b: Weight { trainable, ..b }, ranks, values: None })
     }
 
-    /// `scale · (x·Aᵀ)·Bᵀ`, of the linear layer with `operands`.
-    fn apply(&mut self, builder: &mut Builder, operands: &[ValueId]) -> ValueId {
-        let Self { a, b, scales, values } = self;
-        let same = scales.iter().all(|scale| scale.to_bits() == scales[0].to_bits());
+    /// `scale · (x·Aᵀ)·Bᵀ`, of the linear layer with `operands`; with a mixture, each row's own scales.
+    fn apply(
+        &mut self,
+        builder: &mut Builder,
+        operands: &[ValueId],
+        mixture: Option<&mut Mixture>,
+    ) -> ValueId {
+        let Self { a, b, ranks, values } = self;
+        let same = ranks.iter().all(|(_, scale)| scale.to_bits() == ranks[0].1.to_bits());
         let (a, b, factors) = *values.get_or_insert_with(|| {
-            let factors = (!same).then(|| builder.weight(Ok(vector(&format!("{}.scales", a.name), scales))));
+            let own = || floats(&format!("{}.scales", a.name), &[ranks.len()], &scales_of(ranks));
+            let factors = (!same && mixture.is_none()).then(|| builder.weight(Ok(own())));
             (builder.weight(Ok(a.clone())), builder.weight(Ok(b.clone())), factors)
         });
         let product = |builder: &mut Builder, x, w| match operands {
@@ -231,13 +335,20 @@ impl Stack {
             _ => builder.linear(x, w),
         };
         let mut narrow = product(builder, operands[0], a);
-        if let Some(factors) = factors {
+        if let Some(mixture) = mixture {
+            let factors = mixture.factors(builder, narrow, ranks);
             narrow = builder.mul(narrow, factors);
-        } else if scales[0].to_bits() != 1.0_f32.to_bits() {
-            narrow = builder.scale(narrow, scales[0]);
+        } else if let Some(factors) = factors {
+            narrow = builder.mul(narrow, factors);
+        } else if ranks[0].1.to_bits() != 1.0_f32.to_bits() {
+            narrow = builder.scale(narrow, ranks[0].1);
         }
         product(builder, narrow, b)
     }
+}
+
+fn scales_of(ranks: &[(usize, f32)]) -> Vec<f32> {
+    ranks.iter().map(|&(_, scale)| scale).collect()
 }
 
 /// `[X, rank, K]`: for each expert the rows of every adapter's `A`, in F32.
@@ -294,9 +405,9 @@ fn block_diagonal(
     stored(name, &shape, format, bytes)
 }
 
-fn vector(name: &str, values: &[f32]) -> Weight {
+fn floats(name: &str, shape: &[usize], values: &[f32]) -> Weight {
     let bytes = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    stored(name, &[values.len()], StorageFormat::F32, bytes).expect("one whole part")
+    stored(name, shape, StorageFormat::F32, bytes).expect("one whole part")
 }
 
 fn stored(name: &str, shape: &[usize], format: StorageFormat, bytes: Vec<u8>) -> Result<Weight, GraphError> {

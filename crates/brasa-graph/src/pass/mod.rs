@@ -7,5 +7,5 @@ mod prune;
 
 pub use attend_to_rows::attend_to_rows;
 pub use fuse_cross_entropy::fuse_cross_entropy;
-pub use low_rank::{LowRank, add_low_rank};
+pub use low_rank::{LowRank, add_low_rank, add_low_rank_bank};
 pub use prune::prune;

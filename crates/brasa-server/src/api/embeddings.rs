@@ -16,7 +16,7 @@ use crate::generate::{blocking, in_time};
 use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::state::App;
-use crate::{prompt, reply};
+use crate::{adapters, prompt, reply};
 
 /// Most texts of one request: OpenAI's limit.
 const MOST_TEXTS: usize = 2048;
@@ -36,6 +36,9 @@ pub(crate) async fn create(
     mut fields: Fields,
 ) -> Result<Response> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    if let Loaded::Text(text) = &loaded {
+        adapters::refuse(&mut fields, &text.model)?;
+    }
     let input = fields.value("input").ok_or_else(|| fields.missing("input"))?;
     let encoding = match fields.optional::<String>("encoding_format")?.as_deref() {
         None | Some("float") => Encoding::Numbers,
@@ -67,6 +70,9 @@ pub(crate) async fn native(
     mut fields: Fields,
 ) -> Result<Response> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    if let Loaded::Text(text) = &loaded {
+        adapters::refuse(&mut fields, &text.model)?;
+    }
     let field = if fields.peek("content").is_some() { "content" } else { "input" };
     let input = fields.value(field).ok_or_else(|| fields.missing("content"))?;
     let norm = match fields.optional::<i64>("embd_normalize")? {

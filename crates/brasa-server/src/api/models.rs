@@ -9,13 +9,15 @@ use serde_json::{Value, json};
 use crate::api::finish_fields;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
+use crate::loaded::Loaded;
 use crate::registry::Entry;
 use crate::reply;
 use crate::state::App;
 
 /// All models.
 pub(crate) async fn list(State(app): State<App>) -> Response {
-    let models: Vec<Value> = app.registry.entries().iter().map(|entry| form(entry)).collect();
+    let models = app.registry.entries();
+    let models: Vec<Value> = models.iter().flat_map(|entry| with_adapters(form(entry), entry)).collect();
     reply::ok(&json!({"object": "list", "data": models}))
 }
 
@@ -26,7 +28,7 @@ pub(crate) async fn one(State(app): State<App>, id: Result<Path<String>, PathRej
 }
 
 /// Refuses strangers: on an address that others reach, a key shows who may load and unload.
-fn check_right(app: &App) -> Result<()> {
+pub(crate) fn check_right(app: &App) -> Result<()> {
     if app.options.host.is_loopback() || app.keys.are_needed() {
         return Ok(());
     }
@@ -70,6 +72,20 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     let entry = app.registry.find(Some(&name))?;
     entry.unload();
     Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))
+}
+
+/// A model, and behind it the model with each of its adapters alone, whose name follows the model's and a colon.
+fn with_adapters(form: Value, entry: &Entry) -> Vec<Value> {
+    let mut forms = vec![form];
+    if let Some(Loaded::Text(text)) = entry.loaded() {
+        for info in text.model.adapters() {
+            let mut adapted = forms[0].clone();
+            adapted["id"] = format!("{}:{}", entry.source.id, info.name).into();
+            adapted["parent"] = entry.source.id.as_str().into();
+            forms.push(adapted);
+        }
+    }
+    forms
 }
 
 fn form(entry: &Entry) -> Value {

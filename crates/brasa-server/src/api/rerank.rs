@@ -10,9 +10,10 @@ use crate::api::finish_fields;
 use crate::error::{ApiError, Result};
 use crate::fields::{Fields, kind};
 use crate::generate::{blocking, in_time};
+use crate::loaded::Loaded;
 use crate::log::Record;
-use crate::reply;
 use crate::state::App;
+use crate::{adapters, reply};
 
 /// Most documents of one request.
 const MOST_DOCUMENTS: usize = 2048;
@@ -24,6 +25,9 @@ pub(crate) async fn create(
     mut fields: Fields,
 ) -> Result<Response> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    if let Loaded::Text(text) = &loaded {
+        adapters::refuse(&mut fields, &text.model)?;
+    }
     let query: String = fields.required("query")?;
     let is_plain = fields.peek("documents").is_none() && fields.peek("texts").is_some();
     let field = if is_plain { "texts" } else { "documents" };

@@ -10,7 +10,8 @@ use brasa::formats::{
     Tensor,
 };
 use brasa::{
-    AdapterSource, EmbedOptions, Encoder, GenerateOptions, LoadOptions, Model, Precision, Speculation,
+    AdapterSource, CacheScope, EmbedOptions, Encoder, GenerateOptions, LoadOptions, Model, Precision,
+    Speculation, TokenStream,
 };
 use brasa_golden::folder;
 use brasa_graph::testing::{Random, Tolerance, compare};
@@ -58,8 +59,8 @@ fn tensor(shape: &[usize], values: &[f32]) -> Tensor {
 }
 
 /// An adapter of every projection of a checkpoint, with random numbers that change its products by about a tenth.
-fn random_pairs(checkpoint: &Checkpoint) -> Vec<LowRankPair> {
-    let mut random = Random::new(11);
+fn random_pairs(checkpoint: &Checkpoint, seed: u64) -> Vec<LowRankPair> {
+    let mut random = Random::new(seed);
     let linear = |tensor: &&Tensor| tensor.name.ends_with("_proj.weight");
     let pair = |base: &Tensor| {
         let &[outputs, inputs] = &base.shape[..] else { panic!("a matrix") };
@@ -79,7 +80,7 @@ fn random_pairs(checkpoint: &Checkpoint) -> Vec<LowRankPair> {
 /// Writes the adapter, and the checkpoint with it merged; returns both folders.
 fn adapter_and_merged(scratch: &Scratch, base: &Path, scale: f32) -> (PathBuf, PathBuf) {
     let checkpoint = Checkpoint::open(base).unwrap();
-    let pairs = random_pairs(&checkpoint);
+    let pairs = random_pairs(&checkpoint, 11);
     let (adapter, merged) = (scratch.0.join("bard"), scratch.0.join(format!("merged-{scale}")));
     let file =
         AdapterFile { form: AdapterForm::Peft, architecture: None, base: None, num_layers: None, pairs };
@@ -233,4 +234,88 @@ fn adapters_that_do_not_fit_name_their_file() {
             .to_string()
             .ends_with("adapters change language models, and this is a text encoder")
     );
+}
+
+/// An adapter of its own for each seed.
+fn adapter(scratch: &Scratch, base: &Path, seed: u64) -> AdapterSource {
+    let pairs = random_pairs(&Checkpoint::open(base).unwrap(), seed);
+    let path = scratch.0.join(format!("adapter-{seed}"));
+    let file =
+        AdapterFile { form: AdapterForm::Peft, architecture: None, base: None, num_layers: None, pairs };
+    file.write(&path, Existing::Replace).unwrap();
+    AdapterSource::new(path)
+}
+
+/// Texts of several mixtures in one batch are those of models that are loaded with these adapters alone, cached beginnings or not.
+#[test]
+fn requests_choose_their_adapters() {
+    for name in ["tiny-llama", "tiny-qwen3moe"] {
+        let (scratch, base) = (Scratch::new(&format!("chosen-{name}")), folder(name));
+        let adapters = vec![adapter(&scratch, &base, 1), adapter(&scratch, &base, 2)];
+        let model = LoadOptions {
+            adapters: adapters.clone(),
+            adapters_by_request: true,
+            prefix_bytes: Some(64 << 20),
+            chunk: Some(16),
+            ..options(Precision::Reference)
+        };
+        let model = Model::load(&base, &model).unwrap();
+        let mixtures: [&[(usize, f32)]; 5] =
+            [&[(0, 1.0), (1, 1.0)], &[(0, 1.0)], &[(1, 1.0)], &[(1, -0.5), (0, 0.7)], &[]];
+        assert_eq!(model.adapter_scope(mixtures[0]).unwrap(), 0);
+        let prompt: Vec<u32> = (0..300).map(|x| 100 + x * x % 300).collect();
+        let start = |model: &Model, adapter| {
+            let cache_scope = CacheScope { adapter, ..CacheScope::default() };
+            let options = GenerateOptions {
+                max_tokens: Some(24),
+                ignore_eos: true,
+                cache_scope,
+                ..GenerateOptions::default()
+            };
+            model.generate_ids(prompt.clone(), &options).unwrap()
+        };
+        let ids = |stream: &mut TokenStream| -> Vec<u32> {
+            stream.by_ref().filter_map(|fragment| fragment.unwrap().token).map(|token| token.id).collect()
+        };
+        let expected: Vec<Vec<u32>> = mixtures
+            .iter()
+            .map(|mixture| {
+                let adapters = mixture
+                    .iter()
+                    .map(|&(number, scale)| AdapterSource { scale, ..adapters[number].clone() })
+                    .collect();
+                let alone = LoadOptions { adapters, ..options(Precision::Reference) };
+                ids(&mut start(&Model::load(&base, &alone).unwrap(), 0))
+            })
+            .collect();
+        for (at, text) in expected.iter().enumerate() {
+            assert!(!expected[..at].contains(text), "{name}: every mixture says something of its own");
+        }
+        for cached in [false, true] {
+            let mut streams: Vec<TokenStream> =
+                mixtures.iter().map(|mixture| start(&model, model.adapter_scope(mixture).unwrap())).collect();
+            for (number, stream) in streams.iter_mut().enumerate() {
+                assert_eq!(ids(stream), expected[number], "{name}, mixture {number}, cached {cached}");
+                let expected = if cached { 256..300 } else { 0..1 };
+                assert!(expected.contains(&stream.metrics().cached_tokens), "{name}, mixture {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn choices_that_make_no_sense_are_refused() {
+    let (scratch, base) = (Scratch::new("no-choice"), folder("tiny-llama"));
+    let adapters = vec![adapter(&scratch, &base, 1)];
+    let model = LoadOptions { adapters, adapters_by_request: true, ..options(Precision::Fast) };
+    let model = Model::load(&base, &model).unwrap();
+    let refuse = |scales: &[(usize, f32)]| model.adapter_scope(scales).unwrap_err().to_string();
+    assert_eq!(refuse(&[(1, 1.0)]), "adapter 1: there are 1");
+    assert_eq!(refuse(&[(0, f32::INFINITY)]), "adapter 0: scale inf, expected a finite number");
+    let cache_scope = CacheScope { adapter: 7, ..CacheScope::default() };
+    let options = GenerateOptions { cache_scope, ..GenerateOptions::default() };
+    let refused = model.generate_ids(vec![100], &options).map(drop).unwrap_err();
+    assert_eq!(refused.to_string(), "adapter 0000000000000007 is not known");
+    let plain = Model::load(&base, &self::options(Precision::Fast)).unwrap();
+    assert!(plain.adapter_scope(&[]).unwrap_err().to_string().contains("loaded without adapters"));
 }

@@ -36,6 +36,7 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
         speculation,
         draft_model,
         adapters,
+        adapters_by_request: _,
         strict,
         pre_tokenizer,
         chat_template,

@@ -1,0 +1,125 @@
+//! Adapters that requests choose, and those that the server applies.
+
+use std::path::{Path, PathBuf};
+
+use brasa::formats::{AdapterFile, AdapterForm, Bytes, Checkpoint, Existing, LowRankPair, Payload};
+use brasa::formats::{StorageFormat, Tensor};
+use brasa::{AdapterSource, LoadOptions};
+use brasa_server::{ModelData, ModelSource, ServerOptions};
+use serde_json::{Value, json};
+
+use super::client::{Running, models, options, server};
+
+/// An adapter of the attention's output of tiny-llama that turns the model upside down.
+fn adapter(name: &str, seed: usize) -> PathBuf {
+    let base = Checkpoint::open(models().join("tiny-llama")).unwrap();
+    let tensor = |shape: [usize; 2], salt: usize| {
+        let noise = |at: usize| ((at * 7919 + salt * 104_729 + seed * 1_299_709) % 1009) as f32 / 504.5 - 1.0;
+        let bytes: Vec<u8> = (0..shape[0] * shape[1]).flat_map(|at| noise(at).to_le_bytes()).collect();
+        let payload = Payload::Blocks(Bytes::from(bytes));
+        Tensor { name: "t".into(), shape: shape.to_vec(), format: StorageFormat::F32, payload }
+    };
+    let of = |base: &&Tensor| base.name.ends_with("o_proj.weight");
+    let pair = |(at, base): (usize, &Tensor)| LowRankPair {
+        name: base.name.strip_suffix(".weight").unwrap().into(),
+        a: tensor([2, base.shape[1]], 2 * at),
+        b: tensor([base.shape[0], 2], 2 * at + 1),
+        scale: 0.3,
+        magnitude: None,
+    };
+    let pairs = base.tensors().iter().filter(of).enumerate().map(pair).collect();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("server-adapters").join(name);
+    let file =
+        AdapterFile { form: AdapterForm::Mlx, architecture: None, base: None, num_layers: None, pairs };
+    file.write(&path, Existing::Replace).unwrap();
+    path
+}
+
+fn start(adapters: Vec<AdapterSource>, by_request: bool) -> Running {
+    let path = models().join("tiny-llama");
+    Running::start(ServerOptions {
+        models: vec![ModelSource { id: "tiny".into(), data: ModelData::Path(path) }],
+        load: LoadOptions { adapters, adapters_by_request: by_request, ..options().load },
+        ..options()
+    })
+}
+
+fn text(server: &Running, more: &Value) -> String {
+    let mut body =
+        json!({"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "ignore_eos": true});
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    server.post("/v1/completions", &body).json(200)["choices"][0]["text"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn requests_and_the_operator_choose() {
+    let sources = [("bard", 1), ("clerk", 2)].map(|(name, seed)| AdapterSource::new(adapter(name, seed)));
+    // Each alone, and the base.
+    let alone = |adapters: Vec<AdapterSource>| {
+        let server = start(adapters, false);
+        let text = text(&server, &json!({}));
+        server.stop();
+        text
+    };
+    let base = alone(Vec::new());
+    let [bard, clerk] = sources.clone().map(|source| alone(vec![source]));
+    assert!(base != bard && bard != clerk && clerk != base);
+
+    let server = start(sources.to_vec(), true);
+    assert_eq!(text(&server, &json!({"lora": [{"id": 0, "scale": 1.0}]})), bard);
+    assert_eq!(text(&server, &json!({"lora": [{"id": 1, "scale": 1}]})), clerk);
+    assert_eq!(text(&server, &json!({"lora": []})), base);
+    assert_eq!(text(&server, &json!({"model": "tiny:clerk"})), clerk);
+    assert_eq!(text(&server, &json!({"model": "tiny:bard"})), bard);
+    let both = json!({"lora": [{"id": 0, "scale": 1.0}, {"id": 1, "scale": 1.0}]});
+    assert_eq!(text(&server, &json!({"model": "tiny"})), text(&server, &both));
+
+    let listed = server.get("/lora-adapters").json(200);
+    let of = |list: &Value| -> Vec<(i64, String, f64)> {
+        let form = |of: &Value| {
+            (of["id"].as_i64().unwrap(), of["name"].as_str().unwrap().into(), of["scale"].as_f64().unwrap())
+        };
+        list.as_array().unwrap().iter().map(form).collect()
+    };
+    assert_eq!(of(&listed), [(0, "bard".into(), 1.0), (1, "clerk".into(), 1.0)]);
+    server.post("/lora-adapters", &json!([{"id": 1, "scale": 1.0}])).json(200);
+    assert_eq!(of(&server.get("/lora-adapters").json(200))[0].2.to_bits(), 0.0_f64.to_bits());
+    assert_eq!(text(&server, &json!({})), clerk);
+    assert_eq!(text(&server, &json!({"lora": [{"id": 0, "scale": 1.0}]})), bard);
+    let list = server.get("/v1/models").json(200);
+    let ids: Vec<&str> =
+        list["data"].as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["tiny", "tiny:bard", "tiny:clerk"]);
+    server.stop();
+}
+
+#[test]
+fn wrong_choices_are_refused() {
+    let server = start(vec![AdapterSource::new(adapter("one", 3))], true);
+    let refuse = |path: &str, body: Value| server.post(path, &body).error(400);
+    let completion = |more: Value| {
+        let mut body = json!({"prompt": "x", "max_tokens": 1});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        refuse("/v1/completions", body)
+    };
+    let (_, param, _) = completion(json!({"lora": [{"id": 4, "scale": 1.0}]}));
+    assert_eq!(param.as_deref(), Some("lora"));
+    completion(json!({"lora": [{"id": 0}]}));
+    completion(json!({"lora": [{"id": 0, "scale": 1.0, "rank": 2}]}));
+    completion(json!({"lora": 3}));
+    completion(json!({"model": "tiny:one", "lora": []}));
+    refuse("/lora-adapters", json!([{"id": 1, "scale": 1.0}]));
+    refuse("/lora-adapters", json!({"id": 1}));
+    refuse("/v1/embeddings", json!({"input": "x", "model": "tiny:one"}));
+    refuse("/v1/embeddings", json!({"input": "x", "lora": [{"id": 0, "scale": 1.0}]}));
+    server.stop();
+}
+
+#[test]
+fn a_server_without_adapters_says_so() {
+    assert_eq!(server().get("/lora-adapters").json(200), json!([]));
+    server().post("/lora-adapters", &json!([])).error(501);
+    let body = json!({"prompt": "x", "max_tokens": 1, "lora": [{"id": 0, "scale": 1.0}]});
+    server().post("/v1/completions", &body).error(400);
+    server().post("/v1/completions", &json!({"prompt": "x", "max_tokens": 1, "lora": []})).json(200);
+}
