@@ -6,7 +6,7 @@ use brasa_graph::{Dim, Node, Op, ValueId};
 
 use super::{Lowering, unsupported};
 use crate::attention::{Over, Scoring, Sight};
-use crate::linear::{ExpertInput, PackedLinear};
+use crate::linear::{ExpertInput, PackedLinear, WeightClass};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::NarrowOp;
 use crate::ops::attention_gradient::{AttentionGradientOp, AttentionTangentOp, Geometry};
@@ -18,6 +18,9 @@ use crate::ops::matmul::{LinearTransposedOp, MatmulOp};
 use crate::ops::sequence::{FoldOp, MeanPoolTransposedOp};
 use crate::ops::slopes::{NormGradientOp, UnaryGradientOp};
 use crate::slot::Out;
+
+/// Fewer columns than this are not shared out among threads.
+const FEW_COLUMNS: usize = 512;
 
 impl Lowering<'_> {
     /// The operation of a node that only derivatives use, and its label.
@@ -37,8 +40,11 @@ impl Lowering<'_> {
                 let (n, k) = (self.width(y)?, self.width(x)?);
                 let per_row = self.row_elements(y)? / n;
                 let (y, x) = (self.source(y)?, self.make(x)?);
-                let out = if per_row == 1 { Out::by_columns(x) } else { Out::by_rows(x) };
-                CompiledOp::LinearTransposed(LinearTransposedOp { y, w: weight, n, k, per_row, out })
+                let turns = per_row == 1 && turns_many(self.weights.linear(weight));
+                let few = per_row > 1 || k < FEW_COLUMNS;
+                let out = if few { Out::by_rows(x) } else { Out::by_columns(x) };
+                let op = LinearTransposedOp { y, w: weight, n, k, per_row, turns, out };
+                CompiledOp::LinearTransposed(op)
             }
             (Op::LinearGradient(_), &[dy, x], &[dw]) => {
                 let (n, k) = (self.width(dy)?, self.width(x)?);
@@ -99,12 +105,13 @@ impl Lowering<'_> {
             (Op::LinearCrossEntropyGradient(op), &[x, w, targets, d], outputs) => {
                 let head = self.loss_head([x, w, targets], op.softcap)?;
                 label = self.label(name, head.layer.weight);
+                let turns = turns_many(self.weights.linear(head.layer.weight));
                 let (d, dx) = (self.slot(d)?, self.make(outputs[0])?);
                 let dw = match op.head {
                     Head::Varying => Some(self.make(outputs[1])?),
                     Head::Frozen => None,
                 };
-                let op = LinearCrossEntropyGradientOp { head, d, dx, dw };
+                let op = LinearCrossEntropyGradientOp { head, d, dx, dw, turns };
                 CompiledOp::LinearCrossEntropyGradient(op)
             }
             (Op::Pick(_), &[x, indices], &[y]) => {
@@ -206,4 +213,10 @@ impl Lowering<'_> {
     fn linear(&self, weight: usize) -> &PackedLinear {
         self.weights.linear(weight)
     }
+}
+
+/// True if many rows may be multiplied with the other side of a weight in bf16.
+fn turns_many(linear: &PackedLinear) -> bool {
+    let classes = linear.weight_classes();
+    classes.has(WeightClass::Float16) || classes.has(WeightClass::Quantised)
 }

@@ -120,10 +120,10 @@ impl Lowering<'_> {
                 CompiledOp::CrossEntropy(CrossEntropyOp { x, targets, out: self.by_rows(y)? })
             }
             (Op::Concat(concat), &[a, b], &[y]) => {
-                let [a_dims, b_dims, out_dims] = [self.dims(a)?, self.dims(b)?, self.dims(y)?];
+                let [a_dims, b_dims] = [self.dims(a)?, self.dims(b)?];
                 let [a, b] = self.sources([a, b])?;
                 let (axis, out) = (concat.axis, self.by_rows(y)?);
-                CompiledOp::Concat(ConcatOp { axis, a, a_dims, b, b_dims, out_dims, out })
+                CompiledOp::Concat(ConcatOp { axis, a, a_dims, b, b_dims, out })
             }
             (Op::Transpose(transpose), &[x], &[y]) => {
                 let (dims, out_dims) = (self.dims(x)?, self.dims(y)?);

@@ -12,6 +12,9 @@
 //! | F32, and weights that score experts | F32, outputs interleaved | f32 activations |
 //! | reference precision, formats without kernels | stored bytes | f32 activations, decoded row by row |
 //!
+//! The other side of a weight, `x = y · W`, is multiplied in bf16 if there are instructions for it, by tiles that are turned a few at
+//! a time; otherwise [`decode_row`](PackedLinear::decode_row) gives rows for products in f32.
+//!
 //! Imports point down this list, from what users call to what knows nothing of products:
 //!
 //! - `packed`, `experts`: weights;
@@ -50,6 +53,6 @@ mod stored;
 pub use buffer::Packer;
 pub use experts::{ExpertGroups, ExpertInput, PackedExperts};
 pub use operands::{FloatRows, Input, Output, RowMap, RowPair};
-pub use packed::{PackedLinear, STRIP};
+pub use packed::{PackedLinear, STRIP, TURNED_COLUMNS};
 pub(crate) use route::most_few_rows;
 pub use route::{Arithmetic, Forms, WeightClass, WeightClasses};

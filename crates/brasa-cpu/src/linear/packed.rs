@@ -9,17 +9,20 @@ use brasa_graph::device::Precision;
 use super::buffer::Packer;
 use super::layout::LANES;
 #[cfg(target_arch = "x86_64")]
-use super::loops::bf16;
+use super::loops::{bf16, turned};
 use super::operands::{FloatRows, Input, Output, RowMap};
 use super::route::WeightClasses;
 use super::rows::{PackedRows, Scratch};
 use crate::quantize::QuantizedRows;
-use crate::rounded::RoundedRows;
+use crate::rounded::{RoundedRows, RoundedView};
 use crate::shared::SharedSlice;
 use crate::{Error, Isa, Team};
 
 /// Outputs of a strip.
 pub const STRIP: usize = LANES;
+
+/// Columns of [`PackedLinear::multiply_turned`] come in multiples of this.
+pub const TURNED_COLUMNS: usize = 32;
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
@@ -244,6 +247,67 @@ impl PackedLinear {
             return true;
         }
         false
+    }
+
+    /// True if `rows` rows are multiplied with the other side of the weight in bf16, by [`multiply_turned`](Self::multiply_turned).
+    pub fn turns(&self, isa: Isa, rows: usize) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.turned(isa, rows).is_some();
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = (isa, rows);
+            false
+        }
+    }
+
+    /// Its segments, if all of them are turned.
+    #[cfg(target_arch = "x86_64")]
+    fn turned(&self, isa: Isa, rows: usize) -> Option<(bf16::Proofs, Vec<turned::Strips<'_>>)> {
+        let segments = self.segments.iter().map(|segment| {
+            let (proofs, weights) = segment.rows.turned(isa, rows)?;
+            let (first_output, count) = (segment.first_row, segment.rows.strips());
+            let strips = turned::Strips { weights, first_output, count };
+            first_output.is_multiple_of(STRIP).then_some((proofs, strips))
+        });
+        let segments: Vec<_> = segments.collect::<Option<_>>()?;
+        let &(proofs, _) = segments.first()?;
+        Some((proofs, segments.into_iter().map(|(_, strips)| strips).collect()))
+    }
+
+    /// Computes `columns` of `x[r,k] = Σ_n y[r,n] · w[n,k]` for `rows` rows of `y`, which has N inputs: the other side of the weight.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes these columns of these rows until a barrier.
+    ///
+    /// # Panics
+    ///
+    /// If such products are not [in bf16](Self::turns), columns are no whole tiles of 32, `y` has another N, or `output` is too
+    /// small.
+    #[expect(unsafe_code, reason = "several threads write one output")]
+    pub unsafe fn multiply_turned(
+        &self,
+        isa: Isa,
+        (y, rows): (RoundedView<'_>, usize),
+        columns: Range<usize>,
+        output: &Output<'_>,
+    ) {
+        assert!(
+            columns.start.is_multiple_of(TURNED_COLUMNS)
+                && columns.end.is_multiple_of(TURNED_COLUMNS)
+                && columns.end <= self.k,
+            "columns {columns:?} of {}",
+            self.k
+        );
+        #[cfg(target_arch = "x86_64")]
+        if let Some((proofs, strips)) = self.turned(isa, rows) {
+            assert_eq!(y.steps(), self.n.div_ceil(TURNED_COLUMNS), "tiles of rows of {}", self.n);
+            return SCRATCH.with_borrow_mut(|scratch| {
+                turned::multiply(proofs, &strips, (y, rows), &columns, output, &mut scratch.turned);
+            });
+        }
+        let _ = (isa, y, output);
+        unreachable!("{rows} rows times the other side of a weight in bf16")
     }
 
     /// The rows that make `outputs` outputs from strip `strip` on, and the strip's number among theirs. `None` if the outputs are of

@@ -107,6 +107,12 @@ impl Route {
         if rows >= panels { Self::Panels } else { Self::Planes }
     }
 
+    /// True if `rows` rows are multiplied with the other side of weights of a class in bf16.
+    pub const fn turns(isa: Isa, class: WeightClass, rows: usize) -> bool {
+        let rounds = matches!(class, WeightClass::Quantised | WeightClass::Float16);
+        rounds && isa.has_bf16() && rows >= Thresholds::BF16_OF_FLOATS
+    }
+
     const fn arithmetic(self) -> Arithmetic {
         match self {
             Self::Planes | Self::Panels => Arithmetic::Int8,

@@ -13,7 +13,7 @@ use super::layout::{BLOCK, LANES, Layout};
 use super::loops::decoded::{self, StoredRows};
 use super::loops::{Products, floats, panels, planes as plane_loop, residuals};
 #[cfg(target_arch = "x86_64")]
-use super::loops::{bf16, few_on_tiles, panels_on_tiles};
+use super::loops::{bf16, few_on_tiles, panels_on_tiles, turned};
 use super::operands::{Input, Output, RowMap};
 use super::pack;
 use super::planes;
@@ -21,6 +21,8 @@ use super::route::{Route, WeightClass};
 use super::scales::BlockScales;
 use super::stored::{self, StoredRow};
 use crate::prefetch::PrefetchPolicy;
+#[cfg(target_arch = "x86_64")]
+use crate::tiles::BF16_INPUTS;
 use crate::{Error, Isa};
 
 /// Consecutive rows of one tensor.
@@ -51,6 +53,8 @@ pub(super) struct Scratch {
     residuals: residuals::Scratch,
     #[cfg(target_arch = "x86_64")]
     pub rounded: bf16::Scratch,
+    #[cfg(target_arch = "x86_64")]
+    pub turned: turned::Scratch,
     weights: Vec<f32>,
 }
 
@@ -214,10 +218,22 @@ impl PackedRows {
     /// The weights for products with `rows` rows in bf16; `None` if they take another route.
     #[cfg(target_arch = "x86_64")]
     pub fn rounded(&self, isa: Isa, rows: usize) -> Option<(bf16::Proofs, bf16::Weights<'_>)> {
-        let Isa::Avx512(proof) = isa else { return None };
         let (Route::Bf16 | Route::Bf16OnTiles) = Route::of(isa, self.weight_class(), rows) else {
             return None;
         };
+        self.in_bf16(isa)
+    }
+
+    /// The weights for products of `rows` rows with their other side in bf16; `None` if these are multiplied in f32.
+    #[cfg(target_arch = "x86_64")]
+    pub fn turned(&self, isa: Isa, rows: usize) -> Option<(bf16::Proofs, bf16::Weights<'_>)> {
+        let turns = Route::turns(isa, self.weight_class(), rows) && self.k.is_multiple_of(BF16_INPUTS);
+        if turns { self.in_bf16(isa) } else { None }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn in_bf16(&self, isa: Isa) -> Option<(bf16::Proofs, bf16::Weights<'_>)> {
+        let Isa::Avx512(proof) = isa else { return None };
         let weights = match &self.form {
             Form::Codes(layout, buffer) => bf16::Weights::Codes(layout, buffer.bytes()),
             Form::Floats(layout, buffer) => bf16::Weights::Floats(layout, buffer.bytes()),

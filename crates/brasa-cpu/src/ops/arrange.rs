@@ -82,7 +82,6 @@ pub(crate) struct ConcatOp {
     pub a_dims: Dims,
     pub b: Source,
     pub b_dims: Dims,
-    pub out_dims: Dims,
     pub out: Out,
 }
 
@@ -167,20 +166,25 @@ impl Operation for ConcatOp {
 
     fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
         let sizes = &cx.step.sizes;
-        let [a_dims, b_dims, to] =
-            [&self.a_dims, &self.b_dims, &self.out_dims].map(|dims| dims.resolve(sizes));
+        let [a_dims, b_dims] = [&self.a_dims, &self.b_dims].map(|dims| dims.resolve(sizes));
         let (a, b) = (cx.view_of::<u32>(&self.a), cx.view_of::<u32>(&self.b));
-        let first = a_dims[self.axis];
-        fill(cx, &self.out, &to, |index| {
-            let mut source = [0; MAX_RANK];
-            source[..index.len()].copy_from_slice(index);
-            if source[self.axis] < first {
-                element(&a, &a_dims, &source)
-            } else {
-                source[self.axis] -= first;
-                element(&b, &b_dims, &source)
+        let Mine { rows, mut out, .. } = cx.mine::<u32>(&self.out);
+        if self.axis == 0 {
+            for (i, row) in rows.enumerate() {
+                let first = a_dims[0];
+                out.row(i).copy_from_slice(if row < first { a.row(row) } else { b.row(row - first) });
             }
-        });
+            return;
+        }
+        // A row is made of runs of both, in turn.
+        let [a_run, b_run] = [&a_dims, &b_dims].map(|dims| dims[self.axis..].iter().product::<usize>());
+        for (i, row) in rows.enumerate() {
+            let (a, b) = (a.row(row), b.row(row));
+            for (at, out) in out.row(i).chunks_exact_mut((a_run + b_run).max(1)).enumerate() {
+                out[..a_run].copy_from_slice(&a[at * a_run..][..a_run]);
+                out[a_run..].copy_from_slice(&b[at * b_run..][..b_run]);
+            }
+        }
     }
 }
 
@@ -193,12 +197,21 @@ impl Operation for NarrowOp {
         let sizes = &cx.step.sizes;
         let (from, to) = (self.dims.resolve(sizes), self.out_dims.resolve(sizes));
         let (x, start) = (cx.view_of::<u32>(&self.x), self.start.resolve(sizes));
-        fill(cx, &self.out, &to, |index| {
-            let mut source = [0; MAX_RANK];
-            source[..index.len()].copy_from_slice(index);
-            source[self.axis] += start;
-            element(&x, &from, &source)
-        });
+        let Mine { rows, mut out, .. } = cx.mine::<u32>(&self.out);
+        if self.axis == 0 {
+            for (i, row) in rows.enumerate() {
+                out.row(i).copy_from_slice(x.row(start + row));
+            }
+            return;
+        }
+        let [x_run, run] = [&from, &to].map(|dims| dims[self.axis..].iter().product::<usize>());
+        let start = start * to[self.axis + 1..].iter().product::<usize>();
+        for (i, row) in rows.enumerate() {
+            let runs = x.row(row).chunks_exact(x_run.max(1));
+            for (out, x) in out.row(i).chunks_exact_mut(run.max(1)).zip(runs) {
+                out.copy_from_slice(&x[start..start + run]);
+            }
+        }
     }
 }
 

@@ -8,11 +8,13 @@ use std::ops::Range;
 
 use brasa_graph::Sizes;
 
+use crate::arena::Rows;
 use crate::context::Context;
 use crate::kv::SharedKv;
-use crate::linear::WeightClasses;
+use crate::linear::{TURNED_COLUMNS, WeightClasses};
 use crate::matrix::{Factor, Found, INNER, Store};
 use crate::prepared::PreparedSize;
+use crate::rounded::tile_rows;
 use crate::simd::{Kernel, LANES, Simd, vectorize};
 use crate::slot::{Operands, Place, Slot};
 use crate::step_state::StepState;
@@ -21,14 +23,13 @@ use crate::{Isa, Team};
 
 use super::linear::Layer;
 use super::linear_gradient::multiply_transposed;
+use super::matmul::{multiply_turned, round_rows};
 use super::operation::{Cost, Operation};
 use super::prepare::Activations;
 use super::scratch::{Scratch, ScratchSize};
 
 /// Rows whose logits exist at the same time.
 pub(crate) const CHUNK: usize = 64;
-/// Columns of a gradient are shared out in multiples of this.
-const GRAIN: usize = 32;
 
 /// `out[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`.
 #[derive(Clone, Debug)]
@@ -47,6 +48,8 @@ pub(crate) struct LinearCrossEntropyGradientOp {
     pub dx: Slot,
     /// The gradient of the head, if it varies.
     pub dw: Option<Slot>,
+    /// True if many rows may be multiplied with the head's other side in bf16.
+    pub turns: bool,
 }
 
 /// A head, and its logits of a chunk of rows.
@@ -104,6 +107,11 @@ impl LossHead {
             let target = cx.fault.index(targets.row(row)[0], logits.len());
             visit(row, logits, target);
         }
+    }
+
+    /// The logits of a chunk, or what has become of them.
+    fn changes<'a>(&self, cx: &Context<'a>, rows: &Range<usize>) -> Rows<'a, f32> {
+        cx.rows_in(&self.layer.out, cx.region(&self.layer.out).of_rows(0..rows.len()))
     }
 
     /// Waits of `each` chunk of a step.
@@ -203,11 +211,13 @@ impl Operation for LinearCrossEntropyGradientOp {
     }
 
     fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
-        self.head.prepared(isa, sizes)
+        let rows = self.head.rows(sizes).min(CHUNK);
+        let rounded = if self.turns && isa.has_bf16() { tile_rows(rows, self.vocabulary()) } else { 0 };
+        self.head.prepared(isa, sizes).max(PreparedSize { rounded, ..PreparedSize::default() })
     }
 
     fn waits(&self, step: &StepState) -> usize {
-        self.head.waits(step, 4)
+        self.head.waits(step, 5)
     }
 
     fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
@@ -216,14 +226,22 @@ impl Operation for LinearCrossEntropyGradientOp {
 }
 
 impl LinearCrossEntropyGradientOp {
+    fn vocabulary(&self) -> usize {
+        self.head.layer.out.width.factor
+    }
+
     /// Passes the changes of the logits of `rows` back to this thread's columns of `dx` and rows of `dw`.
-    fn pass_back(&self, cx: &Context<'_>, rows: &Range<usize>, scratch: &mut Scratch) {
+    fn pass_back(&self, cx: &mut Context<'_>, rows: &Range<usize>, scratch: &mut Scratch) {
         let (isa, linear) = (cx.isa, cx.weights.linear(self.head.layer.weight));
-        let changes = cx.rows::<f32>(&self.head.layer.out);
-        let changes = Found::new(|row| changes.row(row));
         let region = cx.region(&self.dx).of_rows(rows.clone());
-        let columns = Team::split(linear.k(), GRAIN, cx.threads, cx.thread);
-        if !columns.is_empty() {
+        if linear.turns(isa, rows.len()) {
+            let changes = self.head.changes(cx, rows);
+            let y = round_rows(cx, rows.len(), linear.n(), |row| changes.row(row));
+            multiply_turned(cx, (y, rows.len()), linear, &self.dx, region);
+        } else {
+            let changes = self.head.changes(cx, rows);
+            let changes = Found::new(|row| changes.row(row));
+            let columns = Team::split(linear.k(), TURNED_COLUMNS, cx.threads, cx.thread);
             // SAFETY: columns of the result are shared out.
             let mut dx = unsafe { cx.write::<f32>(&self.dx, region.of_columns(columns.clone())) };
             let memory = (&mut scratch.products, &mut scratch.decoded[..]);
@@ -234,6 +252,8 @@ impl LinearCrossEntropyGradientOp {
         // SAFETY: rows of the result are shared out.
         let mut out = unsafe { cx.write::<f32>(&dw, cx.region(&dw).of_rows(mine.clone())) };
         let x = cx.view_rows(&self.head.activations.x, rows.clone());
+        let changes = self.head.changes(cx, rows);
+        let changes = Found::new(|row| changes.row(row));
         let store = if rows.start == 0 { Store::Replace } else { Store::Add };
         let (a, b) = ((Factor::Across(&changes), mine), (Factor::Across(&x), 0..linear.k()));
         scratch.products.multiply(isa, a, b, rows.len(), store, &mut out);

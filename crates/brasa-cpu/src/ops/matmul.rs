@@ -1,14 +1,19 @@
-//! Matrix products without kernels of their own: of two temporaries, and with a transposed weight.
+//! Matrix products of two temporaries, and with the other side of a weight.
+#![expect(unsafe_code, reason = "threads write disjoint columns of one result and rows of shared memory")]
 
 use brasa_graph::{Dim, Sizes};
 
-use crate::arena::RowsMut;
+use crate::arena::{Region, RowsMut};
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
+use crate::linear::{Output, PackedLinear, TURNED_COLUMNS};
 use crate::matrix::{Factor, FactorRows, Found, INNER, ResultRows, Store, Vectors};
-use crate::slot::{Operands, Out, Place, Source};
+use crate::prepared::PreparedSize;
+use crate::rounded::{RoundedView, SharedRounded, tile_rows};
+use crate::slot::{Operands, Out, Place, Slot, Source};
 use crate::step_state::StepState;
 use crate::weights::CpuWeights;
+use crate::{Isa, Team};
 
 use super::linear_gradient::multiply_transposed;
 use super::operation::{Cost, Operation};
@@ -38,7 +43,46 @@ pub(crate) struct LinearTransposedOp {
     pub k: usize,
     /// Vectors in a row.
     pub per_row: usize,
+    /// True if many rows may be multiplied in bf16.
+    pub turns: bool,
     pub out: Out,
+}
+
+/// Rounds rows of `n` elements to bf16, each thread its share, and waits until all are.
+pub(super) fn round_rows<'a, 'r>(
+    cx: &mut Context<'a>,
+    rows: usize,
+    n: usize,
+    row: impl Fn(usize) -> &'r [f32],
+) -> RoundedView<'a> {
+    let rounded = SharedRounded::over(n, cx.lend_prepared().rounded);
+    for number in cx.share(rows) {
+        // SAFETY: shares are disjoint, and what was lent in an earlier phase is no longer read.
+        unsafe { rounded.round_row(cx.isa, number, row(number)) };
+    }
+    cx.wait();
+    // SAFETY: all rows are written, and stay as they are for a phase, in which the view is used.
+    unsafe { rounded.view(rows) }
+}
+
+/// Computes this thread's columns of the products of rounded rows with the other side of a weight.
+pub(super) fn multiply_turned(
+    cx: &Context<'_>,
+    (y, rows): (RoundedView<'_>, usize),
+    w: &PackedLinear,
+    out: &Slot,
+    region: Region,
+) {
+    let columns = Team::split(w.k(), TURNED_COLUMNS, cx.threads, cx.thread);
+    if columns.is_empty() || rows == 0 {
+        return;
+    }
+    // SAFETY: columns of the result are shared out.
+    let view = unsafe { cx.write::<f32>(out, region.of_columns(columns.clone())) };
+    let output =
+        Output { values: view.elements(), stride: region.stride, column: region.offset.cast_signed() };
+    // SAFETY: `view` holds these columns of all rows for this thread.
+    unsafe { w.multiply_turned(cx.isa, (y, rows), columns, &output) };
 }
 
 impl Operation for MatmulOp {
@@ -65,9 +109,21 @@ impl Operation for LinearTransposedOp {
         size.decoded = size.decoded.max(INNER * self.k);
     }
 
-    /// Each thread decodes all weights for its rows or columns.
+    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
+        let rows = self.out.slot.outer.resolve(sizes);
+        let rounded = if self.turns && isa.has_bf16() { tile_rows(rows, self.n) } else { 0 };
+        PreparedSize { rounded, ..PreparedSize::default() }
+    }
+
+    /// Each thread decodes all weights for its rows or columns, or turns them for its columns.
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let (isa, y, w) = (cx.isa, cx.view(&self.y), cx.weights.linear(self.w));
+        let region = cx.region(&self.out.slot);
+        if self.turns && w.turns(isa, region.rows) {
+            let y = round_rows(cx, region.rows, self.n, |row| y.row(row));
+            multiply_turned(cx, (y, region.rows), w, &self.out.slot, region);
+            return;
+        }
         let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
         if rows.is_empty() || columns.is_empty() {
             return;

@@ -8,18 +8,20 @@ use brasa_formats::StorageFormat;
 use brasa_graph::derivative::{Wrt, vjp};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::op::{
-    Attention, CrossEntropy, KvSource, LayerNorm, Mask, MeanPool, Reduce, ReduceFn, Unary,
+    Attention, CrossEntropy, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Reduce, ReduceFn, Unary,
 };
 use brasa_graph::reference::Array;
 use brasa_graph::rewrite::extend;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{
-    Decoder, Random, check_near, evaluate_with, random_adapter, varying_weights, weight,
+    Case, Decoder, Random, Tolerance, check as check_case, check_near, evaluate_with, f32_weight,
+    random_adapter, varying_weights, weight,
 };
-use brasa_graph::{Builder, DType, Dim, DraftTree, Graph, Input, pass};
+use brasa_graph::{Builder, DType, Dim, DraftTree, Graph, Input, Weight, WeightPart, pass};
 
 use crate::common::running::device;
 use crate::common::sets::rounding_sets;
+use crate::common::tensors::{Noise, formats, tensor};
 
 /// Texts of these numbers of rows, which learn the tokens that follow, around the end.
 fn training_step(rows: &[usize]) -> Step {
@@ -229,5 +231,48 @@ fn rounded_gradients_are_near_the_interpreters() {
         let graph = adapted(&decoder(format, 64, None, None), 64);
         let wrt = Wrt::trainable(&graph);
         check("rounded", &graph, &wrt, &step, &rounding_sets(), (Precision::Fast, bound));
+    }
+}
+
+/// The other side of a weight of `parts`, times `rows` rows.
+fn other_side(name: String, parts: Vec<WeightPart>, rows: usize) -> Case {
+    let (n, k) = (parts.iter().map(|part| part.rows.len()).sum(), parts[0].tensor.row_len());
+    let mut case = Case::new(name, 5, &f32_weight, |b| {
+        let y = b.rows(&[n]);
+        let w = b.graph.weight(Weight::new("w", &[n, k], parts));
+        b.graph.apply(LinearTransposed, &[y, w])
+    });
+    (case.steps, case.precision) = (vec![vec![(1, rows)], vec![(2, 1)]], Precision::Fast);
+    case
+}
+
+/// Every stored format, with columns that three threads share unevenly and sums longer than a piece: in bf16, and in f32 where a set
+/// has none.
+#[test]
+fn the_other_side_of_weights_is_multiplied_in_every_format() {
+    let mut noise = Noise::new(17);
+    let exact = Isa::detect().unwrap().without_bf16();
+    let sets = rounding_sets().into_iter().map(|isa| (isa, Tolerance::BITS_16));
+    for (isa, tolerance) in sets.chain([(exact, Tolerance::F32)]) {
+        let device = device(3, isa);
+        for format in formats() {
+            for (n, columns, rows) in [(1100, 300, 70), (48, 1, 9), (37, 64, 33)] {
+                let k = usize::next_multiple_of(columns, format.block_len().max(32));
+                let part = WeightPart::whole(tensor(format, n, k, &mut noise));
+                let name = format!("{format} {n} × {k}, {rows} rows, {}", isa.name());
+                check_case(&device, &other_side(name, vec![part], rows), tolerance);
+            }
+        }
+        // Parts that begin where tiles do not, and a part that begins where strips do not.
+        for first in [48, 41] {
+            let formats = [StorageFormat::Q4_0, StorageFormat::BF16, StorageFormat::Q8_0];
+            let counts = [0..first, 5..37, 1..40];
+            let parts = formats.into_iter().zip(counts).map(|(format, rows)| {
+                let tensor = tensor(format, rows.end + 3, 96, &mut noise);
+                WeightPart { tensor, rows }
+            });
+            let name = format!("parts, the first of {first} rows, {}", isa.name());
+            check_case(&device, &other_side(name, parts.collect(), 40), tolerance);
+        }
     }
 }

@@ -23,6 +23,8 @@ mod tests;
 pub(super) mod tiles;
 #[cfg(target_arch = "x86_64")]
 pub(super) mod to_bf16;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod turn;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) mod vectors;
 

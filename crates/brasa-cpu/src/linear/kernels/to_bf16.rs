@@ -7,7 +7,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::blocks::Spans;
+use super::super::blocks::{PackedBlock, Spans};
 use super::super::float_layout::FloatLayout;
 use super::super::formats::{Float, Kind, with_kind};
 use super::super::layout::{LANES, Layout};
@@ -66,44 +66,57 @@ pub(in super::super) fn of_floats<'a>(
 unsafe fn round_codes<K: Kind>(proof: Avx512, layout: &Layout, strip: &[u8], out: &mut [Bf16Weights]) {
     let layout = &layout.known::<K>();
     let mut unpacked = BlockScales::ZERO;
-    let parts = K::SHAPE.scales_per_block();
     for span in Spans::new(layout, strip, 0..layout.blocks, PrefetchPolicy::for_rows(ROWS)) {
         for (block, packed) in span {
             packed.scales::<K>(proof, layout.scales, &mut unpacked);
-            // SAFETY: `packed` is a block of kind K; scales and minima are 16 floats, `out` of a block is 16 vectors.
-            unsafe {
-                let out = out.get_unchecked_mut(block).as_mut_ptr();
-                for (group, codes) in
-                    unpack::<_, K>(proof, packed.planes.as_ptr(), false).into_iter().enumerate()
-                {
-                    let part = group * parts / 8;
-                    let scale = proof.load(unpacked.scale[part].as_ptr());
-                    let min = if K::SHAPE.has_min() {
-                        proof.load(unpacked.min[part].as_ptr())
-                    } else {
-                        // A power of two times the scale, hence exact: the sum is rounded once, as the product would be.
-                        _mm512_mul_ps(scale, _mm512_set1_ps(-f32::from(K::CODES.offset())))
-                    };
-                    let weight = |code: __m512i| _mm512_fmadd_ps(_mm512_cvtepi32_ps(code), scale, min);
-                    let byte = _mm512_set1_epi32(0xff);
-                    let weights = [
-                        weight(_mm512_and_si512(codes, byte)),
-                        weight(_mm512_and_si512(_mm512_srli_epi32::<8>(codes), byte)),
-                        weight(_mm512_and_si512(_mm512_srli_epi32::<16>(codes), byte)),
-                        weight(_mm512_srli_epi32::<24>(codes)),
-                    ];
-                    let out = out.add(2 * group);
-                    _mm512_storeu_si512(out.cast(), round_pairs(weights[0], weights[1]));
-                    _mm512_storeu_si512(out.add(1).cast(), round_pairs(weights[2], weights[3]));
-                }
-            }
+            // SAFETY: `packed` is a block of kind K with its scales; `out` has room for it.
+            unsafe { round_block::<K>(proof, &packed, &unpacked, out.get_unchecked_mut(block)) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// `packed` is a block of kind K, `unpacked` its scales and minima.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bf16")]
+pub(super) unsafe fn round_block<K: Kind>(
+    proof: Avx512,
+    packed: &PackedBlock<'_>,
+    unpacked: &BlockScales,
+    out: &mut Bf16Weights,
+) {
+    let parts = K::SHAPE.scales_per_block();
+    // SAFETY: by the contract; scales and minima are 16 floats, `out` is 16 vectors.
+    unsafe {
+        let out = out.as_mut_ptr();
+        for (group, codes) in unpack::<_, K>(proof, packed.planes.as_ptr(), false).into_iter().enumerate() {
+            let part = group * parts / 8;
+            let scale = proof.load(unpacked.scale[part].as_ptr());
+            let min = if K::SHAPE.has_min() {
+                proof.load(unpacked.min[part].as_ptr())
+            } else {
+                // A power of two times the scale, hence exact: the sum is rounded once, as the product would be.
+                _mm512_mul_ps(scale, _mm512_set1_ps(-f32::from(K::CODES.offset())))
+            };
+            let weight = |code: __m512i| _mm512_fmadd_ps(_mm512_cvtepi32_ps(code), scale, min);
+            let byte = _mm512_set1_epi32(0xff);
+            let weights = [
+                weight(_mm512_and_si512(codes, byte)),
+                weight(_mm512_and_si512(_mm512_srli_epi32::<8>(codes), byte)),
+                weight(_mm512_and_si512(_mm512_srli_epi32::<16>(codes), byte)),
+                weight(_mm512_srli_epi32::<24>(codes)),
+            ];
+            let out = out.add(2 * group);
+            _mm512_storeu_si512(out.cast(), round_pairs(weights[0], weights[1]));
+            _mm512_storeu_si512(out.add(1).cast(), round_pairs(weights[2], weights[3]));
         }
     }
 }
 
 /// Rounds F16, which is packed input by input.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
-fn round_halves(proof: Avx512, k: usize, stored: &[u8], tiles: &mut [Bf16Weights]) {
+pub(super) fn round_halves(proof: Avx512, k: usize, stored: &[u8], tiles: &mut [Bf16Weights]) {
     let inputs = &stored.as_chunks::<{ 2 * LANES }>().0[..k];
     for (inputs, pair) in inputs.chunks(2).zip(tiles.as_flattened_mut()) {
         // SAFETY: an input is 16 halves; a pair of inputs is a vector.

@@ -14,6 +14,8 @@ pub(super) mod panels;
 pub(super) mod panels_on_tiles;
 pub(super) mod planes;
 pub(super) mod residuals;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod turned;
 
 use std::ops::Range;
 
