@@ -168,7 +168,8 @@ fn multiply(
     repeats: usize,
 ) -> Result<f64, brasa_cpu::Error> {
     let x = Noise::new(1).activations(rows * K);
-    let mut y = vec![0.0; rows * weights.n()];
+    // Not zero: memory that was never written is fetched page by page while the clock runs.
+    let mut y = vec![f32::NAN; rows * weights.n()];
     let mut quantized = QuantizedRows::new(rows, K);
     quantized.quantize(isa, &x, 0..rows);
     let mut rounded = RoundedRows::default();

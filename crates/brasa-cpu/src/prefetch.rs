@@ -169,6 +169,12 @@ pub(crate) fn lines(start: *const u8, len_bytes: usize) {
     each_line(start, len_bytes, to_first_cache);
 }
 
+/// Prefetches the cache lines of `len_bytes` bytes from `start` into the second cache. The memory need not exist.
+#[inline(always)]
+pub(crate) fn second_cache_lines(start: *const u8, len_bytes: usize) {
+    each_line(start, len_bytes, to_second_cache);
+}
+
 #[inline(always)]
 fn each_line(start: *const u8, len_bytes: usize, ask: impl Fn(*const u8)) {
     for offset in (0..len_bytes).step_by(LINE_BYTES) {

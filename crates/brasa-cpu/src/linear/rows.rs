@@ -60,7 +60,7 @@ pub(super) struct Scratch {
 
 #[derive(Default)]
 struct CodesScratch {
-    panel: Panel,
+    panels: [Panel; 2],
     #[cfg(target_arch = "x86_64")]
     tiles: panels_on_tiles::Scratch,
 }
@@ -263,7 +263,7 @@ impl CodesScratch {
             }
         }
         if route == Route::Panels {
-            panels::multiply(wanted, layout, weights, &mut self.panel);
+            panels::multiply(wanted, layout, weights, &mut self.panels);
         } else {
             plane_loop::multiply(wanted, layout, weights);
         }

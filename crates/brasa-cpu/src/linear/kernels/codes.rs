@@ -396,7 +396,7 @@ pub(super) unsafe fn group<V: Vectors, K: Kind, const G: usize>(
 
 /// Terms that are added to the products of a block, or of each half of it.
 #[inline(always)]
-fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
+pub(super) fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
     if const { M::SHAPE.has_halves() } {
         let [first, second] = meta.half_sums;
         [correction * i32::from(first), correction * i32::from(second)]
@@ -411,7 +411,7 @@ fn corrections<M: Meaning>(meta: &BlockMeta, correction: i32) -> [i32; 2] {
 ///
 /// `scale` and `min` point to a part of the scales and minima of a block; those of a second half are [`LANES`] behind.
 #[inline(always)]
-unsafe fn add_scaled<D: Dots, M: Meaning>(
+pub(super) unsafe fn add_scaled<D: Dots, M: Meaning>(
     dots: D,
     acc: <D::V as Vectors>::Floats,
     [first, second]: Sums<D>,

@@ -17,6 +17,8 @@ mod floats;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod strip_pairs;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
@@ -32,6 +34,8 @@ use std::ops::Range;
 
 use super::blocks::Panel;
 use super::float_layout::FloatLayout;
+#[cfg(target_arch = "x86_64")]
+use super::formats::Scales;
 use super::layout::{BLOCK, Lanes, Layout};
 use crate::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -40,6 +44,11 @@ use crate::quantize::QuantizedRow;
 
 /// Most rows that one call multiplies.
 pub(super) const MOST_ROWS: usize = 8;
+/// Most rows with which strips are multiplied as they stream from memory; more meet them in a cache.
+#[cfg(target_arch = "x86_64")]
+const STREAM_ROWS: usize = 32;
+/// Rows that are multiplied with two panels together.
+pub(super) const PAIR_ROWS: usize = 4;
 /// Strips of floats that a call with [`MOST_ROWS`] rows multiplies together.
 pub(super) const FLOAT_STRIPS: usize = 2;
 /// Running sums of an output with float weights.
@@ -67,6 +76,15 @@ macro_rules! with_dots {
     };
 }
 
+/// The place of a call's rows among all rows that are multiplied with the same strips, one call after the other.
+#[derive(Clone, Copy)]
+pub(super) struct Turn {
+    /// Number of the call's first row.
+    pub first: usize,
+    /// Number of all rows.
+    pub of: usize,
+}
+
 /// Writes the products of consecutive packed strips with `x.len()` rows, 1, 2, 4 or 8: for each strip those of all rows.
 ///
 /// # Panics
@@ -77,12 +95,26 @@ pub(super) fn multiply_strips(
     layout: &Layout,
     strips: &[u8],
     x: &[QuantizedRow<'_>],
+    turn: Turn,
     out: &mut [Lanes],
 ) {
     let each = strips.chunks_exact(layout.strip_bytes());
     assert!(each.remainder().is_empty(), "{} bytes of strips", strips.len());
     assert_eq!(out.len(), each.len() * x.len(), "results of strips and rows");
     check(layout, x);
+    #[cfg(target_arch = "x86_64")]
+    if let Isa::Avx512(proof) = isa
+        && x.len().is_multiple_of(PAIR_ROWS)
+        && turn.of > STREAM_ROWS
+        // Scales of Q4_K take so long to unpack that it is not worth doing for every four rows.
+        && layout.scales != Scales::Q4K
+    {
+        let bytes = strips.len() / (2 * layout.strip_bytes()) * 2 * layout.strip_bytes();
+        let (pairs, last) = strips.split_at(bytes);
+        let (of_pairs, of_last) = out.split_at_mut(bytes / layout.strip_bytes() * x.len());
+        strip_pairs::multiply_strips(proof, layout, pairs, x, turn, of_pairs);
+        return codes::multiply_strips(proof, layout, last, x, of_last);
+    }
     with_dots!(isa, dots => codes::multiply_strips(dots, layout, strips, x, out), scalar => {
         for (strip, out) in each.zip(out.chunks_exact_mut(x.len())) {
             scalar::multiply_strip(layout, strip, x, out);
@@ -112,7 +144,43 @@ pub(super) fn multiply_panel(
     });
 }
 
-/// Unpacks `blocks` of a strip, of which the first begins a span, for [`multiply_panel`].
+/// True if products of [`PAIR_ROWS`] rows with two panels are made together.
+pub(super) const fn pairs_panels(isa: Isa) -> bool {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => true,
+        _ => false,
+    }
+}
+
+/// Adds to `out` the products of the blocks of two panels with [`PAIR_ROWS`] rows, by panel. Overwrites `out` if the panels are the first
+/// of their strips.
+///
+/// # Panics
+///
+/// If lengths do not fit, or the instruction set makes no such products.
+pub(super) fn multiply_panel_pair(
+    isa: Isa,
+    layout: &Layout,
+    panels: &[Panel; 2],
+    x: &[QuantizedRow<'_>],
+    out: &mut [Lanes],
+) {
+    assert_eq!((x.len(), out.len()), (PAIR_ROWS, 2 * PAIR_ROWS), "rows of activations and of results");
+    assert_eq!(panels[0].blocks(), panels[1].blocks(), "blocks of two panels");
+    check(layout, x);
+    for panel in panels {
+        panel.check(layout);
+        assert!(!panel.centred, "codes of a panel are centred");
+    }
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(proof) => strip_pairs::multiply_panels(proof, layout, panels, x, out),
+        _ => unreachable!("an instruction set that multiplies panel by panel"),
+    }
+}
+
+/// Unpacks `blocks` of a strip, of which the first begins a span, for [`multiply_panel`] and [`multiply_panel_pair`].
 ///
 /// # Panics
 ///
