@@ -1,7 +1,7 @@
 //! Lowering of operations that only derivatives use.
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::op::{Attention, Head, KvSource, Mask};
+use brasa_graph::op::{Attention, Binary, Head, KvSource, LinearCrossEntropyGradient, Mask};
 use brasa_graph::{Dim, Node, Op, ValueId};
 
 use super::{Lowering, unsupported};
@@ -10,14 +10,15 @@ use crate::linear::{ExpertInput, PackedLinear, WeightClass};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::NarrowOp;
 use crate::ops::attention_gradient::{AttentionGradientOp, AttentionTangentOp, Geometry};
-use crate::ops::cross_entropy::{CHUNK, LinearCrossEntropyGradientOp, LinearCrossEntropyOp, LossHead};
+use crate::ops::cross_entropy::{CHUNK, LinearCrossEntropyOp, LossGradient, LossHead};
+use crate::ops::elementwise::{BinaryOp, Columns, Spread};
 use crate::ops::linear::Layer;
 use crate::ops::linear_gradient::{ExpertLinearGradientOp, ExpertLinearTransposedOp, LinearGradientOp};
 use crate::ops::lookup::{PickOp, PlaceOp};
 use crate::ops::matmul::{LinearTransposedOp, MatmulOp};
 use crate::ops::sequence::{FoldOp, MeanPoolTransposedOp};
 use crate::ops::slopes::{NormGradientOp, UnaryGradientOp};
-use crate::slot::Out;
+use crate::slot::{Out, Slot, Source};
 
 /// Fewer columns than this are not shared out among threads.
 const FEW_COLUMNS: usize = 512;
@@ -100,19 +101,29 @@ impl Lowering<'_> {
             (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
                 let head = self.loss_head([x, w, targets], op.softcap)?;
                 label = self.label(name, head.layer.weight);
-                CompiledOp::LinearCrossEntropy(LinearCrossEntropyOp { head, out: self.make(y)? })
+                let gradient = self.gradient_beside(node, op.softcap, &head)?;
+                let loss = Some(self.make(y)?);
+                CompiledOp::LinearCrossEntropy(LinearCrossEntropyOp { head, loss, gradient })
+            }
+            (Op::LinearCrossEntropyGradient(_), &[.., d], &[dx])
+                if let Some((buffer, slot)) = self.loss_gradients.get(&dx).copied() =>
+            {
+                self.need(buffer);
+                let (a, b) = (Source::Arena(slot), self.source(d)?);
+                let (spread, out) = (Spread { rows: true, columns: Columns::One }, self.by_elements(dx)?);
+                CompiledOp::Binary(BinaryOp { function: Binary::Mul, a, b, spread, out })
             }
             (Op::LinearCrossEntropyGradient(op), &[x, w, targets, d], outputs) => {
                 let head = self.loss_head([x, w, targets], op.softcap)?;
                 label = self.label(name, head.layer.weight);
                 let turns = turns_many(self.weights.linear(head.layer.weight));
-                let (d, dx) = (self.slot(d)?, self.make(outputs[0])?);
+                let (d, dx) = (Some(self.slot(d)?), self.make(outputs[0])?);
                 let dw = match op.head {
                     Head::Varying => Some(self.make(outputs[1])?),
                     Head::Frozen => None,
                 };
-                let op = LinearCrossEntropyGradientOp { head, d, dx, dw, turns };
-                CompiledOp::LinearCrossEntropyGradient(op)
+                let gradient = Some(LossGradient { d, dx, dw, turns });
+                CompiledOp::LinearCrossEntropy(LinearCrossEntropyOp { head, loss: None, gradient })
             }
             (Op::Pick(_), &[x, indices], &[y]) => {
                 let (x, indices) = (self.source(x)?, self.slot(indices)?);
@@ -164,11 +175,11 @@ impl Lowering<'_> {
     }
 
     /// The place of a value of `per_row` vectors in a row, which follow each other without gaps.
-    fn packed_rows(&mut self, value: ValueId, per_row: usize) -> Result<crate::slot::Source, DeviceError> {
+    fn packed_rows(&mut self, value: ValueId, per_row: usize) -> Result<Source, DeviceError> {
         if per_row == 1 { self.source(value) } else { self.dense(value) }
     }
 
-    fn slots<const N: usize>(&mut self, values: [ValueId; N]) -> Result<[crate::slot::Slot; N], DeviceError> {
+    fn slots<const N: usize>(&mut self, values: [ValueId; N]) -> Result<[Slot; N], DeviceError> {
         let mut slots = Vec::with_capacity(N);
         for value in values {
             slots.push(self.slot(value)?);
@@ -204,14 +215,27 @@ impl Lowering<'_> {
         let activations = self.activations(x, &[weight])?;
         let targets = self.slot(targets)?;
         let rows = self.shape(x).outer().resolve(&self.sizes).clamp(1, CHUNK);
-        let vocabulary = self.linear(weight).n();
+        let vocabulary = self.weights.linear(weight).n();
         let (_, logits) = self.temporary(Dim::from(rows), vocabulary);
         let layer = Layer { weight, bias: None, residual: None, out: logits };
         Ok(LossHead { activations, layer, targets, softcap })
     }
 
-    fn linear(&self, weight: usize) -> &PackedLinear {
-        self.weights.linear(weight)
+    /// The gradient that is computed beside the loss of `node`, of cotangents of one, if the graph has one with a frozen head.
+    fn gradient_beside(
+        &mut self,
+        node: &Node,
+        softcap: Option<f32>,
+        head: &LossHead,
+    ) -> Result<Option<LossGradient>, DeviceError> {
+        let wanted = LinearCrossEntropyGradient { softcap, head: Head::Frozen };
+        let is_it = |other: &&Node| other.op == Op::from(wanted) && other.inputs[..3] == node.inputs[..];
+        let Some(other) = self.graph.nodes().iter().find(is_it) else { return Ok(None) };
+        let turns = turns_many(self.weights.linear(head.layer.weight));
+        let x = node.inputs[0];
+        let (buffer, dx) = self.temporary(self.shape(x).outer(), self.width(x)?);
+        self.loss_gradients.insert(other.outputs[0], (buffer, dx));
+        Ok(Some(LossGradient { d: None, dx, dw: None, turns }))
     }
 }
 

@@ -116,6 +116,8 @@ pub(super) struct Lowering<'g> {
     folded: HashMap<ValueId, NodeId>,
     /// Rotation tables, by positions, frequencies and magnitude.
     tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
+    /// Gradients of losses that are computed beside them, of cotangents of one, by the gradient's result.
+    loss_gradients: HashMap<ValueId, (BufferId, Slot)>,
     /// Numbers of weights whose int8 activations come with residuals.
     with_residuals: HashSet<usize>,
     /// The items that read each value itself, not a view of it.
@@ -154,6 +156,7 @@ impl<'g> Lowering<'g> {
             values: vec![None; graph.values().len()],
             folded: HashMap::new(),
             tables: HashMap::new(),
+            loss_gradients: HashMap::new(),
             with_residuals: residuals::weights_with_residuals(graph),
             readers,
             inputs: Vec::new(),

@@ -7,6 +7,7 @@
 //!
 //! Goto & van de Geijn 2008, *Anatomy of High-Performance Matrix Multiplication*.
 
+mod dots;
 mod tile;
 
 use std::marker::PhantomData;
@@ -15,7 +16,10 @@ use std::ops::Range;
 use crate::Isa;
 use crate::arena::RowsMut;
 use crate::context::View;
-use tile::{Shape, Tile};
+use crate::simd::LANES;
+
+pub(crate) use dots::{FEW_COLUMNS, multiply_few};
+use tile::{Shape, Tile, Turn};
 
 /// Summed elements whose sums stay in registers.
 pub(crate) const INNER: usize = 256;
@@ -114,30 +118,62 @@ impl<R> Clone for Factor<'_, R> {
 impl<R> Copy for Factor<'_, R> {}
 
 impl<R: FactorRows> Factor<'_, R> {
-    /// Packs `outer` rows or columns of the result, as panels of `lanes`: for each summed element of `inner` those of all lanes.
+    /// Packs `outer` rows or columns of the result, as panels of L lanes: for each summed element of `inner` those of all lanes.
     /// Lanes beyond the last are zero.
-    fn pack(&self, outer: &Range<usize>, inner: &Range<usize>, lanes: usize, to: &mut [f32]) {
-        let panels = to.chunks_exact_mut(lanes * inner.len());
-        for (first, panel) in outer.clone().step_by(lanes).zip(panels) {
-            let filled = lanes.min(outer.end - first);
-            if filled < lanes {
-                panel.fill(0.0);
+    fn pack<const L: usize>(&self, isa: Isa, outer: &Range<usize>, inner: &Range<usize>, to: &mut [f32]) {
+        for (first, panel) in outer.clone().step_by(L).zip(to.chunks_exact_mut(L * inner.len())) {
+            let panel = panel.as_chunks_mut::<L>().0;
+            let filled = L.min(outer.end - first);
+            if filled < L {
+                panel.fill([0.0; L]);
             }
             match self {
                 Self::Summed(rows) => {
-                    for lane in 0..filled {
-                        let row = &rows.row(first + lane)[inner.clone()];
-                        for (to, &x) in panel[lane..].iter_mut().step_by(lanes).zip(row) {
-                            *to = x;
-                        }
+                    for lane in (0..filled).step_by(LANES) {
+                        let lanes = lane..filled.min(lane + LANES);
+                        turn(isa, *rows, first, lanes, inner.clone(), panel);
                     }
                 }
                 Self::Across(rows) => {
-                    for (k, to) in inner.clone().zip(panel.chunks_exact_mut(lanes)) {
-                        to[..filled].copy_from_slice(&rows.row(k)[first..first + filled]);
+                    for (k, to) in inner.clone().zip(panel) {
+                        let from = &rows.row(k)[first..first + filled];
+                        match from.as_array::<L>() {
+                            Some(from) => *to = *from,
+                            None => to[..filled].copy_from_slice(from),
+                        }
                     }
                 }
             }
+        }
+    }
+}
+
+/// Packs some lanes of a panel whose rows begin with row `first`, 16 summed elements at a time.
+fn turn<const L: usize>(
+    isa: Isa,
+    rows: &impl FactorRows,
+    first: usize,
+    lanes: Range<usize>,
+    inner: Range<usize>,
+    panel: &mut [[f32; L]],
+) {
+    let zeros = [0.0; LANES];
+    let mut turned = [[0.0; LANES]; LANES];
+    let from: [&[f32]; LANES] = std::array::from_fn(|lane| {
+        if lane < lanes.len() { &rows.row(first + lanes.start + lane)[inner.clone()] } else { &[] }
+    });
+    let mut parts = panel.chunks_exact_mut(LANES);
+    for (at, panel) in parts.by_ref().enumerate() {
+        let from = from.map(|row| row.as_chunks::<LANES>().0.get(at).unwrap_or(&zeros));
+        crate::simd::vectorize(isa, Turn { from: &from, to: &mut turned });
+        for (to, turned) in panel.iter_mut().zip(&turned) {
+            to[lanes.clone()].copy_from_slice(&turned[..lanes.len()]);
+        }
+    }
+    let rest = parts.into_remainder();
+    for (lane, row) in lanes.zip(from) {
+        for (to, &x) in rest.iter_mut().zip(&row[row.len() - row.len() % LANES..]) {
+            to[lane] = x;
         }
     }
 }
@@ -206,8 +242,8 @@ impl Packed {
         columns: Range<usize>,
         inner: usize,
     ) {
-        let lanes = Shape::of(isa).columns();
-        let padded = columns.len().next_multiple_of(lanes);
+        let shape = Shape::of(isa);
+        let padded = columns.len().next_multiple_of(shape.columns());
         (self.columns, self.inner) = (columns.len(), inner);
         if self.values.len() < padded * inner {
             self.values.resize(padded * inner, 0.0);
@@ -215,7 +251,10 @@ impl Packed {
         for first in (0..inner).step_by(INNER) {
             let piece = first..inner.min(first + INNER);
             let to = &mut self.values[first * padded..piece.end * padded];
-            from.pack(&columns, &piece, lanes, to);
+            match shape {
+                Shape::Large => from.pack::<{ 2 * LANES }>(isa, &columns, &piece, to),
+                Shape::Small => from.pack::<LANES>(isa, &columns, &piece, to),
+            }
         }
     }
 
@@ -262,7 +301,7 @@ impl Packed {
         memory: &mut Vec<f32>,
         out: &mut impl ResultRows,
     ) {
-        let lanes = N * crate::simd::LANES;
+        let lanes = N * LANES;
         let padded = self.columns.next_multiple_of(lanes);
         for first in part.inner.clone().step_by(INNER) {
             let whole = first..self.inner.min(first + INNER);
@@ -275,13 +314,13 @@ impl Packed {
                 if memory.len() < size {
                     memory.resize(size, 0.0);
                 }
-                a.pack(&rows, &piece, M, &mut memory[..size]);
+                a.pack::<M>(isa, &rows, &piece, &mut memory[..size]);
                 for column in part.columns.clone().step_by(lanes) {
                     let b = &panels[column * whole.len()..][..piece.len() * lanes];
                     let width = lanes.min(part.columns.end - column);
                     let column = column - part.columns.start;
                     for (at, a) in memory[..size].chunks_exact(M * piece.len()).enumerate() {
-                        let mut c = [[[0.0; crate::simd::LANES]; N]; M];
+                        let mut c = [[[0.0; LANES]; N]; M];
                         crate::simd::vectorize(isa, Tile::<M, N> { a, b, c: &mut c });
                         let first = start - part.rows.start + at * M;
                         for (row, c) in (first..rows.end - part.rows.start).zip(&c) {

@@ -65,3 +65,18 @@ impl<const M: usize, const N: usize> Kernel for Tile<'_, M, N> {
         }
     }
 }
+
+/// Sixteen rows of sixteen elements, turned.
+pub(super) struct Turn<'a> {
+    pub from: &'a [&'a [f32; LANES]; LANES],
+    pub to: &'a mut [[f32; LANES]; LANES],
+}
+
+impl Kernel for Turn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        simd.transpose(self.from, self.to);
+    }
+}

@@ -1,5 +1,8 @@
 //! The loss of language models from hidden states, and its gradient: logits of [`CHUNK`] rows at a time.
 //!
+//! Where a graph has both, they are computed together: losses, and gradients of a cotangent of one, which are multiplied by the
+//! true ones when these are known. That saves a third of the products.
+//!
 //! Threads share the head's outputs out for the logits of a chunk, then its rows for the softmax, and then the columns of the
 //! gradient, with a barrier between.
 #![expect(unsafe_code, reason = "threads write disjoint rows and columns of one result")]
@@ -29,21 +32,22 @@ use super::prepare::Activations;
 use super::scratch::{Scratch, ScratchSize};
 
 /// Rows whose logits exist at the same time.
-pub(crate) const CHUNK: usize = 64;
+pub(crate) const CHUNK: usize = 128;
 
-/// `out[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`.
+/// `loss[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`, and what changes it: either, or both from the
+/// same logits.
 #[derive(Clone, Debug)]
 pub(crate) struct LinearCrossEntropyOp {
     pub head: LossHead,
-    pub out: Slot,
+    pub loss: Option<Slot>,
+    pub gradient: Option<LossGradient>,
 }
 
-/// The gradient of [`LinearCrossEntropyOp`].
+/// The gradient of a loss.
 #[derive(Clone, Debug)]
-pub(crate) struct LinearCrossEntropyGradientOp {
-    pub head: LossHead,
-    /// Cotangents of the losses.
-    pub d: Slot,
+pub(crate) struct LossGradient {
+    /// Cotangents of the losses; `None` for ones.
+    pub d: Option<Slot>,
     /// The gradient of `x`.
     pub dx: Slot,
     /// The gradient of the head, if it varies.
@@ -72,10 +76,6 @@ impl LossHead {
     /// Rows of the step.
     fn rows(&self, sizes: &Sizes) -> usize {
         self.targets.outer.resolve(sizes)
-    }
-
-    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
-        self.activations.size(isa, self.rows(sizes).min(CHUNK))
     }
 
     /// Computes the logits of `rows`, and waits until all threads have.
@@ -113,17 +113,6 @@ impl LossHead {
     fn changes<'a>(&self, cx: &Context<'a>, rows: &Range<usize>) -> Rows<'a, f32> {
         cx.rows_in(&self.layer.out, cx.region(&self.layer.out).of_rows(0..rows.len()))
     }
-
-    /// Waits of `each` chunk of a step.
-    fn waits(&self, step: &StepState, each: usize) -> usize {
-        self.rows(&step.sizes).div_ceil(CHUNK) * each
-    }
-
-    fn cost(&self, step: &StepState, weights: &CpuWeights, products: u64) -> Cost {
-        let linear = weights.linear(self.layer.weight);
-        let Cost { bytes, flops } = Cost::of_linear(linear, self.rows(&step.sizes));
-        Cost { bytes, flops: flops * products }
-    }
 }
 
 /// Parts of `rows` rows.
@@ -134,45 +123,14 @@ fn chunks(rows: usize) -> impl Iterator<Item = Range<usize>> {
 impl Operation for LinearCrossEntropyOp {
     fn operands(&self, list: &mut Operands) {
         self.head.operands(list);
-        list.writes("out", self.out);
-    }
-
-    fn products(&self) -> WeightClasses {
-        self.head.activations.classes
-    }
-
-    fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
-        for rows in chunks(cx.region(&self.out).rows) {
-            self.head.multiply(cx, &rows, scratch);
-            let isa = cx.isa;
-            self.head.each_row(cx, &rows, |row, logits, target| {
-                // SAFETY: this row is this thread's.
-                let mut out = unsafe { cx.write(&self.out, cx.region(&self.out).of_rows(row..row + 1)) };
-                out.row(0)[0] = vectorize(isa, LogSumExp { logits }) - logits[target];
-            });
-            cx.wait();
+        if let Some(loss) = self.loss {
+            list.writes("loss", loss);
         }
-    }
-
-    fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
-        self.head.prepared(isa, sizes)
-    }
-
-    fn waits(&self, step: &StepState) -> usize {
-        self.head.waits(step, 3)
-    }
-
-    fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
-        self.head.cost(step, weights, 1)
-    }
-}
-
-impl Operation for LinearCrossEntropyGradientOp {
-    fn operands(&self, list: &mut Operands) {
-        self.head.operands(list);
-        list.reads("d", self.d).writes("dx", self.dx);
-        if let Some(dw) = self.dw {
-            list.writes("dw", dw);
+        if let Some(LossGradient { d, dx, dw, .. }) = &self.gradient {
+            list.may_read("d", *d).writes("dx", *dx);
+            if let Some(dw) = dw {
+                list.writes("dw", *dw);
+            }
         }
     }
 
@@ -181,65 +139,85 @@ impl Operation for LinearCrossEntropyGradientOp {
     }
 
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
-        let count = cx.region(&self.dx).rows;
-        if let Some(dw) = self.dw.filter(|_| count == 0) {
-            let region = cx.region(&dw);
+        let count = self.head.rows(&cx.step.sizes);
+        if let Some(LossGradient { dw: Some(dw), .. }) = &self.gradient
+            && count == 0
+        {
+            let region = cx.region(dw);
             let mine = region.of_rows(cx.share(region.rows));
             // SAFETY: rows of the result are shared out.
-            let mut dw = unsafe { cx.write::<f32>(&dw, mine) };
+            let mut dw = unsafe { cx.write::<f32>(dw, mine) };
             (0..mine.rows).for_each(|row| dw.row(row).fill(0.0));
         }
         for rows in chunks(count) {
             self.head.multiply(cx, &rows, scratch);
-            {
-                let (isa, softcap, d) = (cx.isa, self.head.softcap, cx.rows::<f32>(&self.d));
-                self.head.each_row(cx, &rows, |row, logits, target| {
-                    let (d, whole) = (d.row(row)[0], vectorize(isa, LogSumExp { logits }));
-                    let slope = softcap.map_or(1.0, |cap| 1.0 - (logits[target] / cap).powi(2));
-                    vectorize(isa, Shares { d, whole, softcap, logits });
-                    logits[target] -= d * slope;
-                });
+            self.pass_softmax(cx, &rows);
+            cx.wait();
+            if let Some(gradient) = &self.gradient {
+                gradient.pass_back(&self.head, cx, &rows, scratch);
+                cx.wait();
             }
-            cx.wait();
-            self.pass_back(cx, &rows, scratch);
-            cx.wait();
         }
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        size.decoded = size.decoded.max(INNER * self.head.activations.k);
+        if self.gradient.is_some() {
+            size.decoded = size.decoded.max(INNER * self.head.activations.k);
+        }
     }
 
     fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
         let rows = self.head.rows(sizes).min(CHUNK);
-        let rounded = if self.turns && isa.has_bf16() { tile_rows(rows, self.vocabulary()) } else { 0 };
-        self.head.prepared(isa, sizes).max(PreparedSize { rounded, ..PreparedSize::default() })
+        let turns = self.gradient.as_ref().is_some_and(|gradient| gradient.turns) && isa.has_bf16();
+        let rounded = if turns { tile_rows(rows, self.head.layer.out.width.factor) } else { 0 };
+        self.head.activations.size(isa, rows).max(PreparedSize { rounded, ..PreparedSize::default() })
     }
 
     fn waits(&self, step: &StepState) -> usize {
-        self.head.waits(step, 5)
+        self.head.rows(&step.sizes).div_ceil(CHUNK) * 5
     }
 
     fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
-        self.head.cost(step, weights, 2 + u64::from(self.dw.is_some()))
+        let linear = weights.linear(self.head.layer.weight);
+        let Cost { bytes, flops } = Cost::of_linear(linear, self.head.rows(&step.sizes));
+        let back = self.gradient.as_ref().map_or(0, |gradient| 1 + u64::from(gradient.dw.is_some()));
+        Cost { bytes, flops: flops * (1 + back) }
     }
 }
 
-impl LinearCrossEntropyGradientOp {
-    fn vocabulary(&self) -> usize {
-        self.head.layer.out.width.factor
+impl LinearCrossEntropyOp {
+    /// Makes losses of the logits of this thread's rows of a chunk, and of the logits their changes.
+    fn pass_softmax(&self, cx: &Context<'_>, rows: &Range<usize>) {
+        let (isa, softcap) = (cx.isa, self.head.softcap);
+        let d = self.gradient.as_ref().and_then(|gradient| gradient.d).map(|d| cx.rows::<f32>(&d));
+        self.head.each_row(cx, rows, |row, logits, target| {
+            let (whole, logit) = (vectorize(isa, LogSumExp { logits }), logits[target]);
+            if let Some(loss) = &self.loss {
+                // SAFETY: this row is this thread's.
+                let mut loss = unsafe { cx.write(loss, cx.region(loss).of_rows(row..row + 1)) };
+                loss.row(0)[0] = whole - logit;
+            }
+            if self.gradient.is_some() {
+                let d = d.as_ref().map_or(1.0, |d| d.row(row)[0]);
+                let slope = softcap.map_or(1.0, |cap| 1.0 - (logit / cap).powi(2));
+                vectorize(isa, Shares { d, whole, softcap, logits });
+                logits[target] -= d * slope;
+            }
+        });
     }
+}
 
+impl LossGradient {
     /// Passes the changes of the logits of `rows` back to this thread's columns of `dx` and rows of `dw`.
-    fn pass_back(&self, cx: &mut Context<'_>, rows: &Range<usize>, scratch: &mut Scratch) {
-        let (isa, linear) = (cx.isa, cx.weights.linear(self.head.layer.weight));
+    fn pass_back(&self, head: &LossHead, cx: &mut Context<'_>, rows: &Range<usize>, scratch: &mut Scratch) {
+        let (isa, linear) = (cx.isa, cx.weights.linear(head.layer.weight));
         let region = cx.region(&self.dx).of_rows(rows.clone());
         if linear.turns(isa, rows.len()) {
-            let changes = self.head.changes(cx, rows);
+            let changes = head.changes(cx, rows);
             let y = round_rows(cx, rows.len(), linear.n(), |row| changes.row(row));
             multiply_turned(cx, (y, rows.len()), linear, &self.dx, region);
         } else {
-            let changes = self.head.changes(cx, rows);
+            let changes = head.changes(cx, rows);
             let changes = Found::new(|row| changes.row(row));
             let columns = Team::split(linear.k(), TURNED_COLUMNS, cx.threads, cx.thread);
             // SAFETY: columns of the result are shared out.
@@ -251,8 +229,8 @@ impl LinearCrossEntropyGradientOp {
         let mine = cx.share(linear.n());
         // SAFETY: rows of the result are shared out.
         let mut out = unsafe { cx.write::<f32>(&dw, cx.region(&dw).of_rows(mine.clone())) };
-        let x = cx.view_rows(&self.head.activations.x, rows.clone());
-        let changes = self.head.changes(cx, rows);
+        let x = cx.view_rows(&head.activations.x, rows.clone());
+        let changes = head.changes(cx, rows);
         let changes = Found::new(|row| changes.row(row));
         let store = if rows.start == 0 { Store::Replace } else { Store::Add };
         let (a, b) = ((Factor::Across(&changes), mine), (Factor::Across(&x), 0..linear.k()));

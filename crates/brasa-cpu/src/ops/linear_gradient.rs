@@ -73,6 +73,19 @@ impl Operation for LinearGradientOp {
         let dy = Vectors { rows: &dy, width: self.n, per_row: self.per_row };
         let x = Vectors { rows: &x, width: self.k, per_row: self.per_row };
         let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
+        if self.k < self.n {
+            // Tiles are wider than high: long rows leave less of them empty.
+            let Scratch { products, swapped, .. } = scratch;
+            swapped.resize(swapped.len().max(self.k * rows.len()), 0.0);
+            let (a, b) = ((Factor::Across(&x), columns), (Factor::Across(&dy), rows.clone()));
+            let mut turned = Strided { values: &mut swapped[..], stride: rows.len() };
+            products.multiply(isa, a, b, inner, Store::Replace, &mut turned);
+            for row in 0..rows.len() {
+                let column = swapped[row..].iter().step_by(rows.len());
+                out.row(row).iter_mut().zip(column).for_each(|(out, &x)| *out = x);
+            }
+            return;
+        }
         let (a, b) = ((Factor::Across(&dy), rows), (Factor::Across(&x), columns));
         scratch.products.multiply(isa, a, b, inner, Store::Replace, &mut out);
     }

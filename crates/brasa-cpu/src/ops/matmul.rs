@@ -7,7 +7,9 @@ use crate::arena::{Region, RowsMut};
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
 use crate::linear::{Output, PackedLinear, TURNED_COLUMNS};
-use crate::matrix::{Factor, FactorRows, Found, INNER, ResultRows, Store, Vectors};
+use crate::matrix::{
+    FEW_COLUMNS, Factor, FactorRows, Found, INNER, ResultRows, Store, Strided, Vectors, multiply_few,
+};
 use crate::prepared::PreparedSize;
 use crate::rounded::{RoundedView, SharedRounded, tile_rows};
 use crate::slot::{Operands, Out, Place, Slot, Source};
@@ -106,7 +108,8 @@ impl Operation for LinearTransposedOp {
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        size.decoded = size.decoded.max(INNER * self.k);
+        let rows = if self.k <= FEW_COLUMNS { self.n + 1 } else { INNER };
+        size.decoded = size.decoded.max(rows * self.k);
     }
 
     fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
@@ -126,6 +129,19 @@ impl Operation for LinearTransposedOp {
         }
         let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
         if rows.is_empty() || columns.is_empty() {
+            return;
+        }
+        if self.k <= FEW_COLUMNS && self.per_row == 1 && columns.len() == self.k {
+            let y = Found::new(|row| y.row(rows.start + row));
+            let (row, decoded) = scratch.decoded.split_at_mut(self.k);
+            for n in 0..self.n {
+                w.decode_row(n, row);
+                for (column, &x) in decoded[n..].iter_mut().step_by(self.n).zip(&*row) {
+                    *column = x;
+                }
+            }
+            let w = Strided { values: &*decoded, stride: self.n };
+            multiply_few(isa, (&y, rows.len()), (&w, self.k), &mut out);
             return;
         }
         let memory = (&mut scratch.products, &mut scratch.decoded[..]);

@@ -80,7 +80,6 @@ operations! {
     IndexAdd(sequence::IndexAddOp),
     Linear(linear::LinearOp),
     LinearCrossEntropy(cross_entropy::LinearCrossEntropyOp),
-    LinearCrossEntropyGradient(cross_entropy::LinearCrossEntropyGradientOp),
     LinearGradient(linear_gradient::LinearGradientOp),
     LinearTransposed(matmul::LinearTransposedOp),
     Matmul(matmul::MatmulOp),

@@ -24,6 +24,8 @@ pub(crate) struct Scratch {
     pub decoded: Vec<f32>,
     /// For products of matrices that are no weights.
     pub products: ProductScratch,
+    /// A product whose rows are to be columns.
+    pub swapped: Vec<f32>,
     /// For the gradients of attention.
     pub gradient: GradientScratch,
 }
@@ -73,6 +75,7 @@ impl Scratch {
             experts: ExpertScratch::default(),
             decoded: vec![0.0; size.decoded],
             products: ProductScratch::default(),
+            swapped: Vec::new(),
             gradient: GradientScratch::default(),
         }
     }

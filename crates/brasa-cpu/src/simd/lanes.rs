@@ -44,6 +44,16 @@ pub(crate) trait Simd: Copy {
     /// `2^v` for integers in −126..=127.
     fn exp2_integer(self, v: Self::V) -> Self::V;
 
+    /// Makes columns of rows.
+    #[inline(always)]
+    fn transpose(self, from: &[&[f32; LANES]; LANES], to: &mut [[f32; LANES]; LANES]) {
+        for (row, from) in from.iter().enumerate() {
+            for (to, &x) in to.iter_mut().zip(*from) {
+                to[row] = x;
+            }
+        }
+    }
+
     /// The sum of all lanes, in one fixed order.
     #[inline(always)]
     fn sum(self, v: Self::V) -> f32 {

@@ -24,7 +24,7 @@ pub(crate) use lanes::f16_to_f32;
 pub(crate) use lanes::{LANES, Simd};
 use portable::Portable;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::read;
+pub(crate) use x86::{read, transpose_words};
 
 /// Code that runs on any instruction set. [`run`](Self::run) must be `#[inline(always)]`.
 pub(crate) trait Kernel {

@@ -129,6 +129,34 @@ impl Simd for Avx2 {
     }
 }
 
+/// Makes columns of sixteen rows of words.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(crate) fn transpose_words(mut rows: [__m512i; LANES]) -> [__m512i; LANES] {
+    // Words of four columns together, by pairs of vectors, then by fours.
+    for at in (0..LANES).step_by(2) {
+        let (a, b) = (rows[at], rows[at + 1]);
+        (rows[at], rows[at + 1]) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    }
+    for at in (0..LANES).step_by(4) {
+        let [a, b, c, d] = [rows[at], rows[at + 1], rows[at + 2], rows[at + 3]];
+        (rows[at], rows[at + 1]) = (_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c));
+        (rows[at + 2], rows[at + 3]) = (_mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d));
+    }
+    // Quarter q of vector 4i + j now holds words 4i..4i + 4 of column 4q + j.
+    let mut columns = [_mm512_setzero_si512(); LANES];
+    for j in 0..4 {
+        let [a, b, c, d] = [rows[j], rows[4 + j], rows[8 + j], rows[12 + j]];
+        let (even, odd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
+        let (even_rest, odd_rest) = (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
+        columns[j] = _mm512_shuffle_i32x4::<0x88>(even, even_rest);
+        columns[8 + j] = _mm512_shuffle_i32x4::<0xdd>(even, even_rest);
+        columns[4 + j] = _mm512_shuffle_i32x4::<0x88>(odd, odd_rest);
+        columns[12 + j] = _mm512_shuffle_i32x4::<0xdd>(odd, odd_rest);
+    }
+    columns
+}
+
 macro_rules! lanewise {
     ($name:ident, $intrinsic:ident) => {
         #[inline(always)]
@@ -186,6 +214,16 @@ impl Simd for Avx512 {
     fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         // SAFETY: `self` proves AVX-512 F.
         unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn transpose(self, from: &[&[f32; LANES]; LANES], to: &mut [[f32; LANES]; LANES]) {
+        // SAFETY: `self` proves AVX-512 F; rows have sixteen elements.
+        unsafe {
+            let columns = transpose_words(from.map(|row| read(row.as_ptr().cast())));
+            for (to, column) in to.iter_mut().zip(columns) {
+                _mm512_storeu_si512(to.as_mut_ptr().cast(), column);
+            }
+        }
     }
     #[inline(always)]
     fn less(self, a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {

@@ -14,7 +14,7 @@ use super::super::layout::{LANES, Layout};
 use super::super::scales::BlockScales;
 use super::to_bf16::{round_block, round_halves};
 use crate::isa::{Avx512, Avx512Bf16};
-use crate::simd::read;
+use crate::simd::{read, transpose_words};
 use crate::tiles::{BF16_INPUTS, Bf16Weights, ROWS};
 
 /// Half of the pairs of a tile.
@@ -88,29 +88,7 @@ fn turned(tile: &Bf16Weights, [first, last]: [&mut HalfTile; 2]) {
     };
     // SAFETY: a tile is 16 vectors, half of one 8.
     unsafe {
-        let mut rows: [__m512i; ROWS] = std::array::from_fn(|pair| read(tile[pair].as_ptr().cast()));
-        // Words of four outputs together, by pairs of vectors, then by fours.
-        for at in (0..ROWS).step_by(2) {
-            let (a, b) = (rows[at], rows[at + 1]);
-            (rows[at], rows[at + 1]) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-        }
-        for at in (0..ROWS).step_by(4) {
-            let [a, b, c, d] = [rows[at], rows[at + 1], rows[at + 2], rows[at + 3]];
-            (rows[at], rows[at + 1]) = (_mm512_unpacklo_epi64(a, c), _mm512_unpackhi_epi64(a, c));
-            (rows[at + 2], rows[at + 3]) = (_mm512_unpacklo_epi64(b, d), _mm512_unpackhi_epi64(b, d));
-        }
-        // Quarter q of vector 4i + j now holds words 4i..4i + 4 of output 4q + j.
-        let mut outputs = [_mm512_setzero_si512(); ROWS];
-        for j in 0..4 {
-            let [a, b, c, d] = [rows[j], rows[4 + j], rows[8 + j], rows[12 + j]];
-            let (even, odd) = (_mm512_shuffle_i32x4::<0x88>(a, b), _mm512_shuffle_i32x4::<0xdd>(a, b));
-            let (even_rest, odd_rest) =
-                (_mm512_shuffle_i32x4::<0x88>(c, d), _mm512_shuffle_i32x4::<0xdd>(c, d));
-            outputs[j] = _mm512_shuffle_i32x4::<0x88>(even, even_rest);
-            outputs[8 + j] = _mm512_shuffle_i32x4::<0xdd>(even, even_rest);
-            outputs[4 + j] = _mm512_shuffle_i32x4::<0x88>(odd, odd_rest);
-            outputs[12 + j] = _mm512_shuffle_i32x4::<0xdd>(odd, odd_rest);
-        }
+        let outputs = transpose_words(std::array::from_fn(|pair| read(tile[pair].as_ptr().cast())));
         let orders = SIDE_BY_SIDE.map(|order| read::<__m512i>(order.as_ptr().cast()));
         for pair in 0..ROWS / 2 {
             let (a, b) = (outputs[2 * pair], outputs[2 * pair + 1]);
