@@ -8,6 +8,7 @@ mod measure;
 mod sampling;
 mod serve;
 mod speech;
+mod train;
 
 use std::ffi::OsString;
 
@@ -28,6 +29,9 @@ pub use measure::{BenchArguments, EvalArguments, PerplexityArguments, TableForma
 pub use sampling::{OrderName, PolicyName, SamplingArguments};
 pub use serve::ServeArguments;
 pub use speech::TranscribeArguments;
+pub use train::{
+    FormName, LearnName, LongName, MethodName, OptimizerName, ScheduleName, TrainArguments, TurnsName,
+};
 
 /// Runs language models on the machine you have.
 ///
@@ -81,6 +85,8 @@ pub enum Command {
     Rerank(RerankArguments),
     /// Convert a checkpoint to a (quantised) GGUF file
     Quantize(QuantizeArguments),
+    /// Fine-tune a model: learn a low-rank adapter from examples
+    Train(TrainArguments),
     /// Measure prompt and generation speed
     Bench(BenchArguments),
     /// Measure speed and reuse, and check that equal answers are equal, in a minute
@@ -97,7 +103,7 @@ pub enum Command {
 }
 
 /// Options of `run` that the short help of the program shows beside its commands.
-const SHORT_HELP: [&str; 8] = ["prompt", "file", "n", "temperature", "model", "hf_repo", "context", "color"];
+const SHORT_HELP: [&str; 7] = ["prompt", "n", "temperature", "model", "hf_repo", "context", "color"];
 
 impl Arguments {
     /// The parser, which paints its help and its errors or does not. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
@@ -170,6 +176,12 @@ impl Arguments {
             }
             Some(Command::Rerank(arguments)) => Some(&mut arguments.load.source),
             Some(Command::Bench(arguments)) => Some(&mut arguments.load.source),
+            Some(Command::Train(arguments)) => {
+                if let Some(path) = arguments.path.take() {
+                    arguments.source.model = Some(path);
+                }
+                Some(&mut arguments.source)
+            }
             Some(Command::Eval(arguments)) => {
                 if let Some(path) = arguments.path.take() {
                     arguments.load.source.model = Some(path);

@@ -155,6 +155,12 @@ impl AdaptableLayer {
         all_layers(model).into_iter().filter(|layer| layer.is_stored).collect()
     }
 
+    /// The layer's name in Hugging Face's spelling, without `.weight`, e.g. `model.layers.3.self_attn.q_proj`; `None` if it has none
+    /// there.
+    pub fn hugging_face_name(&self, model: &Model) -> Option<String> {
+        hugging_face_name(&Names::hugging_face(model.prefix), &self.name, model.spec.family)
+    }
+
     /// The pair of this layer as an [`Adapter`] holds it, from matrices whose rows lie as the graph's do.
     ///
     /// Shapes: `a` `[r, inputs]`, `b` `[rows, r]`, with experts in front if the layer has them.

@@ -143,6 +143,16 @@ impl Trainer {
         self.write()
     }
 
+    /// Takes over other values of the same adapter: `A` and `B` of each pair.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    pub fn take(&mut self, arrays: &[Vec<f32>]) -> Result<()> {
+        self.lora.set_arrays(arrays);
+        self.write()
+    }
+
     /// Learns the next steps of `batches`, as many as make an update. The losses of all their tokens count alike, whatever step
     /// they are in.
     ///

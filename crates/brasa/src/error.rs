@@ -38,6 +38,9 @@ pub enum Error {
     /// A request.
     #[error(transparent)]
     Engine(#[from] brasa_engine::EngineError),
+    /// Training.
+    #[error(transparent)]
+    Train(#[from] brasa_train::TrainError),
     /// A transcription.
     #[error(transparent)]
     Speech(#[from] brasa_speech::SpeechError),

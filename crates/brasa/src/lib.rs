@@ -23,7 +23,7 @@
 //! [`GenerateOptions::default`] takes the most probable token for every model; what a checkpoint's makers recommend
 //! instead is [`Model::recommended_sampling`].
 //!
-//! A [`Transcriber`] turns speech into text.
+//! A [`Transcriber`] turns speech into text. A [`FineTuner`] makes low-rank adapters of a model.
 //!
 //! Programs that leave the choice of a [`Backend`] to their user load a [`TextModel`] by way of [`Backends`].
 //!
@@ -49,6 +49,7 @@ mod encoder;
 mod error;
 mod eval;
 mod facts;
+mod fine_tuner;
 mod fit;
 mod inside;
 mod inspect;
@@ -87,6 +88,7 @@ pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::{ModelInfo, ModelKind, Pooling, RecommendedSampling};
 pub use brasa_speech::{self as speech, Timestamps, TranscribeOptions};
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
+pub use brasa_train as train;
 pub use bundle::{BundleError, SavedBundle, StateBundle};
 #[cfg(feature = "cpu")]
 pub use ceilings::{Arithmetic, Ceilings};
@@ -104,6 +106,7 @@ pub use eval::{
     Trip, run_fast_eval,
 };
 pub use facts::RunFacts;
+pub use fine_tuner::FineTuner;
 pub use fit::{Fit, TextFit};
 pub use inside::LayerInside;
 pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};

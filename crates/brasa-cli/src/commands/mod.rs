@@ -21,6 +21,7 @@ mod run;
 mod serve;
 mod texts;
 mod tokenize;
+mod train;
 mod transcribe;
 
 use clap::CommandFactory;
@@ -53,6 +54,7 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Some(Command::Transcribe(arguments)) => transcribe::transcribe(&arguments),
         Some(Command::Rerank(arguments)) => rerank::rerank(&arguments),
         Some(Command::Quantize(arguments)) => quantize::quantize(&arguments),
+        Some(Command::Train(arguments)) => train::train(&arguments),
         Some(Command::Bench(arguments)) => bench::bench(&arguments),
         Some(Command::Eval(arguments)) => eval::eval(&arguments),
         Some(Command::Serve(arguments)) => serve::serve(&arguments),

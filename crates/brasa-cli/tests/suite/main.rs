@@ -15,6 +15,7 @@ mod outputs;
 mod serve;
 #[cfg(unix)]
 mod terminal;
+mod train;
 mod transcribe;
 mod whisper_bin;
 mod words;

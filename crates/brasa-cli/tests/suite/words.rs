@@ -79,6 +79,7 @@ fn help() {
         "logits",
         "transcribe",
         "quantize",
+        "train",
         "bench",
         "eval",
         "doctor",

@@ -1,0 +1,187 @@
+//! Learning an adapter: `train`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{PrecisionName, SourceArguments};
+use crate::suggested::{DEVICES, Suggested};
+use crate::values::positive;
+
+/// `brasa train`
+#[derive(Debug, Clone, Args)]
+#[allow(missing_docs)]
+pub struct TrainArguments {
+    /// Model, in place of -m
+    #[arg(value_name = "MODEL", conflicts_with_all = ["model", "hf_repo"])]
+    pub path: Option<PathBuf>,
+    #[command(flatten)]
+    pub source: SourceArguments,
+    /// Examples: a folder with train.jsonl (and valid.jsonl, test.jsonl), or a file
+    #[arg(long, value_name = "PATH")]
+    pub data: PathBuf,
+    /// Folder of the adapter, its metrics, curves and checkpoint
+    #[arg(long, value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
+    pub out: PathBuf,
+    /// Go on from the checkpoint in the folder
+    #[arg(long)]
+    pub resume: bool,
+
+    /// Passes over the examples
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 3, conflicts_with = "steps", help_heading = "Course")]
+    pub epochs: usize,
+    /// Updates, in place of passes
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course")]
+    pub steps: Option<usize>,
+    /// Tokens computed at once, of as many examples as fit
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 512, help_heading = "Course")]
+    pub batch_tokens: usize,
+    /// Batches of an update
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Course", hide_short_help = true)]
+    pub accumulate: usize,
+    /// Updates between two evaluations on valid.jsonl [default: a tenth of all]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    pub evaluate_every: Option<usize>,
+    /// Updates between two checkpoints
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 100, help_heading = "Course", hide_short_help = true)]
+    pub save_every: usize,
+    /// End after so many evaluations that were no better than the best
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    pub patience: Option<usize>,
+    /// Seed of the order of examples and of the adapter's first values
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Course", hide_short_help = true)]
+    pub seed: u64,
+
+    /// What is learned
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = MethodName::Lora, help_heading = "Adapter", hide_short_help = true)]
+    pub method: MethodName,
+    /// Rank of the adapter
+    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 8, help_heading = "Adapter")]
+    pub rank: usize,
+    /// α: the adapter counts α/rank times, in rslora α/√rank times [default: twice the rank]
+    #[arg(long, value_name = "X", help_heading = "Adapter", hide_short_help = true)]
+    pub alpha: Option<f32>,
+    /// Layers: names such as q_proj or attn_q and /expressions/, separated by commas; or all
+    #[arg(long, value_name = "NAMES", default_value = "all", help_heading = "Adapter")]
+    pub targets: String,
+    /// Only the last so many blocks of the model
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Adapter", hide_short_help = true)]
+    pub last_blocks: Option<usize>,
+    /// Form of the adapter's files
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
+    pub form: FormName,
+
+    /// Learning rate
+    #[arg(long, value_name = "X", default_value_t = 2e-4, help_heading = "Optimizer")]
+    pub lr: f64,
+    /// Course of the learning rate
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = ScheduleName::Cosine, help_heading = "Optimizer", hide_short_help = true)]
+    pub schedule: ScheduleName,
+    /// Updates in which the learning rate rises [default: a twentieth of all]
+    #[arg(long, value_name = "N", help_heading = "Optimizer", hide_short_help = true)]
+    pub warm_up: Option<u64>,
+    /// Optimizer
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = OptimizerName::Adamw, help_heading = "Optimizer", hide_short_help = true)]
+    pub optimizer: OptimizerName,
+    /// Weight decay
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Optimizer", hide_short_help = true)]
+    pub weight_decay: f64,
+    /// Momentum of sgd
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Optimizer", hide_short_help = true)]
+    pub momentum: f64,
+    /// Longest gradient; 0 for any
+    #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Optimizer", hide_short_help = true)]
+    pub clip: f64,
+
+    /// Tokens that are learned
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = LearnName::Answers, help_heading = "Examples")]
+    pub learn: LearnName,
+    /// Turns of a conversation
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = TurnsName::Together, help_heading = "Examples", hide_short_help = true)]
+    pub turns: TurnsName,
+    /// Examples that are longer than a batch
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = LongName::Refuse, help_heading = "Examples", hide_short_help = true)]
+    pub long: LongName,
+    /// Jinja chat template to use in place of the model's
+    #[arg(long, value_name = "FILE", help_heading = "Examples", hide_short_help = true)]
+    pub chat_template_file: Option<PathBuf>,
+
+    /// Device
+    #[arg(long, value_name = "NAME", default_value = "cpu", value_parser = Suggested(DEVICES), hide_possible_values = true, help_heading = "Device", hide_short_help = true)]
+    pub device: String,
+    /// Threads [default: as many as this process may use]
+    #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true, help_heading = "Device")]
+    pub threads: Option<usize>,
+    /// Precision of the arithmetic
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = PrecisionName::Fast, help_heading = "Device", hide_short_help = true)]
+    pub precision: PrecisionName,
+}
+
+/// What is learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MethodName {
+    /// Low-rank adapters (of stored weights in any format)
+    Lora,
+    /// Rank-stabilised low-rank adapters
+    Rslora,
+}
+
+/// Forms of an adapter's files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FormName {
+    /// Hugging Face's PEFT
+    Peft,
+    /// MLX-LM's
+    Mlx,
+    /// llama.cpp's: adapter.gguf
+    Gguf,
+}
+
+/// Courses of the learning rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum ScheduleName {
+    Constant,
+    Linear,
+    Cosine,
+}
+
+/// Optimizers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum OptimizerName {
+    Adamw,
+    Adam,
+    Sgd,
+}
+
+/// Tokens that are learned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LearnName {
+    /// What the assistant writes
+    Answers,
+    /// The assistant's last turn
+    Last,
+    /// Every token
+    All,
+}
+
+/// Turns of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TurnsName {
+    /// A conversation is one example
+    Together,
+    /// Each answer ends an example of its own
+    Apart,
+}
+
+/// Examples that are longer than a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LongName {
+    /// They are an error
+    Refuse,
+    /// Their end is cut off
+    Cut,
+    /// They are left out
+    Skip,
+}

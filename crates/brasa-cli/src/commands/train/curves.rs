@@ -1,0 +1,181 @@
+//! Losses over updates: as a picture written by hand, and as characters.
+
+use std::fmt::Write;
+
+use brasa::train::metrics::Metric;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 56.0;
+const BOTTOM: f64 = 36.0;
+const MARGIN: f64 = 16.0;
+/// Columns and rows of the curve in characters.
+const COLUMNS: usize = 64;
+const ROWS: usize = 10;
+/// Points of a line; more are joined to means.
+const POINTS: usize = 400;
+
+/// Points of a curve: updates and losses.
+type Curve = Vec<(f64, f64)>;
+
+fn curves(metrics: &[Metric]) -> [Curve; 2] {
+    let of = |value: fn(&Metric) -> Option<f64>| {
+        metrics.iter().filter_map(|metric| Some((metric.update as f64, value(metric)?))).collect()
+    };
+    [of(|metric| metric.loss), of(|metric| metric.valid_loss)]
+}
+
+/// As many points as `count` at most, each the mean of as many.
+fn thinned(curve: &[(f64, f64)], count: usize) -> Curve {
+    let each = curve.len().div_ceil(count).max(1);
+    let mean = |points: &[(f64, f64)]| {
+        let share = 1.0 / points.len() as f64;
+        points.iter().fold((0.0, 0.0), |(x, y), point| (x + share * point.0, y + share * point.1))
+    };
+    curve.chunks(each).map(mean).collect()
+}
+
+/// The least and the largest of all, a little apart.
+fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let least = values.clone().fold(f64::INFINITY, f64::min);
+    let most = values.fold(f64::NEG_INFINITY, f64::max);
+    if most > least { (least, most) } else { (least - 0.5, most + 0.5) }
+}
+
+/// The picture: losses of updates as a line, those of evaluations as a line with dots.
+pub fn svg(metrics: &[Metric]) -> String {
+    let [learned, valid] = curves(metrics);
+    let learned = thinned(&learned, POINTS);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"system-ui, sans-serif\" \
+         font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+    );
+    let all = || learned.iter().chain(&valid);
+    if all().next().is_none() {
+        return svg + "</svg>\n";
+    }
+    let (from, to) = range(all().map(|point| point.0));
+    let (low, high) = range(all().map(|point| point.1));
+    let x = |update: f64| LEFT + (update - from) / (to - from) * (WIDTH - LEFT - MARGIN);
+    let y = |loss: f64| MARGIN + (high - loss) / (high - low) * (HEIGHT - BOTTOM - MARGIN);
+    // Writing to a string cannot fail.
+    for step in 0..=4 {
+        let loss = low + (high - low) * f64::from(step) / 4.0;
+        let at = y(loss);
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{LEFT} {at:.1}H{:.1}\" stroke=\"#e5e5e5\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{loss:.3}</text>",
+            WIDTH - MARGIN,
+            LEFT - 6.0,
+            at + 4.0
+        );
+    }
+    for (update, anchor) in [(from, "start"), (to, "end")] {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">update {update:.0}</text>",
+            x(update),
+            HEIGHT - 12.0
+        );
+    }
+    for (curve, color, name, place) in
+        [(&learned, "#d2691e", "train", 0.5), (&valid, "#1e62d2", "valid", 0.65)]
+    {
+        if curve.is_empty() {
+            continue;
+        }
+        let points: Vec<String> =
+            curve.iter().map(|&(update, loss)| format!("{:.1},{:.1}", x(update), y(loss))).collect();
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/>",
+            points.join(" ")
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\">{name}</text>",
+            place * WIDTH,
+            HEIGHT - 12.0
+        );
+    }
+    for &(update, loss) in &valid {
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#1e62d2\"><title>update {update:.0}: {loss:.4}</title></circle>",
+            x(update),
+            y(loss)
+        );
+    }
+    svg + "</svg>\n"
+}
+
+/// The curve of the updates' losses in characters, ○ for evaluations; `None` for fewer than two updates.
+pub fn text(metrics: &[Metric]) -> Option<String> {
+    let [learned, valid] = curves(metrics);
+    if learned.len() < 2 {
+        return None;
+    }
+    let learned = thinned(&learned, COLUMNS);
+    let all = || learned.iter().chain(&valid);
+    let (from, to) = range(all().map(|point| point.0));
+    let (low, high) = range(all().map(|point| point.1));
+    let mut cells = vec![[' '; COLUMNS]; ROWS];
+    for (curve, sign) in [(&learned, '•'), (&valid, '○')] {
+        for &(update, loss) in curve {
+            let column = ((update - from) / (to - from) * (COLUMNS - 1) as f64).round() as usize;
+            let row = ((high - loss) / (high - low) * (ROWS - 1) as f64).round() as usize;
+            cells[row.min(ROWS - 1)][column.min(COLUMNS - 1)] = sign;
+        }
+    }
+    let mut text = String::new();
+    for (row, cells) in cells.iter().enumerate() {
+        let label = match row {
+            0 => format!("{high:.3}"),
+            _ if row == ROWS - 1 => format!("{low:.3}"),
+            _ => String::new(),
+        };
+        let line: String = cells.iter().collect();
+        let _ = writeln!(text, "{label:>8} │{}", line.trim_end());
+    }
+    let evaluations = if valid.is_empty() { "" } else { ", ○ evaluations" };
+    let _ = write!(text, "{:>8} └ updates {from:.0} to {to:.0}: • loss{evaluations}", "");
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metrics() -> Vec<Metric> {
+        let update = |update: u64| Metric { update, loss: Some(4.0 / update as f64), ..Metric::default() };
+        let evaluation = |update, loss| Metric { update, valid_loss: Some(loss), ..Metric::default() };
+        let mut metrics = vec![evaluation(0, 4.5)];
+        metrics.extend((1..=1000).map(update));
+        metrics.push(evaluation(1000, 0.5));
+        metrics
+    }
+
+    #[test]
+    fn characters_show_the_range_and_evaluations() {
+        let text = text(&metrics()).expect("a curve");
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), ROWS + 1);
+        assert!(lines[0].starts_with("   4.500 │○"), "{text}");
+        assert!(lines[ROWS - 1].starts_with("   0.004 │"), "{text}");
+        assert!(text.ends_with("updates 0 to 1000: • loss, ○ evaluations"), "{text}");
+        assert_eq!(text.matches('○').count(), 3);
+        assert_eq!(super::text(&[]), None);
+    }
+
+    #[test]
+    fn the_picture_has_both_lines_and_no_more_points_than_it_can_show() {
+        let svg = svg(&metrics());
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (2, 2));
+        let line = svg.lines().find(|line| line.starts_with("<polyline")).expect("a line");
+        assert!(line.split(' ').count() < POINTS + 8);
+        assert!(!svg.contains("NaN") && svg.ends_with("</svg>\n"));
+        assert!(super::svg(&[]).ends_with("</svg>\n"));
+        let one = [Metric { update: 1, loss: Some(2.0), ..Metric::default() }];
+        assert!(!super::svg(&one).contains("NaN"));
+    }
+}

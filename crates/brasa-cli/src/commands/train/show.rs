@@ -1,0 +1,134 @@
+//! What a run shows while it goes: an example, a bar, curves.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brasa::FineTuner;
+use brasa::formats::{Existing, OutputFile};
+use brasa::train::data::Document;
+use brasa::train::metrics::{Metric, Metrics};
+use brasa::train::run::{Event, METRICS, RunOptions};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::curves;
+use crate::failure::Failure;
+use crate::output;
+
+/// Characters of an example that are shown.
+const SHOWN: usize = 1200;
+/// Time between two drawings of the curves' file.
+const REDRAW: Duration = Duration::from_secs(10);
+
+/// Shows an example as the model reads it, what is learned between ⟦ and ⟧.
+pub fn sample(tuner: &FineTuner, document: &Document) -> Result<(), Failure> {
+    let text = |tokens: &[u32]| tuner.tokenizer().decode(tokens, false).map_err(brasa::Error::from);
+    let (mut shown, mut at) = (String::new(), 0);
+    for span in &document.spans {
+        let (start, end) = (span.tokens.start as usize, span.tokens.end as usize);
+        shown += &text(&document.tokens[at..start])?;
+        shown.extend(["⟦", &text(&document.tokens[start..end])?, "⟧"]);
+        at = end;
+    }
+    shown += &text(&document.tokens[at..])?;
+    let cut = shown.char_indices().nth(SHOWN).map_or(shown.len(), |(at, _)| at);
+    let rest = if cut < shown.len() { " …" } else { "" };
+    output::note(&format!("the first example, what is learned in ⟦ ⟧:\n{}{rest}", &shown[..cut]));
+    Ok(())
+}
+
+/// The progress of a run.
+pub struct Show {
+    bar: ProgressBar,
+    folder: std::path::PathBuf,
+    updates: u64,
+    drawn: Instant,
+    /// The mean loss of recent updates, and its share of 1.
+    loss: Option<f64>,
+    tokens_per_second: Option<f64>,
+}
+
+impl Show {
+    pub fn new(options: &RunOptions) -> Self {
+        let style = ProgressStyle::with_template("{pos}/{len} {bar:30} {msg}, {eta} left");
+        let bar = ProgressBar::new(options.updates);
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self {
+            bar,
+            folder: options.folder.clone(),
+            updates: options.updates,
+            drawn: Instant::now(),
+            loss: None,
+            tokens_per_second: None,
+        }
+    }
+
+    /// Shows what happened.
+    pub fn event(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Resumed(updates) => {
+                self.note(&format!("goes on after update {updates}"));
+                self.bar.set_position(*updates);
+                self.bar.reset_eta();
+            }
+            Event::Update(update, seconds) => {
+                let smooth = |old: Option<f64>, new: f64| Some(old.map_or(new, |old| 0.9 * old + 0.1 * new));
+                self.loss = smooth(self.loss, update.loss);
+                self.tokens_per_second =
+                    smooth(self.tokens_per_second, update.rows as f64 / seconds.max(1e-9));
+                let (loss, speed) =
+                    (self.loss.unwrap_or_default(), self.tokens_per_second.unwrap_or_default());
+                let message = format!("loss {loss:.4}, {speed:.0} tokens/s");
+                self.bar.set_position(update.number);
+                // Where no bar is seen, ten lines tell.
+                if self.bar.is_hidden() && update.number.is_multiple_of(self.updates.div_ceil(10).max(1)) {
+                    output::note(&format!("update {}/{}: {message}", update.number, self.updates));
+                }
+                self.bar.set_message(message);
+            }
+            Event::Evaluated(updates, found, is_best) => {
+                let best = if *is_best { ", the best so far" } else { "" };
+                self.note(&format!("update {updates}: valid loss {:.4}{best}", found.loss));
+                self.redraw();
+            }
+            Event::Saved(_) => self.redraw(),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn note(&self, text: &str) {
+        self.bar.suspend(|| output::note(text));
+    }
+
+    /// Draws the curves anew, now and then. Curves that cannot be drawn now are drawn at the end, which says why not.
+    fn redraw(&mut self) {
+        if self.drawn.elapsed() > REDRAW {
+            self.drawn = Instant::now();
+            let _ = svg(&self.folder);
+        }
+    }
+}
+
+/// Writes `curves.svg` into the folder of a run; returns what it shows.
+fn svg(folder: &Path) -> Result<Vec<Metric>, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let metrics = Metrics::read(&folder.join(METRICS)).map_err(|error| failed(&error))?;
+    let path = folder.join("curves.svg");
+    let mut file = OutputFile::create(&path, Existing::Replace).map_err(|error| failed(&error))?;
+    std::io::Write::write_all(&mut file, curves::svg(&metrics).as_bytes())
+        .map_err(|error| Failure::file(&path, &error))?;
+    file.commit().map_err(|error| failed(&error))?;
+    Ok(metrics)
+}
+
+/// Draws the curves of a run: `curves.svg` in its folder, and on standard error.
+pub fn curves(folder: &Path) -> Result<(), Failure> {
+    let metrics = svg(folder)?;
+    if let Some(drawn) = curves::text(&metrics) {
+        output::note(&drawn);
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A model made ready to be fine-tuned.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use brasa_formats::{AdapterForm, Bytes, Checkpoint, Existing, Payload, StorageFormat, Tensor};
+use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
+use brasa_models::{AdaptableLayer, Adapter};
+use brasa_tokenizer::{ChatTemplate, Tokenizer};
+use brasa_train::data::Examples;
+use brasa_train::lora::{Layer, Lora, Pair};
+use brasa_train::{Resources, TrainOptions, Trainer};
+
+use crate::{Error, LoadOptions, LoadProgress, device, verify};
+
+/// A model whose low-rank adapters can be learned, in whatever format it is stored.
+///
+/// ```
+/// use brasa::train::data::{Batches, DataOptions, Dataset};
+/// use brasa::train::lora::{Lora, LoraOptions, Targets};
+/// use brasa::train::optimizer::{Adam, Rule, Schedule, Shape};
+/// use brasa::train::TrainOptions;
+/// use brasa::{FineTuner, LoadOptions};
+///
+/// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-llama");
+/// let options = LoadOptions { device: Some("cpu".into()), ..LoadOptions::default() };
+/// let tuner = FineTuner::open(path, &options)?;
+/// let rows = r#"{"prompt": "What is a glim?", "completion": "A small light."}"#;
+/// let data = Dataset::read_from(rows.as_bytes(), "train.jsonl", &tuner.examples(), &DataOptions::default())?;
+/// let mut batches = Batches::new(data.documents, 256, 16, Some(0));
+///
+/// let targets = Targets::parse("q_proj, v_proj", Some(2))?;
+/// let lora = Lora::new(tuner.layers(), &LoraOptions { targets, ..LoraOptions::default() })?;
+/// let schedule = Schedule { shape: Shape::Constant, peak: 1e-2, warm_up: 0, updates: 3, floor: 0.0 };
+/// let options = TrainOptions { rule: Rule::AdamW(Adam::default()), schedule, accumulation: 1, longest_gradient: None };
+/// let mut trainer = tuner.trainer(lora, options, (256, 16), &mut |_| std::ops::ControlFlow::Continue(()))?;
+/// let losses = [(); 3].map(|()| trainer.update(&mut batches).map(|update| update.loss));
+/// let [first, _, last] = losses.map(|loss| loss.expect("finite numbers"));
+/// assert!(last < first);
+/// # Ok::<(), brasa::Error>(())
+/// ```
+pub struct FineTuner {
+    backend: Arc<dyn Backend>,
+    precision: Precision,
+    model: brasa_models::Model,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    adaptable: Vec<AdaptableLayer>,
+    layers: Vec<Layer>,
+    warnings: Vec<String>,
+}
+
+impl FineTuner {
+    /// Opens a GGUF file, a Hugging Face checkpoint or an MLX directory. Weights are put on the device by [`trainer`](Self::trainer).
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], naming file and remedy.
+    pub fn open(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, Error> {
+        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options)
+    }
+
+    /// Takes a GGUF file that is already in memory.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`open`](Self::open).
+    pub fn from_gguf_bytes(
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        options: &LoadOptions,
+    ) -> Result<Self, Error> {
+        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options)
+    }
+
+    fn from_checkpoint(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Self, Error> {
+        let backend = device::of(options)?;
+        let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
+        let template = match &options.chat_template {
+            Some(source) => Some(tokenizer.chat_template_from(source)?),
+            None => tokenizer.chat_template().ok(),
+        };
+        let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
+        let model = brasa_models::load(checkpoint, &load)?;
+        let mut warnings = model.warnings.clone();
+        warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), model.spec.vocab_size)?);
+        let adaptable: Vec<AdaptableLayer> =
+            AdaptableLayer::of(&model).into_iter().filter(can_learn).collect();
+        let layers = adaptable.iter().map(|layer| learnable(layer, &model)).collect();
+        Ok(Self {
+            backend,
+            precision: options.precision,
+            model,
+            tokenizer,
+            template,
+            adaptable,
+            layers,
+            warnings,
+        })
+    }
+
+    /// The tokenizer of the model.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// What makes token ids of examples.
+    pub fn examples(&self) -> Examples<'_> {
+        Examples {
+            tokenizer: &self.tokenizer,
+            template: self.template.as_ref(),
+            vocab_size: self.model.spec.vocab_size,
+        }
+    }
+
+    /// The linear layers that an adapter can be learned for, by name in both spellings: `layers.3.attn_q` and
+    /// `model.layers.3.self_attn.q_proj`. Routers and stacks of experts are not among them.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The device.
+    pub fn device(&self) -> DeviceInfo {
+        self.backend.info()
+    }
+
+    /// Tokens of a text that the model was made for, if it says.
+    pub fn context_length(&self) -> Option<usize> {
+        self.model.info.context_length
+    }
+
+    /// Oddities of the checkpoint.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Puts the model and an adapter on the device, for steps of at most so many rows and documents.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device, which names what it lacks, and of [`Trainer::new`].
+    pub fn trainer(
+        &self,
+        lora: Lora,
+        options: TrainOptions,
+        (max_rows, max_documents): (usize, usize),
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Trainer, Error> {
+        let limits = ProgramLimits { max_rows, max_outs: max_rows, max_segments: max_documents };
+        let resources = Resources {
+            backend: &*self.backend,
+            model: &self.model.graph,
+            precision: self.precision,
+            limits,
+        };
+        Ok(Trainer::new(&resources, lora, options, &mut |upload| {
+            progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
+        })?)
+    }
+
+    /// Writes an adapter: into the folder `path`, or as the GGUF file `path`. Files appear whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Format`] if a file is there that shall be kept, or if the disk fails; [`Error::Model`] for an adapter of another
+    /// model.
+    pub fn write(
+        &self,
+        lora: &Lora,
+        form: AdapterForm,
+        path: &Path,
+        existing: Existing,
+    ) -> Result<(), Error> {
+        let pair = |pair: &Pair| {
+            let layer = self.adaptable.iter().find(|layer| layer.name == pair.layer.name);
+            let layer = layer
+                .ok_or_else(|| Error::Options(format!("{}: no layer of this model", pair.layer.name)))?;
+            let a = matrix("a", [pair.rank, pair.layer.inputs], &pair.a);
+            let b = matrix("b", [pair.layer.rows.len(), pair.rank], &pair.b);
+            Ok(layer.pair(a, b, pair.scale))
+        };
+        let pairs = lora.pairs.iter().map(pair).collect::<Result<_, Error>>()?;
+        Adapter { pairs }.file(&self.model, form)?.write(path, existing)?;
+        Ok(())
+    }
+}
+
+/// A router that is changed sends tokens to other experts, and gradients know nothing of that.
+fn can_learn(layer: &AdaptableLayer) -> bool {
+    layer.experts.is_none() && !layer.name.ends_with(".ffn_gate_inp")
+}
+
+fn learnable(layer: &AdaptableLayer, model: &brasa_models::Model) -> Layer {
+    Layer {
+        name: layer.name.clone(),
+        aliases: layer.hugging_face_name(model).into_iter().collect(),
+        weight: layer.weight,
+        rows: layer.rows.clone(),
+        inputs: layer.inputs,
+    }
+}
+
+fn matrix(name: &str, shape: [usize; 2], values: &[f32]) -> Tensor {
+    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let payload = Payload::Blocks(Bytes::from(bytes));
+    Tensor { name: name.into(), shape: shape.to_vec(), format: StorageFormat::F32, payload }
+}
