@@ -47,9 +47,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
     let mut sequences = Sequences::new(&*pool);
     let mut next = |pool: &mut dyn KvPool, ids: std::ops::Range<u64>, rows: u32| {
-        let tokens: Vec<u32> = (0..rows).map(|row| row * 7919 % 128_256).collect();
-        let segments =
-            ids.map(|id| sequences.extend(pool, id, &tokens, Outs::Last)).collect::<Result<_, _>>()?;
+        // Texts differ, so that their rows choose different experts.
+        let token = |id: u64, row: u32| ((u64::from(row) * 7919 + id * 104_729) % 128_256) as u32;
+        let mut extend = |id: u64| {
+            let tokens: Vec<u32> = (0..rows).map(|row| token(id, row)).collect();
+            sequences.extend(pool, id, &tokens, Outs::Last)
+        };
+        let segments = ids.map(&mut extend).collect::<Result<_, _>>()?;
         Ok::<_, brasa_graph::device::DeviceError>(Step { segments })
     };
 

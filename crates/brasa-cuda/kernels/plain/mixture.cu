@@ -10,7 +10,7 @@
 //
 // Many rows are sorted by expert, on the device, and multiplied by ../hopper/experts.cuh:
 //
-// expert_plan: positions of slots and blocks of rows, in order of experts and of slots. Grid: a block of 256 threads an expert; at most 1024
+// expert_plan: positions of slots and blocks of rows, in order of experts. Grid: a block of 256 threads an expert; at most 1024
 // experts. Each block counts all slots, so that none waits for another.
 //
 // expert_panels: rows of x as halves (panels.cu), each at the positions of all its slots; and by which powers of two gated products with them
@@ -156,21 +156,18 @@ DEVICE void expert_down(const ExpertDownParams& p) {
 TILE_FORMATS(BRASA_MIXTURE)
 
 KERNEL(expert_plan, ExpertPlanParams) {
-    __shared__ u32 counts[MOST_EXPERTS], found[256];
+    __shared__ u32 counts[MOST_EXPERTS], taken;
     const u32 me = blockIdx.x;
     for (u32 i = threadIdx.x; i < p.experts_count; i += blockDim.x) {
         counts[i] = 0;
     }
-    __syncthreads();
-    // Each thread looks at consecutive slots, twice.
-    const u32 per = (p.slots + blockDim.x - 1) / blockDim.x, begin = min(threadIdx.x * per, p.slots), end = min(begin + per, p.slots);
-    u32 mine = 0;
-    for (u32 slot = begin; slot < end; ++slot) {
-        const u32 expert = p.experts[slot];
-        atomicAdd(&counts[expert], 1u);
-        mine += expert == me;
+    if (threadIdx.x == 0) {
+        taken = 0;
     }
-    found[threadIdx.x] = mine;
+    __syncthreads();
+    for (u32 slot = threadIdx.x; slot < p.slots; slot += blockDim.x) {
+        atomicAdd(&counts[p.experts[slot]], 1u);
+    }
     __syncthreads();
     u32 at = 0, block = 0;
     for (u32 i = lane(); i < me; i += 32) {
@@ -179,14 +176,12 @@ KERNEL(expert_plan, ExpertPlanParams) {
     }
     const u32 first = warp_total(at), rows = counts[me], blocks = (rows + p.block_rows - 1) / p.block_rows;
     block = warp_total(block);
-    at = first;
-    for (u32 i = 0; i < threadIdx.x; ++i) {
-        at += found[i];
-    }
-    for (u32 slot = begin; slot < end; ++slot) {
+    // Which of an expert's rows comes first changes no bit of their products.
+    for (u32 slot = threadIdx.x; slot < p.slots; slot += blockDim.x) {
         if (p.experts[slot] == me) {
-            p.plan.places[slot] = at;
-            p.plan.slots[at++] = slot;
+            const u32 place = first + atomicAdd(&taken, 1u);
+            p.plan.places[slot] = place;
+            p.plan.slots[place] = slot;
         }
     }
     for (u32 i = threadIdx.x; i < blocks; i += blockDim.x) {
