@@ -1,7 +1,7 @@
 //! Where the rows of an output tensor come from.
 
 use brasa_formats::codec::CodecError;
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_formats::{Payload, StorageFormat, Tensor};
 
 /// Rows of an output tensor: windows of input tensors, one after the other, perhaps reordered or shifted.
 #[derive(Clone, Debug)]
@@ -52,13 +52,7 @@ impl Source {
 
     /// Takes computed values as the rows of a tensor of this shape, outermost dimension first.
     pub fn matrix(values: &[f32], shape: &[usize]) -> Self {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self::of(&Tensor {
-            name: String::new(),
-            shape: shape.to_vec(),
-            format: StorageFormat::F32,
-            payload: Payload::Blocks(Bytes::from(bytes)),
-        })
+        Self::of(&Tensor::of_floats("", shape.to_vec(), values))
     }
 
     /// Puts the rows in the order of interleaved RoPE: the two halves of the first `rotary_dim` rows of every head of

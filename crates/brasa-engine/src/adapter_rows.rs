@@ -8,8 +8,8 @@ use crate::EngineError;
 /// Most adapters, or mixtures of adapters, that one engine gets to know.
 const MOST: usize = 1 << 16;
 
-/// What each row brings for the one input that a graph declares, by [`CacheScope::adapter`](crate::CacheScope::adapter): the scales
-/// of a bank of adapters. Every row of a text brings the same.
+/// The scales of a bank of adapters, by [`CacheScope::adapter`](crate::CacheScope::adapter): each row of a step brings those of its text
+/// for the one input that the graph declares.
 #[derive(Debug)]
 pub struct AdapterRows {
     width: usize,
@@ -42,7 +42,7 @@ impl AdapterRows {
         Ok(())
     }
 
-    /// What a row of `adapter` brings.
+    /// The scales that a row of `adapter` brings.
     ///
     /// # Errors
     ///

@@ -34,6 +34,14 @@ pub enum Payload {
 }
 
 impl Tensor {
+    /// Computed values in F32, as many as `shape` has elements.
+    pub fn of_floats(name: impl Into<String>, shape: Vec<usize>, values: &[f32]) -> Self {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len(), "values of a tensor");
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let payload = Payload::Blocks(Bytes::from(bytes));
+        Self { name: name.into(), shape, format: StorageFormat::F32, payload }
+    }
+
     /// Elements of the innermost dimension; 1 for a scalar.
     pub fn row_len(&self) -> usize {
         self.shape.last().copied().unwrap_or(1)

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_formats::Tensor;
 use brasa_graph::{Builder, ValueId, Weight, WeightPart};
 
 use crate::metadata::floats;
@@ -323,14 +323,7 @@ impl<'a> Weights<'a> {
 
 /// A weight made of computed values.
 pub(crate) fn plain_vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
-    let tensor = Tensor {
-        name: name.clone(),
-        shape: vec![values.len()],
-        format: StorageFormat::F32,
-        payload: Payload::Blocks(Bytes::from(
-            values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>(),
-        )),
-    };
+    let tensor = Tensor::of_floats(name.as_str(), vec![values.len()], values);
     g.weight(Weight::new(name, &[values.len()], vec![WeightPart::whole(tensor)]))
 }
 

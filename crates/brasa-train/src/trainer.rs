@@ -99,8 +99,7 @@ impl Trainer {
             |graph: &Arc<Graph>| of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits);
         let (gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
-        let sizes = lora.pairs.iter().flat_map(|pair| [pair.a.len(), pair.b.len()]);
-        let optimizer = Optimizer::new(options.rule, sizes);
+        let optimizer = Optimizer::new(options.rule, lora.sizes());
         let mut trainer =
             Self { lora, options, optimizer, places: graphs.places, weights, gradients, loss, pool };
         trainer.write()?;
@@ -138,9 +137,8 @@ impl Trainer {
     ///
     /// If arrays have other sizes.
     pub fn restore(&mut self, arrays: &[Vec<f32>], updates: u64, states: Vec<Vec<Vec<f32>>>) -> Result<()> {
-        self.lora.set_arrays(arrays);
         self.optimizer.restore(updates, states);
-        self.write()
+        self.take(arrays)
     }
 
     /// Takes over other values of the same adapter: `A` and `B` of each pair.
@@ -175,8 +173,7 @@ impl Trainer {
         let learning_rate = self.options.schedule.rate(number - 1);
         let mut values = self.lora.arrays();
         self.optimizer.update(learning_rate, &mut values, &gradients);
-        self.lora.set_arrays(&values);
-        self.write()?;
+        self.take(&values)?;
         let count = |of: &dyn Fn(&[u32]) -> usize| steps.iter().map(|step| of(step)).sum();
         let (rows, learned) = (count(&|step| batches.rows(step)), count(&|step| batches.learned(step)));
         Ok(Update { number, loss, gradient_norm, learning_rate, rows, learned })
@@ -189,8 +186,7 @@ impl Trainer {
     /// Errors of the device.
     pub fn gradients(&mut self, batches: &Batches, steps: &[Vec<u32>]) -> Result<(f64, Vec<Vec<f32>>)> {
         let factor = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
-        let mut gradients: Vec<Vec<f32>> =
-            self.lora.arrays().iter().map(|values| vec![0.0; values.len()]).collect();
+        let mut gradients: Vec<Vec<f32>> = self.lora.sizes().map(|size| vec![0.0; size]).collect();
         let mut loss = 0.0;
         for documents in steps {
             let step = batches.step(documents, factor);

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use brasa_formats::{AdapterForm, Bytes, Checkpoint, Existing, Payload, StorageFormat, Tensor};
+use brasa_formats::{AdapterForm, Bytes, Checkpoint, Existing, Tensor};
 use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
 use brasa_models::{AdaptableLayer, Adapter};
 use brasa_tokenizer::{ChatTemplate, Tokenizer};
@@ -175,8 +175,8 @@ impl FineTuner {
             let layer = self.adaptable.iter().find(|layer| layer.name == pair.layer.name);
             let layer = layer
                 .ok_or_else(|| Error::Options(format!("{}: no layer of this model", pair.layer.name)))?;
-            let a = matrix("a", [pair.rank, pair.layer.inputs], &pair.a);
-            let b = matrix("b", [pair.layer.rows.len(), pair.rank], &pair.b);
+            let a = Tensor::of_floats("a", vec![pair.rank, pair.layer.inputs], &pair.a);
+            let b = Tensor::of_floats("b", vec![pair.layer.rows.len(), pair.rank], &pair.b);
             Ok(layer.pair(a, b, pair.scale))
         };
         let pairs = lora.pairs.iter().map(pair).collect::<Result<_, Error>>()?;
@@ -198,10 +198,4 @@ fn learnable(layer: &AdaptableLayer, model: &brasa_models::Model) -> Layer {
         rows: layer.rows.clone(),
         inputs: layer.inputs,
     }
-}
-
-fn matrix(name: &str, shape: [usize; 2], values: &[f32]) -> Tensor {
-    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let payload = Payload::Blocks(Bytes::from(bytes));
-    Tensor { name: name.into(), shape: shape.to_vec(), format: StorageFormat::F32, payload }
 }

@@ -178,7 +178,7 @@ fn turn<const L: usize>(
     }
 }
 
-/// What becomes of the products.
+/// How the products of two matrices are put into the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
     /// They replace the result.

@@ -120,7 +120,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What sorted rows need.
+    /// Kernels and memory for rows that are sorted by expert.
     fn sorted(
         &mut self,
         [gate, up, down]: [&ExpertTiles; 3],

@@ -55,7 +55,7 @@ pub(crate) struct ExpertTiles {
     pub number: usize,
 }
 
-/// What few rows need.
+/// Kernels and memory for rows whose experts are multiplied one after the other.
 #[derive(Debug)]
 pub(crate) struct FewSlots {
     /// `expert_gates_<format>` and `expert_down_<format>`.
@@ -65,7 +65,7 @@ pub(crate) struct FewSlots {
     pub gated: usize,
 }
 
-/// What rows need that are sorted by expert.
+/// Kernels and memory for rows that are sorted by expert.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     /// `expert_plan`, `expert_panels` and `expert_sum`.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::pair::{self, Part, Parts, of_values, scaled};
+use super::pair::{self, Part, Parts, scaled};
 use super::{AdapterFile, AdapterForm};
 use crate::error::Fault;
 use crate::gguf::{Metadata, TensorPlan, Writer};
@@ -66,7 +66,7 @@ fn plain(tensor: Tensor) -> Result<Tensor> {
     if tensor.format.is_float() {
         return Ok(tensor);
     }
-    Ok(of_values(&tensor.name, tensor.shape.clone(), &pair::values(&tensor)?))
+    Ok(Tensor::of_floats(tensor.name.as_str(), tensor.shape.clone(), &pair::values(&tensor)?))
 }
 
 pub(super) fn write(adapter: &AdapterFile, path: &Path, existing: Existing) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::pair::{Part, Parts, padded, scaled, transposed};
+use super::pair::{Part, Parts, check_magnitudes, first_and_dora, padded, scaled, transposed};
 use super::{AdapterFile, AdapterForm, LowRankPair, write_directory};
 use crate::error::{Fault, Printable};
 use crate::{Existing, Result, Tensor};
@@ -48,22 +48,13 @@ pub(super) fn read(
         parts.add(path, layer, part, tensor)?;
     }
     let pairs = parts.pairs(path, |_, _| Ok(scale))?;
-    let other = |pair: &&LowRankPair| pair.magnitude.is_some() != is_dora;
-    if let Some(pair) = pairs.iter().find(other) {
-        let problem = if is_dora { "DoRA without magnitudes" } else { "magnitudes without DoRA" };
-        return Err(Fault::new(path, problem).of(pair.name.as_str()).malformed());
-    }
+    check_magnitudes(path, &pairs, is_dora)?;
     let base = config.get("model").and_then(Value::as_str).map(String::from);
     Ok(AdapterFile { form: AdapterForm::Mlx, architecture: None, base, num_layers: None, pairs })
 }
 
 pub(super) fn write(adapter: &AdapterFile, path: &Path, existing: Existing) -> Result<()> {
-    let unwritable = |problem: &str| Fault::new(path, problem).unwritable();
-    let Some(first) = adapter.pairs.first() else { return Err(unwritable("no pairs")) };
-    let is_dora = first.magnitude.is_some();
-    if adapter.pairs.iter().any(|pair| pair.magnitude.is_some() != is_dora) {
-        return Err(unwritable("some layers with DoRA's magnitudes and some without, which MLX cannot say"));
-    }
+    let (first, is_dora) = first_and_dora(path, &adapter.pairs, "MLX")?;
     // One rank and one scale serve all: zeros fill up, and a pair of another scale gets the difference into B.
     let rank = adapter.pairs.iter().map(LowRankPair::rank).max().unwrap_or(1);
     let scale = if first.scale == 0.0 { 1.0 } else { first.scale };

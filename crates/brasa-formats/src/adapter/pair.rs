@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::Fault;
-use crate::{Bytes, FormatError, Payload, Result, StorageFormat, Tensor, codec};
+use crate::{Bytes, FormatError, Payload, Result, Tensor, codec};
 
 /// The largest rank that anyone could mean.
 const LARGEST_RANK: usize = 1 << 16;
@@ -143,6 +143,29 @@ impl Parts {
     }
 }
 
+/// Checks that all pairs of `path` have DoRA's magnitudes, or that none has.
+pub(super) fn check_magnitudes(path: &Path, pairs: &[LowRankPair], is_dora: bool) -> Result<()> {
+    let Some(pair) = pairs.iter().find(|pair| pair.magnitude.is_some() != is_dora) else { return Ok(()) };
+    let problem = if is_dora { "DoRA without magnitudes" } else { "magnitudes without DoRA" };
+    Err(Fault::new(path, problem).of(pair.name.as_str()).malformed())
+}
+
+/// The first of the pairs that are written to `path`, and whether they have DoRA's magnitudes: all or none, since `form` says it once.
+pub(super) fn first_and_dora<'a>(
+    path: &Path,
+    pairs: &'a [LowRankPair],
+    form: &str,
+) -> Result<(&'a LowRankPair, bool)> {
+    let unwritable = |problem: String| Fault::new(path, problem).unwritable();
+    let first = pairs.first().ok_or_else(|| unwritable("no pairs".into()))?;
+    let is_dora = first.magnitude.is_some();
+    if pairs.iter().any(|pair| pair.magnitude.is_some() != is_dora) {
+        let problem = format!("some layers with DoRA's magnitudes and some without, which {form} cannot say");
+        return Err(unwritable(problem));
+    }
+    Ok((first, is_dora))
+}
+
 /// The values of a tensor in f32.
 pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>, FormatError> {
     let fault = |problem: String| Fault::new("", problem).of(tensor.name.as_str()).unsupported();
@@ -152,17 +175,6 @@ pub(super) fn values(tensor: &Tensor) -> Result<Vec<f32>, FormatError> {
     values.resize(elements, 0.0);
     tensor.decode_rows(0..tensor.rows(), &mut values).map_err(|error| fault(error.to_string()))?;
     Ok(values)
-}
-
-/// A tensor of `values` in F32.
-pub(super) fn of_values(name: &str, shape: Vec<usize>, values: &[f32]) -> Tensor {
-    let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
-    Tensor {
-        name: name.into(),
-        shape,
-        format: StorageFormat::F32,
-        payload: Payload::Blocks(Bytes::from(bytes)),
-    }
 }
 
 /// The matrix with rows as columns. Its elements keep their bits.
@@ -194,7 +206,7 @@ pub(super) fn scaled(tensor: &Tensor, factor: f32) -> Result<Tensor, FormatError
     for x in &mut values {
         *x *= factor;
     }
-    Ok(of_values(&tensor.name, tensor.shape.clone(), &values))
+    Ok(Tensor::of_floats(tensor.name.as_str(), tensor.shape.clone(), &values))
 }
 
 /// `[r, in]` or `[out, r]` with zeros up to the rank `rank`, in the tensor's own format.

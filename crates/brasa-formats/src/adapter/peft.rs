@@ -6,7 +6,7 @@ use std::path::Path;
 use regex::RegexBuilder;
 use serde_json::{Map, Value, json};
 
-use super::pair::{Part, Parts};
+use super::pair::{Part, Parts, check_magnitudes, first_and_dora};
 use super::{AdapterFile, AdapterForm, LowRankPair, write_directory};
 use crate::error::{Fault, Printable};
 use crate::{Existing, Result, Tensor};
@@ -88,10 +88,7 @@ pub(super) fn read(
     let own = scales.by_layer(config_path, &names)?;
     let pairs = parts.pairs(path, |name, rank| scales.scale(path, name, rank, own.get(name)))?;
     let is_dora = config.get("use_dora").is_some_and(|dora| dora == true);
-    if let Some(pair) = pairs.iter().find(|pair| pair.magnitude.is_some() != is_dora) {
-        let problem = if is_dora { "DoRA without magnitudes" } else { "magnitudes without DoRA" };
-        return Err(Fault::new(path, problem).of(pair.name.as_str()).malformed());
-    }
+    check_magnitudes(path, &pairs, is_dora)?;
     let base = config.get("base_model_name_or_path").and_then(Value::as_str).map(String::from);
     Ok(AdapterFile { form: AdapterForm::Peft, architecture: None, base, num_layers: None, pairs })
 }
@@ -218,12 +215,7 @@ impl Scales {
 }
 
 pub(super) fn write(adapter: &AdapterFile, path: &Path, existing: Existing) -> Result<()> {
-    let unwritable = |problem: &str| Fault::new(path, problem).unwritable();
-    let Some(first) = adapter.pairs.first() else { return Err(unwritable("no pairs")) };
-    let is_dora = first.magnitude.is_some();
-    if adapter.pairs.iter().any(|pair| pair.magnitude.is_some() != is_dora) {
-        return Err(unwritable("some layers with DoRA's magnitudes and some without, which PEFT cannot say"));
-    }
+    let (first, is_dora) = first_and_dora(path, &adapter.pairs, "PEFT")?;
     if let Some(stack) = adapter.pairs.iter().find(|pair| pair.experts().is_some()) {
         let fault = Fault::new(path, "PEFT has no form for a stack of experts").of(stack.name.as_str());
         return Err(fault.hint("write MLX or GGUF").unwritable());

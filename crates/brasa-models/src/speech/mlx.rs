@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_formats::Tensor;
 use serde_json::{Map, Value};
 
 /// Keys of these configurations, and those of Hugging Face.
@@ -54,7 +54,7 @@ pub(crate) fn translate(values: &mut Map<String, Value>, tensors: &mut BTreeMap<
         && width.is_multiple_of(2)
         && width > 2
     {
-        let table = floats(POSITIONS, vec![positions, width], &sinusoids(positions, width));
+        let table = Tensor::of_floats(POSITIONS, vec![positions, width], &sinusoids(positions, width));
         tensors.entry(POSITIONS.into()).or_insert(table);
     }
 }
@@ -77,7 +77,7 @@ fn inputs_before_rows(tensor: Tensor) -> Tensor {
             }
         }
     }
-    floats(&tensor.name, vec![outputs, inputs, rows], &turned)
+    Tensor::of_floats(&tensor.name, vec![outputs, inputs, rows], &turned)
 }
 
 /// Sines, and behind them cosines, of ever slower turns: the encoder's positions, which no training moved (Vaswani et al. 2017,
@@ -91,14 +91,4 @@ fn sinusoids(positions: usize, width: usize) -> Vec<f32> {
         sines.chain((0..half).map(move |at| angle(position, at).cos() as f32))
     };
     (0..positions).flat_map(row).collect()
-}
-
-fn floats(name: &str, shape: Vec<usize>, values: &[f32]) -> Tensor {
-    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    Tensor {
-        name: name.into(),
-        shape,
-        format: StorageFormat::F32,
-        payload: Payload::Blocks(Bytes::from(bytes)),
-    }
 }

@@ -8,7 +8,7 @@ mod targets;
 
 use std::sync::Arc;
 
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_formats::Tensor;
 use brasa_graph::pass::LowRank;
 use brasa_graph::{Graph, Weight, WeightPart};
 
@@ -123,7 +123,12 @@ impl Lora {
 
     /// Numbers that are learned.
     pub fn parameters(&self) -> usize {
-        self.pairs.iter().map(|pair| pair.a.len() + pair.b.len()).sum()
+        self.sizes().sum()
+    }
+
+    /// Numbers of `A` and of `B` of each pair, in order.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
+        self.pairs.iter().flat_map(|pair| [pair.a.len(), pair.b.len()])
     }
 
     /// `A` and `B` of each pair, in order.
@@ -144,11 +149,8 @@ impl Lora {
         let low_rank = |pair: &Pair| {
             let name = &graph.weight(pair.layer.weight).name;
             let trained = |part: &str, shape: [usize; 2], values: &[f32]| {
-                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
                 let name = format!("{name}.{}.{part}", pair.layer.rows.start);
-                let payload = Payload::Blocks(Bytes::from(bytes));
-                let tensor =
-                    Tensor { name: name.clone(), shape: shape.to_vec(), format: StorageFormat::F32, payload };
+                let tensor = Tensor::of_floats(name.as_str(), shape.to_vec(), values);
                 let weight = Weight::new(name, &shape, vec![WeightPart::whole(tensor)])?;
                 Ok::<_, TrainError>(Weight { trainable: true, ..weight })
             };

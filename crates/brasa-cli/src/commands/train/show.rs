@@ -1,4 +1,4 @@
-//! What a run shows while it goes: an example, a bar, curves.
+//! The display of a training run: the first example, a progress bar, curves of the loss.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

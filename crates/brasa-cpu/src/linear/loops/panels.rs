@@ -2,9 +2,11 @@
 //!
 //! Sums wait in the output for the next part of the strip.
 
+use std::ops::Range;
+
 use super::super::blocks::Panel;
 use super::super::kernels::{self, MOST_ROWS, PAIR_ROWS};
-use super::super::layout::{LANES, Layout};
+use super::super::layout::{LANES, Lanes, Layout};
 use super::super::ranges::{groups, parts};
 use super::{Products, strip_run};
 use crate::quantize::QuantizedRow;
@@ -36,56 +38,50 @@ pub(in super::super) fn multiply(
                 let packed = strip_run(weights, layout.strip_bytes(), &(strip..strip + 1));
                 kernels::fill_panel(wanted.isa, layout, packed, &blocks, panel);
             }
-            let pair = strips.len() == panels.len();
+            let goes_on = blocks.start > 0;
             let mut rows = 0..pass.len();
-            while pair && rows.len() >= PAIR_ROWS {
-                let group = rows.start..rows.start + PAIR_ROWS;
-                rows.start = group.end;
-                multiply_pair(
-                    wanted,
-                    layout,
-                    panels,
-                    (&x[group.clone()], pass.start + group.start),
-                    strips.start,
-                );
+            if strips.len() == panels.len() {
+                let alone = rows.len() % PAIR_ROWS;
+                for group in parts(0..rows.len() - alone, PAIR_ROWS) {
+                    let x = &x[group.clone()];
+                    add(wanted, pass.start, &group, &strips, goes_on, |out| {
+                        kernels::multiply_panel_pair(wanted.isa, layout, panels, x, out);
+                    });
+                }
+                rows.start = rows.end - alone;
             }
             for (strip, panel) in strips.zip(&*panels) {
                 for group in groups(rows.clone(), kernels::rows_at_once) {
-                    let mut out = [[0.0; LANES]; MOST_ROWS];
-                    let (x, out) = (&x[group.clone()], &mut out[..group.len()]);
-                    let rows = pass.start + group.start..pass.start + group.end;
-                    if blocks.start > 0 {
-                        for (row, out) in rows.clone().zip(&mut *out) {
-                            *out = wanted.load(row, strip);
-                        }
-                    }
-                    kernels::multiply_panel(wanted.isa, layout, panel, x, out);
-                    for (row, out) in rows.zip(out) {
-                        wanted.store(row, strip, out);
-                    }
+                    let x = &x[group.clone()];
+                    add(wanted, pass.start, &group, &(strip..strip + 1), goes_on, |out| {
+                        kernels::multiply_panel(wanted.isa, layout, panel, x, out);
+                    });
                 }
             }
         }
     }
 }
 
-/// Adds the products of two panels with [`PAIR_ROWS`] rows, of which the first has the given number, to those of `strip` and of the next.
-fn multiply_pair(
+/// Lets `multiply` add to the sums of rows, counted from `first_row`, and strips: strip by strip, those of all rows. Sums that do not go on
+/// begin as the kernel has them.
+fn add(
     wanted: &Products<'_>,
-    layout: &Layout,
-    panels: &[Panel; 2],
-    (x, first_row): (&[QuantizedRow<'_>], usize),
-    strip: usize,
+    first_row: usize,
+    rows: &Range<usize>,
+    strips: &Range<usize>,
+    goes_on: bool,
+    multiply: impl FnOnce(&mut [Lanes]),
 ) {
-    let mut out = [[0.0; LANES]; 2 * PAIR_ROWS];
-    let places = || (0..2 * PAIR_ROWS).map(|at| (first_row + at % PAIR_ROWS, strip + at / PAIR_ROWS));
-    if panels[0].first > 0 {
-        for ((row, strip), out) in places().zip(&mut out) {
+    let mut out = [[0.0; LANES]; MOST_ROWS];
+    let out = &mut out[..rows.len() * strips.len()];
+    let places = || strips.clone().flat_map(|strip| rows.clone().map(move |row| (first_row + row, strip)));
+    if goes_on {
+        for ((row, strip), out) in places().zip(&mut *out) {
             *out = wanted.load(row, strip);
         }
     }
-    kernels::multiply_panel_pair(wanted.isa, layout, panels, x, &mut out);
-    for ((row, strip), out) in places().zip(&out) {
+    multiply(out);
+    for ((row, strip), out) in places().zip(&*out) {
         wanted.store(row, strip, out);
     }
 }
