@@ -163,7 +163,7 @@ fn mutate_safetensors(bytes: &mut Vec<u8>, rng: &mut Rng) -> String {
                 0,
                 1,
                 2,
-                old - 1,
+                old.saturating_sub(1),
                 old + 1,
                 old * 2,
                 100_000_000,
