@@ -1,8 +1,7 @@
 #!/bin/bash
 # One visit to a machine with a Hopper GPU: checks what has never run on a device, then measures. Needs no Rust and no network there.
 #
-#     tools/gpu_run.sh build BIN              # here: what is carried. Put there by hand: BIN/llama.cpp.tar.gz, whose one folder is llama.cpp,
-#                                             # and BIN/site, in which Python finds gguf (pip install --no-deps --target BIN/site gguf)
+#     tools/gpu_run.sh build BIN              # here: what is carried. Put there by hand: BIN/llama.cpp.tar.xz, whose one folder is llama.cpp
 #     tools/gpu_run.sh BIN [SECTION…]         # there, in the root of the working tree; without sections all of them, in this order
 #
 # Sections, with the seconds that each may take; the most valuable come first, and none needs another but `compare`:
@@ -18,12 +17,13 @@
 #     decode    130   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081; run 14:
 #                     1B Q6_K 1,952, 8B Q4_K 636; beside BIN/decode-variant, if there is one
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
-#     compare   250   8B F16: brasa and llama.cpp on one file, one sequence and 16 and 64 together
+#     files      60   the files to compare: random weights in real shapes
+#     compare   250   brasa and llama.cpp in turn on these files: one sequence, depth, 1 to 64 sequences, start
 #
-# Where one command may take ten minutes: llama suite memcheck; ladder decode; compare; racecheck synccheck formats. WORK names the folder for files
+# Where one command may take ten minutes: llama files compare; suite memcheck; ladder decode; racecheck synccheck formats. WORK names the folder for files
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
-all=(llama suite memcheck racecheck synccheck ladder decode formats compare)
+all=(llama suite memcheck racecheck synccheck ladder decode formats files compare)
 tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::'
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
@@ -119,8 +119,8 @@ formats() {
 build_llama() {
     local cores
     cores=$(($(nproc) > 4 ? $(nproc) - 2 : $(nproc)))
-    [ -d "$work/llama.cpp" ] || tar -xzf "$bin/llama.cpp.tar.gz" -C "$work" || return
-    nice -n 10 cmake -S "$work/llama.cpp" -B "$work/llama" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a -DLLAMA_CURL=OFF \
+    [ -d "$work/llama.cpp" ] || tar -xf "$bin/llama.cpp.tar.xz" -C "$work" || return
+    nice -n 10 cmake -S "$work/llama.cpp" -B "$work/llama" -DGGML_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES=90a -DLLAMA_OPENSSL=OFF \
         -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_SERVER=OFF -DLLAMA_BUILD_APP=OFF -DCMAKE_BUILD_TYPE=Release &&
         nice -n 10 cmake --build "$work/llama" -j "$cores" --target llama-bench llama-batched-bench
 }
@@ -146,10 +146,20 @@ finish_llama() {
     tail -n 2 "$work/llama.log"
 }
 
+files() {
+    local case
+    for case in llama-3.2-1b:1b:F16 llama-3.2-1b:1b:Q4_0 llama-3.2-1b:1b:Q8_0 llama-3.2-1b:1b:Q4_K_M qwen3-0.6b:0.6b:F16 qwen3-0.6b:0.6b:Q4_0 \
+        qwen3-0.6b:0.6b:Q8_0 qwen3-0.6b:0.6b:Q4_K_M llama-3.1-8b:8b:F16 llama-3.1-8b:8b:Q4_K_M qwen3-30b-a3b:30b-a3b:Q4_K_M; do
+        local shape name type
+        IFS=: read -r shape name type <<< "$case"
+        [ -f "$work/$name-$type.gguf" ] || within 60 python3 tools/random_gguf.py "$work/$name-$type.gguf" --shape "$shape" --type "$type"
+    done
+    ls -l "$work"
+}
+
 compare() {
-    local file=$work/8b-F16.gguf
-    [ -f "$file" ] || within 90 python3 tools/random_gguf.py "$file" --shape llama-3.1-8b --type F16
-    SHAPES=8b TYPES=F16 PARTS="together single" within 150 tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
+    within 60 sync
+    tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
 }
 
 [ $# -ge 1 ] || { sed -n '2,/^set/p' "$0" | grep '^#'; exit 2; }
@@ -164,7 +174,6 @@ for section in "$@"; do
     [[ " ${all[*]} " == *" $section "* ]] || { echo "no section $section: ${all[*]}"; exit 2; }
 done
 mkdir -p "$work"
-export PYTHONPATH=$bin/site${PYTHONPATH:+:$PYTHONPATH}
 [ ! -f "$bin/root" ] || at_home
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do

@@ -3,19 +3,20 @@
     python tools/random_gguf.py OUT.gguf [--shape qwen3-0.6b] [--type Q4_0] [--layers 28]
 
 The tokenizer is the model's public vocabulary of models/tokenizers (151,936 ids, real merges), so that it costs what a real
-one costs. Blocks are random bytes under small scales: nothing is quantised, and a file takes seconds. Q4_K_M mixes
-Q4_K and Q6_K as llama.cpp does. Needs the `gguf` and `numpy` packages.
+one costs. Blocks are random bytes under small scales and repeat after 16 MB: nothing is quantised, and a file takes as long
+as it takes to write. Q4_K_M mixes Q4_K and Q6_K as llama.cpp does. Needs the `numpy` package.
 """
 
 import argparse
 import lzma
+import math
 import pathlib
-import tempfile
+import struct
 
-import gguf
 import numpy as np
 
 VOCABULARIES = pathlib.Path(__file__).parent.parent / "models/tokenizers"
+ALIGNMENT = 32
 
 SHAPES = {
     "qwen3-0.6b": dict(
@@ -36,57 +37,61 @@ SHAPES = {
     ),
 }  # fmt: skip
 
-# Offsets of the f16 scales in a block, and what they are: a weight of such a model is about 0.02.
-SCALES = {
-    "Q8_0": {0: 0.0003},
-    "Q4_0": {0: 0.004},
-    "Q4_1": {0: 0.004, 2: -0.03},
-    "Q5_0": {0: 0.002},
-    "Q5_1": {0: 0.002, 2: -0.03},
-    "Q2_K": {80: 0.001, 82: 0.0015},
-    "Q3_K": {108: 0.0004},
-    "Q4_K": {0: 0.0001, 2: 0.0008},
-    "Q5_K": {0: 0.00005, 2: 0.0008},
-    "Q6_K": {208: 0.00002},
-    "IQ4_NL": {0: 0.0004},
-    "IQ4_XS": {0: 0.00002},
+# By type: its number in a file, elements of a block, bytes of a block, and the block's f16 scales by their offset. A weight of such a
+# model is about 0.02.
+TYPES = {
+    "F32": (0, 1, 4, {}),
+    "F16": (1, 1, 2, {}),
+    "BF16": (30, 1, 2, {}),
+    "Q8_0": (8, 32, 34, {0: 0.0003}),
+    "Q4_0": (2, 32, 18, {0: 0.004}),
+    "Q4_1": (3, 32, 20, {0: 0.004, 2: -0.03}),
+    "Q5_0": (6, 32, 22, {0: 0.002}),
+    "Q5_1": (7, 32, 24, {0: 0.002, 2: -0.03}),
+    "Q2_K": (10, 256, 84, {80: 0.001, 82: 0.0015}),
+    "Q3_K": (11, 256, 110, {108: 0.0004}),
+    "Q4_K": (12, 256, 144, {0: 0.0001, 2: 0.0008}),
+    "Q5_K": (13, 256, 176, {0: 0.00005, 2: 0.0008}),
+    "Q6_K": (14, 256, 210, {208: 0.00002}),
+    "IQ4_NL": (20, 32, 18, {0: 0.0004}),
+    "IQ4_XS": (23, 256, 136, {0: 0.00002}),
 }
-TYPES = ["F32", "F16", "BF16", *SCALES, "Q4_K_M"]
 
 
-class Source:
-    """Random values of a type. They repeat after a prime number of them, so that large files are made as fast as they are written."""
+class Blocks:
+    """Random blocks of a type. They repeat after a prime number of blocks, so that no two rows of a matrix are alike."""
 
-    PERIOD = 16_777_213
+    PERIODS = {1: 8_388_593, 2: 8_388_593, 4: 4_194_301}
 
     def __init__(self, name):
         rng = np.random.default_rng(0)
-        if name in ("F32", "F16", "BF16"):
-            values = rng.standard_normal(self.PERIOD, np.float32) * np.float32(0.02)
+        _, elements, size, scales = TYPES[name]
+        if elements == 1:
+            values = rng.standard_normal(self.PERIODS[size], np.float32) * np.float32(0.02)
             if name == "BF16":
                 values = (values.view(np.uint32) >> 16).astype(np.uint16)
-            self.values = values.astype(np.float16) if name == "F16" else values
+            blocks = values.astype(np.float16) if name == "F16" else values
         else:
-            self.values = rng.integers(0, 256, self.PERIOD, dtype=np.uint8)
+            blocks = rng.integers(0, 256, (prime_below(16_777_216 // size), size), dtype=np.uint8)
+            for offset, scale in scales.items():
+                blocks[:, offset : offset + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
+        self.data = memoryview(blocks).cast("B")
         self.next = 0
 
-    def take(self, *shape):
-        count = int(np.prod(shape))
-        taken = np.resize(np.roll(self.values, -self.next), count)
-        self.next = (self.next + count) % self.PERIOD
-        return taken.reshape(shape)
+    def write(self, file, size_bytes):
+        """Writes so many bytes, from where the tensor before ended."""
+        while size_bytes > 0:
+            piece = self.data[self.next : self.next + size_bytes]
+            file.write(piece)
+            size_bytes -= len(piece)
+            self.next = (self.next + len(piece)) % len(self.data)
 
 
-def blocks(source, rows, columns, name):
-    """Random stored rows of a type."""
-    if name in ("F32", "F16", "BF16"):
-        values = source.take(rows, columns)
-        return values.view(np.uint8) if name == "BF16" else values
-    elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
-    data = source.take(rows, columns // elements, size)
-    for offset, scale in SCALES[name].items():
-        data[:, :, offset : offset + 2] = np.frombuffer(np.float16(scale).tobytes(), np.uint8)
-    return data.reshape(rows, -1)
+def prime_below(number):
+    """The largest prime of at most `number`."""
+    while any(number % divisor == 0 for divisor in range(2, math.isqrt(number) + 1)):
+        number -= 1
+    return number
 
 
 def stored_type(kind, name, layer, layers, head):
@@ -98,101 +103,150 @@ def stored_type(kind, name, layer, layers, head):
     return "Q6_K" if generous else "Q4_K"
 
 
+def text(value):
+    """A string as GGUF stores it."""
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def field(name, value):
+    """A field of the header: a string, a whole number of 32 bits, or an f32."""
+    if isinstance(value, str):
+        return text(name) + struct.pack("<I", 8) + text(value)
+    kind, code = (6, "<If") if isinstance(value, float) else (4, "<II")
+    return text(name) + struct.pack(code, kind, value)
+
+
 def tokenizer_fields(vocabulary):
-    """The vocabulary file's own tokenizer fields, by name."""
-    with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
-        file.write(lzma.decompress((VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf.xz").read_bytes()))
-        file.flush()
-        fields = gguf.GGUFReader(file.name).fields
-    return {name: field for name, field in fields.items() if name.startswith("tokenizer.")}
+    """The vocabulary file's own tokenizer fields as they are stored, and the number of tokens."""
+    data = lzma.decompress((VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf.xz").read_bytes())
+    widths = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+    number = struct.Struct("<Q")
+    count, at, fields, tokens = number.unpack_from(data, 16)[0], 24, [], 0
+
+    def skip(kind, at):
+        if kind == 8:
+            return at + 8 + number.unpack_from(data, at)[0]
+        if kind != 9:
+            return at + widths[kind]
+        inner, elements = struct.unpack_from("<IQ", data, at)
+        at += 12
+        if inner in widths:
+            return at + elements * widths[inner]
+        for _ in range(elements):
+            at = skip(inner, at)
+        return at
+
+    for _ in range(count):
+        begin = at
+        at = skip(8, at)
+        name = data[begin + 8 : at]
+        (kind,) = struct.unpack_from("<I", data, at)
+        if name == b"tokenizer.ggml.tokens":
+            (tokens,) = number.unpack_from(data, at + 8)
+        at = skip(kind, at + 4)
+        if name.startswith(b"tokenizer."):
+            fields.append(data[begin:at])
+    return fields, tokens
 
 
-def copy_tokenizer(writer, vocabulary):
-    """Writes the vocabulary file's own tokenizer fields; returns the number of tokens."""
-    fields = tokenizer_fields(vocabulary)
-    for name, field in fields.items():
-        kind, *inner = field.types
-        writer.add_key_value(name, field.contents(), kind, inner[-1] if inner else None)
-    return len(fields["tokenizer.ggml.tokens"].data)
+def header_fields(shape_name, layers):
+    """All fields of the header as they are stored, and the number of tokens."""
+    shape = SHAPES[shape_name]
+    architecture = shape["architecture"]
+    tokenizer, vocabulary = tokenizer_fields(shape["vocabulary"])
+    described = {
+        "block_count": layers,
+        "context_length": shape["context"],
+        "embedding_length": shape["hidden"],
+        "feed_forward_length": shape["feed_forward"],
+        "attention.head_count": shape["heads"],
+        "attention.head_count_kv": shape["kv_heads"],
+        "attention.key_length": shape["head_dim"],
+        "attention.value_length": shape["head_dim"],
+        "attention.layer_norm_rms_epsilon": shape["eps"],
+        "rope.freq_base": shape["rope_base"],
+        "rope.dimension_count": shape["head_dim"],
+    }
+    if "experts" in shape:
+        described["expert_count"] = shape["experts"]
+        described["expert_used_count"] = shape["experts_used"]
+        described["expert_feed_forward_length"] = shape["expert_width"]
+    if architecture == "llama":
+        described["vocab_size"] = vocabulary
+    fields = [field("general.architecture", architecture), field("general.name", f"Random {shape_name}")]
+    fields += [field(f"{architecture}.{name}", value) for name, value in described.items()]
+    return fields + tokenizer, vocabulary
+
+
+def tensors(shape_name, kind, layers, vocabulary):
+    """Name, dimensions (the innermost first), type and values of each tensor; without values they are random."""
+    shape = SHAPES[shape_name]
+    hidden, feed_forward, head_dim = shape["hidden"], shape["feed_forward"], shape["head_dim"]
+    queries, keys = shape["heads"] * head_dim, shape["kv_heads"] * head_dim
+    head = "output" if shape.get("has_head") else "token_embd"
+    experts, expert_width = shape.get("experts"), shape.get("expert_width")
+
+    def matrix(name, rows, columns, layer=0, of_experts=()):
+        return name, (columns, rows, *of_experts), stored_type(kind, name.split(".")[-2], layer, layers, head), None
+
+    def norm(name, width):
+        return name, (width,), "F32", np.ones(width, np.float32)
+
+    yield matrix("token_embd.weight", vocabulary, hidden)
+    if head == "output":
+        yield matrix("output.weight", vocabulary, hidden)
+    yield norm("output_norm.weight", hidden)
+    for layer in range(layers):
+        name = f"blk.{layer}."
+        yield norm(name + "attn_norm.weight", hidden)
+        if shape["architecture"] in ("qwen3", "qwen3moe"):
+            yield norm(name + "attn_q_norm.weight", head_dim)
+            yield norm(name + "attn_k_norm.weight", head_dim)
+        yield norm(name + "ffn_norm.weight", hidden)
+        yield matrix(name + "attn_q.weight", queries, hidden, layer)
+        yield matrix(name + "attn_k.weight", keys, hidden, layer)
+        yield matrix(name + "attn_v.weight", keys, hidden, layer)
+        yield matrix(name + "attn_output.weight", hidden, queries, layer)
+        if experts:
+            router = np.random.default_rng(layer).standard_normal((experts, hidden), np.float32) * np.float32(0.02)
+            yield name + "ffn_gate_inp.weight", (hidden, experts), "F32", router
+            yield matrix(name + "ffn_gate_exps.weight", expert_width, hidden, layer, (experts,))
+            yield matrix(name + "ffn_up_exps.weight", expert_width, hidden, layer, (experts,))
+            yield matrix(name + "ffn_down_exps.weight", hidden, expert_width, layer, (experts,))
+            continue
+        yield matrix(name + "ffn_gate.weight", feed_forward, hidden, layer)
+        yield matrix(name + "ffn_up.weight", feed_forward, hidden, layer)
+        yield matrix(name + "ffn_down.weight", hidden, feed_forward, layer)
 
 
 def write(path, shape_name, kind, layers=None):
-    shape = SHAPES[shape_name]
-    layers = layers or shape["layers"]
-    hidden, feed_forward, head_dim = shape["hidden"], shape["feed_forward"], shape["head_dim"]
-    sources = {}
-    head = "output" if shape.get("has_head") else "token_embd"
-    writer = gguf.GGUFWriter(path, shape["architecture"])
-    writer.add_name(f"Random {shape_name}")
-    writer.add_block_count(layers)
-    writer.add_context_length(shape["context"])
-    writer.add_embedding_length(hidden)
-    writer.add_feed_forward_length(feed_forward)
-    writer.add_head_count(shape["heads"])
-    writer.add_head_count_kv(shape["kv_heads"])
-    writer.add_key_length(head_dim)
-    writer.add_value_length(head_dim)
-    writer.add_layer_norm_rms_eps(shape["eps"])
-    writer.add_rope_freq_base(shape["rope_base"])
-    writer.add_rope_dimension_count(head_dim)
-    experts = shape.get("experts")
-    if experts:
-        writer.add_expert_count(experts)
-        writer.add_expert_used_count(shape["experts_used"])
-        writer.add_expert_feed_forward_length(shape["expert_width"])
-    vocabulary = copy_tokenizer(writer, shape["vocabulary"])
-    if shape["architecture"] == "llama":
-        writer.add_vocab_size(vocabulary)
-
-    def matrix(name, rows, columns, layer=0, of_experts=None):
-        """A matrix, or one of each expert."""
-        kind_here = stored_type(kind, name.split(".")[-2], layer, layers, head)
-        if kind_here not in sources:
-            sources[kind_here] = Source(kind_here)
-        plain = kind_here in ("F32", "F16")
-        raw = None if plain else gguf.GGMLQuantizationType[kind_here]
-        data = blocks(sources[kind_here], (of_experts or 1) * rows, columns, kind_here)
-        writer.add_tensor(name, data.reshape(of_experts, rows, -1) if of_experts else data, raw_dtype=raw)
-
-    def norm(name, width):
-        writer.add_tensor(name, np.ones(width, np.float32))
-
-    matrix("token_embd.weight", vocabulary, hidden)
-    if head == "output":
-        matrix("output.weight", vocabulary, hidden)
-    norm("output_norm.weight", hidden)
-    for layer in range(layers):
-        name = f"blk.{layer}."
-        norm(name + "attn_norm.weight", hidden)
-        if shape["architecture"] in ("qwen3", "qwen3moe"):
-            norm(name + "attn_q_norm.weight", head_dim)
-            norm(name + "attn_k_norm.weight", head_dim)
-        norm(name + "ffn_norm.weight", hidden)
-        matrix(name + "attn_q.weight", shape["heads"] * head_dim, hidden, layer)
-        matrix(name + "attn_k.weight", shape["kv_heads"] * head_dim, hidden, layer)
-        matrix(name + "attn_v.weight", shape["kv_heads"] * head_dim, hidden, layer)
-        matrix(name + "attn_output.weight", hidden, shape["heads"] * head_dim, layer)
-        if experts:
-            router = np.random.default_rng(layer).standard_normal((experts, hidden), np.float32) * np.float32(0.02)
-            writer.add_tensor(name + "ffn_gate_inp.weight", router)
-            matrix(name + "ffn_gate_exps.weight", shape["expert_width"], hidden, layer, experts)
-            matrix(name + "ffn_up_exps.weight", shape["expert_width"], hidden, layer, experts)
-            matrix(name + "ffn_down_exps.weight", hidden, shape["expert_width"], layer, experts)
-            continue
-        matrix(name + "ffn_gate.weight", feed_forward, hidden, layer)
-        matrix(name + "ffn_up.weight", feed_forward, hidden, layer)
-        matrix(name + "ffn_down.weight", hidden, feed_forward, layer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    layers = layers or SHAPES[shape_name]["layers"]
+    fields, vocabulary = header_fields(shape_name, layers)
+    all_tensors = list(tensors(shape_name, kind, layers, vocabulary))
+    sources, infos, sizes, offset = {}, [], [], 0
+    for name, dimensions, stored, _ in all_tensors:
+        number, elements, size, _ = TYPES[stored]
+        infos.append(text(name) + struct.pack(f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions, number, offset))
+        sizes.append(math.prod(dimensions) // elements * size)
+        offset += sizes[-1] + -sizes[-1] % ALIGNMENT
+    with open(path, "wb", buffering=0) as file:
+        header = struct.pack("<4sIQQ", b"GGUF", 3, len(infos), len(fields)) + b"".join(fields + infos)
+        file.write(header + bytes(-len(header) % ALIGNMENT))
+        for (_, _, stored, values), size in zip(all_tensors, sizes, strict=True):
+            if values is not None:
+                file.write(values.tobytes())
+            else:
+                if stored not in sources:
+                    sources[stored] = Blocks(stored)
+                sources[stored].write(file, size)
+            file.write(bytes(-size % ALIGNMENT))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--shape", default="qwen3-0.6b", choices=SHAPES)
-    parser.add_argument("--type", default="Q4_0", choices=TYPES)
+    parser.add_argument("--type", default="Q4_0", choices=[*TYPES, "Q4_K_M"])
     parser.add_argument("--layers", type=int, help="fewer layers than the shape has")
     arguments = parser.parse_args()
     write(arguments.out, arguments.shape, arguments.type, arguments.layers)

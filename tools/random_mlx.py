@@ -8,18 +8,30 @@ bits under small scales, in f16: nothing is quantised. Needs the `gguf` and `num
 
 import argparse
 import json
+import lzma
 import pathlib
 import struct
+import tempfile
 
+import gguf
 import numpy as np
 
-from random_gguf import SHAPES, tokenizer_fields
+from random_gguf import SHAPES, VOCABULARIES
 
 SHAPE = SHAPES["qwen3-0.6b"]
 # How Qwen cuts a text into words.
 WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+
+
+def tokenizer_fields(vocabulary):
+    """The vocabulary file's own tokenizer fields, by name."""
+    with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
+        file.write(lzma.decompress((VOCABULARIES / f"ggml-vocab-{vocabulary}.gguf.xz").read_bytes()))
+        file.flush()
+        fields = gguf.GGUFReader(file.name).fields
+    return {name: field for name, field in fields.items() if name.startswith("tokenizer.")}
 
 
 def config(vocabulary, layers, bits, group_size):
