@@ -37,6 +37,16 @@ macro_rules! pairwise {
     };
 }
 
+/// Folds eight lanes to one: lanes `i` and `i + 4`, of those `i` and `i + 2`, of those the first two.
+macro_rules! folded {
+    ($v:expr, $of_four:ident, $of_one:ident) => {{
+        let v: __m256 = $v;
+        let four = $of_four(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+        let two = $of_four(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32($of_one(two, _mm_movehdup_ps(two)))
+    }};
+}
+
 impl Simd for Avx2 {
     type V = Pair;
     const ACCUMULATORS: usize = 4;
@@ -95,6 +105,16 @@ impl Simd for Avx2 {
     pairwise!(div, _mm256_div_ps);
     pairwise!(max, _mm256_max_ps);
     pairwise!(min, _mm256_min_ps);
+    #[inline(always)]
+    fn sum(self, v: Pair) -> f32 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { folded!(_mm256_add_ps(v.0, v.1), _mm_add_ps, _mm_add_ss) }
+    }
+    #[inline(always)]
+    fn largest(self, v: Pair) -> f32 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { folded!(_mm256_max_ps(v.0, v.1), _mm_max_ps, _mm_max_ss) }
+    }
     #[inline(always)]
     fn mul_add(self, a: Pair, b: Pair, c: Pair) -> Pair {
         // SAFETY: `self` proves FMA.
@@ -210,6 +230,22 @@ impl Simd for Avx512 {
     lanewise!(div, _mm512_div_ps);
     lanewise!(max, _mm512_max_ps);
     lanewise!(min, _mm512_min_ps);
+    #[inline(always)]
+    fn sum(self, v: __m512) -> f32 {
+        // SAFETY: `self` proves AVX-512 F and DQ.
+        unsafe {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            folded!(eight, _mm_add_ps, _mm_add_ss)
+        }
+    }
+    #[inline(always)]
+    fn largest(self, v: __m512) -> f32 {
+        // SAFETY: `self` proves AVX-512 F and DQ.
+        unsafe {
+            let eight = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            folded!(eight, _mm_max_ps, _mm_max_ss)
+        }
+    }
     #[inline(always)]
     fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         // SAFETY: `self` proves AVX-512 F.

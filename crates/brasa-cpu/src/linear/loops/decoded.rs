@@ -107,12 +107,16 @@ impl<const R: usize> Kernel for Dots<'_, R> {
         }
         let mut dots = [0.0; R];
         for ((dot, sum), (_, rest)) in dots.iter_mut().zip(sums).zip(rows) {
-            let mut lanes = [0.0; LANES];
-            simd.store(sum, &mut lanes);
-            for (lane, (weight, x)) in lanes.iter_mut().zip(weights_rest.iter().zip(rest)) {
-                *lane += weight * x;
-            }
-            *dot = simd.sum(simd.load(&lanes));
+            *dot = simd.sum(if weights_rest.is_empty() {
+                sum
+            } else {
+                let mut lanes = [0.0; LANES];
+                simd.store(sum, &mut lanes);
+                for (lane, (weight, x)) in lanes.iter_mut().zip(weights_rest.iter().zip(rest)) {
+                    *lane += weight * x;
+                }
+                simd.load(&lanes)
+            });
         }
         dots
     }
