@@ -64,6 +64,7 @@ const HARMLESS: &[&str] = &[
     "fused_dropout_add_ln",
     "gradient_checkpointing",
     "matryoshka_dimensions",
+    "model_max_length",
     "sbert_ce_default_activation_function",
     "sentence_transformers",
     "hidden_dropout_prob",

@@ -114,6 +114,9 @@ keys! {
     TOKEN_TYPES: ["type_vocab_size"], [];
     PAD_TOKEN: ["pad_token_id"], [];
     POSITION_TYPE: ["position_embedding_type"], [];
+    FEED_FORWARD_TYPE: ["feed_forward_type"], [];
+    EMBEDDING_POOLER: ["emb_pooler"], [];
+    MAX_ALIBI_BIAS: [], ["attention.max_alibi_bias"];
     PRE_NORM: ["prenorm"], [];
     PARALLEL_BLOCK: ["parallel_block"], [];
     ROTARY_BASE: ["rotary_emb_base"], ["rope.freq_base"];

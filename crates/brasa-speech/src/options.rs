@@ -66,7 +66,7 @@ pub struct TranscribeOptions {
     pub suppress_blank: bool,
     /// Numbers that are added to the logits of tokens, e.g. of names that are likely to be spoken.
     pub logit_bias: Arc<[(u32, f32)]>,
-    /// The latest first timestamp in seconds; `None` for any.
+    /// The latest first timestamp of a window in seconds; `None` or 0 for any, as in OpenAI's command.
     pub max_initial_timestamp_s: Option<f64>,
     /// Most tokens of a window; `None` for half the text context.
     pub max_tokens: Option<usize>,
@@ -102,6 +102,9 @@ impl Default for TranscribeOptions {
     }
 }
 
+/// Seconds of a window.
+const WINDOW_S: f64 = 30.0;
+
 /// Most texts that are searched or drawn at once.
 pub const MOST_TEXTS: usize = 32;
 
@@ -134,6 +137,11 @@ impl TranscribeOptions {
         }
         if self.grammar.is_some() && self.suppress_tokens.is_some() {
             return bad("tokens that never occur beside a grammar, which says what may occur".into());
+        }
+        if let Some(latest) = self.max_initial_timestamp_s
+            && !(0.0..=WINDOW_S).contains(&latest)
+        {
+            return bad(format!("a first timestamp of {latest} s at the latest, expected 0 to {WINDOW_S}"));
         }
         if self.max_tokens == Some(0) {
             return bad("a window of at most 0 tokens".into());

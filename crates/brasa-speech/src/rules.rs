@@ -32,7 +32,10 @@ impl Rules {
             suppress_blank: options.suppress_blank,
             bias: options.logit_bias.to_vec(),
             timestamps: options.timestamps != Timestamps::None,
-            max_initial: options.max_initial_timestamp_s.map(|s| (s / TIMESTAMP_S).round() as u32),
+            max_initial: options
+                .max_initial_timestamp_s
+                .filter(|&latest_s| latest_s > 0.0)
+                .map(|latest_s| (latest_s / TIMESTAMP_S).round_ties_even() as u32),
         }
     }
 

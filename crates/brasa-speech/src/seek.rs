@@ -1,6 +1,8 @@
 //! From window to window: what a window's tokens say about segments, and where the next window begins (openai-whisper's
 //! `transcribe`).
 
+use std::ops::Range;
+
 use brasa_audio::WINDOW_FRAMES;
 use brasa_audio::transcript::Segment;
 
@@ -120,13 +122,15 @@ impl Seeker {
         let begin = vocabulary.tokens().timestamp_begin;
         let tokens = &text.tokens;
         let is_timestamp = |token: u32| token >= begin;
-        let segment = |start_s: f64, end_s: f64, tokens: &[u32]| -> Result<Segment> {
+        let segment = |start_s: f64, end_s: f64, part: Range<usize>| -> Result<Segment> {
+            let tokens = &text.tokens[part.clone()];
             Ok(Segment {
                 seek: window.seek as u32,
                 start_s,
                 end_s,
                 text: vocabulary.decode(tokens)?,
                 tokens: tokens.to_vec(),
+                logprobs: text.logprobs.get(part).unwrap_or_default().to_vec(),
                 temperature: f64::from(text.temperature),
                 avg_logprob: text.avg_logprob,
                 compression_ratio: text.compression_ratio,
@@ -147,7 +151,7 @@ impl Seeker {
             if let Some(&last) = last.filter(|&&last| last != begin) {
                 duration_s = f64::from(last - begin) * TIMESTAMP_S;
             }
-            segments.push(segment(offset_s, offset_s + duration_s, tokens)?);
+            segments.push(segment(offset_s, offset_s + duration_s, 0..tokens.len())?);
         } else {
             if ends_alone {
                 ends.push(tokens.len());
@@ -159,7 +163,7 @@ impl Seeker {
                     let steps = token.map_or(0, |&token| token.saturating_sub(begin));
                     offset_s + f64::from(steps) * TIMESTAMP_S
                 };
-                segments.push(segment(time(part.first()), time(part.last()), part)?);
+                segments.push(segment(time(part.first()), time(part.last()), from..end)?);
                 from = end;
             }
             if !ends_alone {

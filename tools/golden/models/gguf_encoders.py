@@ -4,14 +4,15 @@
     python tools/golden/models/gguf_encoders.py LLAMA_CPP LLAMA_SERVER [NAME ...]
 
 writes `models/gguf-encoders/NAME.gguf` (float32) by convert_hf_to_gguf.py of the llama.cpp sources in LLAMA_CPP, and
-`models/gguf-encoders/NAME.json` by the program LLAMA_SERVER of the same sources:
+`models/gguf-encoders/NAME.json` by the program LLAMA_SERVER of the same sources, or by the package of that name if LLAMA_SERVER is
+`xllamacpp`:
 
     texts     what is embedded
     ids       the tokens of each text, those around it included
     vectors   the vector of each text, of length 1, pooled as the file says; not for files with a head
     scores    for files with a head: the logit of each pair (texts[0], another text)
 
-`bert` and `nomic-bert` are the folders of `models/random-encoders`, and `nomic-bert-moe` has the tokenizer of the latter and random weights. The others have random weights and are made here in
+`bert`, `jina-bert-v2` and `nomic-bert` are the folders of `models/random-encoders`, and `nomic-bert-moe` has the tokenizer of the latter and random weights. The others have random weights and are made here in
 `models/gguf-encoders/NAME/`, unless they are there, since llama.cpp takes only tokenizers of the published kinds: `xlm-roberta` and
 `xlm-roberta-judge` have a SentencePiece vocabulary with a small table of characters of its own, `roberta` has byte-level BPE.
 
@@ -55,7 +56,7 @@ RULES = {
 WIDE = {}
 
 # The files' own name of the cuts before merging, which the script knows of published tokenizers alone.
-PRE = {"roberta": "roberta-bpe", "modern-bert": "modern-bert"}
+PRE = {"roberta": "roberta-bpe", **dict.fromkeys(("modern-bert", "modern-bert-judge", "modern-bert-first-judge"), "modern-bert")}
 
 
 def prose() -> list:
@@ -149,6 +150,14 @@ def bert(folder: pathlib.Path) -> None:
     pooling(folder, "cls")
 
 
+def jina_bert_v2(folder: pathlib.Path) -> None:
+    shutil.copytree(FOLDERS / "jina-v2", folder, dirs_exist_ok=True)
+    pooling(folder, "mean")
+    # The script takes only tokenizers of the published kinds, by name.
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "tokenizer_class": "BertTokenizer"}))
+
+
 def nomic_bert(folder: pathlib.Path) -> None:
     shutil.copytree(FOLDERS / "nomic-bert", folder, dirs_exist_ok=True)
     pooling(folder, "mean")
@@ -227,7 +236,17 @@ def modern_bert(folder: pathlib.Path) -> None:
     pooling(folder, "cls")
 
 
-RECIPES = {"bert": bert, "modern-bert": modern_bert, "nomic-bert": nomic_bert, "nomic-bert-moe": nomic_bert_moe, "roberta": roberta,
+def modern_bert_judge(folder: pathlib.Path, pooling: str = "mean") -> None:
+    random_model(folder, "ModernBertForSequenceClassification", byte_level_bpe(folder), num_labels=1, classifier_pooling=pooling,
+                 global_attn_every_n_layers=2, local_attention=16, cls_token_id=0, sep_token_id=2, layer_norm_eps=1e-5)
+
+
+def modern_bert_first_judge(folder: pathlib.Path) -> None:
+    modern_bert_judge(folder, "cls")
+
+
+RECIPES = {"bert": bert, "jina-bert-v2": jina_bert_v2, "modern-bert": modern_bert, "modern-bert-judge": modern_bert_judge, "modern-bert-first-judge": modern_bert_first_judge,
+           "nomic-bert": nomic_bert, "nomic-bert-moe": nomic_bert_moe, "roberta": roberta,
            "xlm-roberta": xlm_roberta, "xlm-roberta-judge": xlm_roberta_judge}
 
 CONVERT = """
@@ -241,15 +260,45 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def ask(path: str, **body):
+def ask(address: str, path: str, **body):
     request = urllib.request.Request(
-        f"http://127.0.0.1:{PORT}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     return json.load(urllib.request.urlopen(request))
+
+
+def asked(address: str, judges: bool) -> dict:
+    """The answers of the server at `address`."""
+    ids = [ask(address, "/tokenize", content=text, add_special=True, parse_special=False)["tokens"] for text in TEXTS]
+    made = {"texts": TEXTS, "ids": ids}
+    if judges:
+        results = ask(address, "/v1/rerank", query=TEXTS[0], documents=TEXTS[1:])["results"]
+        made["scores"] = [result["relevance_score"] for result in sorted(results, key=lambda result: result["index"])]
+    else:
+        vectors = (ask(address, "/embedding", content=list(text), embd_normalize=2)[0]["embedding"][0] for text in ids)
+        made["vectors"] = list(vectors)
+    return made
+
+
+def answers_of_package(file: pathlib.Path, judges: bool) -> dict:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(file)
+    params.embedding = True
+    params.n_ctx = params.n_batch = params.n_ubatch = 512
+    params.n_parallel, params.cpuparams.n_threads, params.warmup = 1, 2, False
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    if judges:
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_RANK
+    server = xllamacpp.Server(params)
+    return asked(server.listening_address, judges)
 
 
 def answers(server: str, file: pathlib.Path) -> dict:
     """What llama.cpp makes of the file."""
     judges = file.stem.endswith("-judge")
+    if server == "xllamacpp":
+        return answers_of_package(file, judges)
     flags = ["--reranking"] if judges else ["--embedding"]
     process = subprocess.Popen(
         [server, "-m", str(file), *flags, "--port", str(PORT), "-fa", "off", "-c", "512", "-b", "512", "-ub", "512", "-t", "2"],
@@ -261,14 +310,7 @@ def answers(server: str, file: pathlib.Path) -> dict:
                 break
             except OSError:
                 time.sleep(0.2)
-        ids = [ask("/tokenize", content=text, add_special=True, parse_special=False)["tokens"] for text in TEXTS]
-        made = {"texts": TEXTS, "ids": ids}
-        if judges:
-            results = ask("/v1/rerank", query=TEXTS[0], documents=TEXTS[1:])["results"]
-            made["scores"] = [result["relevance_score"] for result in sorted(results, key=lambda result: result["index"])]
-        else:
-            made["vectors"] = [ask("/embedding", content=list(text), embd_normalize=2)[0]["embedding"][0] for text in ids]
-        return made
+        return asked(f"http://127.0.0.1:{PORT}", judges)
     finally:
         process.kill()
         process.wait()
@@ -283,7 +325,7 @@ def main() -> None:
         else:
             folder.mkdir()
             RECIPES[name](folder)
-            if not name.startswith(("bert", "nomic-bert")):
+            if not name.startswith(("bert", "jina", "nomic-bert")):
                 shutil.copytree(folder, OUT / name)
         file = OUT / f"{name}.gguf"
         script = [sys.executable, "-c", CONVERT, sources, PRE.get(name, "jina-v2-de"), f"{sources}/convert_hf_to_gguf.py"]

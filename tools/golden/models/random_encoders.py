@@ -23,7 +23,7 @@ if there is one.
 pairs.json, for models with a head: a `query`, `documents`, and of each pair the `ids`, the `types` and the `score` by sentence-transformers'
 CrossEncoder; one document is too long and is cut.
 
-The tokenizers are trained on `models/lexicon-qwen3/perplexity.txt`: WordPiece for BERT and Nomic BERT, Unigram for the others.
+The tokenizers are trained on `models/lexicon-qwen3/perplexity.txt`: WordPiece for BERT, Nomic BERT and Jina v2, Unigram for the others.
 """
 
 import copy
@@ -42,6 +42,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+import jina_bert
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 ROOT = REPOSITORY / "models" / "random-encoders"
@@ -111,6 +113,11 @@ def jina_v3(**keys) -> dict:
     return base("JinaEmbeddingsV3Model", "jina_embeddings_v3", **{**own, **keys})
 
 
+def jina_v2(**keys) -> dict:
+    own = {"position_embedding_type": "alibi", "feed_forward_type": "geglu", "emb_pooler": "mean", "model_max_length": 96}
+    return base("JinaBertForMaskedLM", "bert", **{**own, **keys})
+
+
 def modernbert(architecture="ModernBertModel", **keys) -> dict:
     own = {
         "architectures": [architecture],
@@ -163,6 +170,8 @@ RECIPES = {
     "gte": Recipe(gte(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram",
                   {"pooling": "lasttoken", "legacy": True, "normalize": False}),
     "gte-judge": Recipe(gte("GteForSequenceClassification", type_vocab_size=0, **ONE_LABEL), COMMON, "unigram"),
+    "jina-v2": Recipe(jina_v2(hidden_size=48, num_attention_heads=6), COMMON, sentence={"pooling": "mean", "normalize": True}),
+    "jina-v2-code": Recipe(jina_v2(), COMMON, sentence={"pooling": "mean", "normalize": True}),
     "jina-v3": Recipe(jina_v3(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram",
                       {"pooling": "mean", "normalize": True}),
     "modernbert": Recipe(modernbert(), MODERN, sentence={"pooling": "cls", "normalize": True}),
@@ -235,15 +244,18 @@ TEXTS = ["Brasa runs language models on the machine you have.", "A step is the s
 def write_sentence(folder: pathlib.Path, sentence: dict) -> None:
     """The files of sentence-transformers."""
 
+    config = json.loads((folder / "config.json").read_text())
+    width = config["hidden_size"]
+
     def write(path: str, value) -> None:
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(json.dumps(value, indent=1) + "\n")
 
     modules = [("Transformer", "")]
-    pooling = {"word_embedding_dimension": 32, "pooling_mode": sentence["pooling"]}
+    pooling = {"word_embedding_dimension": width, "pooling_mode": sentence["pooling"]}
     if sentence.get("legacy"):
         switches = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken", "max": "max_tokens"}
-        pooling = {"word_embedding_dimension": 32}
+        pooling = {"word_embedding_dimension": width}
         pooling |= {f"pooling_mode_{switch}": mode == sentence["pooling"] for mode, switch in switches.items()}
     write("1_Pooling/config.json", pooling)
     modules.append(("Pooling", "1_Pooling"))
@@ -267,6 +279,8 @@ def write_sentence(folder: pathlib.Path, sentence: dict) -> None:
         write("config_sentence_transformers.json", {"prompts": sentence["prompts"], "similarity_fn_name": "cosine",
                                                     "default_prompt_name": sentence.get("default_prompt_name")})
     model = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    if is_jina_v2(config):
+        model[0].model = loaded(folder, config)
     encode = lambda **options: model.encode(TEXTS, convert_to_numpy=True, **options).tolist()
     made = {"texts": TEXTS, "vectors": encode(), "ids": [model.tokenizer(text)["input_ids"] for text in TEXTS]}
     if "prompts" in sentence:
@@ -289,6 +303,15 @@ def judges(config: dict) -> bool:
     return config["architectures"][0].endswith("ForSequenceClassification")
 
 
+def is_jina_v2(config: dict) -> bool:
+    return config["architectures"][0].startswith("JinaBert")
+
+
+def jina_config(folder: pathlib.Path, config: dict) -> dict:
+    """The configuration with what only the tensors tell."""
+    return {**config, "_qk_norm": folder.name.endswith("code")}
+
+
 def model_class(config: dict):
     return AutoModelForSequenceClassification if judges(config) else AutoModel
 
@@ -296,16 +319,24 @@ def model_class(config: dict):
 def write_weights(folder: pathlib.Path, name: str, config: dict) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     torch.manual_seed(zlib.crc32(name.encode()))
-    model = model_class(config).from_config(AutoConfig.from_pretrained(folder))
+    if is_jina_v2(config):
+        model = jina_bert.JinaBertModel(jina_bert.config_of(jina_config(folder, config)))
+        parameters = model.named().items()
+    else:
+        model = model_class(config).from_config(AutoConfig.from_pretrained(folder))
+        parameters = model.named_parameters()
     with torch.no_grad():
-        for key, value in model.named_parameters():
+        for key, value in parameters:
             scale = 0.3 if value.dim() > 1 else 0.1
             value.copy_(torch.randn_like(value) * scale)
             if "norm" in key.lower() and key.endswith("weight"):
                 value.add_(1.0)
-    with tempfile.TemporaryDirectory() as scratch:
-        model.save_pretrained(scratch)
-        tensors = load_file(pathlib.Path(scratch) / "model.safetensors")
+    if is_jina_v2(config):
+        tensors = dict(parameters)
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            model.save_pretrained(scratch)
+            tensors = load_file(pathlib.Path(scratch) / "model.safetensors")
     tensors = {key: value.to(torch.bfloat16).contiguous() for key, value in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -324,6 +355,8 @@ def texts(config: dict) -> dict:
 
 def loaded(folder: pathlib.Path, config: dict):
     """The checkpoint in `folder` under `config`, in float32."""
+    if is_jina_v2(config):
+        return jina_bert.load(jina_config(folder, config), load_file(folder / "model.safetensors"))
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
         shutil.copy(folder / "model.safetensors", scratch)

@@ -43,6 +43,8 @@ pub struct Segment {
     pub text: String,
     /// The text's tokens, with those of its timestamps.
     pub tokens: Vec<u32>,
+    /// The log-probability of each token among those that were allowed there; empty if they are not known.
+    pub logprobs: Vec<f32>,
     /// The temperature at which the text was drawn.
     pub temperature: f64,
     /// The mean log-probability of the tokens.

@@ -134,6 +134,9 @@ pub struct SearchArguments {
     /// Try again if the text's bytes shrink more than this in compression
     #[arg(long, value_name = "X", default_value_t = 2.4, value_parser = values::finite, hide_short_help = true)]
     pub compression_ratio_threshold: f32,
+    /// The latest first timestamp of a window in seconds; 0 for any
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = values::finite, hide_short_help = true)]
+    pub max_initial_timestamp: f32,
     /// Do not show the model the text before each window
     #[arg(long, hide_short_help = true)]
     pub no_context: bool,

@@ -37,7 +37,7 @@ fn keys(checkpoint: &Checkpoint) -> BTreeMap<&str, &Value> {
 }
 
 /// Every tensor byte by byte, and every key but those whose difference is known:
-/// - `general.name` is the folder's, and the script was told `tokenizer.ggml.pre`;
+/// - `general.name`, of which the script makes a version and a base name too, is the folder's, and the script was told `tokenizer.ggml.pre`;
 /// - the script no longer writes `cls_token_id`, and for Nomic BERT writes the width of heads, which transformers' configuration has;
 /// - for ModernBERT it writes epsilon under a second name, and how a head pools where there is none;
 /// - of SentencePiece's own file, which the script reads and we do not, the mask has no name.
@@ -45,8 +45,11 @@ fn keys(checkpoint: &Checkpoint) -> BTreeMap<&str, &Value> {
 fn files_are_those_of_llama_cpp() {
     for (name, own) in [
         ("random-encoders/bert", "bert"),
+        ("random-encoders/jina-v2", "jina-bert-v2"),
         ("random-encoders/nomic-bert", "nomic-bert"),
         ("gguf-encoders/modern-bert", "modern-bert"),
+        ("gguf-encoders/modern-bert-first-judge", "modern-bert-first-judge"),
+        ("gguf-encoders/modern-bert-judge", "modern-bert-judge"),
         ("gguf-encoders/roberta", "roberta"),
         ("gguf-encoders/xlm-roberta", "xlm-roberta"),
         ("gguf-encoders/xlm-roberta-judge", "xlm-roberta-judge"),
@@ -54,12 +57,16 @@ fn files_are_those_of_llama_cpp() {
         let (ours, _) = convert_to(name, Recipe::F32).unwrap_or_else(|error| panic!("{name}: {error}"));
         let theirs = Checkpoint::open(folder("gguf-encoders").join(format!("{own}.gguf"))).unwrap();
         let known = |key: &str| {
-            matches!(key, "general.name" | "tokenizer.ggml.pre" | "tokenizer.ggml.cls_token_id")
-                || key.starts_with("nomic-bert.attention.") && key.ends_with("_length")
-                || matches!(
-                    key,
-                    "modern-bert.attention.layer_norm_rms_epsilon" | "modern-bert.classifier.pooling_type"
-                )
+            matches!(
+                key,
+                "general.name"
+                    | "general.version"
+                    | "general.basename"
+                    | "tokenizer.ggml.pre"
+                    | "tokenizer.ggml.cls_token_id"
+            ) || key.starts_with("nomic-bert.attention.") && key.ends_with("_length")
+                || matches!(key, "modern-bert.attention.layer_norm_rms_epsilon")
+                || own == "modern-bert" && key == "modern-bert.classifier.pooling_type"
                 || own.starts_with("xlm-roberta")
                     && matches!(key.rsplit('.').next(), Some("tokens" | "scores" | "token_type"))
         };
@@ -125,6 +132,7 @@ fn what_is_not_quantised() {
 #[test]
 fn what_has_no_gguf_form_is_refused() {
     for (name, named) in [
+        ("random-encoders/jina-v2-code", "a Jina v2 with norms of queries and keys has no GGUF form"),
         ("random-encoders/bert-judge", "hidden_act: gelu_pytorch_tanh has no GGUF form"),
         ("random-encoders/gte", "gte has no GGUF form"),
         ("random-encoders/roberta", "a dense layer behind the pooling has no GGUF form"),

@@ -21,7 +21,7 @@ mod source;
 mod tiled;
 mod visibility;
 
-pub(crate) use page::Scoring;
+pub(crate) use page::{Distances, Scoring};
 pub(crate) use plan::{Attention, Keys, Rounding};
 pub(crate) use scratch::AttentionScratch;
 pub(crate) use visibility::{Over, Sight};

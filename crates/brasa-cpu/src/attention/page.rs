@@ -51,6 +51,26 @@ pub(crate) struct Scoring {
     pub softcap: Option<f32>,
 }
 
+/// The penalty of [ALiBi](brasa_graph::op::Mask::Alibi) on the scores of one query in one page.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Distances {
+    /// Subtracted for each position of distance.
+    pub slope: f32,
+    /// The query's own position, counted from the page's first.
+    pub own: f32,
+}
+
+impl Distances {
+    /// The penalties at 16 positions from slot `first` of the page on.
+    #[inline(always)]
+    pub(crate) fn penalties<S: Simd>(self, simd: S, first: usize) -> S::V {
+        const NUMBERS: [f32; LANES] = [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.];
+        let ahead = simd.add(simd.load(&NUMBERS), simd.splat(first as f32 - self.own));
+        let distance = simd.max(ahead, simd.sub(simd.splat(0.0), ahead));
+        simd.mul(distance, simd.splat(self.slope))
+    }
+}
+
 /// The kernel that computes a few queries against one page of one KV head.
 pub(super) struct PageKernel<'a, P> {
     /// Keys and values.
@@ -61,6 +81,8 @@ pub(super) struct PageKernel<'a, P> {
     pub visible: &'a [Visible],
     /// How scores come from products.
     pub scoring: Scoring,
+    /// The penalties of each query for distance; empty for none.
+    pub distances: &'a [Distances],
     /// Memory for scores.
     pub scores: &'a mut Scores,
     /// Memory for softmax weights times scales, [`MAX_GROUPS`] of them.
@@ -76,8 +98,8 @@ pub(super) struct PageKernel<'a, P> {
 impl<'a> PageKernel<'a, ()> {
     /// This kernel on a page.
     pub(super) fn on<P>(self, page: P) -> PageKernel<'a, P> {
-        let Self { page: (), q, visible, scoring, scores, scaled, partials, o, behind } = self;
-        PageKernel { page, q, visible, scoring, scores, scaled, partials, o, behind }
+        let Self { page: (), q, visible, scoring, distances, scores, scaled, partials, o, behind } = self;
+        PageKernel { page, q, visible, scoring, distances, scores, scaled, partials, o, behind }
     }
 }
 
@@ -194,14 +216,18 @@ impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
             return Partial::NONE;
         }
         let Scoring { mut scale, softcap } = self.scoring;
-        if softcap.is_some() || scale <= 0.0 {
+        let distances = self.distances.get(query);
+        if softcap.is_some() || distances.is_some() || scale <= 0.0 {
             // Otherwise the largest product is also the largest score, and scaling is part of the subtraction.
             let (vectors, _) = scores[slots.clone()].as_chunks_mut::<LANES>();
-            for scores in vectors {
+            for (scores, block) in vectors.iter_mut().zip(blocks) {
                 let mut score = simd.mul(simd.load(scores), simd.splat(scale));
                 if let Some(cap) = softcap {
                     let bent = simd.tanh(simd.div(score, simd.splat(cap)));
                     score = simd.mul(bent, simd.splat(cap));
+                }
+                if let Some(distances) = distances {
+                    score = simd.sub(score, distances.penalties(simd, block * LANES));
                 }
                 simd.store(score, scores);
             }

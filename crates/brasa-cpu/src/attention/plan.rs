@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use brasa_graph::step::PAGE_POSITIONS;
+
 use crate::Isa;
 use crate::arena::Region;
 #[cfg(target_arch = "x86_64")]
@@ -10,7 +12,8 @@ use crate::simd::LANES;
 use crate::slot::Slot;
 use crate::step_state::{SegmentState, StepState};
 
-use super::page::Scoring;
+use super::items::Item;
+use super::page::{Distances, Scoring};
 use super::visibility::Sight;
 
 /// Queries of an item: enough to make use of keys and values while they are in the nearest caches.
@@ -112,6 +115,14 @@ impl Attention {
     pub(super) fn head_columns(&self, kv_head: usize) -> Range<usize> {
         let width = self.group_heads() * self.head_dim;
         kv_head * width..(kv_head + 1) * width
+    }
+
+    /// The penalties for distance of query `query` of an item on a page; `None` if distance does not count.
+    pub(super) fn distances(&self, item: &Item<'_>, query: usize, page: usize) -> Option<Distances> {
+        let each = self.group_heads();
+        let head = item.head * each + query % each;
+        let row = item.rows.start + query / each;
+        self.sight.distances(item.segment, row, (head, self.heads), page * PAGE_POSITIONS)
     }
 
     /// Items of a segment.

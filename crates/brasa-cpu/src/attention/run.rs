@@ -251,10 +251,12 @@ impl Attention {
     ) {
         let queries = &tile.queries;
         let padded = queries.len().next_power_of_two();
+        scratch.distances.clear();
         for (i, visible) in scratch.visible[..padded].iter_mut().enumerate() {
             let row = item.rows.start + (queries.start + i) / self.group_heads();
             let real = i < queries.len();
             *visible = if real { self.sight.of_page(item.segment, row, tile.page) } else { Visible::NONE };
+            scratch.distances.extend(self.distances(item, queries.start + i, tile.page));
         }
         let width = self.head_dim;
         let kernel = PageKernel {
@@ -262,6 +264,7 @@ impl Attention {
             q: &scratch.q[queries.start * width..][..padded * width],
             visible: &scratch.visible[..padded],
             scoring: self.scoring,
+            distances: &scratch.distances,
             scores: &mut scratch.scores,
             scaled: &mut scratch.scaled,
             partials: &mut scratch.next[..padded],

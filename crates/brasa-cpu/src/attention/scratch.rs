@@ -4,7 +4,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::simd::LANES;
 
-use super::page::{MAX_GROUPS, MAX_QUERIES, Partial, Scores};
+use super::page::{Distances, MAX_GROUPS, MAX_QUERIES, Partial, Scores};
 use super::plan::ITEM_QUERIES;
 use super::source::Stage;
 #[cfg(target_arch = "x86_64")]
@@ -30,6 +30,8 @@ pub(crate) struct AttentionScratch {
     pub(super) next: [Partial; MAX_QUERIES],
     /// Slots that each query of a tile sees of a page.
     pub(super) visible: Vec<Visible>,
+    /// The penalties for distance of each query of a tile on a page; empty for none.
+    pub(super) distances: Vec<Distances>,
     /// A page converted to f32.
     pub(super) stage: Stage,
     /// For products of bf16.
@@ -51,6 +53,7 @@ impl AttentionScratch {
             next_o: vec![0.0; MAX_QUERIES * width],
             next: [Partial::NONE; MAX_QUERIES],
             visible: vec![Visible::NONE; MAX_QUERIES],
+            distances: Vec::with_capacity(MAX_QUERIES),
             stage: Stage::new(most_head_dim),
             #[cfg(target_arch = "x86_64")]
             tiled: TiledScratch::default(),

@@ -33,7 +33,7 @@ use crate::simd::{LANES, Simd};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Rows, ROWS, Sums, TileMemory};
 
 use super::items::Item;
-use super::page::Scoring;
+use super::page::{Distances, Scoring};
 use super::panels::{Panels, STEP, STEPS};
 use super::plan::{Attention, Tiled};
 use super::source::{Bf16, F16, F32, Page, Q8};
@@ -57,6 +57,8 @@ pub(super) struct TiledScratch {
     scores: Vec<Sums<f32>>,
     /// Softmax weights of two groups, by group and 32 positions.
     weights: TileMemory<Bf16Rows>,
+    /// The penalties for distance of the queries that meet a page; empty for none.
+    distances: Vec<Distances>,
     /// Sums of values, by two groups, 16 elements, and group.
     o: Vec<Sums<f32>>,
     /// The softmax of each group so far.
@@ -81,6 +83,8 @@ impl TiledScratch {
         let groups = queries.div_ceil(ROWS);
         self.q.reshape(queries, head_dim);
         self.weights.reserve(BF16_SIDE * STEPS);
+        self.distances.clear();
+        self.distances.reserve(TOGETHER);
         self.scores.resize(BLOCKS * BF16_SIDE, Sums([[0.0; LANES]; ROWS]));
         let sums = groups * self.panels.value_panels();
         if self.o.len() < sums {
@@ -112,9 +116,11 @@ impl Attention {
             for first in (0..queries).step_by(TOGETHER) {
                 let count = TOGETHER.min(queries - first);
                 let mut visible = [const { 0..0 }; TOGETHER];
+                scratch.distances.clear();
                 for (query, visible) in visible[..count].iter_mut().enumerate() {
                     let row = item.rows.start + (first + query) / heads;
                     *visible = self.sight.of_page(item.segment, row, page).slots;
+                    scratch.distances.extend(self.distances(item, first + query, page));
                 }
                 scratch.meet(&unit, tiled, self.scoring, first / ROWS, &visible[..count]);
             }
@@ -204,6 +210,7 @@ impl TiledScratch {
         for (group, visible) in visible.chunks(ROWS).enumerate() {
             let softmax = Softmax {
                 scoring,
+                distances: self.distances.get(group * ROWS..).unwrap_or(&[]),
                 visible,
                 steps: steps.clone(),
                 scores: &mut self.scores[group..],
@@ -258,6 +265,8 @@ impl TiledScratch {
 /// The scores of a group at the positions of a page, on their way to weights.
 struct Softmax<'a> {
     scoring: Scoring,
+    /// The penalties of each query for distance; empty for none.
+    distances: &'a [Distances],
     /// Slots that each query sees.
     visible: &'a [Range<usize>],
     steps: Range<usize>,
@@ -278,7 +287,7 @@ impl Softmax<'_> {
     fn run(mut self, simd: Avx512) {
         let Scoring { mut scale, softcap } = self.scoring;
         // Otherwise the largest product is also the largest score, and scaling is part of the subtraction.
-        if softcap.is_some() || scale <= 0.0 {
+        if softcap.is_some() || !self.distances.is_empty() || scale <= 0.0 {
             self.bend(simd);
             scale = 1.0;
         }
@@ -308,11 +317,15 @@ impl Softmax<'_> {
     fn bend(&mut self, simd: Avx512) {
         let Scoring { scale, softcap } = self.scoring;
         for panel in self.steps.start * STEP_PANELS..self.steps.end * STEP_PANELS {
-            for scores in &mut self.scores[panel * self.stride].0[..self.visible.len()] {
+            let scores = &mut self.scores[panel * self.stride].0[..self.visible.len()];
+            for (row, scores) in scores.iter_mut().enumerate() {
                 let mut score = simd.mul(simd.load(scores), simd.splat(scale));
                 if let Some(cap) = softcap {
                     let bent = simd.tanh(simd.div(score, simd.splat(cap)));
                     score = simd.mul(bent, simd.splat(cap));
+                }
+                if let Some(distances) = self.distances.get(row) {
+                    score = simd.sub(score, distances.penalties(simd, panel * LANES));
                 }
                 simd.store(score, scores);
             }

@@ -3,9 +3,12 @@
 use std::ops::Range;
 
 use brasa_graph::DraftTree;
+use brasa_graph::op::{Mask, alibi_slope};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::step_state::SegmentState;
+
+use super::page::Distances;
 
 /// The limits of what rows see.
 #[derive(Clone, Copy, Debug)]
@@ -24,10 +27,7 @@ pub(crate) enum Over {
     /// The whole memory of a row's sequence.
     Memory,
     /// The rows of a row's segment, of which the first has index 0.
-    Rows {
-        /// True if a row sees none behind itself.
-        causal: bool,
-    },
+    Rows(Mask),
 }
 
 /// Slots of a page that a row sees.
@@ -68,21 +68,34 @@ impl Sight {
         let end = match self.over {
             Over::Memory => return 0..segment.memory_rows,
             // Windows reach to both sides.
-            Over::Rows { causal: false } => {
+            Over::Rows(Mask::Bidirectional | Mask::Alibi) => {
                 let end = self.window.map_or(usize::MAX, |window| number.saturating_add(window));
                 end.min(segment.rows.len())
             }
-            Over::Rows { causal: true } | Over::Text => first_index + number + 1,
+            Over::Rows(Mask::Causal) | Over::Text => first_index + number + 1,
         };
         // Windows count what leads to the row, not what else a tree holds.
         let place = first_index + self.tree(segment).map_or(number, |tree| tree.depth(number));
         self.window.map_or(0, |window| (place + 1).saturating_sub(window))..end
     }
 
+    /// The penalties for distance on the scores of head `head` of `heads` of a row of the step, at positions from `first` of its
+    /// segment on; `None` if distance does not count.
+    pub(crate) fn distances(
+        &self,
+        segment: &SegmentState,
+        row: usize,
+        (head, heads): (usize, usize),
+        first: usize,
+    ) -> Option<Distances> {
+        let own = (row - segment.rows.start) as f32 - first as f32;
+        (self.over == Over::Rows(Mask::Alibi)).then(|| Distances { slope: alibi_slope(heads, head), own })
+    }
+
     /// Index of a segment's first row.
     fn first_index(&self, segment: &SegmentState) -> usize {
         match self.over {
-            Over::Rows { .. } => 0,
+            Over::Rows(_) => 0,
             Over::Text | Over::Memory => segment.first_index,
         }
     }
@@ -90,8 +103,8 @@ impl Sight {
     /// The draft tree that hides rows of a segment from others, if there is one.
     fn tree<'s>(&self, segment: &'s SegmentState) -> Option<&'s DraftTree> {
         match self.over {
-            Over::Text | Over::Rows { causal: true } => segment.tree.as_deref(),
-            Over::Memory | Over::Rows { causal: false } => None,
+            Over::Text | Over::Rows(Mask::Causal) => segment.tree.as_deref(),
+            Over::Memory | Over::Rows(Mask::Bidirectional | Mask::Alibi) => None,
         }
     }
 

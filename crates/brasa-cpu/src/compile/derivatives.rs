@@ -1,7 +1,7 @@
 //! Lowering of operations that only derivatives use.
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::op::{Attention, Binary, Head, KvSource, LinearCrossEntropyGradient, Mask};
+use brasa_graph::op::{Attention, Binary, Head, KvSource, LinearCrossEntropyGradient};
 use brasa_graph::{Dim, Node, Op, ValueId};
 
 use super::{Lowering, unsupported};
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         let &Attention { source, scale, window, softcap } = attention;
         let KvSource::Step(mask) = source else { return Err(unsupported("derivatives of kept keys")) };
         let head_dim = self.width(q)?;
-        let over = Over::Rows { causal: mask == Mask::Causal };
+        let over = Over::Rows(mask);
         Ok(Geometry {
             heads: self.row_elements(q)? / head_dim,
             kv_heads: self.row_elements(k)? / head_dim,

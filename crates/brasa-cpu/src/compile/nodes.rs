@@ -2,8 +2,8 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{
-    Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, Mask, MemoryWrite, RmsNorm, Rope,
-    RouterTopK, Unfold,
+    Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, MemoryWrite, RmsNorm, Rope, RouterTopK,
+    Unfold,
 };
 use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
 
@@ -365,7 +365,7 @@ impl Lowering<'_> {
             }
             (KvSource::Step(mask), &[_, k, v]) => {
                 let kv_heads = self.row_elements(k)? / head_dim;
-                let over = Over::Rows { causal: mask == Mask::Causal };
+                let over = Over::Rows(mask);
                 (Keys::Rows { k: self.slot(k)?, v: self.slot(v)? }, kv_heads, over)
             }
             (KvSource::Step(_), _) => return Err(unsupported("attention to the step without keys")),
@@ -389,11 +389,8 @@ impl Lowering<'_> {
             (Op::Linear(_), &[_, w]) => self.weight(w),
             _ => None,
         });
-        if over == (Over::Rows { causal: false }) && weights.any(rounds) {
-            Rounding::Everywhere
-        } else {
-            Rounding::OnTiles
-        }
+        let sees_all = matches!(over, Over::Rows(mask) if !mask.is_causal());
+        if sees_all && weights.any(rounds) { Rounding::Everywhere } else { Rounding::OnTiles }
     }
 
     fn binary(

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::Isa;
 use crate::arena::{Region, Rows};
-use crate::attention::{Scoring, Sight};
+use crate::attention::{Distances, Scoring, Sight};
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
 use crate::matrix::{Factor, Found, INNER, Packed, Part, Store, Strided};
@@ -81,6 +81,11 @@ pub(crate) struct GradientScratch {
 impl Geometry {
     fn columns(&self, head: usize) -> Range<usize> {
         head * self.head_dim..(head + 1) * self.head_dim
+    }
+
+    /// The penalties for distance on the scores of head `head` of row `row` of a segment, for keys from `first` on.
+    fn distances(&self, segment: &SegmentState, row: usize, head: usize, first: usize) -> Option<Distances> {
+        self.sight.distances(segment, segment.rows.start + row, (head, self.heads), first)
     }
 
     /// The query heads that read KV head `group`.
@@ -166,8 +171,9 @@ impl AttentionGradientOp {
                     let hidden = |index: usize| !self.sees(segment, first + row, index);
                     let visible = self.geometry.sight.of_row(segment, segment.rows.start + first + row);
                     let visible = visible.start - all.start..visible.end.min(count) - all.start;
-                    let mut query =
-                        Query { scoring: self.geometry.scoring, scores, changes, slopes, visible };
+                    let scoring = self.geometry.scoring;
+                    let distances = self.geometry.distances(segment, first + row, head, all.start);
+                    let mut query = Query { scoring, distances, scores, changes, slopes, visible };
                     query.pass(isa, segment.tree.is_some().then_some(&|slot| hidden(all.start + slot)));
                 }
 
@@ -217,6 +223,8 @@ fn part<'a>(
 /// One query and all keys that its block sees, in whole vectors.
 struct Query<'a> {
     scoring: Scoring,
+    /// The penalties for distance; `None` for none.
+    distances: Option<Distances>,
     /// Products of the query and keys, which become probabilities.
     scores: &'a mut [f32],
     /// Changes of probabilities, which become those of the products.
@@ -229,8 +237,8 @@ struct Query<'a> {
 impl Query<'_> {
     /// Passes the changes through the softmax. `hidden` tells of visible keys that are hidden after all.
     fn pass(&mut self, isa: Isa, hidden: Option<&dyn Fn(usize) -> bool>) {
-        let Self { scoring, scores, changes, slopes, visible } = self;
-        vectorize(isa, Capped { scoring: *scoring, scores, slopes });
+        let Self { scoring, distances, scores, changes, slopes, visible } = self;
+        vectorize(isa, Capped { scoring: *scoring, distances: *distances, scores, slopes });
         let outside = (0..visible.start).chain(visible.end..scores.len());
         let inside = visible.clone().filter(|&slot| hidden.is_some_and(|hidden| hidden(slot)));
         for slot in outside.chain(inside) {
@@ -241,9 +249,10 @@ impl Query<'_> {
     }
 }
 
-/// Scales scores and caps them; writes the slopes of the cap if there is one.
+/// Scales scores, caps them and subtracts penalties for distance; writes the slopes of the cap if there is one.
 struct Capped<'a> {
     scoring: Scoring,
+    distances: Option<Distances>,
     scores: &'a mut [f32],
     slopes: &'a mut [f32],
 }
@@ -254,21 +263,26 @@ impl Kernel for Capped<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Scoring { scale, softcap } = self.scoring;
-        let scores = self.scores.as_chunks_mut::<LANES>().0.iter_mut();
+        let scores = self.scores.as_chunks_mut::<LANES>().0;
         match softcap {
             None => {
-                for scores in scores {
+                for scores in &mut *scores {
                     simd.store(simd.mul(simd.load(scores), simd.splat(scale)), scores);
                 }
             }
             Some(cap) => {
-                for (scores, slopes) in scores.zip(self.slopes.as_chunks_mut::<LANES>().0) {
+                for (scores, slopes) in scores.iter_mut().zip(self.slopes.as_chunks_mut::<LANES>().0) {
                     let score = simd.tanh(simd.mul(simd.load(scores), simd.splat(scale / cap)));
                     let one = simd.splat(1.0);
                     simd.store(simd.sub(one, simd.mul(score, score)), slopes);
                     simd.store(simd.mul(score, simd.splat(cap)), scores);
                 }
             }
+        }
+        let Some(distances) = self.distances else { return };
+        for (block, scores) in scores.iter_mut().enumerate() {
+            let score = simd.sub(simd.load(scores), distances.penalties(simd, block * LANES));
+            simd.store(score, scores);
         }
     }
 }
@@ -348,7 +362,8 @@ impl Operation for AttentionTangentOp {
                     changes[slot] = dot(tq, k) + dot(q, tk);
                 }
                 let (scores, changes) = (&mut scores[..size], &mut changes[..size]);
-                vectorize(isa, Capped { scoring: *scoring, scores, slopes });
+                let distances = sight.distances(segment, row, (head, *heads), seen.start);
+                vectorize(isa, Capped { scoring: *scoring, distances, scores, slopes });
                 for slot in 0..size {
                     if slot >= seen.len() || !sight.sees(segment, row, seen.start + slot) {
                         (scores[slot], changes[slot]) = (f32::NEG_INFINITY, 0.0);

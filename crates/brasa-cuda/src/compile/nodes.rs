@@ -253,6 +253,9 @@ impl Lowering<'_> {
                 let (GroupId(group), place) = graph.memory_place(memory);
                 (Source::Memory { group: group as usize, place }, graph.memory(memory).kv_heads)
             }
+            KvSource::Step(Mask::Alibi) => {
+                return Err(self.gpu.unsupported("attention whose scores fall with distance (alibi)"));
+            }
             KvSource::Step(mask) => {
                 let kv_heads = self.shape(inputs[1]).0[1].constant().ok_or_else(|| self.odd(inputs[1]))?;
                 let (k, v) = (self.slot(inputs[1])?, self.slot(inputs[2])?);

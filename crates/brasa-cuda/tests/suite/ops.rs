@@ -1,6 +1,6 @@
 //! Every operation by itself, on random shapes, against the reference interpreter.
 
-use brasa_graph::testing::{DERIVATIVE_OPERATIONS, OPERATIONS, check, check_refused};
+use brasa_graph::testing::{ALIBI, DERIVATIVE_OPERATIONS, OPERATIONS, check, check_refused};
 
 use crate::device::{device, full_or_few};
 
@@ -15,9 +15,9 @@ fn every_operation_agrees_with_the_reference() {
 }
 
 #[test]
-fn operations_that_only_derivatives_use_are_refused_by_name() {
+fn operations_without_kernels_are_refused_by_name() {
     let Some(device) = device() else { return };
-    for operation in DERIVATIVE_OPERATIONS {
+    for operation in DERIVATIVE_OPERATIONS.iter().chain([&ALIBI]) {
         check_refused(device, &operation.case(1));
     }
 }

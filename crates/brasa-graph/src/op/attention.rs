@@ -131,6 +131,32 @@ pub enum Mask {
     Causal,
     /// All.
     Bidirectional,
+    /// All, and the farther away a row is, the lower its score: ALiBi in its symmetric form.
+    ///
+    /// Behind the soft-cap, [`alibi_slope`] of the head times `|j − i|` is subtracted from the score of row *j* for row *i*.
+    /// Press et al. 2022, arXiv:2108.12409; Günther et al. 2023, arXiv:2310.19923.
+    Alibi,
+}
+
+impl Mask {
+    /// True if a row sees none behind itself.
+    pub fn is_causal(self) -> bool {
+        self == Self::Causal
+    }
+}
+
+/// The slope by which [`Mask::Alibi`] lowers the scores of query head `head` of `heads`, for each position of distance.
+///
+/// The slopes of 2ⁿ heads are a geometric sequence that ends at 2⁻⁸. Further heads take every other slope of the
+/// sequence of 2ⁿ⁺¹ heads.
+pub fn alibi_slope(heads: usize, head: usize) -> f32 {
+    let power = 1 << heads.max(1).ilog2();
+    let exponent = if head < power {
+        8.0 * (head + 1) as f64 / power as f64
+    } else {
+        4.0 * (2 * (head - power) + 1) as f64 / power as f64
+    };
+    (-exponent).exp2() as f32
 }
 
 /// Scaled dot-product attention with grouped KV heads.
@@ -138,8 +164,8 @@ pub enum Mask {
 /// `y[r,h] = Σ_j softmax_j(cap(scale · q[r,h]·k[j,g])) · v[j,g]`, `g = h / (H/G)`, over the visible `j`; `cap` is the
 /// soft-cap `c·tanh(s/c)` where one is set. Scores and softmax in f32.
 ///
-/// A row at index *i* sees *j* with `j ≤ i` and, with a window *w*, `j > i − w`. Where [`Mask::Bidirectional`], it sees all *j* and, with a
-/// window, those with `|j − i| < w`.
+/// A row at index *i* sees *j* with `j ≤ i` and, with a window *w*, `j > i − w`. Under another mask than [`Mask::Causal`], it sees all *j* and,
+/// with a window, those with `|j − i| < w`. [`Mask::Alibi`] lowers scores by distance.
 /// In a [draft tree](crate::DraftTree) it sees, of its own segment, only itself and its ancestors, and windows count the
 /// indices that plain text would have.
 ///
@@ -168,6 +194,7 @@ impl Operation for Attention {
             KvSource::Memory(memory) => format!("memory={}", memory.0.0),
             KvSource::Step(Mask::Causal) => "step=causal".into(),
             KvSource::Step(Mask::Bidirectional) => "step=bidirectional".into(),
+            KvSource::Step(Mask::Alibi) => "step=alibi".into(),
         };
         let window = self.window.map_or(String::new(), |window| format!(" window={window}"));
         let softcap = self.softcap.map_or(String::new(), |cap| format!(" softcap={cap}"));
@@ -223,7 +250,7 @@ impl Operation for Attention {
             for (i, row) in segment.rows.clone().enumerate() {
                 let at = row * q.row_elements()..(row + 1) * q.row_elements();
                 let visible = self.visible(segment, i, &seen);
-                self.row(&q.floats()[at.clone()], q.width(), &seen, &visible, &mut y[at]);
+                self.row(i, &q.floats()[at.clone()], q.width(), &seen, &visible, &mut y[at]);
             }
         }
         Ok(vec![Array::of(q.shape.clone(), y)])
@@ -310,7 +337,7 @@ impl Attention {
             return (seen.first..seen.end).collect();
         }
         let begin = seen.end - segment.rows.len();
-        let causal = self.source != KvSource::Step(Mask::Bidirectional);
+        let causal = !matches!(self.source, KvSource::Step(mask) if !mask.is_causal());
         let tree = segment.tree.as_ref().filter(|_| causal);
         // Where plain text would have the index.
         let place = |j: usize| match tree {
@@ -331,8 +358,18 @@ impl Attention {
     }
 
     /// A score behind the soft-cap.
-    pub(super) fn capped<T: Number>(&self, score: T) -> T {
+    fn capped<T: Number>(&self, score: T) -> T {
         self.softcap.map_or(score, |c| softcap(score, c))
+    }
+
+    /// The score that the softmax sees, of a product that was scaled. `head` is a query head of `heads`, which is `distance`
+    /// positions away from the key.
+    pub(super) fn final_score<T: Number>(&self, scaled: T, heads: usize, head: usize, distance: usize) -> T {
+        let score = self.capped(scaled);
+        if self.source != KvSource::Step(Mask::Alibi) {
+            return score;
+        }
+        score - T::constant(f64::from(alibi_slope(heads, head)) * distance as f64)
     }
 
     /// The slope of the soft-cap at a score.
@@ -340,15 +377,23 @@ impl Attention {
         self.softcap.map_or(T::constant(1.0), |c| Unary::Softcap(c).slope(score))
     }
 
-    /// One row, all heads.
-    fn row<T: Number>(&self, q: &[T], width: usize, seen: &Seen<T>, visible: &[usize], y: &mut [T]) {
+    /// Row `i` of a segment, all heads.
+    fn row<T: Number>(
+        &self,
+        i: usize,
+        q: &[T],
+        width: usize,
+        seen: &Seen<T>,
+        visible: &[usize],
+        y: &mut [T],
+    ) {
         let (heads, kv_heads) = (q.len() / width, seen.stride / width);
         for (h, (q, y)) in q.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
             let g = h / (heads / kv_heads);
             let score = |j: usize| {
                 let s =
                     T::constant(self.scale.into()) * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
-                self.capped(s)
+                self.final_score(s, heads, h, j.abs_diff(i))
             };
             let mut weights: Vec<T> = visible.iter().map(|&j| score(j)).collect();
             sums::softmax(&mut weights);

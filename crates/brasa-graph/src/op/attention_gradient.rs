@@ -176,7 +176,9 @@ fn each_head<T: Number>(
                     T::constant(attention.scale.into()) * sums::dot(&q.floats()[query.clone()], k)
                 };
                 let scores: Vec<T> = visible.iter().map(score).collect();
-                let mut probabilities: Vec<T> = scores.iter().map(|&s| attention.capped(s)).collect();
+                let softened = visible.iter().zip(&scores);
+                let softened = softened.map(|(&j, &s)| attention.final_score(s, heads, h, j.abs_diff(i)));
+                let mut probabilities: Vec<T> = softened.collect();
                 sums::softmax(&mut probabilities);
                 let slopes = scores.into_iter().map(|s| attention.cap_slope(s));
                 let weights = visible.iter().copied().zip(probabilities).zip(slopes);

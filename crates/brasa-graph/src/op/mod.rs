@@ -22,7 +22,7 @@ mod sequence_gradient;
 mod unary_gradient;
 mod view;
 
-pub use attention::{Attention, CacheWrite, KvSource, Mask, MemoryWrite};
+pub use attention::{Attention, CacheWrite, KvSource, Mask, MemoryWrite, alibi_slope};
 pub use attention_gradient::{AttentionGradient, AttentionTangent};
 pub use cross_entropy::CrossEntropy;
 pub use elementwise::{Binary, Unary, Where};

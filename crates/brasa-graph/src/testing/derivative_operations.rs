@@ -44,11 +44,11 @@ pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
     }),
     OperationCase::new("attention_tangent", Tolerance::F32, |b| {
         let operands = [4, 2, 2, 4, 2, 2].map(|heads| b.rows(&[heads, 6]));
-        apply(b, AttentionTangent { attention: attention() }, &operands)
+        attentions().map(|attention| apply(b, AttentionTangent { attention }, &operands)).concat()
     }),
     OperationCase::new("attention_gradient", Tolerance::F32, |b| {
         let operands = [4, 2, 2, 4].map(|heads| b.rows(&[heads, 6]));
-        apply(b, AttentionGradient { attention: attention() }, &operands)
+        attentions().map(|attention| apply(b, AttentionGradient { attention }, &operands)).concat()
     }),
     OperationCase::new("linear_cross_entropy", Tolerance::F32, |b| {
         let (x, w, targets) = (b.rows(&[9]), b.weight("w", &[97, 9]), b.token_ids());
@@ -110,7 +110,10 @@ fn chosen(b: &mut CaseBuilder) -> ValueId {
     b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen }).0
 }
 
-fn attention() -> Attention {
-    let source = KvSource::Step(Mask::Causal);
-    Attention { source, scale: 0.4, window: Some(3), softcap: Some(4.0) }
+fn attentions() -> [Attention; 2] {
+    let [causal, alibi] = [Mask::Causal, Mask::Alibi].map(KvSource::Step);
+    [
+        Attention { source: causal, scale: 0.4, window: Some(3), softcap: Some(4.0) },
+        Attention { source: alibi, scale: 0.4, window: None, softcap: None },
+    ]
 }

@@ -62,7 +62,7 @@ pub use inputs_outputs::check_inputs_and_outputs;
 pub use low_rank::{merged, random_adapter};
 pub use memory::EncoderDecoder;
 pub use mock::MockBackend;
-pub use operations::{OPERATIONS, OperationCase};
+pub use operations::{ALIBI, OPERATIONS, OperationCase};
 pub use pages::check_pages;
 pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;

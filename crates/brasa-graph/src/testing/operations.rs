@@ -55,6 +55,15 @@ pub const OPERATIONS: &[OperationCase] = &[
     OperationCase { name: "sequences", tolerance: Tolerance::F32, build: along_the_rows_of_a_sequence },
 ];
 
+/// Attention whose scores fall with distance, which not every device has.
+pub const ALIBI: OperationCase = OperationCase::new("alibi", Tolerance::F32, |b| {
+    let (g, share, e) = (1 + b.random.below(3), 1 + b.random.below(4), 1 + b.random.below(40));
+    let (q, k, v) = (b.rows(&[g * share, e]), b.rows(&[g, e]), b.rows(&[g, e]));
+    let source = KvSource::Step(Mask::Alibi);
+    let attention = |(window, softcap)| Attention { source, scale: 0.3, window, softcap };
+    [(None, None), (Some(2), Some(5.0))].map(|with| apply(b, attention(with), &[q, k, v])).into()
+});
+
 fn apply(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
     b.graph.apply(op, inputs)[0]
 }

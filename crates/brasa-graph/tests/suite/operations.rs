@@ -201,6 +201,23 @@ fn segments_stay_apart() {
     assert_eq!(attend(Mask::Bidirectional, None), [1.5, 1.5, 15., 15.]);
     assert_eq!(attend(Mask::Bidirectional, Some(1)), [1., 2., 10., 20.]);
     assert_eq!(attend(Mask::Bidirectional, Some(2)), [1.5, 1.5, 15., 15.]);
+    // One head's slope is 2⁻⁸; a neighbour weighs e^−2⁻⁸ against 1.
+    let far = (-1.0_f64 / 256.0).exp();
+    let mix = |own: f64, other: f64| (own + far * other) / (1.0 + far);
+    let expected = [mix(1., 2.), mix(2., 1.), mix(10., 20.), mix(20., 10.)];
+    for (found, expected) in attend(Mask::Alibi, None).iter().zip(expected) {
+        assert!((f64::from(*found) - expected).abs() < 1e-6, "{found}, expected {expected}");
+    }
+}
+
+/// The slopes that the paper lists for 8 heads, and those of 12, which take half of the sequence of 16.
+#[test]
+fn slopes_of_alibi() {
+    let slopes = |heads| (0..heads).map(|head| brasa_graph::op::alibi_slope(heads, head)).collect::<Vec<_>>();
+    let powers = |exponents: &[f64]| exponents.iter().map(|x| (-x).exp2() as f32).collect::<Vec<_>>();
+    assert_eq!(slopes(8), powers(&[1., 2., 3., 4., 5., 6., 7., 8.]));
+    assert_eq!(slopes(12), powers(&[1., 2., 3., 4., 5., 6., 7., 8., 0.5, 1.5, 2.5, 3.5]));
+    assert_eq!(slopes(1), powers(&[8.]));
 }
 
 #[test]

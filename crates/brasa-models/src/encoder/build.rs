@@ -57,7 +57,9 @@ pub(super) fn encoder(spec: &EncoderSpec, weights: &Weights) -> Result<Built> {
         // What follows the last attention is computed for the output rows alone: no other row is read again.
         let only = (index + 1 == spec.layers.len()).then_some(out_rows);
         h_rd = match spec.norms {
-            EncoderNorms::Post => block.post_norm_layer(h_rd, Place::layer(index), layer, only)?,
+            EncoderNorms::Post | EncoderNorms::PostTwice => {
+                block.post_norm_layer(h_rd, Place::layer(index), layer, only)?
+            }
             EncoderNorms::Pre => block.pre_norm_layer(h_rd, Place::layer(index), layer, only)?,
         };
     }
@@ -90,8 +92,13 @@ impl Block<'_, '_> {
         only: Option<ValueId>,
     ) -> Result<ValueId> {
         let o_rq = self.attention(h_rd, at, layer)?;
-        let h_rd = self.add_attention(h_rd, o_rq, at, layer, only)?;
-        let h_rd = self.norm(h_rd, at, "attn_output_norm.weight")?;
+        let [o_rq, before_rd] = self.select([o_rq, h_rd], only);
+        let h_rd = self.add_attention(before_rd, o_rq, at, layer)?;
+        let mut h_rd = self.norm(h_rd, at, "attn_output_norm.weight")?;
+        if self.spec.norms == EncoderNorms::PostTwice {
+            h_rd = self.g.add(before_rd, h_rd);
+            h_rd = self.norm(h_rd, at, "attn_norm_2.weight")?;
+        }
         let f_rd = self.ffn(h_rd, at, layer.ffn)?;
         let h_rd = self.g.add(h_rd, f_rd);
         self.norm(h_rd, at, "layer_output_norm.weight")
@@ -107,24 +114,26 @@ impl Block<'_, '_> {
     ) -> Result<ValueId> {
         let x_rd = if at.is_first() { h_rd } else { self.norm(h_rd, at, "attn_norm.weight")? };
         let o_rq = self.attention(x_rd, at, layer)?;
-        let h_rd = self.add_attention(h_rd, o_rq, at, layer, only)?;
+        let [o_rq, h_rd] = self.select([o_rq, h_rd], only);
+        let h_rd = self.add_attention(h_rd, o_rq, at, layer)?;
         let x_rd = self.norm(h_rd, at, "ffn_norm.weight")?;
         let f_rd = self.ffn(x_rd, at, layer.ffn)?;
         Ok(self.g.add(h_rd, f_rd))
     }
 
+    /// Some rows of each value, or all.
+    fn select<const N: usize>(&mut self, values: [ValueId; N], only: Option<ValueId>) -> [ValueId; N] {
+        only.map_or(values, |rows| values.map(|x| self.g.select_rows(x, rows)))
+    }
+
     /// The residual stream with the projected outputs of all heads.
     fn add_attention(
         &mut self,
-        mut h_rd: ValueId,
-        mut o_rq: ValueId,
+        h_rd: ValueId,
+        o_rq: ValueId,
         at: Place,
         layer: &EncoderLayerSpec,
-        only: Option<ValueId>,
     ) -> Result<ValueId> {
-        if let Some(rows) = only {
-            [o_rq, h_rd] = [o_rq, h_rd].map(|x| self.g.select_rows(x, rows));
-        }
         let shape = [self.spec.hidden_size, layer.attention_dim()];
         let o_rd = self.linear(o_rq, at, "attn_output.weight", shape)?;
         Ok(self.g.add(h_rd, o_rd))
@@ -136,17 +145,21 @@ impl Block<'_, '_> {
         let why = format!("{heads} heads × {width}");
         let parts = ["attn_q.weight", "attn_k.weight", "attn_v.weight"].map(|name| (name, dim, why.clone()));
         let qkv = self.projection(x_rd, at, "qkv", "attn_qkv.weight", &parts)?;
-        let [mut q_rhe, mut k_rhe, v_rhe] = [0, 1, 2].map(|part| {
-            let part = self.g.slice(qkv, part * dim..(part + 1) * dim);
-            self.g.reshape(part, &[heads, width])
-        });
+        let [mut q_rq, mut k_rq, v_rq] =
+            [0, 1, 2].map(|part| self.g.slice(qkv, part * dim..(part + 1) * dim));
+        if layer.qk_norm {
+            q_rq = self.norm(q_rq, at, "attn_q_norm.weight")?;
+            k_rq = self.norm(k_rq, at, "attn_k_norm.weight")?;
+        }
+        let [mut q_rhe, mut k_rhe, v_rhe] =
+            [q_rq, k_rq, v_rq].map(|part| self.g.reshape(part, &[heads, width]));
         if let Some(rope) = &layer.rope {
             let frequencies = self.weights.frequencies(self.g, rope);
             let op = Rope { layout: rope.layout, rotary_dim: rope.rotary_dim, magnitude: rope.magnitude };
             [q_rhe, k_rhe] = [q_rhe, k_rhe].map(|x| self.g.rope(x, self.positions, frequencies, op));
         }
         let op = Attention {
-            source: KvSource::Step(Mask::Bidirectional),
+            source: KvSource::Step(if layer.alibi { Mask::Alibi } else { Mask::Bidirectional }),
             scale: (width as f32).powf(-0.5),
             window: layer.window,
             softcap: None,

@@ -5,17 +5,18 @@ use brasa_graph::op::RopeLayout;
 use serde_json::Value;
 
 use super::modern_bert::modern_bert;
-use super::names::{BERT, EncoderNames, GTE, JINA_V3, MODERN_BERT, NOMIC, Style};
+use super::names::{BERT, EncoderNames, GTE, JINA_V2, JINA_V3, MODERN_BERT, NOMIC, Style};
 use super::spec::{
     ClassifierSpec, EncoderExperts, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm,
     HeadPooling, LearnedPositions,
 };
 use crate::family::activation_named;
 use crate::keys::{
-    ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
-    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, EXPERTS_PER_TOKEN, HEAD_DIM, IS_DECODER, LAYER_NORM_EPS, MOE_EVERY,
-    NUM_EXPERTS, PAD_TOKEN, PARALLEL_BLOCK, POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION,
-    ROTARY_INTERLEAVED, TIED, TOKEN_TYPES, USE_RMS_NORM, VALUE_DIM, VOCAB_SIZE,
+    EMBEDDING_POOLER, ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH,
+    ENCODER_HEADS, ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, EXPERTS_PER_TOKEN, FEED_FORWARD_TYPE, HEAD_DIM,
+    IS_DECODER, LAYER_NORM_EPS, MAX_ALIBI_BIAS, MOE_EVERY, NUM_EXPERTS, PAD_TOKEN, PARALLEL_BLOCK,
+    POSITION_TYPE, PRE_NORM, ROTARY_BASE, ROTARY_FRACTION, ROTARY_INTERLEAVED, TIED, TOKEN_TYPES,
+    USE_RMS_NORM, VALUE_DIM, VOCAB_SIZE,
 };
 use crate::metadata::{Metadata, limits};
 use crate::names::{Spelling, first};
@@ -46,6 +47,14 @@ const JUDGES: &str = "ForSequenceClassification";
 
 const FAMILIES: &[Family] = &[
     Family { hf: &["bert"], classes: &["Bert"], gguf: Some("bert"), style: &BERT, spec: bert },
+    // The hub's own code for it says that it is BERT, and only the class tells them apart.
+    Family {
+        hf: &["bert"],
+        classes: &["JinaBert"],
+        gguf: Some("jina-bert-v2"),
+        style: &JINA_V2,
+        spec: jina_v2,
+    },
     Family {
         hf: &["roberta", "xlm-roberta", "camembert"],
         classes: &["Roberta", "XLMRoberta", "Camembert"],
@@ -80,13 +89,17 @@ const FAMILIES: &[Family] = &[
 
 /// Names of all architectures of encoders that are understood in `container`.
 pub fn supported_encoders(container: Container) -> Vec<&'static str> {
-    FAMILIES
-        .iter()
-        .flat_map(|family| match container {
-            Container::HuggingFace => family.hf.to_vec(),
-            Container::Gguf => family.gguf.into_iter().collect(),
-        })
-        .collect()
+    let names = FAMILIES.iter().flat_map(|family| match container {
+        Container::HuggingFace => family.hf.to_vec(),
+        Container::Gguf => family.gguf.into_iter().collect(),
+    });
+    let mut found = Vec::new();
+    for name in names {
+        if !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
 }
 
 impl Family {
@@ -101,16 +114,18 @@ impl Family {
             Container::HuggingFace => family.hf.contains(&source.architecture()),
             Container::Gguf => family.gguf == Some(source.architecture()),
         };
-        let family = FAMILIES.iter().find(named).ok_or_else(|| unknown(source.architecture()))?;
+        let mut families = FAMILIES.iter().filter(named);
+        let first = families.clone().next().ok_or_else(|| unknown(source.architecture()))?;
         match source.class() {
-            Some(class) if !family.has_class(class) => Err(unknown(class)),
-            _ => Ok(family),
+            None => Ok(first),
+            Some(class) => families.find(|family| family.has_class(class)).ok_or_else(|| unknown(class)),
         }
     }
 
     fn has_class(&self, class: &str) -> bool {
         let task = |family| class.strip_prefix(family);
-        self.classes.iter().filter_map(task).any(|task| TASKS.contains(&task))
+        let known = |task: &str| TASKS.contains(&task) && (task != JUDGES || self.style.has_head());
+        self.classes.iter().filter_map(task).any(known)
     }
 
     /// Reads the configuration.
@@ -192,6 +207,8 @@ impl Reader<'_, '_> {
             num_heads,
             head_dim,
             rope: None,
+            alibi: false,
+            qk_norm: false,
             window: None,
             ffn: EncoderFfn {
                 width: meta.require(ENCODER_FFN_WIDTH, limits::FFN_WIDTH)?,
@@ -340,6 +357,41 @@ fn gte(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let theta = if meta.source().architecture() == "gte" { 160_000.0 } else { 10_000.0 };
     let rope = rotary(meta, spec.layers[0].head_dim, spec.context_length, theta)?;
     rotate(&mut spec, &rope);
+    Ok(spec)
+}
+
+/// Jina Embeddings v2 (Günther et al. 2023, arXiv:2310.19923).
+///
+/// BERT with ALiBi, and a gated network. Some models norm queries and keys, and norm twice behind attention.
+fn jina_v2(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
+    let meta = reader.meta;
+    // Silence means learned positions.
+    let positions = meta.text(POSITION_TYPE)?.unwrap_or("absolute");
+    if !meta.is_gguf() && positions != "alibi" {
+        return Err(meta.bad_value(POSITION_TYPE.hf[0], &positions.into(), "alibi"));
+    }
+    expect_text(meta, FEED_FORWARD_TYPE, "geglu")?;
+    expect_text(meta, EMBEDDING_POOLER, "mean")?;
+    if let Some(slope) = meta.number(MAX_ALIBI_BIAS)?.filter(|slope| (slope - 8.0).abs() > f32::EPSILON) {
+        return Err(meta.bad_value(MAX_ALIBI_BIAS.gguf[0], &slope.into(), "8"));
+    }
+    let defaults = Defaults { context_length: 512, token_types: 2, activation: Activation::GeluErf };
+    let mut spec = reader.encoder("jina_bert_v2", &defaults)?;
+    let has = |name| first(meta.source(), &reader.names.layer(0, name)).is_some();
+    let qk_norm = has("attn_q_norm.weight");
+    if qk_norm && meta.is_gguf() {
+        let what = "a Jina v2 with norms of queries and keys is not read from GGUF, which does not say which half of the \
+                    network's matrix is the gate; its Hugging Face folder is read";
+        return Err(ModelError::Config { what: what.into() });
+    }
+    if has("attn_norm_2.weight") {
+        spec.norms = EncoderNorms::PostTwice;
+    }
+    for layer in &mut spec.layers {
+        // Whatever `hidden_act` says, which the code passes over.
+        layer.ffn = EncoderFfn { activation: Activation::GeluErf, gated: true, ..layer.ffn };
+        (layer.alibi, layer.qk_norm) = (true, qk_norm);
+    }
     Ok(spec)
 }
 

@@ -6,13 +6,14 @@ use brasa_formats::gguf;
 
 use super::bidirectional::is_bidirectional;
 use super::family::Family;
+use super::modern_bert::{POOLING_FIRST, POOLING_MEAN};
 use super::names::EncoderNames;
 use super::read_encoder;
-use super::spec::{EncoderSpec, LearnedPositions};
+use super::spec::{ClassifierSpec, EncoderSpec, HeadForm, HeadPooling, LearnedPositions};
 use crate::family::activation_name;
 use crate::keys::{
-    ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH, ENCODER_HEADS,
-    ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, GLOBAL_EVERY, Key, LAYER_NORM_EPS, LOCAL_ATTENTION,
+    CLASSIFIER_POOLING, ENCODER_ACTIVATION, ENCODER_CAUSAL, ENCODER_CONTEXT_LENGTH, ENCODER_FFN_WIDTH,
+    ENCODER_HEADS, ENCODER_HIDDEN_SIZE, ENCODER_LAYERS, GLOBAL_EVERY, Key, LAYER_NORM_EPS, LOCAL_ATTENTION,
     ROPE_LOCAL_THETA, ROPE_SCALING_TYPE, ROTARY_BASE, VOCAB_SIZE,
 };
 use crate::rope::RopeScaling;
@@ -65,13 +66,12 @@ pub fn encoder_to_gguf(source: &Source, sentence: &SentenceConfig) -> Result<Enc
     let architecture = match spec.family {
         "bert" | "roberta" => "bert",
         "nomic_bert" => "nomic-bert",
-        "modernbert" if spec.classifier.is_none() => "modern-bert",
-        "modernbert" => {
-            return Err(no_form(
-                "architectures",
-                "a ModernBERT with a head has no GGUF form that Brasa writes",
-            ));
+        "jina_bert_v2" if spec.layers.iter().any(|layer| layer.qk_norm) => {
+            let why = "a Jina v2 with norms of queries and keys has no GGUF form that Brasa writes";
+            return Err(no_form("architectures", why));
         }
+        "jina_bert_v2" => "jina-bert-v2",
+        "modernbert" => "modern-bert",
         other => {
             return Err(no_form("architectures", &format!("{other} has no GGUF form that Brasa writes")));
         }
@@ -82,6 +82,8 @@ pub fn encoder_to_gguf(source: &Source, sentence: &SentenceConfig) -> Result<Enc
     let mut form =
         EncoderGgufForm { architecture, pairs: Vec::new(), token_types, notes: Vec::new(), spec, names };
     form.configuration()?;
+    form.head()?;
+    form.biases(source);
     form.sentence(sentence)?;
     form.labels(source);
     Ok(form)
@@ -166,6 +168,40 @@ impl EncoderGgufForm {
         self.put(ROPE_SCALING_TYPE, "none");
         self.put(VOCAB_SIZE, spec.vocab_size as u32);
         self.put(ENCODER_ACTIVATION, "gelu");
+    }
+
+    /// Writes how ModernBERT's head pools. Its function has no key: readers take GELU.
+    fn head(&mut self) -> Result<()> {
+        let Some(ClassifierSpec { pooling, form: HeadForm::Normed(activation), .. }) = self.spec.classifier
+        else {
+            return Ok(());
+        };
+        if activation != Activation::GeluErf {
+            let found = activation_name(activation);
+            return Err(no_form("classifier_activation", &format!("{found} has no GGUF form")));
+        }
+        let number = match pooling {
+            HeadPooling::Mean => POOLING_MEAN,
+            HeadPooling::First => POOLING_FIRST,
+        };
+        self.put(CLASSIFIER_POOLING, number as u32);
+        Ok(())
+    }
+
+    /// Notes biases of a ModernBERT, which the published models lack.
+    fn biases(&mut self, source: &Source) {
+        let has_head = self.spec.classifier.is_some();
+        let is_bias = |name: &String| {
+            let name = self.names.gguf_name(name, has_head);
+            name.as_deref()
+                .and_then(|name| name.strip_suffix(".bias"))
+                .is_some_and(|stem| stem != "cls.output")
+        };
+        if self.architecture == "modern-bert" && source.tensors.keys().any(is_bias) {
+            let note =
+                "biases of norms and projections are written; llama.cpp does not read them in modern-bert";
+            self.notes.push(note.into());
+        }
     }
 
     fn sentence(&mut self, sentence: &SentenceConfig) -> Result<()> {

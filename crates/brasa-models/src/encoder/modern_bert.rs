@@ -15,6 +15,11 @@ use crate::rope_config::{LayerKind, RopeQuery, rope};
 use crate::spec::Activation;
 use crate::{ModelError, Result};
 
+/// GGUF's number of a head that reads the mean of all states.
+pub(super) const POOLING_MEAN: usize = 1;
+/// GGUF's number of a head that reads the first row's state.
+pub(super) const POOLING_FIRST: usize = 2;
+
 /// ModernBERT (Warner et al. 2024, arXiv:2412.13663).
 ///
 /// Norms in front, a gated network, rotary positions. Most layers see a window and turn by a faster base than the others.
@@ -74,8 +79,20 @@ pub(super) fn modern_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
 fn classifier(reader: &Reader<'_, '_>, head: ClassifierSpec) -> Result<ClassifierSpec> {
     let meta = reader.meta;
     if meta.is_gguf() {
-        let what = "a ModernBERT with a head is not read from GGUF, which does not say the head's function";
-        return Err(ModelError::Config { what: what.into() });
+        // As llama.cpp reads files that are silent. No file says the head's function, which is the published models'.
+        let pooling = match meta.count(CLASSIFIER_POOLING, limits::LAYERS)? {
+            None | Some(POOLING_MEAN) => HeadPooling::Mean,
+            Some(POOLING_FIRST) => HeadPooling::First,
+            Some(other) => {
+                let expected = format!("{POOLING_MEAN} or {POOLING_FIRST}");
+                return Err(meta.bad_value(CLASSIFIER_POOLING.gguf[0], &other.into(), &expected));
+            }
+        };
+        return Ok(ClassifierSpec {
+            labels: head.labels,
+            pooling,
+            form: HeadForm::Normed(Activation::GeluErf),
+        });
     }
     let text = |key: crate::keys::Key, default| Ok::<_, ModelError>(meta.text(key)?.unwrap_or(default));
     let pooling = match text(CLASSIFIER_POOLING, "cls")? {

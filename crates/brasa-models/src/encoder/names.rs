@@ -29,6 +29,13 @@ pub(super) struct Style {
     foreign: &'static [&'static str],
 }
 
+impl Style {
+    /// True if checkpoints of the style may have a head that is read.
+    pub fn has_head(&self) -> bool {
+        !self.head.is_empty()
+    }
+}
+
 /// BERT, RoBERTa and XLM-R.
 pub(super) const BERT: Style = Style {
     prefixes: &["bert.", "roberta.", "xlm_roberta.", ""],
@@ -76,6 +83,31 @@ pub(super) const NOMIC: Style = Style {
     ],
     gguf: &[],
     foreign: &["cls.", "lm_head.", "pooler."],
+};
+
+/// Jina Embeddings v2, in the spelling of the first models and in that of the models whose queries and keys are normed.
+pub(super) const JINA_V2: Style = Style {
+    prefixes: &["bert.", ""],
+    global: EMBEDDINGS,
+    head: &[],
+    layers: "encoder.layer.",
+    layer: &[
+        ("attn_q.weight", &["attention.self.query.weight"]),
+        ("attn_k.weight", &["attention.self.key.weight"]),
+        ("attn_v.weight", &["attention.self.value.weight"]),
+        ("attn_q_norm.weight", &["attention.self.layer_norm_q.weight"]),
+        ("attn_k_norm.weight", &["attention.self.layer_norm_k.weight"]),
+        ("attn_output.weight", &["attention.output.dense.weight"]),
+        ("attn_output_norm.weight", &["attention.output.LayerNorm.weight"]),
+        ("attn_norm_2.weight", &["layer_norm_1.weight"]),
+        ("ffn_gate_up.weight", &["mlp.gated_layers.weight"]),
+        ("ffn_up_gate.weight", &["mlp.up_gated_layer.weight"]),
+        ("ffn_down.weight", &["mlp.wo.weight", "mlp.down_layer.weight"]),
+        ("layer_output_norm.weight", &["mlp.layernorm.weight", "layer_norm_2.weight"]),
+    ],
+    // The gate and what passes it are one matrix, which goes by the name of the latter.
+    gguf: &[("ffn_gate_up.weight", "ffn_up.weight")],
+    foreign: &["cls.", "pooler.", "embeddings.position_ids"],
 };
 
 /// GTE, as Alibaba publishes it under the model type `new`.

@@ -18,7 +18,7 @@ pub struct EncoderSpec {
     pub norm_eps: f32,
     /// Rows of the table that tells the parts of a text apart; 0 for none.
     pub token_types: usize,
-    /// Learned position embeddings; `None` for encoders whose heads rotate.
+    /// Learned position embeddings; `None` for encoders whose attention tells positions apart.
     pub positions: Option<LearnedPositions>,
     /// The places of the layer norms.
     pub norms: EncoderNorms,
@@ -43,6 +43,9 @@ pub struct LearnedPositions {
 pub enum EncoderNorms {
     /// Behind attention and behind the feed-forward network, on the sums with the residual stream.
     Post,
+    /// As [`Post`](Self::Post), and a second time behind attention: what came out is added to the residual stream again, and normed
+    /// again.
+    PostTwice,
     /// In front of attention and of the feed-forward network, and behind the last layer. The first layer's attention reads
     /// the normed embeddings as they are.
     Pre,
@@ -55,8 +58,12 @@ pub struct EncoderLayerSpec {
     pub num_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Rotary position embedding; `None` in encoders with learned positions.
+    /// Rotary position embedding; `None` in encoders with learned positions or ALiBi.
     pub rope: Option<RopeSpec>,
+    /// True if scores fall with distance: [ALiBi](brasa_graph::op::Mask::Alibi).
+    pub alibi: bool,
+    /// True if queries and keys pass a layer norm over all heads together.
+    pub qk_norm: bool,
     /// Rows see those that are less than so many positions away; `None` for all.
     pub window: Option<usize>,
     /// The feed-forward network.

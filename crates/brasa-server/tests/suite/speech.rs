@@ -149,6 +149,38 @@ fn a_stream_has_the_text_in_parts() {
     assert_eq!(broken.error(400).2, "invalid_audio");
 }
 
+/// Tokens, whole and streamed, spell the text, and their mean is about that of the segments, which counts ends and timestamps too.
+#[test]
+fn tokens_have_log_probabilities_if_they_are_asked_for() {
+    let ask = |fields: &[(&str, &str)]| {
+        let form = Form::new(&wav(5)).field("beam_size", "1").field("include[]", "logprobs");
+        fields.iter().fold(form, |form, (name, value)| form.field(name, value)).send(TRANSCRIBE)
+    };
+    let spelled = |logprobs: &Value| {
+        let tokens = logprobs.as_array().unwrap().iter();
+        let text = |token: &Value| {
+            let bytes: Vec<u8> = serde_json::from_value(token["bytes"].clone()).unwrap();
+            assert!(token["logprob"].as_f64().unwrap() <= 0.0, "{token}");
+            assert_eq!(token["token"], String::from_utf8_lossy(&bytes).as_ref());
+            bytes
+        };
+        String::from_utf8(tokens.flat_map(text).collect()).unwrap()
+    };
+    let whole = ask(&[]).json(200);
+    assert_eq!(spelled(&whole["logprobs"]).trim(), whole["text"]);
+    let events = ask(&[("stream", "true")]).events();
+    let (last, deltas) = events.split_last().unwrap();
+    assert_eq!(last["logprobs"], whole["logprobs"]);
+    let parts: Vec<Value> =
+        deltas.iter().flat_map(|event| event["logprobs"].as_array().unwrap().clone()).collect();
+    assert_eq!(Value::from(parts), whole["logprobs"]);
+    for event in deltas {
+        assert_eq!(spelled(&event["logprobs"]).trim(), event["delta"].as_str().unwrap().trim());
+    }
+    let plain = Form::new(&wav(5)).field("beam_size", "1").send(TRANSCRIBE).json(200);
+    assert_eq!((plain.get("logprobs"), &plain["text"]), (None, &whole["text"]));
+}
+
 #[test]
 fn what_is_not_honoured_is_refused_by_name() {
     for (field, value, code) in [
@@ -158,7 +190,9 @@ fn what_is_not_honoured_is_refused_by_name() {
         ("temperature", "1.5", "invalid_value"),
         ("temperature", "warm", "invalid_value"),
         ("stream", "perhaps", "invalid_value"),
-        ("include[]", "logprobs", "unsupported_field"),
+        ("include[]", "words", "invalid_value"),
+        ("max_initial_timestamp", "31", "invalid_value"),
+        ("max_initial_timestamp", "soon", "invalid_value"),
         ("timestamp_granularities[]", "word", "unsupported_field"),
         ("timestamp_granularities[]", "letter", "invalid_value"),
         ("chunking_strategy", "{\"type\": \"server_vad\"}", "unsupported_field"),
@@ -171,6 +205,8 @@ fn what_is_not_honoured_is_refused_by_name() {
         let (_, param, found) = form.send(TRANSCRIBE).error(400);
         assert_eq!((param.as_deref(), found.as_str()), (Some(field.trim_end_matches("[]")), code), "{field}");
     }
+    let text = form(&[("include[]", "logprobs"), ("response_format", "verbose_json")]).send(TRANSCRIBE);
+    assert_eq!(text.error(400).1.as_deref(), Some("include"));
     let stream = form(&[("stream", "true"), ("response_format", "srt")]).send(TRANSCRIBE);
     assert_eq!(stream.error(400).1.as_deref(), Some("stream"));
     let twice = form(&[("language", "en"), ("language", "de")]).send(TRANSCRIBE);

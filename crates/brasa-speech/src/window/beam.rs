@@ -1,6 +1,6 @@
 //! Beam search (openai-whisper's `BeamSearchDecoder`): the likeliest texts of equal length, side by side.
 
-use super::{Context, Hypothesis, end_own};
+use super::{Context, Drawn, Hypothesis, end_own};
 use crate::Result;
 use crate::numbers::{largest, log_sum_exp};
 use crate::recogniser::{Recogniser, TextId};
@@ -13,7 +13,7 @@ pub(super) struct Beam {
     width: usize,
     /// Finished texts that end the search.
     enough: usize,
-    finished: Vec<(Vec<u32>, f32)>,
+    finished: Vec<Drawn>,
     scratch: Vec<f32>,
 }
 
@@ -21,12 +21,13 @@ pub(super) struct Beam {
 struct Candidate {
     source: usize,
     token: u32,
+    logprob: f32,
     sum_logprob: f32,
 }
 
 impl Beam {
     pub fn new(base: TextId, beam_size: usize, patience: f32) -> Self {
-        let hypothesis = Hypothesis { drawn: Vec::new(), sum_logprob: 0.0, text: Some(base) };
+        let hypothesis = Hypothesis { drawn: Drawn::default(), text: Some(base) };
         let enough = (beam_size as f32 * patience).round_ties_even().max(1.0) as usize;
         Self {
             hypotheses: vec![hypothesis],
@@ -50,15 +51,16 @@ impl Beam {
             let scratch = &mut self.scratch;
             scratch.clear();
             scratch.extend_from_slice(row);
-            context.procedure.rules.apply(scratch, &hypothesis.drawn);
+            context.procedure.rules.apply(scratch, &hypothesis.drawn.tokens);
             let total = log_sum_exp(scratch);
-            context.hold_to_grammar(scratch, &hypothesis.drawn)?;
+            context.hold_to_grammar(scratch, &hypothesis.drawn.tokens)?;
             for token in largest(scratch, self.width + 1) {
                 let logit = scratch[token as usize];
                 // What the rules forbid is no candidate, however few there are.
                 if logit > f32::NEG_INFINITY {
-                    let sum_logprob = hypothesis.sum_logprob + (logit - total);
-                    candidates.push(Candidate { source, token, sum_logprob });
+                    let logprob = logit - total;
+                    let sum_logprob = hypothesis.drawn.sum_logprob + logprob;
+                    candidates.push(Candidate { source, token, logprob, sum_logprob });
                 }
             }
         }
@@ -68,8 +70,9 @@ impl Beam {
             if candidate.token == eot {
                 // Likelier ones come first, and the search ends when there are enough.
                 if self.finished.len() < self.enough {
-                    let drawn = self.hypotheses[candidate.source].drawn.clone();
-                    self.finished.push((drawn, candidate.sum_logprob));
+                    let mut drawn = self.hypotheses[candidate.source].drawn.clone();
+                    drawn.push(eot, candidate.logprob, eot);
+                    self.finished.push(drawn);
                 }
                 continue;
             }
@@ -79,7 +82,7 @@ impl Beam {
             }
         }
         self.follow(&kept, context, recogniser)?;
-        let drawn = self.hypotheses.first().map_or(0, |hypothesis| hypothesis.drawn.len());
+        let drawn = self.hypotheses.first().map_or(0, |hypothesis| hypothesis.drawn.tokens.len());
         Ok((self.finished.len() >= self.enough || self.hypotheses.is_empty(), drawn))
     }
 
@@ -100,8 +103,8 @@ impl Beam {
                 text => text,
             };
             let mut drawn = source.drawn.clone();
-            drawn.push(candidate.token);
-            self.hypotheses.push(Hypothesis { drawn, sum_logprob: candidate.sum_logprob, text });
+            drawn.push(candidate.token, candidate.logprob, context.procedure.vocabulary.tokens().eot);
+            self.hypotheses.push(Hypothesis { drawn, text });
         }
         for hypothesis in old {
             if !self.hypotheses.iter().any(|kept| kept.text == hypothesis.text) {
@@ -112,13 +115,13 @@ impl Beam {
     }
 
     /// All finished texts; if they are fewer than the beam, the likeliest unfinished ones too.
-    pub fn finish(self, base: Option<TextId>, recogniser: &mut dyn Recogniser) -> Vec<(Vec<u32>, f32)> {
+    pub fn finish(self, base: Option<TextId>, recogniser: &mut dyn Recogniser) -> Vec<Drawn> {
         let mut found = self.finished;
         // They are sorted already.
         for hypothesis in self.hypotheses {
             end_own(hypothesis.text, base, recogniser);
             if found.len() < self.width {
-                found.push((hypothesis.drawn, hypothesis.sum_logprob));
+                found.push(hypothesis.drawn);
             }
         }
         found

@@ -2,7 +2,7 @@
 
 use brasa_graph::sampling::gumbel;
 
-use super::{Context, Hypothesis, end_own};
+use super::{Context, Drawn, Hypothesis, end_own};
 use crate::Result;
 use crate::numbers::{argmax, log_sum_exp};
 use crate::recogniser::{Recogniser, TextId};
@@ -17,7 +17,7 @@ pub(super) struct Draws {
 
 impl Draws {
     pub fn new(base: TextId, texts: usize, temperature: f32, seed: u64) -> Self {
-        let hypothesis = Hypothesis { drawn: Vec::new(), sum_logprob: 0.0, text: Some(base) };
+        let hypothesis = Hypothesis { drawn: Drawn::default(), text: Some(base) };
         Self { hypotheses: vec![hypothesis; texts], temperature, seed, scratch: Vec::new() }
     }
 
@@ -35,32 +35,30 @@ impl Draws {
             let scratch = &mut self.scratch;
             scratch.clear();
             scratch.extend_from_slice(row);
-            context.procedure.rules.apply(scratch, &hypothesis.drawn);
+            context.procedure.rules.apply(scratch, &hypothesis.drawn.tokens);
             let total = log_sum_exp(scratch);
-            context.hold_to_grammar(scratch, &hypothesis.drawn)?;
+            context.hold_to_grammar(scratch, &hypothesis.drawn.tokens)?;
             let token = if self.temperature == 0.0 {
                 argmax(scratch)
             } else {
                 let seed = self.seed.wrapping_add((number as u64) << 32);
-                draw(scratch, self.temperature, seed, hypothesis.drawn.len() as u32)
+                draw(scratch, self.temperature, seed, hypothesis.drawn.tokens.len() as u32)
             };
-            hypothesis.sum_logprob += scratch[token as usize] - total;
+            hypothesis.drawn.push(token, scratch[token as usize] - total, eot);
             if token == eot {
                 end_own(hypothesis.text.take(), Some(context.base), recogniser);
-            } else {
-                hypothesis.drawn.push(token);
             }
         }
         let ended = self.hypotheses.iter().all(|hypothesis| hypothesis.text.is_none());
-        let longest = self.hypotheses.iter().map(|hypothesis| hypothesis.drawn.len()).max();
+        let longest = self.hypotheses.iter().map(|hypothesis| hypothesis.drawn.tokens.len()).max();
         Ok((ended, longest.unwrap_or(0)))
     }
 
     /// All texts, of which some may not have ended.
-    pub fn finish(self, base: Option<TextId>, recogniser: &mut dyn Recogniser) -> Vec<(Vec<u32>, f32)> {
+    pub fn finish(self, base: Option<TextId>, recogniser: &mut dyn Recogniser) -> Vec<Drawn> {
         let finish = |hypothesis: Hypothesis| {
             end_own(hypothesis.text, base, recogniser);
-            (hypothesis.drawn, hypothesis.sum_logprob)
+            hypothesis.drawn
         };
         self.hypotheses.into_iter().map(finish).collect()
     }

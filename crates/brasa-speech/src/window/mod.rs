@@ -66,12 +66,32 @@ enum Search {
 /// A text that a search has not given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Hypothesis {
-    /// Tokens behind the prompt, without the end.
-    pub drawn: Vec<u32>,
-    /// Sum of the log-probabilities, of the end token too.
-    pub sum_logprob: f32,
+    /// What was drawn behind the prompt.
+    pub drawn: Drawn,
     /// The text on the device; `None` once it has ended.
     pub text: Option<TextId>,
+}
+
+/// Tokens that a search has drawn.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Drawn {
+    /// Tokens behind the prompt, without the end.
+    pub tokens: Vec<u32>,
+    /// The log-probability of each token among those that the rules allow.
+    pub logprobs: Vec<f32>,
+    /// Sum of the log-probabilities, of the end token too.
+    pub sum_logprob: f32,
+}
+
+impl Drawn {
+    /// Appends a token whose log-probability is `logprob`; the end only counts.
+    pub fn push(&mut self, token: u32, logprob: f32, end: u32) {
+        self.sum_logprob += logprob;
+        if token != end {
+            self.tokens.push(token);
+            self.logprobs.push(logprob);
+        }
+    }
 }
 
 impl WindowTask {
@@ -148,12 +168,13 @@ impl WindowTask {
             Some(Search::Beam(beam)) => &mut beam.hypotheses,
         };
         let mut rows = Vec::new();
-        for hypothesis in hypotheses.iter_mut().filter(|hypothesis| !hypothesis.drawn.is_empty()) {
+        for hypothesis in hypotheses.iter_mut().filter(|hypothesis| !hypothesis.drawn.tokens.is_empty()) {
             let Some(text) = hypothesis.text else { continue };
             // The first token of an attempt leaves the prompt as it is for further ones.
             let text = if text == *base { recogniser.fork(text)? } else { text };
             hypothesis.text = Some(text);
-            let tokens = hypothesis.drawn[hypothesis.drawn.len() - 1..].to_vec();
+            let drawn = &hypothesis.drawn.tokens;
+            let tokens = drawn[drawn.len() - 1..].to_vec();
             rows.push(Rows { text, tokens, outs: Outs::Last });
         }
         Ok(rows)

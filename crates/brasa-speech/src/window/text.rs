@@ -1,5 +1,6 @@
 //! The text of a window, and whether it is good enough.
 
+use super::Drawn;
 use crate::compression::compression_ratio;
 use crate::vocabulary::SpeechVocabulary;
 use crate::{Result, TranscribeOptions};
@@ -9,6 +10,8 @@ use crate::{Result, TranscribeOptions};
 pub struct WindowText {
     /// Tokens with timestamps, without the end.
     pub tokens: Vec<u32>,
+    /// The log-probability of each token among those that the rules allow.
+    pub logprobs: Vec<f32>,
     /// The text without space at its ends.
     pub text: String,
     /// Mean log-probability of the tokens, the end included.
@@ -22,30 +25,31 @@ pub struct WindowText {
 }
 
 impl WindowText {
-    /// The best of several texts with their summed log-probabilities, by mean or by Google NMT's length penalty.
+    /// The best of several texts by their log-probabilities: by mean, or by Google NMT's length penalty.
     pub(crate) fn choose(
-        found: &[(Vec<u32>, f32)],
+        found: &[Drawn],
         vocabulary: &SpeechVocabulary,
         options: &TranscribeOptions,
         temperature: f32,
         no_speech_prob: f64,
     ) -> Result<Self> {
-        let score = |(tokens, sum): &(Vec<u32>, f32)| {
+        let score = |Drawn { tokens, sum_logprob, .. }: &Drawn| {
             let length = tokens.len().max(1) as f64;
             let divisor = options
                 .length_penalty
                 .map_or(length, |penalty| ((5.0 + tokens.len() as f64) / 6.0).powf(f64::from(penalty)));
-            f64::from(*sum) / divisor
+            f64::from(*sum_logprob) / divisor
         };
         let better =
             |best: usize, next: usize| if score(&found[next]) > score(&found[best]) { next } else { best };
         let best = (0..found.len()).reduce(better).and_then(|best| found.get(best));
-        let (tokens, sum) = best.cloned().unwrap_or_default();
+        let Drawn { tokens, logprobs, sum_logprob } = best.cloned().unwrap_or_default();
         let text = vocabulary.decode(&tokens)?.trim().to_owned();
         Ok(Self {
-            avg_logprob: f64::from(sum) / (tokens.len() + 1) as f64,
+            avg_logprob: f64::from(sum_logprob) / (tokens.len() + 1) as f64,
             compression_ratio: compression_ratio(&text),
             tokens,
+            logprobs,
             text,
             no_speech_prob,
             temperature,

@@ -86,6 +86,25 @@ fn greedy_and_beams() {
     }
 }
 
+/// A text that is cut one token later is longer by that token's log-probability, greedily and in a search.
+#[test]
+fn tokens_have_their_own_log_probabilities() {
+    for beam_size in [1, 3] {
+        let cut =
+            |most| search(TranscribeOptions { beam_size, max_tokens: Some(most), ..once(0.0) }, 4, &[]).0;
+        let sum = |text: &WindowText| text.avg_logprob * (text.tokens.len() + 1) as f64;
+        let whole = cut(12);
+        assert!(whole.tokens.len() == 12 && whole.logprobs.len() == 12, "{whole:?}");
+        let summed: f32 = whole.logprobs.iter().sum();
+        assert!((f64::from(summed) - sum(&whole)).abs() < 1e-4, "{summed}, {whole:?}");
+        let shorter = cut(11);
+        if beam_size == 1 {
+            let last = f64::from(whole.logprobs[11]);
+            assert!((sum(&whole) - sum(&shorter) - last).abs() < 1e-4, "{last}, {shorter:?}");
+        }
+    }
+}
+
 /// Beams append one row each; a prompt is computed once for all of them and all attempts.
 #[test]
 fn rows_are_shared() {

@@ -23,8 +23,11 @@ fn options(recipe: &Value) -> TranscribeOptions {
 
 fn text(call: &Value) -> WindowText {
     let number = |name: &str| call[name].as_f64().unwrap();
+    let tokens = ids(&call["tokens"]);
     WindowText {
-        tokens: ids(&call["tokens"]),
+        // Log-probabilities that tell tokens apart.
+        logprobs: tokens.iter().map(|&token| -(token as f32)).collect(),
+        tokens,
         text: String::new(),
         avg_logprob: number("avg_logprob"),
         no_speech_prob: number("no_speech_prob"),
@@ -65,6 +68,8 @@ fn whole_transcriptions() {
             let label = format!("case {number}: {:?}", found.text);
             assert_eq!(Some(found.text.as_str()), expected["text"].as_str(), "{label}");
             assert_eq!(found.tokens, ids(&expected["tokens"]), "{label}");
+            let of_tokens: Vec<f32> = found.tokens.iter().map(|&token| -(token as f32)).collect();
+            assert_eq!(found.logprobs, of_tokens, "{label}");
             assert_eq!(Some(u64::from(found.seek)), expected["seek"].as_u64(), "{label}");
             assert_close(found.start_s, &expected["start"], 1e-9, &label);
             assert_close(found.end_s, &expected["end"], 1e-9, &label);

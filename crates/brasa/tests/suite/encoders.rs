@@ -74,7 +74,7 @@ fn fast_bound(name: &str) -> f32 {
 
 #[test]
 fn vectors_are_those_of_sentence_transformers() {
-    for name in ["bert", "gte", "jina-v3", "modernbert", "nomic-bert", "roberta"] {
+    for name in ["bert", "gte", "jina-v2", "jina-v2-code", "jina-v3", "modernbert", "nomic-bert", "roberta"] {
         let golden = golden(name);
         let options = EmbedOptions { norm: own_norm(name), ..EmbedOptions::default() };
         for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), fast_bound(name))] {
@@ -107,6 +107,7 @@ fn vectors_are_those_of_sentence_transformers() {
 fn files_of_llama_cpp_have_its_tokens_and_vectors() {
     for (name, pooling, bound) in [
         ("bert", Pooling::First, 1e-3),
+        ("jina-bert-v2", Pooling::Mean, 1e-3),
         ("modern-bert", Pooling::First, 2e-3),
         ("nomic-bert", Pooling::Mean, 1e-4),
         ("nomic-bert-moe", Pooling::Mean, 1e-3),
@@ -300,6 +301,26 @@ fn scores_are_those_of_a_cross_encoder() {
                 );
             }
         }
+    }
+}
+
+/// Heads that llama.cpp's own script has written, which read a mean or the first state (`tools/golden/models/gguf_encoders.py`).
+/// llama.cpp computes GELU by its tanh form and a table of f16.
+#[test]
+fn files_of_llama_cpp_have_its_scores() {
+    for name in ["modern-bert-judge", "modern-bert-first-judge", "xlm-roberta-judge"] {
+        let golden = std::fs::read_to_string(folder("gguf-encoders").join(format!("{name}.json"))).unwrap();
+        let golden: Value = serde_json::from_str(&golden).unwrap();
+        let texts: Vec<String> = serde_json::from_value(golden["texts"].clone()).unwrap();
+        let scores: Vec<f32> = serde_json::from_value(golden["scores"].clone()).unwrap();
+        let path = folder("gguf-encoders").join(format!("{name}.gguf"));
+        let reranker = Reranker::load(path, &exact()).unwrap();
+        let raw = RerankOptions { raw: true, ..CUT };
+        let found: Vec<f32> =
+            reranker.rerank(&texts[0], &texts[1..], &raw).unwrap().map(Result::unwrap).collect();
+        let comparison = compare(&found, &scores);
+        println!("{name}: {comparison}");
+        assert!(comparison.within(Tolerance(2e-3)), "{name}: {comparison}");
     }
 }
 

@@ -122,6 +122,7 @@ fn options(arguments: &TranscribeArguments) -> Result<TranscribeOptions, Failure
         initial_prompt: search.prompt.clone(),
         carry_initial_prompt: search.carry_prompt,
         suppress_tokens: search.suppress_tokens.clone(),
+        max_initial_timestamp_s: Some(decimal(search.max_initial_timestamp)),
         max_tokens: search.max_tokens,
         seed: search.seed,
         ..TranscribeOptions::default()

@@ -2,7 +2,7 @@
 
 use brasa_graph::op::{Linear, LinearCrossEntropy, Narrow, Pick, Place};
 use brasa_graph::testing::{
-    Case, CaseBuilder, OPERATIONS, check_derivatives, f32_weight, random_case, varying_weights,
+    ALIBI, Case, CaseBuilder, OPERATIONS, check_derivatives, f32_weight, random_case, varying_weights,
 };
 use brasa_graph::{Op, ValueId, pass};
 
@@ -17,7 +17,7 @@ fn check_case(case: &Case, smooth: bool) {
 
 #[test]
 fn every_operation_obeys_its_rules() {
-    for operation in OPERATIONS {
+    for operation in OPERATIONS.iter().chain([&ALIBI]) {
         for seed in 0..6 {
             // Rounding to 16 bits has steps, which tangents pass over.
             check_case(&operation.case(seed), operation.name != "arrangements");

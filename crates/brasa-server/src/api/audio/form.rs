@@ -21,7 +21,7 @@ const LONGEST_NAME: usize = 100;
 /// Fields that may come several times.
 const LISTS: [&str; 3] = ["timestamp_granularities", "include", "hotwords"];
 /// Fields whose text is a number or a switch.
-const VALUES: [&str; 5] = ["temperature", "stream", "seed", "beam_size", "best_of"];
+const VALUES: [&str; 6] = ["temperature", "stream", "seed", "beam_size", "best_of", "max_initial_timestamp"];
 
 /// A form's fields, and its file.
 pub(crate) struct Form {

@@ -4,18 +4,20 @@ mod form;
 mod request;
 mod work;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::audio::transcript::{Transcript, TranscriptFormat};
-use brasa::speech::Task;
+use brasa::audio::transcript::{Segment, Transcript, TranscriptFormat};
+use brasa::speech::{SpeechVocabulary, Task};
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
 use crate::error::Result;
 use crate::log::Record;
+use crate::logprobs::finite;
 use crate::state::App;
 use crate::{reply, sse};
 use form::Form;
@@ -51,10 +53,11 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
     let mut work = Work::start(&app, &record, &loaded, place, sound, request.options.clone());
     // Sounds that cannot be read are refused before a stream begins.
     work.opened().await?;
+    let shown = request.logprobs.then(|| loaded.transcriber.vocabulary().clone());
     if request.stream {
         record.set("stream", true);
         let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
-        sse::spawn(events, |events| stream(events, work));
+        sse::spawn(events, |events| stream(events, work, shown));
         return Ok(response);
     }
     let transcript = loop {
@@ -63,11 +66,11 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
             Event::End(transcript) => break transcript,
         }
     };
-    Ok(whole(&request, &transcript))
+    Ok(whole(&request, &transcript, shown.as_ref()))
 }
 
-/// The whole transcript in the form that was asked for.
-fn whole(request: &Request, transcript: &Transcript) -> Response {
+/// The whole transcript in the form that was asked for; with log-probabilities of tokens, which are `shown` by a vocabulary.
+fn whole(request: &Request, transcript: &Transcript, shown: Option<&SpeechVocabulary>) -> Response {
     let plain = |content_type| {
         reply::with_type(axum::http::StatusCode::OK, content_type, transcript.to_format(request.format))
     };
@@ -86,6 +89,9 @@ fn whole(request: &Request, transcript: &Transcript) -> Response {
     {
         fields.shift_remove("segments");
     }
+    if let Some(vocabulary) = shown {
+        object["logprobs"] = logprobs(&transcript.segments, vocabulary);
+    }
     object["usage"] = usage(transcript);
     reply::ok(&object)
 }
@@ -95,8 +101,23 @@ fn usage(transcript: &Transcript) -> Value {
     json!({"type": "duration", "seconds": transcript.duration_s})
 }
 
+/// The tokens of text with their log-probabilities, in OpenAI's form. Timestamps are no text.
+fn logprobs(segments: &[Segment], vocabulary: &SpeechVocabulary) -> Value {
+    let end = vocabulary.tokens().eot;
+    let tokens = segments.iter().flat_map(|segment| segment.tokens.iter().zip(&segment.logprobs));
+    let shown = tokens.filter(|(token, _)| **token < end).map(|(&token, &logprob)| {
+        let bytes = vocabulary.tokenizer().piece_bytes(token).map(Cow::into_owned).unwrap_or_default();
+        json!({"token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes})
+    });
+    shown.collect()
+}
+
 /// Writes segments as they are found.
-async fn stream(events: Arc<sse::Events>, mut work: Work) -> Result<(), sse::Gone> {
+async fn stream(
+    events: Arc<sse::Events>,
+    mut work: Work,
+    shown: Option<SpeechVocabulary>,
+) -> Result<(), sse::Gone> {
     let mut is_first = true;
     loop {
         match sse::unless_gone(&events, work.next()).await? {
@@ -104,14 +125,18 @@ async fn stream(events: Arc<sse::Events>, mut work: Work) -> Result<(), sse::Gon
             Ok(Event::Segment(segment)) => {
                 let text = if is_first { segment.text.trim_start() } else { &segment.text };
                 is_first &= text.is_empty();
-                events.send(&json!({"type": "transcript.text.delta", "delta": text})).await?;
+                let mut delta = json!({"type": "transcript.text.delta", "delta": text});
+                if let Some(vocabulary) = &shown {
+                    delta["logprobs"] = logprobs(std::slice::from_ref(&segment), vocabulary);
+                }
+                events.send(&delta).await?;
             }
             Ok(Event::End(transcript)) => {
-                let done = json!({
-                    "type": "transcript.text.done",
-                    "text": transcript.text(),
-                    "usage": usage(&transcript),
-                });
+                let mut done = json!({"type": "transcript.text.done", "text": transcript.text()});
+                if let Some(vocabulary) = &shown {
+                    done["logprobs"] = logprobs(&transcript.segments, vocabulary);
+                }
+                done["usage"] = usage(&transcript);
                 events.send(&done).await?;
                 return events.done().await;
             }

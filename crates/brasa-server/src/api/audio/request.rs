@@ -20,6 +20,8 @@ pub(super) struct Request {
     /// True if a verbose answer has segments.
     pub segments: bool,
     pub stream: bool,
+    /// True if tokens come with their log-probabilities.
+    pub logprobs: bool,
 }
 
 impl Request {
@@ -32,11 +34,8 @@ impl Request {
             fields.refuse(name, "speakers are not told apart")?;
         }
         fields.only("chunking_strategy", &["auto".into()], "windows follow the model's timestamps")?;
-        fields.refuse(
-            "include",
-            "transcripts have no log-probabilities of tokens; `avg_logprob` of `verbose_json` is a segment's",
-        )?;
         let format = format(fields)?;
+        let logprobs = logprobs(fields, format)?;
         let stream = fields.switch("stream")?.unwrap_or(false);
         if stream && !matches!(format, TranscriptFormat::Json | TranscriptFormat::Text) {
             let why = "a stream has text alone: leave `response_format` out, or take `json` or `text`";
@@ -73,11 +72,37 @@ impl Request {
             best_of: fields.count("best_of", 1, MOST_TEXTS)?.unwrap_or(defaults.best_of),
             initial_prompt: fields.optional("prompt")?,
             seed: fields.optional("seed")?.unwrap_or_default(),
+            max_initial_timestamp_s: latest_start(fields)?.or(defaults.max_initial_timestamp_s),
             logit_bias,
             grammar,
             ..defaults
         };
-        Ok(Self { options, format, segments, stream })
+        Ok(Self { options, format, segments, stream, logprobs })
+    }
+}
+
+/// Whether tokens come with their log-probabilities.
+fn logprobs(fields: &mut Fields, format: TranscriptFormat) -> Result<bool> {
+    let name = "include";
+    let wanted: Vec<String> = fields.optional(name)?.unwrap_or_default();
+    if let Some(other) = wanted.iter().find(|wanted| *wanted != "logprobs") {
+        return Err(ApiError::field(name, format!("`{name}` has {other:?}, expected logprobs")));
+    }
+    if !wanted.is_empty() && format != TranscriptFormat::Json {
+        let why =
+            "log-probabilities come in `response_format` json alone; `verbose_json` has those of segments";
+        return Err(ApiError::unsupported(name, why));
+    }
+    Ok(!wanted.is_empty())
+}
+
+/// The latest first timestamp of a window in seconds, if one is given.
+fn latest_start(fields: &mut Fields) -> Result<Option<f64>> {
+    let name = "max_initial_timestamp";
+    match fields.number(name)? {
+        None => Ok(None),
+        Some(latest) if (0.0..=30.0).contains(&latest) => Ok(Some(latest.into())),
+        Some(latest) => Err(ApiError::field(name, format!("`{name}` is {latest}, expected 0 to 30"))),
     }
 }
 
