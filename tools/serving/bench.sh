@@ -2,7 +2,8 @@
 # Measures Brasa's server and llama-server in turn on the same file: the table of docs/performance/serving.md.
 #
 # usage: tools/serving/bench.sh MODEL.gguf BRASA [LLAMA_SERVER]
-# ROWS chooses rows: "one sixteen poisson many prefix idle". ROUNDS repeats all of them (1), THREADS (2), DEVICE is Brasa's (cpu). Poisson arrivals come at 80 % of
+# ROWS chooses rows: "one sixteen poisson many prefix idle". ROUNDS repeats all of them (1), THREADS (2), DEVICE is Brasa's (cpu), REST
+# the seconds between a server's first answer and the rows (6): a server that has just begun still asks the system for memory. Poisson arrivals come at 80 % of
 # the rate that 16 clients reach with the same mix. Needs python and curl, and a machine that does nothing else.
 set -eu
 model=$1 brasa=$2 llama=${3:-}
@@ -36,6 +37,7 @@ measure() {
         sleep 0.1
     done
     load "$name warm-up" --clients 1 --requests 1 --seed 99 >/dev/null
+    sleep "${REST:-6}"
     for row in $rows; do
         case $row in
         one)

@@ -75,13 +75,16 @@ def round_activations(model, arrays: dict) -> None:
         whole = codes(inputs[0])
         return whole + codes(inputs[0] - whole),
 
+    products = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in ("down_proj", "per_layer_projection")]
+    early = products[:(len(products) + 1) // 2]
+
     def adds_rest(name):
-        """Layers that read a product of two values, and queries, keys and values of attention without 1/√d."""
+        """Layers that read a product of two values, the first half of them, and queries, keys and values of attention without 1/√d."""
         layer, _, which = name.rpartition(".")
         if which in ("q_proj", "k_proj", "v_proj"):
             attention = model.get_submodule(layer)
             return attention.scaling * attention.head_dim**0.5 >= 1.5
-        return which in ("down_proj", "per_layer_projection")
+        return name in early
 
     quantised = {name.removesuffix(".scales") for name in arrays if name.endswith(".scales")}
     if "model.embed_tokens" in quantised and model.config.tie_word_embeddings:

@@ -1,7 +1,8 @@
 //! The weights whose int8 activations come with residuals, because rounding to 8 bits would cost most there.
 //!
-//! - Products of two values, such as the hidden layer of a gated network. A few elements are far larger than the rest, and
-//!   the other elements of their block lose precision. They make two fifths of the error of a whole decoder.
+//! - Products of two values, such as the hidden layer of a gated network, in the first half of the layers. A few elements are far larger
+//!   than the rest, and the other elements of their block lose precision. They make two fifths of the error of a whole decoder. Behind
+//!   later layers the same error is small beside the sum that they add to.
 //! - The input of the query and key projections, if attention does not damp scores by 1/√d.
 //! - Everything in a mixture of experts: any rounding may change the choice of experts.
 
@@ -18,16 +19,24 @@ pub(super) fn weights_with_residuals(graph: &Graph) -> HashSet<usize> {
     let routed = graph.nodes().iter().any(|node| matches!(node.op, Op::RouterTopK(_)));
     let sharp: HashSet<ValueId> =
         graph.nodes().iter().filter_map(|node| sharp_queries(graph, node)).collect();
-    let wanted = |x| routed || is_product(graph, x) || sharp.contains(&x);
-    let weights = graph.nodes().iter().filter_map(|node| match (&node.op, &node.inputs[..]) {
-        (Op::Linear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w]) if wanted(x) => Some(w),
-        _ => None,
-    });
+    let products: Vec<ValueId> =
+        multiplied(graph).map(|(x, _)| x).filter(|&x| is_product(graph, x)).collect();
+    let early = &products[..products.len().div_ceil(2)];
+    let wanted = |x: &ValueId| routed || early.contains(x) || sharp.contains(x);
+    let weights = multiplied(graph).filter(|(x, _)| wanted(x)).map(|(_, w)| w);
     let numbers = weights.filter_map(|w| match graph.value(w).kind {
         ValueKind::Weight(weight) => Some(weight.0 as usize),
         _ => None,
     });
     numbers.collect()
+}
+
+/// Activations and the weights that they meet, in the order of the program.
+fn multiplied(graph: &Graph) -> impl Iterator<Item = (ValueId, ValueId)> {
+    graph.nodes().iter().filter_map(|node| match (&node.op, &node.inputs[..]) {
+        (Op::Linear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w]) => Some((x, w)),
+        _ => None,
+    })
 }
 
 fn is_product(graph: &Graph, x: ValueId) -> bool {
