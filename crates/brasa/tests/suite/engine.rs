@@ -231,10 +231,10 @@ fn drafts_leave_every_text_as_it_is() {
     let eager = Speculation { adaptive: false, ..Speculation::LOOKUP };
     everywhere(|load| {
         let model = load(chunks_of(64));
-        let texts: Vec<Vec<u32>> = (0..2).map(|seed| prompt(12 + 5 * seed, seed).repeat(3)).collect();
+        let texts: Vec<Vec<u32>> = (0..2).map(|seed| prompt(12 + 5 * seed, seed).repeat(4)).collect();
         let mut penalised = drawn(16, 5);
         (penalised.sampling.repeat_penalty, penalised.sampling.temperature) = (1.05, 0.3);
-        let ways = [greedy(16), penalised];
+        let ways = [greedy(24), penalised];
         let drafted = ways.clone().map(|way| GenerateOptions { speculation: Some(eager), ..way });
         let all = || texts.iter().flat_map(|text| (0..ways.len()).map(move |way| (text, way)));
         let expected: Vec<Said> =
