@@ -175,11 +175,14 @@ pub fn a_reader_who_is_behind_pauses_its_generation_alone() {
     assert_eq!(paused.finish_reason(), Some(FinishReason::Cancelled));
     let session = engine.open_session();
     drop(start(&engine, prompt(10, 0), &ahead(4), Some(session)));
-    let mut again = start(&engine, prompt(10, 0), &limit(3), Some(session));
-    while again.try_next() == Poll::Ready(Some(Err(EngineError::SessionBusy))) {
-        again = start(&engine, prompt(10, 0), &limit(3), Some(session));
-    }
-    assert_eq!(ids(&mut again), expected[..3]);
+    let again = loop {
+        let stream = start(&engine, prompt(10, 0), &limit(3), Some(session));
+        let fragments: Vec<_> = stream.collect();
+        if fragments != [Err(EngineError::SessionBusy)] {
+            break fragments;
+        }
+    };
+    assert_eq!(ids(&mut again.into_iter()), expected[..3]);
 }
 
 #[test]
