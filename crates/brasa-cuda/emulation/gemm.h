@@ -15,26 +15,47 @@ inline float rounded_weight(u32 format, const u8* weights, u32 subs, u32 n, u32 
     return half_to_float(float_to_half(w * (format == brasa::F16 ? 1.0f : raise)));
 }
 
-inline void gemm(const GemmParams& p, u32 format) {
-    u32 unit_subs = brasa::geometry(format).unit_subs, units = p.subs / unit_subs;
-    u64 count = (u64)p.splits * p.rows * p.tiles * 8, threads = (u64)gridDim.x * blockDim.x;
-    for (u64 i = thread_number(); i < count; i += threads) {
-        u32 g = i % 8, tile = (u32)(i / 8 % p.tiles), row = (u32)(i / 8 / p.tiles % p.rows), split = (u32)(i / 8 / p.tiles / p.rows);
-        float sums[2] = {0.0f, 0.0f};
-        u32 begin = split * units / p.splits * unit_subs * 64, end = (split + 1) * units / p.splits * unit_subs * 64;
-        for (u32 k = begin; k < end; ++k) {
-            float x = panel_value(p.panels, p.subs, row, k);
-            for (u32 half = 0; half < 2; ++half) {
-                sums[half] = fmaf(rounded_weight(format, p.weights, p.subs, tile * 16 + half * 8 + g, k, p.raise), x, sums[half]);
+// Rows whose sums are made together: a weight is decoded once for all of them.
+const u32 ROWS_AT_ONCE = 32;
+
+// sums[h][i] += row first + i of panels times output n[h], for inputs from `begin` to `end` in order.
+inline void add_products(float (&sums)[2][ROWS_AT_ONCE], u32 format, const u8* const (&weights)[2], const u32 (&n)[2], const float (&raise)[2], u32 outputs,
+                         const u8* panels, u32 subs, u32 first, u32 rows, u32 begin, u32 end) {
+    for (u32 k = begin; k < end; ++k) {
+        float w[2] = {};
+        for (u32 h = 0; h < outputs; ++h) {
+            w[h] = rounded_weight(format, weights[h], subs, n[h], k, raise[h]);
+        }
+        for (u32 i = 0; i < rows; ++i) {
+            float x = panel_value(panels, subs, first + i, k);
+            for (u32 h = 0; h < outputs; ++h) {
+                sums[h][i] = fmaf(w[h], x, sums[h][i]);
             }
         }
-        float scale = p.row_scale[row] * p.scale;
-        if (p.splits > 1) {
-            float* to = p.partial + ((u64)split * p.rows + row) * p.tiles * 16 + tile * 16 + g;
-            to[0] = sums[0] * scale;
-            to[8] = sums[1] * scale;
-        } else {
-            write_outputs(p.out, row, tile, g, sums[0] * scale, sums[1] * scale);
+    }
+}
+
+inline void gemm(const GemmParams& p, u32 format) {
+    u32 unit_subs = brasa::geometry(format).unit_subs, units = p.subs / unit_subs;
+    u64 count = (u64)p.splits * p.tiles * 8, threads = (u64)gridDim.x * blockDim.x;
+    for (u64 i = thread_number(); i < count; i += threads) {
+        u32 g = i % 8, tile = (u32)(i / 8 % p.tiles), split = (u32)(i / 8 / p.tiles), n = tile * 16 + g;
+        u32 begin = split * units / p.splits * unit_subs * 64, end = (split + 1) * units / p.splits * unit_subs * 64;
+        for (u32 first = 0; first < p.rows; first += ROWS_AT_ONCE) {
+            u32 rows = min(ROWS_AT_ONCE, p.rows - first);
+            float sums[2][ROWS_AT_ONCE] = {};
+            add_products(sums, format, {p.weights, p.weights}, {n, n + 8}, {p.raise, p.raise}, 2, p.panels, p.subs, first, rows, begin, end);
+            for (u32 r = 0; r < rows; ++r) {
+                u32 row = first + r;
+                float scale = p.row_scale[row] * p.scale;
+                if (p.splits > 1) {
+                    float* to = p.partial + ((u64)split * p.rows + row) * p.tiles * 16 + n;
+                    to[0] = sums[0][r] * scale;
+                    to[8] = sums[1][r] * scale;
+                } else {
+                    write_outputs(p.out, row, tile, g, sums[0][r] * scale, sums[1][r] * scale);
+                }
+            }
         }
     }
 }
@@ -43,22 +64,26 @@ inline void gemm(const GemmParams& p, u32 format) {
 inline void expert_gemm(const ExpertGemmParams& p, u32 format, u32 weights) {
     u32 outputs = p.tiles * 16;
     for (u32 block = blockIdx.x; block < *p.plan.count; block += gridDim.x) {
-        const u32 *of_block = p.plan.blocks + block * 3, rows = of_block[2] - of_block[1];
-        for (u32 i = threadIdx.x; i < rows * outputs; i += blockDim.x) {
-            u32 position = of_block[1] + i / outputs, n = i % outputs;
-            float sums[2] = {0.0f, 0.0f};
-            for (u32 weight = 0; weight < weights; ++weight) {
-                for (u32 k = 0; k < p.subs * 64; ++k) {
-                    float w = rounded_weight(format, p.weights[weight], p.subs, of_block[0] * outputs + n, k, p.raise[weight]);
-                    sums[weight] = fmaf(w, panel_value(p.panels, p.subs, position, k), sums[weight]);
+        const u32* of_block = p.plan.blocks + block * 3;
+        for (u32 n = threadIdx.x; n < outputs; n += blockDim.x) {
+            u32 of_expert = of_block[0] * outputs + n;
+            for (u32 first = of_block[1]; first < of_block[2]; first += ROWS_AT_ONCE) {
+                u32 rows = min(ROWS_AT_ONCE, of_block[2] - first);
+                float sums[2][ROWS_AT_ONCE] = {};
+                add_products(sums, format, {p.weights[0], p.weights[1]}, {of_expert, of_expert}, {p.raise[0], p.raise[1]}, weights, p.panels, p.subs, first,
+                             rows, 0, p.subs * 64);
+                for (u32 position = first; position < first + rows; ++position) {
+                    float products[2] = {};
+                    for (u32 weight = 0; weight < weights; ++weight) {
+                        products[weight] = sums[weight][position - first] * (p.row_scale[position] * p.scale[weight]);
+                    }
+                    if (weights == 1) {
+                        p.y[(u64)p.plan.slots[position] * outputs + n] = products[0];
+                    } else {
+                        float gated = unary_value(p.function, products[0], 0.0f, 0.0f) * (products[1] / p.gated_scale[position]);
+                        ((unsigned short*)panel_piece(p.gated, p.gated_subs, position, n))[n % 8] = float_to_half(gated);
+                    }
                 }
-                sums[weight] *= p.row_scale[position] * p.scale[weight];
-            }
-            if (weights == 1) {
-                p.y[(u64)p.plan.slots[position] * outputs + n] = sums[0];
-            } else {
-                float gated = unary_value(p.function, sums[0], 0.0f, 0.0f) * (sums[1] / p.gated_scale[position]);
-                ((unsigned short*)panel_piece(p.gated, p.gated_subs, position, n))[n % 8] = float_to_half(gated);
             }
         }
     }

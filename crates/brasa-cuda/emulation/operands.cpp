@@ -110,59 +110,32 @@ double exact(uint32_t format, const std::vector<uint8_t>& tile, const Whole& x, 
 
 // One row with codes as bytes: what mma adds over the four lanes of g, each lane's bytes in order of their inputs.
 template <uint32_t F> void multiply_row(const Whole& x, uint32_t g, double (&sums)[2]) {
+    constexpr uint32_t BLOCKS = column_blocks(F), BLOCK = 64 / BLOCKS;
     for (uint32_t sub = 0; sub < SUBS; sub++) {
         const Spot at = spot(F, sub);
-        const float blocks[2] = {x.sum(sub * 64, 32), x.sum(sub * 64 + 32, 32)};
-        int64_t v[4] = {};
+        float blocks[BLOCKS];
+        for (uint32_t k = 0; k < BLOCKS; k++) blocks[k] = x.sum(sub * 64 + k * BLOCK, BLOCK);
+        int64_t v[2 * BLOCKS] = {};
         for (uint32_t t = 0; t < 4; t++) {
             Codes<F> w;
             w.load(at.sub, g * 4 + t);
-            for (uint32_t b = 0; b < 2; b++) {
+            for (uint32_t half = 0; half < 2; half++) {
                 uint32_t a[4];
-                if (b == 0) w.template block<0>(a); else w.template block<1>(a);
+                if (half == 0) w.template block<0>(a); else w.template block<1>(a);
                 for (uint32_t i = 0; i < 16; i++) {
-                    // Register r holds step 2b + r/2 of output g + 8·(r%2); its bytes are inputs 2t, 2t + 8, 2t + 1, 2t + 9.
-                    const uint32_t r = i / 4, byte = i % 4, k = (2 * b + r / 2) * 16 + 2 * t + byte / 2 + byte % 2 * 8;
-                    v[r % 2 * 2 + b] += (int64_t)(a[r] >> (8 * byte) & 255) * (int64_t)x.x[sub * 64 + k];
+                    // Register r holds step 2·half + r/2 of output g + 8·(r%2); its bytes are inputs 2t, 2t + 8, 2t + 1, 2t + 9.
+                    const uint32_t r = i / 4, byte = i % 4, k = (2 * half + r / 2) * 16 + 2 * t + byte / 2 + byte % 2 * 8;
+                    v[r % 2 * BLOCKS + k / BLOCK] += (int64_t)(a[r] >> (8 * byte) & 255) * (int64_t)x.x[sub * 64 + k];
                 }
             }
         }
         CodeScales<F> scales;
         scales.load(at, g * 4);
-        float f[4];
-        for (int i = 0; i < 4; i++) f[i] = (float)(v[i] - (i / 2 ? upper_codes(F) : 1) * code_bias(F) * (int64_t)blocks[i % 2]);
+        float f[2 * BLOCKS];
+        for (uint32_t i = 0; i < 2 * BLOCKS; i++) f[i] = (float)(v[i] - (i / BLOCKS ? upper_codes(F) : 1) * code_bias(F) * (int64_t)blocks[i % BLOCKS]);
         const float2 share = scales.apply(f, blocks);
         sums[0] += share.x;
         sums[1] += share.y;
-    }
-}
-
-// One row with codes as halves: lanes t and t + 1 of a sub have two blocks of 16 each.
-template <uint32_t F> void multiply_row_of_halves(const Whole& x, uint32_t g, double (&sums)[2]) {
-    for (uint32_t sub = 0; sub < SUBS; sub++) {
-        const Spot at = spot(F, sub);
-        double v[4][2] = {};
-        for (uint32_t t = 0; t < 4; t++) {
-            Stored<F> w;
-            w.load(at.sub, g * 4 + t);
-            uint32_t a[4][4];
-            w.template step<0>(a[0], 1.0f);
-            w.template step<1>(a[1], 1.0f);
-            w.template step<2>(a[2], 1.0f);
-            w.template step<3>(a[3], 1.0f);
-            for (uint32_t i = 0; i < 32; i++) {
-                const uint32_t s = i / 8, p = i / 2 % 4, j = i % 2;
-                v[s][p % 2] += (double)half_to_float((uint16_t)(a[s][p] >> (16 * j))) * x.x[sub * 64 + input(s, p, j, t)];
-            }
-        }
-        for (uint32_t pair = 0; pair < 2; pair++) {
-            const float blocks[2] = {x.sum(sub * 64 + pair * 32, 16), x.sum(sub * 64 + pair * 32 + 16, 16)};
-            float acc[4];
-            for (uint32_t i = 0; i < 4; i++) acc[i] = (float)(v[pair * 2 + i % 2][i / 2] - (i / 2 ? upper_surplus(F) : surplus(F)) * blocks[i % 2]);
-            const float2 share = scaled<F>(acc, blocks, at, g * 4 + pair);
-            sums[0] += share.x;
-            sums[1] += share.y;
-        }
     }
 }
 
@@ -184,12 +157,12 @@ template <uint32_t F> bool format_differs() {
     }
     shared_memory = tile.data();
     failed |= halves_differ<F>(tile);
-    if constexpr (column_blocks(F) > 1) {
+    if constexpr (by_codes(F)) {
         const Whole x;
         double worst = 0;
         for (uint32_t g = 0; g < 8; g++) {
             double found[2] = {};
-            if constexpr (by_codes(F)) multiply_row<F>(x, g, found); else multiply_row_of_halves<F>(x, g, found);
+            multiply_row<F>(x, g, found);
             for (uint32_t high = 0; high < 2; high++) {
                 double size = 0;
                 const double expected = exact(F, tile, x, g + 8 * high, size);

@@ -1,9 +1,10 @@
-// Products of a tile with one row on integers, for formats with blocks of 32: up to four subs in the columns of two matrix products.
+// Products of a tile with one row on integers, for quantised formats: up to four subs in the columns of a few matrix products.
 //
 // x of a sub is whole numbers of 15 bits and a sign, times a power of two. Each is 256·high + low, both signed bytes. mma.m16n8k32 multiplies 16 outputs and
-// one block of 32 codes with eight columns. Sub i has columns 2i, its high bytes, and 2i + 1, its low bytes; B holds zeros in all others. The first blocks of
-// the four subs collect in one accumulator, the second blocks in another. Lane l, with g = l/4 and t = l%4, then has the high and the low sums of both blocks
-// of sub t, for outputs g and g + 8: it puts them together, scales them, and the four lanes of a g are added once a tile.
+// one block of 32 codes with eight columns, mma.m16n8k16 one block of 16. Sub i has columns 2i, its high bytes, and 2i + 1, its low bytes; B holds zeros in
+// all others. The first blocks of the four subs collect in one accumulator, the second blocks in another, and so on. Lane l, with g = l/4 and t = l%4, then
+// has the high and the low sums of all blocks of sub t, for outputs g and g + 8: it puts them together, scales them, and the four lanes of a g are added once
+// a tile.
 //
 // Codes are bytes (operands.cuh), those of output g + 8 in an upper nibble 16 times too large. Sums are exact: 32 · 255 · 2^14 lies below 2^31. What a
 // code reads too much is taken out by the accumulator's first value, −bias · Σx of the block.
@@ -27,6 +28,14 @@ __device__ __forceinline__ void mma(int (&c)[4], const uint32_t (&a)[4], uint32_
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// c += a · b, m16n8k16: registers 0 and 1 of A, or 2 and 3.
+__device__ __forceinline__ void mma16(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+    asm(
+        "mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(b));
+}
+
 // Four inputs of a lane, sixteen lanes a sub, in the order of `ask`: their bytes to shared memory. Returns their sum.
 __device__ __forceinline__ int leave_whole(float4 x, float down, uint32_t sub, uint32_t lane, bool there) {
     const uint32_t v[4] = {__float_as_uint(fmaf(x.x, down, WHOLE)), __float_as_uint(fmaf(x.y, down, WHOLE)), __float_as_uint(fmaf(x.z, down, WHOLE)),
@@ -47,54 +56,69 @@ __device__ __forceinline__ int leave_whole(float4 x, float down, uint32_t sub, u
 
 // x of N subs, WARPS apart, in columns: fragments of B, and for the lane's own sub what its accumulators begin with, Σx of its blocks and the power of two.
 template <uint32_t F, int N> struct CodeColumns {
-    static constexpr int PARTS = 1;
+    static constexpr int BLOCKS = column_blocks(F);
     static_assert(N <= 4, "eight columns");
-    uint32_t b[N][2][2];
-    int first[2];
-    float sums[2], scale;
+    uint32_t b[N][4];
+    int first[BLOCKS];
+    float sums[BLOCKS], scale;
 
     __device__ __forceinline__ void load(uint32_t from, uint32_t lane) {
         const uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int i = 0; i < N; i++) {
             const uint4 v = peek<uint4>(g / 2 == i ? AT_X + (from + i * WARPS) * 128 + g % 2 * 64 + t * 16 : AT_ZERO);
-            b[i][0][0] = v.x; b[i][0][1] = v.y; b[i][1][0] = v.z; b[i][1][1] = v.w;
+            b[i][0] = v.x; b[i][1] = v.y; b[i][2] = v.z; b[i][3] = v.w;
         }
-        scale = sums[0] = sums[1] = 0.0f;
-        first[0] = first[1] = 0;
+        scale = 0.0f;
+#pragma unroll
+        for (int k = 0; k < BLOCKS; k++) { sums[k] = 0.0f; first[k] = 0; }
         if (t >= N) return;
         const uint32_t sub = from + t * WARPS;
-        const int2 sum = peek<int2>(AT_SUMS + sub * 16);
+        int sum[4];
+        if constexpr (BLOCKS == 2) {
+            const int2 v = peek<int2>(AT_SUMS + sub * 16);
+            sum[0] = v.x; sum[1] = v.y;
+        } else {
+            const int4 v = peek<int4>(AT_SUMS + sub * 16);
+            sum[0] = v.x; sum[1] = v.y; sum[2] = v.z; sum[3] = v.w;
+        }
         scale = peek<float>(AT_SCALES + sub * 4);
-        sums[0] = float(sum.x); sums[1] = float(sum.y);
-        first[0] = -code_bias(F) * sum.x; first[1] = -code_bias(F) * sum.y;
+#pragma unroll
+        for (int k = 0; k < BLOCKS; k++) { sums[k] = float(sum[k]); first[k] = -code_bias(F) * sum[k]; }
     }
 };
 
 // total += the lane's share of N subs of a tile. `subs`: where each lies; `own`: where the lane's own lies.
 template <uint32_t F, int N>
-__device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], const Spot (&own)[1], const CodeColumns<F, N>& x, uint32_t lane, float2& total, float) {
+__device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], Spot own, const CodeColumns<F, N>& x, uint32_t lane, float2& total, float) {
+    constexpr int BLOCKS = column_blocks(F);
     Codes<F> w[N];
     CodeScales<F> scales;
 #pragma unroll
     for (int i = 0; i < N; i++) w[i].load(subs[i], lane);
-    scales.load(own[0], lane);
-    int acc[2][4] = {};
+    scales.load(own, lane);
+    int acc[BLOCKS][4] = {};
 #pragma unroll
-    for (int b = 0; b < 2; b++) { acc[b][1] = x.first[b]; acc[b][3] = upper_codes(F) * x.first[b]; }
+    for (int k = 0; k < BLOCKS; k++) { acc[k][1] = x.first[k]; acc[k][3] = upper_codes(F) * x.first[k]; }
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        uint32_t a[4];
-        w[i].template block<0>(a);
-        mma(acc[0], a, x.b[i][0][0], x.b[i][0][1]);
-        w[i].template block<1>(a);
-        mma(acc[1], a, x.b[i][1][0], x.b[i][1][1]);
-    }
-    float v[4];
 #pragma unroll
-    for (int b = 0; b < 2; b++) {
-        v[b] = float(acc[b][0] * 256 + acc[b][1]);
-        v[2 + b] = float(acc[b][2] * 256 + acc[b][3]);
+        for (int half = 0; half < 2; half++) {
+            uint32_t a[4];
+            if (half == 0) w[i].template block<0>(a); else w[i].template block<1>(a);
+            if constexpr (BLOCKS == 2) {
+                mma(acc[half], a, x.b[i][2 * half], x.b[i][2 * half + 1]);
+            } else {
+                mma16(acc[2 * half], a[0], a[1], x.b[i][2 * half]);
+                mma16(acc[2 * half + 1], a[2], a[3], x.b[i][2 * half + 1]);
+            }
+        }
+    }
+    float v[2 * BLOCKS];
+#pragma unroll
+    for (int k = 0; k < BLOCKS; k++) {
+        v[k] = float(acc[k][0] * 256 + acc[k][1]);
+        v[BLOCKS + k] = float(acc[k][2] * 256 + acc[k][3]);
     }
     const float2 share = scales.apply(v, x.sums);
     // A lane without a sub has read what is not its own.

@@ -100,7 +100,7 @@ template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4
 #pragma unroll
         for (int s = 0; s < 4; s++) {
             nibbles(a[s], w[s]);
-            if (s % 2 == 0) upper_bits<0>(a[s], s < 2 ? t.x : t.y); else upper_bits<1>(a[s], s < 2 ? t.x : t.y);
+            upper_bits(a[s], s < 2 ? t.x : t.y, s);
             const uint32_t sg = twice(d.x * fg[s]), sh = twice(d.y * fh[s]);
 #pragma unroll
             for (int p = 0; p < 4; p++) {

@@ -150,10 +150,8 @@ BRASA_BOTH constexpr Place place(uint32_t n, uint32_t k) {
     return {(n % 8) * 4 + (k % 8) / 2, (k % 2) + 2 * (n / 8) + 4 * (k / 8)};
 }
 
-// First bit of element pair p of step s (mod 2) in a T2 word.
-BRASA_BOTH constexpr uint32_t t2_bit(uint32_t step, uint32_t p) {
-    return step % 2 == 0 ? (p == 0 ? 4 : p == 1 ? 8 : p == 2 ? 6 : 10) : (p == 0 ? 0 : p == 1 ? 12 : p == 2 ? 2 : 14);
-}
+// First bit of element pair p of step s (mod 2) in a T2 word: a shift brings those of a step and an output into the same bits of four bytes.
+BRASA_BOTH constexpr uint32_t t2_bit(uint32_t step, uint32_t p) { return 8 * (p / 2) + (step % 2 == 0 ? (p % 2 ? 0 : 4) : (p % 2 ? 2 : 6)); }
 
 // Bit of element pair p of step s in an O1 word: a shift brings those of a step and an output into the same bit of four bytes.
 BRASA_BOTH constexpr uint32_t o1_bit(uint32_t step, uint32_t p) { return 8 * (p / 2) + (2 * step + p % 2 + 4) % 8; }

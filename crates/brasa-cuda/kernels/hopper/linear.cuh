@@ -86,23 +86,24 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
             up[c] = largest[c] < INFINITY ? power_of_two(e) : NAN;
             sum[c] = leave_whole(x[c], power_of_two(-e), sub, lane, sub < subs);
         }
+        constexpr int LANES = 16 / column_blocks(F);  // of a block
 #pragma unroll
-        for (int d = 1; d < 8; d *= 2) {
+        for (int d = 1; d < LANES; d *= 2) {
             squares += __shfl_xor_sync(~0u, squares, d);
 #pragma unroll
             for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
         }
 #pragma unroll
-        for (int d = 8; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
+        for (int d = LANES; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
 #pragma unroll
         for (int c = 0; c < N; c++) {
             const uint32_t sub = mine + c * 2 * WARPS;
-            if (lane % 8 == 0 && sub < subs) reinterpret_cast<int*>(smem + AT_SUMS)[sub * 4 + lane % 16 / 8] = sum[c];
+            if (lane % LANES == 0 && sub < subs) reinterpret_cast<int*>(smem + AT_SUMS)[sub * 4 + lane % 16 / LANES] = sum[c];
             if (lane % 16 == 0 && sub < subs) reinterpret_cast<float*>(smem + AT_SCALES)[sub] = up[c];
         }
     } else {
         __half2 a[N], b[N];
-        float sum[N], up[N];
+        float up[N];
 #pragma unroll
         for (int c = 0; c < N; c++) {
             const int e = row_exponent(largest[c]);
@@ -110,17 +111,9 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
             up[c] = power_of_two(e);
             a[c] = __floats2half2_rn(x[c].x * down, x[c].y * down);
             b[c] = __floats2half2_rn(x[c].z * down, x[c].w * down);
-            const float2 fa = __half22float2(a[c]), fb = __half22float2(b[c]);
-            sum[c] = (fa.x + fa.y) + (fb.x + fb.y);
         }
 #pragma unroll
-        for (int d = 1; d < 4; d *= 2) {
-            squares += __shfl_xor_sync(~0u, squares, d);
-#pragma unroll
-            for (int c = 0; c < N; c++) sum[c] += __shfl_xor_sync(~0u, sum[c], d);
-        }
-#pragma unroll
-        for (int d = 4; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
+        for (int d = 1; d < 32; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
         const uint32_t q = lane % 16, step = q / 4, k = q % 4 * 4;
         const uint32_t place = step / 2 * 64 + (k % 8 / 2) * 16 + step % 2 * 8 + k / 8 * 4;
 #pragma unroll
@@ -130,7 +123,6 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
                 uint8_t* at = smem + AT_X + sub * 128 + place;
                 *reinterpret_cast<__half2*>(at) = a[c];
                 *reinterpret_cast<__half2*>(at + 16) = b[c];
-                if (lane % 4 == 0) reinterpret_cast<float*>(smem + AT_SUMS)[sub * 4 + step] = sum[c];
                 if (q == 0) reinterpret_cast<float*>(smem + AT_SCALES)[sub] = up[c];
             }
         }
@@ -331,9 +323,7 @@ __device__ __forceinline__ void multiply_round(Window<F>& window, Places<F>& pla
     uint32_t at[N];
 #pragma unroll
     for (int i = 0; i < N; i++) at[i] = places.sub(i);
-    Spot own[Columns<F, N>::PARTS];
-#pragma unroll
-    for (int part = 0; part < Columns<F, N>::PARTS; part++) own[part] = column_blocks(F) == 1 ? Spot{} : places.of(column_blocks(F) == 4 ? part * 2 + lane % 4 / 2 : lane % 4);
+    const Spot own = by_codes(F) ? places.of(lane % 4) : Spot{};
     places.used += N;
     window.reach(tile * places.subs + s + (N - 1) * WARPS);
     multiply_columns<F, N>(at, own, x, lane, total, raise);
@@ -353,7 +343,7 @@ __device__ __forceinline__ uint32_t multiply_rounds(Window<F>& window, Places<F>
 
 // The warp's sums of a tile, left for the block. Of columns, the four lanes of an output pair are added: the first leaves output g, the second g + 8.
 template <uint32_t F> __device__ __forceinline__ void leave_total(float* to, uint32_t lane, float2 total) {
-    if constexpr (column_blocks(F) == 1) {
+    if constexpr (!by_codes(F)) {
         if (lane % 4 == 0) {
             to[lane / 4] = total.x;
             to[lane / 4 + 8] = total.y;
@@ -386,7 +376,7 @@ __device__ __forceinline__ void multiply_any(Window<F>& window, Places<F>& place
     for (uint32_t tile = first; tile < first + batch; tile++) {
         float2 total = make_float2(0.0f, 0.0f);
         uint32_t s = warp;
-        if constexpr (column_blocks(F) > 1) s = multiply_rounds<F, 4>(window, places, tile, s, warp, lane, total, raise);
+        if constexpr (by_codes(F)) s = multiply_rounds<F, 4>(window, places, tile, s, warp, lane, total, raise);
         s = multiply_rounds<F, 2>(window, places, tile, s, warp, lane, total, raise);
         multiply_rounds<F, 1>(window, places, tile, s, warp, lane, total, raise);
         leave_total<F>(partial + (tile - first) * TILE_FLOATS + warp * 16, lane, total);
@@ -413,7 +403,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
     Window<F> window(Cursor::unpack(state & 0x7fffffff), mine.count * subs);
     uint32_t half = state >> 31;
     // Weights of halves are long: four subs would hold more slots of the ring than their overlap is worth.
-    constexpr int ROUND = column_blocks(F) == 1 ? 2 : 4;
+    constexpr int ROUND = by_codes(F) ? 4 : 2;
     Places<F> places{window.next.slot, subs, max(1u, (subs + WARPS - 1 - warp) / WARPS)};
     // Where the first weights lie, and that they have come, is seen to before x has.
     places.template need<1>(0, 0, warp, lane);

@@ -33,28 +33,18 @@ __device__ __forceinline__ void bytes(uint32_t (&a)[4], uint32_t w0, uint32_t w1
     a[2] = __byte_perm(w1, 0x64646464, 0x4140);
     a[3] = __byte_perm(w1, 0x64646464, 0x4342);
 }
-// Adds bits 4 and 5 of the codes of step S (mod 2).
-template <int S> __device__ __forceinline__ void upper_bits(uint32_t (&a)[4], uint32_t h) {
-    if (S == 0) {
-        a[0] = or_and(h, 0x00300030, a[0]);
-        a[1] = or_and(h, 0x03000300, a[1]);
-        h >>= 2;
-        a[2] = or_and(h, 0x00300030, a[2]);
-        a[3] = or_and(h, 0x03000300, a[3]);
-    } else {
-        a[0] = or_and(h << 4, 0x00300030, a[0]);
-        a[1] = or_and(h >> 4, 0x03000300, a[1]);
-        a[2] = or_and(h << 2, 0x00300030, a[2]);
-        a[3] = or_and(h >> 6, 0x03000300, a[3]);
-    }
+// Shifts bits to the left, or to the right where the number is negative; known when compiled.
+__device__ __forceinline__ uint32_t moved(uint32_t w, int left) { return left >= 0 ? w << left : w >> -left; }
+// Adds bits 4 and 5 of the codes of a step from its T2 word.
+__device__ __forceinline__ void upper_bits(uint32_t (&a)[4], uint32_t h, int step) {
+#pragma unroll
+    for (int p = 0; p < 4; p++) a[p] = or_and(moved(h, (p % 2 ? 8 : 4) - int(t2_bit(step, p))), p % 2 ? 0x03000300 : 0x00300030, a[p]);
 }
 // Codes of two bits of a step: 1024 + 16q for output g, 1024 + 256q for g + 8.
 __device__ __forceinline__ void twos(uint32_t (&a)[4], uint32_t h, int step) {
     a[0] = a[1] = a[2] = a[3] = HALF_1024;
-    if (step % 2 == 0) upper_bits<0>(a, h); else upper_bits<1>(a, h);
+    upper_bits(a, h, step);
 }
-// Shifts bits to the left, or to the right where the number is negative; known when compiled.
-__device__ __forceinline__ uint32_t moved(uint32_t w, int left) { return left >= 0 ? w << left : w >> -left; }
 // Sets bit LOW of the codes of output g, and bit HIGH of those of g + 8, from an O1 word.
 template <int LOW, int HIGH> __device__ __forceinline__ void add_ones(uint32_t (&a)[4], uint32_t ones, int step) {
 #pragma unroll

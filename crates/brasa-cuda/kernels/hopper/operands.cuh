@@ -4,30 +4,31 @@
 
 namespace brasa {
 
-// Formats whose codes are multiplied as bytes: those with blocks of 32.
-__host__ __device__ constexpr bool by_codes(uint32_t format) {
-    return format == Q8_0 || format == Q4_0 || format == Q4_K || format == Q5_K || format == Q4_1 || format == MLX8 || format == IQ4_XS;
-}
+// Blocks of a sub that are scaled apart; 1: none is.
+__host__ __device__ constexpr int column_blocks(uint32_t format) { return format == F16 || format == BF16 ? 1 : format == Q6_K || format == Q3_K || format == Q2_K ? 4 : 2; }
+// Formats whose codes are multiplied as bytes.
+__host__ __device__ constexpr bool by_codes(uint32_t format) { return column_blocks(format) > 1; }
+// How many times too large a code is read: two bits lie above four others that are not there.
+__host__ __device__ constexpr int code_factor(uint32_t format) { return format == Q3_K ? 8 : format == Q2_K ? 16 : 1; }
 // What a code reads too much.
-__host__ __device__ constexpr int code_bias(uint32_t format) { return format == Q8_0 || format == IQ4_XS ? 128 : format == Q4_0 ? 8 : 0; }
+__host__ __device__ constexpr int code_bias(uint32_t format) {
+    return format == Q8_0 || format == IQ4_XS ? 128 : format == Q6_K || format == Q3_K ? 32 : format == Q4_0 ? 8 : 0;
+}
 // How much too large the codes of output g + 8 are read.
 __host__ __device__ constexpr int upper_codes(uint32_t format) { return format == Q4_0 || format == Q4_K || format == Q4_1 ? 16 : 1; }
-
-// Blocks of a sub that are scaled apart.
-__host__ __device__ constexpr int column_blocks(uint32_t format) { return format == F16 || format == BF16 ? 1 : format == Q6_K || format == Q3_K || format == Q2_K ? 4 : 2; }
-// How much too large codes of blocks of 16 read as halves, for output g and for g + 8.
-__host__ __device__ constexpr float factor(uint32_t format) { return format == Q6_K ? 1.0f : format == Q3_K ? 8.0f : 16.0f; }
-__host__ __device__ constexpr float upper_factor(uint32_t format) { return format == Q6_K ? 16.0f : format == Q3_K ? 128.0f : 256.0f; }
-// What they read more than that, their bias with it.
-__host__ __device__ constexpr float surplus(uint32_t format) { return 1024.0f + factor(format) * (format == Q6_K ? 32.0f : format == Q3_K ? 4.0f : 0.0f); }
-__host__ __device__ constexpr float upper_surplus(uint32_t format) { return 1024.0f + upper_factor(format) * (format == Q6_K ? 32.0f : format == Q3_K ? 4.0f : 0.0f); }
 
 // Where a sub lies in shared memory, and the unit that it is part of.
 struct Spot { uint32_t sub, unit; };
 
 // ---- bytes ----
 
-// Weights of a sub as they are stored, and each block of them as A.
+// Adds bits 4 and 5 of the codes of two steps from their T2 word.
+__device__ __forceinline__ void upper_bytes(uint32_t (&a)[4], uint32_t t) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) a[i] = or_and(moved(t, 4 - int(t2_bit(i / 2, i % 2))), 0x30303030, a[i]);
+}
+
+// Weights of a sub as they are stored, and each 32 inputs of them as A: those of a step are registers 0 and 1, those of the next 2 and 3.
 template <uint32_t F> struct Codes {
     uint4 w;
     __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) { w = peek<uint4>(sub + lane * 16); }
@@ -74,7 +75,43 @@ template <> struct Codes<IQ4_XS> {
     }
 };
 
-// The scales of a lane's own sub, and its sums with them. v: of output g the first and the second block, of output g + 8 the same; sums: Σx of both.
+template <> struct Codes<Q6_K> {
+    uint4 w;
+    uint2 upper;
+    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
+        w = peek<uint4>(sub + lane * 16);
+        upper = peek<uint2>(sub + 512 + lane * 8);
+    }
+    template <int B> __device__ __forceinline__ void block(uint32_t (&a)[4]) const {
+        const uint32_t even = B ? w.z : w.x, odd = B ? w.w : w.y;
+        constexpr uint32_t NIBBLES = 0x0f0f0f0f;
+        a[0] = even & NIBBLES; a[1] = even >> 4 & NIBBLES;
+        a[2] = odd & NIBBLES; a[3] = odd >> 4 & NIBBLES;
+        upper_bytes(a, B ? upper.y : upper.x);
+    }
+};
+template <> struct Codes<Q2_K> {
+    uint2 w;
+    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) { w = peek<uint2>(sub + lane * 8); }
+    template <int B> __device__ __forceinline__ void block(uint32_t (&a)[4]) const {
+        a[0] = a[1] = a[2] = a[3] = 0;
+        upper_bytes(a, B ? w.y : w.x);
+    }
+};
+template <> struct Codes<Q3_K> : Codes<Q2_K> {
+    uint32_t ones;
+    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
+        Codes<Q2_K>::load(sub, lane);
+        ones = peek<uint32_t>(sub + 256 + lane * 4);
+    }
+    template <int B> __device__ __forceinline__ void block(uint32_t (&a)[4]) const {
+        Codes<Q2_K>::block<B>(a);
+#pragma unroll
+        for (int i = 0; i < 4; i++) a[i] = or_and(moved(ones, 3 - int(o1_bit(2 * B + i / 2, i % 2))), 0x08080808, a[i]);
+    }
+};
+
+// The scales of a lane's own sub, and its sums with them. v: those of the blocks of output g, then of output g + 8; sums: Σx of each block.
 template <uint32_t F> struct CodeScales {
     uint2 d;
     __device__ __forceinline__ void load(Spot own, uint32_t lane) { d = peek<uint2>(own.sub + (F == Q8_0 ? 1024 : 512) + lane / 4 * 8); }
@@ -128,6 +165,43 @@ template <> struct CodeScales<IQ4_XS> {
     }
 };
 
+// The sum of four numbers times the bytes of a word, less `bias`.
+__device__ __forceinline__ float dot_bytes(uint32_t w, float bias, float a, float b, float c, float d) {
+    return fmaf(byte_float<3>(w, bias), d, fmaf(byte_float<2>(w, bias), c, fmaf(byte_float<1>(w, bias), b, __fmul_rn(byte_float<0>(w, bias), a))));
+}
+// Signed scales of blocks of 16, records from `RECORDS` on.
+template <uint32_t F, uint32_t RECORDS> struct SignedScales {
+    uint2 s;
+    uint32_t d;
+    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
+        s = peek<uint2>(own.sub + RECORDS + lane / 4 * 8);
+        d = peek<uint32_t>(own.unit + lane / 4 * 4);
+    }
+    __device__ __forceinline__ float2 apply(const float (&v)[8], const float (&)[4]) const {
+        const float2 both = unpack_halves(d);
+        constexpr float PART = 1.0f / code_factor(F);
+        return make_float2(PART * both.x * dot_bytes(s.x, 128, v[0], v[1], v[2], v[3]), PART * both.y * dot_bytes(s.y, 128, v[4], v[5], v[6], v[7]));
+    }
+};
+template <> struct CodeScales<Q6_K> : SignedScales<Q6_K, 768> {};
+template <> struct CodeScales<Q3_K> : SignedScales<Q3_K, 384> {};
+template <> struct CodeScales<Q2_K> {
+    uint2 sm, h;
+    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
+        sm = peek<uint2>(own.sub + 256 + lane / 4 * 8);
+        h = peek<uint2>(own.unit + lane / 4 * 8);
+    }
+    __device__ __forceinline__ float2 apply(const float (&v)[8], const float (&sums)[4]) const {
+        const float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
+        constexpr uint32_t NIBBLES = 0x0f0f0f0f;
+        constexpr float PART = 1.0f / code_factor(Q2_K);
+        const float low = dot_bytes(sm.x & NIBBLES, 0, v[0], v[1], v[2], v[3]), high = dot_bytes(sm.y & NIBBLES, 0, v[4], v[5], v[6], v[7]);
+        const float low_min = dot_bytes(sm.x >> 4 & NIBBLES, 0, sums[0], sums[1], sums[2], sums[3]);
+        const float high_min = dot_bytes(sm.y >> 4 & NIBBLES, 0, sums[0], sums[1], sums[2], sums[3]);
+        return make_float2(fmaf(PART * d.x, low, -__fmul_rn(dmin.x, low_min)), fmaf(PART * d.y, high, -__fmul_rn(dmin.y, high_min)));
+    }
+};
+
 // ---- halves ----
 
 // Weights of a sub as they are stored, and each step of them as A.
@@ -150,57 +224,4 @@ template <> struct Stored<BF16> : Stored<F16> {
         for (int i = 0; i < 4; i++) a[i] = pack_halves(__uint_as_float(a[i] << 16) * raise, __uint_as_float(a[i] & 0xffff0000) * raise);
     }
 };
-template <> struct Stored<Q6_K> {
-    uint4 w;
-    uint2 upper;
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-        w = peek<uint4>(sub + lane * 16);
-        upper = peek<uint2>(sub + 512 + lane * 8);
-    }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const {
-        nibbles(a, S == 0 ? w.x : S == 1 ? w.y : S == 2 ? w.z : w.w);
-        upper_bits<S % 2>(a, S < 2 ? upper.x : upper.y);
-    }
-};
-template <> struct Stored<Q2_K> {
-    uint2 w;
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) { w = peek<uint2>(sub + lane * 8); }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float) const { twos(a, S < 2 ? w.x : w.y, S); }
-};
-template <> struct Stored<Q3_K> : Stored<Q2_K> {
-    uint32_t ones;
-    __device__ __forceinline__ void load(uint32_t sub, uint32_t lane) {
-        Stored<Q2_K>::load(sub, lane);
-        ones = peek<uint32_t>(sub + 256 + lane * 4);
-    }
-    template <int S> __device__ __forceinline__ void step(uint32_t (&a)[4], float raise) const {
-        Stored<Q2_K>::step<S>(a, raise);
-        add_ones<3, 7>(a, ones, S);
-    }
-};
-
-// The lane's sums of one accumulator, each times its scale, for outputs g and g + 8. `sums`: Σx of its two blocks; `spot`: its own sub.
-template <uint32_t F> __device__ __forceinline__ float2 scaled(const float (&acc)[4], const float (&sums)[2], Spot spot, uint32_t lane) {
-    const uint32_t g = lane / 4;
-    if constexpr (F == Q2_K) {
-        uint2 sm = peek<uint2>(spot.sub + 256 + g * 8);
-        const uint2 h = peek<uint2>(spot.unit + g * 8);
-        const float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
-        sm.x >>= lane % 2 * 16; sm.y >>= lane % 2 * 16;
-        const uint32_t s[2] = {sm.x & 0x0f0f0f0f, sm.y & 0x0f0f0f0f}, m[2] = {sm.x >> 4 & 0x0f0f0f0f, sm.y >> 4 & 0x0f0f0f0f};
-        const float low = fmaf(byte_float<1>(s[0], 0), acc[1], __fmul_rn(byte_float<0>(s[0], 0), acc[0]));
-        const float high = fmaf(byte_float<1>(s[1], 0), acc[3], __fmul_rn(byte_float<0>(s[1], 0), acc[2]));
-        const float low_min = fmaf(byte_float<1>(m[0], 0), sums[1], __fmul_rn(byte_float<0>(m[0], 0), sums[0]));
-        const float high_min = fmaf(byte_float<1>(m[1], 0), sums[1], __fmul_rn(byte_float<0>(m[1], 0), sums[0]));
-        return make_float2(fmaf((1.0f / factor(F)) * d.x, low, -__fmul_rn(dmin.x, low_min)), fmaf((1.0f / upper_factor(F)) * d.y, high, -__fmul_rn(dmin.y, high_min)));
-    } else {
-        uint2 sc = peek<uint2>(spot.sub + (F == Q6_K ? 768 : 384) + g * 8);
-        const float2 d = unpack_halves(peek<uint32_t>(spot.unit + g * 4));
-        sc.x >>= lane % 2 * 16; sc.y >>= lane % 2 * 16;
-        const float low = fmaf(byte_float<1>(sc.x, 128), acc[1], __fmul_rn(byte_float<0>(sc.x, 128), acc[0]));
-        const float high = fmaf(byte_float<1>(sc.y, 128), acc[3], __fmul_rn(byte_float<0>(sc.y, 128), acc[2]));
-        return make_float2((1.0f / factor(F)) * d.x * low, (1.0f / upper_factor(F)) * d.y * high);
-    }
-}
-
 }  // namespace brasa

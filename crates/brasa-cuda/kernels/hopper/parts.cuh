@@ -1,8 +1,9 @@
 // Attention of few rows over the paged cache (decoding, drafts) with mma.sync: the heads that share keys are the rows of a matrix.
 //
 // A block attends with a row's heads of one KV head to 128 positions, half a page: four warps of 32, each of which fetches its keys and
-// values by bulk copies and never waits for another before sums are added. It writes what attend_pages of ../plain/pages.cu writes,
-// with parts in place of pages; attend_merge adds them. The order of sums depends on positions alone.
+// values by bulk copies and never waits for another before sums are added. Those of steps before are asked for before the launch in front
+// has ended, which writes this step's. A block writes what attend_pages of ../plain/pages.cu writes, with parts in place of pages;
+// attend_merge adds them. The order of sums depends on positions alone.
 // Grid: x: tasks, a KV head of a row each; y: parts. At most sixteen heads share keys. Positions behind the last hold finite numbers.
 //
 // f16 operands, f32 scores and sums. Needs a head width that is a multiple of 16, up to 256.
@@ -18,7 +19,6 @@ constexpr uint32_t PART_SPAN = 32, PART_WARPS = 4, PART = PART_SPAN * PART_WARPS
 
 template <int E> __device__ __forceinline__ void attend_part(const PagesParams& all) {
     let_next_start();
-    wait_for_last();
     constexpr uint32_t ROW = E * 2, LOADS = E / 16, SPAN_BYTES = PART_SPAN * ROW;
     extern __shared__ __align__(1024) uint8_t parts_shared[];
     __shared__ uint64_t arrived[PART_WARPS][2];
@@ -32,6 +32,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PagesParams& 
     float* partial = all.partial + (uint64_t(blockIdx.x) * group * all.pages + blockIdx.y) * (E + 2);
     const uint64_t next_head = uint64_t(all.pages) * (E + 2);
     if (first >= sight.end || first + PART <= sight.first) {
+        wait_for_last();
         if (threadIdx.x < group) {
             partial[threadIdx.x * next_head + E] = 0.0f;
             partial[threadIdx.x * next_head + E + 1] = -INFINITY;
@@ -41,16 +42,22 @@ template <int E> __device__ __forceinline__ void attend_part(const PagesParams& 
     const uint32_t begin = first + warp * PART_SPAN;
     const bool works = begin < sight.end && begin + PART_SPAN > sight.first;
     uint8_t* const of_warp = parts_shared + warp * 2 * SPAN_BYTES;
-    if (works && lane == 0) {
-        mbarrier_init(&arrived[warp][0], 1);
-        mbarrier_init(&arrived[warp][1], 1);
-        fence_proxy_async();
+    auto fetch = [&] {  // by one lane
         const uint8_t* keys = cache_of(p.cache, segment, first) + uint64_t(kv_head) * p.cache.head_bytes + begin % PAGE_POSITIONS * ROW;
         mbarrier_expect(&arrived[warp][0], SPAN_BYTES);
         bulk_load(of_warp, keys, SPAN_BYTES, &arrived[warp][0]);
         mbarrier_expect(&arrived[warp][1], SPAN_BYTES);
         bulk_load(of_warp + SPAN_BYTES, keys + uint64_t(p.cache.kv_heads) * p.cache.head_bytes, SPAN_BYTES, &arrived[warp][1]);
+    };
+    const bool is_older = begin + PART_SPAN <= sight.own;
+    if (works && lane == 0) {
+        mbarrier_init(&arrived[warp][0], 1);
+        mbarrier_init(&arrived[warp][1], 1);
+        fence_proxy_async();
+        if (is_older) fetch();
     }
+    wait_for_last();
+    if (works && lane == 0 && !is_older) fetch();
     __syncwarp();
     float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
     if (works) {

@@ -26,7 +26,28 @@ DEVICE void linear_rows(const LinearParams& p) {
             // Rows beyond the last repeat it; their sums are dropped.
             x[r] = row_of(p.x, first + r < p.rows ? first + r : p.rows - 1);
         }
-        for (u32 k = lane(); k < inputs; k += 32) {
+        // Weights come several at a time: a warp that waits for each alone is slow where outputs are few.
+        const u32 BATCH = ROWS == 1 ? 16 : 4;
+        u32 k = lane();
+        for (; k + (BATCH - 1) * 32 < inputs; k += BATCH * 32) {
+            float w[BATCH], values[ROWS][BATCH];
+#pragma unroll
+            for (u32 i = 0; i < BATCH; ++i) {
+                w[i] = Format::at(part, row, k + i * 32);
+#pragma unroll
+                for (u32 r = 0; r < ROWS; ++r) {
+                    values[r][i] = x[r][k + i * 32];
+                }
+            }
+#pragma unroll
+            for (u32 i = 0; i < BATCH; ++i) {
+#pragma unroll
+                for (u32 r = 0; r < ROWS; ++r) {
+                    sums[r] = fmaf(values[r][i], w[i], sums[r]);
+                }
+            }
+        }
+        for (; k < inputs; k += 32) {
             float w = Format::at(part, row, k);
 #pragma unroll
             for (u32 r = 0; r < ROWS; ++r) {

@@ -104,11 +104,11 @@ pub fn compiled(source: &str, flags: &[&str]) -> Option<PathBuf> {
     Some(product)
 }
 
-/// Flags that make variables of a thread, and conversions of f16, cheap.
+/// Flags that make variables of a thread, conversions of f16 and `fmaf` cheap.
 fn of_this_processor() -> &'static [&'static str] {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("f16c") {
-        return &["-mtls-dialect=gnu2", "-mf16c"];
+    if std::arch::is_x86_feature_detected!("f16c") && std::arch::is_x86_feature_detected!("fma") {
+        return &["-mtls-dialect=gnu2", "-mf16c", "-mfma"];
     }
     &[]
 }
