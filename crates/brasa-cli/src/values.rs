@@ -52,6 +52,29 @@ pub fn adapter(text: &str) -> Result<AdapterSource, String> {
     }
 }
 
+/// Reads `NAME=RANK`.
+pub fn own_rank(text: &str) -> Result<(String, usize), String> {
+    let (name, rank) = named(text)?;
+    Ok((name, positive(rank)?))
+}
+
+/// Reads `NAME=ALPHA`.
+pub fn own_alpha(text: &str) -> Result<(String, f32), String> {
+    let (name, alpha) = named(text)?;
+    match alpha.parse::<f32>() {
+        Ok(alpha) if alpha.is_finite() && alpha > 0.0 => Ok((name, alpha)),
+        _ => Err(format!("\"{alpha}\" is no number above 0")),
+    }
+}
+
+/// The name and the value of `NAME=VALUE`. A name may hold equals signs.
+fn named(text: &str) -> Result<(String, &str), String> {
+    match text.rsplit_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.into(), value)),
+        _ => Err("expected NAME=NUMBER".into()),
+    }
+}
+
 /// Reads a number of at least 1.
 pub fn positive(text: &str) -> Result<usize, String> {
     match count(text)? {

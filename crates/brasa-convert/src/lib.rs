@@ -23,6 +23,7 @@
 //! # Ok::<(), brasa_convert::ConvertError>(())
 //! ```
 
+mod change;
 mod error;
 mod from_gguf;
 mod hugging_face;
@@ -33,7 +34,7 @@ mod source;
 mod write;
 
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use brasa_formats::{Checkpoint, Existing, Metadata, StorageFormat};
 
@@ -51,6 +52,8 @@ pub struct Options {
     pub pre_tokenizer: Option<String>,
     /// The value of `general.name`; otherwise it comes from the input.
     pub name: Option<String>,
+    /// Low-rank adapters of PEFT, MLX-LM or llama.cpp that are merged into the weights, each with a factor of its scale.
+    pub adapters: Vec<(PathBuf, f32)>,
     /// Treatment of a file that is already at the output's path; it stays by default.
     pub existing: Existing,
 }
@@ -59,7 +62,14 @@ impl Options {
     /// The defaults for a recipe.
     pub fn new(recipe: Recipe) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { recipe, threads, pre_tokenizer: None, name: None, existing: Existing::Keep }
+        Self {
+            recipe,
+            threads,
+            pre_tokenizer: None,
+            name: None,
+            adapters: Vec::new(),
+            existing: Existing::Keep,
+        }
     }
 }
 
@@ -100,6 +110,15 @@ pub enum Event<'a> {
         from: StorageFormat,
         /// The storage format in the output.
         to: StorageFormat,
+    },
+    /// Adapters were merged: what is left of their change, against the same file written without them.
+    Merged {
+        /// Tensors that they changed.
+        tensors: usize,
+        /// The written change along the adapters' own, 1 if all of it is there.
+        share: f64,
+        /// The length of what was written otherwise, over that of the change: what rounding adds.
+        error: f64,
     },
     /// Part of a tensor is written.
     Progress {
@@ -160,9 +179,10 @@ pub fn convert_checkpoint(
     options: &Options,
     observer: &mut Observer<'_>,
 ) -> Result<Summary> {
-    let model = match checkpoint.metadata() {
+    let mut model = match checkpoint.metadata() {
         Metadata::Gguf(metadata) => from_gguf::model(checkpoint, metadata, options, observer)?,
         Metadata::Config(_) => hugging_face::model(checkpoint, options, observer)?,
     };
+    change::merge(checkpoint, &options.adapters, &mut model)?;
     write::write(model, output, options, observer)
 }

@@ -1,7 +1,11 @@
 //! Where the rows of an output tensor come from.
 
+use std::sync::Arc;
+
 use brasa_formats::codec::CodecError;
 use brasa_formats::{Payload, StorageFormat, Tensor};
+
+use crate::change::Change;
 
 /// Rows of an output tensor: windows of input tensors, one after the other, perhaps reordered or shifted.
 #[derive(Clone, Debug)]
@@ -11,6 +15,8 @@ pub struct Source {
     heads: Option<Heads>,
     /// Added to every element.
     shift: f32,
+    /// What adapters make of the rows, in order.
+    changes: Vec<Arc<Change>>,
 }
 
 /// Rows of a head, and those that are reordered.
@@ -42,7 +48,7 @@ impl Source {
     pub fn windows<'a>(windows: impl IntoIterator<Item = (&'a Tensor, usize, usize)>) -> Self {
         let part =
             |(tensor, first, rows): (&Tensor, usize, usize)| Part { tensor: tensor.clone(), first, rows };
-        Self { parts: windows.into_iter().map(part).collect(), heads: None, shift: 0.0 }
+        Self { parts: windows.into_iter().map(part).collect(), heads: None, shift: 0.0, changes: Vec::new() }
     }
 
     /// Takes computed values as one row.
@@ -70,6 +76,16 @@ impl Source {
         self
     }
 
+    /// Lets an adapter change the rows, behind the adapters before it.
+    pub fn change(&mut self, change: Arc<Change>) {
+        self.changes.push(change);
+    }
+
+    /// True if an adapter changes the rows.
+    pub fn is_changed(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// The storage format of the first input.
     pub fn format(&self) -> StorageFormat {
         self.parts.first().map_or(StorageFormat::F32, |part| part.tensor.format)
@@ -79,15 +95,22 @@ impl Source {
     pub fn stored(&self, rows: std::ops::Range<usize>) -> Option<&[u8]> {
         let [part] = &self.parts[..] else { return None };
         let Payload::Blocks(bytes) = &part.tensor.payload else { return None };
-        if self.heads.is_some() || self.shift != 0.0 || rows.end > part.rows {
+        if self.heads.is_some() || self.shift != 0.0 || self.is_changed() || rows.end > part.rows {
             return None;
         }
         let row_bytes = part.tensor.format.row_bytes(part.tensor.row_len())?;
         bytes.get((part.first + rows.start) * row_bytes..(part.first + rows.end) * row_bytes)
     }
 
-    /// Decodes row `row` of `rows`.
+    /// Decodes row `row` of `rows`, with what adapters make of it.
     pub fn decode_row(&self, row: usize, rows: usize, out: &mut [f32]) -> Result<(), CodecError> {
+        self.decode_base_row(row, rows, out)?;
+        self.changes.iter().for_each(|change| change.apply(row, out));
+        Ok(())
+    }
+
+    /// Decodes row `row` of `rows`, without adapters.
+    pub fn decode_base_row(&self, row: usize, rows: usize, out: &mut [f32]) -> Result<(), CodecError> {
         // A vector is one row: there it is the elements that are reordered.
         let from = self.heads.map_or(row, |heads| if rows > 1 { heads.split_half(row) } else { row });
         let mut at = from;

@@ -6,6 +6,7 @@ use std::path::Path;
 use brasa_formats::gguf::{TensorPlan, Writer};
 use brasa_formats::{OutputFile, StorageFormat, codec, whisper_bin};
 
+use crate::change::Survival;
 use crate::model::{Model, OutTensor, order};
 use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
 
@@ -76,7 +77,7 @@ pub fn write(
         tell(observer, Event::Warning(warning))?;
     }
 
-    let mut done = 0;
+    let (mut done, mut survival) = (0, Survival::default());
     let written = |tensor: &OutTensor| !(is_whisper_bin && tensor.name == FILTERS);
     for (tensor, choice) in model.tensors.iter().zip(&choices).filter(|(tensor, _)| written(tensor)) {
         let (from, to) = (tensor.source.format(), choice.format);
@@ -93,9 +94,10 @@ pub fn write(
             {
                 writer.write(&tensor.name, bytes)?;
             } else {
-                let (bytes, beyond) = encode(tensor, to, slab, threads)?;
-                saturated += beyond;
-                writer.write(&tensor.name, &bytes)?;
+                let slab = encode(tensor, to, slab, threads)?;
+                saturated += slab.saturated;
+                survival.add(slab.survival);
+                writer.write(&tensor.name, &slab.bytes)?;
             }
             tell(observer, Event::Progress { done, elements })?;
         }
@@ -106,6 +108,12 @@ pub fn write(
         }
     }
     writer.finish()?;
+    let changed = model.tensors.iter().filter(|tensor| tensor.source.is_changed()).count();
+    if changed > 0 {
+        let (share, error) = survival.shares();
+        // The file is complete: it is too late to cancel.
+        let _ = observer(Event::Merged { tensors: changed, share, error });
+    }
     Ok(summary)
 }
 
@@ -160,25 +168,32 @@ pub fn tell(observer: &mut Observer<'_>, event: Event<'_>) -> Result<()> {
     }
 }
 
-/// The stored bytes of rows `slab`, and how many elements left the range of F16.
-fn encode(
-    tensor: &OutTensor,
-    format: StorageFormat,
-    slab: Range<usize>,
-    threads: usize,
-) -> Result<(Vec<u8>, usize)> {
+/// Encoded rows.
+#[derive(Default)]
+struct Slab {
+    bytes: Vec<u8>,
+    /// Elements that left the range of F16.
+    saturated: usize,
+    survival: Survival,
+}
+
+/// The stored bytes of rows `slab`.
+fn encode(tensor: &OutTensor, format: StorageFormat, slab: Range<usize>, threads: usize) -> Result<Slab> {
     let row_len = tensor.row_len();
     let row_bytes = format.row_bytes(row_len).ok_or_else(|| {
         ConvertError::tensor(&tensor.name, format!("rows of {row_len} elements cannot be stored as {format}"))
     })?;
     let mut bytes = vec![0; slab.len() * row_bytes];
     if row_bytes == 0 {
-        return Ok((bytes, 0));
+        return Ok(Slab { bytes, ..Slab::default() });
     }
     let rows_each = slab.len().div_ceil(threads).max(1);
-    let encode_rows = |first: usize, out: &mut [u8]| -> Result<usize> {
+    let encode_rows = |first: usize, out: &mut [u8]| -> Result<(usize, Survival)> {
         let mut values = vec![0.0; row_len];
-        let mut saturated = 0;
+        let (mut saturated, mut survival) = (0, Survival::default());
+        let is_changed = tensor.source.is_changed();
+        let (mut base, mut written) = (vec![0.0; row_len], [vec![0.0; row_len], vec![0.0; row_len]]);
+        let mut base_bytes = vec![0; row_bytes];
         for (i, out) in out.chunks_exact_mut(row_bytes).enumerate() {
             let row = first + i;
             let at_row = |source| ConvertError::Row { name: tensor.name.clone(), row, source };
@@ -187,10 +202,17 @@ fn encode(
                 saturated += values.iter().filter(|x| x.is_finite() && x.abs() >= 65520.0).count();
             }
             codec::encode_row(format, &values, None, out).map_err(at_row)?;
+            if is_changed {
+                tensor.source.decode_base_row(row, tensor.rows(), &mut base).map_err(at_row)?;
+                codec::encode_row(format, &base, None, &mut base_bytes).map_err(at_row)?;
+                codec::decode_row(format, &base_bytes, &mut written[0]).map_err(at_row)?;
+                codec::decode_row(format, out, &mut written[1]).map_err(at_row)?;
+                survival.count([&base, &values], [&written[0], &written[1]]);
+            }
         }
-        Ok(saturated)
+        Ok((saturated, survival))
     };
-    let saturated = std::thread::scope(|scope| -> Result<usize> {
+    let counts = std::thread::scope(|scope| -> Result<(usize, Survival)> {
         let workers = bytes
             .chunks_mut(rows_each * row_bytes)
             .enumerate()
@@ -201,12 +223,15 @@ fn encode(
             })
             .collect::<std::io::Result<Vec<_>>>()
             .map_err(|source| ConvertError::Thread { source })?;
-        let mut saturated = 0;
+        let (mut saturated, mut survival) = (0, Survival::default());
         for worker in workers {
             // A panic of a worker is a broken invariant of ours: let it go on.
-            saturated += worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            let (beyond, part) = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            saturated += beyond;
+            survival.add(part);
         }
-        Ok(saturated)
+        Ok((saturated, survival))
     })?;
-    Ok((bytes, saturated))
+    let (saturated, survival) = counts;
+    Ok(Slab { bytes, saturated, survival })
 }

@@ -113,6 +113,31 @@ impl Weight {
         Ok(values)
     }
 
+    /// Decodes some of its rows exactly into `out`, `[rows, row_len]`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if bytes of a part do not decode.
+    ///
+    /// # Panics
+    ///
+    /// If there are no such rows, or `out` is not as long as they are.
+    pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) -> Result<(), DeviceError> {
+        assert!(rows.end <= self.rows() && out.len() == rows.len() * self.row_len(), "rows {rows:?}");
+        let (mut first, mut rest) = (0, out);
+        for part in &self.parts {
+            let [start, end] = [rows.start, rows.end].map(|row| row.clamp(first, first + part.rows.len()));
+            let (own, tail) = rest.split_at_mut((end - start) * self.row_len());
+            let stored = part.rows.start + start - first..part.rows.start + end - first;
+            part.tensor.decode_rows(stored, own).map_err(|error| DeviceError::Unsupported {
+                device: "host".into(),
+                what: format!("{}: {error}", self.name),
+            })?;
+            (first, rest) = (first + part.rows.len(), tail);
+        }
+        Ok(())
+    }
+
     /// A weight of the same name, shape and formats that holds `values`, `[rows, row_len]`. F16 and BF16 rows round to the
     /// nearest, ties to even.
     ///

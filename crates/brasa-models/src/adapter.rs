@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use brasa_formats::{AdapterFile, AdapterForm, Bytes, LowRankPair, Payload, Tensor};
 use brasa_graph::op::RopeLayout;
-use brasa_graph::pass::LowRank;
+use brasa_graph::pass::{DenseChange, LowRank, row_norms};
 use brasa_graph::{Weight, WeightId, WeightPart};
 
 use crate::names::{GgufPlace, Names, PREFIXES, Spelling};
@@ -105,12 +105,15 @@ impl Adapter {
 
     /// The adaptions of the model's graph, for [`add_low_rank`](brasa_graph::pass::add_low_rank); scales are multiplied by `scale`.
     ///
+    /// DoRA's gains are magnitudes over the norms of the adapted rows, for which every row of these layers is decoded once.
+    ///
     /// # Errors
     ///
-    /// [`ModelError::Adapter`] for a layer that the model does not have, of another shape, or with DoRA's magnitudes.
+    /// [`ModelError::Adapter`] for a layer that the model does not have or of another shape, and for DoRA's magnitudes with a `scale`
+    /// other than 1: between the base and the adapter there are no magnitudes.
     pub fn low_ranks(&self, model: &Model, scale: f32) -> Result<Vec<LowRank>> {
         let layers = all_layers(model);
-        self.pairs.iter().map(|pair| find(&layers, &pair.name)?.low_rank(pair, scale)).collect()
+        self.pairs.iter().map(|pair| find(&layers, &pair.name)?.low_rank(model, pair, scale)).collect()
     }
 
     /// The adapter in `form`, with the names of `model`'s checkpoint or, if that is GGUF, those of its family.
@@ -129,6 +132,8 @@ impl Adapter {
                     && let Some(heads) = heads_of(&pair.name, &model.spec)
                 {
                     pair.b = reordered(&pair.b, |row| heads.split_half(row));
+                    pair.magnitude =
+                        pair.magnitude.map(|vector| reordered_vector(&vector, |row| heads.split_half(row)));
                 }
                 pair.name = gguf_name(&pair.name);
             } else {
@@ -163,23 +168,31 @@ impl AdaptableLayer {
 
     /// The pair of this layer as an [`Adapter`] holds it, from matrices whose rows lie as the graph's do.
     ///
-    /// Shapes: `a` `[r, inputs]`, `b` `[rows, r]`, with experts in front if the layer has them.
-    pub fn pair(&self, a: Tensor, mut b: Tensor, scale: f32) -> LowRankPair {
+    /// Shapes: `a` `[r, inputs]`, `b` `[rows, r]`, with experts in front if the layer has them; `magnitude` `[rows]`.
+    pub fn pair(&self, a: Tensor, mut b: Tensor, scale: f32, mut magnitude: Option<Tensor>) -> LowRankPair {
         if let Some(heads) = self.interleaved {
             b = reordered(&b, |row| heads.interleaved(row));
+            magnitude = magnitude.map(|vector| reordered_vector(&vector, |row| heads.interleaved(row)));
         }
-        LowRankPair { name: self.name.clone(), a, b, scale, magnitude: None }
+        LowRankPair { name: self.name.clone(), a, b, scale, magnitude }
     }
 
-    fn low_rank(&self, pair: &LowRankPair, scale: f32) -> Result<LowRank> {
+    fn low_rank(&self, model: &Model, pair: &LowRankPair, scale: f32) -> Result<LowRank> {
         self.check(pair)?;
-        if pair.magnitude.is_some() {
-            return Err(refused(&self.name, "DoRA's magnitudes are not supported".into()));
+        #[expect(clippy::float_cmp, reason = "what nobody scaled is exactly 1")]
+        if pair.magnitude.is_some() && scale != 1.0 {
+            let what = format!("scale {scale} of an adapter with DoRA's magnitudes, expected 1");
+            return Err(refused(&self.name, what));
         }
-        let b = match self.interleaved {
-            Some(heads) => reordered(&pair.b, |row| heads.split_half(row)),
-            None => pair.b.clone(),
+        let (b, magnitude) = match self.interleaved {
+            Some(heads) => {
+                let from = |row| heads.split_half(row);
+                let vector = pair.magnitude.as_ref().map(|vector| reordered_vector(vector, from));
+                (reordered(&pair.b, from), vector)
+            }
+            None => (pair.b.clone(), pair.magnitude.clone()),
         };
+        let gain = magnitude.map(|magnitude| self.gain(model, pair, &b, &magnitude)).transpose()?;
         let weight = |tensor: Tensor| {
             let (name, shape) = (tensor.name.clone(), tensor.shape.clone());
             Weight::new(name, &shape, vec![WeightPart::whole(tensor)])
@@ -191,7 +204,30 @@ impl AdaptableLayer {
             a: weight(pair.a.clone())?,
             b: weight(b)?,
             scale,
+            gain: gain.map(weight).transpose()?,
         })
+    }
+
+    /// Magnitudes over the norms of the adapted rows, `[rows]`, rows as the graph's.
+    fn gain(&self, model: &Model, pair: &LowRankPair, b: &Tensor, magnitude: &Tensor) -> Result<Tensor> {
+        if self.experts.is_some() {
+            return Err(refused(&self.name, "DoRA's magnitudes of experts are not supported".into()));
+        }
+        let values = |tensor: &Tensor| {
+            let mut values = vec![0.0; tensor.rows() * tensor.row_len()];
+            match tensor.decode_rows(0..tensor.rows(), &mut values) {
+                Ok(()) => Ok(values),
+                Err(error) => Err(refused(&self.name, error.to_string())),
+            }
+        };
+        let (a, b) = (values(&pair.a)?, values(b)?);
+        let change = DenseChange { a: &a, b: &b, scale: pair.scale };
+        let norms = row_norms(model.graph.weight(self.weight), self.rows.clone(), Some(change))
+            .map_err(|error| refused(&self.name, error.to_string()))?;
+        // A row of zeros has no direction.
+        let gain = |(m, norm): (&f32, &f32)| if *norm > 0.0 { m / norm } else { 0.0 };
+        let gains: Vec<f32> = values(magnitude)?.iter().zip(&norms).map(gain).collect();
+        Ok(Tensor::of_floats("gain", vec![gains.len()], &gains))
     }
 
     fn check(&self, pair: &LowRankPair) -> Result<()> {
@@ -387,6 +423,12 @@ fn reordered(tensor: &Tensor, from: impl Fn(usize) -> usize) -> Tensor {
         }
     }
     Tensor { payload: Payload::Blocks(Bytes::from(out)), ..tensor.clone() }
+}
+
+/// Like [`reordered`], of a vector `[rows]`.
+fn reordered_vector(vector: &Tensor, from: impl Fn(usize) -> usize) -> Tensor {
+    let column = Tensor { shape: vec![vector.row_len(), 1], ..vector.clone() };
+    Tensor { shape: vector.shape.clone(), ..reordered(&column, from) }
 }
 
 /// Experts' pairs that a file keeps one by one.

@@ -35,11 +35,11 @@ pub struct State {
     pub evaluated: Option<u64>,
     /// Evaluations since the best one.
     pub worse: u64,
-    /// `A` and `B` of each pair.
+    /// The adapter's [arrays](crate::lora::Lora::arrays).
     pub values: Vec<Vec<f32>>,
     /// For each of these, what the optimizer remembers.
     pub moments: Vec<Vec<Vec<f32>>>,
-    /// `A` and `B` of each pair at the best evaluation; empty without one.
+    /// These arrays at the best evaluation; empty without one.
     pub best_values: Vec<Vec<f32>>,
 }
 

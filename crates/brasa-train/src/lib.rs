@@ -31,11 +31,15 @@ mod error;
 mod graphs;
 pub mod lora;
 pub mod metrics;
+mod noise;
 pub mod optimizer;
 mod random;
+mod recompute;
 pub mod run;
 mod trainer;
 
 pub use error::{Result, TrainError};
+pub use noise::Noise;
 pub use random::Random;
+pub use recompute::Activations;
 pub use trainer::{Evaluation, Resources, TrainOptions, Trainer, Update};

@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::checkpoint::{Best, State};
 use crate::data::Batches;
 use crate::metrics::{Metric, Metrics};
+use crate::noise::Noise;
 use crate::optimizer::{Schedule, Shape};
 use crate::{Evaluation, Result, TrainError, Trainer, Update};
 
@@ -57,7 +58,7 @@ pub struct Outcome {
     pub updates: u64,
     /// The best evaluation, if there was any.
     pub best: Option<Best>,
-    /// `A` and `B` of each pair at the best evaluation, or else at the end.
+    /// The adapter's [arrays](crate::lora::Lora::arrays) at the best evaluation, or else at the end.
     pub values: Vec<Vec<f32>>,
 }
 
@@ -227,7 +228,10 @@ fn settings(
     let end =
         if shape == Shape::Constant { String::new() } else { format!(", floor {floor} after {updates}") };
     let schedule = format!("{shape:?}, peak {peak}, warm-up {warm_up}{end}");
-    let pair = |pair: &crate::lora::Pair| format!("{} {}x{}", pair.layer.name, pair.rank, pair.scale);
+    let pair = |pair: &crate::lora::Pair| {
+        let kind = if pair.magnitudes.is_some() { " with magnitudes" } else { "" };
+        format!("{} {}x{}{kind}", pair.layer.name, pair.rank, pair.scale)
+    };
     let mut settings = options.settings.clone();
     settings.extend([
         ("optimizer".to_owned(), format!("{:?}", of.rule)),
@@ -237,6 +241,9 @@ fn settings(
         ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
         ("examples".into(), train.fingerprint()),
     ]);
+    if of.noise != Noise::default() {
+        settings.insert("noise".into(), format!("{:?}", of.noise));
+    }
     settings.extend(valid.map(|valid| ("examples of evaluations".to_owned(), valid.fingerprint())));
     settings
 }

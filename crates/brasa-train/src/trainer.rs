@@ -10,8 +10,10 @@ use brasa_graph::device::{
 
 use crate::data::Batches;
 use crate::graphs::Graphs;
-use crate::lora::{Lora, Places};
+use crate::lora::{Lora, Norms, Places};
+use crate::noise::{self, Noise, Source};
 use crate::optimizer::{Optimizer, Rule, Schedule, clip, norm};
+use crate::recompute::Activations;
 use crate::{Result, TrainError};
 
 /// The device, and the model on it.
@@ -37,6 +39,10 @@ pub struct TrainOptions {
     pub accumulation: usize,
     /// The longest gradient; longer ones are shortened. `None` leaves them.
     pub longest_gradient: Option<f64>,
+    /// What is disturbed.
+    pub noise: Noise,
+    /// What becomes of a block's results until its gradient.
+    pub activations: Activations,
 }
 
 /// An adapter that is learned.
@@ -45,6 +51,9 @@ pub struct Trainer {
     options: TrainOptions,
     optimizer: Optimizer,
     places: Places,
+    sources: Vec<Source>,
+    /// With magnitudes: what computes norms, and those of the adapter as it is now.
+    norms: Option<(Norms, Vec<Vec<f32>>)>,
     weights: Arc<dyn WeightSet>,
     gradients: Box<dyn Program>,
     loss: Box<dyn Program>,
@@ -92,16 +101,21 @@ impl Trainer {
         if options.accumulation == 0 {
             return Err(TrainError::setting("no steps an update", "an update has one step at least"));
         }
-        let graphs = Graphs::new(of.model, &lora)?;
+        options.noise.check()?;
+        let graphs = Graphs::new(of.model, &lora, &options.noise, options.activations)?;
         let weights = of.backend.upload(&graphs.gradients, of.precision, progress)?;
         weights.add(&graphs.loss, &mut |_| ControlFlow::Continue(()))?;
         let program =
             |graph: &Arc<Graph>| of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits);
         let (gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
+        let has_magnitudes = lora.pairs.iter().any(|pair| pair.magnitudes.is_some());
+        let norms = has_magnitudes.then(|| Norms::new(of.backend, of.model, &weights, &lora)).transpose()?;
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
         let optimizer = Optimizer::new(options.rule, lora.sizes());
+        let Graphs { places, sources, .. } = graphs;
+        let norms = norms.map(|norms| (norms, Vec::new()));
         let mut trainer =
-            Self { lora, options, optimizer, places: graphs.places, weights, gradients, loss, pool };
+            Self { lora, options, optimizer, places, sources, norms, weights, gradients, loss, pool };
         trainer.write()?;
         Ok(trainer)
     }
@@ -126,7 +140,7 @@ impl Trainer {
         self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes()
     }
 
-    /// Goes on from another state of the same adapter and optimizer: `A` and `B` of each pair, updates so far, and what the
+    /// Goes on from another state of the same adapter and optimizer: [arrays](Lora::arrays), updates so far, and what the
     /// optimizer remembers.
     ///
     /// # Errors
@@ -141,7 +155,7 @@ impl Trainer {
         self.take(arrays)
     }
 
-    /// Takes over other values of the same adapter: `A` and `B` of each pair.
+    /// Takes over other values of the same adapter: its [arrays](Lora::arrays).
     ///
     /// # Errors
     ///
@@ -179,7 +193,7 @@ impl Trainer {
         Ok(Update { number, loss, gradient_norm, learning_rate, rows, learned })
     }
 
-    /// The mean loss of steps of documents and its gradient: of `A` and `B` of each pair, in order.
+    /// The mean loss of steps of documents and its gradient, of each of the adapter's [arrays](Lora::arrays). Noise is that of the next update.
     ///
     /// # Errors
     ///
@@ -188,13 +202,15 @@ impl Trainer {
         let factor = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
         let mut gradients: Vec<Vec<f32>> = self.lora.sizes().map(|size| vec![0.0; size]).collect();
         let mut loss = 0.0;
-        for documents in steps {
-            let step = batches.step(documents, factor);
+        let norms = self.norms.as_ref().map_or(&[][..], |(_, norms)| norms);
+        for (number, documents) in steps.iter().enumerate() {
+            let mut step = batches.step(documents, factor);
+            noise::bring(&mut step, &self.sources, &self.options.noise, self.optimizer.updates(), number);
             let outputs = self.gradients.run(&step, &mut *self.pool)?;
             let mut outputs = outputs.iter().map(|output| output.floats());
             loss += outputs.next().map_or(0.0, |loss| f64::from(loss[0]));
             let of_weights: Vec<&[f32]> = outputs.collect();
-            self.places.add_gradients(&self.lora, &of_weights, &mut gradients);
+            self.places.add_gradients(&self.lora, norms, &of_weights, &mut gradients);
         }
         Ok((loss, gradients))
     }
@@ -219,7 +235,11 @@ impl Trainer {
 
     /// Gives the device the adapter's values.
     fn write(&mut self) -> Result<()> {
-        for (weight, values) in self.places.values_of_weights(&self.lora) {
+        if let Some((norms, values)) = &mut self.norms {
+            *values = norms.compute(&self.lora, &mut *self.pool)?;
+        }
+        let norms = self.norms.as_ref().map_or(&[][..], |(_, norms)| norms);
+        for (weight, values) in self.places.values_of_weights(&self.lora, norms) {
             self.weights.write(weight, &values)?;
         }
         Ok(())

@@ -111,6 +111,13 @@ pub(crate) fn apply(
         }
         let fit = |error| Error::Adapter { path: path.clone(), error: Box::new(error) };
         let adapter = brasa_models::Adapter::new(AdapterFile::open(path)?, model).map_err(fit)?;
+        if by_request && adapter.pairs.iter().any(|pair| pair.magnitude.is_some()) {
+            return Err(Error::Options(format!(
+                "{}: DoRA's magnitudes change whole rows of the model, so requests cannot choose them\nhint: merge the adapter \
+                 into the model (brasa quantize --lora), or load it for all requests",
+                path.display()
+            )));
+        }
         bank.push(adapter.low_ranks(model, if by_request { 1.0 } else { *scale }).map_err(fit)?);
         hash.update(scale.to_le_bytes());
         for pair in &adapter.pairs {

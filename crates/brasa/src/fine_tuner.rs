@@ -20,7 +20,7 @@ use crate::{Error, LoadOptions, LoadProgress, device, verify};
 /// use brasa::train::data::{Batches, DataOptions, Dataset};
 /// use brasa::train::lora::{Lora, LoraOptions, Targets};
 /// use brasa::train::optimizer::{Adam, Rule, Schedule, Shape};
-/// use brasa::train::TrainOptions;
+/// use brasa::train::{Activations, Noise, TrainOptions};
 /// use brasa::{FineTuner, LoadOptions};
 ///
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-llama");
@@ -33,7 +33,9 @@ use crate::{Error, LoadOptions, LoadProgress, device, verify};
 /// let targets = Targets::parse("q_proj, v_proj", Some(2))?;
 /// let lora = Lora::new(tuner.layers(), &LoraOptions { targets, ..LoraOptions::default() })?;
 /// let schedule = Schedule { shape: Shape::Constant, peak: 1e-2, warm_up: 0, updates: 3, floor: 0.0 };
-/// let options = TrainOptions { rule: Rule::AdamW(Adam::default()), schedule, accumulation: 1, longest_gradient: None };
+/// let rule = Rule::AdamW(Adam::default());
+/// let (noise, activations) = (Noise::default(), Activations::Kept);
+/// let options = TrainOptions { rule, schedule, accumulation: 1, longest_gradient: None, noise, activations };
 /// let mut trainer = tuner.trainer(lora, options, (256, 16), &mut |_| std::ops::ControlFlow::Continue(()))?;
 /// let losses = [(); 3].map(|()| trainer.update(&mut batches).map(|update| update.loss));
 /// let [first, _, last] = losses.map(|loss| loss.expect("finite numbers"));
@@ -119,6 +121,15 @@ impl FineTuner {
         &self.layers
     }
 
+    /// The adapter with magnitudes that are learned too (DoRA), which begin as the norms of the model's rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Train`] if a weight cannot be decoded.
+    pub fn with_magnitudes(&self, lora: Lora) -> Result<Lora, Error> {
+        Ok(lora.with_magnitudes(&self.model.graph)?)
+    }
+
     /// The device.
     pub fn device(&self) -> DeviceInfo {
         self.backend.info()
@@ -162,7 +173,7 @@ impl FineTuner {
     ///
     /// # Errors
     ///
-    /// [`Error::Format`] if a file is there that shall be kept, or if the disk fails; [`Error::Model`] for an adapter of another
+    /// [`Error::Format`] if a file is there that shall be kept, if the disk fails, or for magnitudes as GGUF; [`Error::Model`] for an adapter of another
     /// model.
     pub fn write(
         &self,
@@ -177,7 +188,9 @@ impl FineTuner {
                 .ok_or_else(|| Error::Options(format!("{}: no layer of this model", pair.layer.name)))?;
             let a = Tensor::of_floats("a", vec![pair.rank, pair.layer.inputs], &pair.a);
             let b = Tensor::of_floats("b", vec![pair.layer.rows.len(), pair.rank], &pair.b);
-            Ok(layer.pair(a, b, pair.scale))
+            let magnitudes = pair.magnitudes.as_ref();
+            let magnitudes = magnitudes.map(|values| Tensor::of_floats("m", vec![values.len()], values));
+            Ok(layer.pair(a, b, pair.scale, magnitudes))
         };
         let pairs = lora.pairs.iter().map(pair).collect::<Result<_, Error>>()?;
         Adapter { pairs }.file(&self.model, form)?.write(path, existing)?;

@@ -6,13 +6,14 @@ usage: lora.py OUT_DIR [NAME ...]     (needs torch, transformers, peft, safetens
 For each checkpoint of `models/random` in CASES, OUT_DIR/NAME.safetensors. Two documents, `long.ids` and `short.ids` of the
 checkpoint's `golden.safetensors`; of the first the tokens from place 20 on are learned, of the second all but the first. The loss is
 the mean over learned tokens of both. `A` begins as cos(0.7·i + k) / √inputs and `B` as 0.1 · sin(1.3·i + k), i counting elements and k = 16 · layer +
-the module's place in MODULES. Rank 4, α 8, every linear layer of MODULES that the model has.
+the module's place in MODULES. Rank 4, α 8, every linear layer of MODULES that the model has. With `use_dora` magnitudes begin as the norms of the
+rows of the stored weights, without A and B.
 
     loss.RULE                [50]   before each update
     norm.adamw               [50]   of the gradient before clipping to 1
     rate.sgd                 [1]    the rate of SGD
-    gradient.MODULE.a|b      whole first gradient, computed in f64 (torch is off by up to 2e-5 in f32), or of checkpoints not in WHOLE its summary [norm, sum weighted by cos(i), elements]
-    RULE.MODULE.a|b          the same of the values after 50 updates
+    gradient.MODULE.a|b|m    whole first gradient, computed in f64 (torch is off by up to 2e-5 in f32), or of checkpoints not in WHOLE its summary [norm, sum weighted by cos(i), elements]
+    RULE.MODULE.a|b|m        the same of the values after 50 updates
 
 RULE is `sgd` or `adamw` (peak rate 0.003 in a cosine behind a warm-up of 5, weight decay 0.01, clipped to 1).
 """
@@ -39,6 +40,8 @@ CASES = {
     "phi3": {"rate": 0.01},
     "mistral-window": {},
     "qwen3moe": {"modules": MODULES[:4]},
+    "llama31-dora": {"use_dora": True},
+    "qwen2-dora": {"use_dora": True, "rate": 0.003},
 }
 WHOLE = ["llama31", "phi3"]
 UPDATES = 50
@@ -47,10 +50,10 @@ transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 
-def build(name: str, dtype=torch.float32, modules=tuple(MODULES), use_rslora=False):
+def build(name: str, dtype=torch.float32, modules=tuple(MODULES), use_rslora=False, use_dora=False):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
-    config = LoraConfig(r=4, lora_alpha=8, target_modules=list(modules), use_rslora=use_rslora, lora_dropout=0.0)
+    model = AutoModelForCausalLM.from_pretrained(MODELS / name.removesuffix("-dora"), dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=list(modules), use_rslora=use_rslora, use_dora=use_dora, lora_dropout=0.0)
     model = get_peft_model(model, config)
     matrices = {}
     for path, parameter in sorted(model.named_parameters()):
@@ -59,6 +62,9 @@ def build(name: str, dtype=torch.float32, modules=tuple(MODULES), use_rslora=Fal
         inner = path.split("layers.")[1].split(".")
         k = 16 * int(inner[0]) + MODULES.index(inner[2])
         i = torch.arange(parameter.numel(), dtype=torch.float64)
+        if "lora_magnitude" in path:
+            matrices[f"layers.{inner[0]}.{inner[1]}.{inner[2]}.m"] = parameter
+            continue
         if "lora_A" in path:
             values, part = (0.7 * i + k).cos() / math.sqrt(parameter.shape[1]), "a"
         else:
@@ -93,7 +99,7 @@ def main() -> None:
     for name, settings in CASES.items():
         if sys.argv[2:] and name not in sys.argv[2:]:
             continue
-        golden = load_file(MODELS / name / "golden.safetensors")
+        golden = load_file(MODELS / name.removesuffix("-dora") / "golden.safetensors")
         documents = [(golden["long.ids"].long(), 20), (golden["short.ids"].long(), 1)]
         settings, out = dict(settings), {}
         rate = settings.pop("rate", 0.03)

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use brasa::AdapterSource;
 use clap::Args;
 
 use super::HubArguments;
 use crate::suggested::{Suggested, TYPES};
-use crate::values::positive;
+use crate::values::{adapter, positive};
 
 /// `brasa pull`
 #[derive(Debug, Clone, Args)]
@@ -44,6 +45,9 @@ pub struct QuantizeArguments {
     /// Type, e.g. Q4_K_M or Q8_0
     #[arg(value_name = "TYPE", required_unless_present = "list", value_parser = Suggested(TYPES), hide_possible_values = true)]
     pub kind: Option<String>,
+    /// Merge a low-rank adapter into the weights; may be repeated
+    #[arg(long, value_name = "FILE[=SCALE]", value_parser = adapter)]
+    pub lora: Vec<AdapterSource>,
     /// List the types
     #[arg(long)]
     pub list: bool,

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{PrecisionName, SourceArguments};
 use crate::suggested::{DEVICES, Suggested};
-use crate::values::positive;
+use crate::values::{own_alpha, own_rank, positive};
 
 /// `brasa train`
 #[derive(Debug, Clone, Args)]
@@ -17,30 +17,42 @@ pub struct TrainArguments {
     pub path: Option<PathBuf>,
     #[command(flatten)]
     pub source: SourceArguments,
-    /// Examples: a folder with train.jsonl (and valid.jsonl, test.jsonl), or a file
-    #[arg(long, value_name = "PATH")]
-    pub data: PathBuf,
+    /// Examples: a folder with train.jsonl (and valid.jsonl, test.jsonl), or a file; .csv too
+    #[arg(long, value_name = "PATH", required_unless_present = "plot")]
+    pub data: Option<PathBuf>,
     /// Folder of the adapter, its metrics, curves and checkpoint
     #[arg(long, value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
     pub out: PathBuf,
     /// Go on from the checkpoint in the folder
     #[arg(long)]
     pub resume: bool,
+    /// Compare the runs in these folders, in place of training
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with = "data", value_hint = clap::ValueHint::DirPath)]
+    pub plot: Vec<PathBuf>,
+    /// File of the curves that --plot compares
+    #[arg(long, value_name = "FILE", requires = "plot")]
+    pub svg: Option<PathBuf>,
 
     /// Passes over the examples
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 3, conflicts_with = "steps", help_heading = "Course")]
     pub epochs: usize,
     /// Updates, in place of passes
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course")]
+    #[arg(long, alias = "iters", value_name = "N", value_parser = positive, help_heading = "Course")]
     pub steps: Option<usize>,
     /// Tokens computed at once, of as many examples as fit
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 512, help_heading = "Course")]
     pub batch_tokens: usize,
-    /// Batches of an update
-    #[arg(long, value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Course", hide_short_help = true)]
-    pub accumulate: usize,
-    /// Updates between two evaluations on valid.jsonl [default: a tenth of all]
+    /// Most examples of a batch
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    pub batch_examples: Option<usize>,
+    /// Batches of an update
+    #[arg(long, alias = "grad-accumulation-steps", value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Course", hide_short_help = true)]
+    pub accumulate: usize,
+    /// Compute a block's results again for its gradient, in place of keeping them: less memory, more time
+    #[arg(long, alias = "grad-checkpoint", help_heading = "Course", hide_short_help = true)]
+    pub recompute: bool,
+    /// Updates between two evaluations on valid.jsonl [default: a tenth of all]
+    #[arg(long, alias = "steps-per-eval", value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub evaluate_every: Option<usize>,
     /// Updates between two checkpoints
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 100, help_heading = "Course", hide_short_help = true)]
@@ -53,7 +65,7 @@ pub struct TrainArguments {
     pub seed: u64,
 
     /// What is learned
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = MethodName::Lora, help_heading = "Adapter", hide_short_help = true)]
+    #[arg(long, alias = "fine-tune-type", value_enum, value_name = "HOW", default_value_t = MethodName::Lora, help_heading = "Adapter", hide_short_help = true)]
     pub method: MethodName,
     /// Rank of the adapter
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 8, help_heading = "Adapter")]
@@ -64,15 +76,33 @@ pub struct TrainArguments {
     /// Layers: names such as q_proj or attn_q and /expressions/, separated by commas; or all
     #[arg(long, value_name = "NAMES", default_value = "all", help_heading = "Adapter")]
     pub targets: String,
+    /// Rank of some layers: a name or /expression/, as of --targets; may be repeated
+    #[arg(long, value_name = "NAME=N", value_parser = own_rank, help_heading = "Adapter", hide_short_help = true)]
+    pub rank_of: Vec<(String, usize)>,
+    /// α of some layers; may be repeated
+    #[arg(long, value_name = "NAME=X", value_parser = own_alpha, help_heading = "Adapter", hide_short_help = true)]
+    pub alpha_of: Vec<(String, f32)>,
+    /// Share of an adapted layer's input that its adapter does not see
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Adapter", hide_short_help = true)]
+    pub dropout: f32,
+    /// Noise in the embeddings of tokens (NEFTune's α, usually 5)
+    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Adapter", hide_short_help = true)]
+    pub neftune: f32,
     /// Only the last so many blocks of the model
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Adapter", hide_short_help = true)]
+    #[arg(long, alias = "num-layers", value_name = "N", value_parser = positive, help_heading = "Adapter", hide_short_help = true)]
     pub last_blocks: Option<usize>,
     /// Form of the adapter's files
     #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
     pub form: FormName,
 
     /// Learning rate
-    #[arg(long, value_name = "X", default_value_t = 2e-4, help_heading = "Optimizer")]
+    #[arg(
+        long,
+        alias = "learning-rate",
+        value_name = "X",
+        default_value_t = 2e-4,
+        help_heading = "Optimizer"
+    )]
     pub lr: f64,
     /// Course of the learning rate
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ScheduleName::Cosine, help_heading = "Optimizer", hide_short_help = true)]
@@ -124,6 +154,8 @@ pub enum MethodName {
     Lora,
     /// Rank-stabilised low-rank adapters
     Rslora,
+    /// Low-rank adapters and the length of each row, apart from its direction
+    Dora,
 }
 
 /// Forms of an adapter's files.

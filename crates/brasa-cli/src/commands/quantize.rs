@@ -26,6 +26,7 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
         options.threads = threads;
     }
     options.pre_tokenizer.clone_from(&arguments.pre);
+    options.adapters = arguments.lora.iter().map(|adapter| (adapter.path.clone(), adapter.scale)).collect();
     if arguments.force {
         options.existing = Existing::Replace;
     }
@@ -42,6 +43,14 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
                 ));
             }),
             Event::Warning(text) => bar.suspend(|| output::note(&format!("warning: {text}"))),
+            Event::Merged { tensors, share, error } => bar.suspend(|| {
+                output::note(&format!(
+                    "{} changed: {:.1} % of the change is in the file, and rounding adds {:.1} % of its size",
+                    output::plural(tensors, "tensor"),
+                    100.0 * share,
+                    100.0 * error
+                ));
+            }),
             Event::Tensor { name, shape, from, to } if arguments.verbose => {
                 bar.suspend(|| output::note(&format!("{name} {shape:?}: {from} → {to}")));
             }

@@ -64,6 +64,12 @@ fn an_adapter_is_learned_and_changes_answers() {
         stdout(&output)
     };
     assert_ne!(answer(&["--lora", out]), answer(&[]));
+    let svg = folder.join("runs.svg");
+    let compared = brasa(&["train", "--svg", svg.to_str().unwrap(), "--plot", out, out]);
+    assert!(compared.status.success(), "{}", stderr(&compared));
+    assert!(stdout(&compared).contains(": 12 updates, loss ") && stderr(&compared).contains(", + "));
+    assert_eq!(std::fs::read_to_string(&svg).unwrap().matches("<polyline").count(), 4);
+    assert!(fails(&["train", "--plot", &data], 1).contains("no metrics of a run\nhint: "));
     // A run that is there is not overwritten; gone on with, it is finished already.
     let refused = fails(&run, 1);
     assert!(
@@ -89,11 +95,12 @@ fn an_adapter_is_learned_and_changes_answers() {
 fn adapters_are_written_in_every_form() {
     let folder = scratch("train_forms");
     let data = examples(&folder);
-    for (form, file) in [("mlx", "adapters.safetensors"), ("gguf", "adapter.gguf")] {
+    for (form, file, method) in [("mlx", "adapters.safetensors", "dora"), ("gguf", "adapter.gguf", "rslora")]
+    {
         let out = folder.join(form);
-        let run =
-            [&small(&data, out.to_str().unwrap())[..], &["--form", form, "--method", "rslora"]].concat();
-        let output = brasa(&run);
+        let noise = ["--dropout", "0.1", "--neftune", "5", "--rank-of", "ffn_down=3"];
+        let run = [&small(&data, out.to_str().unwrap())[..], &["--form", form, "--method", method], &noise];
+        let output = brasa(&run.concat());
         assert!(output.status.success(), "{}", stderr(&output));
         let adapter = if form == "gguf" { out.join(file) } else { out.clone() };
         let answer =
@@ -101,6 +108,106 @@ fn adapters_are_written_in_every_form() {
         let output = brasa(&answer);
         assert!(output.status.success() && out.join(file).exists(), "{}", stderr(&output));
     }
+    // Requests of a server choose among adapters, and magnitudes cannot be chosen.
+    let mlx = folder.join("mlx");
+    let served = brasa(&["serve", "--port", "0", "--lora", mlx.to_str().unwrap()]);
+    let refused = stderr(&served);
+    assert_eq!(served.status.code(), Some(1), "{refused}");
+    assert!(refused.contains("DoRA's magnitudes change whole rows of the model"), "{refused}");
+    assert!(refused.contains("\nhint: merge the adapter"), "{refused}");
+}
+
+/// Rows of the metrics without times.
+fn timeless(folder: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    let row = |line: &str| {
+        let mut row: serde_json::Value = serde_json::from_str(line).unwrap();
+        row.as_object_mut().unwrap().remove("seconds");
+        row
+    };
+    text.lines().map(row).collect()
+}
+
+/// Arguments of a run of the smallest checkpoint, with everything that draws random numbers.
+fn tiny(data: &str, out: &str) -> Vec<String> {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-llama");
+    let course = ["--steps", "12", "--batch-tokens", "96", "--save-every", "1", "--evaluate-every", "5"];
+    let adapter = ["--rank", "2", "--dropout", "0.1", "--neftune", "5", "--method", "dora", "--threads", "1"];
+    let all = [&["train", model, "--data", data, "--out", out][..], &course, &adapter].concat();
+    all.into_iter().map(String::from).collect()
+}
+
+/// A run that is killed again and again, at whatever it is doing, ends with the files of a run that was not, bit for bit.
+#[cfg(unix)]
+#[test]
+fn a_run_that_is_killed_goes_on_bit_for_bit() {
+    use std::os::unix::process::ExitStatusExt;
+    let folder = scratch("train_killed");
+    let data = examples(&folder);
+    let [whole, killed] = ["whole", "killed"].map(|name| folder.join(name));
+    let run = tiny(&data, whole.to_str().unwrap());
+    let output = brasa(&run.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let (metrics, checkpoint) = (killed.join("metrics.jsonl"), killed.join("checkpoint.brasa"));
+    let lines = || std::fs::read_to_string(&metrics).map_or(0, |text| text.lines().count());
+    let mut kills = 0;
+    for wanted in [1, 4, 8, usize::MAX] {
+        let mut run = tiny(&data, killed.to_str().unwrap());
+        run.extend(checkpoint.exists().then(|| "--resume".into()));
+        let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_brasa"))
+            .args(&run)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let status = loop {
+            if let Some(status) = process.try_wait().unwrap() {
+                break status;
+            }
+            if lines() >= wanted {
+                process.kill().unwrap();
+                break process.wait().unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        };
+        kills += usize::from(status.signal() == Some(9));
+        // What is there is either whole or not there: an adapter exists only at the end.
+        assert_eq!(killed.join("adapter_config.json").exists(), status.success());
+    }
+    assert!(kills >= 2, "killed {kills} times");
+    for name in ["adapter_model.safetensors", "adapter_config.json", "checkpoint.brasa"] {
+        let [a, b] = [&whole, &killed].map(|folder| std::fs::read(folder.join(name)).unwrap());
+        assert!(a == b, "{name} differs");
+    }
+    assert_eq!(timeless(&whole), timeless(&killed));
+}
+
+/// A file that cannot grow, as on a full disk, ends a run with an error; nothing is left that would load, and the same command works later.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_ends_a_run_with_an_error_and_leaves_nothing_half() {
+    let folder = scratch("train_full");
+    let data = examples(&folder);
+    let out = folder.join("out");
+    let run = tiny(&data, out.to_str().unwrap());
+    // Files of at most 16 or 32 KiB, as the shell counts; the signal that says so is passed over.
+    let limited = std::process::Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f 32; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_brasa")])
+        .args(&run)
+        .output()
+        .unwrap();
+    let told = stderr(&limited);
+    assert_eq!(limited.status.code(), Some(1), "{told}");
+    assert!(told.contains("checkpoint.brasa: File too large"), "{told}");
+    let mut left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["metrics.jsonl"], "{told}");
+    let file = folder.join("file");
+    std::fs::write(&file, "").unwrap();
+    let under = file.join("out");
+    let told = fails(&tiny(&data, under.to_str().unwrap()).iter().map(String::as_str).collect::<Vec<_>>(), 1);
+    assert!(told.contains("Not a directory"), "{told}");
+    let output = brasa(&run.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 #[test]
@@ -123,7 +230,13 @@ fn mistakes_are_named_with_their_flags() {
     );
     let told = fails(&["train", "--data", "nowhere", "--out", out], 1);
     assert!(told.contains("nowhere: no such file or folder\nhint: "), "{told}");
-    for wrong in [&["--lr", "0"][..], &["--clip", "-1"], &["--momentum", "0.9"], &["--method", "dora"]] {
+    for wrong in [
+        &["--lr", "0"][..],
+        &["--clip", "-1"],
+        &["--momentum", "0.9"],
+        &["--dropout", "1"],
+        &["--method", "dora", "--form", "gguf"],
+    ] {
         let output = brasa(&[&["train", "--data", &data, "--out", out][..], wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", stderr(&output));
     }

@@ -37,6 +37,7 @@ use for_each_base;
 mod convert;
 mod encoders;
 mod gguf_keys;
+mod merge;
 mod same_specification;
 mod speech;
 

@@ -7,6 +7,9 @@
 //!
 //! A stack of experts is adapted by products of the same experts: `y[j] = x·W[e_j]ᵀ + scale · (x·A[e_j]ᵀ)·B[e_j]ᵀ`.
 //!
+//! With a gain the layer becomes `y = gain ∘ (x·Wᵀ + scale · (x·Aᵀ)·Bᵀ)`: DoRA's (Liu et al. 2024, arXiv:2402.09353) magnitudes over the
+//! rows' norms, [`row_norms`](super::row_norms).
+//!
 //! A *bank* is several adapters of which every row of a step has its own mixture: the rows bring a scale for each adapter as an
 //! input of the graph, `y = x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`. So texts of several adapters share a step, and a weight keeps one pair of products.
 //!
@@ -40,6 +43,8 @@ pub struct LowRank {
     pub b: Weight,
     /// Factor of the product; usually `α / r`.
     pub scale: f32,
+    /// Factors of the adapted rows' sums, f32 `[rows]`; `None` for 1. With them, no other adapter may change these rows.
+    pub gain: Option<Weight>,
 }
 
 /// The graph with `adapters` beside its linear layers. Adapters of the same rows add up.
@@ -82,6 +87,11 @@ fn add(
     let mut by_weight: BTreeMap<WeightId, Vec<(usize, &LowRank)>> = BTreeMap::new();
     for &(number, adapter) in adapters {
         adapter.check(graph)?;
+        if mixture.is_some() && adapter.gain.is_some() {
+            let what = "rows of a bank's adapters have no gains of their own (DoRA)";
+            let weight = graph.weight(adapter.weight).name.clone();
+            return Err(GraphError::Adapter { weight, what: what.into() });
+        }
         by_weight.entry(adapter.weight).or_default().push((number, adapter));
     }
     let mut stacks = BTreeMap::new();
@@ -99,6 +109,11 @@ fn add(
             && let Some(stack) = stacks.get_mut(&weight)
         {
             let delta = stack.apply(builder, operands, mixture.as_mut());
+            if let Some(gain) = stack.gain(builder) {
+                let y = builder.apply(node.op.clone(), operands)[0];
+                let sum = builder.add(y, delta);
+                return Change::Replace(vec![builder.mul(sum, gain)]);
+            }
             let (value, taker) = taker(&finder, id, node);
             pending.entry(taker).or_default().push((value, delta));
         }
@@ -263,6 +278,14 @@ impl LowRank {
         if *b != expected {
             return refuse(format!("B has shape {b:?}, expected {expected:?}"));
         }
+        if let Some(gain) = &self.gain {
+            if !experts.is_empty() {
+                return refuse("gains of experts are not supported (DoRA)".into());
+            }
+            if gain.shape != [end - start] {
+                return refuse(format!("gains of shape {:?}, expected [{}]", gain.shape, end - start));
+            }
+        }
         if !self.scale.is_finite() {
             return refuse(format!("scale {}, expected a finite number", self.scale));
         }
@@ -284,6 +307,9 @@ impl LowRank {
 struct Stack {
     a: Weight,
     b: Weight,
+    /// Factors of all rows, if an adapter has any.
+    gain: Option<Weight>,
+    gain_value: Option<ValueId>,
     /// The adapter of each row of `a`, and its factor.
     ranks: Vec<(usize, f32)>,
     /// Both weights, and the scales where they differ, once a layer has asked for them.
@@ -313,7 +339,14 @@ impl Stack {
             [whole] if whole.rows == (0..rows[0]) => Weight { name: named("b"), ..whole.b.clone() },
             _ => block_diagonal(&named("b"), weight, ranks.len(), adapters)?,
         };
-        Ok(Self { a: Weight { trainable, ..a }, b: Weight { trainable, ..b }, ranks, values: None })
+        let gain = gains(&named("gain"), weight, adapters)?;
+        let (a, b) = (Weight { trainable, ..a }, Weight { trainable, ..b });
+        Ok(Self { a, b, gain, gain_value: None, ranks, values: None })
+    }
+
+    fn gain(&mut self, builder: &mut Builder) -> Option<ValueId> {
+        let gain = self.gain.as_ref()?;
+        Some(*self.gain_value.get_or_insert_with(|| builder.weight(Ok(gain.clone()))))
     }
 
     /// `scale · (x·Aᵀ)·Bᵀ`, of the linear layer with `operands`; with a mixture, each row's own scales.
@@ -323,7 +356,7 @@ impl Stack {
         operands: &[ValueId],
         mixture: Option<&mut Mixture>,
     ) -> ValueId {
-        let Self { a, b, ranks, values } = self;
+        let Self { a, b, ranks, values, .. } = self;
         let same = ranks.iter().all(|(_, scale)| scale.to_bits() == ranks[0].1.to_bits());
         let (a, b, factors) = *values.get_or_insert_with(|| {
             let own = || floats(&format!("{}.scales", a.name), &[ranks.len()], &scales_of(ranks));
@@ -345,6 +378,30 @@ impl Stack {
         }
         product(builder, narrow, b)
     }
+}
+
+/// The gains of all rows of a weight, 1 where no adapter has one.
+fn gains(name: &str, weight: &Weight, adapters: &[&LowRank]) -> Result<Option<Weight>, GraphError> {
+    let refuse = |what: String| GraphError::Adapter { weight: weight.name.clone(), what };
+    let mut all = vec![1.0; weight.rows()];
+    let mut trainable = false;
+    let with_gain: Vec<(usize, &LowRank)> =
+        adapters.iter().copied().enumerate().filter(|(_, of)| of.gain.is_some()).collect();
+    for &(number, of) in &with_gain {
+        let Range { start, end } = of.rows;
+        let overlaps =
+            |(other, it): (usize, &&LowRank)| other != number && it.rows.start < end && start < it.rows.end;
+        if adapters.iter().enumerate().any(overlaps) {
+            return Err(refuse(format!("rows {start}..{end} have gains (DoRA) and a second adapter")));
+        }
+        if let Some(gain) = &of.gain {
+            let own = decode_weight(gain).map_err(|error| refuse(error.to_string()))?;
+            all[start..end].copy_from_slice(own.floats());
+            trainable |= gain.trainable;
+        }
+    }
+    let whole = || Weight { trainable, ..floats(name, &[all.len()], &all) };
+    Ok((!with_gain.is_empty()).then(whole))
 }
 
 fn scales_of(ranks: &[(usize, f32)]) -> Vec<f32> {

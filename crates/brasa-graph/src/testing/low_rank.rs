@@ -27,7 +27,7 @@ pub fn random_adapter(
     let experts = &shape[..shape.len() - 2];
     let a = random.weight(&format!("{name}.a"), &[experts, &[rank, shape[shape.len() - 1]]].concat());
     let b = random.weight(&format!("{name}.b"), &[experts, &[rows.len(), rank]].concat());
-    LowRank { weight: WeightId(place as u32), rows, a, b, scale }
+    LowRank { weight: WeightId(place as u32), rows, a, b, scale, gain: None }
 }
 
 /// The graph with the adapters' products added to the weights of its linear layers, in f32.
@@ -38,7 +38,7 @@ pub fn random_adapter(
 pub fn merged(graph: &Graph, adapters: &[LowRank]) -> Graph {
     let floats = |weight| decode_weight(weight).expect("a whole weight").floats().to_vec();
     let mut weights: Vec<Option<Vec<f32>>> = vec![None; graph.weights().len()];
-    for LowRank { weight, rows, a, b, scale } in adapters {
+    for LowRank { weight, rows, a, b, scale, gain } in adapters {
         let k = a.row_len();
         let dense = weights[weight.0 as usize].get_or_insert_with(|| floats(graph.weight(*weight)));
         let rank = b.row_len();
@@ -52,6 +52,10 @@ pub fn merged(graph: &Graph, adapters: &[LowRank]) -> Graph {
                     .map(|(&b, a)| f64::from(b) * f64::from(a[column]))
                     .sum();
                 *w = (f64::from(*w) + f64::from(*scale) * sum) as f32;
+            }
+            if let Some(gain) = gain {
+                let gain = floats(gain)[row - rows.start];
+                dense[row * k..][..k].iter_mut().for_each(|w| *w *= gain);
             }
         }
     }

@@ -7,7 +7,7 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
 use brasa_graph::device::KvType;
 use brasa_graph::fuse::Pattern;
 use brasa_graph::op::{Attention, Binary, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
-use brasa_graph::pass::{LowRank, add_low_rank, prune};
+use brasa_graph::pass::{DenseChange, LowRank, add_low_rank, add_low_rank_bank, prune, row_norms};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::testing::{
     Case, CaseBuilder, Random, compare, f32_weight, merged, random_adapter, run_case, weight,
@@ -301,7 +301,8 @@ fn adapters_that_do_not_fit_are_refused() {
     let of = |name: &str, shape: [usize; 2]| {
         let id = case.graph.weights().iter().position(|weight| weight.name == name).unwrap();
         let (a, b) = (w(&[2, shape[1]]), w(&[shape[0], 2]));
-        let adapter = LowRank { weight: WeightId(id as u32), rows: 0..shape[0], a, b, scale: 1.0 };
+        let adapter =
+            LowRank { weight: WeightId(id as u32), rows: 0..shape[0], a, b, scale: 1.0, gain: None };
         add_low_rank(&case.graph, &[adapter]).unwrap_err().to_string()
     };
     assert_eq!(
@@ -316,4 +317,52 @@ fn adapters_that_do_not_fit_are_refused() {
         add_low_rank(&unread, &[down]).unwrap_err().to_string(),
         "adapter of down: no linear layer reads it"
     );
+}
+
+/// `gain ∘ (W + scale·B·A)`, of whole weights and of parts of a stack, with a bias and a residual behind it.
+#[test]
+fn gains_multiply_the_sum_before_bias_and_residual() {
+    let case = block();
+    let gained = |name, rows: std::ops::Range<usize>, seed| {
+        let mut random = Random::new(seed);
+        let adapter = adapter(&case, name, rows.clone(), 3, 0.5, seed);
+        LowRank { gain: Some(random.weight("gain", &[rows.len()])), ..adapter }
+    };
+    let all = [
+        gained("qkv", 0..32, 1),
+        adapter(&case, "qkv", 32..48, 2, 0.5, 2),
+        gained("qkv", 48..64, 3),
+        gained("o", 0..32, 4),
+        gained("down", 0..32, 5),
+    ];
+    for chosen in [0..3, 3..4, 4..5, 0..5] {
+        assert_close(&case, &all[chosen]);
+    }
+    let refused = |adapters: &[LowRank]| add_low_rank(&case.graph, adapters).unwrap_err().to_string();
+    let second = adapter(&case, "qkv", 16..32, 2, 0.5, 6);
+    assert_eq!(
+        refused(&[all[0].clone(), second]),
+        "adapter of qkv: rows 0..32 have gains (DoRA) and a second adapter"
+    );
+    let short = LowRank { gain: all[4].gain.clone(), ..all[2].clone() };
+    assert_eq!(refused(&[short]), "adapter of qkv: gains of shape [32], expected [16]");
+    let bank = add_low_rank_bank(&case.graph, &[vec![all[3].clone()]]).unwrap_err().to_string();
+    assert_eq!(bank, "adapter of o: rows of a bank's adapters have no gains of their own (DoRA)");
+}
+
+#[test]
+fn norms_of_rows_are_those_of_the_merged_weight() {
+    let case = block();
+    let of = adapter(&case, "qkv", 30..50, 3, 0.5, 9);
+    let weight = case.graph.weight(of.weight);
+    let [a, b] = [&of.a, &of.b].map(|weight| decode_weight(weight).unwrap().floats().to_vec());
+    let found = row_norms(weight, 30..50, Some(DenseChange { a: &a, b: &b, scale: 0.5 })).unwrap();
+    let merged = merged(&case.graph, std::slice::from_ref(&of));
+    let merged = merged.weights().iter().rfind(|weight| weight.name == "qkv").unwrap();
+    for (row, found) in (30..50).zip(&found) {
+        let mut values = vec![0.0; 32];
+        merged.decode_rows(row..row + 1, &mut values).unwrap();
+        let expected = values.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt() as f32;
+        assert!((found - expected).abs() <= 1e-6 * expected, "row {row}: {found}, expected {expected}");
+    }
 }

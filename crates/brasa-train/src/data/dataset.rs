@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
+use super::csv::each_record;
 use super::document::Document;
 use super::encode::{DataOptions, Examples, Long};
 use super::lines::{LineFault, each_line};
@@ -32,17 +33,28 @@ pub struct Files {
 }
 
 impl Files {
-    /// The files `train.jsonl`, `valid.jsonl` and `test.jsonl` of a folder; a path to a file is the first of these.
+    /// The files `train.jsonl`, `valid.jsonl` and `test.jsonl` of a folder, or these names with `.csv`; a path to a file is the first of
+    /// these.
     ///
     /// # Errors
     ///
-    /// [`TrainError::Data`] if there is no such path, or no `train.jsonl` in the folder.
+    /// [`TrainError::Data`] if there is no such path, or no `train.jsonl` or `train.csv` in the folder, or both.
     pub fn find(path: &Path) -> Result<Self> {
         if path.is_file() {
             return Ok(Self { train: path.to_owned(), valid: None, test: None });
         }
-        let named = |name: &str| Some(path.join(name)).filter(|path| path.is_file());
-        let Some(train) = named("train.jsonl") else {
+        let named = |name: &str| -> Result<Option<PathBuf>> {
+            let paths = ["jsonl", "csv"].map(|end| path.join(format!("{name}.{end}")));
+            match paths.each_ref().map(|path| path.is_file()) {
+                [true, true] => Err(TrainError::Data {
+                    place: path.display().to_string(),
+                    what: format!("both {name}.jsonl and {name}.csv"),
+                    hint: "leave one of them".into(),
+                }),
+                found => Ok(paths.into_iter().zip(found).find_map(|(path, found)| found.then_some(path))),
+            }
+        };
+        let Some(train) = named("train")? else {
             let what = if path.is_dir() { "no train.jsonl in this folder" } else { "no such file or folder" };
             return Err(TrainError::Data {
                 place: path.display().to_string(),
@@ -51,28 +63,31 @@ impl Files {
                     .into(),
             });
         };
-        Ok(Self { train, valid: named("valid.jsonl"), test: named("test.jsonl") })
+        Ok(Self { train, valid: named("valid")?, test: named("test")? })
     }
 }
 
 impl Dataset {
-    /// Reads a file of JSON lines.
+    /// Reads a file of JSON lines, or of comma-separated values with a row of names if its name ends in `.csv`.
+    ///
+    /// The form of every row is checked before the first is made of token ids: a mistake on the last of a million lines is told within
+    /// seconds.
     ///
     /// # Errors
     ///
     /// [`TrainError::Io`]; [`TrainError::Data`] with line and remedy for the first row that cannot be learned from, and for a file
     /// without rows.
     pub fn read(path: &Path, examples: &Examples<'_>, options: &DataOptions) -> Result<Self> {
-        let file = File::open(path).map_err(|error| TrainError::io(path, error))?;
-        Self::read_from(
-            BufReader::with_capacity(1 << 20, file),
-            &path.display().to_string(),
-            examples,
-            options,
-        )
+        let name = path.display().to_string();
+        let open = || match File::open(path) {
+            Ok(file) => Ok(BufReader::with_capacity(1 << 20, file)),
+            Err(error) => Err(TrainError::io(path, error)),
+        };
+        each_row(open()?, &name, |_, _| Ok(()))?;
+        Self::read_from(open()?, &name, examples, options)
     }
 
-    /// Reads JSON lines of a file that errors call `name`.
+    /// Reads a file that errors call `name`, which says its form. Rows are checked one after the other.
     ///
     /// # Errors
     ///
@@ -85,9 +100,9 @@ impl Dataset {
     ) -> Result<Self> {
         let (mut documents, mut report) = (Vec::new(), Report::default());
         let mut lengths = Vec::new();
-        let read = each_line(reader, |line, text| {
+        each_row(reader, name, |line, row| {
             report.rows += 1;
-            for document in examples.documents(Row::parse(text)?, options)? {
+            for document in examples.documents(row, options)? {
                 lengths.push(document.tokens.len() as u32);
                 if let Some(document) = fitting(document, line, options, &mut report)? {
                     report.tokens += document.tokens.len() as u64;
@@ -96,13 +111,8 @@ impl Dataset {
                 }
             }
             Ok(())
-        });
+        })?;
         let data = |place: String, Fault { what, hint }| Err(TrainError::Data { place, what, hint });
-        match read {
-            Ok(()) => {}
-            Err(LineFault::Io(error)) => return Err(TrainError::io(Path::new(name), error)),
-            Err(LineFault::Row(line, fault)) => return data(format!("{name}:{line}"), fault),
-        }
         if report.rows == 0 {
             return data(name.into(), Fault::new("no rows", "each line is one example, a JSON object"));
         }
@@ -120,6 +130,26 @@ impl Dataset {
         }
         Ok(Self { documents, report })
     }
+}
+
+/// Calls `each` with every row of a file and its line.
+fn each_row(
+    reader: impl BufRead,
+    name: &str,
+    mut each: impl FnMut(usize, Row) -> std::result::Result<(), Fault>,
+) -> Result<()> {
+    let is_table = Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
+    let read = if is_table {
+        each_record(reader, |line, mut fields| each(line, Row::of(&mut fields)?))
+    } else {
+        each_line(reader, |line, text| each(line, Row::parse(text)?))
+    };
+    read.map_err(|fault| match fault {
+        LineFault::Io(error) => TrainError::io(Path::new(name), error),
+        LineFault::Row(line, Fault { what, hint }) => {
+            TrainError::Data { place: format!("{name}:{line}"), what, hint }
+        }
+    })
 }
 
 /// The document if it fits into a step, or what the options make of it.

@@ -7,10 +7,21 @@ use super::row::Fault;
 /// Longest line.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Calls `each` with every line that is not blank and its number, from 1. Stops at the first fault.
+/// Calls `each` with every line that is not blank, without spaces around it, and its number, from 1. Stops at the first fault.
 pub fn each_line(
-    mut reader: impl BufRead,
+    reader: impl BufRead,
     mut each: impl FnMut(usize, &str) -> Result<(), Fault>,
+) -> Result<(), LineFault> {
+    each_whole_line(reader, |number, line| match line.trim() {
+        "" => Ok(()),
+        line => each(number, line).map_err(|fault| LineFault::Row(number, fault)),
+    })
+}
+
+/// Calls `each` with every line and its number, from 1. Stops at the first fault.
+pub fn each_whole_line(
+    mut reader: impl BufRead,
+    mut each: impl FnMut(usize, &str) -> Result<(), LineFault>,
 ) -> Result<(), LineFault> {
     let mut bytes = Vec::new();
     for number in 1.. {
@@ -21,7 +32,10 @@ pub fn each_line(
         }
         let refuse = |what: String, hint: &str| Err(LineFault::Row(number, Fault::new(what, hint)));
         if bytes.len() as u64 > MOST_BYTES {
-            return refuse(format!("longer than {} MiB", MOST_BYTES >> 20), "each line is one JSON object");
+            return refuse(
+                format!("longer than {} MiB", MOST_BYTES >> 20),
+                "break the file into shorter lines",
+            );
         }
         let line = match std::str::from_utf8(&bytes) {
             Ok(line) => line,
@@ -31,9 +45,7 @@ pub fn each_line(
             }
         };
         let line = if number == 1 { line.trim_start_matches('\u{FEFF}') } else { line };
-        if !line.trim().is_empty() {
-            each(number, line.trim()).map_err(|fault| LineFault::Row(number, fault))?;
-        }
+        each(number, line)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! Nothing is cut or left out silently: the [`Report`] counts it, and names the first line.
 
 mod batches;
+mod csv;
 mod dataset;
 mod document;
 mod encode;

@@ -1,18 +1,23 @@
 //! Low-rank adapters that are learned (Hu et al. 2021, arXiv:2106.09685).
 //!
 //! An adapted layer is `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` is a constant in whatever format it is stored; `A` and `B` are f32.
+//!
+//! With magnitudes (DoRA; Liu et al. 2024, arXiv:2402.09353) it is `y = m / ‖W + scale·B·A‖ ∘ (x·Wᵀ + scale · (x·Aᵀ)·Bᵀ)`: the length of each
+//! row is learned apart from its direction. The norms of rows count as constants in gradients, as the paper has it.
 
 mod layer;
+mod norms;
 mod places;
 mod targets;
 
 use std::sync::Arc;
 
 use brasa_formats::Tensor;
-use brasa_graph::pass::LowRank;
+use brasa_graph::pass::{DenseChange, LowRank, row_norms};
 use brasa_graph::{Graph, Weight, WeightPart};
 
 pub use layer::Layer;
+pub(crate) use norms::Norms;
 pub(crate) use places::Places;
 pub use targets::{Pattern, Targets};
 
@@ -29,13 +34,27 @@ pub struct LoraOptions {
     pub alpha: f32,
     /// How rank and `alpha` make the scale.
     pub scaling: Scaling,
+    /// Rank and `alpha` of some layers. Of several entries that name a layer, the first with a number counts.
+    pub own: Vec<Own>,
     /// Decides what `A` begins as.
     pub seed: u64,
 }
 
+/// Rank and α of the layers that a pattern names, where they are not those of all.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// The layers.
+    pub pattern: Pattern,
+    /// Their rank.
+    pub rank: Option<usize>,
+    /// Their α.
+    pub alpha: Option<f32>,
+}
+
 impl Default for LoraOptions {
     fn default() -> Self {
-        Self { targets: Targets::default(), rank: 8, alpha: 16.0, scaling: Scaling::default(), seed: 0 }
+        let (targets, scaling) = (Targets::default(), Scaling::default());
+        Self { targets, rank: 8, alpha: 16.0, scaling, own: Vec::new(), seed: 0 }
     }
 }
 
@@ -62,11 +81,11 @@ impl Scaling {
 /// An adapter of some layers of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
-    /// A pair of matrices for each layer.
+    /// A pair of matrices for each layer. All have magnitudes, or none has.
     pub pairs: Vec<Pair>,
 }
 
-/// `A` and `B` of one layer.
+/// `A` and `B` of one layer, and its magnitudes if it has any.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// The layer.
@@ -79,6 +98,14 @@ pub struct Pair {
     pub a: Vec<f32>,
     /// `[rows, rank]`, rows in the order of the graph's weight.
     pub b: Vec<f32>,
+    /// `[rows]`: the lengths of the rows, if they are learned (DoRA).
+    pub magnitudes: Option<Vec<f32>>,
+}
+
+impl Pair {
+    fn arrays(&self) -> impl Iterator<Item = &Vec<f32>> {
+        [&self.a, &self.b].into_iter().chain(&self.magnitudes)
+    }
 }
 
 impl Lora {
@@ -89,36 +116,58 @@ impl Lora {
     ///
     /// [`TrainError::Setting`] if no layer is a target, a pattern names none, or rank or α are no positive numbers.
     pub fn new(layers: &[Layer], options: &LoraOptions) -> Result<Self> {
-        let LoraOptions { targets, rank, alpha, scaling, seed } = options;
-        if *rank == 0 {
-            return Err(TrainError::setting("rank 0", "ranks are whole numbers from 1, 8 for example"));
+        let chosen = options.targets.choose(layers)?;
+        for own in &options.own {
+            if !chosen.iter().any(|layer| own.pattern.names(layer)) {
+                let what = format!("no adapted layer is named {}", own.pattern);
+                return Err(TrainError::setting(what, "give ranks and α of layers that are adapted"));
+            }
         }
-        if !alpha.is_finite() || *alpha <= 0.0 {
-            return Err(TrainError::setting(
-                format!("alpha {alpha}"),
-                "α is more than 0, twice the rank for example",
-            ));
-        }
-        let chosen = targets.choose(layers)?;
         let pair = |(number, layer): (usize, &Layer)| {
+            let named = || options.own.iter().filter(|own| own.pattern.names(layer));
+            let rank = named().find_map(|own| own.rank).unwrap_or(options.rank);
+            let alpha = named().find_map(|own| own.alpha).unwrap_or(options.alpha);
+            if rank == 0 {
+                return Err(TrainError::setting("rank 0", "ranks are whole numbers from 1, 8 for example"));
+            }
+            if !alpha.is_finite() || alpha <= 0.0 {
+                let hint = "α is more than 0, twice the rank for example";
+                return Err(TrainError::setting(format!("alpha {alpha}"), hint));
+            }
             let most = layer.inputs.min(layer.rows.len());
-            if *rank > most {
+            if rank > most {
                 return Err(TrainError::setting(
                     format!("rank {rank} for {}, whose matrix has rank {most} at most", layer.name),
                     "take a lower rank, or leave the layer out",
                 ));
             }
-            let mut random = Random::new(*seed, (1 << 32) + number as u64);
+            let mut random = Random::new(options.seed, (1 << 32) + number as u64);
             let bound = 1.0 / (layer.inputs as f32).sqrt();
             Ok(Pair {
-                rank: *rank,
-                scale: scaling.scale(*rank, *alpha),
+                rank,
+                scale: options.scaling.scale(rank, alpha),
                 a: (0..rank * layer.inputs).map(|_| bound * (2.0 * random.uniform() - 1.0)).collect(),
                 b: vec![0.0; layer.rows.len() * rank],
+                magnitudes: None,
                 layer: layer.clone(),
             })
         };
         Ok(Self { pairs: chosen.into_iter().enumerate().map(pair).collect::<Result<_>>()? })
+    }
+
+    /// The adapter with magnitudes that are learned too (DoRA). They begin as the norms of the rows of `W + scale·B·A`, `W` of
+    /// `model`, so that the model stays what it was with the adapter.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Device`] if a weight cannot be decoded.
+    pub fn with_magnitudes(mut self, model: &Graph) -> Result<Self> {
+        for pair in &mut self.pairs {
+            let change = DenseChange { a: &pair.a, b: &pair.b, scale: pair.scale };
+            let weight = model.weight(pair.layer.weight);
+            pair.magnitudes = Some(row_norms(weight, pair.layer.rows.clone(), Some(change))?);
+        }
+        Ok(self)
     }
 
     /// Numbers that are learned.
@@ -126,40 +175,43 @@ impl Lora {
         self.sizes().sum()
     }
 
-    /// Numbers of `A` and of `B` of each pair, in order.
+    /// Numbers of each array of [`arrays`](Self::arrays).
     pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
-        self.pairs.iter().flat_map(|pair| [pair.a.len(), pair.b.len()])
+        self.pairs.iter().flat_map(Pair::arrays).map(Vec::len)
     }
 
-    /// `A` and `B` of each pair, in order.
-    pub(crate) fn arrays(&self) -> Vec<Vec<f32>> {
-        self.pairs.iter().flat_map(|pair| [pair.a.clone(), pair.b.clone()]).collect()
+    /// `A`, `B` and, if it has them, magnitudes of each pair, in order.
+    pub fn arrays(&self) -> Vec<Vec<f32>> {
+        self.pairs.iter().flat_map(Pair::arrays).cloned().collect()
     }
 
-    /// Takes over `A` and `B` of each pair, in order.
+    /// Takes over arrays as [`arrays`](Self::arrays) gives them.
     pub(crate) fn set_arrays(&mut self, arrays: &[Vec<f32>]) {
-        for (pair, arrays) in self.pairs.iter_mut().zip(arrays.chunks_exact(2)) {
-            pair.a.clone_from(&arrays[0]);
-            pair.b.clone_from(&arrays[1]);
-        }
+        let own = self.pairs.iter_mut();
+        let own = own.flat_map(|pair| [&mut pair.a, &mut pair.b].into_iter().chain(&mut pair.magnitudes));
+        own.zip(arrays).for_each(|(own, array)| own.clone_from(array));
     }
 
     /// The adaptions of a graph, trainable.
     pub(crate) fn low_ranks(&self, graph: &Graph) -> Result<Vec<LowRank>> {
         let low_rank = |pair: &Pair| {
             let name = &graph.weight(pair.layer.weight).name;
-            let trained = |part: &str, shape: [usize; 2], values: &[f32]| {
+            let trained = |part: &str, shape: &[usize], values: &[f32]| {
                 let name = format!("{name}.{}.{part}", pair.layer.rows.start);
                 let tensor = Tensor::of_floats(name.as_str(), shape.to_vec(), values);
-                let weight = Weight::new(name, &shape, vec![WeightPart::whole(tensor)])?;
+                let weight = Weight::new(name, shape, vec![WeightPart::whole(tensor)])?;
                 Ok::<_, TrainError>(Weight { trainable: true, ..weight })
             };
             Ok(LowRank {
                 weight: pair.layer.weight,
                 rows: pair.layer.rows.clone(),
-                a: trained("a", [pair.rank, pair.layer.inputs], &pair.a)?,
-                b: trained("b", [pair.layer.rows.len(), pair.rank], &pair.b)?,
+                a: trained("a", &[pair.rank, pair.layer.inputs], &pair.a)?,
+                b: trained("b", &[pair.layer.rows.len(), pair.rank], &pair.b)?,
                 scale: pair.scale,
+                // Magnitudes have the gains' shape; the device is given gains before each update.
+                gain: (pair.magnitudes.as_ref())
+                    .map(|values| trained("gain", &[values.len()], values))
+                    .transpose()?,
             })
         };
         self.pairs.iter().map(low_rank).collect()

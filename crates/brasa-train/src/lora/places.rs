@@ -1,7 +1,8 @@
 //! Where the matrices of an adapter lie in the weights of a graph.
 //!
 //! Projections that are stacked in one weight share its pair of matrices there: rows of all `A` are stacked, and each `B` is a
-//! block of a matrix that is zero elsewhere. The blocks alone are learned; what a gradient says of the zeros is passed over.
+//! block of a matrix that is zero elsewhere. The blocks alone are learned; what a gradient says of the zeros is passed over. Magnitudes are
+//! there as gains, magnitude over norm, 1 for rows that are not adapted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::{Result, TrainError};
 /// The weights of an adapted graph, and the part of each pair in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// `A` and `B` of each adapted weight.
+    /// `A`, `B` and gains of each adapted weight.
     stacks: Vec<Stack>,
 }
 
@@ -22,6 +23,8 @@ pub(crate) struct Places {
 struct Stack {
     a: Arc<Weight>,
     b: Arc<Weight>,
+    /// Factors of all rows, if the pairs have magnitudes.
+    gain: Option<Arc<Weight>>,
     pairs: Vec<Place>,
 }
 
@@ -47,17 +50,23 @@ impl Places {
         }
         let stack = |(weight, pairs)| {
             let name = &adapted.weight(weight).name;
-            let [a, b] = ["a", "b"].map(|part| weight_named(adapted, &format!("{name}.low_rank_{part}")));
+            let [a, b, gain] =
+                ["a", "b", "gain"].map(|part| weight_named(adapted, &format!("{name}.low_rank_{part}")));
             let missing =
                 || TrainError::setting(format!("{name} has no adapter in the graph"), "report this");
-            Ok(Stack { a: a.ok_or_else(missing)?, b: b.ok_or_else(missing)?, pairs })
+            Ok(Stack { a: a.ok_or_else(missing)?, b: b.ok_or_else(missing)?, gain, pairs })
         };
         Ok(Self { stacks: by_weight.into_iter().map(stack).collect::<Result<_>>()? })
     }
 
-    /// The weights, `A` and `B` of each stack in turn.
+    /// The weights, `A`, `B` and gains of each stack in turn.
     pub fn weights(&self) -> impl Iterator<Item = &Arc<Weight>> {
-        self.stacks.iter().flat_map(|stack| [&stack.a, &stack.b])
+        self.stacks.iter().flat_map(|stack| [&stack.a, &stack.b].into_iter().chain(&stack.gain))
+    }
+
+    /// True if `weight` is an `A`.
+    pub fn is_a(&self, weight: &Arc<Weight>) -> bool {
+        self.stacks.iter().any(|stack| Arc::ptr_eq(&stack.a, weight))
     }
 
     /// The values of a graph that are these weights, in their order.
@@ -73,36 +82,64 @@ impl Places {
         self.weights().map(value_of).collect()
     }
 
-    /// Adds gradients of the weights, in their order, to those of the pairs' matrices.
-    pub fn add_gradients(&self, lora: &Lora, of_weights: &[&[f32]], gradients: &mut [Vec<f32>]) {
-        for (stack, of_weights) in self.stacks.iter().zip(of_weights.chunks_exact(2)) {
+    /// Adds gradients of the weights, in their order, to those of the pairs' arrays. `norms` are those of each pair's rows; without
+    /// magnitudes there are none.
+    pub fn add_gradients(
+        &self,
+        lora: &Lora,
+        norms: &[Vec<f32>],
+        of_weights: &[&[f32]],
+        gradients: &mut [Vec<f32>],
+    ) {
+        let arrays = gradients.len() / lora.pairs.len().max(1);
+        let mut of_weights = of_weights.iter().copied();
+        let mut next = || of_weights.next().expect("a gradient of each weight");
+        for stack in &self.stacks {
+            let (of_a, of_b) = (next(), next());
+            let of_gain = stack.gain.as_ref().map(|_| next());
             for place in &stack.pairs {
                 let pair = &lora.pairs[place.pair];
-                let [a, b] = &mut gradients[2 * place.pair..][..2] else { unreachable!("two matrices") };
-                let own = &of_weights[0][place.first_rank * pair.layer.inputs..][..a.len()];
+                let [a, b, magnitudes @ ..] = &mut gradients[arrays * place.pair..][..arrays] else {
+                    unreachable!("two matrices at least")
+                };
+                let own = &of_a[place.first_rank * pair.layer.inputs..][..a.len()];
                 a.iter_mut().zip(own).for_each(|(sum, x)| *sum += x);
                 for (row, sums) in b.chunks_exact_mut(pair.rank).enumerate() {
-                    let own = &of_weights[1][stack.in_b(place, pair, row)..][..pair.rank];
+                    let own = &of_b[stack.in_b(place, pair, row)..][..pair.rank];
                     sums.iter_mut().zip(own).for_each(|(sum, x)| *sum += x);
+                }
+                if let ([magnitudes], Some(of_gain)) = (magnitudes, of_gain) {
+                    let own = of_gain[pair.layer.rows.clone()].iter().zip(&norms[place.pair]);
+                    let sums = magnitudes.iter_mut().zip(own);
+                    sums.filter(|(_, (_, norm))| **norm > 0.0).for_each(|(sum, (x, norm))| *sum += x / norm);
                 }
             }
         }
     }
 
-    /// Each weight with the values that the pairs' matrices give it.
-    pub fn values_of_weights(&self, lora: &Lora) -> Vec<(&Arc<Weight>, Vec<f32>)> {
-        let mut values = Vec::with_capacity(2 * self.stacks.len());
+    /// Each weight with the values that the pairs' arrays give it.
+    pub fn values_of_weights(&self, lora: &Lora, norms: &[Vec<f32>]) -> Vec<(&Arc<Weight>, Vec<f32>)> {
+        let mut values = Vec::with_capacity(3 * self.stacks.len());
         for stack in &self.stacks {
             let [mut a, mut b] =
                 [&stack.a, &stack.b].map(|weight| vec![0.0; weight.rows() * weight.row_len()]);
+            let mut gains = stack.gain.as_ref().map(|gain| (gain, vec![1.0; gain.row_len()]));
             for place in &stack.pairs {
                 let pair = &lora.pairs[place.pair];
                 a[place.first_rank * pair.layer.inputs..][..pair.a.len()].copy_from_slice(&pair.a);
                 for (row, own) in pair.b.chunks_exact(pair.rank).enumerate() {
                     b[stack.in_b(place, pair, row)..][..pair.rank].copy_from_slice(own);
                 }
+                if let (Some((_, gains)), Some(magnitudes)) = (&mut gains, &pair.magnitudes) {
+                    let own = gains[pair.layer.rows.clone()].iter_mut();
+                    for (gain, (magnitude, norm)) in own.zip(magnitudes.iter().zip(&norms[place.pair])) {
+                        // A row of zeros has no direction.
+                        *gain = if *norm > 0.0 { magnitude / norm } else { 0.0 };
+                    }
+                }
             }
             values.extend([(&stack.a, a), (&stack.b, b)]);
+            values.extend(gains);
         }
         values
     }

@@ -45,16 +45,10 @@ impl Targets {
             _ => text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect(),
         };
         for part in parts {
-            match part.strip_prefix('/').and_then(|inner| inner.strip_suffix('/')) {
-                Some(inner) => patterns.push(Pattern::Regex(Regex::new(inner).map_err(|error| {
-                    TrainError::setting(
-                        format!("/{inner}/: {error}"),
-                        "write an expression as in Rust's crate regex",
-                    )
-                })?)),
-                None if part == "all" => return Ok(Self { patterns: Vec::new(), last_blocks }),
-                None => patterns.push(Pattern::Name(part.into())),
+            if part == "all" {
+                return Ok(Self { patterns: Vec::new(), last_blocks });
             }
+            patterns.push(Pattern::parse(part)?);
         }
         Ok(Self { patterns, last_blocks })
     }
@@ -96,7 +90,23 @@ impl Targets {
 }
 
 impl Pattern {
-    fn names(&self, layer: &Layer) -> bool {
+    /// Reads a name or an `/expression/`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Setting`] for an expression that is none.
+    pub fn parse(text: &str) -> Result<Self> {
+        match text.strip_prefix('/').and_then(|inner| inner.strip_suffix('/')) {
+            Some(inner) => Regex::new(inner).map(Self::Regex).map_err(|error| {
+                let what = format!("/{inner}/: {error}");
+                TrainError::setting(what, "write an expression as in Rust's crate regex")
+            }),
+            None => Ok(Self::Name(text.into())),
+        }
+    }
+
+    /// True if a name of the layer is meant.
+    pub(super) fn names(&self, layer: &Layer) -> bool {
         layer.names().any(|name| match self {
             Self::Name(end) => {
                 name.strip_suffix(end.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))

@@ -213,6 +213,45 @@ fn one_bad_line_among_many_is_found_and_bytes_that_are_no_text_are_named() {
     );
 }
 
+/// The form of all rows is checked before the first is made of token ids: the mistake at the end comes first.
+#[test]
+fn mistakes_of_form_are_told_before_those_of_tokens() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("train.jsonl");
+    let rows = "{\"tokens\": [1, 99999]}\n".repeat(20_000) + "{\"txt\": \"b\"}\n";
+    std::fs::write(&path, rows).expect("written");
+    let examples = Examples { tokenizer: tokenizer(), template: None, vocab_size: 4096 };
+    let error = Dataset::read(&path, &examples, &DataOptions::default()).expect_err("a bad line").to_string();
+    assert!(error.contains("train.jsonl:20001: no example in the fields `txt`\nhint: "), "{error}");
+}
+
+#[test]
+fn tables_have_a_row_of_names_and_cells_in_quotes() {
+    let read = |text: &str| {
+        let examples = Examples { tokenizer: tokenizer(), template: None, vocab_size: 4096 };
+        Dataset::read_from(text.as_bytes(), "train.csv", &examples, &DataOptions::default())
+    };
+    let table = "number,prompt,completion\r\n1,one ,\" two\"\r\n\n2,\"a \"\"b\"\", c\nd\",e\n";
+    let found = read(table).expect("documents");
+    let lines = "{\"prompt\": \"one \", \"completion\": \" two\"}\n{\"prompt\": \"a \\\"b\\\", c\\nd\", \"completion\": \"e\"}";
+    let expected = read_with(lines, None, &DataOptions::default()).expect("documents");
+    assert_eq!(found.documents, expected.documents);
+    let tokens = read("tokens,weights\n\"[5, 6, 7]\",\"[0, 1, 0]\"\n\"[1, 2]\",\n").expect("documents");
+    assert_eq!(tokens.documents.iter().map(Document::learned).collect::<Vec<_>>(), [1, 1]);
+    for (table, expected) in [
+        ("text\na\nb,c\n", "train.csv:3: 2 cells, the first row names 1\nhint: "),
+        ("text\n\"a\nb\nc\n", "train.csv:2: a quote that is not closed\nhint: "),
+        ("text\na \"b\"\n", "train.csv:2: a quote within cell 1\nhint: "),
+        ("text\n\"a\"b\n", "train.csv:2: text behind the quotes of cell 1\nhint: "),
+        ("tokens\n[1 2]\n", "train.csv:2: tokens: not JSON: "),
+        ("txt\na\n", "train.csv:2: no example in the fields `txt`\nhint: "),
+        ("text\n", "train.csv: no rows\nhint: "),
+    ] {
+        let error = read(table).expect_err(table).to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}
+
 #[test]
 fn templates_that_do_not_tell_where_a_turn_ends_are_refused_by_line() {
     let source = "{% for m in messages %}<|start_header_id|>{{ ('!' if not loop.last else '') + m.content }}{% endfor %}";
@@ -235,6 +274,10 @@ fn a_folder_has_its_files_and_a_file_is_what_is_learned() {
     for name in ["train.jsonl", "test.jsonl"] {
         std::fs::write(path.join(name), "{\"tokens\": [1, 2]}").expect("written");
     }
+    std::fs::write(path.join("train.csv"), "text\na").expect("written");
+    let both = Files::find(path).expect_err("two files").to_string();
+    assert!(both.contains(": both train.jsonl and train.csv\nhint: "), "{both}");
+    std::fs::remove_file(path.join("train.csv")).expect("removed");
     let files = Files::find(path).expect("files");
     assert_eq!((files.valid, files.test), (None, Some(path.join("test.jsonl"))));
     let one = Files::find(&path.join("test.jsonl")).expect("a file");

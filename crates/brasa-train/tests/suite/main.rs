@@ -3,6 +3,7 @@
 mod batches;
 mod data;
 mod lora;
+mod noise;
 mod optimizers;
 mod random;
 mod run;

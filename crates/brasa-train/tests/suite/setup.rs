@@ -8,15 +8,15 @@ use brasa_models::Model;
 use brasa_train::data::{Document, Span};
 use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
 use brasa_train::optimizer::{Rule, Schedule};
-use brasa_train::{Resources, TrainOptions, Trainer};
+use brasa_train::{Activations, Noise, Resources, TrainOptions, Trainer};
 
 /// The modules of an adapter, in the order of their numbers in tools/golden/models/lora.py.
 const MODULES: [&str; 9] =
     ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"];
 
-/// Two threads of this processor, reproducible.
+/// One thread of this processor, reproducible: tests run beside each other, and results have the same bits for any number of threads.
 pub fn cpu() -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() })
+    CpuBackend::new(CpuOptions { threads: Some(1), deterministic: true, ..CpuOptions::default() })
         .expect("a processor")
 }
 
@@ -65,7 +65,8 @@ pub fn layers(graph: &Graph, wanted: impl Fn(&str) -> bool) -> Vec<Layer> {
 
 /// The adapter that golden runs begin with.
 pub fn adapter(layers: &[Layer], scaling: Scaling) -> Lora {
-    let options = LoraOptions { targets: Targets::default(), rank: 4, alpha: 8.0, scaling, seed: 0 };
+    let targets = Targets::default();
+    let options = LoraOptions { targets, rank: 4, alpha: 8.0, scaling, own: Vec::new(), seed: 0 };
     let mut lora = Lora::new(layers, &options).expect("an adapter");
     for pair in &mut lora.pairs {
         let module = pair.layer.name.rsplit('.').next().expect("a name");
@@ -89,8 +90,41 @@ pub fn trainer(
     schedule: Schedule,
     longest_gradient: Option<f64>,
 ) -> Trainer {
+    noisy_trainer(backend, model, lora, (rule, schedule, longest_gradient), Noise::default())
+}
+
+/// Like [`trainer`], with noise.
+pub fn noisy_trainer(
+    backend: &dyn Backend,
+    model: &Graph,
+    lora: Lora,
+    rules: (Rule, Schedule, Option<f64>),
+    noise: Noise,
+) -> Trainer {
+    try_trainer(backend, model, lora, rules, noise).expect("a trainer")
+}
+
+/// Like [`noisy_trainer`], of settings that may be refused.
+pub fn try_trainer(
+    backend: &dyn Backend,
+    model: &Graph,
+    lora: Lora,
+    (rule, schedule, longest_gradient): (Rule, Schedule, Option<f64>),
+    noise: Noise,
+) -> brasa_train::Result<Trainer> {
+    let activations = Activations::Kept;
+    let options = TrainOptions { rule, schedule, accumulation: 1, longest_gradient, noise, activations };
+    trainer_of(backend, model, lora, options)
+}
+
+/// A trainer for steps of at most 200 rows.
+pub fn trainer_of(
+    backend: &dyn Backend,
+    model: &Graph,
+    lora: Lora,
+    options: TrainOptions,
+) -> brasa_train::Result<Trainer> {
     let limits = ProgramLimits { max_rows: 200, max_outs: 200, max_segments: 8 };
     let resources = Resources { backend, model, precision: Precision::Reference, limits };
-    let options = TrainOptions { rule, schedule, accumulation: 1, longest_gradient };
-    Trainer::new(&resources, lora, options, &mut |_| std::ops::ControlFlow::Continue(())).expect("a trainer")
+    Trainer::new(&resources, lora, options, &mut |_| std::ops::ControlFlow::Continue(()))
 }

@@ -2,7 +2,7 @@
 
 use brasa_graph::reference::ReferenceBackend;
 use brasa_train::data::Batches;
-use brasa_train::lora::{Lora, LoraOptions, Scaling, Targets};
+use brasa_train::lora::{Lora, LoraOptions, Own, Pattern, Scaling, Targets};
 use brasa_train::optimizer::{Rule, Schedule, Sgd, Shape};
 
 use crate::setup::{adapter, documents, layers, model, trainer};
@@ -81,6 +81,23 @@ fn targets_are_names_expressions_all_and_the_last_blocks() {
         chosen("all", Some(3)).expect_err("too many").starts_with("the last 3 blocks, the model has 2\n")
     );
     assert!(Targets::parse("/(/", None).expect_err("no expression").to_string().contains("\nhint: "));
+    let own =
+        |name: &str, rank, alpha| Own { pattern: Pattern::parse(name).expect("a pattern"), rank, alpha };
+    let of = |own| Lora::new(&layers, &LoraOptions { own, ..LoraOptions::default() });
+    let several =
+        [own("layers.1.self_attn.q_proj", Some(2), None), own("/q_proj|down/", Some(4), Some(20.0))];
+    let lora = of(several.to_vec()).expect("an adapter");
+    let found = |name: &str| {
+        let pair = lora.pairs.iter().find(|pair| pair.layer.name == name).expect("a pair");
+        assert_eq!(pair.a.len(), pair.rank * pair.layer.inputs);
+        (pair.rank, pair.scale)
+    };
+    assert_eq!(found("layers.0.self_attn.q_proj"), (4, 5.0));
+    assert_eq!(found("layers.1.self_attn.q_proj"), (2, 10.0));
+    assert_eq!(found("layers.1.mlp.down_proj"), (4, 5.0));
+    assert_eq!(found("layers.1.mlp.up_proj"), (8, 2.0));
+    let unnamed = of(vec![own("c_proj", Some(2), None)]).expect_err("no such layer").to_string();
+    assert!(unnamed.starts_with("no adapted layer is named `c_proj`\nhint: "), "{unnamed}");
     for (rank, alpha, what) in
         [(0, 8.0, "rank 0\n"), (4, f32::NAN, "alpha NaN\n"), (999, 8.0, "rank 999 for ")]
     {

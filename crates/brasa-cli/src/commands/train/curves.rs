@@ -18,11 +18,48 @@ const POINTS: usize = 400;
 /// Points of a curve: updates and losses.
 type Curve = Vec<(f64, f64)>;
 
-fn curves(metrics: &[Metric]) -> [Curve; 2] {
+/// A line of a picture.
+struct Series {
+    name: String,
+    color: &'static str,
+    sign: char,
+    /// True for evaluations, whose points are shown each.
+    is_valid: bool,
+    points: Curve,
+}
+
+/// Colours and characters of runs that are compared.
+const LOOKS: [(&str, char); 6] = [
+    ("#d2691e", '•'),
+    ("#1e62d2", '+'),
+    ("#2e8b57", '×'),
+    ("#9932cc", '*'),
+    ("#b8860b", '#'),
+    ("#708090", '~'),
+];
+
+/// The losses of one run: those of updates, and those of evaluations.
+fn of_run(metrics: &[Metric]) -> Vec<Series> {
     let of = |value: fn(&Metric) -> Option<f64>| {
         metrics.iter().filter_map(|metric| Some((metric.update as f64, value(metric)?))).collect()
     };
-    [of(|metric| metric.loss), of(|metric| metric.valid_loss)]
+    let (learned, valid) = (of(|metric| metric.loss), of(|metric| metric.valid_loss));
+    vec![
+        Series { name: "train".into(), color: LOOKS[0].0, sign: '•', is_valid: false, points: learned },
+        Series { name: "valid".into(), color: LOOKS[1].0, sign: '○', is_valid: true, points: valid },
+    ]
+}
+
+/// The losses of several runs, each in its colour. In characters there are those of updates alone.
+fn of_runs(runs: &[(String, Vec<Metric>)]) -> Vec<Series> {
+    let mut all = Vec::new();
+    for ((name, metrics), (color, sign)) in runs.iter().zip(LOOKS.iter().cycle()) {
+        for series in of_run(metrics) {
+            let name = if series.is_valid { format!("{name}, valid") } else { name.clone() };
+            all.push(Series { name, color, sign: *sign, ..series });
+        }
+    }
+    all
 }
 
 /// As many points as `count` at most, each the mean of as many.
@@ -42,15 +79,26 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     if most > least { (least, most) } else { (least - 0.5, most + 0.5) }
 }
 
-/// The picture: losses of updates as a line, those of evaluations as a line with dots.
+/// The picture of a run: losses of updates as a line, those of evaluations as a line with dots.
 pub fn svg(metrics: &[Metric]) -> String {
-    let [learned, valid] = curves(metrics);
-    let learned = thinned(&learned, POINTS);
+    draw(of_run(metrics))
+}
+
+/// The picture of several runs.
+pub fn svg_of_runs(runs: &[(String, Vec<Metric>)]) -> String {
+    draw(of_runs(runs))
+}
+
+fn draw(mut series: Vec<Series>) -> String {
+    series.retain(|series| !series.points.is_empty());
+    for series in series.iter_mut().filter(|series| !series.is_valid) {
+        series.points = thinned(&series.points, POINTS);
+    }
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"system-ui, sans-serif\" \
          font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
     );
-    let all = || learned.iter().chain(&valid);
+    let all = || series.iter().flat_map(|series| &series.points);
     if all().next().is_none() {
         return svg + "</svg>\n";
     }
@@ -78,53 +126,67 @@ pub fn svg(metrics: &[Metric]) -> String {
             HEIGHT - 12.0
         );
     }
-    for (curve, color, name, place) in
-        [(&learned, "#d2691e", "train", 0.5), (&valid, "#1e62d2", "valid", 0.65)]
-    {
-        if curve.is_empty() {
-            continue;
+    for (number, Series { name, color, is_valid, points, .. }) in series.iter().enumerate() {
+        let line: Vec<String> =
+            points.iter().map(|&(update, loss)| format!("{:.1},{:.1}", x(update), y(loss))).collect();
+        let dashes = if *is_valid { " stroke-dasharray=\"4 3\"" } else { "" };
+        let _ = writeln!(
+            svg,
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"{dashes}/>",
+            line.join(" ")
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\" text-anchor=\"end\">{}</text>",
+            WIDTH - MARGIN,
+            MARGIN + 14.0 * (number + 1) as f64,
+            name.replace('&', "&amp;").replace('<', "&lt;")
+        );
+        for &(update, loss) in points.iter().filter(|_| *is_valid) {
+            let _ = writeln!(
+                svg,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"><title>update {update:.0}: {loss:.4}</title></circle>",
+                x(update),
+                y(loss)
+            );
         }
-        let points: Vec<String> =
-            curve.iter().map(|&(update, loss)| format!("{:.1},{:.1}", x(update), y(loss))).collect();
-        let _ = writeln!(
-            svg,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/>",
-            points.join(" ")
-        );
-        let _ = writeln!(
-            svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\">{name}</text>",
-            place * WIDTH,
-            HEIGHT - 12.0
-        );
-    }
-    for &(update, loss) in &valid {
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"#1e62d2\"><title>update {update:.0}: {loss:.4}</title></circle>",
-            x(update),
-            y(loss)
-        );
     }
     svg + "</svg>\n"
 }
 
 /// The curve of the updates' losses in characters, ○ for evaluations; `None` for fewer than two updates.
 pub fn text(metrics: &[Metric]) -> Option<String> {
-    let [learned, valid] = curves(metrics);
-    if learned.len() < 2 {
+    let series = of_run(metrics);
+    let evaluations = if series[1].points.is_empty() { "" } else { ", ○ evaluations" };
+    let legend = format!("• loss{evaluations}");
+    characters(series, &legend)
+}
+
+/// The curves of several runs' updates in characters; `None` for fewer than two updates.
+pub fn text_of_runs(runs: &[(String, Vec<Metric>)]) -> Option<String> {
+    let mut series = of_runs(runs);
+    series.retain(|series| !series.is_valid);
+    let legend: Vec<String> =
+        series.iter().map(|series| format!("{} {}", series.sign, series.name)).collect();
+    characters(series, &legend.join(", "))
+}
+
+fn characters(mut series: Vec<Series>, legend: &str) -> Option<String> {
+    if series.iter().filter(|series| !series.is_valid).map(|series| series.points.len()).sum::<usize>() < 2 {
         return None;
     }
-    let learned = thinned(&learned, COLUMNS);
-    let all = || learned.iter().chain(&valid);
+    for series in series.iter_mut().filter(|series| !series.is_valid) {
+        series.points = thinned(&series.points, COLUMNS);
+    }
+    let all = || series.iter().flat_map(|series| &series.points);
     let (from, to) = range(all().map(|point| point.0));
     let (low, high) = range(all().map(|point| point.1));
     let mut cells = vec![[' '; COLUMNS]; ROWS];
-    for (curve, sign) in [(&learned, '•'), (&valid, '○')] {
-        for &(update, loss) in curve {
+    for series in &series {
+        for &(update, loss) in &series.points {
             let column = ((update - from) / (to - from) * (COLUMNS - 1) as f64).round() as usize;
             let row = ((high - loss) / (high - low) * (ROWS - 1) as f64).round() as usize;
-            cells[row.min(ROWS - 1)][column.min(COLUMNS - 1)] = sign;
+            cells[row.min(ROWS - 1)][column.min(COLUMNS - 1)] = series.sign;
         }
     }
     let mut text = String::new();
@@ -137,8 +199,7 @@ pub fn text(metrics: &[Metric]) -> Option<String> {
         let line: String = cells.iter().collect();
         let _ = writeln!(text, "{label:>8} │{}", line.trim_end());
     }
-    let evaluations = if valid.is_empty() { "" } else { ", ○ evaluations" };
-    let _ = write!(text, "{:>8} └ updates {from:.0} to {to:.0}: • loss{evaluations}", "");
+    let _ = write!(text, "{:>8} └ updates {from:.0} to {to:.0}: {legend}", "");
     Some(text)
 }
 
@@ -177,5 +238,16 @@ mod tests {
         assert!(super::svg(&[]).ends_with("</svg>\n"));
         let one = [Metric { update: 1, loss: Some(2.0), ..Metric::default() }];
         assert!(!super::svg(&one).contains("NaN"));
+    }
+
+    #[test]
+    fn runs_are_told_apart_by_colour_and_sign() {
+        let runs = [("a<b".to_owned(), metrics()), ("other".to_owned(), metrics())];
+        let svg = svg_of_runs(&runs);
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (4, 4));
+        assert!(svg.contains(">a&lt;b, valid</text>") && svg.contains(">other</text>"), "{svg}");
+        let text = text_of_runs(&runs).expect("curves");
+        assert!(text.ends_with(": • a<b, + other") && text.contains('+'), "{text}");
+        assert_eq!(text_of_runs(&[]), None);
     }
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use brasa::formats::{AdapterForm, Existing};
 use brasa::train::data::{Batches, DataOptions, Dataset, Document, Files, Learned, Long, Turns};
-use brasa::train::lora::{Lora, LoraOptions, Scaling, Targets};
+use brasa::train::lora::{Lora, LoraOptions, Own, Pattern, Scaling, Targets};
 use brasa::train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
 use brasa::train::run::{End, Outcome, RunOptions, run};
-use brasa::train::{TrainError, TrainOptions, Trainer};
+use brasa::train::{Activations, Noise, TrainError, TrainOptions, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
 use crate::args::{
@@ -28,8 +28,15 @@ use show::Show;
 /// Most examples in one batch.
 const MOST_DOCUMENTS: usize = 256;
 
+fn most_documents(arguments: &TrainArguments) -> usize {
+    arguments.batch_examples.unwrap_or(MOST_DOCUMENTS).min(MOST_DOCUMENTS)
+}
+
 /// Learns an adapter and writes it.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
+    let Some(data) = &arguments.data else {
+        return show::compare(&arguments.plot, arguments.svg.as_deref());
+    };
     check(arguments)?;
     let form = match arguments.form {
         FormName::Peft => AdapterForm::Peft,
@@ -42,7 +49,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     for warning in tuner.warnings() {
         output::note(&format!("warning: {warning}"));
     }
-    let files = Files::find(&arguments.data).map_err(failure)?;
+    let files = Files::find(data).map_err(failure)?;
     let read = |path: &Path| -> Result<Vec<Document>, Failure> {
         let data = Dataset::read(path, &tuner.examples(), &data_options(arguments)).map_err(failure)?;
         output::note(&format!("{}: {}", path.display(), data.report));
@@ -52,7 +59,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let train: Arc<[Document]> = read(&files.train)?.into();
     show::sample(&tuner, &train[0])?;
     let batches = |documents: Arc<[Document]>, seed| {
-        Batches::new(documents, arguments.batch_tokens, MOST_DOCUMENTS, seed)
+        Batches::new(documents, arguments.batch_tokens, most_documents(arguments), seed)
     };
     let mut train = batches(train, Some(arguments.seed));
     let others = |path: &Option<std::path::PathBuf>| -> Result<Option<Batches>, Failure> {
@@ -64,7 +71,10 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         Some(steps) => steps as u64,
         None => (train.steps_per_epoch() * arguments.epochs).div_ceil(arguments.accumulate) as u64,
     };
-    let lora = Lora::new(tuner.layers(), &lora_options(arguments)?).map_err(failure)?;
+    let mut lora = Lora::new(tuner.layers(), &lora_options(arguments)?).map_err(failure)?;
+    if arguments.method == MethodName::Dora {
+        lora = tuner.with_magnitudes(lora)?;
+    }
     output::note(&format!(
         "{} of {} layers, {} parameters, {} of up to {}",
         lora.pairs.len(),
@@ -73,11 +83,11 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         output::plural(updates as usize, "update"),
         output::plural(arguments.batch_tokens * arguments.accumulate, "token"),
     ));
-    let limits = (arguments.batch_tokens, MOST_DOCUMENTS.min(arguments.batch_tokens));
+    let limits = (arguments.batch_tokens, most_documents(arguments).min(arguments.batch_tokens));
     let mut trainer =
         load::with_bar(|progress| tuner.trainer(lora, train_options(arguments, updates), limits, progress))?;
     let options = run_options(arguments, updates);
-    let mut show = Show::new(&options);
+    let mut show = Show::new(&options, trainer.device_bytes());
     let outcome = run(&mut trainer, &mut train, valid.as_ref(), &options, &mut |event| {
         show.event(&event);
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -139,6 +149,17 @@ fn check(arguments: &TrainArguments) -> Result<(), Failure> {
         if !(value.is_finite() && value >= 0.0) {
             return refuse(format!("{flag} {value}: must be at least 0"));
         }
+    }
+    if !(0.0..1.0).contains(&arguments.dropout) {
+        return refuse(format!("--dropout {}: must be from 0 to less than 1", arguments.dropout));
+    }
+    if !(arguments.neftune.is_finite() && arguments.neftune >= 0.0) {
+        return refuse(format!("--neftune {}: must be at least 0", arguments.neftune));
+    }
+    if arguments.method == MethodName::Dora && arguments.form == FormName::Gguf {
+        return refuse(
+            "--form gguf: GGUF has no place for DoRA's magnitudes, which peft and mlx have".into(),
+        );
     }
     if !(0.0..1.0).contains(&arguments.momentum) {
         return refuse(format!("--momentum {}: must be from 0 to less than 1", arguments.momentum));
@@ -207,11 +228,22 @@ fn lora_options(arguments: &TrainArguments) -> Result<LoraOptions, Failure> {
         rank: arguments.rank,
         alpha: arguments.alpha.unwrap_or(2.0 * arguments.rank as f32),
         scaling: match arguments.method {
-            MethodName::Lora => Scaling::Rank,
+            MethodName::Lora | MethodName::Dora => Scaling::Rank,
             MethodName::Rslora => Scaling::RootOfRank,
         },
+        own: own(arguments)?,
         seed: arguments.seed,
     })
+}
+
+/// Ranks and α of some layers.
+fn own(arguments: &TrainArguments) -> Result<Vec<Own>, Failure> {
+    let pattern = |name: &str| Pattern::parse(name).map_err(failure);
+    let ranks = (arguments.rank_of.iter())
+        .map(|(name, rank)| Ok(Own { pattern: pattern(name)?, rank: Some(*rank), alpha: None }));
+    let alphas = (arguments.alpha_of.iter())
+        .map(|(name, alpha)| Ok(Own { pattern: pattern(name)?, rank: None, alpha: Some(*alpha) }));
+    ranks.chain(alphas).collect()
 }
 
 fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
@@ -236,6 +268,12 @@ fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
         },
         accumulation: arguments.accumulate,
         longest_gradient: (arguments.clip > 0.0).then_some(arguments.clip),
+        activations: if arguments.recompute { Activations::Recomputed } else { Activations::Kept },
+        noise: Noise {
+            dropout: arguments.dropout,
+            embedding: arguments.neftune,
+            seed: if arguments.dropout > 0.0 || arguments.neftune > 0.0 { arguments.seed } else { 0 },
+        },
     }
 }
 

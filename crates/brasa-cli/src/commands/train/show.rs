@@ -1,6 +1,6 @@
 //! The display of a training run: the first example, a progress bar, curves of the loss.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brasa::FineTuner;
@@ -39,16 +39,18 @@ pub fn sample(tuner: &FineTuner, document: &Document) -> Result<(), Failure> {
 /// The progress of a run.
 pub struct Show {
     bar: ProgressBar,
-    folder: std::path::PathBuf,
+    folder: PathBuf,
     updates: u64,
     drawn: Instant,
+    /// Bytes of weights and programs on the device.
+    device_bytes: u64,
     /// The mean loss of recent updates, and its share of 1.
     loss: Option<f64>,
     tokens_per_second: Option<f64>,
 }
 
 impl Show {
-    pub fn new(options: &RunOptions) -> Self {
+    pub fn new(options: &RunOptions, device_bytes: u64) -> Self {
         let style = ProgressStyle::with_template("{pos}/{len} {bar:30} {msg}, {eta} left");
         let bar = ProgressBar::new(options.updates);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -57,6 +59,7 @@ impl Show {
             folder: options.folder.clone(),
             updates: options.updates,
             drawn: Instant::now(),
+            device_bytes,
             loss: None,
             tokens_per_second: None,
         }
@@ -77,7 +80,8 @@ impl Show {
                     smooth(self.tokens_per_second, update.rows as f64 / seconds.max(1e-9));
                 let (loss, speed) =
                     (self.loss.unwrap_or_default(), self.tokens_per_second.unwrap_or_default());
-                let message = format!("loss {loss:.4}, {speed:.0} tokens/s");
+                let memory = indicatif::HumanBytes(self.device_bytes);
+                let message = format!("loss {loss:.4}, {speed:.0} tokens/s, {memory}");
                 self.bar.set_position(update.number);
                 // Where no bar is seen, ten lines tell.
                 if self.bar.is_hidden() && update.number.is_multiple_of(self.updates.div_ceil(10).max(1)) {
@@ -114,14 +118,16 @@ impl Show {
 
 /// Writes `curves.svg` into the folder of a run; returns what it shows.
 fn svg(folder: &Path) -> Result<Vec<Metric>, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
-    let metrics = Metrics::read(&folder.join(METRICS)).map_err(|error| failed(&error))?;
-    let path = folder.join("curves.svg");
-    let mut file = OutputFile::create(&path, Existing::Replace).map_err(|error| failed(&error))?;
-    std::io::Write::write_all(&mut file, curves::svg(&metrics).as_bytes())
-        .map_err(|error| Failure::file(&path, &error))?;
-    file.commit().map_err(|error| failed(&error))?;
+    let metrics = Metrics::read(&folder.join(METRICS)).map_err(|error| Failure::Failed(error.to_string()))?;
+    write(&folder.join("curves.svg"), &curves::svg(&metrics))?;
     Ok(metrics)
+}
+
+fn write(path: &Path, svg: &str) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let mut file = OutputFile::create(path, Existing::Replace).map_err(|error| failed(&error))?;
+    std::io::Write::write_all(&mut file, svg.as_bytes()).map_err(|error| Failure::file(path, &error))?;
+    file.commit().map_err(|error| failed(&error))
 }
 
 /// Draws the curves of a run: `curves.svg` in its folder, and on standard error.
@@ -131,4 +137,50 @@ pub fn curves(folder: &Path) -> Result<(), Failure> {
         output::note(&drawn);
     }
     Ok(())
+}
+
+/// Compares runs, named by their folders: a line for each on standard output, curves on standard error and, if `svg` is given, there.
+pub fn compare(folders: &[PathBuf], svg: Option<&Path>) -> Result<(), Failure> {
+    let run = |folder: &PathBuf| {
+        let path = folder.join(METRICS);
+        let metrics = Metrics::read(&path).map_err(|error| Failure::Failed(error.to_string()))?;
+        if metrics.is_empty() {
+            let hint = "name folders of runs of `brasa train`";
+            return Err(Failure::Failed(format!("{}: no metrics of a run\nhint: {hint}", path.display())));
+        }
+        Ok((folder.display().to_string(), metrics))
+    };
+    let runs = folders.iter().map(run).collect::<Result<Vec<_>, Failure>>()?;
+    for (name, metrics) in &runs {
+        output::line(&format!("{name}: {}", summary(metrics)))?;
+    }
+    if let Some(drawn) = curves::text_of_runs(&runs) {
+        output::note(&drawn);
+    }
+    if let Some(path) = svg {
+        write(path, &curves::svg_of_runs(&runs))?;
+        output::note(&format!("{} is written", path.display()));
+    }
+    Ok(())
+}
+
+/// Updates, the mean loss of the last tenth, the best evaluation, speed and time of a run.
+fn summary(metrics: &[Metric]) -> String {
+    let updates: Vec<&Metric> = metrics.iter().filter(|metric| metric.loss.is_some()).collect();
+    let last = &updates[updates.len() - updates.len().div_ceil(10)..];
+    let mut parts = vec![output::plural(updates.len(), "update")];
+    if !last.is_empty() {
+        let mean = last.iter().filter_map(|metric| metric.loss).sum::<f64>() / last.len() as f64;
+        parts.push(format!("loss {mean:.4} over the last {}", last.len()));
+    }
+    let best = metrics.iter().filter_map(|metric| Some((metric.valid_loss?, metric.update)));
+    if let Some((loss, update)) = best.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        parts.push(format!("valid loss {loss:.4} after update {update}"));
+    }
+    let seconds: f64 = updates.iter().filter_map(|metric| metric.seconds).sum();
+    let rows: usize = updates.iter().filter_map(|metric| metric.rows).sum();
+    if seconds > 0.0 {
+        parts.push(format!("{:.0} tokens/s, {seconds:.0} s", rows as f64 / seconds));
+    }
+    parts.join(", ")
 }

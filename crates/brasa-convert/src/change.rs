@@ -1,0 +1,148 @@
+//! Low-rank adapters merged into the weights: `W + scale · B·A`, with DoRA's magnitudes `m · (W + scale · B·A) / ‖W + scale · B·A‖` row by row.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brasa_formats::{AdapterFile, AdapterForm, Checkpoint, LowRankPair, Tensor};
+use brasa_models::{Adapter, LoadOptions};
+
+use crate::model::Model;
+use crate::{ConvertError, Result};
+
+/// What an adapter makes of the rows of one tensor, in the order of the output.
+#[derive(Debug)]
+pub struct Change {
+    /// `[r, K]`, of each expert one after the other.
+    a: Vec<f32>,
+    /// `[rows, r]`, of each expert one after the other.
+    b: Vec<f32>,
+    rank: usize,
+    /// Rows of one expert; all rows without experts.
+    expert_rows: usize,
+    scale: f32,
+    /// `[rows]`.
+    magnitudes: Option<Vec<f32>>,
+}
+
+impl Change {
+    /// Changes the row `row`, whose values are `values`.
+    pub fn apply(&self, row: usize, values: &mut [f32]) {
+        let width = values.len();
+        let a = &self.a[row / self.expert_rows * self.rank * width..][..self.rank * width];
+        let b = &self.b[row * self.rank..][..self.rank];
+        for (a, b) in a.chunks_exact(width).zip(b) {
+            let factor = self.scale * b;
+            values.iter_mut().zip(a).for_each(|(value, a)| *value += factor * a);
+        }
+        if let Some(magnitudes) = &self.magnitudes {
+            let norm = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+            // A row of zeros has no direction.
+            let gain = if norm > 0.0 { (f64::from(magnitudes[row]) / norm) as f32 } else { 0.0 };
+            for value in values.iter_mut() {
+                *value *= gain;
+            }
+        }
+    }
+
+    fn of(pair: &LowRankPair, scale: f32) -> Result<Self> {
+        let floats = |tensor: &Tensor| {
+            let mut values = vec![0.0; tensor.rows() * tensor.row_len()];
+            match tensor.decode_rows(0..tensor.rows(), &mut values) {
+                Ok(()) => Ok(values),
+                Err(error) => Err(ConvertError::tensor(&pair.name, error.to_string())),
+            }
+        };
+        Ok(Self {
+            a: floats(&pair.a)?,
+            b: floats(&pair.b)?,
+            rank: pair.rank(),
+            expert_rows: pair.outputs(),
+            scale: pair.scale * scale,
+            magnitudes: pair.magnitude.as_ref().map(floats).transpose()?,
+        })
+    }
+}
+
+/// Merges adapters, each times its scale, into the model's tensors as they are written.
+pub fn merge(checkpoint: &Checkpoint, adapters: &[(PathBuf, f32)], model: &mut Model) -> Result<()> {
+    if adapters.is_empty() {
+        return Ok(());
+    }
+    let base = brasa_models::load(checkpoint, &LoadOptions::default())?;
+    for (path, scale) in adapters {
+        let adapter = Adapter::new(AdapterFile::open(path)?, &base)?;
+        let dora = adapter.pairs.iter().find(|pair| pair.magnitude.is_some());
+        if let Some(pair) = dora.filter(|_| adapters.len() > 1) {
+            let problem = "DoRA's magnitudes are of the base alone, and there is another adapter";
+            return Err(ConvertError::tensor(&pair.name, problem));
+        }
+        merge_one(&adapter, &base, *scale, model)?;
+    }
+    Ok(())
+}
+
+fn merge_one(adapter: &Adapter, base: &brasa_models::Model, scale: f32, model: &mut Model) -> Result<()> {
+    #[expect(clippy::float_cmp, reason = "what nobody scaled is exactly 1")]
+    if let Some(pair) = adapter.pairs.iter().find(|pair| pair.magnitude.is_some() && scale != 1.0) {
+        let problem = format!("scale {scale} of an adapter with DoRA's magnitudes, expected 1");
+        return Err(ConvertError::tensor(&pair.name, problem));
+    }
+    for pair in &adapter.file(base, AdapterForm::Gguf)?.pairs {
+        let name = format!("{}.weight", pair.name);
+        let Some(tensor) = model.tensors.iter_mut().find(|tensor| tensor.name == name) else {
+            return Err(ConvertError::tensor(
+                &name,
+                "the adapter changes it, but the output has no such tensor",
+            ));
+        };
+        let expected = pair.experts().unwrap_or(1) * pair.outputs();
+        if (tensor.rows(), tensor.row_len()) != (expected, pair.inputs()) {
+            let problem = format!(
+                "shape {:?}, but the adapter is for {expected} rows of {}",
+                tensor.shape,
+                pair.inputs()
+            );
+            return Err(ConvertError::tensor(&name, problem));
+        }
+        tensor.source.change(Arc::new(Change::of(pair, scale)?));
+    }
+    Ok(())
+}
+
+/// How much of a change is in what was written: against the same tensors written without it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Survival {
+    /// `Σ Δ²` of the change Δ.
+    own: f64,
+    /// `Σ Δ·Δ'`, Δ' the written change.
+    along: f64,
+    /// `Σ (Δ' − Δ)²`.
+    error: f64,
+}
+
+impl Survival {
+    /// Counts a row: its values without and with the change, and both as they were written.
+    pub fn count(&mut self, [base, changed]: [&[f32]; 2], [written_base, written]: [&[f32]; 2]) {
+        for ((base, changed), (written_base, written)) in
+            base.iter().zip(changed).zip(written_base.iter().zip(written))
+        {
+            let wanted = f64::from(*changed) - f64::from(*base);
+            let found = f64::from(*written) - f64::from(*written_base);
+            self.own += wanted * wanted;
+            self.along += wanted * found;
+            self.error += (found - wanted) * (found - wanted);
+        }
+    }
+
+    pub fn add(&mut self, other: Self) {
+        self.own += other.own;
+        self.along += other.along;
+        self.error += other.error;
+    }
+
+    /// The share of the change that is there, and the length of the error over the change's.
+    pub fn shares(&self) -> (f64, f64) {
+        let own = self.own.max(f64::MIN_POSITIVE);
+        (self.along / own, (self.error / own).sqrt())
+    }
+}

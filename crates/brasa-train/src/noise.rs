@@ -1,0 +1,129 @@
+//! Noise that makes what is learned more general: dropout and NEFTune.
+//!
+//! A graph of training reads its noise as inputs, which every step brings. The numbers follow from a seed, the update and the place, so a run that
+//! goes on has the bits of a whole one.
+
+use brasa_graph::step::{GivenValues, Step};
+use brasa_graph::{Change, DType, Dim, Graph, NodeId, Op, ValueKind, rewrite};
+
+use crate::lora::Places;
+use crate::{Random, Result, TrainError};
+
+/// What is disturbed while training. Evaluations have no noise.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Noise {
+    /// The share of the elements of every adapted layer's input that its `A` does not see, others counting `1 / (1 − share)` times (Srivastava
+    /// et al. 2014). From 0 to less than 1.
+    pub dropout: f32,
+    /// Strength of uniform noise in the embeddings of tokens, within `±strength / √(rows · hidden_size)` for a document of so many rows (Jain
+    /// et al. 2023, arXiv:2310.05914); 5 is usual, 0 is none.
+    pub embedding: f32,
+    /// Decides the numbers.
+    pub seed: u64,
+}
+
+impl Noise {
+    /// # Errors
+    ///
+    /// [`TrainError::Setting`] for numbers that make no sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        if !(0.0..1.0).contains(&self.dropout) {
+            let what = format!("dropout {}", self.dropout);
+            return Err(TrainError::setting(what, "take a share from 0 to less than 1, 0.05 for example"));
+        }
+        if !(self.embedding.is_finite() && self.embedding >= 0.0) {
+            let what = format!("noise of embeddings {}", self.embedding);
+            return Err(TrainError::setting(what, "take a number from 0, 5 for example"));
+        }
+        Ok(())
+    }
+}
+
+/// An input of a graph that is noise.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Source {
+    kind: Kind,
+    /// Elements of a row.
+    width: usize,
+    /// True for a row of each learned token; false for one of each token.
+    of_outs: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Dropout,
+    Embedding,
+}
+
+/// The graph with inputs of noise behind those that it has, and what they are.
+pub(crate) fn add(graph: &Graph, places: &Places, noise: &Noise) -> Result<(Graph, Vec<Source>)> {
+    let mut sources = Vec::new();
+    let embedding = graph.token_embedding().filter(|_| noise.embedding > 0.0);
+    if noise.embedding > 0.0 && embedding.is_none() {
+        return Err(TrainError::setting(
+            "noise of embeddings, but the model embeds no tokens",
+            "leave it out",
+        ));
+    }
+    let mut number = 0;
+    let noisy = rewrite(graph, |g, node, operands| {
+        let id = NodeId(number);
+        number += 1;
+        if Some(id) == embedding {
+            let y = g.apply(node.op.clone(), operands)[0];
+            let shape = graph.value(node.outputs[0]).shape.clone();
+            let (Some(inner), Some(width)) = (shape.inner(), shape.width()) else { return Change::Keep };
+            let drawn = g.given("embedding_noise", DType::F32, shape.outer(), &inner);
+            sources.push(Source { kind: Kind::Embedding, width, of_outs: false });
+            return Change::Replace(vec![g.add(y, drawn)]);
+        }
+        let (Op::Linear(_), &[x, w]) = (&node.op, &node.inputs[..]) else { return Change::Keep };
+        let ValueKind::Weight(weight) = graph.value(w).kind else { return Change::Keep };
+        if noise.dropout <= 0.0 || !places.is_a(&graph.weights()[weight.0 as usize]) {
+            return Change::Keep;
+        }
+        let shape = graph.value(x).shape.clone();
+        let (Some(inner), Some(width)) = (shape.inner(), shape.width()) else { return Change::Keep };
+        let name = format!("dropout{}", sources.len());
+        let mask = g.given(name, DType::F32, shape.outer(), &inner);
+        let of_outs = shape.outer() == Dim::OUTS;
+        sources.push(Source { kind: Kind::Dropout, width, of_outs });
+        let kept = g.mul(operands[0], mask);
+        Change::Replace(vec![g.linear(kept, operands[1])])
+    })?;
+    Ok((noisy, sources))
+}
+
+/// Adds the noise of one step: of update `update`, from 0, and of its `number`-th step.
+pub(crate) fn bring(step: &mut Step, sources: &[Source], noise: &Noise, update: u64, number: usize) {
+    for (source, place) in sources.iter().zip(0_u64..) {
+        // Streams of the order of documents and of first values lie elsewhere.
+        let stream = (1 << 63) | (update << 32) ^ ((number as u64) << 16) ^ place;
+        let mut random = Random::new(noise.seed, stream);
+        for segment in &mut step.segments {
+            let rows = if source.of_outs { segment.outs() } else { segment.rows };
+            let values = match source.kind {
+                Kind::Dropout => dropped(&mut random, noise.dropout, rows * source.width),
+                Kind::Embedding => {
+                    let bound = noise.embedding / ((rows * source.width) as f32).sqrt();
+                    let each = |_| bound * (2.0 * random.uniform() - 1.0);
+                    (0..rows * source.width).map(each).collect()
+                }
+            };
+            segment.given.push(GivenValues::F32(values.into()));
+        }
+    }
+}
+
+/// Zeros, as often as `share`, and otherwise `1 / (1 − share)`. Four numbers are made of 64 random bits.
+fn dropped(random: &mut Random, share: f32, count: usize) -> Vec<f32> {
+    let bound = (share * 65536.0).round() as u64;
+    let kept = 65536.0 / (65536 - bound.min(65535)) as f32;
+    let mut values = Vec::with_capacity(count + 3);
+    while values.len() < count {
+        let bits = random.bits();
+        values.extend([0, 16, 32, 48].map(|at| if bits >> at & 0xFFFF < bound { 0.0 } else { kept }));
+    }
+    values.truncate(count);
+    values
+}
