@@ -13,6 +13,7 @@ use brasa::{
 use brasa_convert::{Options, Recipe, convert};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_formats::Existing;
+use brasa_fuzz::sweeps;
 use brasa_golden::{Golden, SpeechRunner, folder, load_speech_strictly};
 use brasa_graph::testing::{Tolerance, compare};
 use serde_json::Value;
@@ -66,14 +67,21 @@ fn options(recipe: &str) -> TranscribeOptions {
     }
 }
 
+/// Sounds that are enough where every other recipe is checked: a short one, a long one, and one of several windows.
+const SOUNDS: [&str; 3] = ["held-4", "held-6", "long"];
+
 fn number(value: &Value) -> f64 {
     value.as_f64().expect("a number")
 }
 
 fn check(recipe: &str) {
     let mut checked = 0;
+    let everywhere = recipe == "greedy" || sweeps("every recipe on every sound");
     for case in CASES.iter().filter(|case| case["recipe"] == recipe) {
         let name = case["sound"].as_str().expect("a name");
+        if !everywhere && !SOUNDS.contains(&name) {
+            continue;
+        }
         let mut segments = EXACT.transcribe_samples(&sound(name), options(recipe)).expect("options");
         let found: Vec<_> = segments.by_ref().collect::<Result<_, _>>().expect("segments");
         assert_eq!(segments.language(), case["language"].as_str(), "{name}, {recipe}");
@@ -113,7 +121,7 @@ fn check(recipe: &str) {
         }
         checked += 1;
     }
-    assert_eq!(checked, 7, "{recipe}");
+    assert_eq!(checked, if everywhere { 7 } else { SOUNDS.len() }, "{recipe}");
 }
 
 #[test]
