@@ -46,7 +46,11 @@ impl Builder {
     }
 
     /// The first mistake made while building.
-    pub(crate) fn check(&self) -> Result<(), GraphError> {
+    ///
+    /// # Errors
+    ///
+    /// That mistake, as [`finish`](Self::finish) would report it.
+    pub fn check(&self) -> Result<(), GraphError> {
         self.error.clone().map_or(Ok(()), Err)
     }
 

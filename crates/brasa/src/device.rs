@@ -17,6 +17,16 @@ pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
     each.map(|name| open(Some(&name), &options).map(|backend| backend.info())).collect()
 }
 
+/// A runner of [arrays](crate::array) on a device by name, or on the CPU if none is named.
+///
+/// # Errors
+///
+/// [`DeviceError::Unavailable`] for a device that is not there, as an [`ArrayError`](crate::array::ArrayError).
+pub fn array_runner(device: Option<&str>) -> crate::array::Result<crate::array::Runner> {
+    let device = open(Some(device.unwrap_or("cpu")), &LoadOptions::default())?;
+    crate::array::Runner::new(device.into())
+}
+
 /// Kinds of devices, best first.
 const NAMES: &[&str] = &[
     #[cfg(feature = "cuda")]

@@ -75,6 +75,7 @@ pub use any_model::AnyModel;
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};
 pub use batch::{BatchAnswer, InOrder};
+pub use brasa_array as array;
 pub use brasa_audio as audio;
 pub use brasa_engine as engine;
 pub use brasa_engine::{
@@ -93,7 +94,7 @@ pub use bundle::{BundleError, SavedBundle, StateBundle};
 #[cfg(feature = "cpu")]
 pub use ceilings::{Arithmetic, Ceilings};
 pub use cross_encoder::PairScores;
-pub use device::devices;
+pub use device::{array_runner, devices};
 pub use discover::{DiscoveredModel, discover, kind_of};
 pub use draft_model::DraftModelInfo;
 pub use embed::{EmbedOptions, EmbeddingNorm};

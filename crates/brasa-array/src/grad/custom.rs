@@ -1,0 +1,170 @@
+//! What a function says about its own derivative.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use crate::array::{Role, Source};
+use crate::{Array, Result};
+
+/// The array as a constant: no derivative passes through it.
+pub fn stop_gradient(array: &Array) -> Array {
+    match array.check() {
+        Ok(()) => array.same(Role::Stopped),
+        Err(error) => Array::wrong(error),
+    }
+}
+
+/// The function whose gradients compute what it computes once more instead of keeping it: less memory for more time (Chen et al.
+/// 2016, arXiv:1604.06174). Values and gradients have the same bits.
+///
+/// Whatever lies between the arguments and the results is computed again, the results excepted.
+///
+/// # Errors
+///
+/// The function that is returned fails as `function` does.
+pub fn checkpoint(
+    function: impl Fn(&[Array]) -> Result<Vec<Array>>,
+) -> impl Fn(&[Array]) -> Result<Vec<Array>> {
+    move |inputs| {
+        let results = function(inputs)?;
+        let ends: BTreeSet<usize> = inputs.iter().chain(&results).map(Array::key).collect();
+        let mut seen = BTreeSet::new();
+        let mut rest = results.clone();
+        while let Some(array) = rest.pop() {
+            let source = array.source().clone();
+            if !ends.contains(&array.key()) {
+                array.0.recomputed.store(true, Ordering::Relaxed);
+            }
+            let operands = match source {
+                Source::Result(applied, _) => applied.inputs.clone(),
+                Source::Same(of, _) => vec![of],
+                Source::Values(_) | Source::Wrong(_) => Vec::new(),
+            };
+            // What was there before the function is kept.
+            let new = operands.into_iter().filter(|operand| {
+                inputs.iter().all(|input| input.key() != operand.key()) && seen.insert(operand.key())
+            });
+            rest.extend(new.collect::<Vec<_>>());
+        }
+        Ok(results)
+    }
+}
+
+/// The function with a gradient of its own: `rule` gets the arguments, the results, and a cotangent of each result, and returns a gradient of
+/// each argument.
+///
+/// # Errors
+///
+/// The function that is returned fails as `function` does. A rule's error is that of the [`vjp`](super::vjp) that needs it.
+pub fn custom_vjp(
+    function: impl Fn(&[Array]) -> Result<Vec<Array>>,
+    rule: impl Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+) -> impl Fn(&[Array]) -> Result<Vec<Array>> {
+    let rule: Arc<Rule> = Arc::new(rule);
+    move |inputs| {
+        let computed = function(inputs)?;
+        for array in inputs.iter().chain(&computed) {
+            array.check()?;
+        }
+        let call = Arc::new(CustomCall {
+            inputs: inputs.to_vec(),
+            computed: computed.clone(),
+            rule: Arc::clone(&rule),
+            keys: OnceLock::new(),
+        });
+        let results: Vec<Array> =
+            computed.iter().map(|array| array.same(Role::Custom(Arc::clone(&call)))).collect();
+        let _ = call.keys.set(results.iter().map(|result| Arc::downgrade(&result.0)).collect());
+        Ok(results)
+    }
+}
+
+type Rule = dyn Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync;
+
+/// A call of a function with a gradient of its own.
+pub(crate) struct CustomCall {
+    inputs: Vec<Array>,
+    /// The results as they were computed.
+    computed: Vec<Array>,
+    rule: Arc<Rule>,
+    /// The results as they were returned. They own the call.
+    keys: OnceLock<Vec<std::sync::Weak<crate::array::Inner>>>,
+}
+
+impl CustomCall {
+    pub fn inputs(&self) -> &[Array] {
+        &self.inputs
+    }
+
+    /// The results as they were returned; a result that nobody has any more stands for itself.
+    pub fn results(&self) -> Vec<Array> {
+        let living = self.keys.get().into_iter().flatten();
+        living.zip(&self.computed).map(|(key, own)| key.upgrade().map_or(own.clone(), Array)).collect()
+    }
+
+    /// The gradients of the arguments.
+    pub fn pass(&self, cotangents: &[Array]) -> Result<Vec<Array>> {
+        (self.rule)(&self.inputs, &self.computed, cotangents)
+    }
+
+    /// True if an argument of the call depends on one of `arguments`.
+    pub fn depends_on(&self, arguments: &[Array]) -> bool {
+        let wanted: BTreeSet<usize> = arguments.iter().map(Array::key).collect();
+        walk(&self.inputs, &wanted, &mut |array| wanted.contains(&array.key()))
+    }
+}
+
+/// The calls that `results` are made of, each behind those that its arguments are made of.
+pub(super) fn custom_calls(results: &[Array], arguments: &[Array]) -> Vec<Arc<CustomCall>> {
+    let ends: BTreeSet<usize> = arguments.iter().map(Array::key).collect();
+    let mut calls: Vec<Arc<CustomCall>> = Vec::new();
+    let (mut done, mut stack) = (BTreeSet::new(), Vec::new());
+    stack.extend(results.iter().map(|array| (array.clone(), false)));
+    while let Some((array, leaves)) = stack.pop() {
+        let source = array.source().clone();
+        if leaves {
+            if let Source::Same(_, Role::Custom(call)) = source
+                && calls.iter().all(|known| !Arc::ptr_eq(known, &call))
+            {
+                calls.push(call);
+            }
+            continue;
+        }
+        if ends.contains(&array.key()) || !done.insert(array.key()) {
+            continue;
+        }
+        stack.push((array, true));
+        stack.extend(operands(&source).into_iter().map(|operand| (operand, false)));
+    }
+    calls
+}
+
+/// What an array is made of, as derivatives see it.
+fn operands(source: &Source) -> Vec<Array> {
+    match source {
+        Source::Result(applied, _) => applied.inputs.clone(),
+        // The gradient passes from the results to the arguments, whatever lies between.
+        Source::Same(_, Role::Custom(call)) => call.inputs.clone(),
+        Source::Same(_, Role::Stopped) | Source::Values(_) | Source::Wrong(_) => Vec::new(),
+        Source::Same(of, Role::Argument) => vec![of.clone()],
+    }
+}
+
+/// True if `found` is true of an array that `from` are made of. `ends` are not looked behind.
+fn walk(from: &[Array], ends: &BTreeSet<usize>, found: &mut dyn FnMut(&Array) -> bool) -> bool {
+    let (mut done, mut rest) = (BTreeSet::new(), from.to_vec());
+    while let Some(array) = rest.pop() {
+        if !done.insert(array.key()) {
+            continue;
+        }
+        if found(&array) {
+            return true;
+        }
+        if !ends.contains(&array.key()) {
+            let source = array.source().clone();
+            rest.extend(operands(&source));
+        }
+    }
+    false
+}

@@ -1,0 +1,115 @@
+//! What operations compute.
+
+use brasa_array::Array;
+
+use crate::{assert_close, runner};
+
+#[track_caller]
+fn check(array: &Array, shape: &[usize], expected: &[f32]) {
+    assert_eq!(array.shape(), shape, "{:?}", array.check());
+    assert_close(&runner().read(array).unwrap(), expected, 1e-5);
+}
+
+#[test]
+fn elements_and_operators() {
+    let x = Array::new([1.0, -2.0, 4.0], &[3]);
+    check(&(&x + 1.0), &[3], &[2.0, -1.0, 5.0]);
+    check(&(1.0 - &x), &[3], &[0.0, 3.0, -3.0]);
+    check(&(-(&x * &x) / 2.0), &[3], &[-0.5, -2.0, -8.0]);
+    check(&x.abs().sqrt(), &[3], &[1.0, 2.0_f32.sqrt(), 2.0]);
+    check(&x.relu(), &[3], &[1.0, 0.0, 4.0]);
+    check(&x.clip(-1.0, 2.0), &[3], &[1.0, -1.0, 2.0]);
+    check(&x.minimum(&Array::scalar(0.5)), &[3], &[0.5, -2.0, 0.5]);
+    check(&x.relu().choose(&Array::scalar(7.0), &x), &[3], &[7.0, -2.0, 7.0]);
+    check(&x.scale(0.1).exp().log(), &[3], &[0.1, -0.2, 0.4]);
+    check(&Array::zeros(&[2]).sigmoid(), &[2], &[0.5, 0.5]);
+    check(&Array::range(1.0, 0.5, 3), &[3], &[1.0, 1.5, 2.0]);
+}
+
+#[test]
+fn shapes_repeat_on_either_side() {
+    let row = Array::new([1.0, 2.0, 3.0], &[3]);
+    let column = Array::new([10.0, 20.0], &[2, 1]);
+    let expected = [11.0, 12.0, 13.0, 21.0, 22.0, 23.0];
+    check(&(&row + &column), &[2, 3], &expected);
+    check(&(&column + &row), &[2, 3], &expected);
+    check(&row.broadcast_to(&[2, 3]), &[2, 3], &[1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+}
+
+#[test]
+fn reductions_and_products() {
+    let x = Array::new([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3]);
+    check(&x.sum(0), &[3], &[5.0, 7.0, 9.0]);
+    check(&x.mean(1), &[2], &[2.0, 5.0]);
+    check(&x.max_all(), &[1], &[6.0]);
+    check(&x.sum_all(), &[1], &[21.0]);
+    check(&x.scale(0.0).logsumexp(1), &[2], &[3.0_f32.ln(), 3.0_f32.ln()]);
+    check(&x.scale(0.0).softmax(), &[2, 3], &[1.0 / 3.0; 6]);
+    check(&x.matmul(&x.t()), &[2, 2], &[14.0, 32.0, 32.0, 77.0]);
+    check(&(&x + 1.0).matmul(&(&x * 2.0).t()), &[2, 2], &[40.0, 94.0, 76.0, 184.0]);
+}
+
+#[test]
+fn shapes_and_parts() {
+    let x = Array::range(0.0, 1.0, 6);
+    let matrix = x.reshape(&[2, 3]);
+    check(&matrix.t(), &[3, 2], &[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    check(&matrix.slice(1, 1..3), &[2, 2], &[1.0, 2.0, 4.0, 5.0]);
+    check(&matrix.slice(0, 1..2).reshape(&[3]), &[3], &[3.0, 4.0, 5.0]);
+    check(
+        &Array::concat(&[&matrix, &matrix.slice(1, 0..1)], 1),
+        &[2, 4],
+        &[0.0, 1.0, 2.0, 0.0, 3.0, 4.0, 5.0, 3.0],
+    );
+    check(&matrix.take(&[1, 0, 1]), &[3, 3], &[3.0, 4.0, 5.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    check(&x.take(&[5, 2]), &[2], &[5.0, 2.0]);
+}
+
+#[test]
+fn random_numbers_follow_from_their_seed() {
+    let mut runner = runner();
+    let draw = |seed| Array::normal(seed, &[10_000]);
+    assert_eq!(draw(1).values(), draw(1).values());
+    assert_ne!(draw(1).values(), draw(2).values());
+    let x = draw(3);
+    let (mean, square) = (x.mean_all(), x.square().mean_all());
+    assert!(runner.item(&mean).unwrap().abs() < 0.05);
+    assert!((runner.item(&square).unwrap() - 1.0).abs() < 0.05);
+    let uniform = Array::uniform(4, &[10_000]).values().unwrap();
+    assert!(uniform.iter().all(|x| (0.0..1.0).contains(x)));
+    assert!((uniform.iter().sum::<f32>() / 1e4 - 0.5).abs() < 0.02);
+}
+
+/// A mistake is told by whoever computes, however much was made of it.
+#[test]
+fn mistakes_are_named() {
+    let (x, y) = (Array::zeros(&[2, 3]), Array::zeros(&[4]));
+    for (array, named) in [
+        (&x + &y, "add: shapes [2, 3] and [4]"),
+        (x.matmul(&x), "matmul: shapes [2, 3] and [2, 3]"),
+        (x.sum(2), "sum: axis 2"),
+        (x.reshape(&[5]), "reshape: shape [2, 3]"),
+        (x.transpose(&[0, 0]), "transpose: [0, 0]"),
+        (x.slice(1, 2..4), "slice: 2..4"),
+        (x.take(&[2]), "take: row 2 of 2"),
+        (x.broadcast_to(&[3]), "broadcast_to: shape [2, 3]"),
+        (Array::concat(&[&x, &y], 0), "concat: shapes [2, 3] and [4]"),
+        (Array::new([1.0], &[2]), "new: 1 values for shape [2]"),
+        (Array::zeros(&[0, 2]), "full: shape [0, 2] has an axis of 0"),
+        (Array::zeros(&[usize::MAX, 2]), "has more than"),
+        (Array::zeros(&[1; 6]), "expected 1 to 5 axes"),
+    ] {
+        let later = (array.exp() + 1.0).sum_all();
+        let message = runner().read(&later).unwrap_err().to_string();
+        assert!(message.contains(named), "{message}");
+    }
+}
+
+/// Neither computing nor dropping a long chain needs a deep stack.
+#[test]
+fn long_chains() {
+    let x = (0..20_000).fold(Array::zeros(&[1]), |x, _| x + 1.0);
+    drop(x);
+    let x = (0..500).fold(Array::zeros(&[1]), |x, _| x + 1.0);
+    check(&x, &[1], &[500.0]);
+}
