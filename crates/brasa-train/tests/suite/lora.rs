@@ -84,16 +84,16 @@ fn check_on(device: &dyn Backend, name: &str, scaling: Scaling, count: usize) {
     let sgd = Rule::Sgd(Sgd::default());
     // This checkpoint makes much of little: torch's gradient in f32 is off by 2e-5 from its golden one in f64, and the norm of its
     // gradient leaps from 1.2 to 5.1 and back.
-    // The run of llama31-dora does so late: torch's own in f32 is off by 6e-5 from its run in f64.
-    let loose_gradient = if name == "gemma4" { 6.0 } else { 1.0 };
-    let loose = if name == "llama31-dora" { 6.0 } else { loose_gradient };
+    let loose = if name == "gemma4" { 6.0 } else { 1.0 };
+    // Runs of llama31-dora part late: torch's own in f32 is off by 6e-5 from its run in f64 behind 50 updates.
+    let steady = if name == "llama31-dora" { count.min(30) } else { count };
     let mut batches = Batches::new(documents(base), 200, 8, None);
     let mut first = trainer(device, &model.graph, lora.clone(), sgd, flat, None);
     // In one step, and in two that make one update.
     for steps in [vec![vec![0, 1]], vec![vec![0], vec![1]]] {
         let (loss, gradients) = first.gradients(&batches, &steps).expect("gradients");
         check_losses(name, &[loss], &golden.floats("loss.sgd")[..1], 1e-6);
-        check_matrices(name, &golden, "gradient", &first, &gradients, loose_gradient * 1e-5);
+        check_matrices(name, &golden, "gradient", &first, &gradients, loose * 1e-5);
     }
     let run = |mut trainer: Trainer, batches: &mut Batches| {
         let updates: Vec<_> = (0..count).map(|_| trainer.update(batches).expect("an update")).collect();
@@ -101,7 +101,8 @@ fn check_on(device: &dyn Backend, name: &str, scaling: Scaling, count: usize) {
     };
     let (learned, updates) = run(first, &mut batches);
     let losses: Vec<f64> = updates.iter().map(|update| update.loss).collect();
-    check_losses(name, &losses, &golden.floats("loss.sgd")[..count], loose * 1e-5);
+    check_losses(name, &losses[..steady], &golden.floats("loss.sgd")[..steady], loose * 1e-5);
+    check_losses(name, &losses, &golden.floats("loss.sgd")[..count], 1e-3);
     if count == 50 {
         check_matrices(name, &golden, "sgd", &learned, &learned.lora().arrays(), 1e-4);
         let evaluated = learned_loss(learned, &batches);
