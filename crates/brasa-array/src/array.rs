@@ -22,7 +22,7 @@ pub const MOST_AXES: usize = 5;
 #[derive(Clone)]
 pub struct Array(pub(crate) Arc<Inner>);
 
-/// What clones of an array share.
+/// The part of an array that all its clones point to.
 pub(crate) struct Inner {
     pub shape: Vec<usize>,
     source: Mutex<Source>,
@@ -43,7 +43,7 @@ pub(crate) enum Source {
     Wrong(ArrayError),
 }
 
-/// What an array is to a derivative, besides having the elements of another.
+/// How a derivative treats an array that has the elements of another array.
 #[derive(Clone)]
 pub(crate) enum Role {
     /// An argument of a function that is differentiated.

@@ -1,4 +1,4 @@
-//! What goes wrong with arrays.
+//! Errors of arrays.
 
 use brasa_graph::GraphError;
 use brasa_graph::device::DeviceError;
@@ -12,13 +12,13 @@ pub enum ArrayError {
     Operation {
         /// The operation, e.g. `matmul`.
         operation: &'static str,
-        /// What does not fit.
+        /// The operands' property that does not fit the operation, with the value found.
         what: String,
     },
     /// A derivative was asked of a function that does not allow it.
     #[error("{what}")]
     Derivative {
-        /// What was asked, and what was found.
+        /// The derivative that was asked for, and the reason why there is none.
         what: String,
     },
     /// The evaluation needs more memory than its limit.

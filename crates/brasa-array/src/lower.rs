@@ -36,7 +36,7 @@ pub(crate) struct Lowered {
     pub recomputed: Vec<ValueId>,
 }
 
-/// What is visited on the way through an expression.
+/// A step of the walk through an expression.
 enum Visit {
     /// The array's operands come first.
     Enter(Array),

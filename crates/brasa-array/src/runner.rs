@@ -229,7 +229,7 @@ fn take_over(array: &Array) -> bool {
     }
 }
 
-/// What two graphs have in common that share a program: operations, operands and shapes.
+/// The text of a graph's operations, operands and shapes. Graphs with the same text share a program.
 fn form(graph: &Graph) -> String {
     let mut text = String::new();
     for weight in graph.weights() {

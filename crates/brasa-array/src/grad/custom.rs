@@ -1,4 +1,4 @@
-//! What a function says about its own derivative.
+//! Functions that decide their own derivative: constants, recomputation, gradients given by the caller.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -140,7 +140,7 @@ pub(super) fn custom_calls(results: &[Array], arguments: &[Array]) -> Vec<Arc<Cu
     calls
 }
 
-/// What an array is made of, as derivatives see it.
+/// The arrays that a derivative with respect to the arguments reaches from an array in one step.
 fn operands(source: &Source) -> Vec<Array> {
     match source {
         Source::Result(applied, _) => applied.inputs.clone(),

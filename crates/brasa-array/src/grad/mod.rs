@@ -80,7 +80,7 @@ pub fn jvp(
 
 /// The function that also computes the gradient of its result, `[1]`, with respect to every argument.
 ///
-/// What is no argument is a constant: a closure may capture it.
+/// An array that the closure captures, and that is no argument, is a constant.
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ fn pull_back(results: &[Array], cotangents: &[Array], arguments: &[Array]) -> Re
     Ok(arguments.iter().map(gradient).collect())
 }
 
-/// What `results` contribute to the cotangents of `wrt`; `None` for arrays that no result depends on.
+/// The terms that `results` add to the cotangents of the arrays `wrt`; `None` for an array that no result depends on.
 fn contributions(
     results: &[Array],
     cotangents: &[Array],

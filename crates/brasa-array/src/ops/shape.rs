@@ -8,7 +8,7 @@ use crate::array::{check_shape, shape_of, wrong};
 use crate::{Array, ArrayError};
 
 impl Array {
-    /// The same elements in another shape.
+    /// An array with the elements of this one, in the same order, in another shape.
     #[must_use]
     pub fn reshape(&self, shape: &[usize]) -> Self {
         match check_shape("reshape", shape) {
