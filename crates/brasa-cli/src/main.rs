@@ -22,6 +22,7 @@ mod suggested;
 mod terminal;
 mod values;
 mod visible;
+mod xml;
 
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::attention::Map;
+use crate::xml;
 
 const CELL: f64 = 13.0;
 const MARGIN: f64 = 16.0;
@@ -92,7 +93,7 @@ fn name(piece: &str) -> String {
     let visible: String = piece.escape_debug().collect();
     let short: String = visible.replace("\\\"", "\"").replace("\\'", "'").chars().take(SHOWN).collect();
     let short = short.strip_prefix(' ').map(|rest| format!("·{rest}")).unwrap_or(short);
-    short.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    xml::escaped(&short)
 }
 
 #[cfg(test)]

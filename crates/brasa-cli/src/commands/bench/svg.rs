@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::profile::{Cost, Profile};
+use crate::xml;
 
 /// Kinds of operations that are shown one by one; the rest is summed.
 const BARS: usize = 14;
@@ -91,7 +92,7 @@ fn panel(svg: &mut String, profile: &Profile, bars: &[Cost], read_ceiling: Optio
 }
 
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, colour: &str, weight: &str, content: &str) {
-    let content = content.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let content = xml::escaped(content);
     let _ = writeln!(
         svg,
         "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{colour}\" font-weight=\"{weight}\">{content}</text>"

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use brasa::train::metrics::Metric;
 
+use crate::xml;
+
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 56.0;
@@ -140,7 +142,7 @@ fn draw(mut series: Vec<Series>) -> String {
             "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{color}\" text-anchor=\"end\">{}</text>",
             WIDTH - MARGIN,
             MARGIN + 14.0 * (number + 1) as f64,
-            name.replace('&', "&amp;").replace('<', "&lt;")
+            xml::escaped(name)
         );
         for &(update, loss) in points.iter().filter(|_| *is_valid) {
             let _ = writeln!(
