@@ -24,12 +24,13 @@ mod memory;
 mod mutate;
 mod rng;
 mod skipped;
+mod work;
 
 use std::collections::HashSet;
 use std::env;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use memory::{MeteredAllocator, most_bytes};
 pub use rng::Rng;
@@ -40,7 +41,8 @@ use mutate::mutate;
 const DEFAULT_RUNS: u64 = 5_000;
 const DEFAULT_LONGEST_INPUT: usize = 1 << 16;
 const MOST_IN_CORPUS: usize = 2000;
-/// How long one input may take. Parsers here need microseconds; a busy machine may stall for a while.
+/// The processor time that one input may take. Parsers here need microseconds, decoders of sound that are compiled without optimisation
+/// tenths of a second.
 const SLOWEST: Duration = Duration::from_secs(5);
 
 /// A fuzzing session for one target.
@@ -140,7 +142,7 @@ impl Fuzzer {
     ///
     /// # Panics
     ///
-    /// Where the target panics, takes seconds, or takes more memory than it may. The input is kept in a file.
+    /// Where the target panics, takes seconds of processor time, or takes more memory than it may. The input is kept in a file.
     pub fn run(self, target: impl Fn(&[u8]) -> String) -> Report {
         let mut rng = Rng::new(self.seed);
         let times = env_number("BRASA_FUZZ_TIMES").unwrap_or(1);
@@ -180,7 +182,7 @@ impl Fuzzer {
     }
 
     fn run_one(&self, target: &impl Fn(&[u8]) -> String, input: &[u8]) -> String {
-        let started = Instant::now();
+        let started = work::of_thread();
         let before = memory::reset_peak();
         let result = panic::catch_unwind(AssertUnwindSafe(|| target(input)));
         let held = memory::peak().saturating_sub(before);
@@ -195,8 +197,8 @@ impl Fuzzer {
             let limit = input.len().saturating_mul(factor).saturating_add(1 << 20);
             assert!(held <= limit, "{}", self.kept(input, &format!("held {held} bytes, may hold {limit}")));
         }
-        let took = started.elapsed();
-        assert!(took <= SLOWEST, "{}", self.kept(input, &format!("took {took:?}")));
+        let took = work::of_thread().saturating_sub(started);
+        assert!(took <= SLOWEST, "{}", self.kept(input, &format!("worked for {took:?}")));
         outcome
     }
 
@@ -236,6 +238,23 @@ mod tests {
         };
         let found = panic::catch_unwind(|| Fuzzer::new("hidden").seed("0000").runs(10_000_000).run(hidden));
         assert_eq!(found.unwrap_err().downcast_ref::<&str>(), Some(&"found"));
+    }
+
+    #[test]
+    fn waiting_is_no_work() {
+        let waiting = |_: &[u8]| {
+            std::thread::sleep(Duration::from_millis(20));
+            String::new()
+        };
+        let before = work::of_thread();
+        Fuzzer::new("waiting").seed("0").runs(3).run(waiting);
+        assert!(!cfg!(unix) || work::of_thread() < before + Duration::from_millis(60));
+        let before = work::of_thread();
+        let mut sum = 0_u64;
+        while work::of_thread() == before {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(work::of_thread() > before);
     }
 
     #[test]
