@@ -393,7 +393,7 @@ impl Generation {
 
     /// True if the generation holds pages.
     pub(crate) fn holds_pages(&self) -> bool {
-        !self.sequence.tokens().is_empty()
+        self.sequence.holds_pages()
     }
 
     /// True if the text must be shortened before it can go on.

@@ -608,8 +608,13 @@ mod tests {
             store.prepare(&mut third, 1),
             Err(EngineError::CacheFull { pages: 4, budget_bytes: 4 * PAGE_BYTES })
         );
+        assert!(!third.holds_pages());
         store.release(first);
         store.prepare(&mut third, 1).unwrap();
+        assert!(
+            third.tokens().is_empty() && third.holds_pages(),
+            "it can give them back before it has used them"
+        );
     }
 
     #[test]

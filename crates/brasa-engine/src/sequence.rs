@@ -37,6 +37,11 @@ impl Sequence {
         &self.tokens
     }
 
+    /// True if the sequence holds pages, also if nothing has been written to them yet.
+    pub(crate) fn holds_pages(&self) -> bool {
+        self.tables.iter().flatten().any(Option::is_some)
+    }
+
     /// Tokens at the beginning of `tokens` that the sequence holds as a fresh run in `scope` would.
     pub(crate) fn shared(&self, scope: CacheScope, tokens: &[u32]) -> usize {
         if self.scope != scope {
