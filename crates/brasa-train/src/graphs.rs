@@ -9,12 +9,14 @@ use brasa_graph::rewrite::extend;
 use brasa_graph::{DType, Dim, Graph};
 
 use crate::lora::{Lora, Places};
-use crate::noise::{self, Noise, Source};
+use crate::noise::{self, Source};
 use crate::recompute::{Activations, between_residuals};
-use crate::{Result, TrainError};
+use crate::{Objective, Result, TrainError, TrainOptions};
 
 /// The graphs of training an adapter.
 pub(crate) struct Graphs {
+    /// Of a preference: return for each learned token its loss times its weight, with the adapter and without.
+    pub losses: Option<[Arc<Graph>; 2]>,
     /// Returns the loss: the sum over the learned tokens of their losses times their weights, `[1]`.
     pub loss: Arc<Graph>,
     /// Returns the loss, and then the gradient of each weight of `places`. Its steps bring noise behind all else.
@@ -28,21 +30,20 @@ impl Graphs {
     /// The graphs of `model`, whose first output are logits, with `lora`.
     ///
     /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32).
-    pub fn new(model: &Graph, lora: &Lora, noise: &Noise, activations: Activations) -> Result<Self> {
+    pub fn new(model: &Graph, lora: &Lora, options: &TrainOptions) -> Result<Self> {
+        let TrainOptions { noise, activations, objective, .. } = options;
         let adapted = add_low_rank(model, &lora.low_ranks(model)?)?;
         let places = Places::new(&adapted, lora)?;
-        let rows = attend_to_rows(&adapted)?;
-        let loss = extend(&rows, |g| {
-            let targets = g.given("targets", DType::U32, Dim::OUTS, &[]);
-            let weights = g.given("target_weights", DType::F32, Dim::OUTS, &[]);
-            let losses = g.apply(CrossEntropy, &[rows.outputs()[0], targets])[0];
-            let weighted = g.mul(losses, weights);
-            Ok(vec![g.sum(weighted, 0)])
-        })?;
-        let loss = fuse_cross_entropy(&loss);
+        let losses = match objective {
+            Objective::Likelihood => None,
+            Objective::Preference(_) => {
+                Some([weighted_losses(&adapted, false)?, weighted_losses(model, false)?])
+            }
+        };
+        let loss = weighted_losses(&adapted, true)?;
         let (noisy, sources) = noise::add(&loss, &places, noise)?;
         let mut wrt = Wrt::new(places.values(&noisy));
-        if activations == Activations::Recomputed {
+        if *activations == Activations::Recomputed {
             wrt = wrt.recomputing(between_residuals(&noisy));
         }
         let gradients = vjp(&noisy, &wrt)?;
@@ -52,6 +53,20 @@ impl Graphs {
             let what = format!("the loss does not depend on {}", weight.name);
             return Err(TrainError::setting(what, "leave its layer out of the targets"));
         }
-        Ok(Self { loss: Arc::new(loss), gradients: Arc::new(gradients.graph), sources, places })
+        let losses = losses.map(|losses| losses.map(Arc::new));
+        Ok(Self { losses, loss: Arc::new(loss), gradients: Arc::new(gradients.graph), sources, places })
     }
+}
+
+/// The losses of output rows of a model times their weights, or their sum.
+fn weighted_losses(model: &Graph, summed: bool) -> Result<Graph> {
+    let rows = attend_to_rows(model)?;
+    let loss = extend(&rows, |g| {
+        let targets = g.given("targets", DType::U32, Dim::OUTS, &[]);
+        let weights = g.given("target_weights", DType::F32, Dim::OUTS, &[]);
+        let losses = g.apply(CrossEntropy, &[rows.outputs()[0], targets])[0];
+        let weighted = g.mul(losses, weights);
+        Ok(vec![if summed { g.sum(weighted, 0) } else { weighted }])
+    })?;
+    Ok(fuse_cross_entropy(&loss))
 }

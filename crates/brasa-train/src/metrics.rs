@@ -20,6 +20,9 @@ pub struct Metric {
     /// The mean loss of the evaluation's tokens, in nats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_loss: Option<f64>,
+    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred: Option<f64>,
     /// The learning rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,

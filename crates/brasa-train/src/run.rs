@@ -10,7 +10,7 @@ use crate::data::Batches;
 use crate::metrics::{Metric, Metrics};
 use crate::noise::Noise;
 use crate::optimizer::{Schedule, Shape};
-use crate::{Evaluation, Result, TrainError, Trainer, Update};
+use crate::{Evaluation, Objective, Result, TrainError, Trainer, Update};
 
 /// The name of the checkpoint in the folder of a run.
 pub const CHECKPOINT: &str = "checkpoint.brasa";
@@ -41,6 +41,8 @@ pub struct RunOptions {
 pub enum Event<'a> {
     /// It goes on from a checkpoint after so many updates.
     Resumed(u64),
+    /// A preference compares documents with the model without the adapter: steps that are done, of all.
+    Comparing(usize, usize),
     /// An update, and the seconds that it took.
     Update(Update, f64),
     /// An evaluation after so many updates; true if it is the best so far.
@@ -116,9 +118,20 @@ pub fn run(
             hint: "go on with it (resume), or name another folder".into(),
         });
     }
+    let mut is_stopped = false;
+    for batches in [Some(&*train), valid].into_iter().flatten() {
+        if !is_stopped {
+            is_stopped =
+                trainer.compare(batches, &mut |done, all| watch(Event::Comparing(done, all)))?.is_break();
+        }
+    }
     let mut metrics = Metrics::open(&folder.join(METRICS), trainer.optimizer().updates())?;
     let mut end = End::Finished;
     loop {
+        if is_stopped {
+            end = End::Stopped;
+            break;
+        }
         let updates = trainer.optimizer().updates();
         let is_last = updates >= options.updates;
         if let Some(valid) = valid
@@ -137,6 +150,7 @@ pub fn run(
             metrics.add(&Metric {
                 update: updates,
                 valid_loss: Some(found.loss),
+                preferred: found.preferred,
                 tokens: Some(found.learned),
                 seconds: Some(began.elapsed().as_secs_f64()),
                 ..Metric::default()
@@ -164,6 +178,7 @@ pub fn run(
         metrics.add(&Metric {
             update: update.number,
             loss: Some(update.loss),
+            preferred: update.preferred,
             learning_rate: Some(update.learning_rate),
             gradient_norm: Some(update.gradient_norm),
             rows: Some(update.rows),
@@ -241,6 +256,9 @@ fn settings(
         ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
         ("examples".into(), train.fingerprint()),
     ]);
+    if of.objective != Objective::default() {
+        settings.insert("objective".into(), format!("{:?}", of.objective));
+    }
     if of.noise != Noise::default() {
         settings.insert("noise".into(), format!("{:?}", of.noise));
     }

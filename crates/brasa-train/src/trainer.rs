@@ -10,8 +10,10 @@ use brasa_graph::device::{
 
 use crate::data::Batches;
 use crate::graphs::Graphs;
+use crate::judge::{Judge, Verdict};
 use crate::lora::{Lora, Norms, Places};
 use crate::noise::{self, Noise, Source};
+use crate::objective::Objective;
 use crate::optimizer::{Optimizer, Rule, Schedule, clip, norm};
 use crate::recompute::Activations;
 use crate::{Result, TrainError};
@@ -31,6 +33,8 @@ pub struct Resources<'a> {
 /// How values change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainOptions {
+    /// What becomes better.
+    pub objective: Objective,
     /// The optimizer.
     pub rule: Rule,
     /// The learning rate of each update.
@@ -57,6 +61,8 @@ pub struct Trainer {
     weights: Arc<dyn WeightSet>,
     gradients: Box<dyn Program>,
     loss: Box<dyn Program>,
+    /// Of a preference.
+    judge: Option<Judge>,
     pool: Box<dyn KvPool>,
 }
 
@@ -65,8 +71,10 @@ pub struct Trainer {
 pub struct Update {
     /// Its number, from 1.
     pub number: u64,
-    /// The mean loss of the learned tokens, by their weights, in nats, before the update.
+    /// The mean loss of the learned tokens, by their weights, in nats, before the update; of a preference, that of the pairs.
     pub loss: f64,
+    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    pub preferred: Option<f64>,
     /// The norm of the gradient before it was shortened.
     pub gradient_norm: f64,
     /// The learning rate.
@@ -77,11 +85,22 @@ pub struct Update {
     pub learned: usize,
 }
 
+/// The loss of some steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// The mean loss, as [`Update::loss`].
+    pub loss: f64,
+    /// As [`Update::preferred`].
+    pub preferred: Option<f64>,
+}
+
 /// The loss over a set of documents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// The mean loss of the learned tokens, by their weights, in nats.
+    /// The mean loss of the learned tokens, by their weights, in nats; of a preference, that of the pairs.
     pub loss: f64,
+    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    pub preferred: Option<f64>,
     /// Number of these tokens.
     pub learned: usize,
 }
@@ -102,7 +121,14 @@ impl Trainer {
             return Err(TrainError::setting("no steps an update", "an update has one step at least"));
         }
         options.noise.check()?;
-        let graphs = Graphs::new(of.model, &lora, &options.noise, options.activations)?;
+        if let Objective::Preference(preference) = options.objective {
+            preference.check()?;
+            if options.noise != Noise::default() {
+                let hint = "leave dropout and noise of embeddings out: the two runs of a document must not differ by chance";
+                return Err(TrainError::setting("noise beside a preference", hint));
+            }
+        }
+        let graphs = Graphs::new(of.model, &lora, &options)?;
         let weights = of.backend.upload(&graphs.gradients, of.precision, progress)?;
         weights.add(&graphs.loss, &mut |_| ControlFlow::Continue(()))?;
         let program =
@@ -110,12 +136,16 @@ impl Trainer {
         let (gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
         let has_magnitudes = lora.pairs.iter().any(|pair| pair.magnitudes.is_some());
         let norms = has_magnitudes.then(|| Norms::new(of.backend, of.model, &weights, &lora)).transpose()?;
+        let judge = match options.objective {
+            Objective::Likelihood => None,
+            Objective::Preference(preference) => Judge::new(of, preference, &graphs, &weights)?,
+        };
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
         let optimizer = Optimizer::new(options.rule, lora.sizes());
         let Graphs { places, sources, .. } = graphs;
         let norms = norms.map(|norms| (norms, Vec::new()));
         let mut trainer =
-            Self { lora, options, optimizer, places, sources, norms, weights, gradients, loss, pool };
+            Self { lora, options, optimizer, places, sources, norms, weights, gradients, loss, judge, pool };
         trainer.write()?;
         Ok(trainer)
     }
@@ -137,7 +167,8 @@ impl Trainer {
 
     /// Bytes of weights and of both programs on the device.
     pub fn device_bytes(&self) -> u64 {
-        self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes()
+        let judge = self.judge.as_ref().map_or(0, Judge::arena_bytes);
+        self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes() + judge
     }
 
     /// Goes on from another state of the same adapter and optimizer: [arrays](Lora::arrays), updates so far, and what the
@@ -173,7 +204,8 @@ impl Trainer {
     /// Errors of the device; [`TrainError::NotFinite`]. The adapter is what it was.
     pub fn update(&mut self, batches: &mut Batches) -> Result<Update> {
         let steps: Vec<Vec<u32>> = (0..self.options.accumulation).map(|_| batches.next_documents()).collect();
-        let (loss, mut gradients) = self.gradients(batches, &steps)?;
+        let (found, mut gradients) = self.gradients(batches, &steps)?;
+        let Found { loss, preferred } = found;
         let number = self.optimizer.updates() + 1;
         let gradient_norm = norm(&gradients);
         for (what, value) in [("the loss", loss), ("the norm of the gradient", gradient_norm)] {
@@ -190,20 +222,46 @@ impl Trainer {
         self.take(&values)?;
         let count = |of: &dyn Fn(&[u32]) -> usize| steps.iter().map(|step| of(step)).sum();
         let (rows, learned) = (count(&|step| batches.rows(step)), count(&|step| batches.learned(step)));
-        Ok(Update { number, loss, gradient_norm, learning_rate, rows, learned })
+        Ok(Update { number, loss, preferred, gradient_norm, learning_rate, rows, learned })
+    }
+
+    /// Computes what documents are worth without the adapter, which a preference compares with; there is nothing to do without one, or where
+    /// that is known. `watch` sees how many of all steps are done, and ends it by breaking.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    pub fn compare(
+        &mut self,
+        batches: &Batches,
+        watch: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        match &mut self.judge {
+            Some(judge) => judge.compare(batches, &mut *self.pool, watch),
+            None => Ok(ControlFlow::Continue(())),
+        }
     }
 
     /// The mean loss of steps of documents and its gradient, of each of the adapter's [arrays](Lora::arrays). Noise is that of the next update.
     ///
     /// # Errors
     ///
-    /// Errors of the device.
-    pub fn gradients(&mut self, batches: &Batches, steps: &[Vec<u32>]) -> Result<(f64, Vec<Vec<f32>>)> {
-        let factor = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
+    /// [`TrainError::Setting`] for a preference among documents that are no pairs; errors of the device.
+    pub fn gradients(&mut self, batches: &Batches, steps: &[Vec<u32>]) -> Result<(Found, Vec<Vec<f32>>)> {
+        self.check_pairs(batches)?;
+        let verdict = match &mut self.judge {
+            Some(judge) => Some(judge.judge(batches, steps, &mut *self.pool)?),
+            None => None,
+        };
+        let all = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
         let mut gradients: Vec<Vec<f32>> = self.lora.sizes().map(|size| vec![0.0; size]).collect();
         let mut loss = 0.0;
         let norms = self.norms.as_ref().map_or(&[][..], |(_, norms)| norms);
         for (number, documents) in steps.iter().enumerate() {
+            let factor = |place: usize| match &verdict {
+                Some(verdict) => verdict.slopes[number][place] / verdict.pairs as f64,
+                None => all,
+            };
             let mut step = batches.step(documents, factor);
             noise::bring(&mut step, &self.sources, &self.options.noise, self.optimizer.updates(), number);
             let outputs = self.gradients.run(&step, &mut *self.pool)?;
@@ -212,25 +270,51 @@ impl Trainer {
             let of_weights: Vec<&[f32]> = outputs.collect();
             self.places.add_gradients(&self.lora, norms, &of_weights, &mut gradients);
         }
-        Ok((loss, gradients))
+        let found = match verdict {
+            Some(Verdict { loss, pairs, right, .. }) => {
+                Found { loss: loss / pairs as f64, preferred: Some(right as f64 / pairs as f64) }
+            }
+            None => Found { loss, preferred: None },
+        };
+        Ok((found, gradients))
+    }
+
+    fn check_pairs(&self, batches: &Batches) -> Result<()> {
+        if self.judge.is_some() == batches.has_pairs() {
+            return Ok(());
+        }
+        let (what, hint) = if batches.has_pairs() {
+            ("pairs without a preference", "pairs are learned by a preference")
+        } else {
+            ("a preference among single documents", "a preference is learned of pairs")
+        };
+        Err(TrainError::setting(what, hint))
     }
 
     /// The mean loss over all documents of `batches`.
     ///
     /// # Errors
     ///
-    /// Errors of the device.
+    /// [`TrainError::Setting`] for a preference among documents that are no pairs; errors of the device.
     pub fn evaluate(&mut self, batches: &Batches) -> Result<Evaluation> {
+        self.check_pairs(batches)?;
+        if let Some(judge) = &mut self.judge {
+            let steps = batches.epoch();
+            let Verdict { loss, pairs, right, .. } = judge.judge(batches, steps, &mut *self.pool)?;
+            let learned = steps.iter().map(|step| batches.learned(step)).sum();
+            let preferred = Some(right as f64 / pairs as f64);
+            return Ok(Evaluation { loss: loss / pairs as f64, preferred, learned });
+        }
         let (mut loss, mut weight, mut learned) = (0.0, 0.0, 0);
         for documents in batches.epoch() {
             let own = batches.weight(documents);
-            let step = batches.step(documents, 1.0 / own);
+            let step = batches.step(documents, |_| 1.0 / own);
             let outputs = self.loss.run(&step, &mut *self.pool)?;
             loss += own * f64::from(outputs.only().floats()[0]);
             weight += own;
             learned += batches.learned(documents);
         }
-        Ok(Evaluation { loss: loss / weight, learned })
+        Ok(Evaluation { loss: loss / weight, preferred: None, learned })
     }
 
     /// Gives the device the adapter's values.

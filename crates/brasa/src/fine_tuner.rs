@@ -20,7 +20,7 @@ use crate::{Error, LoadOptions, LoadProgress, device, verify};
 /// use brasa::train::data::{Batches, DataOptions, Dataset};
 /// use brasa::train::lora::{Lora, LoraOptions, Targets};
 /// use brasa::train::optimizer::{Adam, Rule, Schedule, Shape};
-/// use brasa::train::{Activations, Noise, TrainOptions};
+/// use brasa::train::{Activations, Noise, Objective, TrainOptions};
 /// use brasa::{FineTuner, LoadOptions};
 ///
 /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/tiny-llama");
@@ -35,7 +35,8 @@ use crate::{Error, LoadOptions, LoadProgress, device, verify};
 /// let schedule = Schedule { shape: Shape::Constant, peak: 1e-2, warm_up: 0, updates: 3, floor: 0.0 };
 /// let rule = Rule::AdamW(Adam::default());
 /// let (noise, activations) = (Noise::default(), Activations::Kept);
-/// let options = TrainOptions { rule, schedule, accumulation: 1, longest_gradient: None, noise, activations };
+/// let (objective, longest_gradient) = (Objective::Likelihood, None);
+/// let options = TrainOptions { objective, rule, schedule, accumulation: 1, longest_gradient, noise, activations };
 /// let mut trainer = tuner.trainer(lora, options, (256, 16), &mut |_| std::ops::ControlFlow::Continue(()))?;
 /// let losses = [(); 3].map(|()| trainer.update(&mut batches).map(|update| update.loss));
 /// let [first, _, last] = losses.map(|loss| loss.expect("finite numbers"));

@@ -64,6 +64,13 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Course", hide_short_help = true)]
     pub seed: u64,
 
+    /// What becomes better
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = LossName::Tokens, help_heading = "Course", hide_short_help = true)]
+    pub loss: LossName,
+    /// Of --loss dpo: how strictly the model keeps to what it was [default: 0.1]
+    #[arg(long, value_name = "X", help_heading = "Course", hide_short_help = true)]
+    pub beta: Option<f64>,
+
     /// What is learned
     #[arg(long, alias = "fine-tune-type", value_enum, value_name = "HOW", default_value_t = MethodName::Lora, help_heading = "Adapter", hide_short_help = true)]
     pub method: MethodName,
@@ -156,6 +163,15 @@ pub enum MethodName {
     Rslora,
     /// Low-rank adapters and the length of each row, apart from its direction
     Dora,
+}
+
+/// What becomes better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LossName {
+    /// The likelihood of every learned token
+    Tokens,
+    /// The preference for `chosen` over `rejected` answers (direct preference optimization)
+    Dpo,
 }
 
 /// Forms of an adapter's files.

@@ -242,3 +242,46 @@ fn mistakes_are_named_with_their_flags() {
     }
     assert!(!folder.join("out").exists());
 }
+
+#[test]
+fn a_preference_is_learned_and_told() {
+    let folder = scratch("train-preference");
+    let row = |(word, answer): &(&str, &str)| {
+        format!("{{\"prompt\": \"Plural of {word}?\", \"chosen\": \"{answer}\", \"rejected\": \"{word}\"}}\n")
+    };
+    let rows: Vec<String> = ROWS.iter().map(row).collect();
+    for (name, rows) in [("train.jsonl", &rows[..]), ("valid.jsonl", &rows[..2]), ("test.jsonl", &rows[..2])]
+    {
+        std::fs::write(folder.join(name), rows.concat()).unwrap();
+    }
+    let (data, out) = (folder.to_str().unwrap().to_owned(), folder.join("out"));
+    let run = small(&data, out.to_str().unwrap());
+    let dpo = [&run[..], &["--loss", "dpo", "--beta", "0.3"]].concat();
+    let output = brasa(&dpo);
+    let (text, told) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{told}");
+    assert!(
+        told.contains("⟦cats<|im_end|>⟧") && told.contains("its rejected answer, what is learned"),
+        "{told}"
+    );
+    assert!(
+        told.contains("6 rows, 12 documents") && told.contains("0.0 % of the pairs preferred as wanted"),
+        "{told}"
+    );
+    assert!(
+        text.contains("test.jsonl: loss ") && text.contains("100.0 % of the pairs preferred as wanted"),
+        "{text}"
+    );
+    let metrics = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    assert!(metrics.lines().all(|line| line.contains("\"preferred\":")), "{metrics}");
+    let other = folder.join("other");
+    let other = small(&data, other.to_str().unwrap());
+    let refused = |more: &[&str], status| fails(&[&other[..], more].concat(), status);
+    assert!(
+        refused(&[], 1).contains("train.jsonl:1: `chosen` and `rejected`\nhint: ")
+            && refused(&[], 1).contains("(--loss dpo)")
+    );
+    assert!(refused(&["--beta", "1"], 2).contains("--beta: only --loss dpo has one"));
+    assert!(refused(&["--loss", "dpo", "--beta", "0"], 2).contains("--beta 0: must be more than 0"));
+    assert!(refused(&["--loss", "dpo", "--dropout", "0.1"], 2).contains("--dropout: not beside --loss dpo"));
+}

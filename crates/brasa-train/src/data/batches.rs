@@ -1,6 +1,6 @@
 //! The order in which documents are learned.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub struct Place {
 pub struct Batches {
     documents: Arc<[Document]>,
     rows: Vec<usize>,
+    /// So many documents that follow each other are always in one step.
+    together: usize,
     max_rows: usize,
     max_documents: usize,
     /// `None` keeps the order of the file.
@@ -31,6 +33,8 @@ pub struct Batches {
     place: Place,
     /// The documents of each step of the epoch.
     steps: Vec<Vec<u32>>,
+    /// Of each document, its learned tokens' cross-entropy without the adapter, once it was asked for.
+    baselines: OnceLock<Arc<[f64]>>,
 }
 
 impl Batches {
@@ -41,12 +45,51 @@ impl Batches {
         max_documents: usize,
         seed: Option<u64>,
     ) -> Self {
-        let documents = documents.into();
+        Self::of(documents.into(), 1, max_rows, max_documents, seed)
+    }
+
+    /// The same of pairs: a chosen document and, behind it, the rejected one. Both are in one step.
+    pub fn of_pairs(
+        documents: impl Into<Arc<[Document]>>,
+        max_rows: usize,
+        max_documents: usize,
+        seed: Option<u64>,
+    ) -> Self {
+        Self::of(documents.into(), 2, max_rows, max_documents, seed)
+    }
+
+    fn of(
+        documents: Arc<[Document]>,
+        together: usize,
+        max_rows: usize,
+        max_documents: usize,
+        seed: Option<u64>,
+    ) -> Self {
         let rows = documents.iter().map(Document::rows).collect();
-        let place = Place::default();
-        let mut batches = Self { documents, rows, max_rows, max_documents, seed, place, steps: Vec::new() };
-        batches.steps = batches.packed();
+        let (place, steps, baselines) = (Place::default(), Vec::new(), OnceLock::new());
+        let mut batches =
+            Self { documents, rows, together, max_rows, max_documents, seed, place, steps, baselines };
+        batches.steps = batches.packed(seed);
         batches
+    }
+
+    /// True if documents are pairs.
+    pub fn has_pairs(&self) -> bool {
+        self.together == 2
+    }
+
+    pub(crate) fn baselines(&self) -> Option<&[f64]> {
+        self.baselines.get().map(|baselines| &**baselines)
+    }
+
+    /// Keeps the documents' cross-entropies without the adapter; the first ones stay.
+    pub(crate) fn keep_baselines(&self, baselines: Vec<f64>) {
+        self.baselines.get_or_init(|| baselines.into());
+    }
+
+    /// The steps of an epoch in the order of the file, whatever the seed.
+    pub(crate) fn in_order(&self) -> Vec<Vec<u32>> {
+        self.packed(None)
     }
 
     /// Where the next step stands.
@@ -59,7 +102,7 @@ impl Batches {
         let same = place.epoch == self.place.epoch;
         self.place = place;
         if !same {
-            self.steps = self.packed();
+            self.steps = self.packed(self.seed);
         }
     }
 
@@ -106,10 +149,11 @@ impl Batches {
     }
 
     /// The step of documents: a segment each, whose output rows are those before learned tokens. Each brings the learned tokens,
-    /// and their weights times `factor`.
-    pub fn step(&self, documents: &[u32], factor: f64) -> Step {
+    /// and their weights times the `factor` of the document, whose place among `documents` it is given.
+    pub fn step(&self, documents: &[u32], factor: impl Fn(usize) -> f64) -> Step {
         let segment = |(number, &document): (usize, &u32)| {
             let (document, rows) = (&self.documents[document as usize], self.rows[document as usize]);
+            let factor = factor(number);
             let before: Vec<u32> = document.targets().map(|(at, _)| at as u32 - 1).collect();
             let targets: Vec<u32> = document.targets().map(|(at, _)| document.tokens[at]).collect();
             let weights: Vec<f32> =
@@ -127,6 +171,9 @@ impl Batches {
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!("{:?} {} {}", self.seed, self.max_rows, self.max_documents));
+        if self.together > 1 {
+            hash.update("pairs");
+        }
         for document in &*self.documents {
             hash.update((document.tokens.len() as u64).to_le_bytes());
             document.tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
@@ -143,15 +190,20 @@ impl Batches {
         format!("{:016x}", u64::from_be_bytes(first))
     }
 
-    fn packed(&self) -> Vec<Vec<u32>> {
-        let mut order: Vec<u32> = (0..self.documents.len() as u32).collect();
-        let mut random = self.seed.map(|seed| Random::new(seed, self.place.epoch));
+    fn packed(&self, seed: Option<u64>) -> Vec<Vec<u32>> {
+        let rows: Vec<usize> = self.rows.chunks_exact(self.together).map(|rows| rows.iter().sum()).collect();
+        let mut order: Vec<u32> = (0..rows.len() as u32).collect();
+        let mut random = seed.map(|seed| Random::new(seed, self.place.epoch));
         if let Some(random) = &mut random {
             random.shuffle(&mut order);
         }
-        let mut steps = pack(&self.rows, &order, self.max_rows, self.max_documents);
+        let mut steps = pack(&rows, &order, self.max_rows, self.max_documents / self.together);
         if let Some(random) = &mut random {
             random.shuffle(&mut steps);
+        }
+        let together = self.together as u32;
+        for step in &mut steps {
+            *step = step.iter().flat_map(|&first| first * together..(first + 1) * together).collect();
         }
         steps
     }

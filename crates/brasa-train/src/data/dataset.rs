@@ -15,7 +15,8 @@ use crate::{Result, TrainError};
 /// Examples of one file as token ids.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// Documents in the order of the file, none longer than a step, each with something to learn.
+    /// Documents in the order of the file, none longer than a step, each with something to learn. Of preferences the chosen and the rejected one of
+    /// each row, which fit into a step together.
     pub documents: Vec<Document>,
     /// What was read, cut and left out.
     pub report: Report,
@@ -102,9 +103,12 @@ impl Dataset {
         let mut lengths = Vec::new();
         each_row(reader, name, |line, row| {
             report.rows += 1;
-            for document in examples.documents(row, options)? {
-                lengths.push(document.tokens.len() as u32);
-                if let Some(document) = fitting(document, line, options, &mut report)? {
+            let found = examples.documents(row, options)?;
+            lengths.extend(found.iter().map(|document| document.tokens.len() as u32));
+            // The documents of a preference stay or go together.
+            let together = if options.preferences { found.len() } else { 1 };
+            for found in found.chunks(together) {
+                for document in fitting(found, line, options, &mut report)? {
                     report.tokens += document.tokens.len() as u64;
                     report.learned += document.learned() as u64;
                     documents.push(document);
@@ -152,34 +156,41 @@ fn each_row(
     })
 }
 
-/// The document if it fits into a step, or what the options make of it.
+/// Documents that fit into one step together, or what the options make of them: all of them or none.
 fn fitting(
-    document: Document,
+    documents: &[Document],
     line: usize,
     options: &DataOptions,
     report: &mut Report,
-) -> std::result::Result<Option<Document>, Fault> {
-    let rows = document.rows();
+) -> std::result::Result<Vec<Document>, Fault> {
+    let rows: usize = documents.iter().map(Document::rows).sum();
     if rows <= options.max_rows {
-        return Ok(Some(document));
+        return Ok(documents.to_vec());
     }
+    // Each has an equal share of the step.
+    let share = options.max_rows / documents.len();
+    let cut: Vec<Document> = documents.iter().map(|document| document.cut(share + 1)).collect();
     match options.long {
-        Long::Refuse => Err(Fault::new(
-            format!("{} tokens, a step has at most {}", rows + 1, options.max_rows + 1),
-            format!("allow {rows} tokens a step, or cut or skip long examples"),
-        )),
-        Long::Skip => {
-            report.skipped.count(line, document.tokens.len());
-            Ok(None)
+        Long::Refuse => {
+            let (tokens, most) = (rows + documents.len(), options.max_rows + documents.len());
+            Err(Fault::new(
+                format!("{tokens} tokens, a step has at most {most}"),
+                format!("allow {rows} tokens a step, or cut or skip long examples"),
+            ))
         }
-        Long::Cut => {
-            let cut = document.cut(options.max_rows + 1);
-            if cut.spans.is_empty() {
-                report.skipped.count(line, document.tokens.len());
-                return Ok(None);
+        Long::Cut if cut.iter().all(|document| !document.spans.is_empty()) => {
+            for (cut, document) in cut.iter().zip(documents) {
+                if cut.tokens.len() < document.tokens.len() {
+                    report.cut.count(line, document.tokens.len() - cut.tokens.len());
+                }
             }
-            report.cut.count(line, document.tokens.len() - cut.tokens.len());
-            Ok(Some(cut))
+            Ok(cut)
+        }
+        Long::Skip | Long::Cut => {
+            for document in documents {
+                report.skipped.count(line, document.tokens.len());
+            }
+            Ok(Vec::new())
         }
     }
 }

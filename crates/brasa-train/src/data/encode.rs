@@ -33,6 +33,8 @@ pub struct DataOptions {
     pub max_rows: usize,
     /// What becomes of longer documents.
     pub long: Long,
+    /// Rows are preferences: each makes two documents, the chosen one first. Other rows are refused then, as preferences are otherwise.
+    pub preferences: bool,
 }
 
 impl Default for DataOptions {
@@ -43,6 +45,7 @@ impl Default for DataOptions {
             thinking: None,
             max_rows: 2048,
             long: Long::default(),
+            preferences: false,
         }
     }
 }
@@ -87,7 +90,15 @@ const NO_ANSWER: &str = "add the assistant's turn, leave the row out, or learn e
 impl Examples<'_> {
     /// The documents of a row, none of which is without a learned token.
     pub(super) fn documents(&self, row: Row, options: &DataOptions) -> Result<Vec<Document>, Fault> {
+        if matches!(row, Row::Preference { .. }) != options.preferences {
+            return Err(if options.preferences {
+                Fault::new("no `chosen` and `rejected`", "a preference is learned of rows of both")
+            } else {
+                Fault::new("`chosen` and `rejected`", "rows of both are learned by a preference's loss")
+            });
+        }
         let documents = match row {
+            Row::Preference { chosen, rejected } => [self.answer(&chosen)?, self.answer(&rejected)?].into(),
             Row::Chat { messages, tools } => self.chat(&messages, tools.as_deref(), options)?,
             Row::Completion { prompt, completion } => self.completion(prompt, completion, options)?,
             Row::Text(text) => {
@@ -152,6 +163,18 @@ impl Examples<'_> {
             Ok(Document::new(ids, turns))
         });
         documents.collect()
+    }
+
+    /// A conversation whose last turn is learned. Without a chat template it is a prompt and its completion, one text.
+    fn answer(&self, messages: &[Message]) -> Result<Document, Fault> {
+        let options = DataOptions { learned: Learned::LastAnswer, ..DataOptions::default() };
+        let documents = match (self.template, messages) {
+            (None, [prompt, answer]) if prompt.role == "user" => {
+                self.completion(prompt.content.text(), answer.content.text(), &options)?
+            }
+            _ => self.chat(messages, None, &options)?,
+        };
+        documents.into_iter().next().ok_or_else(|| Fault::new("no assistant turn", NO_ANSWER))
     }
 
     fn completion(

@@ -12,6 +12,8 @@ pub enum Row {
     Completion { prompt: String, completion: String },
     /// A text.
     Text(String),
+    /// A conversation, or a prompt, with a preferred and a rejected answer.
+    Preference { chosen: Vec<Message>, rejected: Vec<Message> },
     /// Token ids; `weights` is a factor for the loss of each.
     Tokens { tokens: Vec<u32>, weights: Option<Vec<f32>> },
 }
@@ -29,8 +31,7 @@ impl Fault {
     }
 }
 
-const FORMS: &str =
-    "a row has `messages` (and `tools`), `prompt` and `completion`, `text`, or `tokens` (and `weights`)";
+const FORMS: &str = "a row has `messages` (and `tools`), `prompt` and `completion`, `text`, `tokens` (and `weights`), or `prompt`, `chosen` and `rejected`";
 
 impl Row {
     /// Reads a line of JSON.
@@ -48,6 +49,9 @@ impl Row {
         if row.contains_key("input_ids") && !row.contains_key("tokens") {
             let ids = row.remove("input_ids").unwrap_or_default();
             row.insert("tokens".into(), ids);
+        }
+        if row.contains_key("chosen") || row.contains_key("rejected") {
+            return preference(row);
         }
         let forms = ["messages", "prompt", "text", "tokens"];
         let found: Vec<&str> = forms.into_iter().filter(|form| row.contains_key(*form)).collect();
@@ -90,6 +94,44 @@ fn chat(row: &mut Map<String, Value>) -> Result<Row, Fault> {
         }
     };
     Ok(Row::Chat { messages, tools })
+}
+
+/// The two answers, each behind the prompt. Both may be conversations that hold the prompt themselves.
+fn preference(row: &mut Map<String, Value>) -> Result<Row, Fault> {
+    let hint = "`prompt`, `chosen` and `rejected` are texts or lists of messages; the answers differ in their last turn alone";
+    let mut messages = |field: &str, role: &str| -> Result<Vec<Message>, Fault> {
+        match row.remove(field) {
+            Some(Value::String(text)) => Ok(vec![Message::new(role, text)]),
+            Some(list @ Value::Array(_)) => {
+                serde_json::from_value(list).map_err(|error| Fault::new(format!("{field}: {error}"), hint))
+            }
+            None if field == "prompt" => Ok(Vec::new()),
+            other => {
+                let found = other.as_ref().map_or("nothing", kind);
+                Err(Fault::new(format!("{field}: {found}, expected a text or messages"), hint))
+            }
+        }
+    };
+    let prompt = messages("prompt", "user")?;
+    let mut answer = |field: &str| -> Result<Vec<Message>, Fault> {
+        let all = [prompt.clone(), messages(field, "assistant")?].concat();
+        match all.last() {
+            Some(last) if last.role == "assistant" && all.len() > 1 => Ok(all),
+            Some(last) if last.role == "assistant" => {
+                Err(Fault::new(format!("{field}: no prompt before it"), hint))
+            }
+            _ => Err(Fault::new(format!("{field}: its last turn is not the assistant's"), hint)),
+        }
+    };
+    let (chosen, rejected) = (answer("chosen")?, answer("rejected")?);
+    let before = |messages: &[Message]| messages.len() - 1;
+    if chosen[..before(&chosen)] != rejected[..before(&rejected)] {
+        return Err(Fault::new("chosen and rejected answer different conversations", hint));
+    }
+    if chosen == rejected {
+        return Err(Fault::new("chosen and rejected are the same", "leave the row out"));
+    }
+    Ok(Row::Preference { chosen, rejected })
 }
 
 fn tokens(row: &mut Map<String, Value>) -> Result<Row, Fault> {

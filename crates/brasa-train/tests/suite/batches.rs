@@ -42,7 +42,7 @@ fn a_step_has_a_segment_for_each_document_and_outputs_before_learned_tokens() {
     let batches = Batches::new(vec![document(4, 2, 1.0), weighted], 16, 8, None);
     assert_eq!((batches.rows(&[0, 1]), batches.learned(&[0, 1])), (3 + 3, 2 + 2));
     assert!((batches.weight(&[0, 1]) - 4.5).abs() < 1e-12);
-    let step = batches.step(&[0, 1], 0.5);
+    let step = batches.step(&[0, 1], |_| 0.5);
     let [first, second] = &step.segments[..] else { panic!("two segments") };
     assert_eq!((&first.tokens[..], first.rows), (&[400, 401, 402][..], 3));
     assert_eq!(first.outs, Outs::Rows([1, 2].into()));
@@ -89,4 +89,32 @@ fn without_a_seed_every_epoch_has_one_order() {
     let steps = batches.steps_per_epoch();
     let mut epoch = || (0..steps).map(|_| batches.next_documents()).collect::<Vec<_>>();
     assert_eq!(epoch(), epoch());
+}
+
+#[test]
+fn the_documents_of_a_pair_are_in_one_step_in_every_order() {
+    for (max_rows, max_documents, seed) in [(20, 8, Some(3)), (30, 3, None), (14, 1, Some(9))] {
+        let mut batches = Batches::of_pairs(documents(), max_rows, max_documents, seed);
+        assert!(batches.has_pairs());
+        for _ in 0..2 {
+            let mut seen = Vec::new();
+            for step in batches.epoch() {
+                assert!(batches.rows(step) <= max_rows && step.len() <= max_documents.max(2));
+                let (pairs, rest) = step.as_chunks::<2>();
+                assert!(
+                    rest.is_empty()
+                        && pairs.iter().all(|[first, second]| first % 2 == 0 && *second == first + 1)
+                );
+                seen.extend_from_slice(step);
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, (0..50).collect::<Vec<_>>());
+            batches.go_to(Place { epoch: batches.place().epoch + 1, step: 0 });
+        }
+    }
+    let single = Batches::new(documents(), 20, 8, None);
+    assert!(
+        !single.has_pairs()
+            && single.fingerprint() != Batches::of_pairs(documents(), 20, 8, None).fingerprint()
+    );
 }

@@ -283,3 +283,88 @@ fn a_folder_has_its_files_and_a_file_is_what_is_learned() {
     let one = Files::find(&path.join("test.jsonl")).expect("a file");
     assert_eq!(one, Files { train: path.join("test.jsonl"), valid: None, test: None });
 }
+
+fn preferences(long: Long, max_rows: usize) -> DataOptions {
+    DataOptions { preferences: true, long, max_rows, ..DataOptions::default() }
+}
+
+#[test]
+fn a_preference_is_two_documents_whose_answers_are_learned() {
+    let options = preferences(Long::Refuse, 100);
+    let row = r#"{"prompt": "one", "chosen": "two", "rejected": "three"}"#;
+    let found = all_shown(row, &options);
+    let answered = |answer: &str| {
+        let row = format!(r#"{{"prompt": "one", "completion": "{answer}"}}"#);
+        all_shown(&row, &DataOptions::default()).remove(0)
+    };
+    assert_eq!(found, [answered("two"), answered("three")]);
+    let user = r#"{"role": "user", "content": "one"}"#;
+    let assistant = |text: &str| format!(r#"{{"role": "assistant", "content": "{text}"}}"#);
+    let (two, three) = (assistant("two"), assistant("three"));
+    // Messages, with the prompt apart and in both answers.
+    for row in [
+        format!(r#"{{"prompt": [{user}], "chosen": [{two}], "rejected": [{three}]}}"#),
+        format!(r#"{{"chosen": [{user}, {two}], "rejected": [{user}, {three}]}}"#),
+    ] {
+        assert_eq!(all_shown(&row, &options), found, "{row}");
+    }
+    let row = row.replace("one", "one\\n");
+    let plain = read_with(&row, None, &options).expect("documents");
+    let shown: Vec<String> = plain.documents.iter().map(shown).collect();
+    assert!(shown[0].contains("one\n[two") && shown[1].contains("one\n[three"), "{shown:?}");
+    assert_eq!((plain.report.rows, plain.report.documents), (1, 2));
+}
+
+#[test]
+fn a_preference_fits_into_a_step_as_a_whole_or_is_cut_or_left_out_as_one() {
+    let rows = r#"{"prompt": "one", "chosen": "two two two two two two two two", "rejected": "three"}"#;
+    let whole = read_with(rows, None, &preferences(Long::Refuse, 100)).expect("documents");
+    let [chosen, rejected] = &whole.documents[..] else { panic!("two documents") };
+    let together = chosen.rows() + rejected.rows();
+    assert!(read_with(rows, None, &preferences(Long::Refuse, together)).is_ok());
+    let refused = read_with(rows, None, &preferences(Long::Refuse, together - 1)).expect_err("too long");
+    let expected = format!(
+        "train.jsonl:1: {} tokens, a step has at most {}\nhint: allow {together} ",
+        together + 2,
+        together + 1
+    );
+    assert!(refused.to_string().starts_with(&expected), "{refused}");
+    let cut = read_with(rows, None, &preferences(Long::Cut, together - 1)).expect("documents");
+    assert!(cut.documents.iter().map(Document::rows).sum::<usize>() < together);
+    assert_eq!(
+        (cut.documents.len(), cut.report.cut.documents, cut.documents[1].rows()),
+        (2, 1, rejected.rows())
+    );
+    let rows = format!(r#"{rows}{}{{"prompt": "a", "chosen": "b", "rejected": "c"}}"#, "\n");
+    let skipped = read_with(&rows, None, &preferences(Long::Skip, together - 1)).expect("documents");
+    assert_eq!((skipped.documents.len(), skipped.report.skipped.documents), (2, 2));
+}
+
+#[test]
+fn rows_that_are_no_preferences_are_refused() {
+    let options = preferences(Long::Refuse, 100);
+    let system = r#"{"role": "system", "content": "s"}"#;
+    let answer = r#"{"role": "assistant", "content": "a"}"#;
+    for (row, expected) in [
+        (r#"{"text": "a"}"#.to_owned(), "no `chosen` and `rejected`\nhint: "),
+        (r#"{"prompt": "a", "chosen": "b"}"#.into(), "rejected: nothing, expected a text or messages\n"),
+        (r#"{"prompt": 1, "chosen": "b", "rejected": "c"}"#.into(), "prompt: a number, expected"),
+        (r#"{"chosen": "b", "rejected": "c"}"#.into(), "chosen: no prompt before it\n"),
+        (
+            r#"{"prompt": "a", "chosen": [], "rejected": "c"}"#.into(),
+            "chosen: its last turn is not the assistant's",
+        ),
+        (r#"{"prompt": "a", "chosen": "b", "rejected": "b"}"#.into(), "chosen and rejected are the same\n"),
+        (
+            format!(r#"{{"chosen": [{system}, {answer}], "rejected": [{answer}, {answer}]}}"#),
+            "chosen and rejected answer different conversations\n",
+        ),
+    ] {
+        let found = read(&row, &options).expect_err("refused").to_string();
+        assert!(found.starts_with(&format!("train.jsonl:1: {expected}")), "{found}");
+    }
+    let found = read(r#"{"prompt": "a", "chosen": "b", "rejected": "c"}"#, &DataOptions::default());
+    assert!(
+        found.expect_err("refused").to_string().starts_with("train.jsonl:1: `chosen` and `rejected`\nhint: ")
+    );
+}

@@ -5,6 +5,7 @@ mod data;
 mod lora;
 mod noise;
 mod optimizers;
+mod preferences;
 mod random;
 mod run;
 mod setup;

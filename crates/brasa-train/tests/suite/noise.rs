@@ -3,7 +3,7 @@
 use brasa_train::data::Batches;
 use brasa_train::lora::{Lora, Scaling};
 use brasa_train::optimizer::{Rule, Schedule, Sgd, Shape};
-use brasa_train::{Activations, Noise, TrainOptions, Trainer};
+use brasa_train::{Activations, Noise, Objective, TrainOptions, Trainer};
 
 use crate::setup::{adapter, cpu, documents, layers, model, noisy_trainer, trainer_of, try_trainer};
 
@@ -18,7 +18,8 @@ fn still(noise: Noise, change: impl Fn(&mut Lora)) -> (Trainer, Batches) {
 }
 
 fn gradients(trainer: &mut Trainer, batches: &Batches) -> (f64, Vec<f32>) {
-    let (loss, gradients) = trainer.gradients(batches, &[vec![0, 1]]).expect("gradients");
+    let (found, gradients) = trainer.gradients(batches, &[vec![0, 1]]).expect("gradients");
+    let loss = found.loss;
     (loss, gradients.concat())
 }
 
@@ -88,8 +89,15 @@ fn recomputed_activations_change_no_bit_and_save_memory() {
             let schedule = Schedule { shape: Shape::Constant, peak: 0.1, warm_up: 0, updates: 1, floor: 0.0 };
             let noise = Noise { dropout: 0.1, embedding: 5.0, seed: 3 };
             let rule = Rule::Sgd(Sgd::default());
-            let options =
-                TrainOptions { rule, schedule, accumulation: 1, longest_gradient: None, noise, activations };
+            let options = TrainOptions {
+                objective: Objective::default(),
+                rule,
+                schedule,
+                accumulation: 1,
+                longest_gradient: None,
+                noise,
+                activations,
+            };
             let mut trainer = trainer_of(&cpu(), &model.graph, lora.clone(), options).expect("a trainer");
             let (loss, gradients) = gradients(&mut trainer, &batches);
             let bits: Vec<u32> = gradients.iter().map(|x| x.to_bits()).collect();

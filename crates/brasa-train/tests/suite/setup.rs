@@ -8,7 +8,7 @@ use brasa_models::Model;
 use brasa_train::data::{Document, Span};
 use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
 use brasa_train::optimizer::{Rule, Schedule};
-use brasa_train::{Activations, Noise, Resources, TrainOptions, Trainer};
+use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Trainer};
 
 /// The modules of an adapter, in the order of their numbers in tools/golden/models/lora.py.
 const MODULES: [&str; 9] =
@@ -113,7 +113,15 @@ pub fn try_trainer(
     noise: Noise,
 ) -> brasa_train::Result<Trainer> {
     let activations = Activations::Kept;
-    let options = TrainOptions { rule, schedule, accumulation: 1, longest_gradient, noise, activations };
+    let options = TrainOptions {
+        objective: Objective::default(),
+        rule,
+        schedule,
+        accumulation: 1,
+        longest_gradient,
+        noise,
+        activations,
+    };
     trainer_of(backend, model, lora, options)
 }
 

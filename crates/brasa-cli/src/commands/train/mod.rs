@@ -13,12 +13,12 @@ use brasa::train::data::{Batches, DataOptions, Dataset, Document, Files, Learned
 use brasa::train::lora::{Lora, LoraOptions, Own, Pattern, Scaling, Targets};
 use brasa::train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
 use brasa::train::run::{End, Outcome, RunOptions, run};
-use brasa::train::{Activations, Noise, TrainError, TrainOptions, Trainer};
+use brasa::train::{Activations, Noise, Objective, Preference, TrainError, TrainOptions, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
 use crate::args::{
-    FormName, LearnName, LongName, MethodName, OptimizerName, PrecisionName, ScheduleName, TrainArguments,
-    TurnsName,
+    FormName, LearnName, LongName, LossName, MethodName, OptimizerName, PrecisionName, ScheduleName,
+    TrainArguments, TurnsName,
 };
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, load, output};
@@ -29,7 +29,9 @@ use show::Show;
 const MOST_DOCUMENTS: usize = 256;
 
 fn most_documents(arguments: &TrainArguments) -> usize {
-    arguments.batch_examples.unwrap_or(MOST_DOCUMENTS).min(MOST_DOCUMENTS)
+    // An example of a preference is two documents.
+    let each = if arguments.loss == LossName::Dpo { 2 } else { 1 };
+    arguments.batch_examples.map_or(MOST_DOCUMENTS, |most| most.saturating_mul(each)).min(MOST_DOCUMENTS)
 }
 
 /// Learns an adapter and writes it.
@@ -57,9 +59,13 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         Ok(data.documents)
     };
     let train: Arc<[Document]> = read(&files.train)?.into();
-    show::sample(&tuner, &train[0])?;
+    show::sample(&tuner, "the first example", &train[0])?;
+    if arguments.loss == LossName::Dpo {
+        show::sample(&tuner, "its rejected answer", &train[1])?;
+    }
     let batches = |documents: Arc<[Document]>, seed| {
-        Batches::new(documents, arguments.batch_tokens, most_documents(arguments), seed)
+        let batches = if arguments.loss == LossName::Dpo { Batches::of_pairs } else { Batches::new };
+        batches(documents, arguments.batch_tokens, most_documents(arguments), seed)
     };
     let mut train = batches(train, Some(arguments.seed));
     let others = |path: &Option<std::path::PathBuf>| -> Result<Option<Batches>, Failure> {
@@ -129,12 +135,11 @@ fn finish(
     }
     if let Some(test) = test {
         let found = trainer.evaluate(test).map_err(failure)?;
-        output::line(&format!(
-            "test.jsonl: loss {:.4}, perplexity {:.3} of {} tokens",
-            found.loss,
-            found.loss.exp(),
-            found.learned
-        ))?;
+        let told = match found.preferred {
+            Some(share) => format!("{:.1} % of the pairs preferred as wanted", 100.0 * share),
+            None => format!("perplexity {:.3} of {} tokens", found.loss.exp(), found.learned),
+        };
+        output::line(&format!("test.jsonl: loss {:.4}, {told}", found.loss))?;
     }
     Ok(())
 }
@@ -149,6 +154,19 @@ fn check(arguments: &TrainArguments) -> Result<(), Failure> {
         if !(value.is_finite() && value >= 0.0) {
             return refuse(format!("{flag} {value}: must be at least 0"));
         }
+    }
+    if arguments.loss == LossName::Dpo {
+        let noisy = [("--dropout", arguments.dropout > 0.0), ("--neftune", arguments.neftune > 0.0)];
+        if let Some((flag, _)) = noisy.iter().find(|(_, is_set)| *is_set) {
+            return refuse(format!(
+                "{flag}: not beside --loss dpo, whose two runs must not differ by chance"
+            ));
+        }
+        if let Some(beta) = arguments.beta.filter(|beta| !(beta.is_finite() && *beta > 0.0)) {
+            return refuse(format!("--beta {beta}: must be more than 0"));
+        }
+    } else if arguments.beta.is_some() {
+        return refuse("--beta: only --loss dpo has one".into());
     }
     if !(0.0..1.0).contains(&arguments.dropout) {
         return refuse(format!("--dropout {}: must be from 0 to less than 1", arguments.dropout));
@@ -219,6 +237,7 @@ fn data_options(arguments: &TrainArguments) -> DataOptions {
             LongName::Cut => Long::Cut,
             LongName::Skip => Long::Skip,
         },
+        preferences: arguments.loss == LossName::Dpo,
     }
 }
 
@@ -250,6 +269,13 @@ fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
     let adam = Adam { weight_decay: arguments.weight_decay, ..Adam::default() };
     let sgd = Sgd { momentum: arguments.momentum, nesterov: false, weight_decay: arguments.weight_decay };
     TrainOptions {
+        objective: match arguments.loss {
+            LossName::Tokens => Objective::Likelihood,
+            LossName::Dpo => {
+                let beta = arguments.beta.unwrap_or(Preference::default().beta);
+                Objective::Preference(Preference { beta })
+            }
+        },
         rule: match arguments.optimizer {
             OptimizerName::Adamw => Rule::AdamW(adam),
             OptimizerName::Adam => Rule::Adam(adam),
@@ -303,6 +329,7 @@ fn failure(error: TrainError) -> Failure {
             Some("--turns apart, --chat-template-file")
         }
         TrainError::Data { what, .. } if what.starts_with("no assistant turn") => Some("--learn all"),
+        TrainError::Data { what, .. } if what == "`chosen` and `rejected`" => Some("--loss dpo"),
         TrainError::NotFinite { .. } => Some("--lr, --warm-up, --resume"),
         TrainError::Checkpoint { .. } => Some("--resume, --out"),
         _ => None,

@@ -20,7 +20,7 @@ const SHOWN: usize = 1200;
 const REDRAW: Duration = Duration::from_secs(10);
 
 /// Shows an example as the model reads it, what is learned between ⟦ and ⟧.
-pub fn sample(tuner: &FineTuner, document: &Document) -> Result<(), Failure> {
+pub fn sample(tuner: &FineTuner, what: &str, document: &Document) -> Result<(), Failure> {
     let text = |tokens: &[u32]| tuner.tokenizer().decode(tokens, false).map_err(brasa::Error::from);
     let (mut shown, mut at) = (String::new(), 0);
     for span in &document.spans {
@@ -32,7 +32,7 @@ pub fn sample(tuner: &FineTuner, document: &Document) -> Result<(), Failure> {
     shown += &text(&document.tokens[at..])?;
     let cut = shown.char_indices().nth(SHOWN).map_or(shown.len(), |(at, _)| at);
     let rest = if cut < shown.len() { " …" } else { "" };
-    output::note(&format!("the first example, what is learned in ⟦ ⟧:\n{}{rest}", &shown[..cut]));
+    output::note(&format!("{what}, what is learned in ⟦ ⟧:\n{}{rest}", &shown[..cut]));
     Ok(())
 }
 
@@ -46,6 +46,8 @@ pub struct Show {
     device_bytes: u64,
     /// The mean loss of recent updates, and its share of 1.
     loss: Option<f64>,
+    /// The same of the pairs that are preferred as wanted.
+    preferred: Option<f64>,
     tokens_per_second: Option<f64>,
 }
 
@@ -61,6 +63,7 @@ impl Show {
             drawn: Instant::now(),
             device_bytes,
             loss: None,
+            preferred: None,
             tokens_per_second: None,
         }
     }
@@ -73,6 +76,9 @@ impl Show {
                 self.bar.set_position(*updates);
                 self.bar.reset_eta();
             }
+            Event::Comparing(done, all) => {
+                self.bar.set_message(format!("the model without the adapter: {done} of {all} batches"));
+            }
             Event::Update(update, seconds) => {
                 let smooth = |old: Option<f64>, new: f64| Some(old.map_or(new, |old| 0.9 * old + 0.1 * new));
                 self.loss = smooth(self.loss, update.loss);
@@ -81,7 +87,11 @@ impl Show {
                 let (loss, speed) =
                     (self.loss.unwrap_or_default(), self.tokens_per_second.unwrap_or_default());
                 let memory = indicatif::HumanBytes(self.device_bytes);
-                let message = format!("loss {loss:.4}, {speed:.0} tokens/s, {memory}");
+                self.preferred = update.preferred.and_then(|share| smooth(self.preferred, share));
+                let preferred = self
+                    .preferred
+                    .map_or(String::new(), |share| format!("{:.0} % preferred as wanted, ", 100.0 * share));
+                let message = format!("loss {loss:.4}, {preferred}{speed:.0} tokens/s, {memory}");
                 self.bar.set_position(update.number);
                 // Where no bar is seen, ten lines tell.
                 if self.bar.is_hidden() && update.number.is_multiple_of(self.updates.div_ceil(10).max(1)) {
@@ -91,7 +101,10 @@ impl Show {
             }
             Event::Evaluated(updates, found, is_best) => {
                 let best = if *is_best { ", the best so far" } else { "" };
-                self.note(&format!("update {updates}: valid loss {:.4}{best}", found.loss));
+                let preferred = found.preferred.map_or(String::new(), |share| {
+                    format!(", {:.1} % of the pairs preferred as wanted", 100.0 * share)
+                });
+                self.note(&format!("update {updates}: valid loss {:.4}{preferred}{best}", found.loss));
                 self.redraw();
             }
             Event::Saved(_) => self.redraw(),
