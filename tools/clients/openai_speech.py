@@ -36,13 +36,24 @@ assert verbose.words[0].word == "The" and all(word.start <= word.end for word in
 translated = client.audio.translations.create(model=model, file=wav)
 assert translated.text
 
+# A pause of three seconds in front, which a network of voice activity leaves out.
+sound = wav.read_bytes()
+behind = sound[:4] + (len(sound) + 95_992).to_bytes(4, "little") + sound[8:40] + (len(sound) + 95_956).to_bytes(4, "little") + bytes(96_000) + sound[44:]
+paused = client.audio.transcriptions.create(
+    model=model, file=("paused.wav", behind), response_format="verbose_json",
+    chunking_strategy={"type": "server_vad", "silence_duration_ms": 400, "prefix_padding_ms": 200, "threshold": 0.5})
+assert len(paused.segments) == 3 and paused.segments[0].seek > 280 and paused.segments[0].start > 2.8, paused
+likely = client.audio.transcriptions.create(model=model, file=wav, include=["logprobs"])
+assert likely.logprobs and all(token.logprob <= 0 for token in likely.logprobs), likely
+
 events = list(client.audio.transcriptions.create(model=model, file=wav, stream=True))
 deltas = [event.delta for event in events if event.type == "transcript.text.delta"]
 assert events[-1].type == "transcript.text.done" and "".join(deltas) == events[-1].text and len(deltas) == 3, events
 
 for wrong, code in (
     ({"language": "klingon"}, "invalid_value"),
-    ({"include": ["logprobs"]}, "unsupported_field"),
+    ({"include": ["words"]}, "invalid_value"),
+    ({"chunking_strategy": {"type": "server_vad", "threshold": 7}}, "invalid_value"),
     ({"response_format": "diarized_json"}, "unsupported_field"),
     ({"file": ("speech.wav", b"no sound")}, "invalid_audio"),
 ):

@@ -1,6 +1,6 @@
 """A file of half an hour, transcribed by Brasa and by whisper.cpp: words that are wrong, times that run backwards, loops, memory.
 
-    python tools/speech/long_file.py BRASA GGML_BIN [--minutes 30] [--batch 1] [--memory-alone]
+    python tools/speech/long_file.py BRASA GGML_BIN [--minutes 30] [--batch 1] [--vad HOW] [--memory-alone]
 
 The file is made of the wavs of models/tiny-whisper in random order, with silences of up to eight seconds and stretches of noise between them, so that
 what was said is known. GGML_BIN is that model as whisper.cpp's file (`brasa quantize models/tiny-whisper OUT.bin F16`). Needs numpy and pywhispercpp.
@@ -106,6 +106,7 @@ def main():
     parser.add_argument("ggml_bin")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--vad", choices=("model", "energy", "off"), help="how Brasa finds pauses")
     parser.add_argument("--memory-alone", action="store_true", help="leave whisper.cpp out")
     options = parser.parse_args()
     problems = []
@@ -119,7 +120,7 @@ def main():
                 file.setsampwidth(2)
                 file.setframerate(RATE)
                 file.writeframes((np.clip(samples, -1, 1) * 32767).astype(np.int16).tobytes())
-            segments, seconds, peak = by_brasa(options.brasa, wav, ("--batch", options.batch))
+            segments, seconds, peak = by_brasa(options.brasa, wav, ("--batch", options.batch, *(["--vad", options.vad] if options.vad else [])))
             peaks.append(peak)
         expected = words(said)
         times = [time for segment in segments for time in (segment["start"], segment["end"])]

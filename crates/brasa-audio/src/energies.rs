@@ -45,11 +45,19 @@ impl Energies {
         &self.sums
     }
 
+    /// The mean power of the whole steps in dB of full scale; forgets them.
+    pub(crate) fn take_levels_db(&mut self) -> Vec<f32> {
+        std::mem::take(&mut self.sums).into_iter().map(|sum| level_db(sum, STEP)).collect()
+    }
+
     /// The mean power of each step in dB of full scale, of a last one that is not whole too.
     pub(crate) fn levels_db(&self) -> Vec<f32> {
-        let level = |sum: f32, samples: usize| (10.0 * (sum / samples as f32).log10()).max(LOWEST_DB);
         let rest = self.samples % STEP;
-        let whole = self.sums.iter().map(|&sum| level(sum, STEP));
-        whole.chain((rest > 0).then(|| level(self.rest, rest))).collect()
+        let whole = self.sums.iter().map(|&sum| level_db(sum, STEP));
+        whole.chain((rest > 0).then(|| level_db(self.rest, rest))).collect()
     }
+}
+
+fn level_db(sum: f32, samples: usize) -> f32 {
+    (10.0 * (sum / samples as f32).log10()).max(LOWEST_DB)
 }

@@ -1,12 +1,13 @@
 //! Sound to what a speech model takes.
 //!
 //! [`Audio`] reads files, streams and memory and gives 16 kHz mono samples, whole or chunk by chunk ([`AudioReader`]).
-//! [`LogMel`] makes Whisper's features of them. [`VoiceActivity`] finds speech, and [`batch_windows`] cuts long sounds at its pauses.
+//! [`LogMel`] makes Whisper's features of them. [`VoiceActivity`] finds speech by its energy, [`VoiceNetwork`] by a network that is
+//! part of the library, and [`batch_windows`] cuts long sounds at its pauses.
 //! A [`Recording`] has features and samples of a [`Sound`] of any length in a few megabytes.
 //!
 //! [`transcript`] has the forms in which what was said is written: subtitles, tables, JSON.
 //!
-//! This crate knows neither models nor tokens nor devices.
+//! This crate knows neither models of speech nor tokens nor devices.
 //!
 //! ```
 //! use brasa_audio::{Audio, LogMel, MelFilters};
@@ -45,8 +46,8 @@ pub use reader::{AudioReader, Limits};
 pub use recording::{Excerpts, Heard, Recording};
 pub use sound::Sound;
 pub use source::SampleFormat;
-pub use voice::VoiceActivity;
-pub use windows::{batch_windows, seek_window};
+pub use voice::{VoiceActivity, VoiceDetector, VoiceFollower, VoiceNetwork, VoiceSpans};
+pub use windows::{batch_windows, seek_window, speech_clips};
 
 /// The sample rate of all features, in Hz.
 pub const SAMPLE_RATE: u32 = 16_000;

@@ -149,7 +149,11 @@ impl AudioReader {
         while chunk.is_empty() && !self.ended {
             self.mono.clear();
             self.ended = !self.source.next(&mut self.mono)?;
-            check_finite(&self.mono, self.taken)?;
+            check_finite(&self.mono, self.taken).map_err(|error| AudioError::Damaged {
+                name: self.name.clone(),
+                at: self.duration_read(),
+                reason: error.to_string(),
+            })?;
             self.taken += self.mono.len() as u64;
             if self.duration_read() > self.limits.duration {
                 return Err(AudioError::TooLong { name: self.name.clone(), limit: self.limits.duration });

@@ -7,7 +7,10 @@ use crate::mel::{Framer, lowest_of};
 use crate::sound::{Again, Kind};
 use crate::source::duration;
 use crate::spool::Spool;
-use crate::{AudioError, AudioReader, Energies, FeatureWindows, LogMel, Result, SAMPLE_RATE, Sound};
+use crate::{
+    AudioError, AudioReader, Energies, FeatureWindows, LogMel, Result, SAMPLE_RATE, Sound, VoiceDetector,
+    VoiceNetwork,
+};
 
 /// Samples of one chunk of a sound that is in memory.
 const CHUNK: usize = 1 << 14;
@@ -122,6 +125,35 @@ impl Recording {
     /// The energy of each 10 ms.
     pub fn energies(&self) -> &Energies {
         &self.0.energies
+    }
+
+    /// Ranges of samples that hold speech, in order. A network reads the sound again; `going` is told how far, and may cancel.
+    ///
+    /// # Errors
+    ///
+    /// Errors of reading; [`AudioError::Cancelled`] if `going` breaks.
+    pub fn speech(
+        &self,
+        detector: VoiceDetector,
+        going: &mut dyn FnMut(Heard) -> ControlFlow<()>,
+    ) -> Result<Vec<Range<usize>>> {
+        let rules = match detector {
+            VoiceDetector::Off => {
+                return Ok(Vec::from_iter((self.samples() > 0).then_some(0..self.samples())));
+            }
+            VoiceDetector::Energy(rules) => return Ok(rules.spans(self.energies())),
+            VoiceDetector::Network(rules) => rules,
+        };
+        let (mut network, mut probabilities) = (VoiceNetwork::new(), Vec::new());
+        let mut chunks = self.chunks()?;
+        while let Some(chunk) = chunks.next() {
+            if going(chunks.heard()).is_break() {
+                return Err(AudioError::Cancelled { name: self.0.place.name() });
+            }
+            network.push(&chunk?, &mut probabilities);
+        }
+        network.finish(&mut probabilities);
+        Ok(rules.spans(&probabilities, self.samples()))
     }
 
     /// The features of the whole sound, computed window by window: the values of [`LogMel::features`], bit for bit.

@@ -41,6 +41,21 @@ pub fn batch_windows(energies: &Energies, speech: &[Range<usize>]) -> Vec<Range<
     windows
 }
 
+/// Joins spans of speech as long as they fit into one window of 30 s together, pauses between them included: the parts of a sound that are
+/// transcribed in order. A span that is longer stays whole.
+pub fn speech_clips(speech: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut clips: Vec<Range<usize>> = Vec::new();
+    for span in speech {
+        match clips.last_mut() {
+            Some(last) if span.end - last.start <= WINDOW_SAMPLES || span.start <= last.end => {
+                last.end = span.end;
+            }
+            _ => clips.push(span.clone()),
+        }
+    }
+    clips
+}
+
 /// The next window of a sound that is transcribed in order: from `seek`, at most 30 s; None at the end.
 ///
 /// The caller moves `seek` to the last timestamp that was closed, or to the window's end.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use brasa::AdapterSource;
 use brasa::ProbeKind;
-use brasa::audio::SampleFormat;
 use brasa::audio::transcript::TranscriptFormat;
+use brasa::audio::{SampleFormat, VoiceDetector};
 use brasa::sampling::SamplingParams;
 use brasa::speech::language_code;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -173,6 +173,12 @@ pub fn language(text: &str) -> Result<Language, String> {
 /// Reads the form of a transcript.
 pub fn transcript_format() -> impl TypedValueParser<Value = TranscriptFormat> {
     PossibleValuesParser::new(TranscriptFormat::ALL.map(|(name, _)| name)).try_map(|name| name.parse())
+}
+
+/// Reads how pauses are found.
+pub fn voice() -> impl TypedValueParser<Value = VoiceDetector> {
+    PossibleValuesParser::new(["model", "energy", "off"])
+        .try_map(|name| VoiceDetector::named(&name).ok_or("no such way"))
 }
 
 /// Reads the form of samples, by our names and by those of ALSA and `FFmpeg`.

@@ -42,6 +42,8 @@ pub struct Cut {
 #[derive(Clone, Debug)]
 pub struct Seeker {
     content_frames: usize,
+    /// Parts of the sound that are still to be transcribed, in frames; the last one comes first.
+    clips: Vec<Range<usize>>,
     seek: usize,
     /// Tokens of all segments, and of the initial prompt in front of them.
     tokens: Vec<u32>,
@@ -72,8 +74,10 @@ impl Seeker {
             Some(prompt) => vocabulary.encode(&format!(" {}", prompt.trim()))?,
             None => Vec::new(),
         };
+        let whole = 0..content_frames;
         Ok(Self {
             content_frames,
+            clips: vec![whole],
             seek: 0,
             initial: tokens.len(),
             tokens,
@@ -85,9 +89,17 @@ impl Seeker {
         })
     }
 
+    /// Leaves out what is in none of these ranges of frames, which are in order. No window holds parts of two of them (openai-whisper's
+    /// `clip_timestamps`). To be called before the first window.
+    pub fn keep_only(&mut self, clips: &[Range<usize>]) {
+        let inside = |clip: &Range<usize>| clip.start..clip.end.min(self.content_frames);
+        self.clips = clips.iter().map(inside).filter(|clip| !clip.is_empty()).rev().collect();
+        self.seek = self.clips.last().map_or(self.content_frames, |clip| clip.start);
+    }
+
     /// The window to transcribe; `None` at the end.
     pub fn window(&self) -> Option<Window> {
-        let left = self.content_frames.checked_sub(self.seek).filter(|&left| left > 0)?;
+        let left = self.clips.last()?.end.checked_sub(self.seek).filter(|&left| left > 0)?;
         Some(Window { seek: self.seek, frames: left.min(WINDOW_FRAMES) })
     }
 
@@ -179,6 +191,10 @@ impl Seeker {
     pub fn follow(&mut self, window: Window, cut: Cut, text: &WindowText) -> Vec<Segment> {
         // A window that does not lead on would be transcribed for ever.
         self.seek = if cut.next_seek > window.seek { cut.next_seek } else { window.seek + window.frames };
+        if self.clips.last().is_some_and(|clip| self.seek >= clip.end) {
+            self.clips.pop();
+            self.seek = self.clips.last().map_or(self.content_frames, |clip| clip.start);
+        }
         let silent = cut.segments.is_empty();
         let spoken = |segment: &Segment| {
             (segment.end_s - segment.start_s).abs() > 0.0 && !segment.text.trim().is_empty()

@@ -1,6 +1,6 @@
 //! A sound, window by window, to segments.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use brasa_audio::transcript::Segment;
@@ -62,6 +62,12 @@ impl Transcription {
         let procedure = Procedure { options, vocabulary: vocabulary.clone(), rules, text_context };
         let procedure = Arc::new(procedure);
         Ok(Self { procedure, features, seeker, start, language, spoken_until_s: 0.0 })
+    }
+
+    /// Leaves out what is in none of these ranges of frames of 10 ms, which are in order: pauses. No window holds parts of two of them. To be
+    /// called before the first window.
+    pub fn keep_only(&mut self, clips: &[Range<usize>]) {
+        self.seeker.keep_only(clips);
     }
 
     /// The code of the language, once it is known: with the first segment at the latest.
@@ -196,7 +202,11 @@ fn advance_windows(
         }
         let mels: Vec<Features> = part
             .iter()
-            .map(|(number, window)| transcriptions[*number].features.window(window.seek))
+            .map(|(number, window)| {
+                let mut features = transcriptions[*number].features.window(window.seek)?;
+                features.silence_from(window.frames);
+                Ok(features)
+            })
             .collect::<brasa_audio::Result<_>>()?;
         let encoded = recogniser.encode(&mels.iter().collect::<Vec<_>>())?;
         assert_eq!(encoded.len(), part.len(), "a window for each");

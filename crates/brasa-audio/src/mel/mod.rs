@@ -213,4 +213,10 @@ impl Features {
         values.resize(WINDOW_FRAMES * self.bins, 0.0);
         Self { values, bins: self.bins }
     }
+
+    /// Puts zeros in place of the frames from `frames` on.
+    pub fn silence_from(&mut self, frames: usize) {
+        let kept = self.values.len().min(frames.saturating_mul(self.bins));
+        self.values[kept..].fill(0.0);
+    }
 }

@@ -41,3 +41,13 @@ pub fn wav(tag: u16, bits: u16, channels: u16, rate: u32, data: &[u8]) -> Vec<u8
     file[4..8].copy_from_slice(&riff_bytes.to_le_bytes());
     file
 }
+
+/// Knuth's generator, as in the scripts that made golden files.
+pub fn noise(count: usize) -> Vec<f32> {
+    let mut seed = 1_u64;
+    let mut sample = || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((seed >> 33) % 65_536) as f32 / 32_768.0 - 1.0
+    };
+    (0..count).map(|_| sample()).collect()
+}

@@ -39,7 +39,7 @@ fn headers_that_lie_are_refused() {
         (wav(1, 16, 1, 0, &[0; 4]), "x.wav: sample rate of 0 Hz, expected 1000 to 768000 Hz"),
         (
             wav(3, 32, 1, 16_000, &[0, 0, 0, 0, 0, 0, 192, 127]),
-            "sample 1 is NaN, expected a number within ±1000000000",
+            "x.wav: damaged at 0.00 s: sample 1 is NaN, expected a number within ±1000000000",
         ),
     ];
     for (bytes, expected) in cases {

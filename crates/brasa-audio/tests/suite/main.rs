@@ -10,6 +10,7 @@ mod recordings;
 mod resampling;
 mod speech;
 mod transcripts;
+mod voices;
 mod wav;
 
 use brasa_fuzz::MeteredAllocator;

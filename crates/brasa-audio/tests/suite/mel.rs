@@ -3,20 +3,10 @@
 use brasa_audio::{Audio, AudioError, Limits, LogMel, MelFilters, WINDOW_FRAMES};
 use serde_json::Value;
 
-use crate::common::path;
+use crate::common::{noise, path};
 
 fn json(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(path(name)).unwrap()).unwrap()
-}
-
-/// Knuth's generator, as in the script that made the golden file.
-fn noise(count: usize) -> Vec<f32> {
-    let mut seed = 1_u64;
-    let mut sample = || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((seed >> 33) % 65_536) as f32 / 32_768.0 - 1.0
-    };
-    (0..count).map(|_| sample()).collect()
 }
 
 fn signal(name: &str) -> Vec<f32> {

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use brasa_audio::{Audio, Energies, Limits, VoiceActivity, WINDOW_SAMPLES, batch_windows, seek_window};
+use brasa_audio::{
+    Audio, Energies, Limits, VoiceActivity, WINDOW_SAMPLES, batch_windows, seek_window, speech_clips,
+};
 use brasa_fuzz::Rng;
 
 use crate::common::path;
@@ -104,6 +106,22 @@ fn windows_hold_all_speech_and_cut_at_silence() {
     let windows = batch_windows(&Energies::of(&samples), &[span(0, 70)]);
     assert!((27 * SECOND..27 * SECOND + 3200).contains(&windows[0].end), "{windows:?}");
     assert_eq!((windows[0].start, windows.last().unwrap().end), (0, 70 * SECOND));
+}
+
+#[test]
+fn clips_hold_all_speech_that_fits_into_a_window() {
+    let span = |start: usize, end: usize| start * SECOND..end * SECOND;
+    let cases = [
+        (vec![], vec![]),
+        (
+            vec![span(1, 10), span(12, 20), span(25, 31), span(32, 70), span(71, 75)],
+            vec![span(1, 31), span(32, 70), span(71, 75)],
+        ),
+        (vec![span(0, 40), span(40, 45)], vec![span(0, 45)]),
+    ];
+    for (speech, expected) in cases {
+        assert_eq!(speech_clips(&speech), expected, "{speech:?}");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use brasa::audio::SampleFormat;
 use brasa::audio::transcript::TranscriptFormat;
+use brasa::audio::{SampleFormat, VoiceDetector};
 use brasa::speech::MOST_TEXTS;
 use clap::Args;
 
@@ -98,6 +98,9 @@ pub struct SearchArguments {
     /// Cut files at their pauses, and transcribe N pieces of up to 30 s at once, which do not know each other's text
     #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 1, value_parser = values::batch, conflicts_with = "stream")]
     pub batch: usize,
+    /// How pauses are told from speech: model, a small network that knows voices; energy; or off [default: energy with --batch, off without]
+    #[arg(long, value_name = "HOW", value_parser = values::voice(), hide_short_help = true)]
+    pub vad: Option<VoiceDetector>,
     /// Text before the sound: names, spelling, style
     #[arg(long, visible_alias = "initial-prompt", value_name = "TEXT")]
     pub prompt: Option<String>,

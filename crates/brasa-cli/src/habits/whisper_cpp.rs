@@ -7,8 +7,7 @@ use super::row::{Row, flag, value};
 
 const NO_DIARIZATION: &str = "speakers are not told apart";
 const WHOLE_FILE: &str = "files are transcribed whole; `ffmpeg -ss FROM -t LENGTH` cuts a part out";
-const NO_VOICE_MODEL: &str =
-    "there is no model of voice activity; silent windows are told by `--no-speech-threshold`";
+const VOICE_MODEL: &str = "the model of voice activity is built in: `--vad model`";
 const ROOT: &str = "a grammar's text begins with its rule `root`";
 const NO_PENALTY: &str = "what a grammar does not allow never comes";
 
@@ -62,8 +61,7 @@ pub const WHISPER_CPP: &[Row] = &[
         Answered("`--no-context` shows the model no text, otherwise it sees half its context"),
     ),
     value("-ac --audio-ctx", "N", Answered("windows are as long as the model was trained for")),
-    flag("--vad", Answered(NO_VOICE_MODEL)),
-    value("-vm --vad-model", "FILE", Answered(NO_VOICE_MODEL)),
+    value("-vm --vad-model", "FILE", Answered(VOICE_MODEL)),
     value("--grammar", "GRAMMAR", Ours("--grammar")),
     value("--grammar-rule", "NAME", Answered(ROOT)),
     value("--grammar-penalty", "N", Noted(NO_PENALTY)),

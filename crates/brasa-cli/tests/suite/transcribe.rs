@@ -115,6 +115,29 @@ fn flags_reach_the_decoder() {
     assert_ne!(prompted("Emma, Peter."), prompted("a quiet road by the sea"));
 }
 
+/// A hum is no voice, and what is no voice is not heard.
+#[test]
+fn pauses_are_left_out() {
+    let (directory, whisper, texts) = (scratch("pauses"), whisper(), texts());
+    let hum: Vec<u8> =
+        (0..48_000).flat_map(|n| ((6000.0 * (f64::from(n) * 0.03).sin()) as i16).to_le_bytes()).collect();
+    let raw = |name: &str, samples: &[u8]| {
+        let path = directory.join(name);
+        std::fs::write(&path, samples).unwrap();
+        path.display().to_string()
+    };
+    let (silent, spoken) = (raw("hum.raw", &hum), raw("spoken.raw", &[&hum, &samples(4)[..]].concat()));
+    let greedy = |more: &[&str]| done(&[&[&whisper[..], "--raw", "s16", "--beam", "1"], more].concat());
+    assert_eq!(greedy(&[&silent, "--vad", "model"]), "");
+    for flags in [&["--vad", "model"][..], &["--vad=model", "--batch", "2"], &["--stream", "--vad", "model"]]
+    {
+        assert_eq!(greedy(&[&[&spoken[..]], flags].concat()).trim(), texts[3], "{flags:?}");
+    }
+    let verbose = greedy(&["--format", "verbose_json", "--vad", "model", &spoken]);
+    let verbose: Value = serde_json::from_str(&verbose).unwrap();
+    assert!(verbose["segments"][0]["start"].as_f64().unwrap() > 2.8, "{verbose}");
+}
+
 #[test]
 fn several_files_have_transcripts_beside_them() {
     let (directory, paths) = sounds("beside", &[3, 4]);
@@ -326,7 +349,8 @@ fn what_makes_no_sense_is_refused_by_name() {
         (&["--temperature-inc", "0.001"], "more than 32 tries"),
         (&["--raw", "s16be"], "expected u8, s16, s24, s32, f32 or f64"),
         (&["--batch", "65"], "expected 1 to 64"),
-        (&["--vad"], "--vad is not supported"),
+        (&["--vad=loud"], "[possible values: model, energy, off]"),
+        (&["--vad-model", "silero.bin"], "the model of voice activity is built in: `--vad model`"),
         (&[&sound], "would both be transcribed to"),
     ] {
         let message = fails(&[&["transcribe", &whisper, &sound], flags].concat(), 2);

@@ -110,6 +110,40 @@ fn every_form_of_answer() {
     assert_eq!(translated["task"], "translate");
 }
 
+/// Four seconds of a hum, which is no voice, and then `held-4.wav`.
+fn behind_a_hum() -> Vec<u8> {
+    let mut sound = wav(4);
+    let speech = sound.split_off(44);
+    let hum = (0..64_000).map(|n: u32| (6000.0 * (f64::from(n) * 0.03).sin()) as i16);
+    sound.extend(hum.flat_map(i16::to_le_bytes).chain(speech));
+    let (riff, data) = (sound.len() as u32 - 8, sound.len() as u32 - 44);
+    sound[4..8].copy_from_slice(&riff.to_le_bytes());
+    sound[40..44].copy_from_slice(&data.to_le_bytes());
+    sound
+}
+
+#[test]
+fn pauses_are_left_out() {
+    for fields in [
+        &[("vad", "model")][..],
+        &[("chunking_strategy", r#"{"type": "server_vad", "threshold": 0.4, "prefix_padding_ms": 250}"#)],
+        &[("chunking_strategy[type]", "server_vad"), ("chunking_strategy[silence_duration_ms]", "400")],
+    ] {
+        let form =
+            Form::new(&behind_a_hum()).field("beam_size", "1").field("response_format", "verbose_json");
+        let form = fields.iter().fold(form, |form, (name, value)| form.field(name, value));
+        let answer = form.send(TRANSCRIBE).json(200);
+        assert_eq!(answer["text"], LION, "{fields:?}");
+        let start = answer["segments"][0]["start"].as_f64().unwrap();
+        assert!(
+            (3.8..4.6).contains(&start) && answer["segments"][0]["seek"].as_u64() > Some(380),
+            "{answer}"
+        );
+    }
+    let whole = Form::new(&behind_a_hum()).field("vad", "off").field("response_format", "verbose_json");
+    assert_eq!(whole.send(TRANSCRIBE).json(200)["segments"][0]["seek"], 0);
+}
+
 #[test]
 fn fields_reach_the_decoder() {
     let biased = form(&[("hotwords", "tiger")]).field("prompt", "At the zoo.").send(TRANSCRIBE);
@@ -195,7 +229,12 @@ fn what_is_not_honoured_is_refused_by_name() {
         ("max_initial_timestamp", "soon", "invalid_value"),
         ("timestamp_granularities[]", "word", "unsupported_field"),
         ("timestamp_granularities[]", "letter", "invalid_value"),
-        ("chunking_strategy", "{\"type\": \"server_vad\"}", "unsupported_field"),
+        ("chunking_strategy", "loud", "invalid_value"),
+        ("chunking_strategy", "{\"type\": \"client_vad\"}", "invalid_value"),
+        ("chunking_strategy", "{\"threshold\": 0.5}", "invalid_value"),
+        ("chunking_strategy", "{\"type\": \"server_vad\", \"threshold\": 2}", "invalid_value"),
+        ("chunking_strategy", "{\"type\": \"server_vad\", \"eagerness\": 1}", "invalid_value"),
+        ("vad", "loud", "invalid_value"),
         ("known_speaker_names[]", "Emma", "unsupported_field"),
         ("url", "http://example.com/speech.wav", "unsupported_field"),
         ("best_of", "33", "invalid_value"),

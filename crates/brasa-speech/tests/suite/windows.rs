@@ -1,5 +1,7 @@
 //! From window to window, with texts that are made up.
 
+use std::ops::Range;
+
 use brasa_speech::{Criteria, Seeker, TranscribeOptions, WindowText};
 use serde_json::Value;
 
@@ -14,11 +16,21 @@ fn options(recipe: &Value) -> TranscribeOptions {
             "carry_initial_prompt" => options.carry_initial_prompt = value.as_bool().unwrap(),
             "no_speech_threshold" => options.no_speech_threshold = value.as_f64(),
             "logprob_threshold" => options.logprob_threshold = value.as_f64(),
+            // Read by `clips`.
+            "clip_timestamps" => {}
             "compression_ratio_threshold" => options.compression_ratio_threshold = value.as_f64(),
             other => panic!("{other}"),
         }
     }
     options
+}
+
+/// The parts of the sound that are transcribed, in frames.
+fn clips(recipe: &Value) -> Option<Vec<Range<usize>>> {
+    let ends = recipe.get("clip_timestamps")?.as_array().unwrap();
+    let frames = |end: &Value| (end.as_f64().unwrap() * 100.0).round() as usize;
+    // The last part may go on to the end.
+    Some(ends.chunks(2).map(|pair| frames(&pair[0])..pair.get(1).map_or(usize::MAX, frames)).collect())
 }
 
 fn text(call: &Value) -> WindowText {
@@ -38,11 +50,16 @@ fn text(call: &Value) -> WindowText {
 
 #[test]
 fn whole_transcriptions() {
+    let mut clipped = 0;
     for (number, case) in cases("windows").iter().enumerate() {
         let options = options(&case["recipe"]);
         let criteria = Criteria::of(&options);
         let frames = case["frames"].as_u64().unwrap() as usize;
         let mut seeker = Seeker::new(frames, &VOCABULARY, &options, 448).unwrap();
+        if let Some(clips) = clips(&case["recipe"]) {
+            seeker.keep_only(&clips);
+            clipped += 1;
+        }
         let mut calls = case["calls"].as_array().unwrap().iter();
         let mut found = Vec::new();
         while let Some(window) = seeker.window() {
@@ -76,6 +93,17 @@ fn whole_transcriptions() {
             assert_close(found.temperature, &expected["temperature"], 1e-6, &label);
         }
     }
+    assert!(clipped > 5, "{clipped} sounds in parts");
+}
+
+#[test]
+fn parts_of_no_length_are_left_out() {
+    let mut seeker = Seeker::new(9000, &VOCABULARY, &TranscribeOptions::default(), 448).unwrap();
+    seeker.keep_only(&[100..100, 8000..10_000, 9000..9500]);
+    let window = seeker.window().unwrap();
+    assert_eq!((window.seek, window.frames), (8000, 1000));
+    seeker.keep_only(&[]);
+    assert_eq!((seeker.window(), seeker.frames_done()), (None, 9000));
 }
 
 /// A window whose timestamps say that nothing has passed is not transcribed for ever.

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
 use brasa_audio::transcript::{Segment, Transcript};
-use brasa_audio::{Excerpts, Recording, SAMPLE_RATE, VoiceActivity, batch_windows};
+use brasa_audio::{Excerpts, Recording, SAMPLE_RATE, VoiceDetector, batch_windows};
 use brasa_speech::{TranscribeOptions, Transcription, advance_together};
 
 use super::Transcriber;
-use super::segments::transcript_of;
+use super::segments::{speech, transcript_of};
 use crate::Error;
 
 /// A sound of a batch.
@@ -23,6 +23,8 @@ pub struct BatchSound {
     pub options: TranscribeOptions,
     /// True to cut it at its pauses into pieces of at most 30 s, which do not know each other's text. False transcribes it in order.
     pub in_pieces: bool,
+    /// How the pauses of a sound in pieces are found; `Off` cuts it where it is quietest. A sound in order is heard whole.
+    pub voice: VoiceDetector,
 }
 
 /// An iterator of transcripts: the number of a sound and its transcript, as sounds end. The first error ends it; dropping it ends the
@@ -32,6 +34,8 @@ pub struct TranscribeBatch {
     /// Pieces in one step.
     at_once: usize,
     sounds: Vec<State>,
+    /// Sounds whose pieces are known.
+    cut: usize,
     waiting: VecDeque<Piece>,
     running: Vec<Running>,
     /// Sounds that have ended.
@@ -72,27 +76,46 @@ impl TranscribeBatch {
         sounds: Vec<BatchSound>,
         at_once: usize,
     ) -> Result<Self, Error> {
-        let (mut waiting, mut ready, mut states) = (VecDeque::new(), VecDeque::new(), Vec::new());
-        for (number, sound) in sounds.into_iter().enumerate() {
+        let mut states = Vec::new();
+        for sound in sounds {
             sound.options.check()?;
+            states.push(State { sound, excerpts: None, language: None, open: 0, segments: Vec::new() });
+        }
+        let (waiting, running, ready) = (VecDeque::new(), Vec::new(), VecDeque::new());
+        let at_once = at_once.max(1);
+        Ok(Self {
+            transcriber,
+            at_once,
+            sounds: states,
+            cut: 0,
+            waiting,
+            running,
+            ready,
+            done: 0,
+            all: 0,
+            ended: false,
+        })
+    }
+
+    /// Finds the pieces of all sounds.
+    fn cut(&mut self, going: &mut dyn FnMut() -> ControlFlow<()>) -> Result<(), Error> {
+        while let Some(State { sound, open, .. }) = self.sounds.get_mut(self.cut) {
             let pieces = if sound.in_pieces {
-                let energies = sound.recording.energies();
-                batch_windows(energies, &VoiceActivity::default().spans(energies))
+                let speech = speech(&sound.recording, sound.voice, going)?;
+                batch_windows(sound.recording.energies(), &speech)
             } else {
                 let whole = 0..sound.recording.samples();
                 vec![whole]
             };
-            let open = pieces.len();
-            if open == 0 {
-                ready.push_back(number);
+            *open = pieces.len();
+            if pieces.is_empty() {
+                self.ready.push_back(self.cut);
             }
-            waiting.extend(pieces.into_iter().map(|range| Piece { sound: number, range }));
-            states.push(State { sound, excerpts: None, language: None, open, segments: Vec::new() });
+            self.all += pieces.iter().map(Range::len).sum::<usize>();
+            self.waiting.extend(pieces.into_iter().map(|range| Piece { sound: self.cut, range }));
+            self.cut += 1;
         }
-        let all = waiting.iter().map(|piece| piece.range.len()).sum();
-        let at_once = at_once.max(1);
-        let running = Vec::new();
-        Ok(Self { transcriber, at_once, sounds: states, waiting, running, ready, done: 0, all, ended: false })
+        Ok(())
     }
 
     /// Like `next`, but `going` is asked before each step of the device whether to go on.
@@ -105,6 +128,10 @@ impl TranscribeBatch {
         &mut self,
         going: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Option<Result<(usize, Transcript), Error>> {
+        if let Err(error) = self.cut(going) {
+            let was_ended = std::mem::replace(&mut self.ended, true);
+            return (!was_ended).then_some(Err(error));
+        }
         loop {
             if let Some(number) = self.ready.pop_front() {
                 return Some(Ok((number, self.transcript(number))));
@@ -163,7 +190,7 @@ impl TranscribeBatch {
     fn start(&mut self, piece: Piece) -> Result<Running, Error> {
         let Piece { sound: number, range } = &piece;
         let state = &mut self.sounds[*number];
-        let BatchSound { recording, options, in_pieces } = &state.sound;
+        let BatchSound { recording, options, in_pieces, .. } = &state.sound;
         let mut options = options.clone();
         let work = if *in_pieces {
             let excerpts = state.excerpts.get_or_insert_with(|| recording.excerpts());

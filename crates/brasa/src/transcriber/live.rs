@@ -1,7 +1,7 @@
 //! Speech to text while it is spoken.
 
-use brasa_audio::SAMPLE_RATE;
 use brasa_audio::transcript::Word;
+use brasa_audio::{SAMPLE_RATE, VoiceDetector, VoiceFollower};
 use brasa_speech::{Agreement, Timestamps, TranscribeOptions};
 
 use super::Transcriber;
@@ -11,6 +11,12 @@ use crate::Error;
 const LONGEST_S: f64 = 15.0;
 /// Seconds of sound that are kept at most, agreed upon or not.
 const MOST_S: f64 = 28.0;
+/// Seconds of pause behind which a text is kept without a second look.
+const PAUSE_S: f64 = 0.5;
+/// Seconds of a pause that are kept, since the beginning of speech shows late.
+const LEAD_S: f64 = 1.0;
+/// Seconds that are nothing but rounding.
+const NOTHING_S: f64 = 1e-3;
 /// Characters of text in front of the sound that the model is shown.
 const CONTEXT_CHARS: usize = 200;
 
@@ -23,6 +29,9 @@ pub struct Live {
     /// Seconds of sound that are over.
     start_s: f64,
     agreement: Agreement,
+    voice: VoiceFollower,
+    /// The end of the sound at the last look.
+    looked_s: f64,
 }
 
 /// What is new in a live text.
@@ -49,7 +58,16 @@ impl LiveUpdate {
 impl Live {
     pub(super) fn new(transcriber: Transcriber, options: TranscribeOptions) -> Self {
         let options = TranscribeOptions { timestamps: Timestamps::Words, ..options };
-        Self { transcriber, options, samples: Vec::new(), start_s: 0.0, agreement: Agreement::default() }
+        let voice = VoiceFollower::new(VoiceDetector::Off);
+        let agreement = Agreement::default();
+        Self { transcriber, options, samples: Vec::new(), start_s: 0.0, agreement, voice, looked_s: 0.0 }
+    }
+
+    /// Leaves pauses out: they are not transcribed, and behind half a second of pause all words are kept. To be called before the first
+    /// sample.
+    #[must_use]
+    pub fn with_voice(self, detector: VoiceDetector) -> Self {
+        Self { voice: VoiceFollower::new(detector), ..self }
     }
 
     /// Takes further samples, 16 kHz, and transcribes the sound again. A second at a time is a good measure: each call costs a
@@ -60,9 +78,32 @@ impl Live {
     /// The errors of [`Transcriber::transcribe`]. The samples stay.
     pub fn push(&mut self, samples: &[f32]) -> Result<LiveUpdate, Error> {
         self.samples.extend_from_slice(samples);
-        let mut kept = self.agreement.insert(self.words()?);
-        let seconds = self.samples.len() as f64 / f64::from(SAMPLE_RATE);
-        if seconds > LONGEST_S && self.agreement.end_s() > self.start_s {
+        self.voice.push(samples);
+        let end_s = self.start_s + self.seconds();
+        let seconds = |sample: usize| sample as f64 / f64::from(SAMPLE_RATE);
+        let speech = self.voice.spans();
+        let mut speech = speech.iter().map(|span| (seconds(span.start), seconds(span.end)));
+        let Some((first_s, mut last_s)) = speech.find(|(_, end_s)| *end_s > self.start_s + NOTHING_S) else {
+            let kept = self.agreement.finish();
+            self.cut(end_s - LEAD_S);
+            return Ok(LiveUpdate { kept, pending: Vec::new() });
+        };
+        last_s = speech.next_back().map_or(last_s, |(_, end_s)| end_s);
+        self.cut(first_s);
+        let pauses = last_s + PAUSE_S <= end_s;
+        let mut kept = Vec::new();
+        // Where the last look heard all that was said, another one would find the same words at other times.
+        if !pauses || self.looked_s < last_s {
+            let heard = if pauses { in_samples(last_s - self.start_s) } else { self.samples.len() };
+            let words = self.words(&self.samples[..heard.min(self.samples.len())])?;
+            kept = self.agreement.insert(words);
+            self.looked_s = end_s;
+        }
+        let seconds = self.seconds();
+        if pauses {
+            kept.extend(self.agreement.finish());
+            self.cut(last_s);
+        } else if seconds > LONGEST_S && self.agreement.end_s() > self.start_s {
             self.cut(self.agreement.end_s());
         } else if seconds > MOST_S {
             kept.extend(self.agreement.finish());
@@ -81,10 +122,15 @@ impl Live {
         self.agreement.kept()
     }
 
-    /// The words of the samples, with times from the beginning of the sound.
-    fn words(&self) -> Result<Vec<Word>, Error> {
+    /// Seconds of the samples.
+    fn seconds(&self) -> f64 {
+        self.samples.len() as f64 / f64::from(SAMPLE_RATE)
+    }
+
+    /// The words of these samples, which are the first ones, with times from the beginning of the sound.
+    fn words(&self, samples: &[f32]) -> Result<Vec<Word>, Error> {
         let options = TranscribeOptions { initial_prompt: self.context(), ..self.options.clone() };
-        let transcript = self.transcriber.transcribe_samples(&self.samples, options)?.finish()?;
+        let transcript = self.transcriber.transcribe_samples(samples, options)?.finish()?;
         let words = transcript.segments.into_iter().flat_map(|segment| segment.words.unwrap_or_default());
         let moved = |word: Word| Word {
             start_s: word.start_s + self.start_s,
@@ -110,9 +156,14 @@ impl Live {
 
     /// Drops the sound before `end_s`.
     fn cut(&mut self, end_s: f64) {
-        let over = ((end_s - self.start_s) * f64::from(SAMPLE_RATE)).round().max(0.0) as usize;
-        let over = over.min(self.samples.len());
+        let over = in_samples(end_s - self.start_s).min(self.samples.len());
         self.samples.drain(..over);
         self.start_s += over as f64 / f64::from(SAMPLE_RATE);
+        self.voice.forget((self.start_s * f64::from(SAMPLE_RATE)) as usize);
     }
+}
+
+/// Samples of so many seconds; none if they are negative.
+fn in_samples(seconds: f64) -> usize {
+    (seconds * f64::from(SAMPLE_RATE)).round().max(0.0) as usize
 }

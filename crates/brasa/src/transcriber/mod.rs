@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use brasa_audio::{Audio, FeatureWindows, Heard, LogMel, MelFilters, Recording, Sound};
+use brasa_audio::{Audio, FeatureWindows, Heard, LogMel, MelFilters, Recording, Sound, VoiceDetector};
 use brasa_engine::MaskSource;
 use brasa_formats::Checkpoint;
 use brasa_grammar::{Grammar, Grammars};
@@ -204,6 +204,21 @@ impl Transcriber {
         let task = options.task;
         let work = self.transcription(recording.features()?, options)?;
         Ok(Segments::new(self.clone(), work, task, recording.samples()))
+    }
+
+    /// Like [`transcribe_recording`](Self::transcribe_recording), but the model does not hear pauses, in which it might invent words. Spans of
+    /// speech that fit into 30 s are transcribed together; a window begins where speech does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`transcribe_recording`](Self::transcribe_recording).
+    pub fn transcribe_speech(
+        &self,
+        recording: &Recording,
+        voice: VoiceDetector,
+        options: TranscribeOptions,
+    ) -> Result<Segments, Error> {
+        Ok(self.transcribe_recording(recording, options)?.without_pauses(recording, voice))
     }
 
     fn transcription(

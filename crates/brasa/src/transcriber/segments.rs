@@ -1,11 +1,12 @@
 //! The segments of a sound, as they are found.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use brasa_audio::SAMPLE_RATE;
 use brasa_audio::transcript::{Segment, Transcript};
-use brasa_speech::{Task, Transcription, language_name};
+use brasa_audio::{AudioError, Recording, SAMPLE_RATE, VoiceDetector, speech_clips};
+use brasa_graph::device::DeviceError;
+use brasa_speech::{SpeechError, Task, Transcription, language_name};
 
 use super::Transcriber;
 use crate::Error;
@@ -17,13 +18,20 @@ pub struct Segments {
     work: Transcription,
     task: Task,
     samples: usize,
+    /// The recording whose pauses are to be found before its first window.
+    unheard: Option<(Recording, VoiceDetector)>,
     ready: VecDeque<Segment>,
     ended: bool,
 }
 
 impl Segments {
     pub(super) fn new(transcriber: Transcriber, work: Transcription, task: Task, samples: usize) -> Self {
-        Self { transcriber, work, task, samples, ready: VecDeque::new(), ended: false }
+        Self { transcriber, work, task, samples, unheard: None, ready: VecDeque::new(), ended: false }
+    }
+
+    pub(super) fn without_pauses(mut self, recording: &Recording, voice: VoiceDetector) -> Self {
+        self.unheard = (voice != VoiceDetector::Off).then(|| (recording.clone(), voice));
+        self
     }
 
     /// Like `next`, but `going` is asked before each step of the device whether to go on.
@@ -41,6 +49,15 @@ impl Segments {
             }
             if self.ended {
                 return None;
+            }
+            if let Some((recording, voice)) = self.unheard.take() {
+                match speech(&recording, voice, going) {
+                    Ok(speech) => self.work.keep_only(&in_frames(&speech_clips(&speech))),
+                    Err(error) => {
+                        self.ended = true;
+                        return Some(Err(error));
+                    }
+                }
             }
             let work = &mut self.work;
             match self.transcriber.with_programs(|programs| work.advance(programs, going)) {
@@ -84,6 +101,24 @@ impl Segments {
         let segments = self.by_ref().collect::<Result<_, _>>()?;
         Ok(self.transcript(segments))
     }
+}
+
+/// The spans of speech of a recording. `going` is asked whether to go on.
+pub(super) fn speech(
+    recording: &Recording,
+    voice: VoiceDetector,
+    going: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Vec<Range<usize>>, Error> {
+    recording.speech(voice, &mut |_| going()).map_err(|error| match error {
+        AudioError::Cancelled { .. } => SpeechError::Device(DeviceError::Cancelled).into(),
+        other => other.into(),
+    })
+}
+
+/// Ranges of samples as ranges of frames of 10 ms that hold them.
+fn in_frames(clips: &[Range<usize>]) -> Vec<Range<usize>> {
+    const FRAME: usize = SAMPLE_RATE as usize / 100;
+    clips.iter().map(|clip| clip.start / FRAME..clip.end.div_ceil(FRAME)).collect()
 }
 
 /// A transcript of these segments. `language` is a code.

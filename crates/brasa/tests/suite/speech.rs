@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
-use brasa::audio::{Audio, Limits, Recording, Sound};
+use brasa::audio::{Audio, Limits, Recording, Sound, VoiceDetector};
 use brasa::speech::Task;
 use brasa::{
     BatchSound, Error, Grammar, KvType, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber,
@@ -244,10 +244,16 @@ fn batches() {
         TranscribeOptions { timestamps: Timestamps::Words, ..greedy() },
         TranscribeOptions { temperatures: vec![0.7], best_of: 2, seed: 5, ..greedy() },
     ];
+    let voice = VoiceDetector::named("energy").expect("a detector");
     let sounds: Vec<BatchSound> = [long(), wav("held-5"), wav("held-6"), wav("held-2")]
         .into_iter()
         .zip(options)
-        .map(|(samples, options)| BatchSound { recording: recording(samples), options, in_pieces: false })
+        .map(|(samples, options)| BatchSound {
+            recording: recording(samples),
+            options,
+            in_pieces: false,
+            voice,
+        })
         .collect();
     let together = |sounds: &[BatchSound], at_once| -> Vec<Transcript> {
         let mut batch = EXACT.transcribe_batch(sounds.to_vec(), at_once).expect("options");
@@ -269,7 +275,8 @@ fn batches() {
     assert!(alone[0].duration_s > 30.0 && alone.iter().all(|transcript| !transcript.segments.is_empty()));
     assert_eq!(together(&sounds, 3), alone);
 
-    let silent = BatchSound { recording: recording(vec![0.0; 48_000]), options: greedy(), in_pieces: true };
+    let silent =
+        BatchSound { recording: recording(vec![0.0; 48_000]), options: greedy(), in_pieces: true, voice };
     let cut = [BatchSound { in_pieces: true, ..sounds[0].clone() }, silent];
     let (one, several) = (together(&cut, 1), together(&cut, 4));
     assert_eq!(one, several);
@@ -278,9 +285,64 @@ fn batches() {
     assert!(segments.len() > 8 && segments.is_sorted_by(|a, b| a.end_s <= b.start_s + 1e-9), "{segments:?}");
     assert!(several[0].text().contains("The happy sheep waited beside the road."), "{}", several[0].text());
 
+    // The network finds the same sentences; and a sound whose pauses nobody looks for is cut all the same.
+    for name in ["model", "off"] {
+        let voice = VoiceDetector::named(name).expect("a detector");
+        let found = together(&[BatchSound { voice, ..cut[0].clone() }], 4);
+        assert!(
+            found[0].text().contains("The happy sheep waited beside the road."),
+            "{name}: {}",
+            found[0].text()
+        );
+    }
+
     let mut cancelled = EXACT.transcribe_batch(sounds, 2).expect("options");
     let result = cancelled.next_while(&mut || ControlFlow::Break(()));
     assert!(matches!(result, Some(Err(_))) && cancelled.next().is_none());
+}
+
+/// Half a minute of a hum that comes and goes, which is no voice.
+fn hum() -> Vec<f32> {
+    let sample = |n: u32| 0.2 * (n as f32 * 0.03).sin() * (n as f32 * 0.0002).sin();
+    (0..36 * 16_000).map(sample).collect()
+}
+
+/// What is no speech is not transcribed, in order and live, and the speech behind it has the times and words that it has alone.
+#[test]
+fn pauses_are_left_out() {
+    let sound = [hum(), wav("held-4"), hum(), wav("held-3"), vec![0.0; 40_000]].concat();
+    let sound = recording(sound);
+    let voice = VoiceDetector::named("model").expect("a detector");
+    // The model, which is tiny, writes nothing behind a sentence of another kind.
+    let options = TranscribeOptions { condition_on_previous_text: false, ..greedy() };
+    let transcript =
+        EXACT.transcribe_speech(&sound, voice, options.clone()).expect("options").finish().expect("a text");
+    assert_eq!(transcript.text(), "Where is the clever lion? Call Emma at four o'clock.");
+    // held-4 begins at 36 s and has 1.9 s, held-3 at 73.9 s.
+    let starts: Vec<f64> = transcript.segments.iter().map(|segment| segment.start_s).collect();
+    assert!((starts[0] - 36.1).abs() < 0.3 && (starts[1] - 73.9).abs() < 0.4, "{starts:?}");
+    let nothing = recording(hum());
+    let nothing =
+        EXACT.transcribe_speech(&nothing, voice, greedy()).expect("options").finish().expect("a text");
+    assert_eq!(nothing.segments, []);
+    let mut cancelled = EXACT.transcribe_speech(&sound, voice, greedy()).expect("options");
+    let result = cancelled.next_while(&mut || ControlFlow::Break(()));
+    assert!(matches!(result, Some(Err(_))) && cancelled.next().is_none());
+
+    let samples = [hum(), wav("held-4"), vec![0.0; 24_000], wav("held-3"), vec![0.0; 24_000]].concat();
+    let mut live = EXACT.live(options).expect("options").with_voice(voice);
+    let (mut looks, mut kept) = (Vec::new(), String::new());
+    for (number, piece) in samples.chunks(16_000).enumerate() {
+        let update = live.push(piece).expect("a text");
+        kept += &update.kept_text();
+        if !update.kept.is_empty() || !update.pending.is_empty() {
+            looks.push(number);
+        }
+    }
+    // A pause keeps the words before it: nothing is left for the end.
+    assert_eq!(live.finish().kept_text(), "");
+    assert_eq!(kept.trim(), "Where is the clever lion? Call Emma at four o'clock.");
+    assert!(*looks.first().expect("speech") >= 36, "{looks:?}");
 }
 
 /// A grammar leaves the text no other words, timestamps go on, and what the model would rather have written shows in its

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
+use brasa::audio::{VoiceActivity, VoiceDetector};
 use brasa::{BatchSound, TranscribeOptions, Transcriber};
 
 use super::destination::Destination;
@@ -33,7 +34,11 @@ pub fn transcribe(
             bar.finish_and_clear();
             match recording {
                 Ok(recording) => {
-                    sounds.push(BatchSound { recording, options: options.clone(), in_pieces: true });
+                    let voice = arguments
+                        .search
+                        .vad
+                        .unwrap_or_else(|| VoiceDetector::Energy(VoiceActivity::default()));
+                    sounds.push(BatchSound { recording, options: options.clone(), in_pieces: true, voice });
                     places.push(destination);
                 }
                 Err(Failure::Failed(message)) if destinations.len() > 1 => {

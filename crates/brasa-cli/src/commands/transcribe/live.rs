@@ -34,7 +34,7 @@ pub fn transcribe(
         [file] => file,
         _ => return Err(Failure::Usage("--stream transcribes one sound".into())),
     };
-    let mut live = transcriber.live(options)?;
+    let mut live = transcriber.live(options)?.with_voice(arguments.search.vad.unwrap_or_default());
     let reader = sound::live(path, arguments)?;
     let (sender, receiver) = sync_channel(WAITING_BLOCKS);
     // The sound is taken from its writer while the model computes. The thread ends with the sound, or with the program.

@@ -237,7 +237,8 @@ fn segments(
     bar: &ProgressBar,
 ) -> Result<Transcript, Failure> {
     let prints = destination.output.is_none() && arguments.format == TranscriptFormat::Text;
-    let mut segments = transcriber.transcribe_recording(recording, options)?;
+    let voice = arguments.search.vad.unwrap_or_default();
+    let mut segments = transcriber.transcribe_speech(recording, voice, options)?;
     let mut found = Vec::new();
     load::set_clock(bar, 0.0, segments.duration_s());
     let mut going = || {

@@ -50,7 +50,7 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
     finish_fields(&app, &fields);
     record.set("model", loaded.id());
     let place = loaded.place().await?;
-    let mut work = Work::start(&app, &record, &loaded, place, sound, request.options.clone());
+    let mut work = Work::start(&app, &record, &loaded, place, sound, &request);
     // Sounds that cannot be read are refused before a stream begins.
     work.opened().await?;
     let shown = request.logprobs.then(|| loaded.transcriber.vocabulary().clone());

@@ -1,9 +1,10 @@
 //! The fields of a transcription.
 
 use brasa::audio::transcript::TranscriptFormat;
+use brasa::audio::{VoiceDetector, VoiceSpans};
 use brasa::speech::{MOST_TEXTS, Task, language_code};
 use brasa::{Grammar, Timestamps, TranscribeOptions, Transcriber};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
@@ -22,6 +23,8 @@ pub(super) struct Request {
     pub stream: bool,
     /// True if tokens come with their log-probabilities.
     pub logprobs: bool,
+    /// How pauses are found, which are left out.
+    pub voice: VoiceDetector,
 }
 
 impl Request {
@@ -33,7 +36,7 @@ impl Request {
         for name in ["known_speaker_names", "known_speaker_references"] {
             fields.refuse(name, "speakers are not told apart")?;
         }
-        fields.only("chunking_strategy", &["auto".into()], "windows follow the model's timestamps")?;
+        let voice = voice(fields)?;
         let format = format(fields)?;
         let logprobs = logprobs(fields, format)?;
         let stream = fields.switch("stream")?.unwrap_or(false);
@@ -77,7 +80,7 @@ impl Request {
             grammar,
             ..defaults
         };
-        Ok(Self { options, format, segments, stream, logprobs })
+        Ok(Self { options, format, segments, stream, logprobs, voice })
     }
 }
 
@@ -94,6 +97,62 @@ fn logprobs(fields: &mut Fields, format: TranscriptFormat) -> Result<bool> {
         return Err(ApiError::unsupported(name, why));
     }
     Ok(!wanted.is_empty())
+}
+
+/// How pauses are found: by `vad`, or by `chunking_strategy` in OpenAI's form, as JSON or in parts with brackets.
+fn voice(fields: &mut Fields) -> Result<VoiceDetector> {
+    if let Some(name) = fields.optional::<String>("vad")? {
+        let message = format!("`vad` is {name:?}, expected model, energy or off");
+        return VoiceDetector::named(&name).ok_or_else(|| ApiError::field("vad", message));
+    }
+    let name = "chunking_strategy";
+    let mut strategy = match fields.value(name) {
+        None => Map::new(),
+        Some(Value::String(text)) if text == "auto" => return Ok(VoiceDetector::Off),
+        Some(Value::String(text)) => serde_json::from_str(&text).map_err(|_| {
+            ApiError::field(
+                name,
+                format!("`{name}` is {text:?}, expected auto or an object of type server_vad"),
+            )
+        })?,
+        Some(_) => return Err(ApiError::field(name, format!("`{name}` is no text"))),
+    };
+    for key in ["type", "threshold", "prefix_padding_ms", "silence_duration_ms"] {
+        if let Some(value) = fields.value(&format!("{name}[{key}]")) {
+            strategy.insert(key.into(), value);
+        }
+    }
+    if strategy.is_empty() {
+        return Ok(VoiceDetector::Off);
+    }
+    let bad = |key: &str, value: &Value, expected: &str| {
+        Err(ApiError::field(name, format!("`{key}` of `{name}` is {value}, expected {expected}")))
+    };
+    let mut spans = VoiceSpans::default();
+    let mut is_server_vad = false;
+    for (key, value) in &strategy {
+        // Parts of a form are texts.
+        let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
+        let milliseconds = number.filter(|ms| (0.0..=10_000.0).contains(ms)).map(|ms| ms as u32);
+        match (key.as_str(), number, milliseconds) {
+            ("type", ..) if value == "server_vad" => is_server_vad = true,
+            ("threshold", Some(threshold), _) if threshold > 0.0 && threshold <= 1.0 => {
+                spans.threshold = threshold as f32;
+                // Silero's own distance.
+                spans.release = (spans.threshold - 0.15).max(0.01);
+            }
+            ("prefix_padding_ms", _, Some(ms)) => spans.pad_ms = ms,
+            ("silence_duration_ms", _, Some(ms)) => spans.shortest_pause_ms = ms,
+            ("type", ..) => return bad(key, value, "server_vad"),
+            ("threshold", ..) => return bad(key, value, "a number above 0, at most 1"),
+            ("prefix_padding_ms" | "silence_duration_ms", ..) => return bad(key, value, "0 to 10000"),
+            _ => return bad(key, value, "nothing: there is no such field"),
+        }
+    }
+    if is_server_vad {
+        return Ok(VoiceDetector::Network(spans));
+    }
+    Err(ApiError::field(name, format!("`{name}` has no `type`, expected server_vad")))
 }
 
 /// The latest first timestamp of a window in seconds, if one is given.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use brasa::TranscribeOptions;
 use brasa::audio::transcript::{Segment, Transcript};
-use brasa::audio::{Limits, Sound as AudioSound};
+use brasa::audio::{Limits, Sound as AudioSound, VoiceDetector};
 use brasa::engine::EngineError;
 use brasa::speech::SpeechError;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::form::Sound;
+use super::request::Request;
 use crate::error::{ApiError, Result};
 use crate::generate::saw_error;
 use crate::loaded_speech::{LoadedSpeech, Place};
@@ -51,8 +52,9 @@ impl Work {
         loaded: &Arc<LoadedSpeech>,
         place: Place,
         sound: Sound,
-        options: TranscribeOptions,
+        request: &Request,
     ) -> Self {
+        let (options, voice) = (request.options.clone(), request.voice);
         let (sender, receiver) = mpsc::channel(WAITING);
         let limits = Limits { duration: app.options.max_audio_duration, ..Limits::default() };
         // Errors of a device revive the model, which needs the runtime.
@@ -61,7 +63,7 @@ impl Work {
         tokio::task::spawn_blocking(move || {
             // The place is free when the work has ended, not when its client has gone.
             let _place = place;
-            if let Err(error) = transcribe(&sender, &model, sound, &limits, options) {
+            if let Err(error) = transcribe(&sender, &model, sound, &limits, (options, voice)) {
                 if let brasa::Error::Speech(SpeechError::Device(error)) = &error {
                     let _runtime = runtime.enter();
                     saw_error(&state, &model.presence, &EngineError::Device(error.clone()));
@@ -128,7 +130,7 @@ fn transcribe(
     loaded: &LoadedSpeech,
     sound: Sound,
     limits: &Limits,
-    options: TranscribeOptions,
+    (options, voice): (TranscribeOptions, VoiceDetector),
 ) -> std::result::Result<(), brasa::Error> {
     let gone = || if sender.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let sound = AudioSound::from_bytes(sound.bytes, &sound.name, limits);
@@ -136,7 +138,7 @@ fn transcribe(
         Err(_) if sender.is_closed() => return Ok(()),
         recording => recording?,
     };
-    let mut segments = loaded.transcriber.transcribe_recording(&recording, options)?;
+    let mut segments = loaded.transcriber.transcribe_speech(&recording, voice, options)?;
     let mut is_heard = sender.blocking_send(Ok(Event::Opened)).is_ok();
     let mut found: Vec<Segment> = Vec::new();
     while is_heard && let Some(segment) = segments.next_while(&mut || gone()) {
