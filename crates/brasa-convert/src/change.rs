@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use brasa_formats::{AdapterFile, AdapterForm, Checkpoint, LowRankPair, Tensor};
+use brasa_graph::pass::DenseChange;
 use brasa_models::{Adapter, LoadOptions};
 
 use crate::model::Model;
@@ -29,11 +30,7 @@ impl Change {
     pub fn apply(&self, row: usize, values: &mut [f32]) {
         let width = values.len();
         let a = &self.a[row / self.expert_rows * self.rank * width..][..self.rank * width];
-        let b = &self.b[row * self.rank..][..self.rank];
-        for (a, b) in a.chunks_exact(width).zip(b) {
-            let factor = self.scale * b;
-            values.iter_mut().zip(a).for_each(|(value, a)| *value += factor * a);
-        }
+        DenseChange { a, b: &self.b, scale: self.scale }.add_row(row, values);
         if let Some(magnitudes) = &self.magnitudes {
             let norm = values.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
             // A row of zeros has no direction.
@@ -82,11 +79,7 @@ pub fn merge(checkpoint: &Checkpoint, adapters: &[(PathBuf, f32)], model: &mut M
 }
 
 fn merge_one(adapter: &Adapter, base: &brasa_models::Model, scale: f32, model: &mut Model) -> Result<()> {
-    #[expect(clippy::float_cmp, reason = "what nobody scaled is exactly 1")]
-    if let Some(pair) = adapter.pairs.iter().find(|pair| pair.magnitude.is_some() && scale != 1.0) {
-        let problem = format!("scale {scale} of an adapter with DoRA's magnitudes, expected 1");
-        return Err(ConvertError::tensor(&pair.name, problem));
-    }
+    adapter.check_scale(scale)?;
     for pair in &adapter.file(base, AdapterForm::Gguf)?.pairs {
         let name = format!("{}.weight", pair.name);
         let Some(tensor) = model.tensors.iter_mut().find(|tensor| tensor.name == name) else {

@@ -110,10 +110,27 @@ impl Adapter {
     /// # Errors
     ///
     /// [`ModelError::Adapter`] for a layer that the model does not have or of another shape, and for DoRA's magnitudes with a `scale`
-    /// other than 1: between the base and the adapter there are no magnitudes.
+    /// that is [refused](Self::check_scale).
     pub fn low_ranks(&self, model: &Model, scale: f32) -> Result<Vec<LowRank>> {
+        self.check_scale(scale)?;
         let layers = all_layers(model);
         self.pairs.iter().map(|pair| find(&layers, &pair.name)?.low_rank(model, pair, scale)).collect()
+    }
+
+    /// Whether the adapter can count `scale` times.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Adapter`] for DoRA's magnitudes and a `scale` other than 1: between the base and the adapter there are no magnitudes.
+    pub fn check_scale(&self, scale: f32) -> Result<()> {
+        #[expect(clippy::float_cmp, reason = "what nobody scaled is exactly 1")]
+        match self.pairs.iter().find(|pair| pair.magnitude.is_some() && scale != 1.0) {
+            Some(pair) => {
+                let what = format!("scale {scale} of an adapter with DoRA's magnitudes, expected 1");
+                Err(refused(&pair.name, what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The adapter in `form`, with the names of `model`'s checkpoint or, if that is GGUF, those of its family.
@@ -179,11 +196,6 @@ impl AdaptableLayer {
 
     fn low_rank(&self, model: &Model, pair: &LowRankPair, scale: f32) -> Result<LowRank> {
         self.check(pair)?;
-        #[expect(clippy::float_cmp, reason = "what nobody scaled is exactly 1")]
-        if pair.magnitude.is_some() && scale != 1.0 {
-            let what = format!("scale {scale} of an adapter with DoRA's magnitudes, expected 1");
-            return Err(refused(&self.name, what));
-        }
         let (b, magnitude) = match self.interleaved {
             Some(heads) => {
                 let from = |row| heads.split_half(row);

@@ -55,14 +55,11 @@ pub fn jvp(
     let arguments = arguments(primals)?;
     check_shapes("tangents", tangents, primals)?;
     let results = function(&arguments)?;
-    let lowered = lower(&results, &arguments, Purpose::Derivative)?;
-    for call in custom_calls(&results, &arguments) {
-        let own = call.depends_on(&arguments);
-        if own {
-            let what = "a function with a gradient of its own has no forward mode";
-            return Err(ArrayError::Derivative { what: what.into() });
-        }
+    if custom_calls(&results, &arguments).iter().any(|call| call.depends_on(&arguments)) {
+        let what = "a function with a gradient of its own has no forward mode";
+        return Err(ArrayError::Derivative { what: what.into() });
     }
+    let lowered = lower(&results, &arguments, Purpose::Derivative)?;
     let (ids, directions): (Vec<ValueId>, Vec<&Array>) =
         arguments.iter().zip(tangents).filter_map(|(of, t)| Some((*lowered.ids.get(&of.key())?, t))).unzip();
     let wrt = Wrt::new(ids).stopping_at(lowered.stopped.iter().copied());
