@@ -63,8 +63,8 @@ class Again(nn.Module):
 
 
 class JinaBertModel(transformers.BertModel):
-    def __init__(self, config):
-        super().__init__(config, add_pooling_layer=False)
+    def __init__(self, config, add_pooling_layer=False):
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
         self.normed = config.qk_norm
         self.names = NORMED if self.normed else PLAIN
         width = config.hidden_size
@@ -92,18 +92,34 @@ class JinaBertModel(transformers.BertModel):
 
     def named(self) -> dict:
         """The parameters by Jina's names."""
-        found = {}
-        for name, value in self.named_parameters():
-            if "position_embeddings" in name:
-                continue
-            for ours, theirs in self.names.items():
-                head, layer, rest = name.partition(".layer.")
-                number, dot, rest = rest.partition(".")
-                if layer and rest.startswith(ours):
-                    name = f"{head}{layer}{number}{dot}{theirs}{rest.removeprefix(ours)}"
-                    break
-            found[name] = value
-        return found
+        return named(self, self.names)
+
+
+class JinaBertJudge(transformers.BertForSequenceClassification):
+    """The head of jina-reranker-v1: BERT's own, on the pooled first row."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert = JinaBertModel(config, add_pooling_layer=True)
+
+    def named(self) -> dict:
+        """The parameters by Jina's names."""
+        return named(self, self.bert.names)
+
+
+def named(model: nn.Module, names: dict) -> dict:
+    found = {}
+    for name, value in model.named_parameters():
+        if "position_embeddings" in name:
+            continue
+        for ours, theirs in names.items():
+            head, layer, rest = name.partition(".layer.")
+            number, dot, rest = rest.partition(".")
+            if layer and rest.startswith(ours):
+                name = f"{head}{layer}{number}{dot}{theirs}{rest.removeprefix(ours)}"
+                break
+        found[name] = value
+    return found
 
 
 def config_of(config: dict) -> transformers.BertConfig:
@@ -113,9 +129,15 @@ def config_of(config: dict) -> transformers.BertConfig:
     return made
 
 
-def load(config: dict, tensors: dict) -> JinaBertModel:
+def made(config: dict) -> nn.Module:
+    """The model of `config`, with random weights."""
+    judges = config["architectures"][0].endswith("ForSequenceClassification")
+    return (JinaBertJudge if judges else JinaBertModel)(config_of(config))
+
+
+def load(config: dict, tensors: dict) -> nn.Module:
     """The model of `config` with `tensors`, in float32."""
-    model = JinaBertModel(config_of(config))
+    model = made(config)
     parameters = model.named()
     assert parameters.keys() == tensors.keys(), parameters.keys() ^ tensors.keys()
     with torch.no_grad():

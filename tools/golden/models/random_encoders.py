@@ -172,6 +172,7 @@ RECIPES = {
     "gte-judge": Recipe(gte("GteForSequenceClassification", type_vocab_size=0, **ONE_LABEL), COMMON, "unigram"),
     "jina-v2": Recipe(jina_v2(hidden_size=48, num_attention_heads=6), COMMON, sentence={"pooling": "mean", "normalize": True}),
     "jina-v2-code": Recipe(jina_v2(), COMMON, sentence={"pooling": "mean", "normalize": True}),
+    "jina-v2-judge": Recipe({**jina_v2(**ONE_LABEL), "architectures": ["JinaBertForSequenceClassification"]}, COMMON),
     "jina-v3": Recipe(jina_v3(), [*COMMON, {"rope_parameters": {"rope_type": "default", "rope_theta": 2.0}}], "unigram",
                       {"pooling": "mean", "normalize": True}),
     "modernbert": Recipe(modernbert(), MODERN, sentence={"pooling": "cls", "normalize": True}),
@@ -292,6 +293,9 @@ def write_pairs(folder: pathlib.Path) -> None:
     """What a cross-encoder makes of pairs."""
     query, documents = TEXTS[2], [*TEXTS, " ".join(TEXTS * 4)]
     model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+    config = json.loads((folder / "config.json").read_text())
+    if is_jina_v2(config):
+        model[0].model = loaded(folder, config)
     pairs = model.tokenizer([[query, document] for document in documents], truncation="longest_first", max_length=96)
     zeros = [[0] * len(ids) for ids in pairs["input_ids"]]
     made = {"query": query, "documents": documents, "ids": pairs["input_ids"],
@@ -320,7 +324,7 @@ def write_weights(folder: pathlib.Path, name: str, config: dict) -> None:
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     torch.manual_seed(zlib.crc32(name.encode()))
     if is_jina_v2(config):
-        model = jina_bert.JinaBertModel(jina_bert.config_of(jina_config(folder, config)))
+        model = jina_bert.made(jina_config(folder, config))
         parameters = model.named().items()
     else:
         model = model_class(config).from_config(AutoConfig.from_pretrained(folder))

@@ -89,7 +89,7 @@ pub(super) const NOMIC: Style = Style {
 pub(super) const JINA_V2: Style = Style {
     prefixes: &["bert.", ""],
     global: EMBEDDINGS,
-    head: &[],
+    head: &[("cls.weight", &["*pooler.dense.weight"]), ("cls.output.weight", &["classifier.weight"])],
     layers: "encoder.layer.",
     layer: &[
         ("attn_q.weight", &["attention.self.query.weight"]),

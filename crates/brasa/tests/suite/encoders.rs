@@ -277,8 +277,14 @@ const CUT: RerankOptions = RerankOptions { instruction: None, raw: false, trunca
 
 #[test]
 fn scores_are_those_of_a_cross_encoder() {
-    for name in ["bert-judge", "gte-judge", "modernbert-judge", "modernbert-mean-judge", "xlm-roberta-judge"]
-    {
+    for name in [
+        "bert-judge",
+        "gte-judge",
+        "jina-v2-judge",
+        "modernbert-judge",
+        "modernbert-mean-judge",
+        "xlm-roberta-judge",
+    ] {
         let Pairs { query, documents, scores, tokens } = pairs(name);
         for (load_options, bound) in [(exact(), 1e-4), (LoadOptions::default(), fast_bound(name))] {
             let path = folder("random-encoders").join(name);
