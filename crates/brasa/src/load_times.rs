@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Times of the parts of loading. The tokenizer is made while graph and weights are.
+/// Times of the parts of loading. The tokenizer is made while the device, the graph and the weights are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadTimes {
     /// Mapping the files and reading their headers.

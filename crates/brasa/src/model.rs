@@ -154,9 +154,8 @@ impl Model {
             )));
         }
         let mut times = LoadTimes { open: started.elapsed(), ..LoadTimes::default() };
-        let backend = device::of(options)?;
         std::thread::scope(|scope| {
-            // A large vocabulary takes as long as the weights do: the two are read side by side.
+            // A large vocabulary takes as long as preparing a device and its weights do: the two go side by side.
             let text = scope.spawn(|| {
                 let started = Instant::now();
                 let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
@@ -167,6 +166,7 @@ impl Model {
                 };
                 Ok::<_, Error>((tokenizer, template, started.elapsed()))
             });
+            let backend = device::of(options)?;
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
             let mut loaded = brasa_models::load(checkpoint, &load)?;

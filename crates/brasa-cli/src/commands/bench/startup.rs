@@ -56,7 +56,7 @@ pub fn startup(arguments: &BenchArguments) -> Result<(), Failure> {
     for name in &names {
         output::line(&format!("{name:>12} {:>8.1} ms", median(&samples(name))))?;
     }
-    output::line("tokenizer and weights are prepared side by side")
+    output::line("the tokenizer is made while device, graph and weights are")
 }
 
 /// A text of [`PROMPT_TOKENS`] tokens for this model.
