@@ -152,6 +152,7 @@ constants! {
     SOURCE_MEMORY = 1,
     SOURCE_STEP_CAUSAL = 2,
     SOURCE_STEP_BOTH_WAYS = 3,
+    SOURCE_STEP_ALIBI = 4,
     PLACE_TILES = 0,
     PLACE_LOWER = 1,
     PLACE_UPPER = 2,

@@ -6,7 +6,8 @@
 // the slots in the same order. A slot is full when its bytes have come, empty when all eight have let it go.
 //
 // The ring is deep, to last over a barrier, but only a few slots are asked for at a time (`Launch::in_flight`): more bytes in
-// flight than latency × bandwidth only lengthen the queue in which the activations' loads wait, too.
+// flight than latency × bandwidth only lengthen the queue in which the activations' loads wait, too. While half of the ring waits to be taken, it
+// is activations that are waited for: then one slot less of long weights is asked for, unless they are many.
 #pragma once
 #include "common.cuh"
 #include "layout.cuh"
@@ -23,6 +24,8 @@ constexpr uint32_t WARPS = CONSUMERS / 32;
 constexpr uint32_t THREADS = CONSUMERS + 32;
 constexpr uint32_t SLOT_BYTES = 16384;
 constexpr uint32_t SLOTS = 10;
+constexpr uint32_t HUNGRY_SLOTS = 5;  // free slots of a ring that may have as many in flight as there can be
+constexpr uint64_t LARGE_BYTES = 18 * SLOT_BYTES;  // of a layer's weights, a multiprocessor's share that memory is waited for
 
 // Where things lie in shared memory, in bytes.
 constexpr uint32_t BATCH = 8;                               // tiles whose partial sums lie in scratch together
@@ -128,6 +131,9 @@ __device__ __forceinline__ uint8_t* page_of(const Launch& launch, const Row& row
     return reinterpret_cast<uint8_t*>(__ldg(launch.tables + row.table + group * launch.max_pages + page));
 }
 
+// Weights of a byte and more. Shorter ones wait for activations all the time: with one slot less, too few come in between.
+__device__ __forceinline__ bool is_long(uint32_t format) { return format == F16 || format == BF16 || format == Q8_0 || format == MLX8; }
+
 // ---- the producer: one thread ----
 
 struct Producer {
@@ -156,9 +162,15 @@ struct Producer {
         came.next();
         outstanding--;
     }
-    // A free slot, with room in flight for it.
-    __device__ __forceinline__ bool acquire(uint32_t bytes) {
-        if (outstanding == launch.in_flight) settle();
+    // A free slot, with room in flight for it. `yields`: fewer are in flight where the ring is not hungry.
+    __device__ __forceinline__ bool acquire(uint32_t bytes, bool yields) {
+        uint32_t most = launch.in_flight;
+        if (yields) {
+            Cursor last = at;
+            last.skip(HUNGRY_SLOTS - 1);
+            if (!mbarrier_test(empty(last.slot), last.parity)) most = max(1u, most - 1);
+        }
+        while (outstanding >= most) settle();
         Watchdog dog;
         while (!mbarrier_try(empty(at.slot), at.parity)) {
             if (ended()) return false;
@@ -173,13 +185,14 @@ struct Producer {
         outstanding++;
         return true;
     }
-    __device__ __forceinline__ bool tiles(uint32_t each, uint32_t odd, uint32_t rotation, uint32_t tile, uint32_t piece, uint64_t weights) {
+    __device__ __forceinline__ bool tiles(uint32_t each, uint32_t odd, uint32_t rotation, uint32_t tile, uint32_t piece, uint64_t weights, bool yields) {
         const Range mine = my_tiles(each, odd, rotation);
         const uint8_t* from = reinterpret_cast<const uint8_t*>(weights) + uint64_t(mine.first) * tile;
         uint64_t left = uint64_t(mine.count) * tile;
+        yields = yields && left <= LARGE_BYTES;
         while (left > 0) {
             const uint32_t bytes = left < piece ? uint32_t(left) : piece;
-            if (!acquire(bytes)) return false;
+            if (!acquire(bytes, yields)) return false;
             bulk_load_once(smem + at.slot * SLOT_BYTES, from, bytes, full(at.slot), policy);
             from += bytes;
             left -= bytes;
@@ -206,7 +219,7 @@ struct Producer {
                 const uint32_t rounded = (end + 15) / 16 * 16;
                 for (uint32_t p = low / span * span; p < rounded; p += span) {
                     const uint32_t bytes = min(span, rounded - p) * row_bytes;
-                    if (!acquire(2 * bytes)) return false;
+                    if (!acquire(2 * bytes, false)) return false;
                     uint8_t* to = smem + at.slot * SLOT_BYTES;
                     bulk_load(to, keys + p * row_bytes, bytes, full(at.slot));
                     bulk_load(to + SLOT_BYTES / 2, values + p * row_bytes, bytes, full(at.slot));
@@ -233,7 +246,7 @@ struct Producer {
                 const uint4* next = from + (i + 1 < count ? i + 1 : 0) * STRIDE;
                 a = __ldg(next); b = __ldg(next + 1); c = __ldg(next + 2);
                 if (!launch.prefetch) on = await(step * count + i);
-                if (n.x == LINEAR) on = on && tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32);
+                if (n.x == LINEAR) on = on && tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32, is_long(n.y));
                 else if (n.x == ATTENTION) {
                     if (step > 0) { on = on && await(step * count + visible); fence_proxy_async(); }
                     on = on && pages(launch.program[launch.first + i], step);

@@ -4,7 +4,8 @@
 //
 // Positions are taken 256 at a time, a page, in order: a thread scores one position, then a thread sums one element of the
 // values (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867). The order of sums depends on the positions alone, so a
-// row computes the same bits whatever else is in its step; positions that a draft tree hides weigh exactly 0.
+// row computes the same bits whatever else is in its step; positions that a draft tree hides weigh exactly 0. Of SOURCE_STEP_ALIBI
+// scores fall with distance.
 #include "sight.cuh"
 
 // Keys and values of a head in 256 rows of the step.
@@ -24,6 +25,16 @@ struct StepHead {
     DEVICE float value(u32 position, u32 e, u32) const { return values[(u64)position * v_stride + e]; }
 };
 
+// By how much scores of head `head` fall with each position of distance: those of 2^n heads are a geometric sequence that ends at 2^-8; further
+// heads take every other one of the sequence of 2^(n+1).
+DEVICE float alibi_slope(u32 heads, u32 head) {
+    u32 power = 1;
+    while (power * 2 <= heads) {
+        power *= 2;
+    }
+    return exp2f(head < power ? -8.0f * (head + 1) / power : -4.0f * (2 * (head - power) + 1) / power);
+}
+
 template <class Head>
 DEVICE void attention(const AttentionParams& p) {
     DYNAMIC_SHARED(shared);
@@ -37,6 +48,7 @@ DEVICE void attention(const AttentionParams& p) {
     u32 segment = p.step.row_segments[r];
     const SegmentRows& rows = p.step.segments[segment];
     Sight sight(p, rows, r - rows.first_row);
+    const float slope = p.source == SOURCE_STEP_ALIBI ? alibi_slope(p.heads, h) : 0.0f;
     for (u32 e = t; e < width; e += blockDim.x) {
         q[e] = p.q[(u64)r * p.q_stride + h * width + e];
         sums[e] = 0.0f;
@@ -56,6 +68,8 @@ DEVICE void attention(const AttentionParams& p) {
             if (p.has_softcap) {
                 score = p.softcap * tanhf(score / p.softcap);
             }
+            const u32 j = page + t;
+            score = fmaf(-slope, (float)(j > sight.place ? j - sight.place : sight.place - j), score);
         }
         float higher = fmaxf(largest, block_max(score, scratch));
         if (higher == -INFINITY) {

@@ -36,6 +36,7 @@ static const u32 SOURCE_CACHE = 0;
 static const u32 SOURCE_MEMORY = 1;
 static const u32 SOURCE_STEP_CAUSAL = 2;
 static const u32 SOURCE_STEP_BOTH_WAYS = 3;
+static const u32 SOURCE_STEP_ALIBI = 4;
 static const u32 PLACE_TILES = 0;
 static const u32 PLACE_LOWER = 1;
 static const u32 PLACE_UPPER = 2;

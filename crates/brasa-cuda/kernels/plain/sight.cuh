@@ -36,7 +36,7 @@ struct Sight {
             place = 0;
             return;
         }
-        if (p.source == SOURCE_STEP_BOTH_WAYS) {
+        if (p.source == SOURCE_STEP_BOTH_WAYS || p.source == SOURCE_STEP_ALIBI) {
             end = segment.rows;
             place = i;
             if (p.has_window && end - place > p.window) {

@@ -2,7 +2,7 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::Norm;
-use brasa_graph::op::{Attention, Gating, KvSource, Mask, ReduceFn, Unfold};
+use brasa_graph::op::{Attention, Gating, KvSource, ReduceFn, Unfold};
 use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
 
 use super::Lowering;
@@ -253,13 +253,10 @@ impl Lowering<'_> {
                 let (GroupId(group), place) = graph.memory_place(memory);
                 (Source::Memory { group: group as usize, place }, graph.memory(memory).kv_heads)
             }
-            KvSource::Step(Mask::Alibi) => {
-                return Err(self.gpu.unsupported("attention whose scores fall with distance (alibi)"));
-            }
             KvSource::Step(mask) => {
                 let kv_heads = self.shape(inputs[1]).0[1].constant().ok_or_else(|| self.odd(inputs[1]))?;
                 let (k, v) = (self.slot(inputs[1])?, self.slot(inputs[2])?);
-                (Source::Step { k, v, both_ways: mask == Mask::Bidirectional }, kv_heads)
+                (Source::Step { k, v, mask }, kv_heads)
             }
         };
         let kernels = match source {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brasa_graph::op::{Attention, Rope, RopeLayout};
+use brasa_graph::op::{Attention, Mask, Rope, RopeLayout};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
@@ -45,7 +45,7 @@ pub(crate) enum Source {
     /// Pages of a memory.
     Memory { group: usize, place: usize },
     /// Rows of the step.
-    Step { k: Slot, v: Slot, both_ways: bool },
+    Step { k: Slot, v: Slot, mask: Mask },
 }
 
 /// Attention of each row and head.
@@ -215,11 +215,14 @@ impl Launch for AttentionOp {
                     params.source = params::SOURCE_MEMORY;
                 }
             }
-            Source::Step { k, v, both_ways } => {
+            Source::Step { k, v, mask } => {
                 let ((k, _), (v, _)) = (run.tensor(k).outer_rows(), run.tensor(v).outer_rows());
                 (params.k, params.v, params.k_stride, params.v_stride) = (k.data, v.data, k.stride, v.stride);
-                params.source =
-                    if *both_ways { params::SOURCE_STEP_BOTH_WAYS } else { params::SOURCE_STEP_CAUSAL };
+                params.source = match mask {
+                    Mask::Causal => params::SOURCE_STEP_CAUSAL,
+                    Mask::Bidirectional => params::SOURCE_STEP_BOTH_WAYS,
+                    Mask::Alibi => params::SOURCE_STEP_ALIBI,
+                };
                 return run.launch(
                     &self.kernels[0],
                     rows,

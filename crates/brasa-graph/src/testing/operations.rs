@@ -55,7 +55,7 @@ pub const OPERATIONS: &[OperationCase] = &[
     OperationCase { name: "sequences", tolerance: Tolerance::F32, build: along_the_rows_of_a_sequence },
 ];
 
-/// Attention whose scores fall with distance, which not every device has.
+/// Attention whose scores fall with distance.
 pub const ALIBI: OperationCase = OperationCase::new("alibi", Tolerance::F32, |b| {
     let (g, share, e) = (1 + b.random.below(3), 1 + b.random.below(4), 1 + b.random.below(40));
     let (q, k, v) = (b.rows(&[g * share, e]), b.rows(&[g, e]), b.rows(&[g, e]));
