@@ -6,8 +6,8 @@
 //!
 //! With AVX-512 a strip is passed once, strictly forward, and so it is with NEON and one row, whose running sums of all parts fit
 //! the registers. With more rows there is room for fewer parts. So as not to fetch every line of a strip from the second cache once
-//! for each part, NEON's parts take turns on [`CHUNK`] inputs. AVX2 passes a strip twice: both parts at once were slower by a
-//! quarter with one row, and turns by a third with more (F16, weights in the cache, Zen 4).
+//! for each part, NEON's parts take turns on [`CHUNK`] inputs. AVX2 passes a strip twice with one row or two: both parts at once were
+//! slower by a quarter with one (F16, weights in the cache, Zen 4). It has [another way](super::phase_rows) with more.
 #![expect(unsafe_code, reason = "vector loads through pointers")]
 
 use std::marker::PhantomData;
@@ -16,8 +16,8 @@ use std::ops::Range;
 use super::super::float_layout::FloatLayout;
 use super::super::formats::Float;
 use super::super::layout::{LANES, Lanes};
-use super::PHASES;
 use super::vectors::{Dots, Vectors, Work};
+use super::{PHASES, phase_rows};
 use crate::prefetch::PrefetchPolicy;
 
 /// Inputs that all parts pass before any goes on, a multiple of [`PHASES`]: 16 KiB of a strip, and their activations,
@@ -71,10 +71,8 @@ pub(super) fn multiply_strips(
     }
 }
 
-/// Two rows fill the registers of AVX2 with sums, six those of the others.
 fn multiply_strip<D: Dots>(dots: D, layout: &FloatLayout, strip: &[u8], x: &[&[f32]], out: &mut [Lanes]) {
-    let most = if D::V::PARTS == 2 { 2 } else { 6 };
-    for (x, out) in x.chunks(most).zip(out.chunks_mut(most)) {
+    for (x, out) in x.chunks(6).zip(out.chunks_mut(6)) {
         macro_rules! run {
             ($rows:literal, $parts:literal) => {
                 with_float!(layout, K => {
@@ -82,7 +80,17 @@ fn multiply_strip<D: Dots>(dots: D, layout: &FloatLayout, strip: &[u8], x: &[&[f
                 })
             };
         }
+        macro_rules! by_phase {
+            ($rows:literal) => {
+                // SAFETY: the strip is of type K; lengths were checked.
+                with_float!(layout, K => unsafe {
+                    phase_rows::multiply_strip::<_, K, $rows>(dots, layout.k, strip, x, out);
+                })
+            };
+        }
         match (x.len(), D::V::PARTS) {
+            (6, 2) => by_phase!(6),
+            (4, 2) => by_phase!(4),
             (6, 1 | 4) => run!(6, 1),
             (4, 1 | 4) => run!(4, 1),
             (2, 1 | 2) => run!(2, 1),

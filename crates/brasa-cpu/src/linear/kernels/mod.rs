@@ -16,6 +16,8 @@ mod eight_rows;
 mod floats;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod phase_rows;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
 mod strip_pairs;
