@@ -35,12 +35,12 @@ pub(super) unsafe fn multiply_strip<D: Dots, K: FloatKind, const R: usize>(
     for start in (0..k).step_by(SLAB) {
         let inputs = SLAB.min(k - start);
         for (phase, sums) in sums.iter_mut().enumerate() {
-            let steps = (inputs + PHASES - 1 - phase) / PHASES;
+            let count = (inputs + PHASES - 1 - phase) / PHASES;
             let at = start + phase;
             if phase % 2 == 0 {
-                dots.run(Steps::<K, R, 0> { strip, x, at, steps, sums, kind: PhantomData });
+                dots.run(Steps::<K, R, 0> { strip, x, at, count, sums, kind: PhantomData });
             } else {
-                dots.run(Steps::<K, R, 1> { strip, x, at, steps, sums, kind: PhantomData });
+                dots.run(Steps::<K, R, 1> { strip, x, at, count, sums, kind: PhantomData });
             }
         }
     }
@@ -55,7 +55,7 @@ struct Steps<'a, K, const R: usize, const ODD: usize> {
     strip: *const u8,
     x: [*const f32; R],
     at: usize,
-    steps: usize,
+    count: usize,
     sums: &'a mut [Lanes; R],
     kind: PhantomData<K>,
 }
@@ -63,7 +63,7 @@ struct Steps<'a, K, const R: usize, const ODD: usize> {
 impl<K: FloatKind, const R: usize, const ODD: usize> Work for Steps<'_, K, R, ODD> {
     #[inline(always)]
     fn run<D: Dots>(self, dots: D) {
-        let Self { strip, x, mut at, steps, sums, .. } = self;
+        let Self { strip, x, mut at, count, sums, .. } = self;
         let v = dots.vectors();
         let mut now = [v.zero_parts(); R];
         for (now, sums) in now.iter_mut().zip(&*sums) {
@@ -72,7 +72,7 @@ impl<K: FloatKind, const R: usize, const ODD: usize> Work for Steps<'_, K, R, OD
                 now[part] = unsafe { v.load(sums.as_ptr().add(D::V::OUTPUTS * part)) };
             }
         }
-        for _ in 0..steps {
+        for _ in 0..count {
             let mut weights = v.zero_parts();
             for part in 0..D::V::PARTS {
                 // SAFETY: the input is within the strip, which is of type K.
