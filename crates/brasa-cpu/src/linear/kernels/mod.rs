@@ -255,9 +255,11 @@ pub(super) fn multiply_floats(
     });
 }
 
-/// How many of `left` rows the next call for floats takes: not six and then one or two, which wait for memory.
-pub(super) fn float_rows_at_once(isa: Isa, left: usize) -> usize {
+/// How many of `left` rows the next call for floats takes, of `all` that are multiplied with the same strips: not six and then one or two,
+/// which wait for memory.
+pub(super) fn float_rows_at_once(isa: Isa, left: usize, all: usize) -> usize {
     match left {
+        2.. if all <= MOST_ROWS && streams_pairs(isa) => 2,
         MOST_ROWS if takes_eight_floats(isa) => MOST_ROWS,
         4 | 5 | 7 | 8 => 4,
         6.. => 6,
@@ -274,6 +276,17 @@ fn takes_eight_floats(isa: Isa) -> bool {
         return crate::isa::is_intel();
     }
     false
+}
+
+/// True if few rows are multiplied two by two: `phase_rows` passes a part of a strip four times, and so waits for memory where no row
+/// before has fetched it.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "only x86-64 has such a kernel"))]
+const fn streams_pairs(isa: Isa) -> bool {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => true,
+        _ => false,
+    }
 }
 
 fn centres_panels(isa: Isa, layout: &Layout) -> bool {

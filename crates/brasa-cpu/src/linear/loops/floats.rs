@@ -18,7 +18,8 @@ pub(in super::super) fn multiply(wanted: &Products<'_>, layout: &FloatLayout, we
     for pass in parts(0..wanted.rows(), pass_rows) {
         for strips in parts(wanted.strips.clone(), FLOAT_STRIPS) {
             let packed = strip_run(weights, layout.strip_bytes(), &strips);
-            for rows in groups(pass.clone(), |left| kernels::float_rows_at_once(wanted.isa, left)) {
+            for rows in groups(pass.clone(), |left| kernels::float_rows_at_once(wanted.isa, left, pass.len()))
+            {
                 let (x, out) = (&mut x[..rows.len()], &mut out[..strips.len() * rows.len()]);
                 for (x, row) in x.iter_mut().zip(rows.clone()) {
                     *x = wanted.float_row(row);
