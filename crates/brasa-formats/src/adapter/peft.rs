@@ -14,7 +14,7 @@ use crate::{Existing, Result, Tensor};
 pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 const PREFIX: &str = "base_model.model.";
 const MOST_PATTERNS: usize = 10_000;
-const LARGEST_PATTERN_BYTES: usize = 1 << 20;
+const LARGEST_PATTERN_BYTES: usize = 1 << 18;
 
 /// Keys that say nothing about what an adapter computes: bookkeeping, training, and what its tensors say themselves.
 const HARMLESS: &[&str] = &[
