@@ -99,6 +99,7 @@ impl Dots for Avx2 {
     const CENTRING: Centring = Centring::Bytes;
     const PLANE_ROWS: usize = 4;
     const PANEL_ROWS: usize = 4;
+    const BYTES_BY_GROUPS: bool = true;
     const TWO_PARTS_OF_A_ROW: bool = true;
 
     #[inline(always)]
@@ -161,6 +162,37 @@ impl Dots for Avx2 {
         unsafe {
             let (first, second) = (sums!(0 1 2 3), sums!(4 5 6 7));
             [corrected::<K>(start, [first[0], second[0]]), corrected::<K>(start, [first[1], second[1]])]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn panel_dots_of_rows<M: Meaning, const R: usize>(
+        self,
+        start: [[i32; 2]; R],
+        codes: *const u8,
+        x: [*const i8; R],
+    ) -> [[__m256i; 2]; R] {
+        // SAFETY: `self` proves the instructions; memory by the contract.
+        unsafe {
+            let mut halves = [[_mm256_setzero_si256(); 2]; R];
+            macro_rules! add {
+                ($($group:literal)*) => {$(
+                    let weights: __m256i = read(codes.add(Self::BYTES * $group).cast());
+                    let magnitudes = _mm256_abs_epi8(weights);
+                    for row in 0..R {
+                        let activations = _mm256_set1_epi32(read(x[row].cast::<i32>().add($group)));
+                        let pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(activations, weights));
+                        let sums = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                        let half = if M::SHAPE.has_halves() { $group / 4 } else { 0 };
+                        halves[row][half] = _mm256_add_epi32(halves[row][half], sums);
+                    }
+                )*};
+            }
+            add!(0 1 2 3 4 5 6 7);
+            for row in 0..R {
+                halves[row] = corrected::<M>(start[row], halves[row]);
+            }
+            halves
         }
     }
 }

@@ -14,10 +14,11 @@
 #![expect(unsafe_code, reason = "vector loads through pointers")]
 #![allow(clippy::needless_range_loop, reason = "sums are named by constants, else they would live in memory")]
 
+use std::array;
 use std::marker::PhantomData;
 
 use super::super::blocks::{PackedBlock, Panel, Spans};
-use super::super::formats::{Codes as Stored, Kind, Meaning, TABLE, with_kind, with_panel_kind};
+use super::super::formats::{Codes as Stored, Kind, Meaning, TABLE, Width, with_kind, with_panel_kind};
 use super::super::layout::{LANES, Lanes, Layout};
 use super::super::scales::BlockScales;
 use super::vectors::{Codes, Dots, Sums, Vectors, Work, correction, eight};
@@ -251,9 +252,21 @@ impl<M: Meaning, const R: usize> Work for OfPanels<'_, '_, M, R> {
                 // rows have the block.
                 unsafe {
                     let codes = codes.0.as_ptr().add(8 * D::V::BYTES * part);
-                    let weights = eight!(G => v.load_codes(codes.add(D::V::BYTES * G)));
                     let scale = panel.scales.as_ptr().cast::<f32>().add(at * scales_bytes + lane);
                     let min = panel.mins.as_ptr().cast::<f32>().wrapping_add(at * scales_bytes + lane);
+                    if const { D::BYTES_BY_GROUPS && matches!(M::WIDTH, Width::Eight) && R > 1 } {
+                        let metas: [&BlockMeta; R] =
+                            array::from_fn(|row| x.get_unchecked(row).blocks.get_unchecked(block));
+                        let starts = metas.map(|meta| corrections::<M>(meta, correction));
+                        let activations =
+                            array::from_fn(|row| x.get_unchecked(row).codes.as_ptr().add(BLOCK * block));
+                        let sums = dots.panel_dots_of_rows::<M, R>(starts, codes, activations);
+                        for row in 0..R {
+                            acc[row] = add_scaled::<D, M>(dots, acc[row], sums[row], scale, min, metas[row]);
+                        }
+                        continue;
+                    }
+                    let weights = eight!(G => v.load_codes(codes.add(D::V::BYTES * G)));
                     if const { D::PAIRS && R > 1 } {
                         for pair in 0..R / 2 {
                             let (first, second) = (x.get_unchecked(2 * pair), x.get_unchecked(2 * pair + 1));

@@ -142,6 +142,9 @@ pub(in super::super) trait Dots: Copy {
     /// True if two rows of a panel are multiplied together.
     const PAIRS: bool = false;
 
+    /// True if several rows meet a panel's whole bytes group by group, by [`panel_dots_of_rows`](Self::panel_dots_of_rows).
+    const BYTES_BY_GROUPS: bool = false;
+
     /// True if one row is multiplied with the two parts of a block together, by [`dots_of_parts`](Self::dots_of_parts).
     const TWO_PARTS_OF_A_ROW: bool = false;
 
@@ -209,6 +212,22 @@ pub(in super::super) trait Dots: Copy {
                 self.panel_dots::<M, 2>(start[1], weights, x[1]),
             ]
         }
+    }
+
+    /// The sums of R rows with a part of a block of a panel, which has whole bytes: what each group of codes has to be
+    /// prepared by is done once for all rows, where registers do not hold it for eight groups.
+    ///
+    /// # Safety
+    ///
+    /// `codes` points to the eight vectors of the part.
+    #[inline(always)]
+    unsafe fn panel_dots_of_rows<M: Meaning, const R: usize>(
+        self,
+        _start: [[i32; 2]; R],
+        _codes: *const u8,
+        _x: [*const i8; R],
+    ) -> [Sums<Self>; R] {
+        unreachable!("an instruction set that multiplies row by row")
     }
 }
 
