@@ -10,7 +10,7 @@ use crate::Result;
 use crate::data::Batches;
 use crate::graphs::Graphs;
 use crate::objective::Preference;
-use crate::trainer::Resources;
+use crate::trainer::{Found, Resources};
 
 /// The programs of a preference.
 pub(crate) struct Judge {
@@ -30,6 +30,14 @@ pub(crate) struct Verdict {
     pub right: usize,
     /// For each document of each step, the derivative of the summed loss by its cross-entropy.
     pub slopes: Vec<Vec<f64>>,
+}
+
+impl Verdict {
+    /// The mean loss of the pairs, and the share that is right.
+    pub fn found(&self) -> Found {
+        let pairs = self.pairs as f64;
+        Found { loss: self.loss / pairs, preferred: Some(self.right as f64 / pairs) }
+    }
 }
 
 impl Judge {

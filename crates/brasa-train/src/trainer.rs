@@ -10,7 +10,7 @@ use brasa_graph::device::{
 
 use crate::data::Batches;
 use crate::graphs::Graphs;
-use crate::judge::{Judge, Verdict};
+use crate::judge::Judge;
 use crate::lora::{Lora, Norms, Places};
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
@@ -33,7 +33,7 @@ pub struct Resources<'a> {
 /// How values change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrainOptions {
-    /// What becomes better.
+    /// The loss that updates lower.
     pub objective: Objective,
     /// The optimizer.
     pub rule: Rule,
@@ -90,7 +90,7 @@ pub struct Update {
 pub struct Found {
     /// The mean loss, as [`Update::loss`].
     pub loss: f64,
-    /// As [`Update::preferred`].
+    /// Of a preference: the share of the pairs whose chosen document was preferred.
     pub preferred: Option<f64>,
 }
 
@@ -165,7 +165,7 @@ impl Trainer {
         &self.options
     }
 
-    /// Bytes of weights and of both programs on the device.
+    /// Bytes of weights and of all programs on the device.
     pub fn device_bytes(&self) -> u64 {
         let judge = self.judge.as_ref().map_or(0, Judge::arena_bytes);
         self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes() + judge
@@ -270,12 +270,7 @@ impl Trainer {
             let of_weights: Vec<&[f32]> = outputs.collect();
             self.places.add_gradients(&self.lora, norms, &of_weights, &mut gradients);
         }
-        let found = match verdict {
-            Some(Verdict { loss, pairs, right, .. }) => {
-                Found { loss: loss / pairs as f64, preferred: Some(right as f64 / pairs as f64) }
-            }
-            None => Found { loss, preferred: None },
-        };
+        let found = verdict.map_or(Found { loss, preferred: None }, |verdict| verdict.found());
         Ok((found, gradients))
     }
 
@@ -300,10 +295,9 @@ impl Trainer {
         self.check_pairs(batches)?;
         if let Some(judge) = &mut self.judge {
             let steps = batches.epoch();
-            let Verdict { loss, pairs, right, .. } = judge.judge(batches, steps, &mut *self.pool)?;
+            let Found { loss, preferred } = judge.judge(batches, steps, &mut *self.pool)?.found();
             let learned = steps.iter().map(|step| batches.learned(step)).sum();
-            let preferred = Some(right as f64 / pairs as f64);
-            return Ok(Evaluation { loss: loss / pairs as f64, preferred, learned });
+            return Ok(Evaluation { loss, preferred, learned });
         }
         let (mut loss, mut weight, mut learned) = (0.0, 0.0, 0);
         for documents in batches.epoch() {

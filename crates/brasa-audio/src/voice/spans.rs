@@ -17,8 +17,8 @@ pub struct VoiceSpans {
     pub shortest_ms: u32,
     /// Pauses that are shorter are bridged; 300 ms without change.
     pub shortest_pause_ms: u32,
-    /// What is added at both ends of a span, or half a pause that is shorter; 200 ms without change. Quiet consonants stand before loud
-    /// vowels.
+    /// Time that is added before and behind a span, since quiet consonants surround loud vowels; 200 ms without change. A pause
+    /// that is too short for both of its neighbours' time is halved among them.
     pub pad_ms: u32,
 }
 
