@@ -111,6 +111,8 @@ struct Built {
             in.tile_bytes = tile_bytes(w.format, w.subs); in.piece_bytes = SLOT_BYTES / unit_bytes(w.format) * unit_bytes(w.format);
             in.subs = w.subs; in.inputs = w.k; in.outputs = outputs; in.scale = 1.0f; in.eps = 1e-5f; in.x_back = x_back; in.weights = address(w.data);
             in.x = address(x); in.y = address(y);
+            const uint64_t share = uint64_t(in.tiles_each + (in.tiles_odd > 0)) * in.tile_bytes;
+            if (in.tile_bytes >= w.subs * 1024 && share <= 18 * SLOT_BYTES) in.flags |= YIELDS;
             in.rotation = rotation;
             // The next layer's odd tiles go to those who had none.
             rotation = (rotation + sms - in.tiles_odd) % sms;

@@ -21,7 +21,7 @@ pub(crate) struct Gpu {
     pub separate_launches: bool,
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
-    interpreter: Option<Kernel>,
+    interpreter: Option<interpreter::Kernels>,
     /// Matrix products of many rows on tensor cores, where the device has those that the kernels were written for.
     gemm: Option<Arc<Module>>,
     /// Products of rows sorted by expert, where the device has the tensor cores that the kernels were written for.
@@ -63,7 +63,7 @@ impl Gpu {
     }
 
     /// The interpreter, where the device can run it.
-    pub(crate) fn interpreter(&self) -> Option<&Kernel> {
+    pub(crate) fn interpreter(&self) -> Option<&interpreter::Kernels> {
         self.interpreter.as_ref()
     }
 

@@ -21,7 +21,8 @@ pub fn decoder(model: &str, format: StorageFormat) -> Option<Decoder> {
         Some((model, layers)) => (model, Some(layers.parse().ok()?)),
         None => (model, None),
     };
-    let mut decoder = whole(model, format)?;
+    // Checkpoints have routers in floats.
+    let mut decoder = Decoder { router: Some(StorageFormat::F32), ..whole(model, format)? };
     if let Some(layers) = layers {
         decoder.windows.resize(layers, None);
     }

@@ -10,8 +10,6 @@
 
 namespace brasa {
 
-constexpr float LOG2E = 1.4426950408889634f;
-
 // One head of a row, in pairs: pair i is lane + 32·j, its elements are first(i) and second(i).
 template <Sync S, int E> struct Head {
     static constexpr int PAIRS = E / 64;

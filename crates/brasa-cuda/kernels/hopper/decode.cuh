@@ -4,6 +4,7 @@
 // operations do. Every operation is a function of its own, so that each gets the registers it needs and no more.
 #pragma once
 #include "attend.cuh"
+#include "choose.cuh"
 
 namespace brasa {
 
@@ -86,28 +87,39 @@ template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t seq
 // What follows an instruction.
 enum class After { Next, Barrier, End };
 
+// A linear layer in its format.
+template <Sync S, bool MIXED> __device__ __forceinline__ uint32_t multiply(uint32_t format, uint32_t state, uint32_t sequence, uint64_t* stamps) {
+    switch (format) {
+        case F16: return linear<S, F16, MIXED>(state, sequence, stamps);
+        case BF16: return linear<S, BF16, MIXED>(state, sequence, stamps);
+        case Q8_0: return linear<S, Q8_0, MIXED>(state, sequence, stamps);
+        case Q4_0: return linear<S, Q4_0, MIXED>(state, sequence, stamps);
+        case Q4_K: return linear<S, Q4_K, MIXED>(state, sequence, stamps);
+        case Q6_K: return linear<S, Q6_K, MIXED>(state, sequence, stamps);
+        case Q5_K: return linear<S, Q5_K, MIXED>(state, sequence, stamps);
+        case Q4_1: return linear<S, Q4_1, MIXED>(state, sequence, stamps);
+        case MLX8: return linear<S, MLX8, MIXED>(state, sequence, stamps);
+        case Q3_K: return linear<S, Q3_K, MIXED>(state, sequence, stamps);
+        case Q2_K: return linear<S, Q2_K, MIXED>(state, sequence, stamps);
+        case IQ4_XS: return linear<S, IQ4_XS, MIXED>(state, sequence, stamps);
+        default: __trap();
+    }
+    return state;
+}
+
 // One instruction. `kind`: its operation and format; `state`: see linear.
-template <Sync S> __device__ __forceinline__ After execute(uint2 kind, uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
+template <Sync S, bool MIXED> __device__ __forceinline__ After execute(uint2 kind, uint32_t& state, uint32_t step, uint32_t sequence, uint64_t* stamps) {
     constexpr After EACH = S == Sync::Barrier ? After::Barrier : After::Next;
     const Instr& in = instruction(sequence);
+    if (MIXED) {
+        switch (kind.x) {
+            case ROUTE: route<S>(sequence); return EACH;
+            case CHOOSE: choose<S>(sequence); return After::Next;
+            case EXPERTS: kind.x = LINEAR; break;
+        }
+    }
     switch (kind.x) {
-        case LINEAR:
-            switch (kind.y) {
-                case F16: state = linear<S, F16>(state, sequence, stamps); break;
-                case BF16: state = linear<S, BF16>(state, sequence, stamps); break;
-                case Q8_0: state = linear<S, Q8_0>(state, sequence, stamps); break;
-                case Q4_0: state = linear<S, Q4_0>(state, sequence, stamps); break;
-                case Q4_K: state = linear<S, Q4_K>(state, sequence, stamps); break;
-                case Q6_K: state = linear<S, Q6_K>(state, sequence, stamps); break;
-                case Q5_K: state = linear<S, Q5_K>(state, sequence, stamps); break;
-                case Q4_1: state = linear<S, Q4_1>(state, sequence, stamps); break;
-                case MLX8: state = linear<S, MLX8>(state, sequence, stamps); break;
-                case Q3_K: state = linear<S, Q3_K>(state, sequence, stamps); break;
-                case Q2_K: state = linear<S, Q2_K>(state, sequence, stamps); break;
-                case IQ4_XS: state = linear<S, IQ4_XS>(state, sequence, stamps); break;
-                default: __trap();
-            }
-            return EACH;
+        case LINEAR: state = multiply<S, MIXED>(kind.y, state, sequence, stamps); return EACH;
         case ATTENTION:
             if (in.head_dim == 64) state = attention<S, 64>(state, step, sequence, stamps);
             else if (in.head_dim == 128) state = attention<S, 128>(state, step, sequence, stamps);
@@ -128,7 +140,7 @@ __device__ __forceinline__ void fetch(uint32_t i, uint32_t sequence) {
 
 // What lives across an instruction is kept small, and in shared memory where that will do: a register that a call must save
 // costs a trip to memory each time.
-template <Sync S> __device__ __forceinline__ void consume() {
+template <Sync S, bool MIXED> __device__ __forceinline__ void consume() {
     uint32_t arrivals = 0, state = 0, done = 0;
     fetch(0, the_launch().sequence + 1);
     if (threadIdx.x == 0) *reinterpret_cast<Row*>(smem + AT_ROW) = the_launch().states[0];
@@ -150,7 +162,7 @@ template <Sync S> __device__ __forceinline__ void consume() {
             if (launch.stamps && step + 1 == launch.steps) stamps = launch.stamps + (uint64_t(blockIdx.x) * launch.count + i) * 8;
 #endif
             stamp(stamps, 0);
-            const After after = execute<S>(kind, state, step, sequence, stamps);
+            const After after = execute<S, MIXED>(kind, state, step, sequence, stamps);
             stamp(stamps, 6);
             if (after == After::End) return;
             if (after == After::Barrier) {
@@ -158,7 +170,7 @@ template <Sync S> __device__ __forceinline__ void consume() {
                 else consumers_sync();
             }
             stamp(stamps, 7);
-            if (threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS) = done;
+            if (threadIdx.x == 0) tell(AT_PROGRESS, done);
         }
     }
     // The last token. Every block has left its candidate, so none reads the rows' states any more.
@@ -174,12 +186,13 @@ template <Sync S> __device__ __forceinline__ void consume() {
     }
 }
 
-template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch) {
+template <Sync S, bool MIXED> __device__ __forceinline__ void interpret(const Launch& launch) {
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < SLOTS; i++) {
             mbarrier_init(full(i), 1);
-            mbarrier_init(empty(i), WARPS);
+            mbarrier_init(empty(i), LEAVERS);
         }
+        if (MIXED) mbarrier_init(choice(), CHOOSERS);
         *reinterpret_cast<uint32_t*>(smem + AT_PROGRESS) = *reinterpret_cast<uint32_t*>(smem + AT_ENDED) = 0;
         *reinterpret_cast<uint4*>(smem + AT_ZERO) = make_uint4(0, 0, 0, 0);
         *reinterpret_cast<Launch*>(smem + AT_LAUNCH) = launch;
@@ -189,13 +202,13 @@ template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
         // Tagged: what a step wrote to the cache is visible behind the barrier in the next step's EMBED.
-        if (threadIdx.x == CONSUMERS) Producer{launch}.run(S == Sync::Tagged ? 1 : 0);
+        if (threadIdx.x == CONSUMERS) Producer{launch}.run<MIXED>(S == Sync::Tagged ? 1 : 0);
     } else {
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
         asm volatile("griddepcontrol.wait;" ::: "memory");
-        consume<S>();
+        consume<S, MIXED>();
         consumers_sync();
-        if (threadIdx.x == 0) *reinterpret_cast<volatile uint32_t*>(smem + AT_ENDED) = 1;
+        if (threadIdx.x == 0) tell(AT_ENDED, 1);
     }
 }
 
@@ -203,9 +216,15 @@ template <Sync S> __device__ __forceinline__ void interpret(const Launch& launch
 
 #ifdef BRASA_BENCH
 extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_barrier(const __grid_constant__ brasa::Launch launch) {
-    brasa::interpret<brasa::Sync::Barrier>(launch);
+    brasa::interpret<brasa::Sync::Barrier, false>(launch);
 }
 #endif
 extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_tagged(const __grid_constant__ brasa::Launch launch) {
-    brasa::interpret<brasa::Sync::Tagged>(launch);
+    brasa::interpret<brasa::Sync::Tagged, false>(launch);
 }
+#ifndef BRASA_BENCH
+// Programs with mixtures of experts. A kernel of its own: what mixtures add to the other's code costs dense models 1 to 2 %.
+extern "C" __global__ void __launch_bounds__(brasa::THREADS, 1) interpret_mixed(const __grid_constant__ brasa::Launch launch) {
+    brasa::interpret<brasa::Sync::Tagged, true>(launch);
+}
+#endif

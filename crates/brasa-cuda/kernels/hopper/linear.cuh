@@ -16,6 +16,8 @@
 
 namespace brasa {
 
+constexpr float LOG2E = 1.4426950408889634f;
+
 // Warps may come here with lanes apart, behind a wait for values; bar.sync wants them together.
 __device__ __forceinline__ void consumers_sync() {
     __syncwarp();
@@ -171,24 +173,25 @@ struct Ending {
 
 // Adds the partial sums of up to BATCH tiles and writes their outputs; DRAW keeps the best of each thread.
 template <Sync S>
-__device__ __forceinline__ void finish_tiles(const Ending& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
+__device__ __forceinline__ void finish_tiles(const Instr& instr, bool chosen, const Ending& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
                                              uint32_t tag, float& best, uint32_t& best_id) {
     const uint32_t thread = threadIdx.x, flags = in.flags;
-    const bool paired = flags & PAIRED;
+    const bool paired = flags & PAIRED, halves = paired && !chosen;  // experts' gates and ups are tiles of their own
     if (thread / 32 * 32 >= outputs) return;  // whole warps: they store quads
-    const uint32_t tile = paired ? thread / 8 : thread / 16, o = paired ? thread % 8 : thread % 16;
+    const uint32_t tile = halves ? thread / 8 : paired ? thread / 16 * 2 : thread / 16, o = halves ? thread % 8 : thread % 16;
     const float* p = partial + tile * TILE_FLOATS + o;
     // Without a norm the sum of squares is any number.
     const float mean = fmaf(tree(partial + BATCH * TILE_FLOATS, 1), in.inverse_inputs, in.eps);
     const float factor = flags & NORM ? in.scale * reciprocal_root(mean) : in.scale;
     float v = __fmul_rn(tree(p, 16), factor);
     if (paired) {
-        const float up = tree(p + 8, 16) * factor;
+        const float up = tree(p + (halves ? 8 : TILE_FLOATS), 16) * factor;
         v = gate_activation(v, flags) * up;
     }
     const uint32_t n = first_output + thread;
     const bool there = thread < outputs && n < in.outputs;
     const bool late = (flags & RESIDUAL) && !is_first && there;
+    if (chosen && paired && there) v *= instr.attention_scale * peek<float>(AT_SHARES + 4 * (n / instr.heads));
     if (is_first) v = __fadd_rn(v, early);  // zero without a residual
     // What few layers have, out of the way of the others.
     if (__builtin_expect((in.bias != 0) | (in.softcap > 0.0f) | late, false)) {
@@ -263,7 +266,12 @@ template <uint32_t F> struct Window {
                 found = 1;
             }
             found = min(found, (last - end) / SLOT_SUBS);
+#ifdef BRASA_EACH_LANE
+            // For racecheck, which knows what a lane saw by itself and not what a vote tells it.
+            for (uint32_t i = 0; i < found; i++) { next.wait(); next.next(); }
+#else
             next.skip(found);
+#endif
             end += found * SLOT_SUBS;
         }
     }
@@ -273,7 +281,7 @@ template <uint32_t F> struct Window {
         if (begin + SLOT_SUBS > sub) return;
         __syncwarp();
         do {
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(oldest.slot));
+            let_go(oldest.slot);
             oldest.next();
             begin += SLOT_SUBS;
         } while (begin + SLOT_SUBS <= sub);
@@ -323,7 +331,8 @@ __device__ __forceinline__ void multiply_round(Window<F>& window, Places<F>& pla
     uint32_t at[N];
 #pragma unroll
     for (int i = 0; i < N; i++) at[i] = places.sub(i);
-    const Spot own = by_codes(F) ? places.of(lane % 4) : Spot{};
+    // Lanes without a sub of their own read the last one's scales, and drop them.
+    const Spot own = by_codes(F) ? places.of(min(lane % 4, N - 1u)) : Spot{};
     places.used += N;
     window.reach(tile * places.subs + s + (N - 1) * WARPS);
     multiply_columns<F, N>(at, own, x, lane, total, raise);
@@ -384,12 +393,15 @@ __device__ __forceinline__ void multiply_any(Window<F>& window, Places<F>& place
     }
 }
 
-// `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
-template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t state, uint32_t sequence, uint64_t* stamps) {
+// MIXED: perhaps with the weights of experts. `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
+template <Sync S, uint32_t F, bool MIXED> __device__ __noinline__ uint32_t linear(uint32_t state, uint32_t sequence, uint64_t* stamps) {
     const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const Instr& in = instruction(sequence);
-    const Range mine = my_tiles(in.tiles_each, in.tiles_odd, in.rotation);
+    Range mine = my_tiles(in.tiles_each, in.tiles_odd, in.rotation);
     const uint32_t flags = in.flags, subs = in.subs;
+    // Both in one function: another instance would not lie in the instructions' cache beside this.
+    const bool chosen = MIXED && in.op == EXPERTS;
+    if (chosen && flags & PAIRED) mine = {2 * mine.first, 2 * mine.count};
     if (mine.count == 0) {
         if (flags & DRAW) leave_candidate(-INFINITY, ~0u, sequence);
         return state;
@@ -429,7 +441,7 @@ template <Sync S, uint32_t F> __device__ __noinline__ uint32_t linear(uint32_t s
         stamp(stamps, 3);
         consumers_sync();
         stamp(stamps, 4);
-        finish_tiles<S>(ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence + in.y_ahead, best, best_id);
+        finish_tiles<S>(in, chosen, ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence + in.y_ahead, best, best_id);
         window.pass(first + batch == mine.count ? window.last : (first + batch) * subs);
     }
     if (flags & DRAW) {

@@ -19,6 +19,12 @@ enum OpCode : uint32_t {
     ATTENTION = 2,
     // Merges the pages' partial results; nothing to do where every row sees one page.
     COMBINE = 3,
+    // y = norm(x) · Wᵀ with a weight of dense f32: the logits of a router.
+    ROUTE = 4,
+    // Each multiprocessor that has tiles of the two layers behind chooses the experts of a row by itself, and leaves them and their shares in its memory.
+    CHOOSE = 5,
+    // LINEAR with the weights of the chosen experts: with PAIRED gates and ups of each, tile by tile, and otherwise inputs of all, side by side.
+    EXPERTS = 6,
 };
 
 enum Flags : uint32_t {
@@ -29,6 +35,8 @@ enum Flags : uint32_t {
     LOGITS = 16,          // y is written (always, but with DRAW)
     INTERLEAVED = 32,     // rotary pairs (2i, 2i+1); otherwise (i, i + rotary/2)
     GELU_TANH = 64,       // of PAIRED: gelu in place of silu
+    YIELDS = 128,         // of weights: while the ring is not hungry, a slot less of them is on its way
+    OF_CHOSEN = 256,      // of CHOOSE: shares among the chosen experts alone
 };
 
 struct Instr {
@@ -41,17 +49,21 @@ struct Instr {
     float scale, eps, softcap, attention_scale;    // 2^-e of the weight (of rope: its magnitude); of the norm; 0: none; of scores
     uint32_t residual_back, heads, kv_heads, head_dim;
     uint32_t rotary_dim, window, table, kv_offset; // window 0: all; table: the cache's group; kv_offset: elements from q's first to k's in x; v follows k
-    uint64_t q_norm, k_norm;                       // null: no norm
+    uint64_t q_norm, k_norm;                       // null: no norm. Of EXPERTS with PAIRED, q_norm: where ups begin; of CHOOSE, k_norm: a scale of each expert, or null
     uint64_t keys_offset, values_offset;           // of this cache within a page
     uint32_t y_ahead;                              // of LINEAR: what it writes has the sequence number of the instruction so many behind it
     float raise;                                   // 2^e of the weight
-    uint32_t reserved[2];
+    uint32_t expert_tiles, chosen;                 // tiles of an expert's weight; experts of a row
 };
 static_assert(sizeof(Instr) == 192 && sizeof(Instr) % 16 == 0, "shared with the host; one warp loads it, eight bytes a lane");
 
 // What a row needs to go on. The kernel counts index and position on.
 struct Row { uint32_t token, index, position, table; };  // table: first entry of its block tables, max_pages for each group
 
+// How CHOOSE and the layers behind it use fields of others.
+//   CHOOSE: inputs: experts. Tiles of the first layer behind: tiles_each, tiles_odd, rotation; of the second: heads, kv_heads, head_dim. scale: of all shares.
+//   EXPERTS: heads: with PAIRED, outputs of an expert, and otherwise bytes of an expert's tile. attention_scale: of ups, over that of gates.
+constexpr uint32_t MAX_CHOSEN = 16;
 constexpr uint32_t MAX_STOPS = 32;
 // Drawn token of step s, as the host sees it: TOKEN_IS_THERE | id. NO_TOKEN where no logit is the largest finite one.
 constexpr uint64_t TOKEN_IS_THERE = 1ull << 32;

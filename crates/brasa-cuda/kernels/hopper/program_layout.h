@@ -41,7 +41,8 @@ static_assert(offsetof(Instr, keys_offset) == 160, "");
 static_assert(offsetof(Instr, values_offset) == 168, "");
 static_assert(offsetof(Instr, y_ahead) == 176, "");
 static_assert(offsetof(Instr, raise) == 180, "");
-static_assert(offsetof(Instr, reserved) == 184, "");
+static_assert(offsetof(Instr, expert_tiles) == 184, "");
+static_assert(offsetof(Instr, chosen) == 188, "");
 static_assert(sizeof(Row) == 16, "");
 static_assert(offsetof(Row, token) == 0, "");
 static_assert(offsetof(Row, index) == 4, "");
@@ -75,6 +76,9 @@ static_assert(EMBED == 0u, "");
 static_assert(LINEAR == 1u, "");
 static_assert(ATTENTION == 2u, "");
 static_assert(COMBINE == 3u, "");
+static_assert(ROUTE == 4u, "");
+static_assert(CHOOSE == 5u, "");
+static_assert(EXPERTS == 6u, "");
 static_assert(NORM == 1u, "");
 static_assert(RESIDUAL == 2u, "");
 static_assert(PAIRED == 4u, "");
@@ -82,12 +86,15 @@ static_assert(DRAW == 8u, "");
 static_assert(LOGITS == 16u, "");
 static_assert(INTERLEAVED == 32u, "");
 static_assert(GELU_TANH == 64u, "");
+static_assert(YIELDS == 128u, "");
+static_assert(OF_CHOSEN == 256u, "");
+static_assert(MAX_CHOSEN == 16u, "");
 static_assert(NO_TOKEN == 4294967295u, "");
 static_assert(MAX_STOPS == 32u, "");
 static_assert(TOKEN_IS_THERE == 4294967296u, "");
 
 constexpr uint32_t HOST_THREADS = 288;
 constexpr uint32_t HOST_SLOT_BYTES = 16384;
-constexpr uint32_t HOST_SHARED_BYTES = 219344;
+constexpr uint32_t HOST_SHARED_BYTES = 219488;
 
 }  // namespace brasa

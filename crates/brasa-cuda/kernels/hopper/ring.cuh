@@ -7,7 +7,7 @@
 //
 // The ring is deep, to last over a barrier, but only a few slots are asked for at a time (`Launch::in_flight`): more bytes in
 // flight than latency × bandwidth only lengthen the queue in which the activations' loads wait, too. While half of the ring waits to be taken, it
-// is activations that are waited for: then one slot less of long weights is asked for, unless they are many.
+// is activations that are waited for: then one slot less is asked for of weights that YIELD.
 #pragma once
 #include "common.cuh"
 #include "layout.cuh"
@@ -25,7 +25,6 @@ constexpr uint32_t THREADS = CONSUMERS + 32;
 constexpr uint32_t SLOT_BYTES = 16384;
 constexpr uint32_t SLOTS = 10;
 constexpr uint32_t HUNGRY_SLOTS = 5;  // free slots of a ring that may have as many in flight as there can be
-constexpr uint64_t LARGE_BYTES = 18 * SLOT_BYTES;  // of a layer's weights, a multiprocessor's share that memory is waited for
 
 // Where things lie in shared memory, in bytes.
 constexpr uint32_t BATCH = 8;                               // tiles whose partial sums lie in scratch together
@@ -51,13 +50,17 @@ constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that
 constexpr uint32_t AT_ENDED = AT_PROGRESS + 4;              // not 0: the consumers have left
 constexpr uint32_t AT_ZERO = (AT_ENDED + 4 + 15) / 16 * 16;     // sixteen bytes of zeros
 constexpr uint32_t AT_ROW = AT_ZERO + 16;                   // the first row, as the launch begins
-constexpr uint32_t SHARED_BYTES = AT_ROW + 16;
+constexpr uint32_t AT_CHOSEN = AT_ROW + 16;                 // the experts of a row
+constexpr uint32_t AT_SHARES = AT_CHOSEN + 4 * MAX_CHOSEN;  // and their shares
+constexpr uint32_t AT_CHOICE = AT_SHARES + 4 * MAX_CHOSEN;  // an mbarrier: a choice was made
+constexpr uint32_t SHARED_BYTES = AT_CHOICE + 16;
 static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
 static_assert(CONSUMERS != 256 || (THREADS == HOST_THREADS && SLOT_BYTES == HOST_SLOT_BYTES && SHARED_BYTES == HOST_SHARED_BYTES), "shared with the host");
 static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
 
 __device__ __forceinline__ uint64_t* full(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_FULL) + slot; }
 __device__ __forceinline__ uint64_t* empty(uint32_t slot) { return reinterpret_cast<uint64_t*>(smem + AT_EMPTY) + slot; }
+__device__ __forceinline__ uint64_t* choice() { return reinterpret_cast<uint64_t*>(smem + AT_CHOICE); }
 __device__ __forceinline__ const Launch& the_launch() { return *reinterpret_cast<const Launch*>(smem + AT_LAUNCH); }
 
 // The warp's copy of the instruction with this sequence number.
@@ -70,6 +73,24 @@ __device__ __forceinline__ Row the_row(uint32_t r) {
     const uint4 v = peek<uint4>(AT_ROW);
     return {v.x, v.y, v.z, v.w};
 }
+
+// A warp lets a slot go, behind __syncwarp. Consumers tell the producer how far they are by words at which it looks.
+//
+// racecheck knows what a thread does by itself, and not what a lane does for its warp; and a word that is written while another thread reads it is a hazard to it
+// unless both accesses are atomic, which costs one row 1 to 3 %. For it, BRASA_EACH_LANE compiles waits and arrivals of each lane, and atomic accesses.
+#ifdef BRASA_EACH_LANE
+constexpr uint32_t LEAVERS = CONSUMERS, CHOOSERS = CONSUMERS;
+__device__ __forceinline__ void let_go(uint32_t slot) { mbarrier_arrive(empty(slot)); }
+__device__ __forceinline__ void tell(uint32_t at, uint32_t v) { atomicExch(reinterpret_cast<uint32_t*>(smem + at), v); }
+__device__ __forceinline__ uint32_t look(uint32_t at) { return atomicOr(reinterpret_cast<uint32_t*>(smem + at), 0); }
+#else
+constexpr uint32_t LEAVERS = WARPS, CHOOSERS = 1;
+__device__ __forceinline__ void let_go(uint32_t slot) {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(slot));
+}
+__device__ __forceinline__ void tell(uint32_t at, uint32_t v) { *reinterpret_cast<volatile uint32_t*>(smem + at) = v; }
+__device__ __forceinline__ uint32_t look(uint32_t at) { return *reinterpret_cast<volatile uint32_t*>(smem + at); }
+#endif
 
 // The place of one side in the ring: a slot and the parity of its turn.
 struct Cursor {
@@ -88,7 +109,7 @@ struct Cursor {
     __device__ __forceinline__ bool came() const { return mbarrier_test(full(slot), parity); }
     __device__ __forceinline__ void release() {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(slot));
+        let_go(slot);
         next();
     }
 };
@@ -131,8 +152,6 @@ __device__ __forceinline__ uint8_t* page_of(const Launch& launch, const Row& row
     return reinterpret_cast<uint8_t*>(__ldg(launch.tables + row.table + group * launch.max_pages + page));
 }
 
-// Weights of a byte and more. Shorter ones wait for activations all the time: with one slot less, too few come in between.
-__device__ __forceinline__ bool is_long(uint32_t format) { return format == F16 || format == BF16 || format == Q8_0 || format == MLX8; }
 
 // ---- the producer: one thread ----
 
@@ -143,14 +162,15 @@ struct Producer {
     uint32_t outstanding = 0;
     uint64_t policy;
     Row first_row;            // as the launch begins
+    uint32_t choices = 0;     // those that were waited for
+    bool knows = false;       // the experts of the mixture that is streamed
     uint32_t patched = 0;     // a bit for each slot that consumers write to: those of a new position
 
     // Behind every wait: false where the consumers have left, who wait for nothing any more.
-    __device__ __forceinline__ bool ended() const { return *reinterpret_cast<volatile uint32_t*>(smem + AT_ENDED) != 0; }
+    __device__ __forceinline__ bool ended() const { return look(AT_ENDED) != 0; }
     __device__ __forceinline__ bool await(uint32_t least) {
-        volatile uint32_t* progress = reinterpret_cast<volatile uint32_t*>(smem + AT_PROGRESS);
         Watchdog dog;
-        while (*progress < least) {
+        while (look(AT_PROGRESS) < least) {
             if (ended()) return false;
             dog.turn();
         }
@@ -189,12 +209,57 @@ struct Producer {
         const Range mine = my_tiles(each, odd, rotation);
         const uint8_t* from = reinterpret_cast<const uint8_t*>(weights) + uint64_t(mine.first) * tile;
         uint64_t left = uint64_t(mine.count) * tile;
-        yields = yields && left <= LARGE_BYTES;
         while (left > 0) {
             const uint32_t bytes = left < piece ? uint32_t(left) : piece;
             if (!acquire(bytes, yields)) return false;
             bulk_load_once(smem + at.slot * SLOT_BYTES, from, bytes, full(at.slot), policy);
             from += bytes;
+            left -= bytes;
+            at.next();
+        }
+        return true;
+    }
+    // Tiles of chosen experts. A segment is what lies in one piece: a tile of a gate or of an up, or an expert's share of a tile.
+    __device__ __forceinline__ bool chosen_tiles(const Instr& in) {
+        const uint32_t flags = __ldg(&in.flags), piece = __ldg(&in.piece_bytes), tile = __ldg(&in.tile_bytes), width = __ldg(&in.heads);
+        const uint32_t each = __ldg(&in.expert_tiles), chosen = __ldg(&in.chosen);
+        const uint8_t* gates = reinterpret_cast<const uint8_t*>(__ldg(&in.weights));
+        const uint8_t* ups = reinterpret_cast<const uint8_t*>(__ldg(&in.q_norm));
+        const Range mine = my_tiles(__ldg(&in.tiles_each), __ldg(&in.tiles_odd), __ldg(&in.rotation));
+        const bool paired = flags & PAIRED, yields = flags & YIELDS;
+        // The first of a mixture's two layers that has tiles here waits for the choice.
+        if (paired) knows = false;
+        if (mine.count == 0) return true;
+        if (!knows) {
+            Watchdog dog;
+            while (!mbarrier_test(choice(), choices & 1)) {
+                if (ended()) return false;
+                dog.turn();
+            }
+            choices++;
+            knows = true;
+        }
+        const uint32_t segment_bytes = paired ? tile : width;
+        uint64_t left = uint64_t(mine.count) * tile * (paired ? 2 : 1);
+        const uint8_t* from = nullptr;
+        uint32_t segment = 0, rest = 0;
+        while (left > 0) {
+            const uint32_t bytes = left < piece ? uint32_t(left) : piece;
+            if (!acquire(bytes, yields)) return false;
+            for (uint32_t filled = 0; filled < bytes;) {
+                if (rest == 0) {
+                    const uint32_t v = paired ? mine.first + segment / 2 : segment % chosen, slot = paired ? v / each : v;
+                    const uint32_t t = paired ? v - slot * each : mine.first + segment / chosen;
+                    from = (paired && segment % 2 ? ups : gates) + (uint64_t(peek<uint32_t>(AT_CHOSEN + 4 * slot)) * each + t) * segment_bytes;
+                    rest = segment_bytes;
+                    segment++;
+                }
+                const uint32_t now = min(rest, bytes - filled);
+                bulk_load_once(smem + at.slot * SLOT_BYTES + filled, from, now, full(at.slot), policy);
+                from += now;
+                rest -= now;
+                filled += now;
+            }
             left -= bytes;
             at.next();
         }
@@ -230,8 +295,8 @@ struct Producer {
         }
         return true;
     }
-    // `visible`: instructions of a step behind which the cache entries of the step before can be read.
-    __device__ void run(uint32_t visible) {
+    // MIXED: some layers are mixtures of experts. `visible`: instructions of a step behind which the cache entries of the step before can be read.
+    template <bool MIXED> __device__ void run(uint32_t visible) {
         policy = evict_first_policy();
         first_row = launch.states[0];
         const uint32_t count = launch.count;
@@ -246,7 +311,8 @@ struct Producer {
                 const uint4* next = from + (i + 1 < count ? i + 1 : 0) * STRIDE;
                 a = __ldg(next); b = __ldg(next + 1); c = __ldg(next + 2);
                 if (!launch.prefetch) on = await(step * count + i);
-                if (n.x == LINEAR) on = on && tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32, is_long(n.y));
+                if (n.x == LINEAR) on = on && tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32, n.z & YIELDS);
+                else if (MIXED && n.x == EXPERTS) on = on && chosen_tiles(launch.program[launch.first + i]);
                 else if (n.x == ATTENTION) {
                     if (step > 0) { on = on && await(step * count + visible); fence_proxy_async(); }
                     on = on && pages(launch.program[launch.first + i], step);

@@ -3,10 +3,12 @@
 use brasa_graph::step::PAGE_POSITIONS;
 
 use super::QUAD_BYTES;
-use super::plan::{Buffer, End, Gate, Plan, PlannedAttention, PlannedLinear, PlannedNorm, PlannedOp, Rows};
+use super::plan::{
+    Buffer, End, Gate, Plan, PlannedAttention, PlannedLinear, PlannedMixture, PlannedNorm, PlannedOp, Rows,
+};
 use super::program::{
-    ATTENTION, COMBINE, DRAW, EMBED, GELU_TANH, INTERLEAVED, Instr, LINEAR, LOGITS, NORM, PAIRED, RESIDUAL,
-    SLOT_BYTES,
+    ATTENTION, CHOOSE, COMBINE, DRAW, EMBED, EXPERTS, GELU_TANH, INTERLEAVED, Instr, LINEAR, LOGITS, NORM,
+    OF_CHOSEN, PAIRED, RESIDUAL, ROUTE, SLOT_BYTES, YIELDS,
 };
 
 /// Outputs of a tile.
@@ -38,6 +40,8 @@ pub(super) struct Tiles {
 pub(super) trait Places {
     /// The tiles of `rows`, in order of their rows; `None` where the device keeps them in another way.
     fn tiles(&self, rows: &Rows) -> Option<Vec<Tiles>>;
+    /// A weight that is stored as dense f32: its address, its rows and their length; `None` for one that is not.
+    fn floats(&self, weight: usize) -> Option<(u64, u32, u32)>;
     /// The address of a weight, decoded to f32.
     fn decoded(&self, weight: usize) -> Option<u64>;
     /// The address of a buffer.
@@ -59,11 +63,42 @@ pub(super) fn encode(plan: &Plan, places: &dyn Places, multiprocessors: u32) -> 
     for op in &plan.ops {
         match op {
             &PlannedOp::Embed { table, scale } => encoder.embed(table, scale)?,
-            PlannedOp::Linear(linear) => encoder.linear(linear)?,
+            PlannedOp::Linear(linear) => {
+                let floats = match (linear.end, &linear.weight) {
+                    (End::Routed, &Rows::Whole(weight)) => places.floats(weight),
+                    _ => None,
+                };
+                match floats {
+                    Some(weight) => encoder.route(linear, weight)?,
+                    None => encoder.linear(linear)?,
+                }
+            }
+            PlannedOp::Mixture(mixture) => encoder.mixture(mixture)?,
             PlannedOp::Attention(attention) => encoder.attention(attention)?,
         }
     }
-    Some(encoder.instrs)
+    let mut instrs = encoder.instrs;
+    yields(&mut instrs);
+    Some(instrs)
+}
+
+/// A multiprocessor's share of a layer's weights for which memory is not waited, in bytes (`docs/performance/cuda.md`, runs 25 and 27).
+const SMALL_SHARE: u64 = 18 * SLOT_BYTES as u64;
+
+/// Says of which weights a slot less is on its way while activations are waited for: those of a byte and more, unless they are many. Shorter ones
+/// wait for activations all the time, and with a slot less too few come in between.
+fn yields(instrs: &mut [Instr]) {
+    let share = |instr: &Instr| {
+        let tiles = u64::from(instr.tiles_each) + u64::from(instr.tiles_odd > 0);
+        let pair = if instr.op == EXPERTS && instr.flags & PAIRED != 0 { 2 } else { 1 };
+        pair * tiles * u64::from(instr.tile_bytes)
+    };
+    for instr in instrs.iter_mut().filter(|instr| matches!(instr.op, LINEAR | EXPERTS)) {
+        // Bytes of 16 outputs and 64 inputs.
+        if instr.tile_bytes >= instr.subs * 16 * 64 && share(instr) <= SMALL_SHARE {
+            instr.flags |= YIELDS;
+        }
+    }
 }
 
 struct Encoder<'a> {
@@ -99,6 +134,7 @@ impl Encoder<'_> {
         let parts = self.places.tiles(&linear.weight)?;
         let (to, flags, softcap) = match linear.end {
             End::Projected => (Some(Buffer::Projected), 0, None),
+            End::Routed => (Some(Buffer::Routed), 0, None),
             End::Residual => (Some(Buffer::Hidden), RESIDUAL, None),
             End::Gated(gate) => {
                 let activation = if gate == Gate::GeluTanh { GELU_TANH } else { 0 };
@@ -161,6 +197,141 @@ impl Encoder<'_> {
         if let Some(to) = to {
             self.written[to as usize] = last;
         }
+        Some(())
+    }
+
+    /// The logits of a router with a weight of dense f32.
+    fn route(&mut self, linear: &PlannedLinear, weight: (u64, u32, u32)) -> Option<()> {
+        let number = self.instrs.len();
+        let (address, rows, inputs) = weight;
+        let (norm, norm_weight, eps) = self.norm(linear.norm)?;
+        self.instrs.push(Instr {
+            op: ROUTE,
+            flags: norm,
+            weights: address,
+            x: self.places.buffer(linear.x),
+            y: self.places.buffer(Buffer::Routed),
+            norm_weight,
+            inputs,
+            outputs: rows,
+            x_back: self.back(number, linear.x),
+            eps,
+            ..EMPTY
+        });
+        self.written[Buffer::Routed as usize] = number;
+        Some(())
+    }
+
+    /// The choice of experts, their gates and ups, and what follows those as one layer, whose inputs are those of all chosen experts.
+    fn mixture(&mut self, mixture: &PlannedMixture) -> Option<()> {
+        let one = |weight: usize| match self.places.tiles(&Rows::Whole(weight))?[..] {
+            [tiles] => Some(tiles),
+            _ => None,
+        };
+        let (gate, up, down) = (one(mixture.gate)?, one(mixture.up)?, one(mixture.down)?);
+        let (experts, chosen) = (mixture.experts as u32, mixture.chosen as u32);
+        let width = down.inputs;
+        let of_expert = |tiles: &Tiles| tiles.rows / experts / TILE_OUTPUTS;
+        let whole = |tiles: &Tiles| tiles.rows == of_expert(tiles) * experts * TILE_OUTPUTS;
+        let fits = [gate, up, down].iter().all(whole)
+            && (gate.format, gate.subs, gate.raise) == (up.format, up.subs, up.raise)
+            && gate.rows == up.rows
+            && of_expert(&gate) * TILE_OUTPUTS == width
+            && down.subs * 64 == width;
+        fits.then_some(())?;
+        let number = self.instrs.len();
+        let tile_bytes = |tiles: &Tiles| tiles.subs / tiles.unit_subs * tiles.unit_bytes;
+        let piece_bytes = |tiles: &Tiles| SLOT_BYTES / tiles.unit_bytes * tiles.unit_bytes;
+        // Pairs of tiles first, then tiles.
+        let counts = [chosen * of_expert(&gate), of_expert(&down)];
+        let rotations = counts.map(|count| {
+            let rotation = self.rotation;
+            let odd = count % self.multiprocessors;
+            self.rotation = (rotation + self.multiprocessors - odd) % self.multiprocessors;
+            rotation
+        });
+        let (each, odd) = (
+            counts.map(|count| count / self.multiprocessors),
+            counts.map(|count| count % self.multiprocessors),
+        );
+        let (norm, norm_weight, eps) = self.norm(Some(mixture.norm))?;
+        let [hidden, gated, routed] =
+            [Buffer::Hidden, Buffer::Gated, Buffer::Routed].map(|buffer| self.places.buffer(buffer));
+        self.instrs.push(Instr {
+            op: CHOOSE,
+            flags: if mixture.of_chosen { OF_CHOSEN } else { 0 },
+            rotation: rotations[0],
+            tiles_each: each[0],
+            tiles_odd: odd[0],
+            heads: each[1],
+            kv_heads: odd[1],
+            head_dim: rotations[1],
+            x: routed,
+            x_back: self.back(number, Buffer::Routed),
+            inputs: experts,
+            scale: mixture.scale,
+            k_norm: match mixture.scales {
+                Some(scales) => self.places.decoded(scales)?,
+                None => 0,
+            },
+            chosen,
+            ..EMPTY
+        });
+        let activation = if mixture.activation == Gate::GeluTanh { GELU_TANH } else { 0 };
+        self.instrs.push(Instr {
+            op: EXPERTS,
+            format: gate.format,
+            flags: norm | PAIRED | activation,
+            rotation: rotations[0],
+            tiles_each: each[0],
+            tiles_odd: odd[0],
+            tile_bytes: tile_bytes(&gate),
+            piece_bytes: piece_bytes(&gate),
+            weights: gate.address,
+            q_norm: up.address,
+            x: hidden,
+            y: gated,
+            norm_weight,
+            subs: gate.subs,
+            inputs: gate.inputs,
+            outputs: chosen * width,
+            x_back: self.back(number + 1, Buffer::Hidden),
+            scale: gate.factor / gate.raise,
+            attention_scale: up.factor / gate.factor,
+            eps,
+            raise: gate.raise,
+            heads: width,
+            expert_tiles: of_expert(&gate),
+            chosen,
+            ..EMPTY
+        });
+        self.written[Buffer::Gated as usize] = number + 1;
+        self.instrs.push(Instr {
+            op: EXPERTS,
+            format: down.format,
+            flags: RESIDUAL,
+            rotation: rotations[1],
+            tiles_each: each[1],
+            tiles_odd: odd[1],
+            tile_bytes: chosen * tile_bytes(&down),
+            piece_bytes: piece_bytes(&down),
+            weights: down.address,
+            x: gated,
+            y: hidden,
+            residual: hidden,
+            subs: chosen * down.subs,
+            inputs: chosen * width,
+            outputs: of_expert(&down) * TILE_OUTPUTS,
+            x_back: 1,
+            scale: down.factor / down.raise,
+            residual_back: self.back(number + 2, Buffer::Hidden),
+            raise: down.raise,
+            heads: tile_bytes(&down),
+            expert_tiles: of_expert(&down),
+            chosen,
+            ..EMPTY
+        });
+        self.written[Buffer::Hidden as usize] = number + 2;
         Some(())
     }
 
@@ -258,7 +429,8 @@ const EMPTY: Instr = Instr {
     values_offset: 0,
     y_ahead: 0,
     raise: 0.0,
-    reserved: [0; 2],
+    expert_tiles: 0,
+    chosen: 0,
 };
 
 #[cfg(test)]
@@ -309,6 +481,12 @@ mod tests {
             }
         }
 
+        fn floats(&self, weight: usize) -> Option<(u64, u32, u32)> {
+            // Routers, as checkpoints have them.
+            let (rows, inputs) = self.shapes[weight];
+            (rows == 6).then_some((weight as u64 * 1_000_000, rows, inputs))
+        }
+
         fn decoded(&self, weight: usize) -> Option<u64> {
             Some(weight as u64 * 1000)
         }
@@ -325,6 +503,10 @@ mod tests {
     fn encoded(cut: Option<u32>, multiprocessors: u32) -> Vec<Instr> {
         let decoder =
             Decoder { head_dim: 64, windows: vec![None, Some(300)], ..Decoder::small(StorageFormat::F16) };
+        encoded_of(&decoder, cut, multiprocessors)
+    }
+
+    fn encoded_of(decoder: &Decoder, cut: Option<u32>, multiprocessors: u32) -> Vec<Instr> {
         let graph = decoder.graph(1);
         let shapes =
             graph.weights().iter().map(|weight| (weight.rows() as u32, weight.row_len() as u32)).collect();
@@ -336,7 +518,7 @@ mod tests {
     fn instructions_know_their_writers_and_their_tiles() {
         let instrs = encoded(None, 7);
         let brief: Vec<_> =
-            instrs.iter().map(|i| (i.op, i.flags, i.x_back, i.residual_back, i.outputs)).collect();
+            instrs.iter().map(|i| (i.op, i.flags & !YIELDS, i.x_back, i.residual_back, i.outputs)).collect();
         let layer = [
             (LINEAR, NORM, 1, 0, 768),
             (ATTENTION, 0, 1, 0, 0),
@@ -373,6 +555,55 @@ mod tests {
         assert_eq!((attention.table, attention.window, attention.kv_offset), (1, 300, 512));
         assert_eq!((attention.keys_offset, attention.values_offset), (0, 2 * 256 * 64 * 2));
         assert_eq!(instrs[13].y, 9 << 32);
+    }
+
+    #[test]
+    fn weights_yield_unless_they_are_many_or_short() {
+        let layer = |bytes_of_share: u32, flags: u32| Instr {
+            op: LINEAR,
+            flags,
+            tiles_each: 8,
+            tile_bytes: bytes_of_share / 8,
+            subs: 4,
+            ..EMPTY
+        };
+        let yielding = |mut instrs: Vec<Instr>| {
+            yields(&mut instrs);
+            instrs.iter().map(|instr| instr.flags & YIELDS != 0).collect::<Vec<_>>()
+        };
+        let (small, large) = (layer(200 << 10, 0), layer(500 << 10, 0));
+        let (head, short) = (layer(900 << 10, DRAW), layer(8 * 2048, 0));
+        assert_eq!(yielding(vec![small, large, head, short]), [true, false, false, false]);
+    }
+
+    #[test]
+    fn a_mixture_is_a_router_a_choice_and_two_layers() {
+        let decoder = Decoder {
+            head_dim: 64,
+            experts: Some((6, 3)),
+            feed_forward: 128,
+            ..Decoder::small(StorageFormat::F16)
+        };
+        let instrs = encoded_of(&decoder, None, 7);
+        let [router, choice, gates, down, next, ..] = &instrs[5..] else {
+            panic!("{} instructions", instrs.len())
+        };
+        assert_eq!((router.op, router.flags, router.outputs, router.x_back), (ROUTE, NORM, 6, 1));
+        assert_eq!((choice.op, choice.flags, choice.inputs, choice.chosen), (CHOOSE, OF_CHOSEN, 6, 3));
+        assert_eq!((choice.x, choice.x_back), (router.y, 1));
+        // Three experts of 8 pairs of tiles, and 16 tiles with the inputs of all three, on 7 multiprocessors.
+        let dealt = |i: &Instr| (i.tiles_each, i.tiles_odd, i.rotation);
+        assert_eq!((dealt(gates), dealt(down)), ((3, 3, choice.rotation), (2, 2, choice.head_dim)));
+        assert_eq!(dealt(choice), dealt(gates));
+        assert_eq!((choice.heads, choice.kv_heads), (2, 2));
+        assert_eq!((gates.op, gates.flags), (EXPERTS, NORM | PAIRED | YIELDS));
+        assert_eq!((gates.heads, gates.expert_tiles), (128, 8));
+        assert_eq!((gates.x_back, gates.tile_bytes, gates.outputs), (3, 4 * 2048, 384));
+        assert_eq!((down.op, down.flags), (EXPERTS, RESIDUAL | YIELDS));
+        assert_eq!((down.heads, down.expert_tiles), (2 * 2048, 16));
+        assert_eq!((down.subs, down.inputs, down.tile_bytes), (6, 384, 6 * 2048));
+        assert_eq!((down.x, down.x_back, down.residual_back), (gates.y, 1, 4));
+        assert_eq!((next.op, next.x_back), (LINEAR, 1));
     }
 
     #[test]

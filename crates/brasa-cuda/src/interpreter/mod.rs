@@ -28,7 +28,7 @@ use crate::kv::CudaKvPool;
 use crate::params::{Ptr, Rows};
 use crate::weights::{CudaWeights, Halves, Layout, Stretch};
 use encode::{Places, Tiles, encode};
-use plan::{BUFFERS, Buffer, Plan, Rows as WeightRows};
+use plan::{BUFFERS, Buffer, Plan, PlannedOp, Rows as WeightRows};
 use program::{IN_FLIGHT, Launch, MAX_STOPS, Row, SHARED_BYTES, THREADS};
 
 pub(crate) use chain::Outcome;
@@ -51,8 +51,16 @@ const QUAD_BYTES: usize = 16;
 /// Sequence numbers begin anew behind this one, all tagged values being forgotten.
 const LAST_SEQUENCE: u32 = 0xf000_0000;
 
-/// The interpreter's kernel; `None` for a device that cannot run it.
-pub(crate) fn load(context: &Arc<Context>) -> Result<Option<Kernel>, DriverError> {
+/// The interpreter's kernels.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    dense: Kernel,
+    /// Of programs with mixtures of experts.
+    mixed: Kernel,
+}
+
+/// The interpreter's kernels; `None` for a device that cannot run them.
+pub(crate) fn load(context: &Arc<Context>) -> Result<Option<Kernels>, DriverError> {
     let device = context.device();
     let image = embedded::decode(device.capability).filter(|_| {
         device.runs_blocks_together
@@ -60,9 +68,13 @@ pub(crate) fn load(context: &Arc<Context>) -> Result<Option<Kernel>, DriverError
             && device.multiprocessors > 0
     });
     let Some(image) = image else { return Ok(None) };
-    let kernel = Module::load(context, &image?)?.kernel("interpret_tagged")?;
-    kernel.allow_shared(SHARED_BYTES)?;
-    Ok(Some(kernel))
+    let module = Module::load(context, &image?)?;
+    let kernel = |name| {
+        let kernel = module.kernel(name)?;
+        kernel.allow_shared(SHARED_BYTES)?;
+        Ok(kernel)
+    };
+    Ok(Some(Kernels { dense: kernel("interpret_tagged")?, mixed: kernel("interpret_mixed")? }))
 }
 
 /// A decoder on the interpreter.
@@ -136,6 +148,11 @@ impl Places for Resolved<'_> {
         stretches.map(|stretch| tiles_of(stretch, stored.weight.row_len, halves.as_ref())).collect()
     }
 
+    fn floats(&self, weight: usize) -> Option<(u64, u32, u32)> {
+        let stored = self.weights.stored(weight)?;
+        Some((stored.floats()?, stored.weight.rows, stored.weight.row_len))
+    }
+
     fn decoded(&self, weight: usize) -> Option<u64> {
         self.weights.decoded(weight)
     }
@@ -177,8 +194,10 @@ impl Interpreter {
         graph: &Graph,
         weights: &CudaWeights,
     ) -> Result<Option<Self>, DeviceError> {
-        let Some(kernel) = gpu.interpreter().filter(|_| weights.is_fast()) else { return Ok(None) };
+        let Some(kernels) = gpu.interpreter().filter(|_| weights.is_fast()) else { return Ok(None) };
         let Ok(plan) = Plan::of(graph) else { return Ok(None) };
+        let is_mixed = plan.ops.iter().any(|op| matches!(op, PlannedOp::Mixture(_)));
+        let kernel = if is_mixed { &kernels.mixed } else { &kernels.dense };
         let blocks = gpu.context.device().multiprocessors as u32;
         let values = Values::new(gpu, &plan, blocks)?;
         let logits = gpu.allocate(plan.vocab_size * 4, "logits of one row")?;

@@ -21,7 +21,7 @@ pub(super) struct Plan {
 }
 
 /// Number of [`Buffer`]s.
-pub(super) const BUFFERS: usize = 4;
+pub(super) const BUFFERS: usize = 5;
 
 /// Values that pass from one instruction to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +32,10 @@ pub(super) enum Buffer {
     Projected,
     /// The heads' outputs.
     Attended,
-    /// `act(gate) · up`.
+    /// `act(gate) · up`; of a mixture, times its expert's share, expert by expert.
     Gated,
+    /// Logits of a router.
+    Routed,
 }
 
 /// One step of a plan.
@@ -45,6 +47,8 @@ pub(super) enum PlannedOp {
     Linear(PlannedLinear),
     /// Attention, from projections to the heads' outputs.
     Attention(PlannedAttention),
+    /// Experts, from a router's logits to the residual stream.
+    Mixture(PlannedMixture),
 }
 
 /// `y = act(norm(x) · Wᵀ + bias) + residual`, or logits.
@@ -79,6 +83,8 @@ pub(super) struct Part {
 pub(super) enum End {
     /// Writes projections.
     Projected,
+    /// Writes the logits of a router.
+    Routed,
     /// Adds to the residual stream.
     Residual,
     /// Activates the gate and multiplies.
@@ -100,6 +106,26 @@ pub(super) struct PlannedNorm {
     /// A weight, decoded to f32; `None` for a norm without one.
     pub weight: Option<usize>,
     pub eps: f32,
+}
+
+/// `h += Σ_j share_j · down_j(act(gate_j · norm(h)) · (up_j · norm(h)))` over the experts that a row chooses.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PlannedMixture {
+    pub norm: PlannedNorm,
+    /// Weights of all experts, one expert's rows behind another's.
+    pub gate: usize,
+    pub up: usize,
+    pub down: usize,
+    pub activation: Gate,
+    /// Experts that there are, and how many of them a row chooses.
+    pub experts: usize,
+    pub chosen: usize,
+    /// True where shares are of the chosen experts alone.
+    pub of_chosen: bool,
+    /// A factor of each expert's share: a weight, decoded to f32.
+    pub scales: Option<usize>,
+    /// A factor of all shares.
+    pub scale: f32,
 }
 
 /// Attention over one cache.

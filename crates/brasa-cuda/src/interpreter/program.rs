@@ -109,8 +109,10 @@ shared! {
         y_ahead: u32,
         /// A power of two that brings the weight into the range of f16.
         raise: f32,
-        /// Not read.
-        reserved: [u32; 2],
+        /// Tiles of an expert's weight.
+        expert_tiles: u32,
+        /// Experts that a row chooses.
+        chosen: u32,
     }
     /// State that a row needs to go on.
     struct Row {
@@ -179,6 +181,9 @@ pub(crate) const EMBED: u32 = 0;
 pub(crate) const LINEAR: u32 = 1;
 pub(crate) const ATTENTION: u32 = 2;
 pub(crate) const COMBINE: u32 = 3;
+pub(crate) const ROUTE: u32 = 4;
+pub(crate) const CHOOSE: u32 = 5;
+pub(crate) const EXPERTS: u32 = 6;
 
 /// Flags.
 pub(crate) const NORM: u32 = 1;
@@ -188,6 +193,11 @@ pub(crate) const DRAW: u32 = 8;
 pub(crate) const LOGITS: u32 = 16;
 pub(crate) const INTERLEAVED: u32 = 32;
 pub(crate) const GELU_TANH: u32 = 64;
+pub(crate) const YIELDS: u32 = 128;
+pub(crate) const OF_CHOSEN: u32 = 256;
+
+/// Experts that a row chooses at most.
+pub(crate) const MAX_CHOSEN: u32 = 16;
 
 /// Stop ids that the device knows at most; the host sees the others.
 pub(crate) const MAX_STOPS: usize = 32;
@@ -201,7 +211,7 @@ pub(crate) const THREADS: u32 = 288;
 /// Bytes of a slot of the ring.
 pub(crate) const SLOT_BYTES: u32 = 16_384;
 /// Bytes of shared memory that a block has, `SHARED_BYTES` of `ring.cuh`.
-pub(crate) const SHARED_BYTES: u32 = 219_344;
+pub(crate) const SHARED_BYTES: u32 = 219_488;
 /// Slots on their way at a time: enough to saturate memory, and few enough that activations need not queue behind weights.
 pub(crate) const IN_FLIGHT: u32 = 3;
 
@@ -224,6 +234,9 @@ mod tests {
             ("LINEAR", LINEAR),
             ("ATTENTION", ATTENTION),
             ("COMBINE", COMBINE),
+            ("ROUTE", ROUTE),
+            ("CHOOSE", CHOOSE),
+            ("EXPERTS", EXPERTS),
             ("NORM", NORM),
             ("RESIDUAL", RESIDUAL),
             ("PAIRED", PAIRED),
@@ -231,6 +244,9 @@ mod tests {
             ("LOGITS", LOGITS),
             ("INTERLEAVED", INTERLEAVED),
             ("GELU_TANH", GELU_TANH),
+            ("YIELDS", YIELDS),
+            ("OF_CHOSEN", OF_CHOSEN),
+            ("MAX_CHOSEN", MAX_CHOSEN),
             ("NO_TOKEN", NO_TOKEN),
             ("MAX_STOPS", MAX_STOPS as u32),
         ];

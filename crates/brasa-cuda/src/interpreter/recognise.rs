@@ -1,29 +1,39 @@
 //! Recognises a decoder in a graph.
 //!
 //! A graph is taken if every node of it plays a part in: an embedding; layers of norm, stacked Q|K|V, norms and rotation of heads,
-//! cache write, attention, o and residual, norm, gate and up with their activation, down and residual; a norm and a head. Nothing
-//! else is approximated or left out: for any other graph there is no plan.
+//! cache write, attention, o and residual, norm, gate and up with their activation (or a router and its experts), down and residual; a norm
+//! and a head. Nothing else is approximated or left out: for any other graph there is no plan.
 
 use brasa_graph::fuse::{
     Fusion, GateUpActivation, LinearResidual, Norm, NormLinear, Pattern, Projection, QkNormRopeCacheWrite,
+    RouterExperts,
 };
-use brasa_graph::op::{Attention, KvSource, RopeLayout, Unary};
+use brasa_graph::op::{Attention, Binary, Gating, KvSource, RopeLayout, Unary};
 use brasa_graph::{
     CacheKind, Graph, GroupId, Input, Item, Node, NodeId, Op, Schedule, Symbol, ValueId, ValueKind,
 };
 
 use super::plan::{
-    BUFFERS, Buffer, End, Gate, Part, Plan, PlannedAttention, PlannedLinear, PlannedNorm, PlannedOp, Rows,
+    BUFFERS, Buffer, End, Gate, Part, Plan, PlannedAttention, PlannedLinear, PlannedMixture, PlannedNorm,
+    PlannedOp, Rows,
 };
+use super::program::MAX_CHOSEN;
 
 /// The widest projections and the largest group of queries that a multiprocessor's memory holds.
 const WIDEST_INPUT: usize = 235 * 64;
 const LARGEST_QUERY_GROUP: usize = 8;
+/// Most experts whose logits lie together in a multiprocessor's memory.
+const MOST_EXPERTS: usize = 1024;
 /// Head widths that attention is compiled for.
 const HEAD_DIMS: [usize; 2] = [64, 128];
 
-const PATTERNS: &[Pattern] =
-    &[Pattern::GateUpActivation, Pattern::QkNormRopeCacheWrite, Pattern::LinearResidual, Pattern::NormLinear];
+const PATTERNS: &[Pattern] = &[
+    Pattern::RouterExperts,
+    Pattern::GateUpActivation,
+    Pattern::QkNormRopeCacheWrite,
+    Pattern::LinearResidual,
+    Pattern::NormLinear,
+];
 
 impl Plan {
     /// The plan of `graph`, or the first thing of it that the interpreter has no instruction for.
@@ -58,6 +68,8 @@ struct Walk<'g> {
     normed: Option<(ValueId, PlannedNorm)>,
     /// Queries that were turned, and the attention that they wait for.
     turned: Option<(ValueId, PlannedAttention)>,
+    /// A mixture's result that was not added to the residual stream yet.
+    mixture: Option<(ValueId, PlannedMixture)>,
     logits: Option<ValueId>,
     rope: Option<(usize, usize)>,
 }
@@ -75,6 +87,7 @@ impl<'g> Walk<'g> {
             picked: Vec::new(),
             normed: None,
             turned: None,
+            mixture: None,
             logits: None,
             rope: None,
         }
@@ -117,6 +130,8 @@ impl<'g> Walk<'g> {
                 Some(())
             }
             (&Op::Attention(attention), &[q], &[y]) => self.attention(&attention, q, y),
+            (Op::Linear(_), &[x, w], &[y]) => self.router(x, w, y),
+            (Op::Binary(Binary::Add), &[a, b], &[y]) => self.add_mixture([a, b], y),
             _ => None,
         }
     }
@@ -127,7 +142,7 @@ impl<'g> Walk<'g> {
             Fusion::QkNormRopeCacheWrite(fused) => self.turn(fused),
             Fusion::LinearResidual(fused) => self.linear_residual(fused),
             Fusion::GateUpActivation(fused) => self.gate_up(fused),
-            Fusion::RouterExperts(_) => None,
+            Fusion::RouterExperts(fused) => self.experts(fused),
         }
     }
 
@@ -267,6 +282,80 @@ impl<'g> Walk<'g> {
         self.push_linear(linear, &fused.gate)
     }
 
+    /// The logits of a router, of what its experts read.
+    fn router(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Option<()> {
+        let (normed, norm) = self.normed?;
+        (self.origin(x) == normed).then_some(())?;
+        let inputs = self.graph.value(w).shape.width()?;
+        (inputs <= WIDEST_INPUT && inputs.is_multiple_of(4)).then_some(())?;
+        self.ops.push(PlannedOp::Linear(PlannedLinear {
+            weight: Rows::Whole(self.weight(w)?),
+            x: Buffer::Hidden,
+            norm: Some(norm),
+            bias: None,
+            end: End::Routed,
+        }));
+        self.write(Buffer::Routed, y)
+    }
+
+    /// Experts, whose sum waits to be added.
+    fn experts(&mut self, fused: &RouterExperts) -> Option<()> {
+        let (normed, norm) = self.normed.take()?;
+        self.reads(Buffer::Routed, fused.logits)?;
+        let activation = match fused.activation {
+            Unary::Silu => Gate::Silu,
+            Unary::GeluTanh => Gate::GeluTanh,
+            _ => return None,
+        };
+        let shape = |value: ValueId| -> Option<[usize; 3]> {
+            let dims = &self.graph.value(value).shape.0;
+            let dims: Option<Vec<usize>> = dims.iter().map(|dim| dim.constant()).collect();
+            dims?.try_into().ok()
+        };
+        let ([experts, width, inputs], up) = (shape(fused.gate)?, shape(fused.up)?);
+        let chosen = fused.router.k;
+        // A tile of the last layer has the inputs of all chosen experts side by side.
+        let gated = chosen * width;
+        let fits = self.origin(fused.x) == normed
+            && up == [experts, width, inputs]
+            && shape(fused.down)? == [experts, inputs, width]
+            && inputs == self.widths[Buffer::Hidden as usize]
+            && (1..=MAX_CHOSEN as usize).contains(&chosen)
+            && (chosen..=MOST_EXPERTS).contains(&experts)
+            && self.graph.value(fused.logits).shape.row_elements() == Some(experts)
+            && width.is_multiple_of(64)
+            && gated <= WIDEST_INPUT
+            && self.mixture.is_none();
+        fits.then_some(())?;
+        let mixture = PlannedMixture {
+            norm,
+            gate: self.weight(fused.gate)?,
+            up: self.weight(fused.up)?,
+            down: self.weight(fused.down)?,
+            activation,
+            experts,
+            chosen,
+            of_chosen: fused.router.gating == Gating::SoftmaxChosen,
+            scales: self.optional(fused.expert_scales).ok()?,
+            scale: fused.scale.unwrap_or(1.0),
+        };
+        self.mixture = Some((fused.y, mixture));
+        let widest = &mut self.widths[Buffer::Gated as usize];
+        *widest = (*widest).max(gated);
+        Some(())
+    }
+
+    /// What adds a mixture to the residual stream.
+    fn add_mixture(&mut self, operands: [ValueId; 2], y: ValueId) -> Option<()> {
+        let (sum, mixture) = self.mixture.take()?;
+        let [a, b] = operands;
+        let residual = if b == sum { a } else { b };
+        (operands.contains(&sum) && a != b).then_some(())?;
+        self.reads(Buffer::Hidden, residual)?;
+        self.ops.push(PlannedOp::Mixture(mixture));
+        self.write(Buffer::Hidden, y)
+    }
+
     fn push_linear(&mut self, linear: PlannedLinear, layer: &Projection) -> Option<()> {
         let inputs = self.graph.value(layer.w).shape.width()?;
         (inputs <= WIDEST_INPUT && inputs.is_multiple_of(4)).then_some(())?;
@@ -281,6 +370,9 @@ impl<'g> Walk<'g> {
         let Some((frequencies, rotary_dim)) = self.rope.filter(|_| self.turned.is_none()) else {
             return Err("no attention".into());
         };
+        if self.mixture.is_some() {
+            return Err("experts whose sum is not added".into());
+        }
         let attentions = || {
             self.ops.iter().filter_map(|op| match op {
                 PlannedOp::Attention(attention) => Some(attention),
@@ -370,7 +462,9 @@ mod tests {
                 End::Residual => 'd',
                 End::Gated(_) => 'g',
                 End::Logits { .. } => 'h',
+                End::Routed => 'r',
             },
+            PlannedOp::Mixture(_) => 'm',
         };
         plan.ops.iter().map(letter).collect()
     }
@@ -380,7 +474,7 @@ mod tests {
         let graph = Decoder { softcap: Some(20.0), ..decoder() }.graph(1);
         let plan = Plan::of(&graph).expect("a plan");
         assert_eq!(letters(&plan), "eqaogdqaogdh");
-        assert_eq!((plan.widths, plan.vocab_size), ([256, 768, 512, 512], 150));
+        assert_eq!((plan.widths, plan.vocab_size), ([256, 768, 512, 512, 0], 150));
         assert_eq!((plan.heads, plan.head_dim, plan.groups, plan.rotary_dim), (8, 64, 2, 64));
         let name = |weight: usize| graph.weights()[weight].name.as_str();
         let PlannedOp::Linear(gate_up) = &plan.ops[4] else { panic!("{:?}", plan.ops[4]) };
@@ -400,6 +494,21 @@ mod tests {
     }
 
     #[test]
+    fn a_mixture_is_recognised() {
+        let graph = Decoder { experts: Some((6, 3)), ..decoder() }.graph(1);
+        let plan = Plan::of(&graph).expect("a plan");
+        assert_eq!(letters(&plan), "eqaormqaormh");
+        assert_eq!(plan.widths, [256, 768, 512, 3 * 512, 6]);
+        let name = |weight: usize| graph.weights()[weight].name.as_str();
+        let PlannedOp::Mixture(mixture) = &plan.ops[5] else { panic!("{:?}", plan.ops[5]) };
+        let weights = [mixture.gate, mixture.up, mixture.down].map(name);
+        assert_eq!(weights, ["layers.0.gate", "layers.0.up", "layers.0.down"]);
+        assert_eq!((mixture.experts, mixture.chosen, mixture.of_chosen), (6, 3, true));
+        assert_eq!((mixture.scale, mixture.scales, mixture.activation), (1.0, None, Gate::Silu));
+        assert_eq!(mixture.norm.weight.map(name), Some("layers.0.feed_forward_norm"));
+    }
+
+    #[test]
     fn what_has_no_instruction_is_refused_by_name() {
         let refusal = |decoder: Decoder| Plan::of(&decoder.graph(1)).expect_err("no plan");
         assert_eq!(
@@ -410,7 +519,14 @@ mod tests {
             refusal(Decoder { heads: 18, ..decoder() }),
             "rms_norm and rms_norm and rope and rope and cache_write here"
         );
-        assert_eq!(refusal(Decoder { experts: Some((4, 2)), ..decoder() }), "linear here");
+        let experts = "router_topk and expert_linear and expert_linear and silu and mul and expert_linear and reshape and mul and sum here";
+        for decoder in [
+            Decoder { experts: Some((40, 17)), ..decoder() },
+            Decoder { experts: Some((6, 3)), feed_forward: 5120, ..decoder() },
+            Decoder { experts: Some((6, 3)), feed_forward: 480, ..decoder() },
+        ] {
+            assert_eq!(refusal(decoder), experts);
+        }
         assert_eq!(refusal(Decoder { feed_forward: 15_104, ..decoder() }), "linear and add here");
     }
 }

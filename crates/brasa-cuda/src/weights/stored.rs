@@ -126,6 +126,14 @@ impl Stored {
         Ok(Self { weight: stored, forms, stretches, memory })
     }
 
+    /// Where all rows lie as dense f32, one behind the other; `None` for rows that lie otherwise.
+    pub(crate) fn floats(&self) -> Option<u64> {
+        match (&self.stretches[..], &self.forms[..]) {
+            ([_], [Form::F32]) => Some(self.memory[0].address()),
+            _ => None,
+        }
+    }
+
     pub(super) fn size_bytes(&self) -> usize {
         let tiles = self.stretches.iter().filter_map(|stretch| stretch.tiles.as_ref());
         let norms = tiles.filter_map(|tiles| tiles.row_norm.as_deref());

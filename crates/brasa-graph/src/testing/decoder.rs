@@ -32,6 +32,8 @@ pub struct Decoder {
     pub windows: Vec<Option<usize>>,
     /// Experts in every layer in place of one feed-forward block, and how many of them a row uses.
     pub experts: Option<(usize, usize)>,
+    /// How routers of experts are stored; `None`: as all matrices are.
+    pub router: Option<StorageFormat>,
     /// Soft-cap of scores and logits.
     pub softcap: Option<f32>,
     /// Rows of a weight that are encoded, which is slow; larger weights repeat them.
@@ -51,6 +53,7 @@ impl Decoder {
             feed_forward: 512,
             windows: vec![None, Some(300)],
             experts: None,
+            router: None,
             softcap: None,
             fresh_rows: FRESH_ROWS,
         }
@@ -68,6 +71,7 @@ impl Decoder {
             feed_forward: 3072,
             windows: vec![None; 28],
             experts: None,
+            router: None,
             softcap: None,
             fresh_rows: FRESH_ROWS,
         }
@@ -185,7 +189,10 @@ impl Building<'_> {
     fn expert_block(&mut self, h: ValueId, layer: usize, experts: usize, used: usize) -> ValueId {
         let &Decoder { hidden, feed_forward, .. } = self.spec;
         let x = self.norm(h, &format!("layers.{layer}.feed_forward_norm"), hidden);
-        let router = self.weight(&format!("layers.{layer}.router"), &[experts, hidden]);
+        let router = format!("layers.{layer}.router");
+        let format = self.spec.router.unwrap_or(self.spec.format);
+        let part = self.part(&router, &[experts, hidden], format);
+        let router = self.b.weight(Weight::new(router, &[experts, hidden], vec![part]));
         let logits = self.b.linear(x, router);
         let top_k = RouterTopK { k: used, gating: Gating::SoftmaxChosen };
         let (chosen, weights) = self.b.router_topk(logits, top_k);
