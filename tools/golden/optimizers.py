@@ -5,6 +5,9 @@ usage: optimizers.py OUT.safetensors     (needs torch, transformers, safetensors
 Two arrays of 7 and 33 values make 12 updates by gradients that are written out too. For each optimizer, the values after the
 1st, 2nd and 12th update; for `clip`, the gradients of the first update after clipping to 0.5. For each schedule, the rates of
 20 updates behind a warm-up of 5, of 25 in all, with a peak of 0.3.
+
+Two matrices of MATRICES make 4 updates of `torch.optim.Muon` in the same way: `muon.U.M` behind update U, as it is, which makes its matrices orthogonal in
+bf16, and `muon_f32.U.M`, where it does so in f32.
 """
 
 import pathlib
@@ -23,6 +26,24 @@ OPTIMIZERS = {
     "momentum": lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.9),
     "nesterov": lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.9, weight_decay=0.1, nesterov=True),
 }
+
+
+MATRICES = [(6, 10), (12, 5)]
+
+
+def muon(out: dict, name: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in MATRICES]
+    for matrix, parameter in enumerate(parameters):
+        out[f"muon.begin.{matrix}"] = parameter.detach().clone()
+    optimizer = torch.optim.Muon(parameters, lr=RATE, weight_decay=0.1, momentum=0.9)
+    for update in range(4):
+        for matrix, parameter in enumerate(parameters):
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+            out[f"muon.gradient.{update + 1}.{matrix}"] = parameter.grad.clone()
+        optimizer.step()
+        for matrix, parameter in enumerate(parameters):
+            out[f"{name}.{update + 1}.{matrix}"] = parameter.detach().clone()
 
 
 def main() -> None:
@@ -61,6 +82,9 @@ def main() -> None:
             optimizer.step()
             schedule.step()
         out[f"rates.{name}"] = torch.tensor(rates, dtype=torch.float32)
+    muon(out, "muon")
+    torch.bfloat16 = torch.float32
+    muon(out, "muon_f32")
     save_file(out, pathlib.Path(sys.argv[1]))
 
 

@@ -13,6 +13,7 @@ mod hub;
 mod input;
 mod interrupt;
 mod load;
+mod mlx_config;
 mod output;
 mod paint;
 mod painted;
@@ -53,7 +54,7 @@ fn run() -> Result<(), Failure> {
     let habits::Translated { arguments, notes } = habits::translate(std::env::args_os())?;
     let color = When::of(&arguments);
     paint::choose(color);
-    let arguments = config::extend(arguments, color)?;
+    let arguments = mlx_config::extend(config::extend(arguments, color)?, color)?;
     let matches = Arguments::parser_of(&arguments, color).get_matches_from(arguments);
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     for note in notes {

@@ -8,6 +8,7 @@ use brasa::audio::transcript::TranscriptFormat;
 use brasa::audio::{SampleFormat, VoiceDetector};
 use brasa::sampling::SamplingParams;
 use brasa::speech::language_code;
+use brasa::train::optimizer::MlxSchedule;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A number of tokens; `None` for no limit.
@@ -50,6 +51,19 @@ pub fn adapter(text: &str) -> Result<AdapterSource, String> {
             _ => Err(format!("\"{scale}\" is no scale, expected a number")),
         },
     }
+}
+
+/// Reads two numbers from 0 to less than 1, separated by a comma.
+pub fn betas(text: &str) -> Result<(f64, f64), String> {
+    let one = |text: &str| text.trim().parse::<f64>().ok().filter(|beta| (0.0..1.0).contains(beta));
+    let both = text.split_once(',').and_then(|(first, second)| Some((one(first)?, one(second)?)));
+    both.ok_or_else(|| format!("\"{text}\" is no pair of numbers from 0 to less than 1, such as 0.9,0.999"))
+}
+
+/// Reads MLX-LM's schedule of the learning rate, as JSON.
+pub fn lr_schedule(text: &str) -> Result<MlxSchedule, String> {
+    let value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    MlxSchedule::parse(&value).map_err(|error| error.to_string())
 }
 
 /// Reads `NAME=RANK`.

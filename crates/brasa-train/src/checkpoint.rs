@@ -27,7 +27,7 @@ pub struct State {
     pub updates: u64,
     /// The place of the next step in the data.
     pub place: Place,
-    /// What the state depends on: settings by name.
+    /// Settings of the run by name, all that its bits depend on.
     pub settings: BTreeMap<String, String>,
     /// The best evaluation so far.
     pub best: Option<Best>,

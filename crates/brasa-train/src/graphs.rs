@@ -35,7 +35,7 @@ impl Graphs {
         let adapted = add_low_rank(model, &lora.low_ranks(model)?)?;
         let places = Places::new(&adapted, lora)?;
         let losses = match objective {
-            Objective::Likelihood => None,
+            Objective::Likelihood | Objective::LikelihoodByStep => None,
             Objective::Preference(_) => {
                 Some([weighted_losses(&adapted, false)?, weighted_losses(model, false)?])
             }

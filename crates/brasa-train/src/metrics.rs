@@ -1,4 +1,4 @@
-//! What a run tells, one line of JSON for each update and each evaluation.
+//! Metrics of a run: one line of JSON for each update and each evaluation.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -9,7 +9,7 @@ use brasa_graph::{Change, DType, Dim, Graph, NodeId, Op, ValueKind, rewrite};
 use crate::lora::Places;
 use crate::{Random, Result, TrainError};
 
-/// What is disturbed while training. Evaluations have no noise.
+/// Dropout, and noise in embeddings, while training. Evaluations have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Noise {
     /// The share of the elements of every adapted layer's input that its `A` does not see, others counting `1 / (1 − share)` times (Srivastava

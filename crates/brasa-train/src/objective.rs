@@ -1,13 +1,16 @@
-//! What an update makes better: the answers' likelihood, or a preference among answers.
+//! Objectives of training: the likelihood of learned tokens, or a preference for one of two answers.
 
 use crate::{Result, TrainError};
 
-/// What is learned of the documents.
+/// The objective of training, which decides the loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Objective {
     /// Every learned token is to become likelier; the loss is their mean cross-entropy.
     #[default]
     Likelihood,
+    /// Every learned token is to become likelier; the loss of an update is the mean of its steps' mean cross-entropies, however many tokens a step
+    /// has. MLX-LM's trainer has it so.
+    LikelihoodByStep,
     /// Of each pair the first document is to be preferred, measured against the model without the adapter.
     Preference(Preference),
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use brasa_graph::op::{Binary, Unary};
 use brasa_graph::{DType, Graph, Op, ValueId, ValueKind};
 
-/// What becomes of a block's results between the loss and its gradient.
+/// Whether the results of a model's blocks are kept for the gradient or computed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
     /// They are kept.

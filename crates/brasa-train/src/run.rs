@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::checkpoint::{Best, State};
-use crate::data::Batches;
+use crate::data::{Batches, Place};
 use crate::metrics::{Metric, Metrics};
 use crate::noise::Noise;
-use crate::optimizer::{Schedule, Shape};
+use crate::optimizer::{Rates, Schedule, Shape};
 use crate::{Evaluation, Objective, Result, TrainError, Trainer, Update};
 
 /// The name of the checkpoint in the folder of a run.
@@ -36,7 +36,7 @@ pub struct RunOptions {
     pub settings: BTreeMap<String, String>,
 }
 
-/// What happens in a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
     /// It goes on from a checkpoint after so many updates.
@@ -90,11 +90,13 @@ pub fn run(
     options: &RunOptions,
     watch: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome> {
+    // Evaluations may have an order each, so the run goes through epochs of its own.
+    let mut valid = valid.cloned();
     let folder = &options.folder;
     std::fs::create_dir_all(folder).map_err(|error| TrainError::io(folder, error))?;
     let path = folder.join(CHECKPOINT);
     let mut run = Run {
-        settings: settings(trainer, train, valid, options),
+        settings: settings(trainer, train, valid.as_ref(), options),
         best: None,
         best_values: Vec::new(),
         evaluated: None,
@@ -119,7 +121,7 @@ pub fn run(
         });
     }
     let mut is_stopped = false;
-    for batches in [Some(&*train), valid].into_iter().flatten() {
+    for batches in [Some(&*train), valid.as_ref()].into_iter().flatten() {
         if !is_stopped {
             is_stopped =
                 trainer.compare(batches, &mut |done, all| watch(Event::Comparing(done, all)))?.is_break();
@@ -134,11 +136,15 @@ pub fn run(
         }
         let updates = trainer.optimizer().updates();
         let is_last = updates >= options.updates;
-        if let Some(valid) = valid
+        if let Some(valid) = &mut valid
             && (is_last || due(options.evaluate_every, updates))
             && run.evaluated != Some(updates)
         {
             let began = Instant::now();
+            if valid.evaluations_differ() {
+                let epoch = updates.div_ceil(options.evaluate_every.max(1));
+                valid.go_to(Place { epoch, step: 0 });
+            }
             let found = trainer.evaluate(valid)?;
             let is_best = run.best.is_none_or(|best| found.loss < best.loss);
             if is_best {
@@ -194,7 +200,7 @@ pub fn run(
     Ok(Outcome { end, updates: trainer.optimizer().updates(), best: run.best, values })
 }
 
-/// What a run carries from update to update.
+/// The state of a run between two updates, beside the trainer's and the batches'.
 struct Run {
     settings: BTreeMap<String, String>,
     best: Option<Best>,
@@ -231,7 +237,7 @@ fn merge(stop: &mut ControlFlow<()>, other: ControlFlow<()>) {
     }
 }
 
-/// What the bits of a run depend on.
+/// All settings that the bits of a run depend on, by name.
 fn settings(
     trainer: &Trainer,
     train: &Batches,
@@ -239,10 +245,17 @@ fn settings(
     options: &RunOptions,
 ) -> BTreeMap<String, String> {
     let of = trainer.options();
-    let Schedule { shape, peak, warm_up, updates, floor } = of.schedule;
-    let end =
-        if shape == Shape::Constant { String::new() } else { format!(", floor {floor} after {updates}") };
-    let schedule = format!("{shape:?}, peak {peak}, warm-up {warm_up}{end}");
+    let schedule = match of.schedule {
+        Rates::Schedule(Schedule { shape, peak, warm_up, updates, floor }) => {
+            let end = if shape == Shape::Constant {
+                String::new()
+            } else {
+                format!(", floor {floor} after {updates}")
+            };
+            format!("{shape:?}, peak {peak}, warm-up {warm_up}{end}")
+        }
+        Rates::Mlx(schedule) => format!("{schedule:?}"),
+    };
     let pair = |pair: &crate::lora::Pair| {
         let kind = if pair.magnitudes.is_some() { " with magnitudes" } else { "" };
         format!("{} {}x{}{kind}", pair.layer.name, pair.rank, pair.scale)

@@ -14,7 +14,7 @@ use crate::judge::Judge;
 use crate::lora::{Lora, Norms, Places};
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
-use crate::optimizer::{Optimizer, Rule, Schedule, clip, norm};
+use crate::optimizer::{Optimizer, Rates, Rule, clip, norm};
 use crate::recompute::Activations;
 use crate::{Result, TrainError};
 
@@ -38,14 +38,14 @@ pub struct TrainOptions {
     /// The optimizer.
     pub rule: Rule,
     /// The learning rate of each update.
-    pub schedule: Schedule,
+    pub schedule: Rates,
     /// Steps whose gradients make one update.
     pub accumulation: usize,
     /// The longest gradient; longer ones are shortened. `None` leaves them.
     pub longest_gradient: Option<f64>,
-    /// What is disturbed.
+    /// Dropout, and noise in embeddings.
     pub noise: Noise,
-    /// What becomes of a block's results until its gradient.
+    /// Whether a block's results are kept for its gradient or computed again.
     pub activations: Activations,
 }
 
@@ -88,7 +88,7 @@ pub struct Update {
 /// The loss of some steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// The mean loss, as [`Update::loss`].
+    /// The mean loss of the learned tokens, by their weights, or of a preference's pairs, in nats.
     pub loss: f64,
     /// Of a preference: the share of the pairs whose chosen document was preferred.
     pub preferred: Option<f64>,
@@ -137,11 +137,11 @@ impl Trainer {
         let has_magnitudes = lora.pairs.iter().any(|pair| pair.magnitudes.is_some());
         let norms = has_magnitudes.then(|| Norms::new(of.backend, of.model, &weights, &lora)).transpose()?;
         let judge = match options.objective {
-            Objective::Likelihood => None,
+            Objective::Likelihood | Objective::LikelihoodByStep => None,
             Objective::Preference(preference) => Judge::new(of, preference, &graphs, &weights)?,
         };
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
-        let optimizer = Optimizer::new(options.rule, lora.sizes());
+        let optimizer = Optimizer::new(options.rule, lora.forms());
         let Graphs { places, sources, .. } = graphs;
         let norms = norms.map(|norms| (norms, Vec::new()));
         let mut trainer =
@@ -197,7 +197,7 @@ impl Trainer {
     }
 
     /// Learns the next steps of `batches`, as many as make an update. The losses of all their tokens count alike, whatever step
-    /// they are in.
+    /// they are in, unless the objective is [`Objective::LikelihoodByStep`].
     ///
     /// # Errors
     ///
@@ -253,6 +253,8 @@ impl Trainer {
             Some(judge) => Some(judge.judge(batches, steps, &mut *self.pool)?),
             None => None,
         };
+        // Tokens count alike, or steps do.
+        let by_step = self.options.objective == Objective::LikelihoodByStep;
         let all = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
         let mut gradients: Vec<Vec<f32>> = self.lora.sizes().map(|size| vec![0.0; size]).collect();
         let mut loss = 0.0;
@@ -260,6 +262,7 @@ impl Trainer {
         for (number, documents) in steps.iter().enumerate() {
             let factor = |place: usize| match &verdict {
                 Some(verdict) => verdict.slopes[number][place] / verdict.pairs as f64,
+                None if by_step => 1.0 / (batches.weight(documents) * steps.len() as f64),
                 None => all,
             };
             let mut step = batches.step(documents, factor);

@@ -36,6 +36,7 @@ use crate::{Error, LoadOptions, LoadProgress, device, verify};
 /// let rule = Rule::AdamW(Adam::default());
 /// let (noise, activations) = (Noise::default(), Activations::Kept);
 /// let (objective, longest_gradient) = (Objective::Likelihood, None);
+/// let schedule = schedule.into();
 /// let options = TrainOptions { objective, rule, schedule, accumulation: 1, longest_gradient, noise, activations };
 /// let mut trainer = tuner.trainer(lora, options, (256, 16), &mut |_| std::ops::ControlFlow::Continue(()))?;
 /// let losses = [(); 3].map(|()| trainer.update(&mut batches).map(|update| update.loss));

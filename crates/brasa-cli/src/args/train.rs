@@ -6,11 +6,13 @@ use clap::{Args, ValueEnum};
 
 use super::{PrecisionName, SourceArguments};
 use crate::suggested::{DEVICES, Suggested};
-use crate::values::{own_alpha, own_rank, positive};
+use crate::values::{betas, lr_schedule, own_alpha, own_rank, positive};
+use brasa::train::optimizer::MlxSchedule;
 
 /// `brasa train`
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct TrainArguments {
     /// Model, in place of -m
     #[arg(value_name = "MODEL", conflicts_with_all = ["model", "hf_repo"])]
@@ -18,10 +20,13 @@ pub struct TrainArguments {
     #[command(flatten)]
     pub source: SourceArguments,
     /// Examples: a folder with train.jsonl (and valid.jsonl, test.jsonl), or a file; .csv too
-    #[arg(long, value_name = "PATH", required_unless_present = "plot")]
+    #[arg(long, value_name = "PATH", required_unless_present_any = ["plot", "config"])]
     pub data: Option<PathBuf>,
-    /// Folder of the adapter, its metrics, curves and checkpoint
-    #[arg(long, value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
+    /// YAML file of mlx_lm.lora; its defaults count for what is not set
+    #[arg(short, long, value_name = "FILE", conflicts_with = "plot")]
+    pub config: Option<PathBuf>,
+    /// Folder of adapter, metrics, curves and checkpoint
+    #[arg(long, alias = "adapter-path", value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
     pub out: PathBuf,
     /// Go on from the checkpoint in the folder
     #[arg(long)]
@@ -37,13 +42,16 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 3, conflicts_with = "steps", help_heading = "Course")]
     pub epochs: usize,
     /// Updates, in place of passes
-    #[arg(long, alias = "iters", value_name = "N", value_parser = positive, help_heading = "Course")]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course")]
     pub steps: Option<usize>,
+    /// Batches of all updates, as MLX-LM counts
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with_all = ["epochs", "steps"], help_heading = "Course", hide = true)]
+    pub iters: Option<usize>,
     /// Tokens computed at once, of as many examples as fit
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 512, help_heading = "Course")]
     pub batch_tokens: usize,
     /// Most examples of a batch
-    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    #[arg(long, alias = "batch-size", value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub batch_examples: Option<usize>,
     /// Batches of an update
     #[arg(long, alias = "grad-accumulation-steps", value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Course", hide_short_help = true)]
@@ -52,8 +60,26 @@ pub struct TrainArguments {
     #[arg(long, alias = "grad-checkpoint", help_heading = "Course", hide_short_help = true)]
     pub recompute: bool,
     /// Updates between two evaluations on valid.jsonl [default: a tenth of all]
-    #[arg(long, alias = "steps-per-eval", value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub evaluate_every: Option<usize>,
+    /// Batches between two evaluations, as MLX-LM counts
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "evaluate_every", help_heading = "Course", hide = true)]
+    pub steps_per_eval: Option<usize>,
+    /// Most batches of an evaluation on valid.jsonl [default: all]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    pub val_batches: Option<usize>,
+    /// Most batches of the evaluation on test.jsonl [default: all]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    pub test_batches: Option<usize>,
+    /// An option of MLX-LM whose work is always done
+    #[arg(long, value_name = "N", help_heading = "Course", hide = true)]
+    pub steps_per_report: Option<usize>,
+    /// An option of MLX-LM whose work is always done
+    #[arg(long = "train", help_heading = "Course", hide = true)]
+    pub is_training: bool,
+    /// An option of MLX-LM whose work is always done
+    #[arg(long = "test", help_heading = "Course", hide = true)]
+    pub is_testing: bool,
     /// Updates between two checkpoints
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 100, help_heading = "Course", hide_short_help = true)]
     pub save_every: usize,
@@ -64,14 +90,14 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Course", hide_short_help = true)]
     pub seed: u64,
 
-    /// What becomes better
+    /// Loss that becomes less
     #[arg(long, value_enum, value_name = "NAME", default_value_t = LossName::Tokens, help_heading = "Course", hide_short_help = true)]
     pub loss: LossName,
     /// Of --loss dpo: how strictly the model keeps to what it was [default: 0.1]
     #[arg(long, value_name = "X", help_heading = "Course", hide_short_help = true)]
     pub beta: Option<f64>,
 
-    /// What is learned
+    /// Kind of adapter
     #[arg(long, alias = "fine-tune-type", value_enum, value_name = "HOW", default_value_t = MethodName::Lora, help_heading = "Adapter", hide_short_help = true)]
     pub method: MethodName,
     /// Rank of the adapter
@@ -120,12 +146,33 @@ pub struct TrainArguments {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value_t = OptimizerName::Adamw, help_heading = "Optimizer", hide_short_help = true)]
     pub optimizer: OptimizerName,
+    /// Course of the learning rate as MLX-LM's YAML has it, as JSON: {"name": …, "arguments": […]}
+    #[arg(long, value_name = "JSON", value_parser = lr_schedule, help_heading = "Optimizer", hide_short_help = true)]
+    pub lr_schedule: Option<MlxSchedule>,
     /// Weight decay
     #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Optimizer", hide_short_help = true)]
     pub weight_decay: f64,
-    /// Momentum of sgd
-    #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Optimizer", hide_short_help = true)]
-    pub momentum: f64,
+    /// Momentum of sgd and muon [default: 0, of muon 0.95]
+    #[arg(long, value_name = "X", help_heading = "Optimizer", hide_short_help = true)]
+    pub momentum: Option<f64>,
+    /// Let sgd and muon look ahead along the momentum [default: false, of muon true]
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, help_heading = "Optimizer", hide_short_help = true)]
+    pub nesterov: Option<bool>,
+    /// Decay of Adam's means of gradients and of their squares
+    #[arg(long, value_name = "X,X", value_parser = betas, default_value = "0.9,0.999", help_heading = "Optimizer", hide_short_help = true)]
+    pub betas: (f64, f64),
+    /// Added to the root of Adam's mean square
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 1e-8,
+        help_heading = "Optimizer",
+        hide_short_help = true
+    )]
+    pub eps: f64,
+    /// Let Adam's means count more in the first updates
+    #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true, help_heading = "Optimizer", hide_short_help = true)]
+    pub bias_correction: bool,
     /// Longest gradient; 0 for any
     #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Optimizer", hide_short_help = true)]
     pub clip: f64,
@@ -136,7 +183,13 @@ pub struct TrainArguments {
     /// Turns of a conversation
     #[arg(long, value_enum, value_name = "HOW", default_value_t = TurnsName::Together, help_heading = "Examples", hide_short_help = true)]
     pub turns: TurnsName,
-    /// Examples that are longer than a batch
+    /// Longest example in tokens [default: what fits into a batch]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Examples", hide_short_help = true)]
+    pub max_seq_length: Option<usize>,
+    /// Learn from the assistant's last turn on, as MLX-LM says it
+    #[arg(long, conflicts_with = "learn", help_heading = "Examples", hide = true)]
+    pub mask_prompt: bool,
+    /// Examples that are too long
     #[arg(long, value_enum, value_name = "HOW", default_value_t = LongName::Refuse, help_heading = "Examples", hide_short_help = true)]
     pub long: LongName,
     /// Jinja chat template to use in place of the model's
@@ -154,7 +207,14 @@ pub struct TrainArguments {
     pub precision: PrecisionName,
 }
 
-/// What is learned.
+impl TrainArguments {
+    /// True if MLX-LM's defaults count for what is not set.
+    pub fn has_mlx_defaults(&self) -> bool {
+        self.config.is_some() || self.loss == LossName::Mlx
+    }
+}
+
+/// Kinds of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MethodName {
     /// Low-rank adapters (of stored weights in any format)
@@ -165,11 +225,13 @@ pub enum MethodName {
     Dora,
 }
 
-/// What becomes better.
+/// Losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LossName {
     /// The likelihood of every learned token
     Tokens,
+    /// The likelihood as MLX-LM's trainer counts it, with its batches and its defaults, to compare curves
+    Mlx,
     /// The preference for `chosen` over `rejected` answers (direct preference optimization)
     Dpo,
 }
@@ -201,6 +263,7 @@ pub enum OptimizerName {
     Adamw,
     Adam,
     Sgd,
+    Muon,
 }
 
 /// Tokens that are learned.
@@ -210,6 +273,8 @@ pub enum LearnName {
     Answers,
     /// The assistant's last turn
     Last,
+    /// The assistant's last turn and what the template puts behind it
+    FromLast,
     /// Every token
     All,
 }
@@ -223,7 +288,7 @@ pub enum TurnsName {
     Apart,
 }
 
-/// Examples that are longer than a batch.
+/// Examples that are too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LongName {
     /// They are an error

@@ -262,7 +262,7 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
     for row in MLX_LM.iter().chain(LLAMA_CPP).chain(special) {
         rows.extend(row.spellings().map(|spelling| (spelling, row)));
     }
-    if matches!(command, Some("serve" | "eval" | "inspect" | "transcribe")) {
+    if matches!(command, Some("serve" | "eval" | "inspect" | "train" | "transcribe")) {
         // What other commands refuse or do without, these may have.
         rows.retain(|spelling, _| !own.has(spelling));
     }

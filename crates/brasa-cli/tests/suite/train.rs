@@ -286,3 +286,84 @@ fn a_preference_is_learned_and_told() {
     assert!(refused(&["--loss", "dpo", "--beta", "0"], 2).contains("--beta 0: must be more than 0"));
     assert!(refused(&["--loss", "dpo", "--dropout", "0.1"], 2).contains("--dropout: not beside --loss dpo"));
 }
+
+/// A golden run of MLX-LM's trainer (tools/golden/models/mlx_training.py): its configuration and rows in a folder, and its tokens and rates.
+fn golden_of_mlx(name: &str, folder: &Path) -> (String, serde_json::Value) {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let path = format!("{root}/crates/brasa-train/tests/golden/mlx/{name}.json");
+    let golden: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    for file in ["train", "valid"] {
+        let rows = golden[file].as_array().unwrap();
+        let lines: Vec<String> = rows.iter().map(serde_json::Value::to_string).collect();
+        let lines = lines.join("\n");
+        if !rows.is_empty() {
+            std::fs::write(folder.join(format!("{file}.jsonl")), lines).unwrap();
+        }
+    }
+    let mut config = golden["config"].clone();
+    config["model"] = format!("{root}/{}", config["model"].as_str().unwrap()).into();
+    config["data"] = folder.to_str().unwrap().into();
+    config["adapter_path"] = folder.join("out").to_str().unwrap().into();
+    let path = folder.join("lora.yaml");
+    // JSON is YAML; one line is in its own style.
+    let yaml = config.to_string();
+    let yaml = yaml.strip_prefix('{').unwrap().strip_suffix('}').unwrap();
+    let yaml: String = yaml.replacen(",\"", ", \"", 1);
+    std::fs::write(&path, format!("# as mlx_lm.lora reads it\n{{\"train\": yes, \"test\": ~, {yaml}}}\n"))
+        .unwrap();
+    (path.to_str().unwrap().to_owned(), golden)
+}
+
+#[test]
+fn a_configuration_of_mlx_lm_makes_its_run() {
+    for name in ["adam", "adamw"] {
+        let folder = scratch(&format!("train-mlx-{name}"));
+        let (config, golden) = golden_of_mlx(name, &folder);
+        let output = brasa(&["train", "-c", &config, "--loss", "mlx", "--threads", "1"]);
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(folder.join("out/adapters.safetensors").exists());
+        let rows = timeless(&folder.join("out"));
+        let updates: Vec<&serde_json::Value> = rows.iter().filter(|row| row["loss"].is_number()).collect();
+        let numbers = |key: &str| -> Vec<f64> {
+            golden[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
+        };
+        let (tokens, rates) = (numbers("tokens"), numbers("rates"));
+        let each = tokens.len() / updates.len();
+        for (update, (tokens, rates)) in
+            updates.iter().zip(tokens.chunks_exact(each).zip(rates.chunks_exact(each)))
+        {
+            assert_eq!(update["tokens"].as_f64(), Some(tokens.iter().sum()), "{name}: {update}");
+            let error = update["learning_rate"].as_f64().unwrap() - rates[each - 1];
+            assert!(error.abs() < 1e-5 * rates[each - 1], "{name}: {update}");
+        }
+        let evaluated = rows.iter().filter(|row| row["valid_loss"].is_number()).count();
+        assert_eq!(evaluated, golden["valid_losses"].as_array().unwrap().len(), "{name}");
+    }
+}
+
+#[test]
+fn what_a_configuration_asks_for_in_vain_is_named() {
+    let folder = scratch("train-mlx-refused");
+    let (config, _) = golden_of_mlx("adam", &folder);
+    let refused = |text: &str| {
+        std::fs::write(&config, text).unwrap();
+        fails(&["train", "-c", &config], 2)
+    };
+    for (text, told) in [
+        ("rank: 8", "lora.yaml: there is no key `rank`; there are model, train, "),
+        ("lora_parameters: {rank: 8}", "`lora_parameters` without `scale`"),
+        ("lora_parameters: {rank: 8, alpha: 16}", "`lora_parameters.alpha`: MLX-LM knows `scale`"),
+        ("optimizer: adafactor", "`optimizer: adafactor`: there are adam, adamw, sgd and muon"),
+        ("optimizer_config: {adam: {amsgrad: true}}", "no key `optimizer_config.adam.amsgrad`"),
+        ("resume_adapter_file: a.safetensors", "`resume_adapter_file` is not followed: --resume"),
+        ("report_to: wandb", "`report_to` is not followed"),
+        ("train: false", "`train: false`: `brasa train` trains"),
+        ("batch_size: many", "`batch_size: \"many\"`: expected a whole number"),
+        ("lr_schedule: {name: warm, arguments: [1]}", "lr_schedule: "),
+        ("a: [1", "lora.yaml: "),
+        ("seed: 1", "no examples: name them by --data"),
+    ] {
+        let found = refused(text);
+        assert!(found.contains(told), "{text}: {found}");
+    }
+}

@@ -6,9 +6,10 @@ use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::as_mlx::MlxBatches;
 use super::document::Document;
 use super::pack::pack;
-use crate::Random;
+use crate::{Random, Result, TrainError};
 
 /// A place in the order of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,22 +20,33 @@ pub struct Place {
     pub step: usize,
 }
 
-/// Steps of packed documents, epoch after epoch without end. Each epoch has an order of its own, by seed.
+/// Steps of documents, epoch after epoch without end. Each epoch has an order of its own, by seed.
 #[derive(Clone, Debug)]
 pub struct Batches {
     documents: Arc<[Document]>,
     rows: Vec<usize>,
-    /// So many documents that follow each other are always in one step.
-    together: usize,
-    max_rows: usize,
-    max_documents: usize,
-    /// `None` keeps the order of the file.
-    seed: Option<u64>,
+    order: Order,
     place: Place,
     /// The documents of each step of the epoch.
     steps: Vec<Vec<u32>>,
     /// Of each document, its learned tokens' cross-entropy without the adapter, once it was asked for.
     baselines: OnceLock<Arc<[f64]>>,
+}
+
+/// Which documents are in a step, and which step is next.
+#[derive(Clone, Debug)]
+enum Order {
+    /// As many documents as fit into a step.
+    Packed {
+        /// So many documents that follow each other are always in one step.
+        together: usize,
+        max_rows: usize,
+        max_documents: usize,
+        /// `None` keeps the order of the file.
+        seed: Option<u64>,
+    },
+    /// The batches of MLX-LM's trainer, before they are put into an order.
+    AsMlx(MlxBatches, Arc<[Vec<u32>]>),
 }
 
 impl Batches {
@@ -45,37 +57,80 @@ impl Batches {
         max_documents: usize,
         seed: Option<u64>,
     ) -> Self {
-        Self::of(documents.into(), 1, max_rows, max_documents, seed)
+        Self::of(documents.into(), Order::Packed { together: 1, max_rows, max_documents, seed })
     }
 
-    /// The same of pairs: a chosen document and, behind it, the rejected one. Both are in one step.
+    /// Steps of pairs of documents, a chosen one and the rejected one behind it, of at most `max_rows` rows and `max_documents` documents. A pair is
+    /// never divided.
     pub fn of_pairs(
         documents: impl Into<Arc<[Document]>>,
         max_rows: usize,
         max_documents: usize,
         seed: Option<u64>,
     ) -> Self {
-        Self::of(documents.into(), 2, max_rows, max_documents, seed)
+        Self::of(documents.into(), Order::Packed { together: 2, max_rows, max_documents, seed })
     }
 
-    fn of(
-        documents: Arc<[Document]>,
-        together: usize,
-        max_rows: usize,
-        max_documents: usize,
-        seed: Option<u64>,
-    ) -> Self {
+    /// The steps of MLX-LM's trainer. `fields` are the numbers of fields of the documents' rows, by which that trainer sorts.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Setting`] if there are fewer documents than a batch has, and for a batch without a learned token.
+    pub fn as_mlx(
+        documents: impl Into<Arc<[Document]>>,
+        fields: &[usize],
+        options: MlxBatches,
+    ) -> Result<Self> {
+        let documents: Arc<[Document]> = documents.into();
+        if options.batch_size == 0 || documents.len() < options.batch_size {
+            let what =
+                format!("batches of {} examples, the file has {}", options.batch_size, documents.len());
+            return Err(TrainError::setting(what, "take smaller batches, as MLX-LM asks for too"));
+        }
+        let batches = options.batches(fields);
+        let is_silent = |batch: &&Vec<u32>| batch.iter().all(|&at| documents[at as usize].learned() == 0);
+        if let Some(batch) = batches.iter().find(is_silent) {
+            let what =
+                format!("example {} and those of its batch have no token to learn", u64::from(batch[0]) + 1);
+            return Err(TrainError::setting(what, "cut examples at more tokens, or leave them out"));
+        }
+        Ok(Self::of(documents, Order::AsMlx(options, batches.into())))
+    }
+
+    fn of(documents: Arc<[Document]>, order: Order) -> Self {
         let rows = documents.iter().map(Document::rows).collect();
-        let (place, steps, baselines) = (Place::default(), Vec::new(), OnceLock::new());
-        let mut batches =
-            Self { documents, rows, together, max_rows, max_documents, seed, place, steps, baselines };
-        batches.steps = batches.packed(seed);
+        let (place, baselines) = (Place::default(), OnceLock::new());
+        let mut batches = Self { documents, rows, order, place, steps: Vec::new(), baselines };
+        batches.steps = batches.steps_of_epoch();
         batches
+    }
+
+    /// The most rows of a step of any epoch.
+    pub fn most_rows(&self) -> usize {
+        match &self.order {
+            Order::Packed { together, max_rows, max_documents, .. } => {
+                let mut rows: Vec<usize> =
+                    self.rows.chunks_exact(*together).map(|rows| rows.iter().sum()).collect();
+                rows.sort_unstable_by(|a, b| b.cmp(a));
+                rows.iter().take(max_documents / together).sum::<usize>().min(*max_rows)
+            }
+            Order::AsMlx(_, batches) => batches.iter().map(|batch| self.rows(batch)).max().unwrap_or(0),
+        }
+    }
+
+    /// Leaves out all but the first `count` steps of the present epoch.
+    pub fn keep_first(&mut self, count: usize) {
+        self.steps.truncate(count.max(1));
+    }
+
+    /// True if an evaluation has an order of its own each time: epoch `n` is the one of evaluation `n`.
+    pub fn evaluations_differ(&self) -> bool {
+        matches!(self.order, Order::AsMlx(..))
     }
 
     /// True if documents are pairs.
     pub fn has_pairs(&self) -> bool {
-        self.together == 2
+        matches!(self.order, Order::Packed { together: 2, .. })
     }
 
     pub(crate) fn baselines(&self) -> Option<&[f64]> {
@@ -89,7 +144,12 @@ impl Batches {
 
     /// The steps of an epoch in the order of the file, whatever the seed.
     pub(crate) fn in_order(&self) -> Vec<Vec<u32>> {
-        self.packed(None)
+        match self.order {
+            Order::Packed { together, max_rows, max_documents, .. } => {
+                self.packed(together, max_rows, max_documents, None)
+            }
+            Order::AsMlx(_, ref batches) => batches.to_vec(),
+        }
     }
 
     /// Where the next step stands.
@@ -102,7 +162,7 @@ impl Batches {
         let same = place.epoch == self.place.epoch;
         self.place = place;
         if !same {
-            self.steps = self.packed(self.seed);
+            self.steps = self.steps_of_epoch();
         }
     }
 
@@ -149,7 +209,8 @@ impl Batches {
     }
 
     /// The step of documents: a segment each, whose output rows are those before learned tokens. Each brings the learned tokens,
-    /// and their weights times the `factor` of the document, whose place among `documents` it is given.
+    /// and their weights times the `factor` of the document, whose place among `documents` it is given. Documents without a learned token have
+    /// no segment.
     pub fn step(&self, documents: &[u32], factor: impl Fn(usize) -> f64) -> Step {
         let segment = |(number, &document): (usize, &u32)| {
             let (document, rows) = (&self.documents[document as usize], self.rows[document as usize]);
@@ -164,15 +225,21 @@ impl Batches {
             segment.given = vec![GivenValues::U32(targets.into()), GivenValues::F32(weights.into())];
             segment
         };
-        Step { segments: documents.iter().enumerate().map(segment).collect() }
+        let has_rows = |(_, document): &(usize, &u32)| self.rows[**document as usize] > 0;
+        Step { segments: documents.iter().enumerate().filter(has_rows).map(segment).collect() }
     }
 
     /// Names the documents and their order: two of equal fingerprints have equal steps.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
-        hash.update(format!("{:?} {} {}", self.seed, self.max_rows, self.max_documents));
-        if self.together > 1 {
-            hash.update("pairs");
+        match &self.order {
+            Order::Packed { together, max_rows, max_documents, seed } => {
+                hash.update(format!("{seed:?} {max_rows} {max_documents}"));
+                if *together > 1 {
+                    hash.update("pairs");
+                }
+            }
+            Order::AsMlx(options, batches) => hash.update(format!("{options:?} {batches:?}")),
         }
         for document in &*self.documents {
             hash.update((document.tokens.len() as u64).to_le_bytes());
@@ -190,18 +257,36 @@ impl Batches {
         format!("{:016x}", u64::from_be_bytes(first))
     }
 
-    fn packed(&self, seed: Option<u64>) -> Vec<Vec<u32>> {
-        let rows: Vec<usize> = self.rows.chunks_exact(self.together).map(|rows| rows.iter().sum()).collect();
+    fn steps_of_epoch(&self) -> Vec<Vec<u32>> {
+        match self.order {
+            Order::Packed { together, max_rows, max_documents, seed } => {
+                self.packed(together, max_rows, max_documents, seed)
+            }
+            Order::AsMlx(ref options, ref batches) => {
+                let order = options.order(self.place.epoch, batches.len());
+                order.into_iter().map(|batch| batches[batch as usize].clone()).collect()
+            }
+        }
+    }
+
+    fn packed(
+        &self,
+        together: usize,
+        max_rows: usize,
+        max_documents: usize,
+        seed: Option<u64>,
+    ) -> Vec<Vec<u32>> {
+        let rows: Vec<usize> = self.rows.chunks_exact(together).map(|rows| rows.iter().sum()).collect();
         let mut order: Vec<u32> = (0..rows.len() as u32).collect();
         let mut random = seed.map(|seed| Random::new(seed, self.place.epoch));
         if let Some(random) = &mut random {
             random.shuffle(&mut order);
         }
-        let mut steps = pack(&rows, &order, self.max_rows, self.max_documents / self.together);
+        let mut steps = pack(&rows, &order, max_rows, max_documents / together);
         if let Some(random) = &mut random {
             random.shuffle(&mut steps);
         }
-        let together = self.together as u32;
+        let together = together as u32;
         for step in &mut steps {
             *step = step.iter().flat_map(|&first| first * together..(first + 1) * together).collect();
         }

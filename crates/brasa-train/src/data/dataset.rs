@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::csv::each_record;
 use super::document::Document;
-use super::encode::{DataOptions, Examples, Long};
+use super::encode::{DataOptions, Examples, Long, Padding};
 use super::lines::{LineFault, each_line};
 use super::report::{Lengths, Report};
 use super::row::{Fault, Row};
@@ -18,7 +18,9 @@ pub struct Dataset {
     /// Documents in the order of the file, none longer than a step, each with something to learn. Of preferences the chosen and the rejected one of
     /// each row, which fit into a step together.
     pub documents: Vec<Document>,
-    /// What was read, cut and left out.
+    /// For each document, the number of fields of its row.
+    pub fields: Vec<usize>,
+    /// Numbers of what was read, cut and left out.
     pub report: Report,
 }
 
@@ -84,7 +86,7 @@ impl Dataset {
             Ok(file) => Ok(BufReader::with_capacity(1 << 20, file)),
             Err(error) => Err(TrainError::io(path, error)),
         };
-        each_row(open()?, &name, |_, _| Ok(()))?;
+        each_row(open()?, &name, |_, _, _| Ok(()))?;
         Self::read_from(open()?, &name, examples, options)
     }
 
@@ -100,8 +102,8 @@ impl Dataset {
         options: &DataOptions,
     ) -> Result<Self> {
         let (mut documents, mut report) = (Vec::new(), Report::default());
-        let mut lengths = Vec::new();
-        each_row(reader, name, |line, row| {
+        let (mut fields, mut lengths) = (Vec::new(), Vec::new());
+        each_row(reader, name, |line, own_fields, row| {
             report.rows += 1;
             let found = examples.documents(row, options)?;
             lengths.extend(found.iter().map(|document| document.tokens.len() as u32));
@@ -112,6 +114,7 @@ impl Dataset {
                     report.tokens += document.tokens.len() as u64;
                     report.learned += document.learned() as u64;
                     documents.push(document);
+                    fields.push(own_fields);
                 }
             }
             Ok(())
@@ -132,21 +135,24 @@ impl Dataset {
                 Fault::new(what, format!("more than {} tokens a step", options.max_rows)),
             );
         }
-        Ok(Self { documents, report })
+        Ok(Self { documents, fields, report })
     }
 }
 
-/// Calls `each` with every row of a file and its line.
+/// Calls `each` with the line of every row of a file, the number of its fields, and the row.
 fn each_row(
     reader: impl BufRead,
     name: &str,
-    mut each: impl FnMut(usize, Row) -> std::result::Result<(), Fault>,
+    mut each: impl FnMut(usize, usize, Row) -> std::result::Result<(), Fault>,
 ) -> Result<()> {
     let is_table = Path::new(name).extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
     let read = if is_table {
-        each_record(reader, |line, mut fields| each(line, Row::of(&mut fields)?))
+        each_record(reader, |line, mut fields| each(line, fields.len(), Row::of(&mut fields)?))
     } else {
-        each_line(reader, |line, text| each(line, Row::parse(text)?))
+        each_line(reader, |line, text| {
+            let mut fields = Row::fields(text)?;
+            each(line, fields.len(), Row::of(&mut fields)?)
+        })
     };
     read.map_err(|fault| match fault {
         LineFault::Io(error) => TrainError::io(Path::new(name), error),
@@ -163,9 +169,19 @@ fn fitting(
     options: &DataOptions,
     report: &mut Report,
 ) -> std::result::Result<Vec<Document>, Fault> {
-    let rows: usize = documents.iter().map(Document::rows).sum();
+    // Tokens behind the last learned one are no rows, but padding that is learned would be behind them.
+    let rows_of = |document: &Document| match options.padding {
+        Padding::None => document.rows(),
+        Padding::FirstLearned => document.tokens.len().saturating_sub(1),
+    };
+    let rows: usize = documents.iter().map(rows_of).sum();
     if rows <= options.max_rows {
-        return Ok(documents.to_vec());
+        let padded = |document: &Document| {
+            let is_padded =
+                options.padding == Padding::FirstLearned && document.tokens.len() <= options.max_rows;
+            if is_padded { document.with_padding_token() } else { document.clone() }
+        };
+        return Ok(documents.iter().map(padded).collect());
     }
     // Each has an equal share of the step.
     let share = options.max_rows / documents.len();
@@ -178,7 +194,10 @@ fn fitting(
                 format!("allow {rows} tokens a step, or cut or skip long examples"),
             ))
         }
-        Long::Cut if cut.iter().all(|document| !document.spans.is_empty()) => {
+        Long::Cut
+            if options.padding == Padding::FirstLearned
+                || cut.iter().all(|document| !document.spans.is_empty()) =>
+        {
             for (cut, document) in cut.iter().zip(documents) {
                 if cut.tokens.len() < document.tokens.len() {
                     report.cut.count(line, document.tokens.len() - cut.tokens.len());

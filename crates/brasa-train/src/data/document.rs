@@ -72,6 +72,20 @@ impl Document {
         self.spans.last().map_or(0, |span| span.tokens.end as usize - 1)
     }
 
+    /// The document with token 0 behind it, which is learned too: MLX-LM pads with it, and its mask lets the first one through.
+    pub(crate) fn with_padding_token(&self) -> Self {
+        let end = self.tokens.len() as u32;
+        let mut spans = self.spans.to_vec();
+        match spans
+            .last_mut()
+            .filter(|span| span.tokens.end == end && span.weight.to_bits() == 1.0_f32.to_bits())
+        {
+            Some(span) => span.tokens.end += 1,
+            None => spans.push(Span { tokens: end..end + 1, weight: 1.0 }),
+        }
+        Self { tokens: [&self.tokens[..], &[0]].concat().into(), spans: spans.into() }
+    }
+
     /// The first `tokens` tokens of the document.
     pub(crate) fn cut(&self, tokens: usize) -> Self {
         let end = tokens.min(self.tokens.len()) as u32;

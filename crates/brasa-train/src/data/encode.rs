@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::document::Document;
 use super::row::{Fault, Row};
 
-/// What makes token ids of examples.
+/// The tokenizer and the chat template that turn examples into token ids.
 #[derive(Clone, Copy, Debug)]
 pub struct Examples<'a> {
     /// The model's tokenizer.
@@ -31,8 +31,11 @@ pub struct DataOptions {
     pub thinking: Option<bool>,
     /// Most rows of a document in a step.
     pub max_rows: usize,
-    /// What becomes of longer documents.
+    /// Whether longer documents are refused, cut or left out.
     pub long: Long,
+    /// Every document is learned as MLX-LM's trainer learns it: with one token of padding behind it, unless it was cut. A document of which nothing is left to
+    /// learn keeps its place.
+    pub padding: Padding,
     /// Rows are preferences: each makes two documents, the chosen one first. Other rows are refused then, as preferences are otherwise.
     pub preferences: bool,
 }
@@ -45,6 +48,7 @@ impl Default for DataOptions {
             thinking: None,
             max_rows: 2048,
             long: Long::default(),
+            padding: Padding::default(),
             preferences: false,
         }
     }
@@ -58,6 +62,8 @@ pub enum Learned {
     Answers,
     /// The assistant's last turn; completions.
     LastAnswer,
+    /// Everything from the beginning of the assistant's last turn on, what the template puts behind it too. The last turn has to be the assistant's.
+    FromLastAnswer,
     /// Every token.
     Everything,
 }
@@ -73,7 +79,7 @@ pub enum Turns {
     Apart,
 }
 
-/// What becomes of a document that is longer than a step.
+/// Whether a document that is longer than a step is refused, cut or left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Long {
     /// It is an error.
@@ -83,6 +89,16 @@ pub enum Long {
     Cut,
     /// It is left out.
     Skip,
+}
+
+/// Whether a token of padding is learned, as trainers with padded batches may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Padding {
+    /// There is none.
+    #[default]
+    None,
+    /// The first token of padding, token 0, is learned, as MLX-LM's trainer learns it.
+    FirstLearned,
 }
 
 const NO_ANSWER: &str = "add the assistant's turn, leave the row out, or learn every token";
@@ -116,7 +132,7 @@ impl Examples<'_> {
                 let hint = "the ids are those of another model";
                 return Err(Fault::new(format!("token id {id}, the model has {}", self.vocab_size), hint));
             }
-            if document.spans.is_empty() {
+            if document.spans.is_empty() && options.padding == Padding::None {
                 let what = format!("nothing to learn in {} tokens", document.tokens.len());
                 return Err(Fault::new(what, "leave the row out"));
             }
@@ -147,6 +163,15 @@ impl Examples<'_> {
         let Some(&last) = answers.last() else {
             return Err(Fault::new("no assistant turn", NO_ANSWER));
         };
+        if options.learned == Learned::FromLastAnswer {
+            if last + 1 < messages.len() {
+                let hint = "leave out the turns behind the assistant's, or learn every token";
+                return Err(Fault::new("the last turn is not the assistant's", hint));
+            }
+            let EncodedTurns { ids, turns } = encode(messages, TrainedTurns::Last)?;
+            let start = turns.last().map_or(ids.len(), |turn| turn.start);
+            return Ok(vec![Document::learned_from(ids, start)]);
+        }
         let encoded = match (options.learned, options.turns) {
             // What follows the last learned turn is of no use.
             (Learned::LastAnswer, _) => vec![encode(&messages[..=last], TrainedTurns::Last)?],
@@ -191,7 +216,7 @@ impl Examples<'_> {
         let ids = self.with_end(self.begun(&(prompt + &completion))?);
         let shared = match options.learned {
             Learned::Everything => 0,
-            Learned::Answers | Learned::LastAnswer => {
+            Learned::Answers | Learned::LastAnswer | Learned::FromLastAnswer => {
                 before.iter().zip(&ids).take_while(|(a, b)| a == b).count()
             }
         };

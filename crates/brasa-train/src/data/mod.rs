@@ -4,19 +4,22 @@
 //! [documents](Document) of rows. [`Batches`] packs documents into steps without padding, in an order that a seed decides.
 //! Nothing is cut or left out silently: the [`Report`] counts it, and names the first line.
 
+mod as_mlx;
 mod batches;
 mod csv;
 mod dataset;
 mod document;
 mod encode;
 mod lines;
+mod mersenne;
 mod pack;
 mod report;
 mod row;
 
+pub use as_mlx::{MlxBatches, MlxPurpose};
 pub use batches::{Batches, Place};
 pub use dataset::{Dataset, Files};
 pub use document::{Document, Span};
-pub use encode::{DataOptions, Examples, Learned, Long, Turns};
+pub use encode::{DataOptions, Examples, Learned, Long, Padding, Turns};
 pub use pack::pack;
 pub use report::{Counted, Lengths, Report};

@@ -1,4 +1,4 @@
-//! What was read, cut and left out.
+//! Numbers of a file of examples: read, cut, left out.
 
 use std::fmt;
 

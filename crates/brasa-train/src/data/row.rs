@@ -18,7 +18,7 @@ pub enum Row {
     Tokens { tokens: Vec<u32>, weights: Option<Vec<f32>> },
 }
 
-/// What is wrong with a row, and what to do about it.
+/// A mistake in a row, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub what: String,
@@ -34,14 +34,14 @@ impl Fault {
 const FORMS: &str = "a row has `messages` (and `tools`), `prompt` and `completion`, `text`, `tokens` (and `weights`), or `prompt`, `chosen` and `rejected`";
 
 impl Row {
-    /// Reads a line of JSON.
-    pub fn parse(line: &str) -> Result<Self, Fault> {
+    /// The fields of a line of JSON.
+    pub fn fields(line: &str) -> Result<Map<String, Value>, Fault> {
         let value: Value = serde_json::from_str(line)
             .map_err(|error| Fault::new(format!("not JSON: {error}"), "each line is one JSON object"))?;
-        let Value::Object(mut row) = value else {
-            return Err(Fault::new(format!("{}, expected an object", kind(&value)), FORMS));
-        };
-        Self::of(&mut row)
+        match value {
+            Value::Object(row) => Ok(row),
+            other => Err(Fault::new(format!("{}, expected an object", kind(&other)), FORMS)),
+        }
     }
 
     /// The example of a row's fields. Fields that no form has are passed over.

@@ -21,6 +21,7 @@ pub(crate) use norms::Norms;
 pub(crate) use places::Places;
 pub use targets::{Pattern, Targets};
 
+use crate::optimizer::Form;
 use crate::{Random, Result, TrainError};
 
 /// Which layers are adapted, and how.
@@ -178,6 +179,15 @@ impl Lora {
     /// Numbers of each array of [`arrays`](Self::arrays).
     pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
         self.pairs.iter().flat_map(Pair::arrays).map(Vec::len)
+    }
+
+    /// Forms of each array of [`arrays`](Self::arrays).
+    pub(crate) fn forms(&self) -> impl Iterator<Item = Form> {
+        self.pairs.iter().flat_map(|pair| {
+            let rows = pair.layer.rows.len();
+            let matrices = [Form::LowRank(pair.rank, pair.layer.inputs), Form::LowRank(rows, pair.rank)];
+            matrices.into_iter().chain(pair.magnitudes.as_ref().map(|values| Form::Other(values.len())))
+        })
     }
 
     /// `A`, `B` and, if it has them, magnitudes of each pair, in order.

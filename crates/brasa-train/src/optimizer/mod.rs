@@ -1,9 +1,13 @@
 //! Rules that turn gradients into new values, in f32, and how fast.
 
 mod clip;
+mod muon;
+mod rates;
 mod schedule;
 
 pub use clip::{clip, norm};
+pub use muon::{Muon, MuonKind};
+pub use rates::{MlxCourse, MlxSchedule, Rates};
 pub use schedule::{Schedule, Shape};
 
 /// A rule and its settings. Defaults are those of torch, except where said.
@@ -15,6 +19,35 @@ pub enum Rule {
     Adam(Adam),
     /// Stochastic gradient descent, with momentum (Sutskever et al. 2013) if there is any.
     Sgd(Sgd),
+    /// Momentum whose matrices are made orthogonal (Jordan et al. 2024).
+    Muon(Muon),
+}
+
+/// The form of an array of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A matrix that multiplies activations: its rows, and the elements of a row.
+    Matrix(usize, usize),
+    /// `A` or `B` of an adapter: its rows, and the elements of a row.
+    LowRank(usize, usize),
+    /// Any other array and its length: magnitudes, norms, biases, embeddings.
+    Other(usize),
+}
+
+impl Form {
+    /// Values of the array.
+    pub fn count(self) -> usize {
+        match self {
+            Self::Matrix(rows, columns) | Self::LowRank(rows, columns) => rows * columns,
+            Self::Other(count) => count,
+        }
+    }
+}
+
+impl From<usize> for Form {
+    fn from(count: usize) -> Self {
+        Self::Other(count)
+    }
 }
 
 /// Settings of Adam.
@@ -29,11 +62,13 @@ pub struct Adam {
     /// Share of the values, times the learning rate, by which they shrink. Torch's AdamW has 0.01, here it is 0: the values of an
     /// adapter are differences already.
     pub weight_decay: f64,
+    /// Means count more in the first updates, since they begin at 0. MLX's Adam leaves that out unless it is asked for.
+    pub bias_correction: bool,
 }
 
 impl Default for Adam {
     fn default() -> Self {
-        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0 }
+        Self { beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, bias_correction: true }
     }
 }
 
@@ -55,14 +90,17 @@ impl Rule {
             Self::AdamW(_) => "adamw",
             Self::Adam(_) => "adam",
             Self::Sgd(_) => "sgd",
+            Self::Muon(_) => "muon",
         }
     }
 
-    /// Arrays that it remembers for each array of values.
-    pub fn states(&self) -> usize {
+    /// Arrays that it remembers for an array of values.
+    pub fn states(&self, form: Form) -> usize {
         match self {
             Self::AdamW(_) | Self::Adam(_) => 2,
             Self::Sgd(sgd) => usize::from(sgd.momentum != 0.0),
+            Self::Muon(muon) if muon.kind == MuonKind::Torch && matches!(form, Form::Other(_)) => 2,
+            Self::Muon(_) => 1,
         }
     }
 }
@@ -73,15 +111,19 @@ pub struct Optimizer {
     rule: Rule,
     /// Updates so far.
     updates: u64,
+    /// The form of each array of values.
+    forms: Vec<Form>,
     /// For each array of values, what the rule remembers of it: means of gradients and of their squares, or the momentum.
     states: Vec<Vec<Vec<f32>>>,
 }
 
 impl Optimizer {
-    /// Remembers nothing yet. `sizes` are the numbers of values of each array.
-    pub fn new(rule: Rule, sizes: impl IntoIterator<Item = usize>) -> Self {
-        let states = sizes.into_iter().map(|size| vec![vec![0.0; size]; rule.states()]).collect();
-        Self { rule, updates: 0, states }
+    /// Remembers nothing yet. Each array of values has a form, or is one of so many numbers that is no matrix.
+    pub fn new(rule: Rule, forms: impl IntoIterator<Item = impl Into<Form>>) -> Self {
+        let forms: Vec<Form> = forms.into_iter().map(Into::into).collect();
+        let state = |&form: &Form| vec![vec![0.0; form.count()]; rule.states(form)];
+        let states = forms.iter().map(state).collect();
+        Self { rule, updates: 0, forms, states }
     }
 
     /// The rule.
@@ -120,15 +162,20 @@ impl Optimizer {
     pub fn update(&mut self, learning_rate: f64, values: &mut [Vec<f32>], gradients: &[Vec<f32>]) {
         assert_eq!((values.len(), gradients.len()), (self.states.len(), self.states.len()), "arrays");
         self.updates += 1;
-        for ((values, gradients), states) in values.iter_mut().zip(gradients).zip(&mut self.states) {
+        let each = values.iter_mut().zip(gradients).zip(self.forms.iter().zip(&mut self.states));
+        for ((values, gradients), (&form, states)) in each {
             assert_eq!(values.len(), gradients.len(), "values and their gradients");
             match &self.rule {
                 Rule::AdamW(adam) => {
-                    let kept = (1.0 - learning_rate * adam.weight_decay) as f32;
-                    for value in values.iter_mut() {
-                        *value *= kept;
+                    adam.update_apart(self.updates, learning_rate, values, gradients, states);
+                }
+                Rule::Muon(muon) => {
+                    if let [momentum] = &mut states[..] {
+                        muon.update(form, learning_rate, values, gradients, momentum);
+                    } else {
+                        let adam = Adam { weight_decay: muon.weight_decay, ..Adam::default() };
+                        adam.update_apart(self.updates, learning_rate, values, gradients, states);
                     }
-                    adam.update(self.updates, learning_rate, 0.0, values, gradients, states);
                 }
                 Rule::Adam(adam) => {
                     let decay = adam.weight_decay as f32;
@@ -141,6 +188,22 @@ impl Optimizer {
 }
 
 impl Adam {
+    /// Weight decay apart from the gradient.
+    fn update_apart(
+        &self,
+        updates: u64,
+        learning_rate: f64,
+        values: &mut [f32],
+        gradients: &[f32],
+        states: &mut [Vec<f32>],
+    ) {
+        let kept = (1.0 - learning_rate * self.weight_decay) as f32;
+        for value in values.iter_mut() {
+            *value *= kept;
+        }
+        self.update(updates, learning_rate, 0.0, values, gradients, states);
+    }
+
     fn update(
         &self,
         updates: u64,
@@ -151,7 +214,7 @@ impl Adam {
         states: &mut [Vec<f32>],
     ) {
         let [means, squares] = states else { unreachable!("two arrays") };
-        let power = |beta: f64| 1.0 - beta.powf(updates as f64);
+        let power = |beta: f64| if self.bias_correction { 1.0 - beta.powf(updates as f64) } else { 1.0 };
         let rate = (learning_rate / power(self.beta1)) as f32;
         let root = power(self.beta2).sqrt() as f32;
         let (new1, beta2, new2) = ((1.0 - self.beta1) as f32, self.beta2 as f32, (1.0 - self.beta2) as f32);

@@ -1,5 +1,6 @@
 //! Tests of training.
 
+mod as_mlx;
 mod batches;
 mod data;
 mod lora;

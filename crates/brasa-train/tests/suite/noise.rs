@@ -92,7 +92,7 @@ fn recomputed_activations_change_no_bit_and_save_memory() {
             let options = TrainOptions {
                 objective: Objective::default(),
                 rule,
-                schedule,
+                schedule: schedule.into(),
                 accumulation: 1,
                 longest_gradient: None,
                 noise,

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use brasa_golden::Golden;
-use brasa_train::optimizer::{Adam, Optimizer, Rule, Schedule, Sgd, Shape, clip, norm};
+use brasa_train::optimizer::{
+    Adam, Form, MlxSchedule, Muon, MuonKind, Optimizer, Rule, Schedule, Sgd, Shape, clip, norm,
+};
 
 fn golden() -> Golden {
     Golden::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/optimizers.safetensors"))
@@ -111,4 +113,68 @@ fn rates_are_those_of_transformers_behind_the_warm_up_and_one_ahead_within() {
     }
     let none = Schedule { shape: Shape::Linear, peak: 1.0, warm_up: 0, updates: 0, floor: 0.0 };
     assert!((none.rate(0) - 1.0).abs() < 1e-12);
+}
+
+/// torch makes matrices orthogonal in bf16, which changes an update by up to a hundredth.
+#[test]
+fn muon_is_that_of_torch() {
+    let golden = golden();
+    let matrices = [Form::Matrix(6, 10), Form::Matrix(12, 5)];
+    let arrays = |label: &str| [0, 1].map(|matrix| golden.floats(&format!("{label}.{matrix}"))).to_vec();
+    let muon = Muon { momentum: 0.9, weight_decay: 0.1, ..Muon::default() };
+    let mut optimizer = Optimizer::new(Rule::Muon(muon), matrices);
+    let mut values = arrays("muon.begin");
+    for update in 1..=4 {
+        optimizer.update(0.01, &mut values, &arrays(&format!("muon.gradient.{update}")));
+        for (label, bound) in [("muon_f32", 1e-6), ("muon", 1e-3)] {
+            for (found, expected) in values.iter().zip(arrays(&format!("{label}.{update}"))) {
+                for (found, expected) in found.iter().zip(expected) {
+                    assert!(
+                        (found - expected).abs() < bound,
+                        "{label}, {update}: {found}, expected {expected}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(optimizer.states().iter().all(|states| states.len() == 1));
+}
+
+#[test]
+fn what_is_no_matrix_is_changed_by_adamw_beside_muon() {
+    let golden = golden();
+    let muon = Rule::Muon(Muon { weight_decay: 0.1, ..Muon::default() });
+    let adamw = Rule::AdamW(Adam { weight_decay: 0.1, ..Adam::default() });
+    let [mut by_muon, mut by_adamw] = [begin(&golden), begin(&golden)];
+    let [mut muon, mut adamw] = [muon, adamw].map(|rule| Optimizer::new(rule, SIZES));
+    for update in 0..3 {
+        muon.update(0.01, &mut by_muon, &gradients(&golden, update));
+        adamw.update(0.01, &mut by_adamw, &gradients(&golden, update));
+    }
+    assert_eq!(by_muon, by_adamw);
+    // MLX's is the momentum itself.
+    let plain = Muon { nesterov: false, kind: MuonKind::Mlx, weight_decay: 0.5, ..Muon::default() };
+    let mut optimizer = Optimizer::new(Rule::Muon(plain), [2_usize]);
+    let mut values = vec![vec![2.0, -4.0]];
+    optimizer.update(0.1, &mut values, &[vec![1.0, 2.0]]);
+    // 0.05 · (gradient + 0.5 · value) along.
+    check_near("mlx", &values[0], &[2.0 - 0.1 * 0.05 * 2.0, -4.0], 1e-6);
+}
+
+#[test]
+fn schedules_of_mlx_lm_are_refused_by_name() {
+    let refused = |text: &str| {
+        let value = serde_json::from_str(text).expect("JSON");
+        MlxSchedule::parse(&value).unwrap_err().to_string()
+    };
+    assert!(refused("3").starts_with("lr_schedule: 3\nhint: "));
+    for text in [
+        r#"{"name": "cosine", "arguments": [1, 2]}"#,
+        r#"{"name": "cosine_decay", "arguments": [1]}"#,
+        r#"{"name": "step_decay", "arguments": [1, 0.5, 0]}"#,
+        r#"{"name": "cosine_decay", "arguments": [1, 2], "warmup": 1.5}"#,
+        r#"{"name": "cosine_decay", "arguments": [1, 2], "cool": 1}"#,
+    ] {
+        assert!(refused(text).starts_with("lr_schedule: "), "{text}");
+    }
 }

@@ -32,7 +32,7 @@ fn options(rate: f64) -> TrainOptions {
     TrainOptions {
         objective: Objective::Preference(Preference { beta: 0.5 }),
         rule: Rule::Sgd(Sgd::default()),
-        schedule: Schedule { shape: Shape::Constant, peak: rate, warm_up: 0, updates: 50, floor: 0.0 },
+        schedule: Schedule { shape: Shape::Constant, peak: rate, warm_up: 0, updates: 50, floor: 0.0 }.into(),
         accumulation: 1,
         longest_gradient: None,
         noise: Noise::default(),

@@ -22,7 +22,12 @@ pub fn cpu() -> CpuBackend {
 
 /// A tiny random checkpoint.
 pub fn model(name: &str) -> Model {
-    load_strictly(&folder("random").join(name), None)
+    model_in(&folder("random").join(name))
+}
+
+/// A checkpoint.
+pub fn model_in(folder: &std::path::Path) -> Model {
+    load_strictly(folder, None)
 }
 
 /// The two golden documents.
@@ -67,7 +72,11 @@ pub fn layers(graph: &Graph, wanted: impl Fn(&str) -> bool) -> Vec<Layer> {
 pub fn adapter(layers: &[Layer], scaling: Scaling) -> Lora {
     let targets = Targets::default();
     let options = LoraOptions { targets, rank: 4, alpha: 8.0, scaling, own: Vec::new(), seed: 0 };
-    let mut lora = Lora::new(layers, &options).expect("an adapter");
+    begun(Lora::new(layers, &options).expect("an adapter"))
+}
+
+/// The adapter with the values that golden runs begin with.
+pub fn begun(mut lora: Lora) -> Lora {
     for pair in &mut lora.pairs {
         let module = pair.layer.name.rsplit('.').next().expect("a name");
         let module = MODULES.iter().position(|name| *name == module).expect("a module");
@@ -116,7 +125,7 @@ pub fn try_trainer(
     let options = TrainOptions {
         objective: Objective::default(),
         rule,
-        schedule,
+        schedule: schedule.into(),
         accumulation: 1,
         longest_gradient,
         noise,

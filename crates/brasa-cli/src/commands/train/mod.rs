@@ -5,13 +5,14 @@ mod show;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use brasa::formats::{AdapterForm, Existing};
-use brasa::train::data::{Batches, DataOptions, Dataset, Document, Files, Learned, Long, Turns};
+use brasa::train::data::{
+    Batches, DataOptions, Dataset, Document, Files, Learned, Long, MlxBatches, MlxPurpose, Padding, Turns,
+};
 use brasa::train::lora::{Lora, LoraOptions, Own, Pattern, Scaling, Targets};
-use brasa::train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
+use brasa::train::optimizer::{Adam, Muon, MuonKind, Rates, Rule, Schedule, Sgd, Shape};
 use brasa::train::run::{End, Outcome, RunOptions, run};
 use brasa::train::{Activations, Noise, Objective, Preference, TrainError, TrainOptions, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
@@ -37,6 +38,11 @@ fn most_documents(arguments: &TrainArguments) -> usize {
 /// Learns an adapter and writes it.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let Some(data) = &arguments.data else {
+        if arguments.config.is_some() {
+            return Err(Failure::Usage(
+                "no examples: name them by --data, or by `data` in the configuration".into(),
+            ));
+        }
         return show::compare(&arguments.plot, arguments.svg.as_deref());
     };
     check(arguments)?;
@@ -52,31 +58,23 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         output::note(&format!("warning: {warning}"));
     }
     let files = Files::find(data).map_err(failure)?;
-    let read = |path: &Path| -> Result<Vec<Document>, Failure> {
+    let read = |path: &Path| -> Result<Dataset, Failure> {
         let data = Dataset::read(path, &tuner.examples(), &data_options(arguments)).map_err(failure)?;
         output::note(&format!("{}: {}", path.display(), data.report));
         interrupt::check()?;
-        Ok(data.documents)
+        Ok(data)
     };
-    let train: Arc<[Document]> = read(&files.train)?.into();
-    show::sample(&tuner, "the first example", &train[0])?;
+    let train = read(&files.train)?;
+    show::sample(&tuner, "the first example", &train.documents[0])?;
     if arguments.loss == LossName::Dpo {
-        show::sample(&tuner, "its rejected answer", &train[1])?;
+        show::sample(&tuner, "its rejected answer", &train.documents[1])?;
     }
-    let batches = |documents: Arc<[Document]>, seed| {
-        let batches = if arguments.loss == LossName::Dpo { Batches::of_pairs } else { Batches::new };
-        batches(documents, arguments.batch_tokens, most_documents(arguments), seed)
-    };
-    let mut train = batches(train, Some(arguments.seed));
-    let others = |path: &Option<std::path::PathBuf>| -> Result<Option<Batches>, Failure> {
-        Ok(path.as_deref().map(read).transpose()?.map(|documents| batches(documents.into(), None)))
-    };
+    let others = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
     let (valid, test) = (others(&files.valid)?, others(&files.test)?);
-
-    let updates = match arguments.steps {
-        Some(steps) => steps as u64,
-        None => (train.steps_per_epoch() * arguments.epochs).div_ceil(arguments.accumulate) as u64,
+    let [Some(mut train), valid, test] = batches(arguments, train, valid, test)? else {
+        unreachable!("examples to learn from")
     };
+    let updates = updates(arguments, &train)?;
     let mut lora = Lora::new(tuner.layers(), &lora_options(arguments)?).map_err(failure)?;
     if arguments.method == MethodName::Dora {
         lora = tuner.with_magnitudes(lora)?;
@@ -87,9 +85,11 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         tuner.layers().len(),
         lora.parameters(),
         output::plural(updates as usize, "update"),
-        output::plural(arguments.batch_tokens * arguments.accumulate, "token"),
+        output::plural(train.most_rows() * arguments.accumulate, "token"),
     ));
-    let limits = (arguments.batch_tokens, most_documents(arguments).min(arguments.batch_tokens));
+    let all = [Some(&train), valid.as_ref(), test.as_ref()].into_iter().flatten();
+    let most_rows = all.map(Batches::most_rows).max().unwrap_or(1);
+    let limits = (most_rows, most_documents(arguments).min(most_rows));
     let mut trainer =
         load::with_bar(|progress| tuner.trainer(lora, train_options(arguments, updates), limits, progress))?;
     let options = run_options(arguments, updates);
@@ -101,6 +101,74 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     show.finish();
     let outcome = outcome.map_err(failure)?;
     finish(arguments, &tuner, &mut trainer, &outcome, form, test.as_ref())
+}
+
+/// The batches of the examples, of those that are evaluated while training, and of those at the end.
+fn batches(
+    arguments: &TrainArguments,
+    train: Dataset,
+    valid: Option<Dataset>,
+    test: Option<Dataset>,
+) -> Result<[Option<Batches>; 3], Failure> {
+    let (val_batches, test_batches) = (arguments.val_batches, arguments.test_batches);
+    if arguments.loss == LossName::Mlx {
+        let steps = arguments.steps.map(|steps| steps * arguments.accumulate);
+        let batch_size = arguments.batch_examples.unwrap_or(4);
+        let epochs = arguments.epochs * (train.documents.len() / batch_size);
+        let every = arguments.evaluate_every.map(|every| every * arguments.accumulate);
+        let own = MlxBatches {
+            batch_size,
+            seed: u32::try_from(arguments.seed)
+                .map_err(|_| Failure::Usage(format!("--seed {}: NumPy's have 32 bits", arguments.seed)))?,
+            iterations: arguments.iters.or(steps).unwrap_or(epochs) as u64,
+            steps_per_eval: arguments.steps_per_eval.or(every).unwrap_or(200) as u64,
+            train_documents: train.documents.len(),
+            valid_documents: valid.as_ref().map_or(0, |valid| valid.documents.len()),
+            purpose: MlxPurpose::Train,
+        };
+        let of = |data: Option<Dataset>, purpose| {
+            let batches = data.map(|data| {
+                Batches::as_mlx(data.documents, &data.fields, MlxBatches { purpose, ..own }).map_err(failure)
+            });
+            batches.transpose()
+        };
+        return Ok([
+            of(Some(train), MlxPurpose::Train)?,
+            of(valid, MlxPurpose::Valid(val_batches))?,
+            of(test, MlxPurpose::Test(test_batches))?,
+        ]);
+    }
+    let of = |documents: Vec<Document>, seed| {
+        let batches = if arguments.loss == LossName::Dpo { Batches::of_pairs } else { Batches::new };
+        batches(documents, arguments.batch_tokens, most_documents(arguments), seed)
+    };
+    let evaluated = |data: Option<Dataset>, most: Option<usize>| {
+        data.map(|data| {
+            let mut batches = of(data.documents, None);
+            batches.keep_first(most.unwrap_or(usize::MAX));
+            batches
+        })
+    };
+    let (valid, test) = (evaluated(valid, val_batches), evaluated(test, test_batches));
+    Ok([Some(of(train.documents, Some(arguments.seed))), valid, test])
+}
+
+/// All updates.
+fn updates(arguments: &TrainArguments, train: &Batches) -> Result<u64, Failure> {
+    let batches = match (arguments.steps, arguments.iters) {
+        (Some(steps), _) => return Ok(steps as u64),
+        // What follows the last whole update changes nothing.
+        (None, Some(iters)) if iters >= arguments.accumulate => {
+            return Ok((iters / arguments.accumulate) as u64);
+        }
+        (None, Some(iters)) => {
+            let what =
+                format!("--iters {iters}: an update has {} batches (--accumulate)", arguments.accumulate);
+            return Err(Failure::Usage(what));
+        }
+        (None, None) => train.steps_per_epoch() * arguments.epochs,
+    };
+    Ok(batches.div_ceil(arguments.accumulate) as u64)
 }
 
 /// Writes the adapter, and tells what became of it.
@@ -179,11 +247,17 @@ fn check(arguments: &TrainArguments) -> Result<(), Failure> {
             "--form gguf: GGUF has no place for DoRA's magnitudes, which peft and mlx have".into(),
         );
     }
-    if !(0.0..1.0).contains(&arguments.momentum) {
-        return refuse(format!("--momentum {}: must be from 0 to less than 1", arguments.momentum));
+    if let Some(momentum) = arguments.momentum.filter(|momentum| !(0.0..1.0).contains(momentum)) {
+        return refuse(format!("--momentum {momentum}: must be from 0 to less than 1"));
     }
-    if arguments.momentum != 0.0 && arguments.optimizer != OptimizerName::Sgd {
-        return refuse("--momentum: only --optimizer sgd has one".into());
+    let has_momentum = matches!(arguments.optimizer, OptimizerName::Sgd | OptimizerName::Muon);
+    let momentum =
+        [("--momentum", arguments.momentum.is_some()), ("--nesterov", arguments.nesterov.is_some())];
+    if let Some((flag, _)) = momentum.iter().find(|(_, is_set)| *is_set && !has_momentum) {
+        return refuse(format!("{flag}: only --optimizer sgd and muon have one"));
+    }
+    if !(arguments.eps.is_finite() && arguments.eps > 0.0) {
+        return refuse(format!("--eps {}: must be more than 0", arguments.eps));
     }
     Ok(())
 }
@@ -222,8 +296,10 @@ fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
 fn data_options(arguments: &TrainArguments) -> DataOptions {
     DataOptions {
         learned: match arguments.learn {
+            _ if arguments.mask_prompt => Learned::FromLastAnswer,
             LearnName::Answers => Learned::Answers,
             LearnName::Last => Learned::LastAnswer,
+            LearnName::FromLast => Learned::FromLastAnswer,
             LearnName::All => Learned::Everything,
         },
         turns: match arguments.turns {
@@ -231,7 +307,11 @@ fn data_options(arguments: &TrainArguments) -> DataOptions {
             TurnsName::Apart => Turns::Apart,
         },
         thinking: None,
-        max_rows: arguments.batch_tokens,
+        max_rows: match arguments.max_seq_length {
+            Some(tokens) => tokens.saturating_sub(1).clamp(1, arguments.batch_tokens),
+            None => arguments.batch_tokens,
+        },
+        padding: if arguments.loss == LossName::Mlx { Padding::FirstLearned } else { Padding::None },
         long: match arguments.long {
             LongName::Refuse => Long::Refuse,
             LongName::Cut => Long::Cut,
@@ -266,11 +346,23 @@ fn own(arguments: &TrainArguments) -> Result<Vec<Own>, Failure> {
 }
 
 fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
-    let adam = Adam { weight_decay: arguments.weight_decay, ..Adam::default() };
-    let sgd = Sgd { momentum: arguments.momentum, nesterov: false, weight_decay: arguments.weight_decay };
+    let weight_decay = arguments.weight_decay;
+    let ((beta1, beta2), eps, bias_correction) = (arguments.betas, arguments.eps, arguments.bias_correction);
+    let adam = Adam { beta1, beta2, eps, weight_decay, bias_correction };
+    let momentum = arguments.momentum.unwrap_or(0.0);
+    let sgd = Sgd { momentum, nesterov: arguments.nesterov.unwrap_or(false), weight_decay };
+    let kind = if arguments.has_mlx_defaults() { MuonKind::Mlx } else { MuonKind::Torch };
+    let muon = Muon::default();
+    let muon = Muon {
+        momentum: arguments.momentum.unwrap_or(muon.momentum),
+        nesterov: arguments.nesterov.unwrap_or(muon.nesterov),
+        weight_decay,
+        kind,
+    };
     TrainOptions {
         objective: match arguments.loss {
             LossName::Tokens => Objective::Likelihood,
+            LossName::Mlx => Objective::LikelihoodByStep,
             LossName::Dpo => {
                 let beta = arguments.beta.unwrap_or(Preference::default().beta);
                 Objective::Preference(Preference { beta })
@@ -280,17 +372,21 @@ fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
             OptimizerName::Adamw => Rule::AdamW(adam),
             OptimizerName::Adam => Rule::Adam(adam),
             OptimizerName::Sgd => Rule::Sgd(sgd),
+            OptimizerName::Muon => Rule::Muon(muon),
         },
-        schedule: Schedule {
-            shape: match arguments.schedule {
-                ScheduleName::Constant => Shape::Constant,
-                ScheduleName::Linear => Shape::Linear,
-                ScheduleName::Cosine => Shape::Cosine,
-            },
-            peak: arguments.lr,
-            warm_up: arguments.warm_up.unwrap_or(updates / 20),
-            updates,
-            floor: 0.0,
+        schedule: match arguments.lr_schedule {
+            Some(schedule) => Rates::Mlx(schedule),
+            None => Rates::Schedule(Schedule {
+                shape: match arguments.schedule {
+                    ScheduleName::Constant => Shape::Constant,
+                    ScheduleName::Linear => Shape::Linear,
+                    ScheduleName::Cosine => Shape::Cosine,
+                },
+                peak: arguments.lr,
+                warm_up: arguments.warm_up.unwrap_or(updates / 20),
+                updates,
+                floor: 0.0,
+            }),
         },
         accumulation: arguments.accumulate,
         longest_gradient: (arguments.clip > 0.0).then_some(arguments.clip),
@@ -307,7 +403,11 @@ fn run_options(arguments: &TrainArguments, updates: u64) -> RunOptions {
     RunOptions {
         folder: arguments.out.clone(),
         updates,
-        evaluate_every: arguments.evaluate_every.map_or(updates.div_ceil(10), |every| every as u64),
+        evaluate_every: match (arguments.evaluate_every, arguments.steps_per_eval) {
+            (Some(every), _) => every as u64,
+            (None, Some(batches)) => (batches / arguments.accumulate).max(1) as u64,
+            (None, None) => updates.div_ceil(10),
+        },
         save_every: arguments.save_every as u64,
         patience: arguments.patience.map(|patience| patience as u64),
         resume: arguments.resume,

@@ -44,9 +44,9 @@ pub struct Show {
     drawn: Instant,
     /// Bytes of weights and programs on the device.
     device_bytes: u64,
-    /// The mean loss of recent updates, and its share of 1.
+    /// The mean loss of recent updates.
     loss: Option<f64>,
-    /// The same of the pairs that are preferred as wanted.
+    /// The mean share of recent pairs whose chosen answer is preferred.
     preferred: Option<f64>,
     tokens_per_second: Option<f64>,
 }

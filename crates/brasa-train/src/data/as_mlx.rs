@@ -1,0 +1,82 @@
+//! The batches of MLX-LM's trainer, for runs that are compared with its runs.
+//!
+//! Documents are sorted by the number of fields that their rows have, which is what MLX-LM 0.32 takes for their lengths; documents with as many fields keep
+//! the order of the file. Each `batch_size` of them are a batch, and the rest is never learned. Orders of batches are permutations that
+//! NumPy draws from one generator for training and evaluations in turn.
+
+use super::mersenne::Mersenne;
+
+/// How MLX-LM's trainer makes batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MlxBatches {
+    /// Documents of a batch.
+    pub batch_size: usize,
+    /// Seed of the orders.
+    pub seed: u32,
+    /// Batches that are learned in all.
+    pub iterations: u64,
+    /// Batches that are learned between two evaluations.
+    pub steps_per_eval: u64,
+    /// Documents of the files that are learned and evaluated; both draw from one generator.
+    pub train_documents: usize,
+    /// Documents of the file that is evaluated; 0 without one.
+    pub valid_documents: usize,
+    /// Learned, or evaluated.
+    pub purpose: MlxPurpose,
+}
+
+/// The use of batches of MLX-LM's trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MlxPurpose {
+    /// They are learned.
+    Train,
+    /// They are evaluated while training, at most so many.
+    Valid(Option<usize>),
+    /// They are evaluated at the end, at most so many.
+    Test(Option<usize>),
+}
+
+impl MlxBatches {
+    /// The documents of each batch, in the order in which they are first made.
+    pub(super) fn batches(&self, fields: &[usize]) -> Vec<Vec<u32>> {
+        let mut order: Vec<u32> = (0..fields.len() as u32).collect();
+        order.sort_by_key(|&document| fields[document as usize]);
+        order.chunks_exact(self.batch_size).map(<[u32]>::to_vec).collect()
+    }
+
+    /// The order of `count` batches in epoch `epoch`: the `epoch`-th pass over the examples, or the `epoch`-th evaluation.
+    pub(super) fn order(&self, epoch: u64, count: usize) -> Vec<u32> {
+        let (train, valid) = (self.train_documents / self.batch_size, self.valid_documents / self.batch_size);
+        let mut random = Mersenne::new(self.seed);
+        let (mut passes, mut evaluations) = (0, 0);
+        let is_learned = self.purpose == MlxPurpose::Train;
+        for iteration in 1.. {
+            let is_over = iteration > self.iterations && !is_learned;
+            // A pass draws its order when its first batch is wanted.
+            if !is_over && (iteration - 1) % (train.max(1) as u64) == 0 {
+                let order = random.permutation(train);
+                if is_learned && passes == epoch {
+                    return order;
+                }
+                passes += 1;
+            }
+            let is_evaluated =
+                iteration == 1 || iteration % self.steps_per_eval == 0 || iteration == self.iterations;
+            match self.purpose {
+                MlxPurpose::Valid(most) if is_over || (valid > 0 && is_evaluated) => {
+                    let order = random.permutation(count);
+                    if is_over || evaluations == epoch {
+                        return order.into_iter().take(most.unwrap_or(count)).collect();
+                    }
+                    evaluations += 1;
+                }
+                MlxPurpose::Test(most) if is_over => {
+                    return random.permutation(count).into_iter().take(most.unwrap_or(count)).collect();
+                }
+                _ if valid > 0 && is_evaluated && !is_over => drop(random.permutation(valid)),
+                _ => {}
+            }
+        }
+        unreachable!("there is always another iteration")
+    }
+}
