@@ -2,14 +2,14 @@
 
 use brasa_graph::step::PAGE_POSITIONS;
 
-use super::QUAD_BYTES;
 use super::plan::{
     Buffer, End, Gate, Plan, PlannedAttention, PlannedLinear, PlannedMixture, PlannedNorm, PlannedOp, Rows,
 };
 use super::program::{
     ATTENTION, CHOOSE, COMBINE, DRAW, EMBED, EXPERTS, GELU_TANH, INTERLEAVED, Instr, LINEAR, LOGITS, NORM,
-    OF_CHOSEN, PAIRED, RESIDUAL, ROUTE, SLOT_BYTES, YIELDS,
+    OF_CHOSEN, PAIRED, RESIDUAL, ROUTE, SLOT_BYTES,
 };
+use super::{QUAD_BYTES, yielding};
 
 /// Outputs of a tile.
 const TILE_OUTPUTS: u32 = 16;
@@ -78,27 +78,8 @@ pub(super) fn encode(plan: &Plan, places: &dyn Places, multiprocessors: u32) -> 
         }
     }
     let mut instrs = encoder.instrs;
-    yields(&mut instrs);
+    yielding::mark(&mut instrs);
     Some(instrs)
-}
-
-/// A multiprocessor's share of a layer's weights for which memory is not waited, in bytes (`docs/performance/cuda.md`, runs 25 and 27).
-const SMALL_SHARE: u64 = 18 * SLOT_BYTES as u64;
-
-/// Says of which weights a slot less is on its way while activations are waited for: those of a byte and more, unless they are many. Shorter ones
-/// wait for activations all the time, and with a slot less too few come in between.
-fn yields(instrs: &mut [Instr]) {
-    let share = |instr: &Instr| {
-        let tiles = u64::from(instr.tiles_each) + u64::from(instr.tiles_odd > 0);
-        let pair = if instr.op == EXPERTS && instr.flags & PAIRED != 0 { 2 } else { 1 };
-        pair * tiles * u64::from(instr.tile_bytes)
-    };
-    for instr in instrs.iter_mut().filter(|instr| matches!(instr.op, LINEAR | EXPERTS)) {
-        // Bytes of 16 outputs and 64 inputs.
-        if instr.tile_bytes >= instr.subs * 16 * 64 && share(instr) <= SMALL_SHARE {
-            instr.flags |= YIELDS;
-        }
-    }
 }
 
 struct Encoder<'a> {
@@ -259,7 +240,7 @@ impl Encoder<'_> {
             [Buffer::Hidden, Buffer::Gated, Buffer::Routed].map(|buffer| self.places.buffer(buffer));
         self.instrs.push(Instr {
             op: CHOOSE,
-            flags: if mixture.of_chosen { OF_CHOSEN } else { 0 },
+            flags: OF_CHOSEN,
             rotation: rotations[0],
             tiles_each: each[0],
             tiles_odd: odd[0],
@@ -269,11 +250,7 @@ impl Encoder<'_> {
             x: routed,
             x_back: self.back(number, Buffer::Routed),
             inputs: experts,
-            scale: mixture.scale,
-            k_norm: match mixture.scales {
-                Some(scales) => self.places.decoded(scales)?,
-                None => 0,
-            },
+            scale: 1.0,
             chosen,
             ..EMPTY
         });
@@ -392,7 +369,7 @@ fn quads(values: u32) -> Option<u64> {
 }
 
 /// An instruction of zeros.
-const EMPTY: Instr = Instr {
+pub(super) const EMPTY: Instr = Instr {
     op: 0,
     format: 0,
     flags: 0,
@@ -438,6 +415,7 @@ mod tests {
     use brasa_formats::StorageFormat;
     use brasa_graph::testing::Decoder;
 
+    use super::super::program::YIELDS;
     use super::*;
 
     /// Every weight is one stretch of F16 tiles at its number times a million; buffers are at their numbers.
@@ -555,25 +533,6 @@ mod tests {
         assert_eq!((attention.table, attention.window, attention.kv_offset), (1, 300, 512));
         assert_eq!((attention.keys_offset, attention.values_offset), (0, 2 * 256 * 64 * 2));
         assert_eq!(instrs[13].y, 9 << 32);
-    }
-
-    #[test]
-    fn weights_yield_unless_they_are_many_or_short() {
-        let layer = |bytes_of_share: u32, flags: u32| Instr {
-            op: LINEAR,
-            flags,
-            tiles_each: 8,
-            tile_bytes: bytes_of_share / 8,
-            subs: 4,
-            ..EMPTY
-        };
-        let yielding = |mut instrs: Vec<Instr>| {
-            yields(&mut instrs);
-            instrs.iter().map(|instr| instr.flags & YIELDS != 0).collect::<Vec<_>>()
-        };
-        let (small, large) = (layer(200 << 10, 0), layer(500 << 10, 0));
-        let (head, short) = (layer(900 << 10, DRAW), layer(8 * 2048, 0));
-        assert_eq!(yielding(vec![small, large, head, short]), [true, false, false, false]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod encode;
 mod plan;
 mod program;
 mod recognise;
+mod yielding;
 
 use std::sync::Arc;
 

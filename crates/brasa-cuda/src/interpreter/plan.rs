@@ -108,7 +108,8 @@ pub(super) struct PlannedNorm {
     pub eps: f32,
 }
 
-/// `h += Σ_j share_j · down_j(act(gate_j · norm(h)) · (up_j · norm(h)))` over the experts that a row chooses.
+/// `h += Σ_j share_j · down_j(act(gate_j · norm(h)) · (up_j · norm(h)))` over the experts that a row chooses; shares are a softmax of their
+/// logits.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedMixture {
     pub norm: PlannedNorm,
@@ -120,12 +121,6 @@ pub(super) struct PlannedMixture {
     /// Experts that there are, and how many of them a row chooses.
     pub experts: usize,
     pub chosen: usize,
-    /// True where shares are of the chosen experts alone.
-    pub of_chosen: bool,
-    /// A factor of each expert's share: a weight, decoded to f32.
-    pub scales: Option<usize>,
-    /// A factor of all shares.
-    pub scale: f32,
 }
 
 /// Attention over one cache.
