@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub use memory::{MeteredAllocator, most_bytes};
 pub use rng::Rng;
-pub use skipped::{skipped, sweeps};
+pub use skipped::{skipped, sweep_times, sweeps};
 
 use mutate::mutate;
 

@@ -29,9 +29,14 @@ pub fn skipped(what: &str, why: &str) {
 ///
 /// `cargo xtask ci` asks for them with `BRASA_SWEEPS=1`.
 pub fn sweeps(what: &str) -> bool {
-    let asked = env::var_os("BRASA_SWEEPS").is_some_and(|value| value != "0");
+    let asked = sweep_times() > 0;
     if !asked {
         skipped(what, "a long sweep, run by `cargo xtask ci` or with BRASA_SWEEPS=1");
     }
     asked
+}
+
+/// How many times over sweeps with random cases run: `BRASA_SWEEPS`, 1 where it is no number, 0 where it is not set.
+pub fn sweep_times() -> u64 {
+    env::var("BRASA_SWEEPS").map_or(0, |times| times.parse().unwrap_or(1))
 }

@@ -313,8 +313,7 @@ impl World {
 
 #[test]
 fn thousands_of_random_schedules_keep_every_promise() {
-    let schedules =
-        if std::env::var_os("BRASA_SWEEPS").is_some_and(|value| value != "0") { 50_000 } else { 2_000 };
+    let schedules = 2_000 + 10_000 * brasa_fuzz::sweep_times();
     let (mut failed, mut preempted, mut chained, mut requests) = (0, 0, 0, 0);
     for seed in 0..schedules {
         let mut world = World::new(seed);

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use brasa::sampling::{Distribution, Logprobs};
 use brasa::{GenerateOptions, LoadOptions, Model, SamplingParams, Session, Speculation, TokenStream};
-use brasa_fuzz::Rng;
+use brasa_fuzz::{Rng, sweep_times};
 use brasa_golden::folder;
 
 fn model(cache_bytes: Option<u64>, sequences: usize, chunk: usize) -> Model {
@@ -52,12 +52,11 @@ fn carried_over(session: &Session, to: &Model) -> Option<Session> {
 
 #[test]
 fn random_requests_say_what_they_say_alone() {
-    let sweep = std::env::var_os("BRASA_SWEEPS").is_some_and(|value| value != "0");
     let alone = model(None, 1, 512);
     // Room for two contexts of four pages.
     let page = alone.engine().config().cache_bytes / 8;
     let mut carried = 0;
-    for seed in 0..if sweep { 60 } else { 1 } {
+    for seed in 0..(15 * sweep_times()).max(1) {
         let rng = &mut Rng::new(seed);
         let models = [0, 1].map(|_| {
             let budget = Some(page * (4 + rng.below(3)) as u64);

@@ -7,6 +7,7 @@ use brasa_engine::{
     Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, ReadRequest, Reading,
     Request, SessionId, TokenStream,
 };
+use brasa_fuzz::sweep_times;
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::SamplingParams;
 use brasa_graph::testing::Random;
@@ -233,7 +234,7 @@ pub fn random_conversations_resume_as_if_never_interrupted() {
     );
     assert!(gone < moved, "{gone} of {moved} texts that moved were gone at once");
     assert!(resumed > 0 && accepted > 0, "{resumed} turns resumed, {accepted} drafts drawn");
-    assert!(preemptions > 0 || !is_sweep(), "no conversation met a shortage");
+    assert!(preemptions > 0 || sweep_times() == 0, "no conversation met a shortage");
 }
 
 /// A conversation.
@@ -246,19 +247,15 @@ struct Talk {
     begun: usize,
 }
 
-/// How many schedules are tried on the device of this thread: a few, and far more under `BRASA_SWEEPS`.
+/// How many schedules are tried on the device of this thread: a few, and far more in sweeps.
 fn sweeps(few: u64) -> u64 {
     let device = DEVICE.with_borrow(|backend| backend.info().name);
-    match (is_sweep(), device.as_str()) {
-        (true, "mock") => 1000,
-        (true, _) => 150,
-        (false, "cpu") => 1,
-        (false, _) => few,
+    match (sweep_times(), device.as_str()) {
+        (0, "cpu") => 1,
+        (0, _) => few,
+        (times, "mock") => 250 * times,
+        (times, _) => 40 * times,
     }
-}
-
-fn is_sweep() -> bool {
-    std::env::var_os("BRASA_SWEEPS").is_some_and(|value| value != "0")
 }
 
 #[test]
