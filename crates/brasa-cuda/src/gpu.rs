@@ -72,6 +72,16 @@ impl Gpu {
         self.plain.kernel(name).map_err(|error| self.error(error))
     }
 
+    /// The plain kernel called `name`, which takes `shared_bytes` of dynamic shared memory; `None` where no block has as much.
+    pub(crate) fn kernel_with_shared(
+        &self,
+        name: &str,
+        shared_bytes: u32,
+    ) -> Result<Option<Kernel>, DeviceError> {
+        let kernel = self.kernel(name)?;
+        Ok(kernel.allow_shared(shared_bytes).is_ok().then_some(kernel))
+    }
+
     /// True where there are kernels for tensor cores.
     pub(crate) fn has_tensor_kernels(&self) -> bool {
         self.gemm.is_some()

@@ -91,7 +91,7 @@ macro_rules! params {
 
         /// Every structure in C, in order, each with assertions of its layout.
         #[cfg(test)]
-        fn structures() -> String {
+        pub(super) fn structures() -> String {
             let mut text = String::new();
             $(
                 let name = stringify!($name);
@@ -167,6 +167,10 @@ constants! {
     DRAW_TOP_P = 2,
     DRAW_NO_TOKEN = 0xffff_ffff,
 }
+
+mod gradients;
+
+pub(crate) use gradients::*;
 
 params! {
     /// Rows of f32: row `j` begins at element `j / per · stride + j % per · width` of `data`.
@@ -328,10 +332,12 @@ params! {
     struct RowNormsParams { source: Ptr<u8>, largest: Ptr<u32>, tiles: u32, subs: u32, format: u32, factor: f32, }
     struct UnpackParams { source: Ptr<u8>, to: Ptr<u8>, rows: u32, inputs: u32, subs: u32, place: u32, }
     struct LinearTransposedParams { y: Rows, w: StoredWeight, x: Ptr<f32>, rows: u32, }
+    /// Matrices of f32 with any strides; `base`, whose rows are `base_row` apart, is added to the product where it is there.
     struct MatmulParams {
         a: Ptr<f32>,
         b: Ptr<f32>,
         c: Ptr<f32>,
+        base: Ptr<f32>,
         m: u32,
         n: u32,
         k: u32,
@@ -339,7 +345,10 @@ params! {
         a_column: u32,
         b_row: u32,
         b_column: u32,
+        base_row: u32,
     }
+    /// A product in tiles, each block of which takes `part` of K; sums of several parts go to `partial`, one part behind the other.
+    struct MatmulTilesParams { product: MatmulParams, partial: Ptr<f32>, part: u32, parts: u32, }
     struct RouterTopKParams {
         logits: Rows,
         experts: Ptr<u32>,
@@ -706,10 +715,11 @@ fn header() -> String {
          typedef unsigned int u32;\n\
          typedef unsigned long long u64;\n\n\
          static const u32 PAGE_POSITIONS = {};\n\
-         {}{}",
+         {}{}{}",
         brasa_graph::step::PAGE_POSITIONS,
         constants(),
-        structures()
+        structures(),
+        gradients::structures()
     )
 }
 

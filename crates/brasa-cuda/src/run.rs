@@ -32,6 +32,15 @@ pub(crate) struct Run<'a> {
     pub fault: Ptr<Fault>,
 }
 
+/// When a launch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As soon as all blocks of the launch in front have begun: the kernel waits before it touches anything but weights.
+    Overlapping,
+    /// Behind everything queued before.
+    Behind,
+}
+
 /// Memory that a value lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
@@ -126,9 +135,26 @@ impl Run<'_> {
         shared_bytes: u32,
         params: &P,
     ) -> Result<(), DriverError> {
+        self.launch_in_order(kernel, Grid { blocks, threads, shared_bytes }, Order::Overlapping, params)
+    }
+
+    /// Queues a kernel, none of whose blocks' axes is 0.
+    pub(crate) fn launch_in_order<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        grid: Grid,
+        order: Order,
+        params: &P,
+    ) -> Result<(), DriverError> {
+        let stream = &self.gpu.stream;
         // SAFETY: operations pair a kernel with its own structure and fill it with addresses of this program's arena, step and
         // weights and of the pool's pages, in the sizes for which the graph's shapes were checked and the memory laid out.
-        unsafe { self.gpu.stream.launch(kernel, Grid { blocks, threads, shared_bytes }, params) }
+        unsafe {
+            match order {
+                Order::Overlapping => stream.launch(kernel, grid, params),
+                Order::Behind => stream.launch_behind(kernel, grid, params),
+            }
+        }
     }
 }
 

@@ -8,33 +8,6 @@
 // scores fall with distance.
 #include "sight.cuh"
 
-// Keys and values of a head in 256 rows of the step.
-struct StepHead {
-    const float* keys;
-    const float* values;
-    u32 k_stride, v_stride;
-
-    DEVICE StepHead(const AttentionParams& p, u32 segment, u32 first, u32 head) {
-        u64 row = p.step.segments[segment].first_row + first;
-        k_stride = p.k_stride;
-        v_stride = p.v_stride;
-        keys = p.k + row * k_stride + head * p.head_dim;
-        values = p.v + row * v_stride + head * p.head_dim;
-    }
-    DEVICE float key(u32 position, u32 e, u32) const { return keys[(u64)position * k_stride + e]; }
-    DEVICE float value(u32 position, u32 e, u32) const { return values[(u64)position * v_stride + e]; }
-};
-
-// By how much scores of head `head` fall with each position of distance: those of 2^n heads are a geometric sequence that ends at 2^-8; further
-// heads take every other one of the sequence of 2^(n+1).
-DEVICE float alibi_slope(u32 heads, u32 head) {
-    u32 power = 1;
-    while (power * 2 <= heads) {
-        power *= 2;
-    }
-    return exp2f(head < power ? -8.0f * (head + 1) / power : -4.0f * (2 * (head - power) + 1) / power);
-}
-
 template <class Head>
 DEVICE void attention(const AttentionParams& p) {
     DYNAMIC_SHARED(shared);

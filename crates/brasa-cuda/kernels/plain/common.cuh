@@ -95,6 +95,20 @@ DEVICE float block_max(float x, float* scratch) {
     return largest;
 }
 
+// The largest element of the block's row, and Σ exp(x − largest).
+DEVICE float row_sums(const float* x, u32 width, float* scratch, float& largest) {
+    largest = -INFINITY;
+    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+        largest = fmaxf(largest, x[i]);
+    }
+    largest = block_max(largest, scratch);
+    float sum = 0.0f;
+    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
+        sum += expf(x[i] - largest);
+    }
+    return block_sum(sum, scratch);
+}
+
 // `number` as an index below `limit`; otherwise the first such mistake of the step is kept, and 0 goes on in its place.
 DEVICE u32 checked(u32 number, u32 limit, Fault* fault) {
     if (number < limit) {

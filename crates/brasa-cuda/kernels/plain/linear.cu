@@ -88,19 +88,3 @@ KERNEL(linear_transposed, LinearTransposedParams) {
     }
     p.x[i] = sum;
 }
-
-// matmul: c[M, N] = a · b, both dense f32 with any strides, summed over k in order.
-// Grid: one thread an element of c, blocks of 256.
-KERNEL(matmul, MatmulParams) {
-    u64 i = thread_number();
-    if (i >= (u64)p.m * p.n) {
-        return;
-    }
-    const float* a = p.a + (i / p.n) * p.a_row;
-    const float* b = p.b + (i % p.n) * p.b_column;
-    float sum = 0.0f;
-    for (u32 k = 0; k < p.k; ++k) {
-        sum = fmaf(a[(u64)k * p.a_column], b[(u64)k * p.b_row], sum);
-    }
-    p.c[i] = sum;
-}

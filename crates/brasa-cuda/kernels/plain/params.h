@@ -469,6 +469,7 @@ struct MatmulParams {
     float *a;
     float *b;
     float *c;
+    float *base;
     u32 m;
     u32 n;
     u32 k;
@@ -476,18 +477,33 @@ struct MatmulParams {
     u32 a_column;
     u32 b_row;
     u32 b_column;
+    u32 base_row;
 };
-static_assert(sizeof(MatmulParams) == 56, "");
+static_assert(sizeof(MatmulParams) == 64, "");
 static_assert(offsetof(MatmulParams, a) == 0, "");
 static_assert(offsetof(MatmulParams, b) == 8, "");
 static_assert(offsetof(MatmulParams, c) == 16, "");
-static_assert(offsetof(MatmulParams, m) == 24, "");
-static_assert(offsetof(MatmulParams, n) == 28, "");
-static_assert(offsetof(MatmulParams, k) == 32, "");
-static_assert(offsetof(MatmulParams, a_row) == 36, "");
-static_assert(offsetof(MatmulParams, a_column) == 40, "");
-static_assert(offsetof(MatmulParams, b_row) == 44, "");
-static_assert(offsetof(MatmulParams, b_column) == 48, "");
+static_assert(offsetof(MatmulParams, base) == 24, "");
+static_assert(offsetof(MatmulParams, m) == 32, "");
+static_assert(offsetof(MatmulParams, n) == 36, "");
+static_assert(offsetof(MatmulParams, k) == 40, "");
+static_assert(offsetof(MatmulParams, a_row) == 44, "");
+static_assert(offsetof(MatmulParams, a_column) == 48, "");
+static_assert(offsetof(MatmulParams, b_row) == 52, "");
+static_assert(offsetof(MatmulParams, b_column) == 56, "");
+static_assert(offsetof(MatmulParams, base_row) == 60, "");
+
+struct MatmulTilesParams {
+    MatmulParams product;
+    float *partial;
+    u32 part;
+    u32 parts;
+};
+static_assert(sizeof(MatmulTilesParams) == 80, "");
+static_assert(offsetof(MatmulTilesParams, product) == 0, "");
+static_assert(offsetof(MatmulTilesParams, partial) == 64, "");
+static_assert(offsetof(MatmulTilesParams, part) == 72, "");
+static_assert(offsetof(MatmulTilesParams, parts) == 76, "");
 
 struct RouterTopKParams {
     Rows logits;
@@ -1188,3 +1204,223 @@ static_assert(offsetof(IndexAddParams, fault) == 32, "");
 static_assert(offsetof(IndexAddParams, base_rows) == 40, "");
 static_assert(offsetof(IndexAddParams, rows) == 44, "");
 static_assert(offsetof(IndexAddParams, width) == 48, "");
+
+struct UnaryGradientParams {
+    Strided x;
+    Strided t;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    u32 function;
+    float a;
+    float b;
+};
+static_assert(sizeof(UnaryGradientParams) == 88, "");
+static_assert(offsetof(UnaryGradientParams, x) == 0, "");
+static_assert(offsetof(UnaryGradientParams, t) == 24, "");
+static_assert(offsetof(UnaryGradientParams, y) == 48, "");
+static_assert(offsetof(UnaryGradientParams, dims) == 56, "");
+static_assert(offsetof(UnaryGradientParams, count) == 72, "");
+static_assert(offsetof(UnaryGradientParams, function) == 76, "");
+static_assert(offsetof(UnaryGradientParams, a) == 80, "");
+static_assert(offsetof(UnaryGradientParams, b) == 84, "");
+
+struct NormGradientParams {
+    Rows x;
+    Rows t;
+    float *y;
+    float eps;
+    u32 is_layer;
+};
+static_assert(sizeof(NormGradientParams) == 64, "");
+static_assert(offsetof(NormGradientParams, x) == 0, "");
+static_assert(offsetof(NormGradientParams, t) == 24, "");
+static_assert(offsetof(NormGradientParams, y) == 48, "");
+static_assert(offsetof(NormGradientParams, eps) == 56, "");
+static_assert(offsetof(NormGradientParams, is_layer) == 60, "");
+
+struct ExpertTransposedParams {
+    float *y;
+    StoredWeight w;
+    u32 *experts;
+    float *x;
+    Fault *fault;
+    u32 slots;
+    u32 experts_count;
+    u32 outputs;
+};
+static_assert(sizeof(ExpertTransposedParams) == 72, "");
+static_assert(offsetof(ExpertTransposedParams, y) == 0, "");
+static_assert(offsetof(ExpertTransposedParams, w) == 8, "");
+static_assert(offsetof(ExpertTransposedParams, experts) == 32, "");
+static_assert(offsetof(ExpertTransposedParams, x) == 40, "");
+static_assert(offsetof(ExpertTransposedParams, fault) == 48, "");
+static_assert(offsetof(ExpertTransposedParams, slots) == 56, "");
+static_assert(offsetof(ExpertTransposedParams, experts_count) == 60, "");
+static_assert(offsetof(ExpertTransposedParams, outputs) == 64, "");
+
+struct ExpertGradientParams {
+    float *dy;
+    u32 *experts;
+    float *x;
+    float *dw;
+    Fault *fault;
+    u32 slots;
+    u32 chosen;
+    u32 own_rows;
+    u32 experts_count;
+    u32 outputs;
+    u32 inputs;
+};
+static_assert(sizeof(ExpertGradientParams) == 64, "");
+static_assert(offsetof(ExpertGradientParams, dy) == 0, "");
+static_assert(offsetof(ExpertGradientParams, experts) == 8, "");
+static_assert(offsetof(ExpertGradientParams, x) == 16, "");
+static_assert(offsetof(ExpertGradientParams, dw) == 24, "");
+static_assert(offsetof(ExpertGradientParams, fault) == 32, "");
+static_assert(offsetof(ExpertGradientParams, slots) == 40, "");
+static_assert(offsetof(ExpertGradientParams, chosen) == 44, "");
+static_assert(offsetof(ExpertGradientParams, own_rows) == 48, "");
+static_assert(offsetof(ExpertGradientParams, experts_count) == 52, "");
+static_assert(offsetof(ExpertGradientParams, outputs) == 56, "");
+static_assert(offsetof(ExpertGradientParams, inputs) == 60, "");
+
+struct AttentionTangentParams {
+    AttentionParams attention;
+    float *tq;
+    float *tk;
+    float *tv;
+};
+static_assert(sizeof(AttentionTangentParams) == 176, "");
+static_assert(offsetof(AttentionTangentParams, attention) == 0, "");
+static_assert(offsetof(AttentionTangentParams, tq) == 152, "");
+static_assert(offsetof(AttentionTangentParams, tk) == 160, "");
+static_assert(offsetof(AttentionTangentParams, tv) == 168, "");
+
+struct AttentionGradientParams {
+    AttentionParams attention;
+    float *dy;
+    float *dk;
+    float *dv;
+    float *sums;
+};
+static_assert(sizeof(AttentionGradientParams) == 184, "");
+static_assert(offsetof(AttentionGradientParams, attention) == 0, "");
+static_assert(offsetof(AttentionGradientParams, dy) == 152, "");
+static_assert(offsetof(AttentionGradientParams, dk) == 160, "");
+static_assert(offsetof(AttentionGradientParams, dv) == 168, "");
+static_assert(offsetof(AttentionGradientParams, sums) == 176, "");
+
+struct ScoresGradientParams {
+    float *scores;
+    u32 *targets;
+    float *d;
+    Fault *fault;
+    u32 width;
+    float softcap;
+};
+static_assert(sizeof(ScoresGradientParams) == 40, "");
+static_assert(offsetof(ScoresGradientParams, scores) == 0, "");
+static_assert(offsetof(ScoresGradientParams, targets) == 8, "");
+static_assert(offsetof(ScoresGradientParams, d) == 16, "");
+static_assert(offsetof(ScoresGradientParams, fault) == 24, "");
+static_assert(offsetof(ScoresGradientParams, width) == 32, "");
+static_assert(offsetof(ScoresGradientParams, softcap) == 36, "");
+
+struct PickParams {
+    Rows x;
+    u32 *indices;
+    float *y;
+    Fault *fault;
+    u32 count;
+    u32 each;
+};
+static_assert(sizeof(PickParams) == 56, "");
+static_assert(offsetof(PickParams, x) == 0, "");
+static_assert(offsetof(PickParams, indices) == 24, "");
+static_assert(offsetof(PickParams, y) == 32, "");
+static_assert(offsetof(PickParams, fault) == 40, "");
+static_assert(offsetof(PickParams, count) == 48, "");
+static_assert(offsetof(PickParams, each) == 52, "");
+
+struct PlaceParams {
+    float *x;
+    u32 *indices;
+    float *y;
+    Fault *fault;
+    u32 count;
+    u32 each;
+    u32 width;
+};
+static_assert(sizeof(PlaceParams) == 48, "");
+static_assert(offsetof(PlaceParams, x) == 0, "");
+static_assert(offsetof(PlaceParams, indices) == 8, "");
+static_assert(offsetof(PlaceParams, y) == 16, "");
+static_assert(offsetof(PlaceParams, fault) == 24, "");
+static_assert(offsetof(PlaceParams, count) == 32, "");
+static_assert(offsetof(PlaceParams, each) == 36, "");
+static_assert(offsetof(PlaceParams, width) == 40, "");
+
+struct FoldParams {
+    float *y;
+    float *x;
+    StepRows step;
+    u32 factor;
+    u32 channels;
+    u32 taps;
+    u32 stride;
+    u32 padding;
+    u32 rows;
+};
+static_assert(sizeof(FoldParams) == 72, "");
+static_assert(offsetof(FoldParams, y) == 0, "");
+static_assert(offsetof(FoldParams, x) == 8, "");
+static_assert(offsetof(FoldParams, step) == 16, "");
+static_assert(offsetof(FoldParams, factor) == 48, "");
+static_assert(offsetof(FoldParams, channels) == 52, "");
+static_assert(offsetof(FoldParams, taps) == 56, "");
+static_assert(offsetof(FoldParams, stride) == 60, "");
+static_assert(offsetof(FoldParams, padding) == 64, "");
+static_assert(offsetof(FoldParams, rows) == 68, "");
+
+struct SpreadMeanParams {
+    float *y;
+    float *x;
+    StepRows step;
+    u32 factor;
+    u32 width;
+    u32 rows;
+};
+static_assert(sizeof(SpreadMeanParams) == 64, "");
+static_assert(offsetof(SpreadMeanParams, y) == 0, "");
+static_assert(offsetof(SpreadMeanParams, x) == 8, "");
+static_assert(offsetof(SpreadMeanParams, step) == 16, "");
+static_assert(offsetof(SpreadMeanParams, factor) == 48, "");
+static_assert(offsetof(SpreadMeanParams, width) == 52, "");
+static_assert(offsetof(SpreadMeanParams, rows) == 56, "");
+
+struct TransposeParams {
+    u8 *weights;
+    u8 *to;
+    u32 tiles;
+    u32 subs;
+    u32 to_subs;
+    u32 inputs;
+    u32 rows;
+    u32 lower;
+    u32 upper;
+    u32 is_paired;
+    float raise;
+};
+static_assert(sizeof(TransposeParams) == 56, "");
+static_assert(offsetof(TransposeParams, weights) == 0, "");
+static_assert(offsetof(TransposeParams, to) == 8, "");
+static_assert(offsetof(TransposeParams, tiles) == 16, "");
+static_assert(offsetof(TransposeParams, subs) == 20, "");
+static_assert(offsetof(TransposeParams, to_subs) == 24, "");
+static_assert(offsetof(TransposeParams, inputs) == 28, "");
+static_assert(offsetof(TransposeParams, rows) == 32, "");
+static_assert(offsetof(TransposeParams, lower) == 36, "");
+static_assert(offsetof(TransposeParams, upper) == 40, "");
+static_assert(offsetof(TransposeParams, is_paired) == 44, "");
+static_assert(offsetof(TransposeParams, raise) == 48, "");

@@ -36,20 +36,6 @@ KERNEL(reduce, ReduceParams) {
     }
 }
 
-// The largest element of the block's row, and Σ exp(x − largest).
-DEVICE float row_sums(const float* x, u32 width, float* scratch, float& largest) {
-    largest = -INFINITY;
-    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-        largest = fmaxf(largest, x[i]);
-    }
-    largest = block_max(largest, scratch);
-    float sum = 0.0f;
-    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-        sum += expf(x[i] - largest);
-    }
-    return block_sum(sum, scratch);
-}
-
 KERNEL(softmax, SoftmaxParams) {
     __shared__ float scratch[32];
     const float* x = row_of(p.x, blockIdx.x);

@@ -98,18 +98,25 @@ impl Lowering<'_> {
             return Ok(None);
         }
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
-        let rounded = self.rounded.get(&x).copied().filter(|panels| panels.subs == subs);
-        let (panels, rounding) = if let Some(panels) = rounded {
-            self.need(panels.data);
-            self.need(panels.row_scale);
-            (panels, None)
-        } else {
-            let rounding = self.rounding(x, subs)?;
-            (rounding.panels, Some(rounding))
-        };
+        let (panels, rounding) = self.panels_of(x, subs)?;
         let partial = self.scratch(partial_floats(rows, outputs));
         let sums = self.kernel("gemm_sums")?;
         Ok(Some(Gemm { panels, rounding, sums, partial }))
+    }
+
+    /// The panels of `x` that the next operation reads, and their rounding by it where no operation in front has rounded `x`.
+    pub(super) fn panels_of(
+        &mut self,
+        x: ValueId,
+        subs: usize,
+    ) -> Result<(Panels, Option<Rounding>), DeviceError> {
+        if let Some(panels) = self.rounded.get(&x).copied().filter(|panels| panels.subs == subs) {
+            self.need(panels.data);
+            self.need(panels.row_scale);
+            return Ok((panels, None));
+        }
+        let rounding = self.rounding(x, subs)?;
+        Ok((rounding.panels, Some(rounding)))
     }
 
     /// The rounding of `x` by the next operation, and room for it, which products behind find.

@@ -18,6 +18,15 @@ pub(super) struct Follow {
     pub gated_by: Option<Unary>,
 }
 
+/// How a weight is multiplied.
+#[derive(Debug)]
+pub(super) struct Launches {
+    /// Its stretches in tiles.
+    pub tiles: Vec<TilesLaunch>,
+    /// For each other format kernels for one row and for many.
+    pub rows: Vec<(Kernel, Kernel)>,
+}
+
 impl Lowering<'_> {
     /// Appends a product that is a node by itself, with the addition of a bias behind it.
     pub(super) fn linear_alone(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
@@ -39,24 +48,7 @@ impl Lowering<'_> {
             return self.matmul([x, w], [false, true], y, "linear");
         };
         let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
-        let pair =
-            |name: String| Ok::<_, DeviceError>((self.kernel(&name)?, self.kernel(&format!("{name}_wide"))?));
-        let (mut tiles, mut rows) = (Vec::new(), Vec::new());
-        for stretch in &stored.stretches {
-            if let Some(of_stretch) = &stretch.tiles {
-                let suffix = stretch.form().kernel_suffix();
-                let (kernels, many) = (pair(format!("tiles_{suffix}"))?, self.kernels_of_many(suffix)?);
-                tiles.push(TilesLaunch {
-                    stretch: stretch.clone(),
-                    tiles: of_stretch.clone(),
-                    kernels,
-                    many,
-                });
-            }
-        }
-        for form in stored.forms.iter().filter(|form| !matches!(form, Form::Tiles(_))) {
-            rows.push(pair(format!("linear_{}", form.kernel_suffix()))?);
-        }
+        let Launches { tiles, rows } = self.launches(number)?;
         let stored_weight = stored.weight;
         let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
         let (x, in_front) = match self.normed.get(&x).copied() {
@@ -83,6 +75,13 @@ impl Lowering<'_> {
         };
         let ahead = if gemm.is_some() { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
         let gated_to = if gemm.is_some() { self.gated_to(y) } else { None };
+        let is_plain = in_front.is_none() && behind.bias.is_none() && behind.gated_by.is_none();
+        let floats = if self.exact || !is_plain {
+            None
+        } else {
+            let elements = self.shape(y).resolve(&self.sizes).iter().product();
+            self.floats(number, elements)?
+        };
         let (w, out) = (stored_weight, self.make(y));
         let label = self.label("linear", number);
         self.push(
@@ -94,6 +93,7 @@ impl Lowering<'_> {
                 in_front,
                 w,
                 number,
+                floats,
                 behind,
                 leaves_parts,
                 ahead,
@@ -105,8 +105,32 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// The kernels of a weight.
+    pub(super) fn launches(&self, number: usize) -> Result<Launches, DeviceError> {
+        let pair =
+            |name: String| Ok::<_, DeviceError>((self.kernel(&name)?, self.kernel(&format!("{name}_wide"))?));
+        let (mut tiles, mut rows) = (Vec::new(), Vec::new());
+        let Some(stored) = self.weights.stored(number) else { return Ok(Launches { tiles, rows }) };
+        for stretch in &stored.stretches {
+            if let Some(of_stretch) = &stretch.tiles {
+                let suffix = stretch.form().kernel_suffix();
+                let (kernels, many) = (pair(format!("tiles_{suffix}"))?, self.kernels_of_many(suffix)?);
+                tiles.push(TilesLaunch {
+                    stretch: stretch.clone(),
+                    tiles: of_stretch.clone(),
+                    kernels,
+                    many,
+                });
+            }
+        }
+        for form in stored.forms.iter().filter(|form| !matches!(form, Form::Tiles(_))) {
+            rows.push(pair(format!("linear_{}", form.kernel_suffix()))?);
+        }
+        Ok(Launches { tiles, rows })
+    }
+
     /// The kernels that multiply many rows with weights of a format, where there are such kernels and sums need not be exact.
-    fn kernels_of_many(&self, suffix: &str) -> Result<Option<[Kernel; GEMM_SIZES]>, DeviceError> {
+    pub(super) fn kernels_of_many(&self, suffix: &str) -> Result<Option<[Kernel; GEMM_SIZES]>, DeviceError> {
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }

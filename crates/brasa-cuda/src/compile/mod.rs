@@ -4,11 +4,13 @@
 //! long buffers are needed, hence where they lie.
 
 mod ahead;
+mod derivatives;
 mod fused;
 mod layout;
 mod linear;
 mod mixture;
 mod nodes;
+mod transposed;
 
 use std::collections::HashMap;
 
@@ -77,6 +79,7 @@ pub(crate) fn compile(
         folded: Vec::new(),
         rotations: Vec::new(),
         ops: Vec::new(),
+        needed: Vec::new(),
         computes_numbers: false,
     };
     lowering.check_sizes(limits)?;
@@ -134,6 +137,8 @@ struct Lowering<'g> {
     /// Tables of rotations that there are: what makes them, and their buffers.
     rotations: Vec<((Rope, ValueId, ValueId), usize)>,
     ops: Vec<Entry>,
+    /// Buffers that the next operation needs. Copies of its operands, which stand in front of it, must leave them alone.
+    needed: Vec<usize>,
     computes_numbers: bool,
 }
 
@@ -190,6 +195,7 @@ impl<'g> Lowering<'g> {
     fn scratch(&mut self, elements: usize) -> usize {
         let now = self.ops.len();
         self.buffers.push(Lifetime { first: now, last: now, elements });
+        self.needed.push(self.buffers.len() - 1);
         self.buffers.len() - 1
     }
 
@@ -218,6 +224,7 @@ impl<'g> Lowering<'g> {
     /// Notes that the next operation needs a buffer.
     fn need(&mut self, buffer: usize) {
         self.buffers[buffer].last = self.ops.len();
+        self.needed.push(buffer);
     }
 
     /// A value whose elements follow each other without gaps: itself or a copy.
@@ -230,8 +237,7 @@ impl<'g> Lowering<'g> {
         let out = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: slot.shape.clone() };
         let kernel = self.kernel("copy")?;
         let copy = CopyOp { kernel, x: slot, behind: None, is_part: true, out: out.clone() };
-        self.push(copy, "copy");
-        self.need(buffer);
+        self.append(copy, "copy");
         Ok(out)
     }
 
@@ -242,8 +248,15 @@ impl<'g> Lowering<'g> {
         Ok(slot)
     }
 
-    /// Appends an operation.
+    /// Appends the operation that needs what was asked for.
     fn push(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
+        for buffer in std::mem::take(&mut self.needed) {
+            self.buffers[buffer].last = self.ops.len();
+        }
+        self.append(op, label);
+    }
+
+    fn append(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
         self.ops.push(Entry { op: Box::new(op), label: label.into() });
     }
 

@@ -8,14 +8,17 @@ use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, Val
 use super::Lowering;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EmbedOp,
-    ExpertLinearOp, Flash, GatherOp, IndexAddOp, LinearTransposedOp, MOST_PAGE_SUMS, MatmulOp, MeanPoolOp,
-    NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, TransposeOp, UnaryOp,
-    UnfoldOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
+    ExpertLinearOp, Flash, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS, MOST_PARTS, Matmul,
+    MatmulOp, MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source,
+    StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
+    step_tiles_bytes,
 };
-use crate::params;
+use crate::params::{self, Ptr};
 
 /// Most experts that the router counts.
 pub(super) const MOST_EXPERTS: usize = 1024;
+/// Most elements of a product whose sums are cut in parts: larger ones have tiles enough.
+const MOST_SPLIT: usize = 1 << 19;
 /// The widest head whose query and sums fit the shared memory that every block has.
 const WIDEST_HEAD: usize = 4096;
 
@@ -35,16 +38,7 @@ impl Lowering<'_> {
             }
             (Op::SelectRows(_), &[x, rows], &[y]) => self.select_rows(x, rows, y, name)?,
             (Op::Linear(_), &[x, w], &[y]) => self.linear_alone(x, w, y)?,
-            (Op::LinearTransposed(_), &[y, w], &[x]) => match self.weight(w) {
-                Some(number) => {
-                    let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?.weight;
-                    let (kernel, y) = (self.kernel("linear_transposed")?, self.slot(y)?);
-                    let out = self.make(x);
-                    let label = self.label(name, number);
-                    self.push(LinearTransposedOp { kernel, y, w: stored, number, out }, label);
-                }
-                None => self.matmul([y, w], [false, false], x, name)?,
-            },
+            (Op::LinearTransposed(_), &[y, w], &[x]) => self.linear_transposed(y, w, x)?,
             (Op::Matmul(op), &[a, b], &[c]) => {
                 self.matmul([a, b], [op.transpose_a, op.transpose_b], c, name)?;
             }
@@ -143,11 +137,7 @@ impl Lowering<'_> {
                 let out = self.make(y);
                 self.push(MeanPoolOp { kernel, factor, x, out }, name);
             }
-            (op, inputs, outputs) => {
-                let (operands, results) = (inputs.len(), outputs.len());
-                let what = format!("{} with {operands} operands and {results} results", op.name());
-                return Err(self.gpu.unsupported(what));
-            }
+            _ => self.lower_derivative(id)?,
         }
         Ok(())
     }
@@ -183,10 +173,33 @@ impl Lowering<'_> {
         c: ValueId,
         name: &str,
     ) -> Result<(), DeviceError> {
-        let kernel = self.kernel("matmul")?;
-        let (a, b, out) = (self.dense(a)?, self.dense(b)?, self.make(c));
-        self.push(MatmulOp { kernel, a, b, transpose_a, transpose_b, out }, name);
+        let elements: usize = self.shape(c).resolve(&self.sizes).iter().product();
+        let (a, b) = (self.dense(a)?, self.dense(b)?);
+        let matmul = self.product(elements)?;
+        let out = self.make(c);
+        self.push(MatmulOp { matmul, a, b, transpose_a, transpose_b, out }, name);
         Ok(())
+    }
+
+    /// The kernels of products of matrices with results of so many elements, and room for sums of parts where these need not be exact.
+    pub(super) fn product(&mut self, elements: usize) -> Result<Matmul, DeviceError> {
+        let [a, b, c] = MATMUL_TILES.map(|(rows, columns)| self.kernel(&format!("matmul_{rows}_{columns}")));
+        let kernels = [a?, b?, c?];
+        let parts = if self.exact || elements > MOST_SPLIT {
+            None
+        } else {
+            let floats = elements.saturating_mul(MOST_PARTS);
+            Some((self.kernel("matmul_sums")?, self.scratch(floats), floats))
+        };
+        Ok(Matmul { kernels, parts })
+    }
+
+    /// The weight as a matrix of f32 for products of at most that many elements, where it is one.
+    pub(super) fn floats(&mut self, number: usize, elements: usize) -> Result<Option<Floats>, DeviceError> {
+        let Some(stored) = self.weights.stored(number) else { return Ok(None) };
+        let Some(data) = stored.floats() else { return Ok(None) };
+        let size = (stored.weight.rows, stored.weight.row_len);
+        Ok(Some(Floats { matmul: self.product(elements)?, data: Ptr::new(data), size }))
     }
 
     fn expert_linear(
@@ -263,6 +276,10 @@ impl Lowering<'_> {
             Source::Step { .. } => vec![self.kernel("attention_step")?],
             _ => self.kernels_of_types("attention")?.into(),
         };
+        let tiles = match source {
+            Source::Step { .. } => self.step_tiles("attention_tiles", head_dim, [3, 1])?,
+            _ => None,
+        };
         let flash = match (&source, flash_kernel(head_dim)) {
             (Source::Cache { .. }, Some((name, shared_bytes)))
                 if !self.exact && self.gpu.has_tensor_kernels() =>
@@ -293,8 +310,23 @@ impl Lowering<'_> {
         let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
         let ahead = if has_parts { self.attention_ahead(y)? } else { None };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
-        self.push(AttentionOp { kernels, pages, flash, attention, source, kv_heads, q, ahead, out }, name);
+        self.push(
+            AttentionOp { kernels, tiles, pages, flash, attention, source, kv_heads, q, ahead, out },
+            name,
+        );
         Ok(())
+    }
+
+    /// The kernel called `name` for heads of `width`, with room for tiles of operands and of scores; `None` where there is too little.
+    pub(super) fn step_tiles(
+        &self,
+        name: &str,
+        width: usize,
+        [operands, scores]: [usize; 2],
+    ) -> Result<Option<StepTiles>, DeviceError> {
+        let Some(shared_bytes) = step_tiles_bytes(width, operands, scores) else { return Ok(None) };
+        let kernel = self.gpu.kernel_with_shared(name, shared_bytes)?;
+        Ok(kernel.map(|kernel| StepTiles { kernel, shared_bytes }))
     }
 
     fn reduce(
@@ -330,7 +362,7 @@ impl Lowering<'_> {
         let is_part = true;
         let copy = CopyOp { kernel: kernel.clone(), x: first, behind: None, is_part, out: out.clone() };
         self.push(copy, name);
-        // Both are needed until the second copy has run.
+        // Both are needed until the second copy has run, and so is what the first has made.
         let (first, x) = (self.slot(a)?, self.slot(b)?);
         self.slot(y)?;
         self.push(CopyOp { kernel, x, behind: Some((axis, first)), is_part, out }, name);
@@ -338,7 +370,7 @@ impl Lowering<'_> {
     }
 
     /// Rows of `x` for each row of the step, of which it must be a multiple.
-    fn rows_per_row(&self, x: ValueId) -> Result<usize, DeviceError> {
+    pub(super) fn rows_per_row(&self, x: ValueId) -> Result<usize, DeviceError> {
         let Shape(dims) = self.shape(x);
         match dims.first() {
             Some(rows) if rows.symbol == Some(Symbol::Rows) => Ok(rows.factor),

@@ -126,6 +126,22 @@ impl Stream {
         unsafe { self.launch_with(kernel, grid, parameters, overlaps.then_some(PROGRAMMATIC_SERIALIZATION)) }
     }
 
+    /// Queues a kernel behind everything queued before.
+    ///
+    /// # Safety
+    ///
+    /// `P` is the kernel's parameter structure, and the addresses in it are of live allocations as large as the kernel
+    /// reads and writes.
+    pub(crate) unsafe fn launch_behind<P: Copy>(
+        &self,
+        kernel: &Kernel,
+        grid: Grid,
+        parameters: &P,
+    ) -> Result<(), DriverError> {
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(kernel, grid, parameters, None) }
+    }
+
     /// Queues a kernel like [`launch`](Self::launch), all of whose blocks run at the same time, behind everything queued before.
     ///
     /// # Safety

@@ -1,5 +1,7 @@
 //! Operations that copy elements into another arrangement.
 
+use brasa_graph::Dim;
+
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
 use crate::params::{CopyParams, Ptr, Strided};
@@ -25,6 +27,27 @@ pub(crate) struct TransposeOp {
     pub axes: Vec<usize>,
     pub x: Slot,
     pub out: Slot,
+}
+
+/// `out` = elements of `x` from `start` on along an axis.
+#[derive(Debug)]
+pub(crate) struct NarrowOp {
+    pub kernel: Kernel,
+    /// The axis, counted from the innermost.
+    pub axis: usize,
+    pub start: Dim,
+    pub x: Slot,
+    pub out: Slot,
+}
+
+impl Launch for NarrowOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let before = self.start.resolve(&run.step.sizes) as u64 * u64::from(x.strides[AXES - 1 - self.axis]);
+        let x = Strided { data: Ptr::new(x.address + before * 4), strides: x.strides };
+        let params = CopyParams { x, y: out.strided(), dims: out.dims, count: out.count() as u32 };
+        run.each(&self.kernel, out.count(), &params)
+    }
 }
 
 impl Launch for CopyOp {

@@ -53,6 +53,8 @@ pub(crate) enum Source {
 pub(crate) struct AttentionOp {
     /// For pools of f32, f16, bf16 and q8, or for the step.
     pub kernels: Vec<Kernel>,
+    /// For the step, where heads fit.
+    pub tiles: Option<StepTiles>,
     /// For caches and memories whose heads are not too wide.
     pub pages: Option<Pages>,
     /// For long segments of pools of f16, where there is one for such heads and sums need not be exact.
@@ -72,6 +74,32 @@ pub(crate) struct AttentionAhead {
     pub rounding: Rounding,
     /// `attend_merge_panels`, which rounds as it merges.
     pub merge: Kernel,
+}
+
+/// A kernel of attention to the rows of the step, or of its gradient, that takes tiles of rows.
+#[derive(Debug)]
+pub(crate) struct StepTiles {
+    pub kernel: Kernel,
+    pub shared_bytes: u32,
+}
+
+/// Rows of a tile, and the widest heads that fit.
+const STEP_TILE_ROWS: usize = 64;
+const WIDEST_TILED: usize = 128;
+
+/// The shared memory of `operands` tiles of heads of `width` and of `weights` tiles of scores; `None` for heads that do not fit tiles.
+pub(crate) fn step_tiles_bytes(width: usize, operands: usize, weights: usize) -> Option<u32> {
+    let floats = STEP_TILE_ROWS * ((width + 4) * operands + 68 * weights);
+    (width.is_multiple_of(4) && width <= WIDEST_TILED).then_some(floats as u32 * 4)
+}
+
+/// Tiles of the step's segments; `None` where an operand is not aligned for them.
+pub(super) fn step_tiles(run: &Run<'_>, params: &AttentionParams) -> Option<u32> {
+    let AttentionParams { q, k, v, q_stride, k_stride, v_stride, .. } = *params;
+    let aligned = [q.0, k.0, v.0].iter().all(|address| address.is_multiple_of(16))
+        && [q_stride, k_stride, v_stride].iter().all(|stride| stride.is_multiple_of(4));
+    let tiles = run.step.segments.iter().map(|segment| segment.rows.div_ceil(STEP_TILE_ROWS)).sum::<usize>();
+    aligned.then_some(tiles as u32)
 }
 
 /// A kernel of attention on tensor cores.
@@ -175,39 +203,62 @@ impl Launch for CacheWriteOp {
     }
 }
 
+/// The parameters of attention of `q` to what `kv_heads` KV heads have, without what it reads; and the number of rows.
+pub(super) fn parameters(
+    run: &Run<'_>,
+    attention: &Attention,
+    kv_heads: usize,
+    q: &Slot,
+    y: &Slot,
+) -> (AttentionParams, u32) {
+    let tensor = run.tensor(q);
+    let (q, rows) = tensor.outer_rows();
+    let none = CachePages {
+        pages: Ptr::NONE,
+        starts: Ptr::NONE,
+        offset_bytes: 0,
+        kv_heads: 0,
+        head_dim: 0,
+        head_bytes: 0,
+    };
+    let params = AttentionParams {
+        q: q.data,
+        k: Ptr::NONE,
+        v: Ptr::NONE,
+        y: run.tensor(y).floats(),
+        step: run.step.rows(),
+        cache: none,
+        q_stride: q.stride,
+        k_stride: 0,
+        v_stride: 0,
+        heads: tensor.dim_from_end(1),
+        kv_heads: kv_heads as u32,
+        head_dim: tensor.dim_from_end(0),
+        source: params::SOURCE_CACHE,
+        scale: attention.scale,
+        has_softcap: u32::from(attention.softcap.is_some()),
+        softcap: attention.softcap.unwrap_or(0.0),
+        has_window: u32::from(attention.window.is_some()),
+        window: attention.window.map_or(0, |window| u32::try_from(window).unwrap_or(u32::MAX)),
+    };
+    (params, rows)
+}
+
+/// Lets attention read keys and values of the step's rows.
+pub(super) fn read_step(params: &mut AttentionParams, run: &Run<'_>, k: &Slot, v: &Slot, mask: Mask) {
+    let ((k, _), (v, _)) = (run.tensor(k).outer_rows(), run.tensor(v).outer_rows());
+    (params.k, params.v, params.k_stride, params.v_stride) = (k.data, v.data, k.stride, v.stride);
+    params.source = match mask {
+        Mask::Causal => params::SOURCE_STEP_CAUSAL,
+        Mask::Bidirectional => params::SOURCE_STEP_BOTH_WAYS,
+        Mask::Alibi => params::SOURCE_STEP_ALIBI,
+    };
+}
+
 impl Launch for AttentionOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let tensor = run.tensor(&self.q);
-        let (q, rows) = tensor.outer_rows();
-        let none = CachePages {
-            pages: Ptr::NONE,
-            starts: Ptr::NONE,
-            offset_bytes: 0,
-            kv_heads: 0,
-            head_dim: 0,
-            head_bytes: 0,
-        };
-        let (heads, head_dim) = (tensor.dim_from_end(1), tensor.dim_from_end(0));
-        let mut params = AttentionParams {
-            q: q.data,
-            k: Ptr::NONE,
-            v: Ptr::NONE,
-            y: run.tensor(&self.out).floats(),
-            step: run.step.rows(),
-            cache: none,
-            q_stride: q.stride,
-            k_stride: 0,
-            v_stride: 0,
-            heads,
-            kv_heads: self.kv_heads as u32,
-            head_dim,
-            source: params::SOURCE_CACHE,
-            scale: self.attention.scale,
-            has_softcap: u32::from(self.attention.softcap.is_some()),
-            softcap: self.attention.softcap.unwrap_or(0.0),
-            has_window: u32::from(self.attention.window.is_some()),
-            window: self.attention.window.map_or(0, |window| u32::try_from(window).unwrap_or(u32::MAX)),
-        };
+        let (mut params, rows) = parameters(run, &self.attention, self.kv_heads, &self.q, &self.out);
+        let AttentionParams { heads, head_dim, .. } = params;
         match &self.source {
             Source::Cache { group, place } | Source::Memory { group, place } => {
                 params.cache = run.step.cache(run.pool, *group, *place);
@@ -216,21 +267,13 @@ impl Launch for AttentionOp {
                 }
             }
             Source::Step { k, v, mask } => {
-                let ((k, _), (v, _)) = (run.tensor(k).outer_rows(), run.tensor(v).outer_rows());
-                (params.k, params.v, params.k_stride, params.v_stride) = (k.data, v.data, k.stride, v.stride);
-                params.source = match mask {
-                    Mask::Causal => params::SOURCE_STEP_CAUSAL,
-                    Mask::Bidirectional => params::SOURCE_STEP_BOTH_WAYS,
-                    Mask::Alibi => params::SOURCE_STEP_ALIBI,
-                };
-                return run.launch(
-                    &self.kernels[0],
-                    rows,
-                    heads as usize,
-                    THREADS,
-                    shared_bytes(head_dim),
-                    &params,
-                );
+                read_step(&mut params, run, k, v, *mask);
+                if let (Some(tiled), Some(tiles)) = (&self.tiles, step_tiles(run, &params)) {
+                    let StepTiles { kernel, shared_bytes } = tiled;
+                    return run.launch(kernel, tiles, heads as usize, THREADS, *shared_bytes, &params);
+                }
+                let shared_bytes = shared_bytes(head_dim);
+                return run.launch(&self.kernels[0], rows, heads as usize, THREADS, shared_bytes, &params);
             }
         }
         let kernel = &self.kernels[run.pool.type_number()];

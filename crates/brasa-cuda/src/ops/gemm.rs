@@ -1,11 +1,11 @@
 //! Products of many rows on tensor cores.
 
-use crate::driver::{DriverError, Kernel};
+use crate::driver::{DriverError, Grid, Kernel};
 use crate::ops::HeadNorm;
 use crate::params::{
     Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
 };
-use crate::run::{Run, THREADS};
+use crate::run::{Order, Run, THREADS};
 use crate::weights::Tiles;
 
 /// Fewest rows that are multiplied on tensor cores. The products of a token of an 8B model in F16 take 4.3 ms for one row in f32, 16.8 ms
@@ -245,6 +245,33 @@ impl Gemm {
         out: Outputs,
         sums: Sums<'_>,
     ) -> Result<(), DriverError> {
+        self.queue(run, kernels, tiles, rows, out, sums, Order::Overlapping)
+    }
+
+    /// Queues the product with tiles that launches in front make: the kernels ask for weights before those have ended, so this one begins behind
+    /// them.
+    pub(super) fn multiply_made(
+        &self,
+        run: &Run<'_>,
+        kernels: &[Kernel; SIZES],
+        tiles: &Tiles,
+        rows: u32,
+        out: Outputs,
+    ) -> Result<(), DriverError> {
+        self.queue(run, kernels, tiles, rows, out, Sums::Added, Order::Behind)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the facts of one launch")]
+    fn queue(
+        &self,
+        run: &Run<'_>,
+        kernels: &[Kernel; SIZES],
+        tiles: &Tiles,
+        rows: u32,
+        out: Outputs,
+        sums: Sums<'_>,
+        order: Order,
+    ) -> Result<(), DriverError> {
         let plan = plan(Product::new(run, tiles.count, tiles.subs, rows));
         let (variant, splits) = (&VARIANTS[plan.number], plan.splits);
         // Elements that are f16 already are multiplied as they are.
@@ -265,7 +292,9 @@ impl Gemm {
             out,
         };
         let blocks = plan.clusters * variant.cluster;
-        run.launch(&kernels[plan.number], blocks, 1, variant.threads, variant.shared_bytes, &params)?;
+        let grid =
+            Grid { blocks: [blocks, 1, 1], threads: variant.threads, shared_bytes: variant.shared_bytes };
+        run.launch_in_order(&kernels[plan.number], grid, order, &params)?;
         let of_parts =
             GemmSumParams { partial: Ptr::new(partial), rows, tiles: tiles.count as u32, splits, out };
         match sums {

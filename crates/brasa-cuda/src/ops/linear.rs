@@ -5,11 +5,9 @@ use brasa_graph::op::Unary;
 use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
 use crate::ops::gemm::{Ahead, FEWEST_ROWS, Gemm, Panels, SIZES as GEMM_SIZES, Sums, joins, parts};
+use crate::ops::matmul::{FEWEST_MATRIX_ROWS, Floats};
 use crate::ops::{HeadNorm, Launch, row_threads};
-use crate::params::{
-    self, LinearParams, LinearTransposedParams, MatmulParams, Norm, NormParams, Outputs, Ptr, Rows,
-    StoredWeight, TilesParams,
-};
+use crate::params::{self, LinearParams, Norm, NormParams, Outputs, Ptr, Rows, StoredWeight, TilesParams};
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
 
@@ -33,6 +31,8 @@ pub(crate) struct LinearOp {
     pub w: StoredWeight,
     /// The weight's number.
     pub number: usize,
+    /// The weight as a matrix of f32 that many rows are multiplied with, where it is one and sums need not be exact.
+    pub floats: Option<Floats>,
     /// The operation behind the product; nothing where some rows are read as they are stored.
     pub behind: Behind,
     /// True where the operation behind adds sums of parts of K: all of the weight is one stretch without paired halves.
@@ -72,31 +72,36 @@ pub(crate) struct TilesLaunch {
     pub many: Option<[Kernel; GEMM_SIZES]>,
 }
 
-/// `out[r,k] = Σ_n y[r,n] · w[n,k]`.
-#[derive(Debug)]
-pub(crate) struct LinearTransposedOp {
-    pub kernel: Kernel,
-    pub y: Slot,
-    pub w: StoredWeight,
-    /// The weight's number.
-    pub number: usize,
-    pub out: Slot,
-}
-
-/// `out = op(a) · op(b)` of dense temporaries.
-#[derive(Debug)]
-pub(crate) struct MatmulOp {
-    pub kernel: Kernel,
-    pub a: Slot,
-    pub b: Slot,
-    pub transpose_a: bool,
-    pub transpose_b: bool,
-    pub out: Slot,
-}
-
 impl Launch for LinearOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let (mut x, rows) = run.tensor(&self.x).rows();
+        let (x, rows) = run.tensor(&self.x).rows();
+        self.multiply(run, x, rows)
+    }
+
+    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
+        let (_, rows) = run.tensor(&self.x).rows();
+        (run.weights.stored_bytes(self.number), 2 * run.weights.elements(self.number) * u64::from(rows))
+    }
+}
+
+impl InFront {
+    /// Queues the norm of `x`; returns the normed rows.
+    fn launch(&self, run: &Run<'_>, x: Rows, rows: u32) -> Result<Rows, DriverError> {
+        let Norm { weight, eps, .. } = HeadNorm::params(Some(&self.norm), run);
+        let y = Ptr::new(run.buffer(self.normed));
+        let params = NormParams { x, w: weight, b: Ptr::NONE, y, eps };
+        run.launch(&self.kernel, rows, 1, row_threads(x.width), 0, &params)?;
+        Ok(Rows { data: y, per: 1, stride: x.width, width: x.width })
+    }
+}
+
+impl LinearOp {
+    /// Queues the product of `rows` rows, and what follows; the result's rows go to where those of the operation's own operand do.
+    pub(super) fn multiply(&self, run: &Run<'_>, mut x: Rows, rows: u32) -> Result<(), DriverError> {
+        if let Some(floats) = self.floats.as_ref().filter(|_| rows >= FEWEST_MATRIX_ROWS && x.per == 1) {
+            let base = self.behind.residual.as_ref().map_or(Rows::NONE, |base| run.tensor(base).rows().0);
+            return floats.multiply(run, x, rows, base, run.tensor(&self.out).floats());
+        }
         let gemm = self.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
         let norm = self.in_front.as_ref().map(|in_front| &in_front.norm);
         if let Some(gemm) = gemm {
@@ -134,24 +139,6 @@ impl Launch for LinearOp {
         }
     }
 
-    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
-        let (_, rows) = run.tensor(&self.x).rows();
-        (run.weights.stored_bytes(self.number), 2 * run.weights.elements(self.number) * u64::from(rows))
-    }
-}
-
-impl InFront {
-    /// Queues the norm of `x`; returns the normed rows.
-    fn launch(&self, run: &Run<'_>, x: Rows, rows: u32) -> Result<Rows, DriverError> {
-        let Norm { weight, eps, .. } = HeadNorm::params(Some(&self.norm), run);
-        let y = Ptr::new(run.buffer(self.normed));
-        let params = NormParams { x, w: weight, b: Ptr::NONE, y, eps };
-        run.launch(&self.kernel, rows, 1, row_threads(x.width), 0, &params)?;
-        Ok(Rows { data: y, per: 1, stride: x.width, width: x.width })
-    }
-}
-
-impl LinearOp {
     /// Who adds the sums of parts of K.
     fn sums(&self, rows: u32) -> Sums<'_> {
         match &self.ahead {
@@ -210,41 +197,4 @@ impl LinearOp {
 /// The kernel for so many rows, and how many groups of rows there are.
 fn narrow_or_wide((narrow, wide): &(Kernel, Kernel), rows: u32) -> (&Kernel, usize) {
     if rows == 1 { (narrow, 1) } else { (wide, (rows as usize).div_ceil(WIDE_ROWS)) }
-}
-
-impl Launch for LinearTransposedOp {
-    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let (y, rows) = run.tensor(&self.y).rows();
-        let out = run.tensor(&self.out);
-        let params = LinearTransposedParams { y, w: self.w, x: out.floats(), rows };
-        run.each(&self.kernel, out.count(), &params)
-    }
-
-    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
-        let (_, rows) = run.tensor(&self.y).rows();
-        (run.weights.stored_bytes(self.number), 2 * run.weights.elements(self.number) * u64::from(rows))
-    }
-}
-
-impl Launch for MatmulOp {
-    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let (a, b, c) = (run.tensor(&self.a), run.tensor(&self.b), run.tensor(&self.out));
-        // Dense matrices: rows are as far apart as a row is wide.
-        let (a_width, b_width) = (a.dim_from_end(0), b.dim_from_end(0));
-        let (a_row, a_column) = if self.transpose_a { (1, a_width) } else { (a_width, 1) };
-        let (b_row, b_column) = if self.transpose_b { (1, b_width) } else { (b_width, 1) };
-        let params = MatmulParams {
-            a: a.floats(),
-            b: b.floats(),
-            c: c.floats(),
-            m: (c.count() / u64::from(c.dim_from_end(0)).max(1)) as u32,
-            n: c.dim_from_end(0),
-            k: if self.transpose_a { a.dim_from_end(1) } else { a_width },
-            a_row,
-            a_column,
-            b_row,
-            b_column,
-        };
-        run.each(&self.kernel, c.count(), &params)
-    }
 }

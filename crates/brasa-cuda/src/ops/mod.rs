@@ -2,38 +2,49 @@
 
 mod arrange;
 mod attention;
+mod cross_entropy;
 mod elementwise;
 mod experts;
 mod gemm;
+mod gradients;
 mod heads;
 mod linear;
 mod lookup;
+mod matmul;
 mod mixture;
 mod reduce;
 mod sequence;
+mod transposed;
 
 use std::fmt::Debug;
 
-pub(crate) use arrange::{CopyOp, TransposeOp};
+pub(crate) use arrange::{CopyOp, NarrowOp, TransposeOp};
 pub(crate) use attention::{
-    AttentionAhead, AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, WIDEST_PAGED,
-    flash_kernel, parts_kernel,
+    AttentionAhead, AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, StepTiles,
+    WIDEST_PAGED, flash_kernel, parts_kernel, step_tiles_bytes,
 };
+pub(crate) use cross_entropy::{LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, Scores};
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use gemm::{
     Ahead, FEWEST_ROWS, GatesBehind, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
     kernels as gemm_kernels, partial_floats,
 };
+pub(crate) use gradients::{
+    AttentionGradientOp, AttentionTangentOp, ExpertGradientOp, ExpertTransposedOp, FoldOp, NormGradientOp,
+    PickOp, PlaceOp, SpreadMeanOp, StepAttention, UnaryGradientOp, WIDEST_GRADIENT,
+};
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};
-pub(crate) use linear::{Behind, InFront, LinearOp, LinearTransposedOp, MatmulOp, TilesLaunch};
+pub(crate) use linear::{Behind, InFront, LinearOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
+pub(crate) use matmul::{Floats, MATMUL_TILES, MOST_PARTS, Matmul, MatmulOp};
 pub(crate) use mixture::{
     ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, SIZES as EXPERT_SIZES, Sorted,
     kernels as expert_kernels, most_blocks, most_positions,
 };
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
+pub(crate) use transposed::{LinearTransposedOp, Transposed, TransposedTiles};
 
 use crate::driver::DriverError;
 use crate::run::Run;

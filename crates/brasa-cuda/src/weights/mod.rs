@@ -20,7 +20,7 @@ use brasa_graph::{Graph, Item, Op, Schedule, ValueId, ValueKind, Weight, WeightM
 
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
-pub(crate) use layout::Layout;
+pub(crate) use layout::{Layout, TILE_OUTPUTS};
 pub(crate) use stored::{Halves, Stored, Stretch, Tiles};
 use upload::Uploader;
 
@@ -220,8 +220,12 @@ impl WeightSet for CudaWeightSet {
 /// True where operand `place` of `op` is read as it is stored, being a weight.
 pub(crate) fn reads_stored(op: &Op, place: usize) -> bool {
     match op {
-        Op::Embed(_) | Op::Linear(_) | Op::LinearTransposed(_) => place == 1,
-        Op::ExpertLinear(_) => place == 2,
+        Op::Embed(_)
+        | Op::Linear(_)
+        | Op::LinearTransposed(_)
+        | Op::LinearCrossEntropy(_)
+        | Op::LinearCrossEntropyGradient(_) => place == 1,
+        Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_) => place == 2,
         _ => false,
     }
 }

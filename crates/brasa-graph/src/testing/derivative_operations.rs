@@ -1,9 +1,5 @@
 //! Operations that only derivatives use, each by itself.
 
-use std::ops::ControlFlow;
-use std::sync::Arc;
-
-use crate::device::{Backend, ProgramLimits};
 use crate::op::{
     Attention, AttentionGradient, AttentionTangent, ExpertLinearGradient, ExpertLinearTransposed, Fold,
     Gating, Head, KvSource, LinearCrossEntropy, LinearCrossEntropyGradient, LinearGradient, Mask, MeanPool,
@@ -12,7 +8,7 @@ use crate::op::{
 };
 use crate::{Dim, Op, ValueId};
 
-use super::{Case, CaseBuilder, OperationCase, Tolerance};
+use super::{CaseBuilder, OperationCase, Tolerance};
 
 /// Operations that only derivatives use, by name. Each graph has one of them.
 pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
@@ -83,22 +79,6 @@ pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
         apply(b, MeanPoolTransposed { rows: Dim::ROWS }, &[pooled])
     }),
 ];
-
-/// Checks that a device which cannot run the operation of `case` says so by the operation's name when it compiles.
-///
-/// # Panics
-///
-/// If the device compiles the case, or refuses something else.
-pub fn check_refused(device: &dyn Backend, case: &Case) {
-    let Case { name, graph, precision, .. } = case;
-    let graph = Arc::new(graph.clone());
-    let weights = device.upload(&graph, *precision, &mut |_| ControlFlow::Continue(())).expect("an upload");
-    let limits = ProgramLimits { max_rows: 8, max_outs: 8, max_segments: 2 };
-    match device.compile(graph, weights, limits) {
-        Ok(_) => panic!("{name} compiled on {}", device.info().name),
-        Err(error) => assert!(error.to_string().contains(name), "{name}: {error}"),
-    }
-}
 
 fn apply(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
     b.graph.apply(op, inputs)

@@ -1,0 +1,185 @@
+//! Operations that only derivatives use, as operations of the device.
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::op::{Attention, Fold, Head, KvSource, NormKind, Unfold};
+use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
+
+use super::Lowering;
+use super::linear::Launches;
+use crate::ops::{
+    AttentionGradientOp, AttentionTangentOp, Behind, ExpertGradientOp, ExpertTransposedOp, FoldOp,
+    LinearCrossEntropyGradientOp, LinearCrossEntropyOp, LinearOp, MOST_ROWS, NarrowOp, NormGradientOp,
+    PickOp, PlaceOp, Scores, SpreadMeanOp, StepAttention, UnaryGradientOp, WIDEST_GRADIENT,
+};
+use crate::run::{Base, Slot};
+
+impl Lowering<'_> {
+    /// Appends the operation of a node that only derivatives have.
+    pub(super) fn lower_derivative(&mut self, id: NodeId) -> Result<(), DeviceError> {
+        let node = self.graph.node(id);
+        let name = node.op.name();
+        match (&node.op, &node.inputs[..], &node.outputs[..]) {
+            (Op::LinearGradient(_), &[dy, x], &[dw]) => self.matmul([dy, x], [true, false], dw, name)?,
+            (&Op::UnaryGradient(op), &[x, t], &[y]) => {
+                let (kernel, x, t) = (self.kernel(name)?, self.slot(x)?, self.slot(t)?);
+                let out = self.make(y);
+                self.push(UnaryGradientOp { kernel, function: op.function, x, t, out }, name);
+            }
+            (Op::NormGradient(op), &[x, t], &[y]) => {
+                let is_layer = op.kind == NormKind::Layer;
+                let (kernel, x, t) = (self.kernel("norm_gradient")?, self.slot(x)?, self.slot(t)?);
+                let out = self.make(y);
+                self.push(NormGradientOp { kernel, eps: op.eps, is_layer, x, t, out }, name);
+            }
+            (Op::ExpertLinearTransposed(_), &[y, experts, w], &[x]) => {
+                let number = self.weight(w).ok_or_else(|| self.odd(w))?;
+                let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?.weight;
+                let count = self.shape(w).outer().constant().filter(|&count| count > 0);
+                let count = count.ok_or_else(|| self.odd(w))?;
+                let kernel = self.kernel(name)?;
+                let (experts, y) = (self.numbers(experts)?, self.dense(y)?);
+                let out = self.make(x);
+                let label = self.label(name, number);
+                self.push(ExpertTransposedOp { kernel, y, experts, w: stored, count, out }, label);
+            }
+            (Op::ExpertLinearGradient(_), &[dy, experts, x], &[dw]) => {
+                let own_rows = self.shape(x).rank() == 3;
+                let kernel = self.kernel(name)?;
+                let (experts, dy, x) = (self.numbers(experts)?, self.dense(dy)?, self.dense(x)?);
+                let out = self.make(dw);
+                self.push(ExpertGradientOp { kernel, dy, experts, own_rows, x, out }, name);
+            }
+            (Op::AttentionTangent(op), &[q, k, v, tq, tk, tv], &[y]) => {
+                let kernel = self.kernel(name)?;
+                let tangents = [self.dense(tq)?, self.dense(tk)?, self.dense(tv)?];
+                let of = self.step_attention(op.attention, [q, k, v])?;
+                let out = self.make(y);
+                self.push(AttentionTangentOp { kernel, of, tangents, out }, name);
+            }
+            (Op::AttentionGradient(op), &[q, k, v, dy], &[dq, dk, dv]) => {
+                let kernels =
+                    [self.kernel("attention_gradient_queries")?, self.kernel("attention_gradient_keys")?];
+                let dy = self.dense(dy)?;
+                let of = self.step_attention(op.attention, [q, k, v])?;
+                let rows_and_heads = &self.shape(q).resolve(&self.sizes)[..2];
+                let sums =
+                    self.scratch(rows_and_heads.iter().fold(3, |all, &count| all.saturating_mul(count)));
+                let width = self.shape(q).width().ok_or_else(|| self.odd(q))?;
+                let of_queries = self.step_tiles("attention_gradient_query_tiles", width, [4, 1])?;
+                let of_keys = self.step_tiles("attention_gradient_key_tiles", width, [4, 2])?;
+                let tiles = of_queries.zip(of_keys).map(<[_; 2]>::from);
+                let out = [self.make(dq), self.make(dk), self.make(dv)];
+                self.push(AttentionGradientOp { kernels, tiles, of, dy, sums, out }, name);
+            }
+            (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
+                let scores = self.scores(x, w, targets, op.softcap)?;
+                let (kernel, out) = (self.kernel("cross_entropy")?, self.make(y));
+                let label = self.label(name, scores.product.number);
+                self.push(LinearCrossEntropyOp { scores, kernel, out }, label);
+            }
+            (Op::LinearCrossEntropyGradient(op), &[x, w, targets, d], outputs) => {
+                let d = self.dense(d)?;
+                let scores = self.scores(x, w, targets, op.softcap)?;
+                let kernel = self.kernel("scores_gradient")?;
+                let matmul = self.product(usize::MAX)?;
+                let transposed = self.transposed_of_scratch(w, MOST_ROWS.min(self.rows(x)))?;
+                let dx = self.make(outputs[0]);
+                let dw = (op.head == Head::Varying).then(|| self.make(outputs[1]));
+                let label = self.label(name, scores.product.number);
+                self.push(
+                    LinearCrossEntropyGradientOp { scores, kernel, transposed, matmul, d, dx, dw },
+                    label,
+                );
+            }
+            (Op::Pick(_), &[x, indices], &[y]) => {
+                let (kernel, indices, x) = (self.kernel(name)?, self.numbers(indices)?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(PickOp { kernel, x, indices, out }, name);
+            }
+            (Op::Place(_), &[x, indices], &[y]) => {
+                let (kernel, indices, x) = (self.kernel(name)?, self.numbers(indices)?, self.dense(x)?);
+                let out = self.make(y);
+                self.push(PlaceOp { kernel, x, indices, out }, name);
+            }
+            (&Op::Narrow(op), &[x], &[y]) => {
+                let axis = self.shape(x).rank() - 1 - op.axis;
+                let (kernel, x) = (self.kernel("copy")?, self.slot(x)?);
+                let out = self.make(y);
+                self.push(NarrowOp { kernel, axis, start: op.start, x, out }, name);
+            }
+            (&Op::Fold(Fold { unfold: Unfold { taps, stride, padding } }), &[y], &[x]) => {
+                let factor = self.rows_per_row(x)?;
+                let (kernel, y) = (self.kernel(name)?, self.dense(y)?);
+                let out = self.make(x);
+                self.push(FoldOp { kernel, taps, stride, padding, factor, y, out }, name);
+            }
+            (Op::MeanPoolTransposed(_), &[y], &[x]) => {
+                let factor = self.rows_per_row(x)?;
+                let (kernel, y) = (self.kernel("spread_mean")?, self.dense(y)?);
+                let out = self.make(x);
+                self.push(SpreadMeanOp { kernel, factor, y, out }, name);
+            }
+            (op, inputs, outputs) => {
+                let (operands, results) = (inputs.len(), outputs.len());
+                let what = format!("{} with {operands} operands and {results} results", op.name());
+                return Err(self.gpu.unsupported(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Attention to the rows of the step whose change the next operation computes.
+    fn step_attention(
+        &mut self,
+        attention: Attention,
+        [q, k, v]: [ValueId; 3],
+    ) -> Result<StepAttention, DeviceError> {
+        let KvSource::Step(mask) = attention.source else { return Err(self.odd(q)) };
+        let width = self.shape(q).width().ok_or_else(|| self.odd(q))?;
+        if width > WIDEST_GRADIENT {
+            let what = format!("gradients of heads of {width}, at most {WIDEST_GRADIENT}");
+            return Err(self.gpu.unsupported(what));
+        }
+        let kv_heads = self.shape(k).0[1].constant().ok_or_else(|| self.odd(k))?;
+        Ok(StepAttention { attention, mask, kv_heads, q: self.slot(q)?, k: self.slot(k)?, v: self.slot(v)? })
+    }
+
+    /// What the next operation needs of a head and its loss, with room for the scores of some rows.
+    fn scores(
+        &mut self,
+        x: ValueId,
+        w: ValueId,
+        targets: ValueId,
+        softcap: Option<f32>,
+    ) -> Result<Scores, DeviceError> {
+        let number = self.weight(w).ok_or_else(|| self.odd(w))?;
+        let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?.weight;
+        let targets = self.numbers(targets)?;
+        let Launches { tiles, rows } = self.launches(number)?;
+        // Chunks of rows are rounded anew, whatever was rounded before; and panels of a chunk are not those of all rows.
+        self.rounded.remove(&x);
+        let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
+        self.rounded.remove(&x);
+        let x = self.slot(x)?;
+        let outs = self.shape(w).outer();
+        let most = MOST_ROWS.min(x.shape.outer().resolve(&self.sizes)).max(1);
+        let shape = Shape(vec![Dim::from(most), outs]);
+        let out = Slot { base: Base::Buffer(self.buffer(&shape)), start: 0, row_stride: None, shape };
+        let product = LinearOp {
+            tiles,
+            gemm,
+            rows,
+            x,
+            in_front: None,
+            w: stored,
+            number,
+            floats: None,
+            behind: Behind::default(),
+            leaves_parts: false,
+            ahead: None,
+            gated_to: None,
+            out,
+        };
+        Ok(Scores { product, softcap, unary: self.kernel("unary")?, targets })
+    }
+}

@@ -1,0 +1,107 @@
+//! Products with the other side of a weight.
+
+use brasa_graph::ValueId;
+use brasa_graph::device::DeviceError;
+
+use super::Lowering;
+use crate::ops::{
+    FEWEST_ROWS, Gemm, LinearTransposedOp, PANEL_ROWS, Panels, Rounding, Transposed, TransposedTiles,
+    partial_floats,
+};
+use crate::params::Ptr;
+use crate::weights::{Layout, TILE_OUTPUTS, Tiles};
+
+/// Inputs of a sub of tiles.
+const SUB_INPUTS: usize = 64;
+
+impl Lowering<'_> {
+    /// Appends the product of `y` with the other side of `w`.
+    pub(super) fn linear_transposed(
+        &mut self,
+        y: ValueId,
+        w: ValueId,
+        x: ValueId,
+    ) -> Result<(), DeviceError> {
+        let Some(number) = self.weight(w) else {
+            return self.matmul([y, w], [false, false], x, "linear_transposed");
+        };
+        let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
+        let rows = self.rows(y);
+        let panels = self.turns_around(w, rows).then(|| self.panels_of(y, subs)).transpose()?;
+        let transposed = self.transposed(w, rows, panels)?;
+        let (y, out) = (self.slot(y)?, self.make(x));
+        let label = self.label("linear_transposed", number);
+        self.push(LinearTransposedOp { transposed, y, number, out }, label);
+        Ok(())
+    }
+
+    /// The other side of `w` for the next operation, which multiplies up to `rows` rows that no other operation has rounded.
+    pub(super) fn transposed_of_scratch(
+        &mut self,
+        w: ValueId,
+        rows: usize,
+    ) -> Result<Transposed, DeviceError> {
+        let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
+        let panels = if self.turns_around(w, rows) {
+            let data = self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32);
+            let panels = Panels { data, row_scale: self.scratch(rows), subs };
+            Some((panels, Some(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None })))
+        } else {
+            None
+        };
+        self.transposed(w, rows, panels)
+    }
+
+    /// True where products of that many rows are made on tensor cores, of tiles that are turned around.
+    fn turns_around(&self, w: ValueId, rows: usize) -> bool {
+        !self.exact && self.gpu.has_tensor_kernels() && rows >= FEWEST_ROWS as usize && self.is_in_tiles(w)
+    }
+
+    fn transposed(
+        &mut self,
+        w: ValueId,
+        rows: usize,
+        panels: Option<(Panels, Option<Rounding>)>,
+    ) -> Result<Transposed, DeviceError> {
+        let stored = self.stored(w).ok_or_else(|| self.odd(w))?;
+        let (kernel, weight, stretches) =
+            (self.kernel("linear_transposed")?, stored.weight, stored.stretches.clone());
+        let Some((panels, rounding)) = panels else {
+            let number = self.weight(w).ok_or_else(|| self.odd(w))?;
+            let floats = self.floats(number, rows.saturating_mul(weight.row_len as usize))?;
+            return Ok(Transposed { kernel, w: weight, floats, many: None });
+        };
+        let (outputs, inputs) = (weight.rows as usize, weight.row_len as usize);
+        let (count, subs) = (inputs.div_ceil(TILE_OUTPUTS), outputs.div_ceil(SUB_INPUTS));
+        // Every element fits an f16, whatever stretch it is of.
+        let raises = stretches.iter().filter_map(|stretch| stretch.tiles.as_ref());
+        let raise = raises.map(|tiles| tiles.raise() / tiles.factor).fold(f32::INFINITY, f32::min);
+        let kernels = stretches
+            .iter()
+            .map(|stretch| self.kernel(&format!("transpose_{}", stretch.form().kernel_suffix())))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (sums, partial) = (self.kernel("gemm_sums")?, self.scratch(partial_floats(rows, inputs)));
+        let of_halves = self.kernels_of_many("f16")?.ok_or_else(|| self.odd(w))?;
+        let tiles = Tiles {
+            layout: Layout::F16,
+            factor: raise.recip(),
+            data: Ptr::NONE,
+            count,
+            subs,
+            upper: None,
+            largest: 0.0,
+            row_norm: None,
+        };
+        let many = TransposedTiles {
+            stretches: kernels.into_iter().zip(stretches).collect(),
+            has_gaps: !outputs.is_multiple_of(SUB_INPUTS),
+            tiles,
+            raise,
+            // Four bytes are two halves.
+            data: self.scratch(count * subs * TILE_OUTPUTS * SUB_INPUTS / 2),
+            gemm: Gemm { panels, rounding, sums, partial },
+            kernels: of_halves,
+        };
+        Ok(Transposed { kernel, w: weight, floats: None, many: Some(many) })
+    }
+}

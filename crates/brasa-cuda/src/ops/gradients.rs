@@ -1,0 +1,301 @@
+//! Operations that only derivatives use.
+
+use brasa_graph::op::{Attention, Mask, Unary};
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::attention::{StepTiles, parameters, read_step, step_tiles};
+use crate::ops::elementwise::unary;
+use crate::ops::{Launch, row_threads};
+use crate::params::{
+    AttentionGradientParams, AttentionTangentParams, ExpertGradientParams, ExpertTransposedParams,
+    FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, SpreadMeanParams, StoredWeight,
+    UnaryGradientParams,
+};
+use crate::run::{Run, Slot, THREADS};
+
+/// The widest head whose gradients fit the shared memory that every block has.
+pub(crate) const WIDEST_GRADIENT: usize = 2048;
+
+/// `out = function'(x) · t`.
+#[derive(Debug)]
+pub(crate) struct UnaryGradientOp {
+    pub kernel: Kernel,
+    pub function: Unary,
+    pub x: Slot,
+    pub t: Slot,
+    pub out: Slot,
+}
+
+/// A change `t` passed through a norm of `x`, of either kind.
+#[derive(Debug)]
+pub(crate) struct NormGradientOp {
+    pub kernel: Kernel,
+    pub eps: f32,
+    pub is_layer: bool,
+    pub x: Slot,
+    pub t: Slot,
+    pub out: Slot,
+}
+
+/// `out[r,j,k] = Σ_n y[r,j,n] · w[experts[r,j],n,k]`; `y` is dense.
+#[derive(Debug)]
+pub(crate) struct ExpertTransposedOp {
+    pub kernel: Kernel,
+    pub y: Slot,
+    pub experts: Slot,
+    pub w: StoredWeight,
+    /// Experts that there are.
+    pub count: usize,
+    pub out: Slot,
+}
+
+/// `out[e,n,k] = Σ dy[r,j,n] · x[r,(j),k]` over all chosen `e`; operands are dense.
+#[derive(Debug)]
+pub(crate) struct ExpertGradientOp {
+    pub kernel: Kernel,
+    pub dy: Slot,
+    pub experts: Slot,
+    /// True where each chosen expert has a row of `x` of its own.
+    pub own_rows: bool,
+    pub x: Slot,
+    pub out: Slot,
+}
+
+/// Attention to the rows of the step, whose change is asked for.
+#[derive(Debug)]
+pub(crate) struct StepAttention {
+    pub attention: Attention,
+    pub mask: Mask,
+    pub kv_heads: usize,
+    pub q: Slot,
+    pub k: Slot,
+    pub v: Slot,
+}
+
+/// How attention changes along a direction; tangents are dense.
+#[derive(Debug)]
+pub(crate) struct AttentionTangentOp {
+    pub kernel: Kernel,
+    pub of: StepAttention,
+    /// Of queries, keys and values.
+    pub tangents: [Slot; 3],
+    pub out: Slot,
+}
+
+/// The gradients of attention's operands; `dy` is dense.
+#[derive(Debug)]
+pub(crate) struct AttentionGradientOp {
+    /// `attention_gradient_queries`, `attention_gradient_keys`.
+    pub kernels: [Kernel; 2],
+    /// `attention_gradient_query_tiles`, `attention_gradient_key_tiles`, where heads fit.
+    pub tiles: Option<[StepTiles; 2]>,
+    pub of: StepAttention,
+    pub dy: Slot,
+    /// The buffer of three numbers for each row and head.
+    pub sums: usize,
+    /// Of queries, keys and values.
+    pub out: [Slot; 3],
+}
+
+/// `out[r,j] = x[r, indices[r,j]]`.
+#[derive(Debug)]
+pub(crate) struct PickOp {
+    pub kernel: Kernel,
+    pub x: Slot,
+    pub indices: Slot,
+    pub out: Slot,
+}
+
+/// `out[r,i] = Σ_j [indices[r,j] = i] · x[r,j]`; `x` is dense.
+#[derive(Debug)]
+pub(crate) struct PlaceOp {
+    pub kernel: Kernel,
+    pub x: Slot,
+    pub indices: Slot,
+    pub out: Slot,
+}
+
+/// What the steps of a convolution saw, added up by row; the operand is dense.
+#[derive(Debug)]
+pub(crate) struct FoldOp {
+    pub kernel: Kernel,
+    pub taps: usize,
+    pub stride: usize,
+    pub padding: usize,
+    /// Rows of `out` for each row of the step.
+    pub factor: usize,
+    pub y: Slot,
+    pub out: Slot,
+}
+
+/// Each segment's row divided among its rows; the operand is dense.
+#[derive(Debug)]
+pub(crate) struct SpreadMeanOp {
+    pub kernel: Kernel,
+    /// Rows of `out` for each row of the step.
+    pub factor: usize,
+    pub y: Slot,
+    pub out: Slot,
+}
+
+impl Launch for UnaryGradientOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, t, out) = (run.tensor(&self.x), run.tensor(&self.t), run.tensor(&self.out));
+        let (function, a, b) = unary(self.function);
+        let (x, t, y, count) = (x.strided(), t.strided(), out.floats(), out.count() as u32);
+        let params = UnaryGradientParams { x, t, y, dims: out.dims, count, function, a, b };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for NormGradientOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let ((x, rows), (t, _)) = (run.tensor(&self.x).rows(), run.tensor(&self.t).rows());
+        let (y, eps, is_layer) = (run.tensor(&self.out).floats(), self.eps, u32::from(self.is_layer));
+        let params = NormGradientParams { x, t, y, eps, is_layer };
+        run.launch(&self.kernel, rows, 1, row_threads(x.width), 0, &params)
+    }
+}
+
+impl Launch for ExpertTransposedOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (experts, out) = (run.tensor(&self.experts), run.tensor(&self.out));
+        let params = ExpertTransposedParams {
+            y: run.tensor(&self.y).floats(),
+            w: self.w,
+            experts: experts.integers(),
+            x: out.floats(),
+            fault: run.fault,
+            slots: experts.count() as u32,
+            experts_count: self.count as u32,
+            outputs: self.w.rows / self.count as u32,
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for ExpertGradientOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (experts, out) = (run.tensor(&self.experts), run.tensor(&self.out));
+        let params = ExpertGradientParams {
+            dy: run.tensor(&self.dy).floats(),
+            experts: experts.integers(),
+            x: run.tensor(&self.x).floats(),
+            dw: out.floats(),
+            fault: run.fault,
+            slots: experts.count() as u32,
+            chosen: experts.dim_from_end(0),
+            own_rows: u32::from(self.own_rows),
+            experts_count: out.dim_from_end(2),
+            outputs: out.dim_from_end(1),
+            inputs: out.dim_from_end(0),
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for AttentionTangentOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let StepAttention { attention, mask, kv_heads, q, k, v } = &self.of;
+        let (mut params, rows) = parameters(run, attention, *kv_heads, q, &self.out);
+        read_step(&mut params, run, k, v, *mask);
+        let [tq, tk, tv] = [0, 1, 2].map(|place| run.tensor(&self.tangents[place]).floats());
+        let shared_bytes = (3 * params.head_dim + 544) * 4;
+        let heads = params.heads as usize;
+        let params = AttentionTangentParams { attention: params, tq, tk, tv };
+        run.launch(&self.kernel, rows, heads, THREADS, shared_bytes, &params)
+    }
+}
+
+impl Launch for AttentionGradientOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let StepAttention { attention, mask, kv_heads, q, k, v } = &self.of;
+        let [dq, dk, dv] = &self.out;
+        let (mut params, rows) = parameters(run, attention, *kv_heads, q, dq);
+        read_step(&mut params, run, k, v, *mask);
+        let (heads, width) = (params.heads as usize, params.head_dim);
+        let params = AttentionGradientParams {
+            attention: params,
+            dy: run.tensor(&self.dy).floats(),
+            dk: run.tensor(dk).floats(),
+            dv: run.tensor(dv).floats(),
+            sums: Ptr::new(run.buffer(self.sums)),
+        };
+        if let (Some([of_queries, of_keys]), Some(tiles)) = (&self.tiles, step_tiles(run, &params.attention))
+        {
+            let StepTiles { kernel, shared_bytes } = of_queries;
+            run.launch(kernel, tiles, heads, THREADS, *shared_bytes, &params)?;
+            let StepTiles { kernel, shared_bytes } = of_keys;
+            return run.launch(kernel, tiles, *kv_heads, THREADS, *shared_bytes, &params);
+        }
+        let [of_queries, of_keys] = &self.kernels;
+        run.launch(of_queries, rows, heads, THREADS, (3 * width + 288) * 4, &params)?;
+        run.launch(of_keys, rows, *kv_heads, THREADS, (4 * width + 512) * 4, &params)
+    }
+}
+
+impl Launch for PickOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let ((x, rows), indices) = (run.tensor(&self.x).rows(), run.tensor(&self.indices));
+        let params = PickParams {
+            x,
+            indices: indices.integers(),
+            y: run.tensor(&self.out).floats(),
+            fault: run.fault,
+            count: indices.count() as u32,
+            each: indices.count() as u32 / rows.max(1),
+        };
+        run.each(&self.kernel, indices.count(), &params)
+    }
+}
+
+impl Launch for PlaceOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
+        let width = out.dim_from_end(0);
+        let rows = (out.count() / u64::from(width).max(1)) as u32;
+        let params = PlaceParams {
+            x: x.floats(),
+            indices: run.tensor(&self.indices).integers(),
+            y: out.floats(),
+            fault: run.fault,
+            count: out.count() as u32,
+            each: x.count() as u32 / rows.max(1),
+            width,
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for FoldOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let out = run.tensor(&self.out);
+        let params = FoldParams {
+            y: run.tensor(&self.y).floats(),
+            x: out.floats(),
+            step: run.step.rows(),
+            factor: self.factor as u32,
+            channels: out.dim_from_end(0),
+            taps: self.taps as u32,
+            stride: self.stride as u32,
+            padding: self.padding as u32,
+            rows: out.dim_from_end(1),
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}
+
+impl Launch for SpreadMeanOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let out = run.tensor(&self.out);
+        let params = SpreadMeanParams {
+            y: run.tensor(&self.y).floats(),
+            x: out.floats(),
+            step: run.step.rows(),
+            factor: self.factor as u32,
+            width: out.dim_from_end(0),
+            rows: out.dim_from_end(1),
+        };
+        run.each(&self.kernel, out.count(), &params)
+    }
+}

@@ -1,0 +1,156 @@
+//! Products with the other side of a weight.
+#![expect(unsafe_code, reason = "clears device memory")]
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES};
+use crate::ops::{Floats, HeadNorm, Launch};
+use crate::params::{self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TransposeParams};
+use crate::run::{Run, Slot, THREADS};
+use crate::weights::{Stretch, Tiles};
+
+/// Subs that a block turns around: a warp each.
+const SUBS_PER_BLOCK: usize = 8;
+/// Bytes of a sub of halves.
+const SUB_BYTES: usize = 2048;
+
+/// `out[r,k] = Σ_n y[r,n] · w[n,k]`.
+#[derive(Debug)]
+pub(crate) struct LinearTransposedOp {
+    pub transposed: Transposed,
+    pub y: Slot,
+    /// The weight's number.
+    pub number: usize,
+    pub out: Slot,
+}
+
+/// The other side of a weight.
+#[derive(Debug)]
+pub(crate) struct Transposed {
+    /// `linear_transposed`, which decodes each weight for each row.
+    pub kernel: Kernel,
+    pub w: StoredWeight,
+    /// The weight as a matrix of f32, where it is one.
+    pub floats: Option<Floats>,
+    /// For several rows, where all of the weight is in tiles and sums need not be exact.
+    pub many: Option<TransposedTiles>,
+}
+
+/// The transposed weight in tiles of halves. They are made anew in front of their products, in memory that all weights share: kept, they would
+/// take as much memory as a model in 16 bits does, and making them takes a few percent of the time of a prompt's products.
+#[derive(Debug)]
+pub(crate) struct TransposedTiles {
+    /// The weight's stretches, and `transpose_<format>` for each.
+    pub stretches: Vec<(Kernel, Stretch)>,
+    /// True where some inputs of the tiles have no weight.
+    pub has_gaps: bool,
+    /// The tiles, but for their address and `factor`, which undoes `raise`.
+    pub tiles: Tiles,
+    /// The power of two by which elements are multiplied.
+    pub raise: f32,
+    /// The buffer of the tiles.
+    pub data: usize,
+    pub gemm: Gemm,
+    pub kernels: [Kernel; SIZES],
+}
+
+impl Transposed {
+    /// Queues what products of so many rows need, once for all of them.
+    pub(super) fn prepare(&self, run: &Run<'_>, rows: u32) -> Result<(), DriverError> {
+        match &self.many {
+            Some(many) if rows >= FEWEST_ROWS => many.prepare(run, self.w.row_len),
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues the products of `rows` rows, of those that were prepared for; results are dense.
+    pub(super) fn multiply(
+        &self,
+        run: &Run<'_>,
+        y: Rows,
+        rows: u32,
+        all_rows: u32,
+        x: Ptr<f32>,
+    ) -> Result<(), DriverError> {
+        if let Some(floats) = self.floats.as_ref().filter(|_| y.per == 1) {
+            return floats.multiply_transposed(run, y, rows, x);
+        }
+        match &self.many {
+            Some(many) if all_rows >= FEWEST_ROWS => many.multiply(run, y, rows, self.w, x),
+            _ => {
+                let params = LinearTransposedParams { y, w: self.w, x, rows };
+                run.each(&self.kernel, u64::from(rows) * u64::from(self.w.row_len), &params)
+            }
+        }
+    }
+}
+
+impl TransposedTiles {
+    fn prepare(&self, run: &Run<'_>, inputs: u32) -> Result<(), DriverError> {
+        let to = run.buffer(self.data);
+        if self.has_gaps {
+            // SAFETY: the program's buffer of that many tiles, of halves.
+            unsafe { run.gpu.stream.clear(to, self.tiles.count * self.tiles.subs * SUB_BYTES)? };
+        }
+        for (kernel, stretch) in &self.stretches {
+            let Some(tiles) = &stretch.tiles else { continue };
+            let params = TransposeParams {
+                weights: tiles.data,
+                to: Ptr::new(to),
+                tiles: tiles.count as u32,
+                subs: tiles.subs as u32,
+                to_subs: self.tiles.subs as u32,
+                inputs,
+                rows: stretch.rows.len() as u32,
+                lower: stretch.rows.start as u32,
+                upper: tiles.upper.as_ref().map_or(0, |upper| upper.start as u32),
+                is_paired: u32::from(tiles.upper.is_some()),
+                raise: tiles.factor * self.raise,
+            };
+            let blocks = (tiles.count * tiles.subs).div_ceil(SUBS_PER_BLOCK);
+            run.launch(kernel, blocks as u32, 1, THREADS, 0, &params)?;
+        }
+        Ok(())
+    }
+
+    fn multiply(
+        &self,
+        run: &Run<'_>,
+        y: Rows,
+        rows: u32,
+        w: StoredWeight,
+        x: Ptr<f32>,
+    ) -> Result<(), DriverError> {
+        if let Some(rounding) = &self.gemm.rounding {
+            rounding.launch(run, y, HeadNorm::params(None, run), rows, w.rows)?;
+        }
+        let out = Outputs {
+            residual: Rows::NONE,
+            bias: Ptr::NONE,
+            y: x,
+            y_width: w.row_len,
+            count: w.row_len,
+            lower: 0,
+            upper: 8,
+            form: params::TILES_DENSE,
+            function: 0,
+            panels: Ptr::NONE,
+            row_scale: Ptr::NONE,
+            subs: 0,
+        };
+        let tiles = Tiles { data: Ptr::new(run.buffer(self.data)), ..self.tiles.clone() };
+        self.gemm.multiply_made(run, &self.kernels, &tiles, rows, out)
+    }
+}
+
+impl Launch for LinearTransposedOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let ((y, rows), x) = (run.tensor(&self.y).rows(), run.tensor(&self.out).floats());
+        self.transposed.prepare(run, rows)?;
+        self.transposed.multiply(run, y, rows, rows, x)
+    }
+
+    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
+        let (_, rows) = run.tensor(&self.y).rows();
+        (run.weights.stored_bytes(self.number), 2 * run.weights.elements(self.number) * u64::from(rows))
+    }
+}

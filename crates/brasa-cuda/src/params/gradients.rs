@@ -1,0 +1,105 @@
+//! Structures of the operations that only derivatives use.
+
+#[cfg(test)]
+use std::fmt::Write as _;
+
+#[cfg(test)]
+use super::Shared;
+use super::{AttentionParams, Fault, Ptr, Rows, StepRows, StoredWeight, Strided};
+
+params! {
+    struct UnaryGradientParams {
+        x: Strided,
+        t: Strided,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        function: u32,
+        a: f32,
+        b: f32,
+    }
+    struct NormGradientParams { x: Rows, t: Rows, y: Ptr<f32>, eps: f32, is_layer: u32, }
+    /// Dense rows of chosen experts, of `outputs` elements, and the weight's `experts_count` matrices of as many rows.
+    struct ExpertTransposedParams {
+        y: Ptr<f32>,
+        w: StoredWeight,
+        experts: Ptr<u32>,
+        x: Ptr<f32>,
+        fault: Ptr<Fault>,
+        slots: u32,
+        experts_count: u32,
+        outputs: u32,
+    }
+    struct ExpertGradientParams {
+        dy: Ptr<f32>,
+        experts: Ptr<u32>,
+        x: Ptr<f32>,
+        dw: Ptr<f32>,
+        fault: Ptr<Fault>,
+        slots: u32,
+        chosen: u32,
+        own_rows: u32,
+        experts_count: u32,
+        outputs: u32,
+        inputs: u32,
+    }
+    /// Attention whose result's place, `y`, is that of the result's tangent; tangents are dense.
+    struct AttentionTangentParams { attention: AttentionParams, tq: Ptr<f32>, tk: Ptr<f32>, tv: Ptr<f32>, }
+    /// Attention whose result's place, `y`, is that of the queries' gradient; gradients are dense. `sums` has three numbers for each
+    /// row and head: the largest score, the sum of exponentials over it, the mean of `dp`.
+    struct AttentionGradientParams {
+        attention: AttentionParams,
+        dy: Ptr<f32>,
+        dk: Ptr<f32>,
+        dv: Ptr<f32>,
+        sums: Ptr<f32>,
+    }
+    /// Scores of `width` a row, which become the gradient of the loss by them; softcap is 0 for none.
+    struct ScoresGradientParams {
+        scores: Ptr<f32>,
+        targets: Ptr<u32>,
+        d: Ptr<f32>,
+        fault: Ptr<Fault>,
+        width: u32,
+        softcap: f32,
+    }
+    /// Elements of rows, `each` of a row, by number.
+    struct PickParams { x: Rows, indices: Ptr<u32>, y: Ptr<f32>, fault: Ptr<Fault>, count: u32, each: u32, }
+    struct PlaceParams {
+        x: Ptr<f32>,
+        indices: Ptr<u32>,
+        y: Ptr<f32>,
+        fault: Ptr<Fault>,
+        count: u32,
+        each: u32,
+        width: u32,
+    }
+    /// `rows` rows of x, `factor` for each row of the step.
+    struct FoldParams {
+        y: Ptr<f32>,
+        x: Ptr<f32>,
+        step: StepRows,
+        factor: u32,
+        channels: u32,
+        taps: u32,
+        stride: u32,
+        padding: u32,
+        rows: u32,
+    }
+    struct SpreadMeanParams { y: Ptr<f32>, x: Ptr<f32>, step: StepRows, factor: u32, width: u32, rows: u32, }
+    /// Tiles to become part of tiles of halves of the transposed weight, of `to_subs` subs, its elements times `raise`. Outputs begin with
+    /// row `lower`; those of upper halves of paired tiles with row `upper`.
+    struct TransposeParams {
+        weights: Ptr<u8>,
+        to: Ptr<u8>,
+        tiles: u32,
+        subs: u32,
+        to_subs: u32,
+        inputs: u32,
+        rows: u32,
+        lower: u32,
+        upper: u32,
+        is_paired: u32,
+        raise: f32,
+    }
+}

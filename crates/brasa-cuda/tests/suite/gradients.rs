@@ -1,0 +1,150 @@
+//! Gradients of whole models against the interpreter in f64.
+
+use std::sync::Arc;
+
+use brasa_formats::StorageFormat;
+use brasa_graph::derivative::{Wrt, vjp};
+use brasa_graph::device::Precision;
+use brasa_graph::op::{LinearTransposed, Matmul};
+use brasa_graph::reference::Array;
+use brasa_graph::step::Step;
+use brasa_graph::testing::{
+    Case, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with, f32_weight, formats,
+    learner, loss_of, outputs_on, pooled_encoder, random_tensor, training_step, varying_weights,
+    with_adapters,
+};
+use brasa_graph::{DraftTree, Graph, Weight, WeightPart};
+
+use crate::device::{device, full_or_few};
+
+/// Checks that values and gradients are near the interpreter's.
+fn check(name: &str, graph: &Graph, wrt: &Wrt, step: &Step, (precision, bound): (Precision, f64)) {
+    let Some(device) = device() else { return };
+    let gradient = vjp(graph, wrt).unwrap();
+    assert!(gradient.gradients.iter().all(Option::is_some), "{name}: nothing to check");
+    let gradient = Arc::new(gradient.graph);
+    let expected: Vec<Array<f64>> = evaluate_with(&gradient, step, &[]);
+    let found = outputs_on(device, &gradient, precision, step);
+    assert_eq!(found.len(), expected.len());
+    for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        let expected = Array::of(vec![expected.floats().len()], expected.floats().to_vec());
+        check_near(&format!("{name}, output {number}"), found, &expected, bound);
+    }
+}
+
+const EXACT: (Precision, f64) = (Precision::Reference, 1e-5);
+
+/// Texts of so many rows on a GPU, or on an emulated one, which is slow.
+fn step(rows: &[usize], few: &[usize]) -> Step {
+    training_step(device().map_or(few, |device| full_or_few(device, rows, few)))
+}
+
+/// On a GPU more rows than queries or logits that are together at a time, beside a single row.
+#[test]
+fn gradients_of_decoders_equal_the_interpreters() {
+    let step = step(&[270, 1, 40], &[9, 1, 4]);
+    for softcap in [None, Some(5.0)] {
+        let graph = loss_of(&learner(StorageFormat::F32, 12, None, softcap));
+        check("decoder", &graph, &Wrt::new(varying_weights(&graph)), &step, EXACT);
+    }
+}
+
+#[test]
+fn gradients_of_experts_equal_the_interpreters() {
+    let graph = loss_of(&learner(StorageFormat::F32, 12, Some((4, 2)), None));
+    let wrt = Wrt::new(varying_weights(&graph));
+    check("experts", &graph, &wrt, &step(&[30, 5], &[6, 2]), EXACT);
+}
+
+#[test]
+fn gradients_of_adapters_equal_the_interpreters() {
+    for format in [StorageFormat::F32, StorageFormat::F16, StorageFormat::Q4_0] {
+        let graph = with_adapters(&learner(format, 32, None, None), 32);
+        let wrt = Wrt::trainable(&graph);
+        assert_eq!(wrt.values.len(), 4);
+        check("adapters", &graph, &wrt, &step(&[80, 1, 9], &[7, 1, 2]), EXACT);
+    }
+}
+
+/// Rows rounded to halves, and sums on tensor cores.
+#[test]
+fn rounded_gradients_are_near_the_interpreters() {
+    let formats = [StorageFormat::BF16, StorageFormat::Q8_0, StorageFormat::Q4_K];
+    let count = device().map_or(1, |device| full_or_few(device, 3, 1));
+    for format in &formats[..count] {
+        let graph = with_adapters(&learner(*format, 256, None, None), 256);
+        let wrt = Wrt::trainable(&graph);
+        let step = step(&[300, 1, 40], &[5, 1]);
+        check("rounded", &graph, &wrt, &step, (Precision::Fast, 2e-2));
+    }
+}
+
+#[test]
+fn gradients_of_encoders_equal_the_interpreters() {
+    let graph = pooled_encoder();
+    let mut step = training_step(&[70, 1, 9]);
+    step.segments.iter_mut().for_each(|segment| segment.given = Vec::new());
+    let wrt = Wrt::new(varying_weights(&graph));
+    check("encoder", &graph, &wrt, &step, EXACT);
+}
+
+/// Rows of a tree of drafts see their own branch alone, backwards too.
+#[test]
+fn gradients_pass_along_the_branches_of_a_tree() {
+    let graph = loss_of(&learner(StorageFormat::F32, 12, None, None));
+    let mut step = step(&[70, 6], &[12, 2]);
+    let mut random = Random::new(5);
+    let rows = step.segments[0].rows;
+    let parents: Vec<Option<u32>> =
+        (0..rows).map(|row| (row > 0).then(|| random.below(row) as u32)).collect();
+    step.segments[0].tree = Some(Arc::new(DraftTree::new(&parents).unwrap()));
+    let wrt = Wrt::new(varying_weights(&graph));
+    check("tree", &graph, &wrt, &step, EXACT);
+}
+
+/// Every stored format, and parts that begin where tiles do not.
+#[test]
+fn the_other_side_of_weights_is_multiplied_in_every_format() {
+    let Some(device) = device() else { return };
+    let mut noise = Noise::new(17);
+    let other_side = |name: String, parts: Vec<WeightPart>, rows: usize| {
+        let (n, k) = (parts.iter().map(|part| part.rows.len()).sum(), parts[0].tensor.row_len());
+        let mut case = Case::new(name, 5, &f32_weight, |b| {
+            let y = b.rows(&[n]);
+            let w = b.graph.weight(Weight::new("w", &[n, k], parts));
+            b.graph.apply(LinearTransposed, &[y, w])
+        });
+        (case.steps, case.precision) = (vec![vec![(1, rows)], vec![(2, 1)]], Precision::Fast);
+        case
+    };
+    let shapes = full_or_few(device, &[(1100, 300, 70), (48, 1, 9), (37, 64, 33)][..], &[(37, 64, 3)][..]);
+    for format in formats() {
+        for &(n, columns, rows) in shapes {
+            let k = usize::next_multiple_of(columns, format.block_len().max(32));
+            let part = WeightPart::whole(random_tensor(format, n, k, &mut noise));
+            let name = format!("{format} {n} × {k}, {rows} rows");
+            check_case(device, &other_side(name, vec![part], rows), Tolerance::BITS_16);
+        }
+    }
+    let counts = [0..41, 5..37, 1..40];
+    let parts = [StorageFormat::Q4_0, StorageFormat::BF16, StorageFormat::Q8_0].into_iter().zip(counts);
+    let parts = parts.map(|(format, rows)| {
+        let tensor = random_tensor(format, rows.end + 3, 96, &mut noise);
+        WeightPart { tensor, rows }
+    });
+    check_case(device, &other_side("parts".into(), parts.collect(), 5), Tolerance::BITS_16);
+}
+
+/// Both operands are copied in front of their product, which must find both.
+#[test]
+fn copies_of_operands_last_until_they_are_read() {
+    let Some(device) = device() else { return };
+    let mut case = Case::new("slices", 3, &f32_weight, |b| {
+        let x = b.rows(&[24]);
+        let x = b.graph.add(x, x);
+        let [first, second] = [0..8, 8..24].map(|columns| b.graph.slice(x, columns));
+        b.graph.apply(Matmul { transpose_a: true, transpose_b: false }, &[first, second])
+    });
+    case.steps = vec![vec![(1, 2)]];
+    check_case(device, &case, Tolerance::F32);
+}

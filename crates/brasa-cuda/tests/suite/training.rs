@@ -1,0 +1,96 @@
+//! Training of an adapter, beside the reference.
+
+use brasa_formats::StorageFormat;
+use brasa_graph::device::{Backend, Precision, ProgramLimits};
+use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::testing::{Decoder, Random};
+use brasa_graph::{Graph, WeightId};
+use brasa_train::data::{Batches, Document, Span};
+use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
+use brasa_train::optimizer::{Adam, Rates, Rule, Schedule, Shape};
+use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Trainer};
+
+use crate::device::{device, full_or_few};
+
+/// Twelve texts of up to 20 tokens, which are learned from the third on.
+fn documents(vocab: usize) -> Vec<Document> {
+    let mut random = Random::new(3);
+    let text = |number: usize| {
+        let tokens: Vec<u32> = (0..8 + number).map(|_| random.below(vocab) as u32).collect();
+        let spans = [Span { tokens: 2..tokens.len() as u32, weight: 1.0 }].into();
+        Document { tokens: tokens.into(), spans }
+    };
+    (0..12).map(text).collect()
+}
+
+/// All linear layers of the decoder's blocks.
+fn adapter(graph: &Graph) -> Lora {
+    let weights = graph.weights().iter().enumerate();
+    let blocks = weights.filter(|(_, weight)| weight.name.contains("layers.") && weight.shape.len() == 2);
+    let layers: Vec<Layer> = blocks
+        .map(|(number, weight)| Layer {
+            name: weight.name.clone(),
+            aliases: Vec::new(),
+            weight: WeightId(number as u32),
+            rows: 0..weight.shape[0],
+            inputs: weight.shape[1],
+        })
+        .collect();
+    let targets = Targets::default();
+    let options =
+        LoraOptions { targets, rank: 4, alpha: 8.0, scaling: Scaling::Rank, own: Vec::new(), seed: 5 };
+    Lora::new(&layers, &options).unwrap()
+}
+
+/// The losses of updates on a device, and the adapter behind them.
+fn learned(
+    backend: &dyn Backend,
+    graph: &Graph,
+    vocab: usize,
+    precision: Precision,
+    updates: usize,
+) -> (Vec<f64>, Vec<Vec<f32>>) {
+    let options = TrainOptions {
+        objective: Objective::default(),
+        rule: Rule::AdamW(Adam::default()),
+        schedule: Rates::Schedule(Schedule {
+            shape: Shape::Constant,
+            peak: 2e-3,
+            warm_up: 0,
+            updates: 20,
+            floor: 0.0,
+        }),
+        accumulation: 1,
+        longest_gradient: Some(1.0),
+        noise: Noise::default(),
+        activations: Activations::Recomputed,
+    };
+    let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 8 };
+    let resources = Resources { backend, model: graph, precision, limits };
+    let mut trainer =
+        Trainer::new(&resources, adapter(graph), options, &mut |_| std::ops::ControlFlow::Continue(()))
+            .unwrap();
+    let mut batches = Batches::new(documents(vocab), 64, 8, Some(1));
+    let losses = (0..updates).map(|_| trainer.update(&mut batches).unwrap().loss).collect();
+    (losses, trainer.lora().arrays())
+}
+
+#[test]
+fn twenty_updates_on_a_gpu_are_those_of_the_reference() {
+    let Some(device) = device() else { return };
+    let formats = [StorageFormat::BF16, StorageFormat::Q4_K, StorageFormat::Q8_0];
+    let (formats, layers, updates) = full_or_few(device, (&formats[..], 2, 20), (&formats[1..2], 1, 2));
+    for &format in formats {
+        let spec = Decoder { windows: vec![None; layers], ..Decoder::small(format) };
+        let graph = spec.graph(5);
+        let of = |backend: &dyn Backend, precision| learned(backend, &graph, spec.vocab, precision, updates);
+        let expected = of(&ReferenceBackend, Precision::Reference);
+        assert!(expected.0[updates - 1] < expected.0[0], "{format}: nothing is learned");
+        for (precision, bound) in [(Precision::Reference, 1e-4), (Precision::Fast, 1e-3)] {
+            let found = of(device, precision);
+            let off = found.0.iter().zip(&expected.0).map(|(a, b)| (a - b).abs() / b).fold(0.0, f64::max);
+            println!("{format} {precision:?}: losses off by {off:.1e}");
+            assert!(off < bound, "{format} {precision:?}: {:?}, expected {:?}", found.0, expected.0);
+        }
+    }
+}
