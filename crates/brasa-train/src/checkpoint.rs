@@ -35,7 +35,7 @@ pub struct State {
     pub evaluated: Option<u64>,
     /// Evaluations since the best one.
     pub worse: u64,
-    /// The adapter's [arrays](crate::lora::Lora::arrays).
+    /// The [arrays](crate::Trainer::arrays).
     pub values: Vec<Vec<f32>>,
     /// For each of these, what the optimizer remembers.
     pub moments: Vec<Vec<Vec<f32>>>,

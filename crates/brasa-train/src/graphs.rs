@@ -4,57 +4,54 @@ use std::sync::Arc;
 
 use brasa_graph::derivative::{Wrt, vjp};
 use brasa_graph::op::CrossEntropy;
-use brasa_graph::pass::{add_low_rank, attend_to_rows, fuse_cross_entropy};
+use brasa_graph::pass::{attend_to_rows, fuse_cross_entropy};
 use brasa_graph::rewrite::extend;
 use brasa_graph::{DType, Dim, Graph};
 
-use crate::lora::{Lora, Places};
+use crate::learned::Learned;
 use crate::noise::{self, Source};
 use crate::recompute::{Activations, between_residuals};
 use crate::{Objective, Result, TrainError, TrainOptions};
 
-/// The graphs of training an adapter.
+/// The graphs of training.
 pub(crate) struct Graphs {
-    /// Of a preference: return for each learned token its loss times its weight, with the adapter and without.
+    /// Of a preference: return for each learned token its loss times its weight, with what was learned and without.
     pub losses: Option<[Arc<Graph>; 2]>,
     /// Returns the loss: the sum over the learned tokens of their losses times their weights, `[1]`.
     pub loss: Arc<Graph>,
-    /// Returns the loss, and then the gradient of each weight of `places`. Its steps bring noise behind all else.
+    /// Returns the loss, and then the gradient of each weight that is learned. Its steps bring noise behind all else.
     pub gradients: Arc<Graph>,
     /// The noise.
     pub sources: Vec<Source>,
-    pub places: Places,
 }
 
 impl Graphs {
-    /// The graphs of `model`, whose first output are logits, with `lora`.
+    /// The graphs of `model`, whose first output are logits, and of `adapted`, which is the model with what is learned.
     ///
     /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32).
-    pub fn new(model: &Graph, lora: &Lora, options: &TrainOptions) -> Result<Self> {
+    pub fn new(model: &Graph, adapted: &Graph, learned: &Learned, options: &TrainOptions) -> Result<Self> {
         let TrainOptions { noise, activations, objective, .. } = options;
-        let adapted = add_low_rank(model, &lora.low_ranks(model)?)?;
-        let places = Places::new(&adapted, lora)?;
         let losses = match objective {
             Objective::Likelihood | Objective::LikelihoodByStep => None,
             Objective::Preference(_) => {
-                Some([weighted_losses(&adapted, false)?, weighted_losses(model, false)?])
+                Some([weighted_losses(adapted, false)?, weighted_losses(model, false)?])
             }
         };
-        let loss = weighted_losses(&adapted, true)?;
-        let (noisy, sources) = noise::add(&loss, &places, noise)?;
-        let mut wrt = Wrt::new(places.values(&noisy));
+        let loss = weighted_losses(adapted, true)?;
+        let (noisy, sources) = noise::add(&loss, learned, noise)?;
+        let mut wrt = Wrt::new(learned.values(&noisy));
         if *activations == Activations::Recomputed {
             wrt = wrt.recomputing(between_residuals(&noisy));
         }
         let gradients = vjp(&noisy, &wrt)?;
         if let Some((_, weight)) =
-            gradients.gradients.iter().zip(places.weights()).find(|(gradient, _)| gradient.is_none())
+            gradients.gradients.iter().zip(learned.weights()).find(|(gradient, _)| gradient.is_none())
         {
             let what = format!("the loss does not depend on {}", weight.name);
-            return Err(TrainError::setting(what, "leave its layer out of the targets"));
+            return Err(TrainError::setting(what, "leave it out"));
         }
         let losses = losses.map(|losses| losses.map(Arc::new));
-        Ok(Self { losses, loss: Arc::new(loss), gradients: Arc::new(gradients.graph), sources, places })
+        Ok(Self { losses, loss: Arc::new(loss), gradients: Arc::new(gradients.graph), sources })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Fine-tuning of language models.
 //!
 //! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new
-//! values; a [`Trainer`] changes a [low-rank adapter](lora) on a device by both, update by update, and a [run] evaluates it, keeps
+//! values; a [`Trainer`] changes a [low-rank adapter](lora), or the model's own [`Matrices`], on a device by both, update by update, and a [run] evaluates it, keeps
 //! checkpoints and goes on from them bit for bit.
 //!
 //! ```
@@ -30,7 +30,9 @@ pub mod data;
 mod error;
 mod graphs;
 mod judge;
+mod learned;
 pub mod lora;
+mod matrices;
 pub mod metrics;
 mod noise;
 mod objective;
@@ -41,6 +43,7 @@ pub mod run;
 mod trainer;
 
 pub use error::{Result, TrainError};
+pub use matrices::{Matrices, Matrix};
 pub use noise::Noise;
 pub use objective::{Objective, Preference};
 pub use random::Random;

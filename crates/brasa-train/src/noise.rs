@@ -6,7 +6,7 @@
 use brasa_graph::step::{GivenValues, Step};
 use brasa_graph::{Change, DType, Dim, Graph, NodeId, Op, ValueKind, rewrite};
 
-use crate::lora::Places;
+use crate::learned::Learned;
 use crate::{Random, Result, TrainError};
 
 /// Dropout, and noise in embeddings, while training. Evaluations have none.
@@ -56,7 +56,7 @@ enum Kind {
 }
 
 /// The graph with inputs of noise behind those that it has, and what they are.
-pub(crate) fn add(graph: &Graph, places: &Places, noise: &Noise) -> Result<(Graph, Vec<Source>)> {
+pub(crate) fn add(graph: &Graph, learned: &Learned, noise: &Noise) -> Result<(Graph, Vec<Source>)> {
     let mut sources = Vec::new();
     let embedding = graph.token_embedding().filter(|_| noise.embedding > 0.0);
     if noise.embedding > 0.0 && embedding.is_none() {
@@ -79,7 +79,7 @@ pub(crate) fn add(graph: &Graph, places: &Places, noise: &Noise) -> Result<(Grap
         }
         let (Op::Linear(_), &[x, w]) = (&node.op, &node.inputs[..]) else { return Change::Keep };
         let ValueKind::Weight(weight) = graph.value(w).kind else { return Change::Keep };
-        if noise.dropout <= 0.0 || !places.is_a(&graph.weights()[weight.0 as usize]) {
+        if noise.dropout <= 0.0 || !learned.has_dropout_before(&graph.weights()[weight.0 as usize]) {
             return Change::Keep;
         }
         let shape = graph.value(x).shape.clone();

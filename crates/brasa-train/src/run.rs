@@ -60,7 +60,7 @@ pub struct Outcome {
     pub updates: u64,
     /// The best evaluation, if there was any.
     pub best: Option<Best>,
-    /// The adapter's [arrays](crate::lora::Lora::arrays) at the best evaluation, or else at the end.
+    /// The [arrays](Trainer::arrays) at the best evaluation, or else at the end.
     pub values: Vec<Vec<f32>>,
 }
 
@@ -149,7 +149,7 @@ pub fn run(
             let is_best = run.best.is_none_or(|best| found.loss < best.loss);
             if is_best {
                 run.best = Some(Best { update: updates, loss: found.loss });
-                run.best_values = trainer.lora().arrays();
+                run.best_values = trainer.arrays();
             }
             run.worse = if is_best { 0 } else { run.worse + 1 };
             run.evaluated = Some(updates);
@@ -196,7 +196,7 @@ pub fn run(
     }
     run.save(trainer, train)?;
     let _ = watch(Event::Saved(&run.path));
-    let values = if run.best_values.is_empty() { trainer.lora().arrays() } else { run.best_values };
+    let values = if run.best_values.is_empty() { trainer.arrays() } else { run.best_values };
     Ok(Outcome { end, updates: trainer.optimizer().updates(), best: run.best, values })
 }
 
@@ -219,7 +219,7 @@ impl Run {
             best: self.best,
             evaluated: self.evaluated,
             worse: self.worse,
-            values: trainer.lora().arrays(),
+            values: trainer.arrays(),
             moments: trainer.optimizer().states().to_vec(),
             best_values: self.best_values.clone(),
         };
@@ -266,7 +266,13 @@ fn settings(
         ("schedule".into(), schedule),
         ("steps an update".into(), of.accumulation.to_string()),
         ("longest gradient".into(), format!("{:?}", of.longest_gradient)),
-        ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
+        match trainer.matrices() {
+            None => ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
+            Some(matrices) => {
+                let names: Vec<&str> = matrices.all.iter().map(|matrix| matrix.name.as_str()).collect();
+                ("matrices".into(), names.join(", "))
+            }
+        },
         ("examples".into(), train.fingerprint()),
     ]);
     if of.objective != Objective::default() {

@@ -1,4 +1,4 @@
-//! An adapter on a device, changed update by update.
+//! Learned values on a device, changed update by update.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,11 +7,14 @@ use brasa_graph::Graph;
 use brasa_graph::device::{
     Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, UploadProgress, WeightSet,
 };
+use brasa_graph::pass::add_low_rank;
 
 use crate::data::Batches;
 use crate::graphs::Graphs;
 use crate::judge::Judge;
-use crate::lora::{Lora, Norms, Places};
+use crate::learned::Learned;
+use crate::lora::{Lora, Norms};
+use crate::matrices::Matrices;
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
 use crate::optimizer::{Optimizer, Rates, Rule, clip, norm};
@@ -49,15 +52,12 @@ pub struct TrainOptions {
     pub activations: Activations,
 }
 
-/// An adapter that is learned.
+/// An adapter that is learned, or matrices of the model.
 pub struct Trainer {
-    lora: Lora,
+    learned: Learned,
     options: TrainOptions,
     optimizer: Optimizer,
-    places: Places,
     sources: Vec<Source>,
-    /// With magnitudes: what computes norms, and those of the adapter as it is now.
-    norms: Option<(Norms, Vec<Vec<f32>>)>,
     weights: Arc<dyn WeightSet>,
     gradients: Box<dyn Program>,
     loss: Box<dyn Program>,
@@ -117,6 +117,37 @@ impl Trainer {
         options: TrainOptions,
         progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
     ) -> Result<Self> {
+        let adapted = add_low_rank(of.model, &lora.low_ranks(of.model)?)?;
+        let learned = Learned::adapter(lora, &adapted)?;
+        Self::of(of, &adapted, learned, options, progress)
+    }
+
+    /// Puts the model with `matrices` in place of its own on the device.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`new`](Self::new), and [`TrainError::Setting`] for dropout, which hides inputs of an adapter.
+    pub fn of_matrices(
+        of: &Resources<'_>,
+        matrices: Matrices,
+        options: TrainOptions,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Self> {
+        if options.noise.dropout > 0.0 {
+            let hint = "leave it out, or learn an adapter";
+            return Err(TrainError::setting("dropout without an adapter", hint));
+        }
+        let (adapted, weights) = matrices.put_into(of.model)?;
+        Self::of(of, &adapted, Learned::Matrices(matrices, weights), options, progress)
+    }
+
+    fn of(
+        of: &Resources<'_>,
+        adapted: &Graph,
+        mut learned: Learned,
+        options: TrainOptions,
+        progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
+    ) -> Result<Self> {
         if options.accumulation == 0 {
             return Err(TrainError::setting("no steps an update", "an update has one step at least"));
         }
@@ -128,31 +159,53 @@ impl Trainer {
                 return Err(TrainError::setting("noise beside a preference", hint));
             }
         }
-        let graphs = Graphs::new(of.model, &lora, &options)?;
+        let graphs = Graphs::new(of.model, adapted, &learned, &options)?;
         let weights = of.backend.upload(&graphs.gradients, of.precision, progress)?;
         weights.add(&graphs.loss, &mut |_| ControlFlow::Continue(()))?;
         let program =
             |graph: &Arc<Graph>| of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits);
         let (gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
-        let has_magnitudes = lora.pairs.iter().any(|pair| pair.magnitudes.is_some());
-        let norms = has_magnitudes.then(|| Norms::new(of.backend, of.model, &weights, &lora)).transpose()?;
+        if let Learned::Adapter { lora, norms, .. } = &mut learned
+            && lora.pairs.iter().any(|pair| pair.magnitudes.is_some())
+        {
+            *norms = Some((Norms::new(of.backend, of.model, &weights, lora)?, Vec::new()));
+        }
         let judge = match options.objective {
             Objective::Likelihood | Objective::LikelihoodByStep => None,
             Objective::Preference(preference) => Judge::new(of, preference, &graphs, &weights)?,
         };
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
-        let optimizer = Optimizer::new(options.rule, lora.forms());
-        let Graphs { places, sources, .. } = graphs;
-        let norms = norms.map(|norms| (norms, Vec::new()));
+        let optimizer = Optimizer::new(options.rule, learned.forms());
+        let Graphs { sources, .. } = graphs;
         let mut trainer =
-            Self { lora, options, optimizer, places, sources, norms, weights, gradients, loss, judge, pool };
+            Self { learned, options, optimizer, sources, weights, gradients, loss, judge, pool };
         trainer.write()?;
         Ok(trainer)
     }
 
     /// The adapter as it is now.
+    ///
+    /// # Panics
+    ///
+    /// If matrices are learned.
     pub fn lora(&self) -> &Lora {
-        &self.lora
+        match &self.learned {
+            Learned::Adapter { lora, .. } => lora,
+            Learned::Matrices(..) => panic!("matrices are learned, no adapter"),
+        }
+    }
+
+    /// The matrices as they are now; `None` if an adapter is learned.
+    pub fn matrices(&self) -> Option<&Matrices> {
+        match &self.learned {
+            Learned::Adapter { .. } => None,
+            Learned::Matrices(matrices, _) => Some(matrices),
+        }
+    }
+
+    /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each matrix.
+    pub fn arrays(&self) -> Vec<Vec<f32>> {
+        self.learned.arrays()
     }
 
     /// The optimizer as it is now.
@@ -171,7 +224,7 @@ impl Trainer {
         self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes() + judge
     }
 
-    /// Goes on from another state of the same adapter and optimizer: [arrays](Lora::arrays), updates so far, and what the
+    /// Goes on from another state of the same values and optimizer: [arrays](Self::arrays), updates so far, and what the
     /// optimizer remembers.
     ///
     /// # Errors
@@ -186,13 +239,13 @@ impl Trainer {
         self.take(arrays)
     }
 
-    /// Takes over other values of the same adapter: its [arrays](Lora::arrays).
+    /// Takes over other values: [arrays](Self::arrays) of the same lengths.
     ///
     /// # Errors
     ///
     /// Errors of the device.
     pub fn take(&mut self, arrays: &[Vec<f32>]) -> Result<()> {
-        self.lora.set_arrays(arrays);
+        self.learned.set_arrays(arrays);
         self.write()
     }
 
@@ -201,7 +254,7 @@ impl Trainer {
     ///
     /// # Errors
     ///
-    /// Errors of the device; [`TrainError::NotFinite`]. The adapter is what it was.
+    /// Errors of the device; [`TrainError::NotFinite`]. The values are what they were.
     pub fn update(&mut self, batches: &mut Batches) -> Result<Update> {
         let steps: Vec<Vec<u32>> = (0..self.options.accumulation).map(|_| batches.next_documents()).collect();
         let (found, mut gradients) = self.gradients(batches, &steps)?;
@@ -217,7 +270,7 @@ impl Trainer {
             clip(&mut gradients, gradient_norm, longest);
         }
         let learning_rate = self.options.schedule.rate(number - 1);
-        let mut values = self.lora.arrays();
+        let mut values = self.learned.arrays();
         self.optimizer.update(learning_rate, &mut values, &gradients);
         self.take(&values)?;
         let count = |of: &dyn Fn(&[u32]) -> usize| steps.iter().map(|step| of(step)).sum();
@@ -242,7 +295,7 @@ impl Trainer {
         }
     }
 
-    /// The mean loss of steps of documents and its gradient, of each of the adapter's [arrays](Lora::arrays). Noise is that of the next update.
+    /// The mean loss of steps of documents and its gradient, of each of the [arrays](Self::arrays). Noise is that of the next update.
     ///
     /// # Errors
     ///
@@ -256,9 +309,9 @@ impl Trainer {
         // Tokens count alike, or steps do.
         let by_step = self.options.objective == Objective::LikelihoodByStep;
         let all = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
-        let mut gradients: Vec<Vec<f32>> = self.lora.sizes().map(|size| vec![0.0; size]).collect();
+        let mut gradients: Vec<Vec<f32>> =
+            self.learned.forms().iter().map(|form| vec![0.0; form.count()]).collect();
         let mut loss = 0.0;
-        let norms = self.norms.as_ref().map_or(&[][..], |(_, norms)| norms);
         for (number, documents) in steps.iter().enumerate() {
             let factor = |place: usize| match &verdict {
                 Some(verdict) => verdict.slopes[number][place] / verdict.pairs as f64,
@@ -271,7 +324,7 @@ impl Trainer {
             let mut outputs = outputs.iter().map(|output| output.floats());
             loss += outputs.next().map_or(0.0, |loss| f64::from(loss[0]));
             let of_weights: Vec<&[f32]> = outputs.collect();
-            self.places.add_gradients(&self.lora, norms, &of_weights, &mut gradients);
+            self.learned.add_gradients(&of_weights, &mut gradients);
         }
         let found = verdict.map_or(Found { loss, preferred: None }, |verdict| verdict.found());
         Ok((found, gradients))
@@ -314,13 +367,10 @@ impl Trainer {
         Ok(Evaluation { loss: loss / weight, preferred: None, learned })
     }
 
-    /// Gives the device the adapter's values.
+    /// Gives the device the values.
     fn write(&mut self) -> Result<()> {
-        if let Some((norms, values)) = &mut self.norms {
-            *values = norms.compute(&self.lora, &mut *self.pool)?;
-        }
-        let norms = self.norms.as_ref().map_or(&[][..], |(_, norms)| norms);
-        for (weight, values) in self.places.values_of_weights(&self.lora, norms) {
+        self.learned.prepare(&mut *self.pool)?;
+        for (weight, values) in self.learned.values_of_weights() {
             self.weights.write(weight, &values)?;
         }
         Ok(())

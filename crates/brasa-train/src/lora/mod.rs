@@ -173,12 +173,7 @@ impl Lora {
 
     /// Numbers that are learned.
     pub fn parameters(&self) -> usize {
-        self.sizes().sum()
-    }
-
-    /// Numbers of each array of [`arrays`](Self::arrays).
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = usize> {
-        self.pairs.iter().flat_map(Pair::arrays).map(Vec::len)
+        self.pairs.iter().flat_map(Pair::arrays).map(Vec::len).sum()
     }
 
     /// Forms of each array of [`arrays`](Self::arrays).

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brasa_graph::{Graph, ValueId, ValueKind, Weight};
+use brasa_graph::{Graph, Weight};
 
 use super::{Lora, Pair, weight_named};
 use crate::{Result, TrainError};
@@ -67,19 +67,6 @@ impl Places {
     /// True if `weight` is an `A`.
     pub fn is_a(&self, weight: &Arc<Weight>) -> bool {
         self.stacks.iter().any(|stack| Arc::ptr_eq(&stack.a, weight))
-    }
-
-    /// The values of a graph that are these weights, in their order.
-    pub fn values(&self, graph: &Graph) -> Vec<ValueId> {
-        let value_of = |weight: &Arc<Weight>| {
-            let is_it = |value: &brasa_graph::Value| match value.kind {
-                ValueKind::Weight(id) => Arc::ptr_eq(graph.weight(id), weight),
-                _ => false,
-            };
-            let at = graph.values().iter().position(is_it).expect("the graph was made of these weights");
-            ValueId(at as u32)
-        };
-        self.weights().map(value_of).collect()
     }
 
     /// Adds gradients of the weights, in their order, to those of the pairs' arrays. `norms` are those of each pair's rows; without

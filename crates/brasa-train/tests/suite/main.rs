@@ -4,6 +4,7 @@ mod as_mlx;
 mod batches;
 mod data;
 mod lora;
+mod matrices;
 mod noise;
 mod optimizers;
 mod preferences;

@@ -1,0 +1,122 @@
+//! The values that a trainer changes: those of an adapter, or of the model's own matrices.
+
+use std::sync::Arc;
+
+use brasa_graph::device::KvPool;
+use brasa_graph::{Graph, ValueId, ValueKind, Weight};
+
+use crate::Result;
+use crate::lora::{Lora, Norms, Places};
+use crate::matrices::Matrices;
+use crate::optimizer::Form;
+
+/// The values that are learned, and their weights in the graphs of training.
+pub(crate) enum Learned {
+    /// An adapter.
+    Adapter {
+        lora: Lora,
+        places: Places,
+        /// With magnitudes: the program that computes norms, and the norms of the adapter as it is now.
+        norms: Option<(Norms, Vec<Vec<f32>>)>,
+    },
+    /// Matrices of the model, and a weight for each.
+    Matrices(Matrices, Vec<Arc<Weight>>),
+}
+
+impl Learned {
+    /// An adapter in the graph that it was added to.
+    pub fn adapter(lora: Lora, adapted: &Graph) -> Result<Self> {
+        Ok(Self::Adapter { places: Places::new(adapted, &lora)?, lora, norms: None })
+    }
+
+    /// The weights that change.
+    pub fn weights(&self) -> Vec<&Arc<Weight>> {
+        match self {
+            Self::Adapter { places, .. } => places.weights().collect(),
+            Self::Matrices(_, weights) => weights.iter().collect(),
+        }
+    }
+
+    /// The values of a graph that are these weights, in their order.
+    pub fn values(&self, graph: &Graph) -> Vec<ValueId> {
+        let value_of = |weight: &Arc<Weight>| {
+            let is_it = |value: &brasa_graph::Value| match value.kind {
+                ValueKind::Weight(id) => Arc::ptr_eq(graph.weight(id), weight),
+                _ => false,
+            };
+            let at = graph.values().iter().position(is_it).expect("the graph was made of these weights");
+            ValueId(at as u32)
+        };
+        self.weights().into_iter().map(value_of).collect()
+    }
+
+    /// True if dropout hides elements of the input of a linear layer with this weight.
+    pub fn has_dropout_before(&self, weight: &Arc<Weight>) -> bool {
+        match self {
+            Self::Adapter { places, .. } => places.is_a(weight),
+            Self::Matrices(..) => false,
+        }
+    }
+
+    /// The form of each array.
+    pub fn forms(&self) -> Vec<Form> {
+        match self {
+            Self::Adapter { lora, .. } => lora.forms().collect(),
+            Self::Matrices(matrices, _) => matrices.forms().collect(),
+        }
+    }
+
+    /// The arrays of values: [those of an adapter](Lora::arrays), or a matrix each.
+    pub fn arrays(&self) -> Vec<Vec<f32>> {
+        match self {
+            Self::Adapter { lora, .. } => lora.arrays(),
+            Self::Matrices(matrices, _) => matrices.all.iter().map(|matrix| matrix.values.clone()).collect(),
+        }
+    }
+
+    /// Takes over arrays as [`arrays`](Self::arrays) gives them.
+    pub fn set_arrays(&mut self, arrays: &[Vec<f32>]) {
+        match self {
+            Self::Adapter { lora, .. } => lora.set_arrays(arrays),
+            Self::Matrices(matrices, _) => {
+                matrices.all.iter_mut().zip(arrays).for_each(|(own, array)| own.values.clone_from(array));
+            }
+        }
+    }
+
+    /// Adds gradients of the weights, in their order, to those of the arrays.
+    pub fn add_gradients(&self, of_weights: &[&[f32]], gradients: &mut [Vec<f32>]) {
+        match self {
+            Self::Adapter { lora, places, norms } => {
+                let norms = norms.as_ref().map_or(&[][..], |(_, norms)| norms);
+                places.add_gradients(lora, norms, of_weights, gradients);
+            }
+            Self::Matrices(..) => {
+                for (sums, own) in gradients.iter_mut().zip(of_weights) {
+                    sums.iter_mut().zip(*own).for_each(|(sum, x)| *sum += x);
+                }
+            }
+        }
+    }
+
+    /// Computes again what weights depend on beside the arrays.
+    pub fn prepare(&mut self, pool: &mut dyn KvPool) -> Result<()> {
+        if let Self::Adapter { lora, norms: Some((norms, values)), .. } = self {
+            *values = norms.compute(lora, pool)?;
+        }
+        Ok(())
+    }
+
+    /// Each weight with the values that the arrays give it.
+    pub fn values_of_weights(&self) -> Vec<(&Arc<Weight>, Vec<f32>)> {
+        match self {
+            Self::Adapter { lora, places, norms } => {
+                let norms = norms.as_ref().map_or(&[][..], |(_, norms)| norms);
+                places.values_of_weights(lora, norms)
+            }
+            Self::Matrices(matrices, weights) => {
+                weights.iter().zip(matrices.all.iter().map(|matrix| matrix.values.clone())).collect()
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Training of a model's matrices against torch (tools/golden/models/weights.py), on the CPU.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use brasa_golden::Golden;
+use brasa_graph::Graph;
+use brasa_graph::device::{Precision, ProgramLimits};
+use brasa_train::data::Batches;
+use brasa_train::optimizer::{Adam, Muon, Rule, Schedule, Sgd, Shape};
+use brasa_train::run::{End, Event, RunOptions, run};
+use brasa_train::{Activations, Matrices, Noise, Objective, Resources, Result, TrainOptions, Trainer};
+
+use crate::setup::{cpu, documents, model};
+
+fn trainer(graph: &Graph, rule: Rule, peak: f64, longest_gradient: Option<f64>) -> Result<Trainer> {
+    let matrices = Matrices::new(graph, |_| true)?;
+    of_matrices(graph, matrices, rule, peak, longest_gradient, Noise::default())
+}
+
+fn of_matrices(
+    graph: &Graph,
+    matrices: Matrices,
+    rule: Rule,
+    peak: f64,
+    longest_gradient: Option<f64>,
+    noise: Noise,
+) -> Result<Trainer> {
+    let schedule = Schedule { shape: Shape::Constant, peak, warm_up: 0, updates: 50, floor: 0.0 };
+    let options = TrainOptions {
+        objective: Objective::Likelihood,
+        rule,
+        schedule: schedule.into(),
+        accumulation: 1,
+        longest_gradient,
+        noise,
+        activations: Activations::Kept,
+    };
+    let limits = ProgramLimits { max_rows: 200, max_outs: 200, max_segments: 8 };
+    let backend = cpu();
+    let resources = Resources { backend: &backend, model: graph, precision: Precision::Reference, limits };
+    Trainer::of_matrices(&resources, matrices, options, &mut |_| ControlFlow::Continue(()))
+}
+
+/// Arrays by the names of the tensors that the matrices' rows are stored in.
+fn by_tensor(graph: &Graph, matrices: &Matrices, arrays: &[Vec<f32>]) -> BTreeMap<String, Vec<f32>> {
+    let mut tensors: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    for (matrix, array) in matrices.all.iter().zip(arrays) {
+        let mut rest = array.as_slice();
+        for part in &graph.weight(matrix.weight).parts {
+            let (own, after) = rest.split_at(part.rows.len() * matrix.shape[1]);
+            let tensor = tensors.entry(part.tensor.name.clone()).or_default();
+            tensor.extend_from_slice(own);
+            rest = after;
+        }
+    }
+    tensors
+}
+
+/// Compares norms, and sums weighted by cos(i), with golden ones.
+fn check_arrays(golden: &Golden, label: &str, found: &BTreeMap<String, Vec<f32>>, bound: f64) {
+    let wanted = golden.names().filter(|name| name.starts_with(&format!("{label}."))).count();
+    assert_eq!(wanted, found.len(), "{label}: {:?}", found.keys());
+    for (name, found) in found {
+        let expected = golden.floats(&format!("{label}.{name}"));
+        assert_eq!(found.len(), expected[2] as usize, "{label}, {name}");
+        let norm = found.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        let along: f64 = found.iter().enumerate().map(|(i, &x)| f64::from(x) * (i as f64).cos()).sum();
+        for (found, expected_) in [norm, along].iter().zip(&expected[..2]) {
+            let error = (found - f64::from(*expected_)).abs() / f64::from(expected[0]);
+            assert!(error <= bound, "{label}, {name}: {found}, expected {expected_}");
+        }
+    }
+}
+
+fn check(name: &str) {
+    let path = format!("tests/golden/weights/{name}.safetensors");
+    let golden = Golden::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+    let model = model(name);
+    let mut batches = Batches::new(documents(name), 200, 8, None);
+    let rate = f64::from(golden.floats("rate.sgd")[0]);
+    let adamw = Rule::AdamW(Adam { weight_decay: 0.01, ..Adam::default() });
+    for (label, rule, rate, clip, bound) in
+        [("sgd", Rule::Sgd(Sgd::default()), rate, None, 1e-5), ("adamw", adamw, 0.001, Some(1.0), 1e-4)]
+    {
+        let mut trainer = trainer(&model.graph, rule, rate, clip).expect("a trainer");
+        let begin = trainer.arrays();
+        if label == "sgd" {
+            for steps in [vec![vec![0, 1]], vec![vec![0], vec![1]]] {
+                let (_, gradients) = trainer.gradients(&batches, &steps).expect("gradients");
+                let gradients = by_tensor(&model.graph, trainer.matrices().expect("matrices"), &gradients);
+                check_arrays(&golden, "gradient", &gradients, 1e-5);
+            }
+        }
+        for (update, expected) in golden.floats(&format!("loss.{label}")).into_iter().enumerate() {
+            let found = trainer.update(&mut batches).expect("an update").loss;
+            let error = (found - f64::from(expected)).abs() / f64::from(expected);
+            assert!(error <= bound, "{name}, {label}, update {update}: {found}, expected {expected}");
+        }
+        let end = trainer.arrays();
+        let changes: Vec<Vec<f32>> = (end.iter().zip(&begin))
+            .map(|(new, old)| new.iter().zip(old).map(|(new, old)| new - old).collect())
+            .collect();
+        let changes = by_tensor(&model.graph, trainer.matrices().expect("matrices"), &changes);
+        check_arrays(&golden, label, &changes, 1e-3);
+    }
+}
+
+#[test]
+fn stacked_projections_and_a_head() {
+    check("llama31");
+}
+
+#[test]
+fn a_table_that_is_the_head_too() {
+    check("qwen3");
+}
+
+#[test]
+fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
+    let model = model("llama31");
+    let folder = tempfile::tempdir().expect("a folder");
+    let run_in = |name: &str, resume: bool, last: u64| {
+        let matrices = Matrices::new(&model.graph, |name| name.starts_with("layers.1.")).expect("matrices");
+        let rule = Rule::Muon(Muon { weight_decay: 0.1, ..Muon::default() });
+        let noise = Noise { embedding: 5.0, ..Noise::default() };
+        let mut trainer =
+            of_matrices(&model.graph, matrices, rule, 0.01, Some(1.0), noise).expect("a trainer");
+        let mut train = Batches::new(documents("llama31"), 200, 8, Some(3));
+        let options = RunOptions {
+            folder: folder.path().join(name),
+            updates: 6,
+            evaluate_every: 0,
+            save_every: 0,
+            patience: None,
+            resume,
+            settings: BTreeMap::new(),
+        };
+        let mut watch = |event: Event<'_>| match event {
+            Event::Update(update, _) if update.number == last => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        };
+        let outcome = run(&mut trainer, &mut train, None, &options, &mut watch).expect("a run");
+        (outcome.end, outcome.values)
+    };
+    let (end, whole) = run_in("whole", false, 9);
+    assert_eq!((end, whole.len() > 2), (End::Finished, true));
+    assert_eq!(run_in("halted", false, 2).0, End::Stopped);
+    assert_eq!(run_in("halted", true, 9), (End::Finished, whole));
+}
+
+#[test]
+fn what_cannot_be_learned_is_named() {
+    let model = model("llama31");
+    let refused = |result: Result<Trainer>| result.err().expect("an error").to_string();
+    let none = Matrices::new(&model.graph, |_| false).unwrap_err().to_string();
+    assert!(none.starts_with("no matrix is learned\nhint: "), "{none}");
+    let matrices = Matrices::new(&model.graph, |_| true).expect("matrices");
+    let noise = Noise { dropout: 0.1, ..Noise::default() };
+    let found = refused(of_matrices(&model.graph, matrices, Rule::Sgd(Sgd::default()), 0.1, None, noise));
+    assert!(found.starts_with("dropout without an adapter\nhint: "), "{found}");
+    let path = brasa_golden::folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf");
+    let found = Matrices::new(&crate::setup::model_in(&path).graph, |_| true).unwrap_err().to_string();
+    assert!(found.contains(" is stored as Q6_K\nhint: learn an adapter beside it"), "{found}");
+}
