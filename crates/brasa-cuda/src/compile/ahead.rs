@@ -119,12 +119,17 @@ impl Lowering<'_> {
         Ok((rounding.panels, Some(rounding)))
     }
 
+    /// Room for so many rows, of `subs` pieces of 64 inputs each, that the next operation rounds.
+    pub(super) fn new_panels(&mut self, rows: usize, subs: usize) -> Panels {
+        // Two halves in a float.
+        let data = self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32);
+        Panels { data, row_scale: self.scratch(rows), subs }
+    }
+
     /// The rounding of `x` by the next operation, and room for it, which products behind find.
     fn rounding(&mut self, x: ValueId, subs: usize) -> Result<Rounding, DeviceError> {
         let rows = self.rows(x);
-        // Two halves in a float.
-        let data = self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32);
-        let panels = Panels { data, row_scale: self.scratch(rows), subs };
+        let panels = self.new_panels(rows, subs);
         if !self.gpu.separate_launches {
             self.rounded.insert(x, panels);
         }

@@ -144,7 +144,7 @@ impl Lowering<'_> {
         Ok(StepAttention { attention, mask, kv_heads, q: self.slot(q)?, k: self.slot(k)?, v: self.slot(v)? })
     }
 
-    /// What the next operation needs of a head and its loss, with room for the scores of some rows.
+    /// The scores of a language model's head, for the next operation, with room for those of [`MOST_ROWS`] rows at a time.
     fn scores(
         &mut self,
         x: ValueId,

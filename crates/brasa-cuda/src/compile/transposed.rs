@@ -5,14 +5,10 @@ use brasa_graph::device::DeviceError;
 
 use super::Lowering;
 use crate::ops::{
-    FEWEST_ROWS, Gemm, LinearTransposedOp, PANEL_ROWS, Panels, Rounding, Transposed, TransposedTiles,
-    partial_floats,
+    FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, Transposed, TransposedTiles, partial_floats,
 };
 use crate::params::Ptr;
-use crate::weights::{Layout, TILE_OUTPUTS, Tiles};
-
-/// Inputs of a sub of tiles.
-const SUB_INPUTS: usize = 64;
+use crate::weights::{Layout, SUB_INPUTS, TILE_OUTPUTS, Tiles};
 
 impl Lowering<'_> {
     /// Appends the product of `y` with the other side of `w`.
@@ -43,8 +39,7 @@ impl Lowering<'_> {
     ) -> Result<Transposed, DeviceError> {
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
         let panels = if self.turns_around(w, rows) {
-            let data = self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32);
-            let panels = Panels { data, row_scale: self.scratch(rows), subs };
+            let panels = self.new_panels(rows, subs);
             Some((panels, Some(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None })))
         } else {
             None

@@ -345,7 +345,7 @@ impl<'g> Walk<'g> {
         Some(())
     }
 
-    /// What adds a mixture to the residual stream.
+    /// The addition of a mixture's result to the residual stream.
     fn add_mixture(&mut self, operands: [ValueId; 2], y: ValueId) -> Option<()> {
         let (sum, mixture) = self.mixture.take()?;
         let [a, b] = operands;

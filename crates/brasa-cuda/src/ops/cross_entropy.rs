@@ -47,7 +47,7 @@ pub(crate) struct LinearCrossEntropyGradientOp {
 struct Chunk {
     first: u32,
     rows: u32,
-    /// What is multiplied.
+    /// The rows themselves, in front of the head.
     x: Rows,
     /// The scores, one row behind the other.
     scores: Rows,

@@ -115,7 +115,7 @@ pub(crate) struct PlaceOp {
     pub out: Slot,
 }
 
-/// What the steps of a convolution saw, added up by row; the operand is dense.
+/// The transpose of a convolution's unfolding: each row of `out` is the sum of its copies in `y`, which is dense.
 #[derive(Debug)]
 pub(crate) struct FoldOp {
     pub kernel: Kernel,

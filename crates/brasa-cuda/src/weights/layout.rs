@@ -6,7 +6,7 @@ use brasa_graph::{Weight, WeightPart};
 /// Outputs of a tile.
 pub(crate) const TILE_OUTPUTS: usize = 16;
 /// Inputs of a sub.
-const SUB_INPUTS: usize = 64;
+pub(crate) const SUB_INPUTS: usize = 64;
 
 /// A format of tiles. Several stored formats may lie in one, their values unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use brasa_graph::{Graph, Item, Op, Schedule, ValueId, ValueKind, Weight, WeightM
 
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
-pub(crate) use layout::{Layout, TILE_OUTPUTS};
+pub(crate) use layout::{Layout, SUB_INPUTS, TILE_OUTPUTS};
 pub(crate) use stored::{Halves, Stored, Stretch, Tiles};
 use upload::Uploader;
 
