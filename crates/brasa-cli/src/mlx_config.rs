@@ -230,7 +230,9 @@ impl Config {
         if !words.is_set("mask_prompt") {
             words.set("learn", if self.switch("mask_prompt")? { "from-last" } else { "all" });
         }
-        self.adapter(words)?;
+        if words.value("method").as_deref().or(self.text("fine_tune_type")?) != Some("full") {
+            self.adapter(words)?;
+        }
         self.optimizer(words)
     }
 

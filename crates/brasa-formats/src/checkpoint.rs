@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars};
+use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars, TensorInfo};
 use crate::{Bytes, Result, Tensor};
 
 /// An opened checkpoint: tensors, metadata, and the small files beside them, whatever the container.
@@ -32,6 +32,7 @@ pub struct Checkpoint {
     container: Container,
     metadata: Description,
     tensors: Vec<Tensor>,
+    infos: Vec<TensorInfo>,
     /// Places of tensors by name, made when the first is asked for.
     index: OnceLock<HashMap<String, usize>>,
     sidecars: Sidecars,
@@ -89,6 +90,11 @@ impl Checkpoint {
         &self.tensors
     }
 
+    /// All arrays as the files describe them, in the order of the files: integer arrays too, and the parts of quantised tensors one by one.
+    pub fn stored(&self) -> &[TensorInfo] {
+        &self.infos
+    }
+
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.index
@@ -133,11 +139,12 @@ impl TryFrom<Inspection> for Checkpoint {
         let path = inspection.path().to_owned();
         let container = inspection.container();
         let file_bytes = inspection.files().iter().map(|(_, bytes)| bytes).sum();
-        let Inspection { metadata, sidecars, problems, tensors, .. } = inspection;
+        let Inspection { metadata, sidecars, problems, tensors, infos, .. } = inspection;
         if let Some(problem) = problems.into_first() {
             return Err(problem);
         }
         let metadata = metadata.ok_or_else(|| crate::error::Fault::new(&path, "no metadata").missing())?;
-        Ok(Self { path, container, metadata, tensors, index: OnceLock::new(), sidecars, file_bytes })
+        let index = OnceLock::new();
+        Ok(Self { path, container, metadata, tensors, infos, index, sidecars, file_bytes })
     }
 }

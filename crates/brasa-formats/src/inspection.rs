@@ -69,7 +69,7 @@ pub struct Inspection {
     path: PathBuf,
     container: Container,
     pub(crate) metadata: Option<Description>,
-    infos: Vec<TensorInfo>,
+    pub(crate) infos: Vec<TensorInfo>,
     files: Vec<(PathBuf, u64)>,
     pub(crate) sidecars: Sidecars,
     gguf_version: Option<u32>,

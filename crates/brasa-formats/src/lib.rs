@@ -10,12 +10,15 @@
 
 mod adapter;
 mod bytes;
+mod changed;
 mod checkpoint;
 pub mod codec;
 mod cursor;
 mod detect;
 mod directory;
 mod error;
+#[cfg(target_os = "linux")]
+mod exchange;
 pub mod gguf;
 mod hugging_face;
 mod input_file;
@@ -26,6 +29,7 @@ pub mod mlx;
 mod names;
 mod npz;
 mod output_file;
+mod output_folder;
 mod problems;
 pub mod safetensors;
 #[cfg(unix)]
@@ -36,12 +40,14 @@ pub mod whisper_bin;
 
 pub use adapter::{AdapterFile, AdapterForm, LowRankPair};
 pub use bytes::Bytes;
+pub use changed::Changed;
 pub use checkpoint::Checkpoint;
 pub use error::{Fault, FormatError, Result};
 pub use input_file::{read_capped, read_file};
 pub use inspection::{Container, Inspection, Metadata, TensorInfo};
 pub use map::map_file;
 pub use output_file::{Existing, OutputFile, remove_partial_files};
+pub use output_folder::OutputFolder;
 #[cfg(unix)]
 pub use shrunk::exit_on_shrunk_files;
 pub use storage::{MlxAffine, StorageFormat};

@@ -1,5 +1,6 @@
 //! Files that appear whole or not at all, and outputs that are not files.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, FileType, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -160,20 +161,26 @@ impl Drop for OutputFile {
     }
 }
 
-/// Removes the partial files of all outputs of this process, which thereby fail. For the last moments of a process that is
+/// Removes the partial files and folders of all outputs of this process, which thereby fail. For the last moments of a process that is
 /// told to end.
 pub fn remove_partial_files() {
     for path in PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        let _ = fs::remove_file(path);
+        let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 }
 
-fn forget(partial: &Path) {
+/// Counts a path among the partial files of this process.
+pub(crate) fn note_partial(partial: &Path) {
+    PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).push(partial.to_owned());
+}
+
+/// Counts a path no more among the partial files of this process.
+pub(crate) fn forget(partial: &Path) {
     PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path != partial);
 }
 
 /// The path at the end of symbolic links, whether something is there or not.
-fn follow_links(path: &Path) -> io::Result<PathBuf> {
+pub(crate) fn follow_links(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
         match fs::symlink_metadata(&path) {
@@ -187,19 +194,35 @@ fn follow_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::other("too many levels of symbolic links"))
 }
 
-/// A new hidden file beside `target`, locked as long as it is open.
-fn create_partial(target: &Path) -> io::Result<(PathBuf, File)> {
+/// Hidden names beside `target` that this process may take.
+pub(crate) fn hidden_names(target: &Path) -> io::Result<Vec<PathBuf>> {
     let name = target.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-    for number in 0..MOST_NAMES {
-        let mut hidden = std::ffi::OsString::from(".");
+    let hidden = |number| {
+        let mut hidden = OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}-{number}.partial", std::process::id()));
-        let path = target.with_file_name(hidden);
+        target.with_file_name(hidden)
+    };
+    Ok((0..MOST_NAMES).map(hidden).collect())
+}
+
+/// True for a hidden name of some process beside `target`.
+pub(crate) fn is_partial_of(target: &Path, name: &OsStr) -> bool {
+    let Some(own) = target.file_name() else { return false };
+    let start = [b".", own.as_encoded_bytes(), b"."].concat();
+    let middle = name.as_encoded_bytes().strip_prefix(&start[..]);
+    let numbers = middle.and_then(|rest| rest.strip_suffix(b".partial"));
+    numbers.is_some_and(|bytes| bytes.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-'))
+}
+
+/// A new hidden file beside `target`, locked as long as it is open.
+fn create_partial(target: &Path) -> io::Result<(PathBuf, File)> {
+    for path in hidden_names(target)? {
         match File::create_new(&path) {
             Ok(file) => {
                 // A file system without locks has no stale files that could be told from others.
                 let _ = file.try_lock();
-                PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+                note_partial(&path);
                 return Ok((path, file));
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -211,16 +234,12 @@ fn create_partial(target: &Path) -> io::Result<(PathBuf, File)> {
 
 /// Removes partial files of `target` that nobody writes any more: the lock of a process ends with it.
 fn remove_stale(target: &Path) -> Vec<PathBuf> {
-    let (Some(name), Some(folder)) = (target.file_name(), target.parent()) else { return Vec::new() };
+    let Some(folder) = target.parent() else { return Vec::new() };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let start = [b".", name.as_encoded_bytes(), b"."].concat();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let of_target = entries.filter(|entry| {
-        let name = entry.file_name();
-        let middle = name.as_encoded_bytes().strip_prefix(&start[..]);
-        let numbers = middle.and_then(|rest| rest.strip_suffix(b".partial"));
-        let is_number = |bytes: &[u8]| bytes.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-');
-        entry.file_type().is_ok_and(|kind: FileType| kind.is_file()) && numbers.is_some_and(is_number)
+        let is_file = entry.file_type().is_ok_and(|kind: FileType| kind.is_file());
+        is_file && is_partial_of(target, &entry.file_name())
     });
     let is_stale = |path: &PathBuf| {
         let lock = File::open(path).map(|file| file.try_lock());

@@ -5,8 +5,8 @@ use std::ops::Range;
 use brasa_formats::codec::encode_row;
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 
-use crate::GraphError;
 use crate::device::DeviceError;
+use crate::{GraphError, Origin};
 
 /// Names a weight of one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,6 +26,8 @@ pub struct Weight {
     pub parts: Vec<WeightPart>,
     /// True where training may change it.
     pub trainable: bool,
+    /// The stored values that it was computed from; `None` if its parts are stored as they are, or if it was computed of none.
+    pub origin: Option<Origin>,
 }
 
 /// Consecutive rows of one stored tensor. Cloning shares the bytes.
@@ -56,7 +58,7 @@ impl Weight {
     ///
     /// [`GraphError::Weight`] where the parts' rows or row lengths do not make up `shape`.
     pub fn new(name: impl Into<String>, shape: &[usize], parts: Vec<WeightPart>) -> Result<Self, GraphError> {
-        let weight = Self { name: name.into(), shape: shape.to_vec(), parts, trainable: false };
+        let weight = Self { name: name.into(), shape: shape.to_vec(), parts, trainable: false, origin: None };
         let refuse = |what: String| Err(GraphError::Weight { weight: weight.name.clone(), what });
         if shape.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim)).is_none() {
             return refuse(format!("shape {shape:?} has more elements than can be counted"));

@@ -11,7 +11,7 @@ use crate::spec::{
     Activation, AttentionSpec, DenseSpec, ExpertsSpec, FfnSpec, Head, KvSpec, LayerSpec, ModelSpec, Norms,
     PerLayerInputs, Router, ValueSource,
 };
-use crate::weights::{Place, Weights};
+use crate::weights::{HeadCopy, Place, Weights};
 
 /// Values of the graph that are worth a look.
 pub(crate) struct Inside {
@@ -19,6 +19,7 @@ pub(crate) struct Inside {
     pub hidden: ValueId,
     /// The residual stream behind each layer, `[R, D]`; behind the last one `[Outs, D]`.
     pub states: Vec<ValueId>,
+    pub head_copy: Option<HeadCopy>,
 }
 
 /// The rows that a row sees.
@@ -62,9 +63,10 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights, sight: Sight) -> Resu
     let h_od = h_rd;
     let norm = weights.norm(&mut g, Place::MODEL, "output_norm.weight", spec.hidden_size)?;
     let h_od = g.rms_norm(h_od, norm, spec.norm_eps);
+    let mut head_copy = None;
     let head = match spec.head {
         Head::Tied => {
-            weights.pass_over(Place::MODEL, "output.weight");
+            head_copy = weights.head_copy()?;
             table
         }
         Head::Untied => {
@@ -75,7 +77,7 @@ pub(crate) fn decoder(spec: &ModelSpec, weights: &Weights, sight: Sight) -> Resu
     if let Some(cap) = spec.final_softcap {
         logits_ov = g.unary(logits_ov, Unary::Softcap(cap));
     }
-    Ok((g.finish(&[logits_ov])?, Inside { hidden: h_od, states }))
+    Ok((g.finish(&[logits_ov])?, Inside { hidden: h_od, states, head_copy }))
 }
 
 /// The per-layer inputs `[R, layers · P]`: each token's own vectors, mixed with a normed projection of its embedding.
@@ -148,7 +150,7 @@ impl Block<'_, '_> {
             h_rd = self.per_layer_input(h_rd, input_rp, at, per_layer)?;
         }
         if layer.output_scalar {
-            let scalar = self.weights.vector(self.g, at, "layer_output_scale.weight", 1, 1.0)?;
+            let scalar = self.weights.constant(self.g, at, "layer_output_scale.weight")?;
             h_rd = self.g.mul(h_rd, scalar);
         }
         Ok(h_rd)

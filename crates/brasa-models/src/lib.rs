@@ -74,6 +74,7 @@ pub use speech::{
 };
 
 pub use vocabulary::padding as padding_note;
+pub use weights::HeadCopy;
 
 use brasa_formats::Checkpoint;
 use brasa_graph::op::{Attention, KvSource, RouterTopK};
@@ -127,6 +128,8 @@ pub struct Model {
     pub hidden: ValueId,
     /// The residual stream behind each layer, `[Rows, hidden_size]`; behind the last one `[Outs, hidden_size]`.
     pub states: Vec<ValueId>,
+    /// A stored head that no graph reads.
+    pub head_copy: Option<HeadCopy>,
     /// Facts for people.
     pub info: ModelInfo,
     /// Messages about keys and tensors that were passed over.
@@ -232,8 +235,9 @@ pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     let weights = Weights::new(source, names, spec.norm_offset, used);
     let (graph, inside) = decoder::decoder(&spec, &weights, decoder::Sight::Causal)?;
     let unused_tensors = unused_tensors(weights, spec.family, options, &mut warnings)?;
-    let decoder::Inside { hidden, states } = inside;
-    Ok(Model { spec, graph, hidden, states, info: ModelInfo::of(source), warnings, unused_tensors, prefix })
+    let decoder::Inside { hidden, states, head_copy } = inside;
+    let info = ModelInfo::of(source);
+    Ok(Model { spec, graph, hidden, states, head_copy, info, warnings, unused_tensors, prefix })
 }
 
 /// The tensors that nothing used, each with a warning; the first is an error if the caller is strict.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use brasa_formats::Tensor;
-use brasa_graph::{Builder, ValueId, Weight, WeightPart};
+use brasa_graph::{Builder, Origin, Piece, ValueId, Weight, WeightPart};
 
 use crate::metadata::floats;
 use crate::names::{Spelling, first};
@@ -22,6 +22,15 @@ pub(crate) struct Weights<'a> {
     used: RefCell<BTreeSet<&'a str>>,
     /// Tables of frequencies made so far.
     ropes: RefCell<Vec<(RopeSpec, ValueId)>>,
+}
+
+/// A stored copy of the embedding table, in a model whose head is the table itself. No graph reads it; whoever writes the table writes the copy too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeadCopy {
+    /// The name of the copy.
+    pub copy: String,
+    /// The name of the table.
+    pub table: String,
 }
 
 /// The place of a tensor: the whole model, or one layer.
@@ -195,28 +204,34 @@ impl<'a> Weights<'a> {
     ) -> Result<Option<ValueId>> {
         let total = parts.iter().map(|(_, rows, _)| rows).sum();
         let fused = bias(fused);
-        let mut values = Vec::new();
+        let (mut values, mut pieces) = (Vec::new(), Vec::new());
         if self.has(place, &fused) {
-            values = floats(self.require(place, &fused)?, &[total], "one per output")?;
+            let tensor = self.require(place, &fused)?;
+            values = floats(tensor, &[total], "one per output")?;
+            pieces.push(Piece { tensor: Some(tensor.clone()), elements: total });
         } else if parts.iter().any(|(name, ..)| self.has(place, &bias(name))) {
             for (name, rows, why) in parts {
-                match self.find(&self.spellings(place, &bias(name))) {
+                let tensor = self.find(&self.spellings(place, &bias(name)));
+                match tensor {
                     Some(tensor) => values.extend(floats(tensor, &[*rows], why)?),
                     None => values.resize(values.len() + rows, 0.0),
                 }
+                pieces.push(Piece { tensor: tensor.cloned(), elements: *rows });
             }
         }
-        Ok((!values.is_empty()).then(|| plain_vector(g, place.label(label), &values)))
+        if values.is_empty() {
+            return Ok(None);
+        }
+        let origin = Origin { pieces, factor: 1.0, offset: 0.0 };
+        Ok(Some(vector_of(g, place.label(label), &values, Some(origin))))
     }
 
     /// The weights of an RMS norm, as the graph wants them: the stored ones plus the family's offset.
     pub fn norm(&self, g: &mut Builder, place: Place, name: &str, width: usize) -> Result<ValueId> {
         let tensor = self.require(place, name)?;
-        let mut values = floats(tensor, &[width], "the width that is normed")?;
-        for value in &mut values {
-            *value += self.norm_offset;
-        }
-        Ok(plain_vector(g, place.label(stem(name)), &values))
+        let values = floats(tensor, &[width], "the width that is normed")?;
+        let origin = Origin { offset: self.norm_offset, ..Origin::of(tensor, width) };
+        Ok(computed(g, place.label(stem(name)), values, origin))
     }
 
     /// A vector of plain numbers, times `factor`.
@@ -228,11 +243,15 @@ impl<'a> Weights<'a> {
         len: usize,
         factor: f32,
     ) -> Result<ValueId> {
-        let why = if len == 1 { "one scalar" } else { "one per element" };
-        let mut values = floats(self.require(place, name)?, &[len], why)?;
-        for value in &mut values {
-            *value *= factor;
-        }
+        let tensor = self.require(place, name)?;
+        let values = floats(tensor, &[len], "one per element")?;
+        let origin = Origin { factor, ..Origin::of(tensor, len) };
+        Ok(computed(g, place.label(stem(name)), values, origin))
+    }
+
+    /// One stored number that training leaves as it is: Hugging Face's models hold it as a buffer, not as a parameter.
+    pub fn constant(&self, g: &mut Builder, place: Place, name: &str) -> Result<ValueId> {
+        let values = floats(self.require(place, name)?, &[1], "one scalar")?;
         Ok(plain_vector(g, place.label(stem(name)), &values))
     }
 
@@ -303,14 +322,21 @@ impl<'a> Weights<'a> {
         })
     }
 
-    /// Marks tensors as accounted for that the model does not read.
     /// The values of a tensor that no graph reads; `None` if it is not there.
     pub fn values(&self, place: Place, name: &str, shape: &[usize], why: &str) -> Result<Option<Vec<f32>>> {
         self.find(&self.spellings(place, name)).map(|tensor| floats(tensor, shape, why)).transpose()
     }
 
+    /// Marks a tensor as accounted for that the model does not read.
     pub fn pass_over(&self, place: Place, name: &str) {
         self.find(&self.spellings(place, name));
+    }
+
+    /// The stored head of a model whose head is the embedding table, accounted for.
+    pub fn head_copy(&self) -> Result<Option<HeadCopy>> {
+        let Some(copy) = self.find(&self.spellings(Place::MODEL, "output.weight")) else { return Ok(None) };
+        let table = self.require(Place::MODEL, "token_embd.weight")?;
+        Ok(Some(HeadCopy { copy: copy.name.clone(), table: table.name.clone() }))
     }
 
     /// Names of tensors that nothing used and that are no other part of a larger model.
@@ -323,8 +349,21 @@ impl<'a> Weights<'a> {
 
 /// A weight made of computed values.
 pub(crate) fn plain_vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
+    vector_of(g, name, values, None)
+}
+
+/// A weight made of stored values by their origin's factor and offset.
+fn computed(g: &mut Builder, name: String, mut values: Vec<f32>, origin: Origin) -> ValueId {
+    for value in &mut values {
+        *value = *value * origin.factor + origin.offset;
+    }
+    vector_of(g, name, &values, Some(origin))
+}
+
+fn vector_of(g: &mut Builder, name: String, values: &[f32], origin: Option<Origin>) -> ValueId {
     let tensor = Tensor::of_floats(name.as_str(), vec![values.len()], values);
-    g.weight(Weight::new(name, &[values.len()], vec![WeightPart::whole(tensor)]))
+    let weight = Weight::new(name, &[values.len()], vec![WeightPart::whole(tensor)]);
+    g.weight(weight.map(|weight| Weight { origin, ..weight }))
 }
 
 pub(crate) fn wrong_shape(tensor: &Tensor, expected: &[usize], why: &str) -> ModelError {

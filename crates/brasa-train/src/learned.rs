@@ -1,4 +1,4 @@
-//! The values that a trainer changes: those of an adapter, or of the model's own matrices.
+//! The values that a trainer changes: those of an adapter, or of the model's own parameters.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use brasa_graph::{Graph, ValueId, ValueKind, Weight};
 
 use crate::Result;
 use crate::lora::{Lora, Norms, Places};
-use crate::matrices::Matrices;
 use crate::optimizer::Form;
+use crate::parameters::Parameters;
 
 /// The values that are learned, and their weights in the graphs of training.
 pub(crate) enum Learned {
@@ -19,8 +19,8 @@ pub(crate) enum Learned {
         /// With magnitudes: the program that computes norms, and the norms of the adapter as it is now.
         norms: Option<(Norms, Vec<Vec<f32>>)>,
     },
-    /// Matrices of the model, and a weight for each.
-    Matrices(Matrices, Vec<Arc<Weight>>),
+    /// Parameters of the model, and a weight for each.
+    Parameters(Parameters, Vec<Arc<Weight>>),
 }
 
 impl Learned {
@@ -33,7 +33,7 @@ impl Learned {
     pub fn weights(&self) -> Vec<&Arc<Weight>> {
         match self {
             Self::Adapter { places, .. } => places.weights().collect(),
-            Self::Matrices(_, weights) => weights.iter().collect(),
+            Self::Parameters(_, weights) => weights.iter().collect(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Learned {
     pub fn has_dropout_before(&self, weight: &Arc<Weight>) -> bool {
         match self {
             Self::Adapter { places, .. } => places.is_a(weight),
-            Self::Matrices(..) => false,
+            Self::Parameters(..) => false,
         }
     }
 
@@ -62,15 +62,17 @@ impl Learned {
     pub fn forms(&self) -> Vec<Form> {
         match self {
             Self::Adapter { lora, .. } => lora.forms().collect(),
-            Self::Matrices(matrices, _) => matrices.forms().collect(),
+            Self::Parameters(parameters, _) => parameters.forms().collect(),
         }
     }
 
-    /// The arrays of values: [those of an adapter](Lora::arrays), or a matrix each.
+    /// The arrays of values: [those of an adapter](Lora::arrays), or a parameter each.
     pub fn arrays(&self) -> Vec<Vec<f32>> {
         match self {
             Self::Adapter { lora, .. } => lora.arrays(),
-            Self::Matrices(matrices, _) => matrices.all.iter().map(|matrix| matrix.values.clone()).collect(),
+            Self::Parameters(parameters, _) => {
+                parameters.all.iter().map(|parameter| parameter.values.clone()).collect()
+            }
         }
     }
 
@@ -78,8 +80,8 @@ impl Learned {
     pub fn set_arrays(&mut self, arrays: &[Vec<f32>]) {
         match self {
             Self::Adapter { lora, .. } => lora.set_arrays(arrays),
-            Self::Matrices(matrices, _) => {
-                matrices.all.iter_mut().zip(arrays).for_each(|(own, array)| own.values.clone_from(array));
+            Self::Parameters(parameters, _) => {
+                parameters.all.iter_mut().zip(arrays).for_each(|(own, array)| own.values.clone_from(array));
             }
         }
     }
@@ -91,9 +93,9 @@ impl Learned {
                 let norms = norms.as_ref().map_or(&[][..], |(_, norms)| norms);
                 places.add_gradients(lora, norms, of_weights, gradients);
             }
-            Self::Matrices(..) => {
-                for (sums, own) in gradients.iter_mut().zip(of_weights) {
-                    sums.iter_mut().zip(*own).for_each(|(sum, x)| *sum += x);
+            Self::Parameters(parameters, _) => {
+                for ((parameter, sums), own) in parameters.all.iter().zip(gradients).zip(of_weights) {
+                    parameter.add_gradient(own, sums);
                 }
             }
         }
@@ -107,16 +109,18 @@ impl Learned {
         Ok(())
     }
 
-    /// Each weight with the values that the arrays give it.
-    pub fn values_of_weights(&self) -> Vec<(&Arc<Weight>, Vec<f32>)> {
+    /// Gives `write` each weight with the values that the arrays give it.
+    pub fn write(&self, mut write: impl FnMut(&Arc<Weight>, &[f32]) -> Result<()>) -> Result<()> {
         match self {
             Self::Adapter { lora, places, norms } => {
                 let norms = norms.as_ref().map_or(&[][..], |(_, norms)| norms);
-                places.values_of_weights(lora, norms)
+                let values = places.values_of_weights(lora, norms);
+                values.iter().try_for_each(|(weight, values)| write(weight, values))
             }
-            Self::Matrices(matrices, weights) => {
-                weights.iter().zip(matrices.all.iter().map(|matrix| matrix.values.clone())).collect()
-            }
+            Self::Parameters(parameters, weights) => weights
+                .iter()
+                .zip(&parameters.all)
+                .try_for_each(|(weight, parameter)| write(weight, &parameter.seen_values())),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Fine-tuning of language models.
 //!
 //! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new
-//! values; a [`Trainer`] changes a [low-rank adapter](lora), or the model's own [`Matrices`], on a device by both, update by update, and a [run] evaluates it, keeps
+//! values; a [`Trainer`] changes a [low-rank adapter](lora), or the model's own [`Parameters`], on a device by both, update by update, and a [run] evaluates it, keeps
 //! checkpoints and goes on from them bit for bit.
 //!
 //! ```
@@ -32,20 +32,22 @@ mod graphs;
 mod judge;
 mod learned;
 pub mod lora;
-mod matrices;
+mod memory;
 pub mod metrics;
 mod noise;
 mod objective;
 pub mod optimizer;
+mod parameters;
 mod random;
 mod recompute;
 pub mod run;
 mod trainer;
 
 pub use error::{Result, TrainError};
-pub use matrices::{Matrices, Matrix};
+pub use memory::MemoryPlan;
 pub use noise::Noise;
 pub use objective::{Objective, Preference};
+pub use parameters::{Extent, Parameter, Parameters, Role, Stored};
 pub use random::Random;
 pub use recompute::Activations;
 pub use trainer::{Evaluation, Found, Resources, TrainOptions, Trainer, Update};

@@ -266,11 +266,12 @@ fn settings(
         ("schedule".into(), schedule),
         ("steps an update".into(), of.accumulation.to_string()),
         ("longest gradient".into(), format!("{:?}", of.longest_gradient)),
-        match trainer.matrices() {
+        match trainer.parameters() {
             None => ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
-            Some(matrices) => {
-                let names: Vec<&str> = matrices.all.iter().map(|matrix| matrix.name.as_str()).collect();
-                ("matrices".into(), names.join(", "))
+            Some(parameters) => {
+                let names: Vec<&str> =
+                    parameters.all.iter().map(|parameter| parameter.name.as_str()).collect();
+                ("parameters".into(), names.join(", "))
             }
         },
         ("examples".into(), train.fingerprint()),

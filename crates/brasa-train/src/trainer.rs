@@ -14,12 +14,12 @@ use crate::graphs::Graphs;
 use crate::judge::Judge;
 use crate::learned::Learned;
 use crate::lora::{Lora, Norms};
-use crate::matrices::Matrices;
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
 use crate::optimizer::{Optimizer, Rates, Rule, clip, norm};
+use crate::parameters::Parameters;
 use crate::recompute::Activations;
-use crate::{Result, TrainError};
+use crate::{MemoryPlan, Result, TrainError};
 
 /// The device, and the model on it.
 pub struct Resources<'a> {
@@ -52,7 +52,7 @@ pub struct TrainOptions {
     pub activations: Activations,
 }
 
-/// An adapter that is learned, or matrices of the model.
+/// An adapter that is learned, or parameters of the model.
 pub struct Trainer {
     learned: Learned,
     options: TrainOptions,
@@ -122,14 +122,14 @@ impl Trainer {
         Self::of(of, &adapted, learned, options, progress)
     }
 
-    /// Puts the model with `matrices` in place of its own on the device.
+    /// Puts the model with `parameters` in place of its own on the device.
     ///
     /// # Errors
     ///
     /// Errors of [`new`](Self::new), and [`TrainError::Setting`] for dropout, which hides inputs of an adapter.
-    pub fn of_matrices(
+    pub fn of_parameters(
         of: &Resources<'_>,
-        matrices: Matrices,
+        parameters: Parameters,
         options: TrainOptions,
         progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
     ) -> Result<Self> {
@@ -137,8 +137,8 @@ impl Trainer {
             let hint = "leave it out, or learn an adapter";
             return Err(TrainError::setting("dropout without an adapter", hint));
         }
-        let (adapted, weights) = matrices.put_into(of.model)?;
-        Self::of(of, &adapted, Learned::Matrices(matrices, weights), options, progress)
+        let (adapted, weights) = parameters.put_into(of.model)?;
+        Self::of(of, &adapted, Learned::Parameters(parameters, weights), options, progress)
     }
 
     fn of(
@@ -187,25 +187,30 @@ impl Trainer {
     ///
     /// # Panics
     ///
-    /// If matrices are learned.
+    /// If the model's parameters are learned.
     pub fn lora(&self) -> &Lora {
         match &self.learned {
             Learned::Adapter { lora, .. } => lora,
-            Learned::Matrices(..) => panic!("matrices are learned, no adapter"),
+            Learned::Parameters(..) => panic!("parameters are learned, no adapter"),
         }
     }
 
-    /// The matrices as they are now; `None` if an adapter is learned.
-    pub fn matrices(&self) -> Option<&Matrices> {
+    /// The parameters as they are now; `None` if an adapter is learned.
+    pub fn parameters(&self) -> Option<&Parameters> {
         match &self.learned {
             Learned::Adapter { .. } => None,
-            Learned::Matrices(matrices, _) => Some(matrices),
+            Learned::Parameters(parameters, _) => Some(parameters),
         }
     }
 
-    /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each matrix.
+    /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each parameter.
     pub fn arrays(&self) -> Vec<Vec<f32>> {
         self.learned.arrays()
+    }
+
+    /// The memory that a run needs beside [that of the device](Self::device_bytes).
+    pub fn memory(&self) -> MemoryPlan {
+        MemoryPlan::new(self.learned.forms().into_iter(), &self.options.rule)
     }
 
     /// The optimizer as it is now.
@@ -370,9 +375,6 @@ impl Trainer {
     /// Gives the device the values.
     fn write(&mut self) -> Result<()> {
         self.learned.prepare(&mut *self.pool)?;
-        for (weight, values) in self.learned.values_of_weights() {
-            self.weights.write(weight, &values)?;
-        }
-        Ok(())
+        self.learned.write(|weight, values| Ok(self.weights.write(weight, values)?))
     }
 }

@@ -4,17 +4,17 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use brasa_formats::{AdapterForm, Bytes, Checkpoint, Existing, Tensor};
+use brasa_formats::{AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Tensor};
 use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
-use brasa_models::{AdaptableLayer, Adapter};
+use brasa_models::{AdaptableLayer, Adapter, HeadCopy};
 use brasa_tokenizer::{ChatTemplate, Tokenizer};
 use brasa_train::data::Examples;
 use brasa_train::lora::{Layer, Lora, Pair};
-use brasa_train::{Resources, TrainOptions, Trainer};
+use brasa_train::{Extent, Parameters, Resources, TrainOptions, Trainer};
 
 use crate::{Error, LoadOptions, LoadProgress, device, verify};
 
-/// A model whose low-rank adapters can be learned, in whatever format it is stored.
+/// A model that can be fine-tuned: low-rank adapters, in whatever format it is stored, or its own parameters, if these are floats.
 ///
 /// ```
 /// use brasa::train::data::{Batches, DataOptions, Dataset};
@@ -47,6 +47,7 @@ use crate::{Error, LoadOptions, LoadProgress, device, verify};
 pub struct FineTuner {
     backend: Arc<dyn Backend>,
     precision: Precision,
+    checkpoint: Checkpoint,
     model: brasa_models::Model,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
@@ -62,7 +63,7 @@ impl FineTuner {
     ///
     /// [`Error`], naming file and remedy.
     pub fn open(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Self, Error> {
-        Self::from_checkpoint(&Checkpoint::open(path.as_ref())?, options)
+        Self::from_checkpoint(Checkpoint::open(path.as_ref())?, options)
     }
 
     /// Takes a GGUF file that is already in memory.
@@ -74,18 +75,18 @@ impl FineTuner {
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         options: &LoadOptions,
     ) -> Result<Self, Error> {
-        Self::from_checkpoint(&Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options)
+        Self::from_checkpoint(Checkpoint::from_gguf_bytes(Bytes::new(bytes))?, options)
     }
 
-    fn from_checkpoint(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Self, Error> {
+    fn from_checkpoint(checkpoint: Checkpoint, options: &LoadOptions) -> Result<Self, Error> {
         let backend = device::of(options)?;
-        let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
+        let tokenizer = Tokenizer::from_checkpoint(&checkpoint, options.pre_tokenizer.as_deref())?;
         let template = match &options.chat_template {
             Some(source) => Some(tokenizer.chat_template_from(source)?),
             None => tokenizer.chat_template().ok(),
         };
         let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
-        let model = brasa_models::load(checkpoint, &load)?;
+        let model = brasa_models::load(&checkpoint, &load)?;
         let mut warnings = model.warnings.clone();
         warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), model.spec.vocab_size)?);
         let adaptable: Vec<AdaptableLayer> =
@@ -94,6 +95,7 @@ impl FineTuner {
         Ok(Self {
             backend,
             precision: options.precision,
+            checkpoint,
             model,
             tokenizer,
             template,
@@ -159,16 +161,68 @@ impl FineTuner {
         (max_rows, max_documents): (usize, usize),
         progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
     ) -> Result<Trainer, Error> {
-        let limits = ProgramLimits { max_rows, max_outs: max_rows, max_segments: max_documents };
-        let resources = Resources {
-            backend: &*self.backend,
-            model: &self.model.graph,
-            precision: self.precision,
-            limits,
-        };
+        let resources = self.resources(max_rows, max_documents);
         Ok(Trainer::new(&resources, lora, options, &mut |upload| {
             progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
         })?)
+    }
+
+    /// The model's own parameters, for full fine-tuning.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Train`] if one is stored in blocks, whose values are no floats, or for more blocks than there are.
+    pub fn parameters(&self, extent: Extent) -> Result<Parameters, Error> {
+        Ok(Parameters::of(&self.model.graph, extent)?)
+    }
+
+    /// Puts the model with parameters that are learned on the device, for steps of at most so many rows and documents.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device, which names what it lacks, and of [`Trainer::of_parameters`].
+    pub fn trainer_of_parameters(
+        &self,
+        parameters: Parameters,
+        options: TrainOptions,
+        (max_rows, max_documents): (usize, usize),
+        progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
+    ) -> Result<Trainer, Error> {
+        let resources = self.resources(max_rows, max_documents);
+        Ok(Trainer::of_parameters(&resources, parameters, options, &mut |upload| {
+            progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
+        })?)
+    }
+
+    fn resources(&self, max_rows: usize, max_documents: usize) -> Resources<'_> {
+        Resources {
+            backend: &*self.backend,
+            model: &self.model.graph,
+            precision: self.precision,
+            limits: ProgramLimits { max_rows, max_outs: max_rows, max_segments: max_documents },
+        }
+    }
+
+    /// True if the model is a GGUF file, and written as one.
+    pub fn is_gguf(&self) -> bool {
+        self.checkpoint.container() == Container::Gguf
+    }
+
+    /// Writes the model with other parameters: a GGUF file as the file `path`, safetensors as the folder `path`, with all that lies beside the weights. Tensors keep
+    /// their names and formats, and values are rounded to these. File or folder appears whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Format`] if something is there that shall be kept, if the disk fails, or for a base of npz.
+    pub fn write_model(&self, parameters: &Parameters, path: &Path, existing: Existing) -> Result<(), Error> {
+        let changed = |(tensor, first, values)| Changed { tensor, first, values };
+        let mut changes: Vec<Changed<'_>> = parameters.changes().map(changed).collect();
+        if let Some(HeadCopy { copy, table }) = &self.model.head_copy {
+            let of_table = changes.iter().filter(|change| change.tensor == table);
+            let of_copy: Vec<_> = of_table.map(|change| Changed { tensor: copy, ..*change }).collect();
+            changes.extend(of_copy);
+        }
+        Ok(self.checkpoint.write_changed(&changes, path, existing)?)
     }
 
     /// Writes an adapter: into the folder `path`, or as the GGUF file `path`. Files appear whole or not at all.

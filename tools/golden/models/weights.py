@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Golden training of weights: every matrix of a tiny model is learned by torch, in f32 on the CPU.
+"""Golden training of weights: every parameter of a tiny model is learned by torch, in f32 on the CPU.
 
 usage: weights.py OUT_DIR [NAME ...]     (needs torch, transformers, safetensors)
 
-For each of CASES, checkpoints of `models/random`, OUT_DIR/NAME.safetensors. The documents and their loss are those of lora.py. All parameters of two axes
-are learned (projections, embeddings, the head); norms and biases stay.
+For each of RATES, checkpoints of `models/random`, OUT_DIR/NAME.safetensors. The documents and their loss are those of lora.py. All parameters are learned:
+projections, experts, routers, embeddings, the head, norms and biases. Experts that torch stacks, each gate above its up, go by the names of the stacks.
 
     loss.RULE          [50]   before each update
     gradient.TENSOR    first gradient, computed in f64: [norm, sum weighted by cos(i), elements]
@@ -21,17 +21,12 @@ from lora import MODELS, UPDATES, loss_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-RATES = {"llama31": 0.01, "qwen3": 0.003}
+RATES = {"llama31": 0.01, "qwen2": 0.01, "qwen3": 0.003, "gemma3": 0.003, "qwen3moe": 0.003}
 
 
 def build(name: str, dtype: torch.dtype):
-    model = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=dtype, attn_implementation="eager").eval()
-    learned = {}
-    for path, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter.ndim == 2)
-        if parameter.ndim == 2:
-            learned[path] = parameter
-    return model, learned
+    model = AutoModelForCausalLM.from_pretrained(MODELS / name, dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+    return model, dict(model.named_parameters())
 
 
 def summary(values: torch.Tensor) -> torch.Tensor:
@@ -71,7 +66,7 @@ def main() -> None:
                 optimizer.step()
             out[f"loss.{rule}"] = torch.tensor(losses)
             out |= {f"{rule}.{path}": summary(parameter - begin[path]) for path, parameter in learned.items()}
-            print(f"{name}, {rule}: {len(parameters)} matrices, loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
+            print(f"{name}, {rule}: {len(parameters)} parameters, loss {losses[0]:.4f} to {losses[-1]:.4f}", flush=True)
         save_file(out, folder / f"{name}.safetensors")
 
 

@@ -1,4 +1,4 @@
-//! Learning an adapter: `train`.
+//! Fine-tuning: `train`.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct TrainArguments {
     /// YAML file of mlx_lm.lora; its defaults count for what is not set
     #[arg(short, long, value_name = "FILE", conflicts_with = "plot")]
     pub config: Option<PathBuf>,
-    /// Folder of adapter, metrics, curves and checkpoint
+    /// Folder of what is learned, metrics and checkpoint
     #[arg(long, alias = "adapter-path", value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
     pub out: PathBuf,
     /// Go on from the checkpoint in the folder
@@ -97,7 +97,7 @@ pub struct TrainArguments {
     #[arg(long, value_name = "X", help_heading = "Course", hide_short_help = true)]
     pub beta: Option<f64>,
 
-    /// Kind of adapter
+    /// Kind of adapter, or full for none
     #[arg(long, alias = "fine-tune-type", value_enum, value_name = "HOW", default_value_t = MethodName::Lora, help_heading = "Adapter", hide_short_help = true)]
     pub method: MethodName,
     /// Rank of the adapter
@@ -128,15 +128,9 @@ pub struct TrainArguments {
     #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
     pub form: FormName,
 
-    /// Learning rate
-    #[arg(
-        long,
-        alias = "learning-rate",
-        value_name = "X",
-        default_value_t = 2e-4,
-        help_heading = "Optimizer"
-    )]
-    pub lr: f64,
+    /// Learning rate [default: 2e-4, with --method full 2e-5]
+    #[arg(long, alias = "learning-rate", value_name = "X", help_heading = "Optimizer")]
+    pub lr: Option<f64>,
     /// Course of the learning rate
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ScheduleName::Cosine, help_heading = "Optimizer", hide_short_help = true)]
     pub schedule: ScheduleName,
@@ -208,6 +202,11 @@ pub struct TrainArguments {
 }
 
 impl TrainArguments {
+    /// The learning rate.
+    pub fn peak_rate(&self) -> f64 {
+        self.lr.unwrap_or(if self.method == MethodName::Full { 2e-5 } else { 2e-4 })
+    }
+
     /// True if MLX-LM's defaults count for what is not set.
     pub fn has_mlx_defaults(&self) -> bool {
         self.config.is_some() || self.loss == LossName::Mlx
@@ -223,6 +222,8 @@ pub enum MethodName {
     Rslora,
     /// Low-rank adapters and the length of each row, apart from its direction
     Dora,
+    /// No adapter: the model's own parameters, of F32, F16 and BF16
+    Full,
 }
 
 /// Losses.

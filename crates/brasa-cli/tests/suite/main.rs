@@ -16,6 +16,7 @@ mod serve;
 #[cfg(unix)]
 mod terminal;
 mod train;
+mod train_model;
 mod transcribe;
 mod whisper_bin;
 mod words;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adapters;
+mod changed;
 mod codec_decode;
 mod codec_encode;
 mod fuzz;

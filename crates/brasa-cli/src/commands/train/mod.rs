@@ -1,29 +1,24 @@
-//! `brasa train`: learns a low-rank adapter from examples.
+//! `brasa train`: learns a low-rank adapter, or the model itself, from examples.
 
 mod curves;
+mod options;
 mod show;
+mod written;
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use brasa::formats::{AdapterForm, Existing};
-use brasa::train::data::{
-    Batches, DataOptions, Dataset, Document, Files, Learned, Long, MlxBatches, MlxPurpose, Padding, Turns,
-};
-use brasa::train::lora::{Lora, LoraOptions, Own, Pattern, Scaling, Targets};
-use brasa::train::optimizer::{Adam, Muon, MuonKind, Rates, Rule, Schedule, Sgd, Shape};
-use brasa::train::run::{End, Outcome, RunOptions, run};
-use brasa::train::{Activations, Noise, Objective, Preference, TrainError, TrainOptions, Trainer};
+use brasa::train::data::{Batches, Dataset, Document, Files, MlxBatches, MlxPurpose};
+use brasa::train::lora::Lora;
+use brasa::train::run::run;
+use brasa::train::{TrainError, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
-use crate::args::{
-    FormName, LearnName, LongName, LossName, MethodName, OptimizerName, PrecisionName, ScheduleName,
-    TrainArguments, TurnsName,
-};
+use crate::args::{LossName, MethodName, PrecisionName, TrainArguments};
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, load, output};
 
+use options::{check, data_options, extent, lora_options, run_options, train_options};
 use show::Show;
 
 /// Most examples in one batch.
@@ -35,7 +30,7 @@ fn most_documents(arguments: &TrainArguments) -> usize {
     arguments.batch_examples.map_or(MOST_DOCUMENTS, |most| most.saturating_mul(each)).min(MOST_DOCUMENTS)
 }
 
-/// Learns an adapter and writes it.
+/// Learns an adapter or a model and writes it.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let Some(data) = &arguments.data else {
         if arguments.config.is_some() {
@@ -46,12 +41,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         return show::compare(&arguments.plot, arguments.svg.as_deref());
     };
     check(arguments)?;
-    let form = match arguments.form {
-        FormName::Peft => AdapterForm::Peft,
-        FormName::Mlx => AdapterForm::Mlx,
-        FormName::Gguf => AdapterForm::Gguf,
-    };
-    refuse_existing(arguments)?;
+    written::refuse_existing(arguments)?;
     interrupt::install();
     let tuner = open(arguments)?;
     for warning in tuner.warnings() {
@@ -75,23 +65,10 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         unreachable!("examples to learn from")
     };
     let updates = updates(arguments, &train)?;
-    let mut lora = Lora::new(tuner.layers(), &lora_options(arguments)?).map_err(failure)?;
-    if arguments.method == MethodName::Dora {
-        lora = tuner.with_magnitudes(lora)?;
-    }
-    output::note(&format!(
-        "{} of {} layers, {} parameters, {} of up to {}",
-        lora.pairs.len(),
-        tuner.layers().len(),
-        lora.parameters(),
-        output::plural(updates as usize, "update"),
-        output::plural(train.most_rows() * arguments.accumulate, "token"),
-    ));
     let all = [Some(&train), valid.as_ref(), test.as_ref()].into_iter().flatten();
     let most_rows = all.map(Batches::most_rows).max().unwrap_or(1);
     let limits = (most_rows, most_documents(arguments).min(most_rows));
-    let mut trainer =
-        load::with_bar(|progress| tuner.trainer(lora, train_options(arguments, updates), limits, progress))?;
+    let mut trainer = trainer(arguments, &tuner, &train, updates, limits)?;
     let options = run_options(arguments, updates);
     let mut show = Show::new(&options, trainer.device_bytes());
     let outcome = run(&mut trainer, &mut train, valid.as_ref(), &options, &mut |event| {
@@ -100,7 +77,50 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     });
     show.finish();
     let outcome = outcome.map_err(failure)?;
-    finish(arguments, &tuner, &mut trainer, &outcome, form, test.as_ref())
+    written::finish(arguments, &tuner, &mut trainer, &outcome, test.as_ref())
+}
+
+/// Puts the model with an adapter, or with parameters that are learned, on the device; tells how much is learned.
+fn trainer(
+    arguments: &TrainArguments,
+    tuner: &FineTuner,
+    train: &Batches,
+    updates: u64,
+    limits: (usize, usize),
+) -> Result<Trainer, Failure> {
+    let options = train_options(arguments, updates);
+    let course = format!(
+        "{} of up to {}",
+        output::plural(updates as usize, "update"),
+        output::plural(train.most_rows() * arguments.accumulate, "token"),
+    );
+    if arguments.method == MethodName::Full {
+        let parameters = tuner.parameters(extent(arguments))?;
+        output::note(&format!("the model's own {} parameters, {course}", parameters.count()));
+        let memory = parameters.memory(&options.rule);
+        let [values, gradients, moments, total] =
+            [memory.values_bytes, memory.gradients_bytes, memory.moments_bytes, memory.total_bytes()]
+                .map(indicatif::HumanBytes);
+        output::note(&format!(
+            "memory: {total} ({values} of values, {gradients} of gradients, {moments} of the optimizer) beside the device"
+        ));
+        let trainer =
+            load::with_bar(|progress| tuner.trainer_of_parameters(parameters, options, limits, progress))?;
+        let device = indicatif::HumanBytes(trainer.device_bytes());
+        output::note(&format!("memory of the device: {device}, of weights and steps"));
+        return Ok(trainer);
+    }
+    let mut lora = Lora::new(tuner.layers(), &lora_options(arguments)?).map_err(failure)?;
+    if arguments.method == MethodName::Dora {
+        lora = tuner.with_magnitudes(lora)?;
+    }
+    output::note(&format!(
+        "{} of {} layers, {} parameters, {course}",
+        lora.pairs.len(),
+        tuner.layers().len(),
+        lora.parameters(),
+    ));
+    load::with_bar(|progress| tuner.trainer(lora, options, limits, progress))
 }
 
 /// The batches of the examples, of those that are evaluated while training, and of those at the end.
@@ -171,110 +191,6 @@ fn updates(arguments: &TrainArguments, train: &Batches) -> Result<u64, Failure> 
     Ok(batches.div_ceil(arguments.accumulate) as u64)
 }
 
-/// Writes the adapter, and tells what became of it.
-fn finish(
-    arguments: &TrainArguments,
-    tuner: &FineTuner,
-    trainer: &mut Trainer,
-    outcome: &Outcome,
-    form: AdapterForm,
-    test: Option<&Batches>,
-) -> Result<(), Failure> {
-    trainer.take(&outcome.values).map_err(failure)?;
-    let path = match form {
-        AdapterForm::Gguf => arguments.out.join("adapter.gguf"),
-        _ => arguments.out.clone(),
-    };
-    tuner.write(trainer.lora(), form, &path, Existing::Replace)?;
-    show::curves(&arguments.out)?;
-    let taken = match outcome.best {
-        Some(best) => {
-            format!("after update {}, where valid.jsonl had its least loss, {:.4}", best.update, best.loss)
-        }
-        None => format!("after update {}", outcome.updates),
-    };
-    output::line(&format!("{}: the adapter {taken}", path.display()))?;
-    if outcome.end == End::NoBetter {
-        output::note(&format!("ended at update {}: evaluations became no better", outcome.updates));
-    }
-    if outcome.end == End::Stopped {
-        output::note(&format!("stopped after update {}; --resume goes on", outcome.updates));
-        return Err(Failure::Interrupted);
-    }
-    if let Some(test) = test {
-        let found = trainer.evaluate(test).map_err(failure)?;
-        let told = match found.preferred {
-            Some(share) => format!("{:.1} % of the pairs preferred as wanted", 100.0 * share),
-            None => format!("perplexity {:.3} of {} tokens", found.loss.exp(), found.learned),
-        };
-        output::line(&format!("test.jsonl: loss {:.4}, {told}", found.loss))?;
-    }
-    Ok(())
-}
-
-/// Refuses numbers that make no sense.
-fn check(arguments: &TrainArguments) -> Result<(), Failure> {
-    let refuse = |what: String| Err(Failure::Usage(what));
-    if !(arguments.lr.is_finite() && arguments.lr > 0.0) {
-        return refuse(format!("--lr {}: must be more than 0", arguments.lr));
-    }
-    for (flag, value) in [("--clip", arguments.clip), ("--weight-decay", arguments.weight_decay)] {
-        if !(value.is_finite() && value >= 0.0) {
-            return refuse(format!("{flag} {value}: must be at least 0"));
-        }
-    }
-    if arguments.loss == LossName::Dpo {
-        let noisy = [("--dropout", arguments.dropout > 0.0), ("--neftune", arguments.neftune > 0.0)];
-        if let Some((flag, _)) = noisy.iter().find(|(_, is_set)| *is_set) {
-            return refuse(format!(
-                "{flag}: not beside --loss dpo, whose two runs must not differ by chance"
-            ));
-        }
-        if let Some(beta) = arguments.beta.filter(|beta| !(beta.is_finite() && *beta > 0.0)) {
-            return refuse(format!("--beta {beta}: must be more than 0"));
-        }
-    } else if arguments.beta.is_some() {
-        return refuse("--beta: only --loss dpo has one".into());
-    }
-    if !(0.0..1.0).contains(&arguments.dropout) {
-        return refuse(format!("--dropout {}: must be from 0 to less than 1", arguments.dropout));
-    }
-    if !(arguments.neftune.is_finite() && arguments.neftune >= 0.0) {
-        return refuse(format!("--neftune {}: must be at least 0", arguments.neftune));
-    }
-    if arguments.method == MethodName::Dora && arguments.form == FormName::Gguf {
-        return refuse(
-            "--form gguf: GGUF has no place for DoRA's magnitudes, which peft and mlx have".into(),
-        );
-    }
-    if let Some(momentum) = arguments.momentum.filter(|momentum| !(0.0..1.0).contains(momentum)) {
-        return refuse(format!("--momentum {momentum}: must be from 0 to less than 1"));
-    }
-    let has_momentum = matches!(arguments.optimizer, OptimizerName::Sgd | OptimizerName::Muon);
-    let momentum =
-        [("--momentum", arguments.momentum.is_some()), ("--nesterov", arguments.nesterov.is_some())];
-    if let Some((flag, _)) = momentum.iter().find(|(_, is_set)| *is_set && !has_momentum) {
-        return refuse(format!("{flag}: only --optimizer sgd and muon have one"));
-    }
-    if !(arguments.eps.is_finite() && arguments.eps > 0.0) {
-        return refuse(format!("--eps {}: must be more than 0", arguments.eps));
-    }
-    Ok(())
-}
-
-/// An adapter that is there already is only replaced by a run that goes on.
-fn refuse_existing(arguments: &TrainArguments) -> Result<(), Failure> {
-    let names = ["adapter_config.json", "adapter.gguf"];
-    let old = names.map(|name| arguments.out.join(name)).into_iter().find(|path| path.exists());
-    match old.filter(|_| !arguments.resume) {
-        Some(path) => {
-            let hint = "name another folder (--out), or go on with its run (--resume)";
-            Err(Failure::Failed(format!("{} exists\nhint: {hint}", path.display())))
-        }
-        None => Ok(()),
-    }
-}
-
 fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
     let chat_template = arguments.chat_template_file.as_deref().map(input::text).transpose()?;
     let options = LoadOptions {
@@ -291,128 +207,6 @@ fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
         Some(path) => FineTuner::open(path, &options)?,
         None => FineTuner::from_gguf_bytes(bundled::MODEL, &options)?,
     })
-}
-
-fn data_options(arguments: &TrainArguments) -> DataOptions {
-    DataOptions {
-        learned: match arguments.learn {
-            _ if arguments.mask_prompt => Learned::FromLastAnswer,
-            LearnName::Answers => Learned::Answers,
-            LearnName::Last => Learned::LastAnswer,
-            LearnName::FromLast => Learned::FromLastAnswer,
-            LearnName::All => Learned::Everything,
-        },
-        turns: match arguments.turns {
-            TurnsName::Together => Turns::Together,
-            TurnsName::Apart => Turns::Apart,
-        },
-        thinking: None,
-        max_rows: match arguments.max_seq_length {
-            Some(tokens) => tokens.saturating_sub(1).clamp(1, arguments.batch_tokens),
-            None => arguments.batch_tokens,
-        },
-        padding: if arguments.loss == LossName::Mlx { Padding::FirstLearned } else { Padding::None },
-        long: match arguments.long {
-            LongName::Refuse => Long::Refuse,
-            LongName::Cut => Long::Cut,
-            LongName::Skip => Long::Skip,
-        },
-        preferences: arguments.loss == LossName::Dpo,
-    }
-}
-
-fn lora_options(arguments: &TrainArguments) -> Result<LoraOptions, Failure> {
-    Ok(LoraOptions {
-        targets: Targets::parse(&arguments.targets, arguments.last_blocks).map_err(failure)?,
-        rank: arguments.rank,
-        alpha: arguments.alpha.unwrap_or(2.0 * arguments.rank as f32),
-        scaling: match arguments.method {
-            MethodName::Lora | MethodName::Dora => Scaling::Rank,
-            MethodName::Rslora => Scaling::RootOfRank,
-        },
-        own: own(arguments)?,
-        seed: arguments.seed,
-    })
-}
-
-/// Ranks and α of some layers.
-fn own(arguments: &TrainArguments) -> Result<Vec<Own>, Failure> {
-    let pattern = |name: &str| Pattern::parse(name).map_err(failure);
-    let ranks = (arguments.rank_of.iter())
-        .map(|(name, rank)| Ok(Own { pattern: pattern(name)?, rank: Some(*rank), alpha: None }));
-    let alphas = (arguments.alpha_of.iter())
-        .map(|(name, alpha)| Ok(Own { pattern: pattern(name)?, rank: None, alpha: Some(*alpha) }));
-    ranks.chain(alphas).collect()
-}
-
-fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
-    let weight_decay = arguments.weight_decay;
-    let ((beta1, beta2), eps, bias_correction) = (arguments.betas, arguments.eps, arguments.bias_correction);
-    let adam = Adam { beta1, beta2, eps, weight_decay, bias_correction };
-    let momentum = arguments.momentum.unwrap_or(0.0);
-    let sgd = Sgd { momentum, nesterov: arguments.nesterov.unwrap_or(false), weight_decay };
-    let kind = if arguments.has_mlx_defaults() { MuonKind::Mlx } else { MuonKind::Torch };
-    let muon = Muon::default();
-    let muon = Muon {
-        momentum: arguments.momentum.unwrap_or(muon.momentum),
-        nesterov: arguments.nesterov.unwrap_or(muon.nesterov),
-        weight_decay,
-        kind,
-    };
-    TrainOptions {
-        objective: match arguments.loss {
-            LossName::Tokens => Objective::Likelihood,
-            LossName::Mlx => Objective::LikelihoodByStep,
-            LossName::Dpo => {
-                let beta = arguments.beta.unwrap_or(Preference::default().beta);
-                Objective::Preference(Preference { beta })
-            }
-        },
-        rule: match arguments.optimizer {
-            OptimizerName::Adamw => Rule::AdamW(adam),
-            OptimizerName::Adam => Rule::Adam(adam),
-            OptimizerName::Sgd => Rule::Sgd(sgd),
-            OptimizerName::Muon => Rule::Muon(muon),
-        },
-        schedule: match arguments.lr_schedule {
-            Some(schedule) => Rates::Mlx(schedule),
-            None => Rates::Schedule(Schedule {
-                shape: match arguments.schedule {
-                    ScheduleName::Constant => Shape::Constant,
-                    ScheduleName::Linear => Shape::Linear,
-                    ScheduleName::Cosine => Shape::Cosine,
-                },
-                peak: arguments.lr,
-                warm_up: arguments.warm_up.unwrap_or(updates / 20),
-                updates,
-                floor: 0.0,
-            }),
-        },
-        accumulation: arguments.accumulate,
-        longest_gradient: (arguments.clip > 0.0).then_some(arguments.clip),
-        activations: if arguments.recompute { Activations::Recomputed } else { Activations::Kept },
-        noise: Noise {
-            dropout: arguments.dropout,
-            embedding: arguments.neftune,
-            seed: if arguments.dropout > 0.0 || arguments.neftune > 0.0 { arguments.seed } else { 0 },
-        },
-    }
-}
-
-fn run_options(arguments: &TrainArguments, updates: u64) -> RunOptions {
-    RunOptions {
-        folder: arguments.out.clone(),
-        updates,
-        evaluate_every: match (arguments.evaluate_every, arguments.steps_per_eval) {
-            (Some(every), _) => every as u64,
-            (None, Some(batches)) => (batches / arguments.accumulate).max(1) as u64,
-            (None, None) => updates.div_ceil(10),
-        },
-        save_every: arguments.save_every as u64,
-        patience: arguments.patience.map(|patience| patience as u64),
-        resume: arguments.resume,
-        settings: BTreeMap::from([("model".to_owned(), arguments.source.name())]),
-    }
 }
 
 /// A failure with the flags of the remedy.

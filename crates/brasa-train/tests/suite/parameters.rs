@@ -1,4 +1,4 @@
-//! Training of a model's matrices against torch (tools/golden/models/weights.py), on the CPU.
+//! Training of a model's parameters against torch (tools/golden/models/weights.py), on the CPU.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,18 +10,20 @@ use brasa_graph::device::{Precision, ProgramLimits};
 use brasa_train::data::Batches;
 use brasa_train::optimizer::{Adam, Muon, Rule, Schedule, Sgd, Shape};
 use brasa_train::run::{End, Event, RunOptions, run};
-use brasa_train::{Activations, Matrices, Noise, Objective, Resources, Result, TrainOptions, Trainer};
+use brasa_train::{
+    Activations, Noise, Objective, Parameters, Resources, Result, Stored, TrainOptions, Trainer,
+};
 
 use crate::setup::{cpu, documents, model};
 
 fn trainer(graph: &Graph, rule: Rule, peak: f64, longest_gradient: Option<f64>) -> Result<Trainer> {
-    let matrices = Matrices::new(graph, |_| true)?;
-    of_matrices(graph, matrices, rule, peak, longest_gradient, Noise::default())
+    let parameters = Parameters::new(graph, |_| true)?;
+    of_parameters(graph, parameters, rule, peak, longest_gradient, Noise::default())
 }
 
-fn of_matrices(
+fn of_parameters(
     graph: &Graph,
-    matrices: Matrices,
+    parameters: Parameters,
     rule: Rule,
     peak: f64,
     longest_gradient: Option<f64>,
@@ -40,21 +42,38 @@ fn of_matrices(
     let limits = ProgramLimits { max_rows: 200, max_outs: 200, max_segments: 8 };
     let backend = cpu();
     let resources = Resources { backend: &backend, model: graph, precision: Precision::Reference, limits };
-    Trainer::of_matrices(&resources, matrices, options, &mut |_| ControlFlow::Continue(()))
+    Trainer::of_parameters(&resources, parameters, options, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Arrays by the names of the tensors that the matrices' rows are stored in.
-fn by_tensor(graph: &Graph, matrices: &Matrices, arrays: &[Vec<f32>]) -> BTreeMap<String, Vec<f32>> {
+/// Arrays by the names of torch's parameters, which are those of the stored tensors, but for experts.
+fn by_tensor(parameters: &Parameters, arrays: &[Vec<f32>]) -> BTreeMap<String, Vec<f32>> {
     let mut tensors: BTreeMap<String, Vec<f32>> = BTreeMap::new();
-    for (matrix, array) in matrices.all.iter().zip(arrays) {
-        let mut rest = array.as_slice();
-        for part in &graph.weight(matrix.weight).parts {
-            let (own, after) = rest.split_at(part.rows.len() * matrix.shape[1]);
-            let tensor = tensors.entry(part.tensor.name.clone()).or_default();
-            tensor.extend_from_slice(own);
-            rest = after;
+    for (parameter, array) in parameters.all.iter().zip(arrays) {
+        for Stored { elements, tensor, first } in &parameter.stored {
+            assert_eq!(*first, 0, "tensors are stored apart");
+            let name = tensor.clone().expect("every bias is stored");
+            assert!(tensors.insert(name, array[elements.clone()].to_vec()).is_none(), "{tensor:?} twice");
         }
     }
+    // Torch stacks experts, each gate above its up.
+    let mut stacked: BTreeMap<String, Vec<f32>> = BTreeMap::new();
+    for expert in 0.. {
+        let infix = format!(".experts.{expert}.");
+        let names: Vec<String> = tensors.keys().filter(|name| name.contains(&infix)).cloned().collect();
+        if names.is_empty() {
+            break;
+        }
+        for (part, stack) in
+            [("gate_proj", "gate_up_proj"), ("up_proj", "gate_up_proj"), ("down_proj", "down_proj")]
+        {
+            for name in names.iter().filter(|name| name.contains(&format!("{infix}{part}"))) {
+                let values = tensors.remove(name).expect("it is there");
+                let layer = name.split(&infix).next().expect("a layer");
+                stacked.entry(format!("{layer}.experts.{stack}")).or_default().extend(values);
+            }
+        }
+    }
+    tensors.extend(stacked);
     tensors
 }
 
@@ -89,7 +108,7 @@ fn check(name: &str) {
         if label == "sgd" {
             for steps in [vec![vec![0, 1]], vec![vec![0], vec![1]]] {
                 let (_, gradients) = trainer.gradients(&batches, &steps).expect("gradients");
-                let gradients = by_tensor(&model.graph, trainer.matrices().expect("matrices"), &gradients);
+                let gradients = by_tensor(trainer.parameters().expect("parameters"), &gradients);
                 check_arrays(&golden, "gradient", &gradients, 1e-5);
             }
         }
@@ -102,7 +121,7 @@ fn check(name: &str) {
         let changes: Vec<Vec<f32>> = (end.iter().zip(&begin))
             .map(|(new, old)| new.iter().zip(old).map(|(new, old)| new - old).collect())
             .collect();
-        let changes = by_tensor(&model.graph, trainer.matrices().expect("matrices"), &changes);
+        let changes = by_tensor(trainer.parameters().expect("parameters"), &changes);
         check_arrays(&golden, label, &changes, 1e-3);
     }
 }
@@ -113,8 +132,23 @@ fn stacked_projections_and_a_head() {
 }
 
 #[test]
-fn a_table_that_is_the_head_too() {
+fn a_table_that_is_the_head_too_and_norms_of_heads() {
     check("qwen3");
+}
+
+#[test]
+fn biases() {
+    check("qwen2");
+}
+
+#[test]
+fn norms_that_are_stored_less_one() {
+    check("gemma3");
+}
+
+#[test]
+fn experts_and_routers() {
+    check("qwen3moe");
 }
 
 #[test]
@@ -122,11 +156,12 @@ fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
     let model = model("llama31");
     let folder = tempfile::tempdir().expect("a folder");
     let run_in = |name: &str, resume: bool, last: u64| {
-        let matrices = Matrices::new(&model.graph, |name| name.starts_with("layers.1.")).expect("matrices");
+        let parameters =
+            Parameters::new(&model.graph, |name| name.starts_with("layers.1.")).expect("parameters");
         let rule = Rule::Muon(Muon { weight_decay: 0.1, ..Muon::default() });
         let noise = Noise { embedding: 5.0, ..Noise::default() };
         let mut trainer =
-            of_matrices(&model.graph, matrices, rule, 0.01, Some(1.0), noise).expect("a trainer");
+            of_parameters(&model.graph, parameters, rule, 0.01, Some(1.0), noise).expect("a trainer");
         let mut train = Batches::new(documents("llama31"), 200, 8, Some(3));
         let options = RunOptions {
             folder: folder.path().join(name),
@@ -154,13 +189,16 @@ fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
 fn what_cannot_be_learned_is_named() {
     let model = model("llama31");
     let refused = |result: Result<Trainer>| result.err().expect("an error").to_string();
-    let none = Matrices::new(&model.graph, |_| false).unwrap_err().to_string();
-    assert!(none.starts_with("no matrix is learned\nhint: "), "{none}");
-    let matrices = Matrices::new(&model.graph, |_| true).expect("matrices");
+    let none = Parameters::new(&model.graph, |_| false).unwrap_err().to_string();
+    assert!(none.starts_with("no parameter is learned\nhint: "), "{none}");
+    let parameters = Parameters::new(&model.graph, |_| true).expect("parameters");
     let noise = Noise { dropout: 0.1, ..Noise::default() };
-    let found = refused(of_matrices(&model.graph, matrices, Rule::Sgd(Sgd::default()), 0.1, None, noise));
+    let found = refused(of_parameters(&model.graph, parameters, Rule::Sgd(Sgd::default()), 0.1, None, noise));
     assert!(found.starts_with("dropout without an adapter\nhint: "), "{found}");
     let path = brasa_golden::folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf");
-    let found = Matrices::new(&crate::setup::model_in(&path).graph, |_| true).unwrap_err().to_string();
-    assert!(found.contains(" is stored as Q6_K\nhint: learn an adapter beside it"), "{found}");
+    let found = Parameters::new(&crate::setup::model_in(&path).graph, |_| true).unwrap_err().to_string();
+    assert!(
+        found.contains(" is stored as Q6_K\nhint: train an adapter, or convert the model to BF16 first"),
+        "{found}"
+    );
 }

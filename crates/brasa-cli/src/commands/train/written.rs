@@ -1,0 +1,81 @@
+//! The files that a run leaves beside its own: the adapter, or the model.
+
+use std::path::PathBuf;
+
+use brasa::FineTuner;
+use brasa::formats::{AdapterForm, Existing};
+use brasa::train::Trainer;
+use brasa::train::data::Batches;
+use brasa::train::run::{End, Outcome};
+
+use super::{failure, show};
+use crate::args::{FormName, TrainArguments};
+use crate::failure::Failure;
+use crate::output;
+
+/// An adapter or a model that is there already is only replaced by a run that goes on.
+pub fn refuse_existing(arguments: &TrainArguments) -> Result<(), Failure> {
+    let names = ["adapter_config.json", "adapter.gguf", "model", "model.gguf"];
+    let old = names.map(|name| arguments.out.join(name)).into_iter().find(|path| path.exists());
+    match old.filter(|_| !arguments.resume) {
+        Some(path) => {
+            let hint = "name another folder (--out), or go on with its run (--resume)";
+            Err(Failure::Failed(format!("{} exists\nhint: {hint}", path.display())))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Writes the adapter or the model, and tells what became of it.
+pub fn finish(
+    arguments: &TrainArguments,
+    tuner: &FineTuner,
+    trainer: &mut Trainer,
+    outcome: &Outcome,
+    test: Option<&Batches>,
+) -> Result<(), Failure> {
+    trainer.take(&outcome.values).map_err(failure)?;
+    let (path, what) = match trainer.parameters() {
+        Some(parameters) => {
+            let path = arguments.out.join(if tuner.is_gguf() { "model.gguf" } else { "model" });
+            tuner.write_model(parameters, &path, Existing::Replace)?;
+            (path, "the model")
+        }
+        None => (adapter(arguments, tuner, trainer)?, "the adapter"),
+    };
+    show::curves(&arguments.out)?;
+    let taken = match outcome.best {
+        Some(best) => {
+            format!("after update {}, where valid.jsonl had its least loss, {:.4}", best.update, best.loss)
+        }
+        None => format!("after update {}", outcome.updates),
+    };
+    output::line(&format!("{}: {what} {taken}", path.display()))?;
+    if outcome.end == End::NoBetter {
+        output::note(&format!("ended at update {}: evaluations became no better", outcome.updates));
+    }
+    if outcome.end == End::Stopped {
+        output::note(&format!("stopped after update {}; --resume goes on", outcome.updates));
+        return Err(Failure::Interrupted);
+    }
+    if let Some(test) = test {
+        let found = trainer.evaluate(test).map_err(failure)?;
+        let told = match found.preferred {
+            Some(share) => format!("{:.1} % of the pairs preferred as wanted", 100.0 * share),
+            None => format!("perplexity {:.3} of {} tokens", found.loss.exp(), found.learned),
+        };
+        output::line(&format!("test.jsonl: loss {:.4}, {told}", found.loss))?;
+    }
+    Ok(())
+}
+
+/// Writes the adapter; returns where.
+fn adapter(arguments: &TrainArguments, tuner: &FineTuner, trainer: &Trainer) -> Result<PathBuf, Failure> {
+    let (form, path) = match arguments.form {
+        FormName::Peft => (AdapterForm::Peft, arguments.out.clone()),
+        FormName::Mlx => (AdapterForm::Mlx, arguments.out.clone()),
+        FormName::Gguf => (AdapterForm::Gguf, arguments.out.join("adapter.gguf")),
+    };
+    tuner.write(trainer.lora(), form, &path, Existing::Replace)?;
+    Ok(path)
+}

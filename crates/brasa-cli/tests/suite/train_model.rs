@@ -1,0 +1,179 @@
+//! `brasa train --method full`: the model's own parameters are learned, and a model is written.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::command::{brasa, fails, model, scratch, stderr, stdout};
+
+/// A folder of examples.
+fn examples(folder: &Path) -> String {
+    let rows: Vec<String> = [("cat", "cats"), ("box", "boxes"), ("lady", "ladies"), ("dog", "dogs")]
+        .iter()
+        .map(|(word, answer)| {
+            format!("{{\"prompt\": \"Plural of {word}?\", \"completion\": \"{answer}\"}}\n")
+        })
+        .collect();
+    for name in ["train.jsonl", "test.jsonl"] {
+        std::fs::write(folder.join(name), rows.concat()).unwrap();
+    }
+    folder.to_str().unwrap().to_owned()
+}
+
+/// Arguments of a run of the model `base`.
+fn full<'a>(base: &'a str, data: &'a str, out: &'a Path) -> Vec<&'a str> {
+    let out = out.to_str().unwrap();
+    let run = ["train", base, "--data", data, "--out", out, "--fine-tune-type", "full", "--steps", "8"];
+    [&run[..], &["--batch-tokens", "96", "--lr", "1e-3", "--save-every", "1", "--threads", "1"]].concat()
+}
+
+fn succeeds(arguments: &[&str]) -> (String, String) {
+    let output = brasa(arguments);
+    assert!(output.status.success(), "{}", stderr(&output));
+    (stdout(&output), stderr(&output))
+}
+
+fn answer(model: &str) -> String {
+    succeeds(&["run", "-m", model, "-p", "Plural of lady?", "-n", "6", "--temp", "0"]).0
+}
+
+fn names(folder: impl AsRef<Path>) -> BTreeSet<String> {
+    let names = std::fs::read_dir(folder).unwrap();
+    names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_model_is_learned_written_and_run() {
+    let folder = scratch("train_model");
+    let data = examples(&folder);
+    let (base, out) = (model("tiny-llama"), folder.join("out"));
+    let run = full(&base, &data, &out);
+    let (text, told) = succeeds(&run);
+    assert!(told.contains("the model's own ") && told.contains(" parameters, 8 updates of up to "), "{told}");
+    assert!(told.contains("memory: ") && told.contains(" of the optimizer) beside the device"), "{told}");
+    assert!(text.contains("out/model: the model after update 8"), "{text}");
+    let loss: f64 =
+        text.split("test.jsonl: loss ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap();
+    assert!(loss < 0.5, "{text}");
+    let written = out.join("model");
+    let [mut of_base, of_written] = [names(&base), names(&written)];
+    of_base.remove("reference_logits.npz");
+    assert_eq!(of_written, of_base);
+    for name in of_written.iter().filter(|name| *name != "model.safetensors") {
+        let [a, b] = [Path::new(&base), &written].map(|folder| std::fs::read(folder.join(name)).unwrap());
+        assert!(a == b, "{name}");
+    }
+    let [old, new] = [Path::new(&base), &written].map(|folder| {
+        let bytes = std::fs::read(folder.join("model.safetensors")).unwrap();
+        let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        (bytes[..header].to_vec(), bytes.len(), bytes)
+    });
+    assert!((&old.0, old.1) == (&new.0, new.1) && old.2 != new.2, "the same tensors with other numbers");
+    let written = written.to_str().unwrap();
+    assert_ne!(answer(&base), answer(written));
+    assert!(answer(written).starts_with("ladies"), "{}", answer(written));
+    // What is there is not overwritten, but by a run that goes on.
+    assert!(fails(&run, 1).contains("out/model exists\nhint: "));
+    succeeds(&[&run[..], &["--resume"]].concat());
+    assert_eq!(std::fs::read(out.join("model/model.safetensors")).unwrap(), new.2);
+}
+
+#[test]
+fn a_gguf_of_floats_becomes_a_gguf_of_floats() {
+    let folder = scratch("train_model_gguf");
+    let data = examples(&folder);
+    let base = folder.join("base.gguf");
+    let base = base.to_str().unwrap();
+    succeeds(&["quantize", &model("tiny-qwen2"), base, "BF16"]);
+    let out = folder.join("out");
+    let (text, _) = succeeds(&[&full(base, &data, &out)[..], &["--last-blocks", "2"]].concat());
+    assert!(text.contains("out/model.gguf: the model after update 8"), "{text}");
+    let written = out.join("model.gguf");
+    let written = written.to_str().unwrap();
+    let sizes = [base, written].map(|path| std::fs::metadata(path).unwrap().len());
+    assert_eq!(sizes[0], sizes[1]);
+    assert_ne!(answer(base), answer(written));
+}
+
+#[test]
+fn what_cannot_be_learned_whole_is_named() {
+    let folder = scratch("train_model_refused");
+    let data = examples(&folder);
+    let out = folder.join("out");
+    let quantised = ["train", "--data", &data, "--out", out.to_str().unwrap(), "--method", "full"];
+    let told = fails(&quantised, 1);
+    assert!(
+        told.contains(" is stored as Q")
+            && told.contains("\nhint: train an adapter, or convert the model to BF16 first"),
+        "{told}"
+    );
+    let base = model("tiny-qwen2");
+    let run = full(&base, &data, &out);
+    let refused = |more: &[&str], status| fails(&[&run[..], more].concat(), status);
+    assert!(refused(&["--targets", "q_proj"], 2).contains("--targets: only of an adapter"));
+    assert!(refused(&["--loss", "dpo"], 2).contains("--loss dpo: only of an adapter"));
+    assert!(refused(&["--dropout", "0.1"], 2).contains("--dropout: only of an adapter"));
+    assert!(refused(&["--last-blocks", "99"], 1).contains("the last 99 blocks, the model has "));
+}
+
+/// A run that is killed again and again ends with the model and the checkpoint of a run that was not, bit for bit; the folder of the model is there whole or not at all.
+#[cfg(unix)]
+#[test]
+fn a_model_whose_run_is_killed_is_the_same() {
+    let folder = scratch("train_model_killed");
+    let data = examples(&folder);
+    let base = model("tiny-qwen2");
+    let [whole, killed] = ["whole", "killed"].map(|name| folder.join(name));
+    succeeds(&full(&base, &data, &whole));
+    let metrics = killed.join("metrics.jsonl");
+    let lines = || std::fs::read_to_string(&metrics).map_or(0, |text| text.lines().count());
+    for wanted in [2, 5, usize::MAX] {
+        let mut run = full(&base, &data, &killed);
+        run.extend(killed.join("checkpoint.brasa").exists().then_some("--resume"));
+        let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_brasa"))
+            .args(&run)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        let status = loop {
+            if let Some(status) = process.try_wait().unwrap() {
+                break status;
+            }
+            if lines() >= wanted {
+                process.kill().unwrap();
+                break process.wait().unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        };
+        assert_eq!(
+            (killed.join("model").exists(), wanted == usize::MAX),
+            (status.success(), status.success())
+        );
+    }
+    for name in ["model/model.safetensors", "checkpoint.brasa"] {
+        let [a, b] = [&whole, &killed].map(|folder| std::fs::read(folder.join(name)).unwrap());
+        assert!(a == b, "{name} differs");
+    }
+}
+
+/// A disk that is full while the model is written ends the run with an error; no model is left, and the command works later with `--resume`.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_leaves_no_model() {
+    let folder = scratch("train_model_disk");
+    let data = examples(&folder);
+    let base = model("tiny-qwen2");
+    let out = folder.join("out");
+    let run = [&full(&base, &data, &out)[..], &["--last-blocks", "1"]].concat();
+    // Files of at most 3 MiB, as the shell counts (1 KiB or 512 bytes): enough for the checkpoint of one block, not for the model.
+    let limited = std::process::Command::new("bash")
+        .args(["-c", "trap '' XFSZ; ulimit -f 3000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_brasa")])
+        .args(&run)
+        .output()
+        .unwrap();
+    let told = stderr(&limited);
+    assert_eq!(limited.status.code(), Some(1), "{told}");
+    assert!(told.contains("model.safetensors: File too large"), "{told}");
+    assert_eq!(names(&out).iter().filter(|name| name.contains("model")).count(), 0, "{:?}", names(&out));
+    succeeds(&[&run[..], &["--resume"]].concat());
+    assert!(out.join("model/config.json").exists());
+}

@@ -1,0 +1,33 @@
+//! The memory of a run beside its device.
+
+use crate::optimizer::{Form, Rule};
+
+/// Bytes that a run needs on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPlan {
+    /// The values that are learned, in f32.
+    pub values_bytes: u64,
+    /// Their gradients.
+    pub gradients_bytes: u64,
+    /// What the optimizer remembers.
+    pub moments_bytes: u64,
+}
+
+impl MemoryPlan {
+    /// The memory of arrays of these forms that `rule` changes.
+    pub(crate) fn new(forms: impl Iterator<Item = Form>, rule: &Rule) -> Self {
+        let mut plan = Self { values_bytes: 0, gradients_bytes: 0, moments_bytes: 0 };
+        for form in forms {
+            let bytes = 4 * form.count() as u64;
+            plan.values_bytes += bytes;
+            plan.gradients_bytes += bytes;
+            plan.moments_bytes += bytes * rule.states(form) as u64;
+        }
+        plan
+    }
+
+    /// All of it.
+    pub fn total_bytes(&self) -> u64 {
+        self.values_bytes + self.gradients_bytes + self.moments_bytes
+    }
+}

@@ -1,0 +1,272 @@
+//! Parameters of a model that are learned themselves, without an adapter beside them: matrices, experts, norms and biases.
+//!
+//! The values that are learned are f32, whatever the model stores, and they are the stored ones: the graph may read them times a factor, or plus one. In
+//! the graphs of training each weight takes the place of the model's own.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_graph::{Change, Graph, Op, Origin, ValueId, ValueKind, Weight, WeightId, WeightPart, rewrite};
+
+use crate::optimizer::{Form, Rule};
+use crate::{MemoryPlan, Result, TrainError};
+
+/// The parameters of a model that are learned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// Each parameter, in the order of the model's weights.
+    pub all: Vec<Parameter>,
+}
+
+/// A weight that is learned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameter {
+    /// The name of the weight, e.g. `layers.3.qkv`. Projections that are stacked in one weight are one parameter, and so are their biases.
+    pub name: String,
+    /// The weight of the model's graph.
+    pub weight: WeightId,
+    /// How the graph reads it.
+    pub role: Role,
+    /// Its dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Its rows in the model's files.
+    pub stored: Vec<Stored>,
+    /// The factor and the offset by which the graph reads stored values.
+    pub seen: [f32; 2],
+    /// The values in the order of the weight, as they are stored.
+    pub values: Vec<f32>,
+}
+
+/// How a graph reads a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The matrix of a linear layer, `[N, K]`.
+    Matrix,
+    /// Embeddings, whose rows are looked up by token ids, `[N, K]`. The same matrix may be the head too.
+    Table,
+    /// The matrices of experts, `[X, N, K]`.
+    Experts,
+    /// The weights of a norm, a bias, or factors.
+    Vector,
+}
+
+/// Consecutive elements of a parameter, and their place in the model's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The elements of the parameter.
+    pub elements: Range<usize>,
+    /// The name of the stored tensor; `None` for zeros in place of a bias that the model does not have, which stay.
+    pub tensor: Option<String>,
+    /// The first of these elements within that tensor.
+    pub first: usize,
+}
+
+/// The part of a model that is learned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it.
+    #[default]
+    Model,
+    /// Its blocks, without embeddings, the last norm and the head.
+    Blocks,
+    /// The last so many of its blocks.
+    LastBlocks(usize),
+}
+
+impl Parameters {
+    /// The parameters of a part of `model`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`new`](Self::new), and [`TrainError::Setting`] for more blocks than the model has.
+    pub fn of(model: &Graph, extent: Extent) -> Result<Self> {
+        let blocks = model.weights().iter().filter_map(|weight| block(&weight.name)).max();
+        let blocks = blocks.map_or(0, |last| last + 1);
+        let first = match extent {
+            Extent::Model => return Self::new(model, |_| true),
+            Extent::Blocks => 0,
+            Extent::LastBlocks(wanted) if wanted == 0 || wanted > blocks => {
+                let what = format!("the last {wanted} blocks, the model has {blocks}");
+                return Err(TrainError::setting(what, "name a number of blocks from 1"));
+            }
+            Extent::LastBlocks(wanted) => blocks - wanted,
+        };
+        Self::new(model, |name| block(name).is_some_and(|block| block >= first))
+    }
+
+    /// The parameters of `model` that `wanted` names: linear layers, tables of embeddings, experts, and whatever vectors were stored.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Setting`] for a weight that is stored in blocks, whose values are no floats, and if there is none; [`TrainError::Device`] if values cannot be
+    /// decoded.
+    pub fn new(model: &Graph, wanted: impl Fn(&str) -> bool) -> Result<Self> {
+        let mut all = Vec::new();
+        for (number, weight) in model.weights().iter().enumerate() {
+            let id = WeightId(number as u32);
+            let Some(role) = role(model, id).filter(|_| wanted(&weight.name)) else { continue };
+            let tensors = weight.parts.iter().map(|part| (part.tensor.name.as_str(), part.format()));
+            let origins = weight.origin.iter().flat_map(Origin::tensors);
+            if let Some((name, format)) = tensors.chain(origins).find(|(_, format)| !format.is_float()) {
+                let hint = "train an adapter, or convert the model to BF16 first";
+                return Err(TrainError::setting(format!("{name} is stored as {format}"), hint));
+            }
+            let (values, seen) = match &weight.origin {
+                Some(origin) => (origin.stored_values()?, [origin.factor, origin.offset]),
+                None => (weight.decode("host")?, [1.0, 0.0]),
+            };
+            all.push(Parameter {
+                name: weight.name.clone(),
+                weight: id,
+                role,
+                shape: weight.shape.clone(),
+                stored: stored(weight),
+                seen,
+                values,
+            });
+        }
+        if all.is_empty() {
+            return Err(TrainError::setting("no parameter is learned", "name others, or more blocks"));
+        }
+        Ok(Self { all })
+    }
+
+    /// Numbers that are learned.
+    pub fn count(&self) -> usize {
+        self.all.iter().map(|parameter| parameter.values.len()).sum()
+    }
+
+    /// The memory that a run needs beside that of the device, if `rule` changes the parameters.
+    pub fn memory(&self, rule: &Rule) -> MemoryPlan {
+        MemoryPlan::new(self.forms(), rule)
+    }
+
+    /// Forms of the arrays. Only the matrix of a linear layer is a matrix to an optimizer: the gradient of a table has few of its rows.
+    pub(crate) fn forms(&self) -> impl Iterator<Item = Form> {
+        self.all.iter().map(|parameter| match (parameter.role, &parameter.shape[..]) {
+            (Role::Matrix, &[rows, columns]) => Form::Matrix(rows, columns),
+            _ => Form::Other(parameter.values.len()),
+        })
+    }
+
+    /// The values by their places in the model's files: the stored tensor, the first element, and the values from there on.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, usize, &[f32])> {
+        self.all.iter().flat_map(|parameter| {
+            parameter.stored.iter().filter_map(|Stored { elements, tensor, first }| {
+                Some((tensor.as_deref()?, *first, &parameter.values[elements.clone()]))
+            })
+        })
+    }
+
+    /// The model with these parameters in place of its own, and their weights, which are zeros: a trainer gives the device their values.
+    pub(crate) fn put_into(&self, model: &Graph) -> Result<(Graph, Vec<Arc<Weight>>)> {
+        let trained = |parameter: &Parameter| {
+            let name = format!("{}.learned", parameter.name);
+            let weight = Weight::new(
+                &*name,
+                &parameter.shape,
+                vec![WeightPart::whole(zeros(&name, &parameter.shape))],
+            )?;
+            Ok(Arc::new(Weight { trainable: true, ..weight }))
+        };
+        let weights = self.all.iter().map(trained).collect::<Result<Vec<_>>>()?;
+        let places: BTreeMap<WeightId, usize> =
+            self.all.iter().enumerate().map(|(place, parameter)| (parameter.weight, place)).collect();
+        // The value of each parameter in the new graph, from its first reader on.
+        let mut values: Vec<Option<ValueId>> = vec![None; weights.len()];
+        let graph = rewrite(model, |g, node, operands| {
+            let mut operands = operands.to_vec();
+            let mut is_other = false;
+            for (operand, &input) in operands.iter_mut().zip(&node.inputs) {
+                let ValueKind::Weight(weight) = model.value(input).kind else { continue };
+                let Some(&place) = places.get(&weight) else { continue };
+                *operand = *values[place].get_or_insert_with(|| g.weight(Ok(Arc::clone(&weights[place]))));
+                is_other = true;
+            }
+            if is_other { Change::Replace(g.apply(node.op.clone(), &operands)) } else { Change::Keep }
+        })?;
+        Ok((graph, weights))
+    }
+}
+
+impl Parameter {
+    /// The values as the graph reads them.
+    pub(crate) fn seen_values(&self) -> Cow<'_, [f32]> {
+        match self.seen {
+            [1.0, 0.0] => Cow::Borrowed(&self.values),
+            [factor, offset] => self.values.iter().map(|&value| value * factor + offset).collect(),
+        }
+    }
+
+    /// Adds the gradient of what the graph reads to that of the stored values. Elements that are not stored have none.
+    pub(crate) fn add_gradient(&self, of_seen: &[f32], gradient: &mut [f32]) {
+        let [factor, _] = self.seen;
+        for Stored { elements, .. } in self.stored.iter().filter(|stored| stored.tensor.is_some()) {
+            let each = gradient[elements.clone()].iter_mut().zip(&of_seen[elements.clone()]);
+            each.for_each(|(sum, x)| *sum += factor * x);
+        }
+    }
+}
+
+/// A tensor of zeros, which take no memory until they are written to.
+fn zeros(name: &str, shape: &[usize]) -> Tensor {
+    let bytes = vec![0_u8; size_of::<f32>() * shape.iter().product::<usize>()];
+    let payload = Payload::Blocks(Bytes::from(bytes));
+    Tensor { name: name.into(), shape: shape.to_vec(), format: StorageFormat::F32, payload }
+}
+
+/// The number of the block that a weight is in; `None` outside the blocks.
+fn block(name: &str) -> Option<usize> {
+    name.strip_prefix("layers.")?.split_once('.')?.0.parse().ok()
+}
+
+/// The role of a weight that can be learned; `None` for others, such as frequencies of rotations.
+fn role(model: &Graph, id: WeightId) -> Option<Role> {
+    let weight = model.weight(id);
+    if weight.origin.is_some() {
+        return Some(Role::Vector);
+    }
+    let reads = |node: &&brasa_graph::Node| {
+        node.inputs.iter().any(|input| model.value(*input).kind == ValueKind::Weight(id))
+    };
+    let (mut role, is_matrix) = (None, weight.shape.len() == 2);
+    for node in model.nodes().iter().filter(reads) {
+        match node.op {
+            Op::Embed(_) if is_matrix => return Some(Role::Table),
+            Op::Linear(_) if is_matrix => role = Some(Role::Matrix),
+            Op::ExpertLinear(_) => role = Some(Role::Experts),
+            _ => {}
+        }
+    }
+    role
+}
+
+/// The places of a weight's elements in the model's files.
+fn stored(weight: &Weight) -> Vec<Stored> {
+    let mut end = 0;
+    let mut next = |elements: usize| {
+        let start = end;
+        end += elements;
+        start..end
+    };
+    match &weight.origin {
+        Some(Origin { pieces, .. }) => pieces
+            .iter()
+            .map(|piece| Stored {
+                elements: next(piece.elements),
+                tensor: piece.tensor.as_ref().map(|tensor| tensor.name.clone()),
+                first: 0,
+            })
+            .collect(),
+        None => (weight.parts.iter())
+            .map(|part| Stored {
+                elements: next(part.rows.len() * weight.row_len()),
+                tensor: Some(part.tensor.name.clone()),
+                first: part.rows.start * weight.row_len(),
+            })
+            .collect(),
+    }
+}
