@@ -1,6 +1,6 @@
 """Golden optimizers: values after updates by torch, and learning rates by transformers.
 
-usage: optimizers.py OUT.safetensors     (needs torch, transformers, safetensors)
+usage: optimizers.py OUT.safetensors     (needs torch, transformers, safetensors, bitsandbytes)
 
 Two arrays of 7 and 33 values make 12 updates by gradients that are written out too. For each optimizer, the values after the
 1st, 2nd and 12th update; for `clip`, the gradients of the first update after clipping to 0.5. For each schedule, the rates of
@@ -8,6 +8,10 @@ Two arrays of 7 and 33 values make 12 updates by gradients that are written out 
 
 Two matrices of MATRICES make 4 updates of `torch.optim.Muon` in the same way: `muon.U.M` behind update U, as it is, which makes its matrices orthogonal in
 bf16, and `muon_f32.U.M`, where it does so in f32.
+
+`eight_bits.signed` and `.unsigned` are the numbers of bitsandbytes' codes. Array k has 4500 numbers cos(1.7·i + k) · 10^(i/1125 − 3). `eight_bits.codes` and `.magnitudes` are what the
+function of bitsandbytes for the CPU makes of array 0 in blocks of 256 with signed codes, `.unsigned_codes` those of its magnitudes. Array 1 makes 6 updates of AdamW by arrays 2 to 7, whose
+moments are decoded and encoded by these functions: `eight_bits.end`.
 """
 
 import pathlib
@@ -46,6 +50,32 @@ def muon(out: dict, name: str) -> None:
             out[f"{name}.{update + 1}.{matrix}"] = parameter.detach().clone()
 
 
+def eight_bits(out: dict) -> None:
+    from bitsandbytes import functional as bnb
+
+    places = torch.arange(4500, dtype=torch.float64)
+    made = lambda number: ((1.7 * places + number).cos() * 10 ** (places / 1125 - 3)).float()
+    maps = {signed: bnb.create_dynamic_map(signed=signed) for signed in (True, False)}
+    encode = lambda x, signed: bnb.quantize_blockwise(x, code=maps[signed], blocksize=256)
+    out["eight_bits.signed"], out["eight_bits.unsigned"] = maps[True].clone(), maps[False].clone()
+    values = made(0)
+    codes, state = encode(values, True)
+    out["eight_bits.codes"], out["eight_bits.magnitudes"] = codes.float(), state.absmax.clone()
+    out["eight_bits.unsigned_codes"] = encode(values.abs(), False)[0].float()
+    value = made(1)
+    moments = [encode(torch.zeros(4500), True), encode(torch.zeros(4500), False)]
+    beta1, beta2, eps, decay = 0.9, 0.95, 1e-6, 0.1
+    for update in range(1, 7):
+        gradient = made(1 + update)
+        mean, square = (bnb.dequantize_blockwise(*moment) for moment in moments)
+        mean = beta1 * mean + (1 - beta1) * gradient
+        square = beta2 * square + (1 - beta2) * gradient * gradient
+        root = square.sqrt() / (1 - beta2**update) ** 0.5 + eps
+        value = value * (1 - RATE * decay) - RATE / (1 - beta1**update) * mean / root
+        moments = [encode(mean, True), encode(square, False)]
+    out["eight_bits.end"] = value.clone()
+
+
 def main() -> None:
     torch.manual_seed(0)
     out = {}
@@ -82,6 +112,7 @@ def main() -> None:
             optimizer.step()
             schedule.step()
         out[f"rates.{name}"] = torch.tensor(rates, dtype=torch.float32)
+    eight_bits(out)
     muon(out, "muon")
     torch.bfloat16 = torch.float32
     muon(out, "muon_f32")

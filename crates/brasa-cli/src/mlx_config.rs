@@ -15,7 +15,7 @@ use crate::input;
 use crate::paint::When;
 
 /// Keys of a configuration that Brasa follows.
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 25] = [
     "model",
     "train",
     "fine_tune_type",
@@ -40,11 +40,11 @@ const KEYS: [&str; 24] = [
     "lr_schedule",
     "lora_parameters",
     "mask_prompt",
+    "resume_adapter_file",
 ];
 
 /// Keys of a configuration that Brasa does not follow, why, and the values that ask for nothing.
-const OTHERS: [(&str, &str, &[&str]); 6] = [
-    ("resume_adapter_file", "--resume goes on from a run's checkpoint", &[]),
+const OTHERS: [(&str, &str, &[&str]); 5] = [
     ("clear_cache_threshold", "nothing is cached between updates", &["0"]),
     ("report_to", "metrics.jsonl has every update", &[]),
     ("project_name", "metrics.jsonl has every update", &[]),
@@ -230,6 +230,9 @@ impl Config {
         if !words.is_set("mask_prompt") {
             words.set("learn", if self.switch("mask_prompt")? { "from-last" } else { "all" });
         }
+        if let Some(path) = self.text("resume_adapter_file")? {
+            words.set("from", path);
+        }
         if words.value("method").as_deref().or(self.text("fine_tune_type")?) != Some("full") {
             self.adapter(words)?;
         }
@@ -276,10 +279,21 @@ impl Config {
         };
         let known: &[&str] = match name {
             "adam" => &["betas", "eps", "bias_correction"],
-            "adamw" => &["betas", "eps", "bias_correction", "weight_decay"],
+            // The second is Brasa's own, which a command line sets beside a configuration.
+            "adamw" | "adamw-8bit" => &["betas", "eps", "bias_correction", "weight_decay"],
             "sgd" => &["momentum", "weight_decay", "nesterov", "dampening"],
             "muon" => &["momentum", "weight_decay", "nesterov", "ns_steps"],
-            _ => return Err(format!("`optimizer: {name}`: there are adam, adamw, sgd and muon")),
+            "adafactor" => &[
+                "eps",
+                "clip_threshold",
+                "decay_rate",
+                "beta_1",
+                "weight_decay",
+                "scale_parameter",
+                "relative_step",
+                "warmup_init",
+            ],
+            _ => return Err(format!("`optimizer: {name}`: there are adam, adamw, sgd, muon and adafactor")),
         };
         words.set("optimizer", name);
         let all = self.table("optimizer_config", &["adam", "adamw", "sgd", "muon", "adafactor"])?;
@@ -291,6 +305,10 @@ impl Config {
             }
         };
         check_keys(&format!("optimizer_config.{name}"), &own, known)?;
+        if name == "adafactor" && !own.is_empty() {
+            words.set("adafactor", Value::Object(own.clone()));
+        }
+        let known = if name == "adafactor" { &[][..] } else { known };
         let wrong = |key: &str| format!("`optimizer_config.{name}.{key}: {}` is not followed", own[key]);
         for (key, silent) in [("dampening", 0.0), ("ns_steps", 5.0)] {
             if own.get(key).is_some_and(|value| value.as_f64() != Some(silent)) {
@@ -299,7 +317,7 @@ impl Config {
         }
         let defaults = match name {
             "adam" => vec![("bias_correction", json!(false))],
-            "adamw" => vec![("bias_correction", json!(false)), ("weight_decay", json!(0.01))],
+            "adamw" | "adamw-8bit" => vec![("bias_correction", json!(false)), ("weight_decay", json!(0.01))],
             "muon" => {
                 vec![("momentum", json!(0.95)), ("nesterov", json!(true)), ("weight_decay", json!(0.01))]
             }

@@ -8,7 +8,7 @@ use brasa::audio::transcript::TranscriptFormat;
 use brasa::audio::{SampleFormat, VoiceDetector};
 use brasa::sampling::SamplingParams;
 use brasa::speech::language_code;
-use brasa::train::optimizer::MlxSchedule;
+use brasa::train::optimizer::{Adafactor, MlxSchedule};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 /// A number of tokens; `None` for no limit.
@@ -64,6 +64,12 @@ pub fn betas(text: &str) -> Result<(f64, f64), String> {
 pub fn lr_schedule(text: &str) -> Result<MlxSchedule, String> {
     let value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     MlxSchedule::parse(&value).map_err(|error| error.to_string())
+}
+
+/// Reads settings of `mlx.optimizers.Adafactor`, as JSON.
+pub fn adafactor(text: &str) -> Result<Adafactor, String> {
+    let value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    Adafactor::parse(&value).map_err(|error| error.to_string())
 }
 
 /// Reads `NAME=RANK`.

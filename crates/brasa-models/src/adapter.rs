@@ -194,16 +194,25 @@ impl AdaptableLayer {
         LowRankPair { name: self.name.clone(), a, b, scale, magnitude }
     }
 
-    fn low_rank(&self, model: &Model, pair: &LowRankPair, scale: f32) -> Result<LowRank> {
+    /// `B` and the magnitudes of a pair of this layer, with rows in the order of the graph's: the other side of [`pair`](Self::pair).
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError::Adapter`] for a pair of another shape.
+    pub fn rows_of(&self, pair: &LowRankPair) -> Result<(Tensor, Option<Tensor>)> {
         self.check(pair)?;
-        let (b, magnitude) = match self.interleaved {
+        Ok(match self.interleaved {
             Some(heads) => {
                 let from = |row| heads.split_half(row);
                 let vector = pair.magnitude.as_ref().map(|vector| reordered_vector(vector, from));
                 (reordered(&pair.b, from), vector)
             }
             None => (pair.b.clone(), pair.magnitude.clone()),
-        };
+        })
+    }
+
+    fn low_rank(&self, model: &Model, pair: &LowRankPair, scale: f32) -> Result<LowRank> {
+        let (b, magnitude) = self.rows_of(pair)?;
         let gain = magnitude.map(|magnitude| self.gain(model, pair, &b, &magnitude)).transpose()?;
         let weight = |tensor: Tensor| {
             let (name, shape) = (tensor.name.clone(), tensor.shape.clone());

@@ -1,6 +1,6 @@
 //! The state of a run in one file, from which it goes on bit for bit.
 //!
-//! Eight bytes that name the format, the length of a JSON header (u64), the header, all numbers (f32), and the SHA-256 of all of
+//! Eight bytes that name the format, the length of a JSON header (u64), the header, all numbers (f32), all codes of eight bits, and the SHA-256 of all of
 //! that. Numbers are little-endian. The file is put in place when it is complete, so that whatever interrupts its writing, the last
 //! one stays.
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::data::Place;
+use crate::optimizer::{BLOCK, Codes, Moment};
 use crate::{Result, TrainError};
 
 const MAGIC: &[u8; 8] = b"BRASATR1";
@@ -38,7 +39,7 @@ pub struct State {
     /// The [arrays](crate::Trainer::arrays).
     pub values: Vec<Vec<f32>>,
     /// For each of these, what the optimizer remembers.
-    pub moments: Vec<Vec<Vec<f32>>>,
+    pub moments: Vec<Vec<Moment>>,
     /// These arrays at the best evaluation; empty without one.
     pub best_values: Vec<Vec<f32>>,
 }
@@ -62,8 +63,35 @@ struct Header {
     worse: u64,
     /// Numbers of each array.
     values: Vec<usize>,
-    moments: Vec<Vec<usize>>,
+    moments: Vec<Vec<Size>>,
     best_values: Vec<usize>,
+}
+
+/// The size of what an optimizer remembers of an array.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    /// Numbers in f32.
+    Floats(usize),
+    /// Numbers in eight bits: magnitudes of blocks in f32, and then the codes, one behind the other.
+    Codes { codes: usize, is_signed: bool },
+}
+
+impl Size {
+    fn of(moment: &Moment) -> Self {
+        match moment {
+            Moment::Floats(values) => Self::Floats(values.len()),
+            Moment::Codes(own) => Self::Codes { codes: own.codes.len(), is_signed: own.is_signed },
+        }
+    }
+
+    /// Bytes of the array.
+    fn bytes(self) -> usize {
+        match self {
+            Self::Floats(count) => count.saturating_mul(4),
+            Self::Codes { codes, .. } => codes.saturating_add(codes.div_ceil(BLOCK).saturating_mul(4)),
+        }
+    }
 }
 
 impl State {
@@ -82,14 +110,25 @@ impl State {
             evaluated: self.evaluated,
             worse: self.worse,
             values: sizes(&self.values),
-            moments: self.moments.iter().map(|arrays| sizes(arrays)).collect(),
+            moments: self.moments.iter().map(|arrays| arrays.iter().map(Size::of).collect()).collect(),
             best_values: sizes(&self.best_values),
         };
         let header = serde_json::to_vec(&header)
             .map_err(|error| FormatError::Io { path: path.to_owned(), source: error.into() })?;
         let mut bytes = [&MAGIC[..], &(header.len() as u64).to_le_bytes(), &header].concat();
-        for array in self.values.iter().chain(self.moments.iter().flatten()).chain(&self.best_values) {
-            bytes.extend(array.iter().flat_map(|x| x.to_le_bytes()));
+        let mut put = |array: &[f32]| bytes.extend(array.iter().flat_map(|x| x.to_le_bytes()));
+        self.values.iter().for_each(|array| put(array));
+        for moment in self.moments.iter().flatten() {
+            match moment {
+                Moment::Floats(values) => put(values),
+                Moment::Codes(codes) => put(&codes.magnitudes),
+            }
+        }
+        self.best_values.iter().for_each(|array| put(array));
+        for moment in self.moments.iter().flatten() {
+            if let Moment::Codes(codes) = moment {
+                bytes.extend(&codes.codes);
+            }
         }
         let hash = Sha256::digest(&bytes);
         let mut file = OutputFile::create(path, Existing::Replace)?;
@@ -127,17 +166,32 @@ impl State {
             usize::try_from(u64::from_le_bytes(*header_bytes)).ok().filter(|&length| length <= rest.len());
         let (header, numbers) = rest.split_at(length.ok_or_else(|| refuse("cut off"))?);
         let header: Header = serde_json::from_slice(header).map_err(|error| refuse(&error.to_string()))?;
-        let mut numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
-        let all = header.values.iter().chain(header.moments.iter().flatten()).chain(&header.best_values);
-        if all.fold(0, |sum: usize, &size| sum.saturating_add(size)) != numbers.len() {
+        let floats = header.values.iter().chain(&header.best_values).map(|size| size.saturating_mul(4));
+        let all = floats.chain(header.moments.iter().flatten().map(|size| size.bytes()));
+        if all.fold(0, |sum: usize, size| sum.saturating_add(size)) != numbers.len() {
             return Err(refuse("another number of values than its header says"));
         }
-        let mut take = |sizes: &[usize]| -> Vec<Vec<f32>> {
-            sizes.iter().map(|&size| numbers.by_ref().take(size).collect()).collect()
+        let is_code = |size: &&Size| matches!(size, Size::Codes { .. });
+        let codes = header.moments.iter().flatten().filter(is_code).map(|size| match size {
+            Size::Codes { codes, .. } => *codes,
+            Size::Floats(_) => 0,
+        });
+        // Codes lie behind all floats.
+        let (numbers, mut codes) = numbers.split_at(numbers.len() - codes.sum::<usize>());
+        let mut numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let mut take = |size: usize| -> Vec<f32> { numbers.by_ref().take(size).collect() };
+        let values = header.values.iter().map(|&size| take(size)).collect();
+        let mut moment = |size: &Size| match *size {
+            Size::Floats(count) => Moment::Floats(take(count)),
+            Size::Codes { codes: count, is_signed } => {
+                let (own, rest) = codes.split_at(count);
+                codes = rest;
+                let magnitudes = take(count.div_ceil(BLOCK));
+                Moment::Codes(Codes { codes: own.to_vec(), magnitudes, is_signed })
+            }
         };
-        let values = take(&header.values);
-        let moments = header.moments.iter().map(|sizes| take(sizes)).collect();
-        let best_values = take(&header.best_values);
+        let moments = (header.moments.iter()).map(|sizes| sizes.iter().map(&mut moment).collect()).collect();
+        let best_values = header.best_values.iter().map(|&size| take(size)).collect();
         let Header { updates, place, settings, best, evaluated, worse, .. } = header;
         Ok(Self { updates, place, settings, best, evaluated, worse, values, moments, best_values })
     }

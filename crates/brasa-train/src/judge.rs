@@ -19,21 +19,21 @@ pub(crate) struct Judge {
     without: Box<dyn Program>,
 }
 
-/// Pairs of some steps, judged.
+/// The loss of a preference over the pairs of some steps, and its derivatives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Verdict {
     /// The sum of the pairs' losses.
     pub loss: f64,
-    /// Pairs.
+    /// The number of pairs.
     pub pairs: usize,
-    /// Pairs whose chosen document the adapter made the likelier one.
+    /// The number of pairs in which the adapter raises the chosen document more than the rejected one.
     pub right: usize,
     /// For each document of each step, the derivative of the summed loss by its cross-entropy.
     pub slopes: Vec<Vec<f64>>,
 }
 
 impl Verdict {
-    /// The mean loss of the pairs, and the share that is right.
+    /// Returns the mean loss of the pairs and the share of right ones.
     pub fn found(&self) -> Found {
         let pairs = self.pairs as f64;
         Found { loss: self.loss / pairs, preferred: Some(self.right as f64 / pairs) }
@@ -56,14 +56,15 @@ impl Judge {
         Ok(Some(Self { preference, with: program(with)?, without: program(without)? }))
     }
 
-    /// Bytes of the programs.
+    /// The memory of both programs on the device, in bytes.
     pub fn arena_bytes(&self) -> u64 {
         self.with.arena_bytes() + self.without.arena_bytes()
     }
 
-    /// Computes what all documents are worth without the adapter, unless that is known. `watch` sees how many of all steps are done.
+    /// Computes the losses of all documents without the adapter and keeps them in `batches`. A second call does nothing. `watch` receives the number of steps
+    /// that are done and the number of all.
     ///
-    /// Steps are those of the file's order, so that a run that goes on has the bits of one that was never interrupted.
+    /// Documents run in the order of their file: a run that goes on has the bits of a run that was never interrupted.
     pub fn compare(
         &mut self,
         batches: &Batches,
@@ -87,7 +88,7 @@ impl Judge {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Judges the pairs of steps with the adapter as it is now.
+    /// Computes the loss of the pairs of `steps` with the current adapter.
     pub fn judge(&mut self, batches: &Batches, steps: &[Vec<u32>], pool: &mut dyn KvPool) -> Result<Verdict> {
         let _ = self.compare(batches, pool, &mut |_, _| ControlFlow::Continue(()))?;
         let baselines = batches.baselines().unwrap_or_default();
@@ -110,7 +111,7 @@ impl Judge {
     }
 }
 
-/// The cross-entropy of each document of a step, summed over its learned tokens by their weights.
+/// Returns for each document of a step the weighted sum of the cross-entropies of its learned tokens.
 fn losses(
     program: &mut dyn Program,
     batches: &Batches,

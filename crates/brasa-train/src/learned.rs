@@ -66,13 +66,11 @@ impl Learned {
         }
     }
 
-    /// The arrays of values: [those of an adapter](Lora::arrays), or a parameter each.
+    /// The arrays of values: [those of an adapter](Lora::arrays), or a stored tensor each.
     pub fn arrays(&self) -> Vec<Vec<f32>> {
         match self {
             Self::Adapter { lora, .. } => lora.arrays(),
-            Self::Parameters(parameters, _) => {
-                parameters.all.iter().map(|parameter| parameter.values.clone()).collect()
-            }
+            Self::Parameters(parameters, _) => parameters.arrays(),
         }
     }
 
@@ -80,9 +78,7 @@ impl Learned {
     pub fn set_arrays(&mut self, arrays: &[Vec<f32>]) {
         match self {
             Self::Adapter { lora, .. } => lora.set_arrays(arrays),
-            Self::Parameters(parameters, _) => {
-                parameters.all.iter_mut().zip(arrays).for_each(|(own, array)| own.values.clone_from(array));
-            }
+            Self::Parameters(parameters, _) => parameters.set_arrays(arrays),
         }
     }
 
@@ -93,11 +89,7 @@ impl Learned {
                 let norms = norms.as_ref().map_or(&[][..], |(_, norms)| norms);
                 places.add_gradients(lora, norms, of_weights, gradients);
             }
-            Self::Parameters(parameters, _) => {
-                for ((parameter, sums), own) in parameters.all.iter().zip(gradients).zip(of_weights) {
-                    parameter.add_gradient(own, sums);
-                }
-            }
+            Self::Parameters(parameters, _) => parameters.add_gradients(of_weights, gradients),
         }
     }
 

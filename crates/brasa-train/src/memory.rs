@@ -21,7 +21,7 @@ impl MemoryPlan {
             let bytes = 4 * form.count() as u64;
             plan.values_bytes += bytes;
             plan.gradients_bytes += bytes;
-            plan.moments_bytes += bytes * rule.states(form) as u64;
+            plan.moments_bytes += rule.moment_bytes(form);
         }
         plan
     }

@@ -77,19 +77,23 @@ pub(crate) fn add(graph: &Graph, learned: &Learned, noise: &Noise) -> Result<(Gr
             sources.push(Source { kind: Kind::Embedding, width, of_outs: false });
             return Change::Replace(vec![g.add(y, drawn)]);
         }
-        let (Op::Linear(_), &[x, w]) = (&node.op, &node.inputs[..]) else { return Change::Keep };
+        let ((Op::Linear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w])) = (&node.op, &node.inputs[..])
+        else {
+            return Change::Keep;
+        };
         let ValueKind::Weight(weight) = graph.value(w).kind else { return Change::Keep };
         if noise.dropout <= 0.0 || !learned.has_dropout_before(&graph.weights()[weight.0 as usize]) {
             return Change::Keep;
         }
         let shape = graph.value(x).shape.clone();
-        let (Some(inner), Some(width)) = (shape.inner(), shape.width()) else { return Change::Keep };
+        let Some(inner) = shape.inner() else { return Change::Keep };
+        let width = inner.iter().product();
         let name = format!("dropout{}", sources.len());
         let mask = g.given(name, DType::F32, shape.outer(), &inner);
         let of_outs = shape.outer() == Dim::OUTS;
         sources.push(Source { kind: Kind::Dropout, width, of_outs });
         let kept = g.mul(operands[0], mask);
-        Change::Replace(vec![g.linear(kept, operands[1])])
+        Change::Replace(g.apply(node.op.clone(), &[&[kept], &operands[1..]].concat()))
     })?;
     Ok((noisy, sources))
 }

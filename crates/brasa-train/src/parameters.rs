@@ -144,18 +144,46 @@ impl Parameters {
         MemoryPlan::new(self.forms(), rule)
     }
 
-    /// Forms of the arrays. Only the matrix of a linear layer is a matrix to an optimizer: the gradient of a table has few of its rows.
+    /// Forms of the [arrays](Self::arrays).
     pub(crate) fn forms(&self) -> impl Iterator<Item = Form> {
-        self.all.iter().map(|parameter| match (parameter.role, &parameter.shape[..]) {
-            (Role::Matrix, &[rows, columns]) => Form::Matrix(rows, columns),
-            _ => Form::Other(parameter.values.len()),
-        })
+        self.all.iter().flat_map(|parameter| parameter.learned().map(|stored| parameter.form(stored)))
+    }
+
+    /// The values by stored tensors, as optimizers see them: those of a parameter one behind the other.
+    pub(crate) fn arrays(&self) -> Vec<Vec<f32>> {
+        self.changes().map(|(_, _, values)| values.to_vec()).collect()
+    }
+
+    /// Takes over arrays as [`arrays`](Self::arrays) gives them.
+    pub(crate) fn set_arrays(&mut self, mut arrays: &[Vec<f32>]) {
+        for parameter in &mut self.all {
+            let Parameter { stored, values, .. } = parameter;
+            for Stored { elements, .. } in stored.iter().filter(|stored| stored.tensor.is_some()) {
+                let (array, rest) = arrays.split_first().expect("an array for each stored tensor");
+                values[elements.clone()].copy_from_slice(array);
+                arrays = rest;
+            }
+        }
+    }
+
+    /// Adds gradients of what graphs read, one for each parameter, to those of the arrays.
+    pub(crate) fn add_gradients(&self, of_seen: &[&[f32]], mut gradients: &mut [Vec<f32>]) {
+        for (parameter, of_seen) in self.all.iter().zip(of_seen) {
+            let [factor, _] = parameter.seen;
+            for Stored { elements, .. } in parameter.learned() {
+                let (sums, rest) = std::mem::take(&mut gradients)
+                    .split_first_mut()
+                    .expect("an array for each stored tensor");
+                sums.iter_mut().zip(&of_seen[elements.clone()]).for_each(|(sum, x)| *sum += factor * x);
+                gradients = rest;
+            }
+        }
     }
 
     /// The values by their places in the model's files: the stored tensor, the first element, and the values from there on.
     pub fn changes(&self) -> impl Iterator<Item = (&str, usize, &[f32])> {
         self.all.iter().flat_map(|parameter| {
-            parameter.stored.iter().filter_map(|Stored { elements, tensor, first }| {
+            parameter.learned().filter_map(|Stored { elements, tensor, first }| {
                 Some((tensor.as_deref()?, *first, &parameter.values[elements.clone()]))
             })
         })
@@ -201,12 +229,20 @@ impl Parameter {
         }
     }
 
-    /// Adds the gradient of what the graph reads to that of the stored values. Elements that are not stored have none.
-    pub(crate) fn add_gradient(&self, of_seen: &[f32], gradient: &mut [f32]) {
-        let [factor, _] = self.seen;
-        for Stored { elements, .. } in self.stored.iter().filter(|stored| stored.tensor.is_some()) {
-            let each = gradient[elements.clone()].iter_mut().zip(&of_seen[elements.clone()]);
-            each.for_each(|(sum, x)| *sum += factor * x);
+    /// Its rows that are stored, and learned.
+    fn learned(&self) -> impl Iterator<Item = &Stored> {
+        self.stored.iter().filter(|stored| stored.tensor.is_some())
+    }
+
+    /// The form of some of its rows to an optimizer.
+    fn form(&self, Stored { elements, .. }: &Stored) -> Form {
+        let width = self.shape.last().copied().unwrap_or(1);
+        let rows = elements.len() / width.max(1);
+        match (self.role, &self.shape[..]) {
+            (Role::Table, _) => Form::Table(rows, width),
+            (Role::Experts, &[_, each, _]) if rows > each => Form::Stack(rows / each, each, width),
+            (Role::Matrix | Role::Experts, _) => Form::Matrix(rows, width),
+            (Role::Vector, _) => Form::Other(elements.len()),
         }
     }
 }

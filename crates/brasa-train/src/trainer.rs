@@ -16,7 +16,7 @@ use crate::learned::Learned;
 use crate::lora::{Lora, Norms};
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
-use crate::optimizer::{Optimizer, Rates, Rule, clip, norm};
+use crate::optimizer::{Moment, Optimizer, Rates, Rule, clip, norm};
 use crate::parameters::Parameters;
 use crate::recompute::Activations;
 use crate::{MemoryPlan, Result, TrainError};
@@ -203,7 +203,7 @@ impl Trainer {
         }
     }
 
-    /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each parameter.
+    /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each [stored tensor](Parameters::changes) of the parameters.
     pub fn arrays(&self) -> Vec<Vec<f32>> {
         self.learned.arrays()
     }
@@ -239,7 +239,7 @@ impl Trainer {
     /// # Panics
     ///
     /// If arrays have other sizes.
-    pub fn restore(&mut self, arrays: &[Vec<f32>], updates: u64, states: Vec<Vec<Vec<f32>>>) -> Result<()> {
+    pub fn restore(&mut self, arrays: &[Vec<f32>], updates: u64, states: Vec<Vec<Moment>>) -> Result<()> {
         self.optimizer.restore(updates, states);
         self.take(arrays)
     }

@@ -1,17 +1,24 @@
 //! A model made ready to be fine-tuned.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use brasa_formats::{AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Tensor};
+use brasa_formats::{
+    AdapterFile, AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Metadata, Tensor, gguf,
+};
 use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
 use brasa_models::{AdaptableLayer, Adapter, HeadCopy};
 use brasa_tokenizer::{ChatTemplate, Tokenizer};
-use brasa_train::data::Examples;
+use brasa_train::data::{Examples, TokenCache};
 use brasa_train::lora::{Layer, Lora, Pair};
 use brasa_train::{Extent, Parameters, Resources, TrainOptions, Trainer};
 
+use sha2::{Digest, Sha256};
+
+use crate::session_file::hex;
 use crate::{Error, LoadOptions, LoadProgress, device, verify};
 
 /// A model that can be fine-tuned: low-rank adapters, in whatever format it is stored, or its own parameters, if these are floats.
@@ -51,6 +58,8 @@ pub struct FineTuner {
     model: brasa_models::Model,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
+    /// A fingerprint of all that token ids of texts follow from.
+    tokens_from: String,
     adaptable: Vec<AdaptableLayer>,
     layers: Vec<Layer>,
     warnings: Vec<String>,
@@ -85,6 +94,7 @@ impl FineTuner {
             Some(source) => Some(tokenizer.chat_template_from(source)?),
             None => tokenizer.chat_template().ok(),
         };
+        let tokens_from = tokens_from(&checkpoint, options)?;
         let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
         let model = brasa_models::load(&checkpoint, &load)?;
         let mut warnings = model.warnings.clone();
@@ -99,6 +109,7 @@ impl FineTuner {
             model,
             tokenizer,
             template,
+            tokens_from,
             adaptable,
             layers,
             warnings,
@@ -119,8 +130,17 @@ impl FineTuner {
         }
     }
 
+    /// A cache of token ids in `folder`, for this tokenizer and chat template.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Train`] if the folder cannot be made.
+    pub fn token_cache(&self, folder: &Path) -> Result<TokenCache, Error> {
+        Ok(TokenCache::new(folder, &*self.tokens_from)?)
+    }
+
     /// The linear layers that an adapter can be learned for, by name in both spellings: `layers.3.attn_q` and
-    /// `model.layers.3.self_attn.q_proj`. Routers and stacks of experts are not among them.
+    /// `model.layers.3.self_attn.q_proj`. Routers are not among them.
     pub fn layers(&self) -> &[Layer] {
         &self.layers
     }
@@ -132,6 +152,44 @@ impl FineTuner {
     /// [`Error::Train`] if a weight cannot be decoded.
     pub fn with_magnitudes(&self, lora: Lora) -> Result<Lora, Error> {
         Ok(lora.with_magnitudes(&self.model.graph)?)
+    }
+
+    /// The adapter with the values of the one at `path`, in any form: a run that begins where another ended. Layers that it does not have begin as they are; ranks must be
+    /// equal, and scales stay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Format`] and [`Error::Model`] for no adapter of this model; [`Error::Options`] for a layer that `lora` does not have, another rank, or magnitudes that it
+    /// does not have.
+    pub fn begin_from(&self, mut lora: Lora, path: &Path) -> Result<Lora, Error> {
+        let file = Adapter::new(AdapterFile::open(path)?, &self.model)?;
+        for pair in &file.pairs {
+            let refuse =
+                |what: String| Err(Error::Options(format!("{}: {}: {what}", path.display(), pair.name)));
+            let layer = self.adaptable.iter().find(|layer| layer.name == pair.name);
+            let own = lora.pairs.iter_mut().find(|own| own.layer.name == pair.name);
+            let (Some(layer), Some(own)) = (layer, own) else {
+                return refuse("this layer is not learned\nhint: choose the adapter's layers".into());
+            };
+            if pair.rank() != own.rank {
+                return refuse(format!(
+                    "rank {}, expected {}\nhint: learn with the same rank",
+                    pair.rank(),
+                    own.rank
+                ));
+            }
+            let (b, magnitude) = layer.rows_of(pair)?;
+            (own.a, own.b) = (decoded(&pair.a)?, decoded(&b)?);
+            match (&mut own.magnitudes, magnitude) {
+                (Some(own), Some(magnitude)) => *own = decoded(&magnitude)?,
+                (None, None) => {}
+                (None, Some(_)) => return refuse("with DoRA's magnitudes\nhint: learn by DoRA too".into()),
+                (Some(_), None) => {
+                    return refuse("without DoRA's magnitudes\nhint: learn without them too".into());
+                }
+            }
+        }
+        Ok(lora)
     }
 
     /// The device.
@@ -242,8 +300,9 @@ impl FineTuner {
             let layer = self.adaptable.iter().find(|layer| layer.name == pair.layer.name);
             let layer = layer
                 .ok_or_else(|| Error::Options(format!("{}: no layer of this model", pair.layer.name)))?;
-            let a = Tensor::of_floats("a", vec![pair.rank, pair.layer.inputs], &pair.a);
-            let b = Tensor::of_floats("b", vec![pair.layer.rows.len(), pair.rank], &pair.b);
+            let of_each = |shape: [usize; 2]| [layer.experts.as_slice(), &shape].concat();
+            let a = Tensor::of_floats("a", of_each([pair.rank, pair.layer.inputs]), &pair.a);
+            let b = Tensor::of_floats("b", of_each([pair.layer.rows.len(), pair.rank]), &pair.b);
             let magnitudes = pair.magnitudes.as_ref();
             let magnitudes = magnitudes.map(|values| Tensor::of_floats("m", vec![values.len()], values));
             Ok(layer.pair(a, b, pair.scale, magnitudes))
@@ -254,9 +313,76 @@ impl FineTuner {
     }
 }
 
+/// Files beside safetensors that token ids of texts may follow from.
+const TOKENIZER_FILES: [&str; 10] = [
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+
+/// A fingerprint of all that token ids of texts follow from: the tokenizer's files or keys, options, and the day, if a template tells it.
+fn tokens_from(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Error> {
+    let mut hash = Sha256::new();
+    let tells_time = Cell::new(false);
+    let mut add = |name: &str, bytes: &[u8]| {
+        if bytes.windows(b"strftime_now".len()).any(|part| part == b"strftime_now") {
+            tells_time.set(true);
+        }
+        for part in [name.as_bytes(), bytes] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+    };
+    match checkpoint.metadata() {
+        Metadata::Config(_) => {
+            for name in TOKENIZER_FILES {
+                if let Some(bytes) = checkpoint.sidecar(name)? {
+                    add(name, &bytes);
+                }
+            }
+        }
+        Metadata::Gguf(metadata) => {
+            for (key, value) in metadata.iter().filter(|(key, _)| key.starts_with("tokenizer.")) {
+                match value {
+                    gguf::Value::Array(array) => {
+                        let strings = array.strings().into_iter().flatten();
+                        strings.for_each(|text| add(key, text));
+                        let scalars = array.scalars().into_iter().flatten();
+                        scalars.for_each(|scalar| add(key, format!("{scalar:?}").as_bytes()));
+                    }
+                    gguf::Value::String(text) => add(key, text.as_bytes()),
+                    scalar => add(key, format!("{scalar:?}").as_bytes()),
+                }
+            }
+        }
+    }
+    for (name, text) in [("template", &options.chat_template), ("pre-tokenizer", &options.pre_tokenizer)] {
+        add(name, text.as_deref().unwrap_or_default().as_bytes());
+    }
+    if tells_time.get() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        add("day", &(since.as_secs() / 86400).to_le_bytes());
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+fn decoded(tensor: &Tensor) -> Result<Vec<f32>, Error> {
+    let mut values = vec![0.0; tensor.rows() * tensor.row_len()];
+    let decoded = tensor.decode_rows(0..tensor.rows(), &mut values);
+    decoded.map_err(|error| Error::Options(format!("{}: {error}", tensor.name)))?;
+    Ok(values)
+}
+
 /// A router that is changed sends tokens to other experts, and gradients know nothing of that.
 fn can_learn(layer: &AdaptableLayer) -> bool {
-    layer.experts.is_none() && !layer.name.ends_with(".ffn_gate_inp")
+    !layer.name.ends_with(".ffn_gate_inp")
 }
 
 fn learnable(layer: &AdaptableLayer, model: &brasa_models::Model) -> Layer {
@@ -266,5 +392,6 @@ fn learnable(layer: &AdaptableLayer, model: &brasa_models::Model) -> Layer {
         weight: layer.weight,
         rows: layer.rows.clone(),
         inputs: layer.inputs,
+        experts: layer.experts,
     }
 }

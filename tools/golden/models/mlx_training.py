@@ -11,10 +11,10 @@ For each of CASES, OUT_DIR/NAME.json:
     tokens           tokens that the loss of each iteration counts
     rates            learning rate of each iteration that ends an update
     valid_losses     [iteration, loss] of each evaluation
-    values           for each matrix of the adapter, behind the run: its norm and its sum weighted by cos(i)
+    values           for each matrix of the adapter, or each parameter that is learned, behind the run: its norm and its sum weighted by cos(i)
 
 `lora_a` [inputs, r] begins as the transpose of cos(0.7·i + k) / √inputs, i counting the elements of [r, inputs], and `lora_b` [r, outputs] as the
-transpose of 0.1 · sin(1.3·i + k), k = 16 · layer + the module's place in MODULES. MLX-LM sorts rows by what it takes for their length, the number
+transpose of 0.1 · sin(1.3·i + k), those of experts as they are; k = 16 · layer + the module's place in MODULES. MLX-LM sorts rows by what it takes for their length, the number
 of their fields: some rows have one more.
 """
 
@@ -34,6 +34,7 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 ATTENTION = ["self_attn.q_proj", "self_attn.v_proj"]
+EXPERTS = [f"mlp.switch_mlp.{name}" for name in ("gate_proj", "up_proj", "down_proj")]
 WORDS = ["river", "cedar", "lamp", "a quiet stone", "the king of the north and his three sons", "bread", "an old red fox that sleeps"]
 
 
@@ -87,6 +88,43 @@ CASES = {
             "lr_schedule": {"name": "linear_schedule", "arguments": [3e-3, 1e-4, 15]},
         },
     },
+    "full": {
+        "row": text, "rows": (9, 3),
+        "config": {
+            "model": "models/tiny-gemma3", "iters": 20, "batch_size": 3, "seed": 6, "num_layers": 2, "learning_rate": 1e-4, "steps_per_eval": 10,
+            "fine_tune_type": "full", "optimizer": "adamw",
+        },
+    },
+    "experts": {
+        "row": text, "rows": (9, 3),
+        "config": {
+            "model": "models/tiny-qwen3moe", "iters": 20, "batch_size": 3, "seed": 3, "num_layers": 2, "learning_rate": 1e-4, "steps_per_eval": 10,
+            "lora_parameters": {"keys": EXPERTS + ["self_attn.q_proj"], "rank": 4, "scale": 2.0, "dropout": 0.0},
+        },
+    },
+    "experts-muon": {
+        "row": text, "rows": (9, 0),
+        "config": {
+            "model": "models/tiny-qwen3moe", "iters": 20, "batch_size": 3, "seed": 4, "num_layers": 2, "learning_rate": 1e-3, "optimizer": "muon",
+            "lora_parameters": {"keys": EXPERTS[1:], "rank": 4, "scale": 2.0, "dropout": 0.0},
+        },
+    },
+    "adafactor": {
+        "row": text, "rows": (9, 0),
+        "config": {
+            "model": "models/tiny-llama", "iters": 20, "batch_size": 3, "seed": 1, "num_layers": 6, "learning_rate": 3e-3, "optimizer": "adafactor",
+            "lora_parameters": {"keys": ATTENTION, "rank": 4, "scale": 2.0, "dropout": 0.0},
+        },
+    },
+    "adafactor-rates": {
+        "row": text, "rows": (9, 0),
+        "config": {
+            "model": "models/tiny-qwen2", "iters": 20, "batch_size": 3, "seed": 2, "num_layers": 4, "learning_rate": 3e-3, "optimizer": "adafactor",
+            "optimizer_config": {"adafactor": {"relative_step": False, "scale_parameter": False, "beta_1": 0.9, "weight_decay": 0.1, "clip_threshold": 0.5}},
+            "lora_parameters": {"keys": ATTENTION, "rank": 4, "scale": 2.0, "dropout": 0.0},
+            "lr_schedule": {"name": "linear_schedule", "arguments": [3e-3, 1e-4, 15]},
+        },
+    },
 }
 
 
@@ -95,11 +133,14 @@ def begun(name: str, values: mx.array) -> mx.array:
     parts = name.split(".")
     k = 16 * int(parts[parts.index("layers") + 1]) + MODULES.index(parts[-2])
     i = np.arange(values.size, dtype=np.float64)
+    # Pairs of experts, [experts, r, inputs] and [experts, outputs, r], are not transposed.
+    is_stack = values.ndim == 3
     if parts[-1] == "lora_a":
-        own = np.cos(0.7 * i + k) / math.sqrt(values.shape[0])
+        own = np.cos(0.7 * i + k) / math.sqrt(values.shape[-1 if is_stack else 0])
     else:
         own = 0.1 * np.sin(1.3 * i + k)
-    return mx.array(own.astype(np.float32).reshape(values.shape[::-1]).T)
+    own = own.astype(np.float32)
+    return mx.array(own.reshape(values.shape) if is_stack else own.reshape(values.shape[::-1]).T)
 
 
 def run(case: dict) -> dict:
@@ -117,8 +158,11 @@ def run(case: dict) -> dict:
 
     load, adapt = lora.load, lora.linear_to_lora_layers
 
-    def load_f32(*arguments, **named):
-        model, tokenizer = load(*arguments, **{key: value for key, value in named.items() if key != "trust_remote_code"})
+    def load_f32(path, *arguments, **named):
+        # transformers 5 has another name for it.
+        own = json.loads((pathlib.Path(path) / "config.json").read_text())
+        aliases = {"model_config": {"num_experts": own["num_local_experts"]}} if "num_local_experts" in own else {}
+        model, tokenizer = load(path, *arguments, **aliases, **{key: value for key, value in named.items() if key != "trust_remote_code"})
         model.update(tree_map(lambda x: x.astype(mx.float32) if mx.issubdtype(x.dtype, mx.floating) else x, model.parameters()))
         seen["model"] = model
         return model, tokenizer
@@ -142,7 +186,8 @@ def run(case: dict) -> dict:
     lora.load, lora.linear_to_lora_layers = load, adapt
     values = {}
     for name, matrix in tree_flatten(seen["model"].trainable_parameters()):
-        flat = np.array(matrix.T, dtype=np.float64).flatten()
+        is_pair = name.endswith(("lora_a", "lora_b"))
+        flat = np.array(matrix.T if is_pair and matrix.ndim == 2 else matrix, dtype=np.float64).flatten()
         values[name] = [float(np.linalg.norm(flat)), float((flat * np.cos(np.arange(flat.size))).sum())]
     return {"config": case["config"], "train": train, "valid": valid} | found | {"values": values}
 

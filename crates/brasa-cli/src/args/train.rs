@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 
 use super::{PrecisionName, SourceArguments};
 use crate::suggested::{DEVICES, Suggested};
-use crate::values::{betas, lr_schedule, own_alpha, own_rank, positive};
-use brasa::train::optimizer::MlxSchedule;
+use crate::values::{adafactor, betas, lr_schedule, own_alpha, own_rank, positive};
+use brasa::train::optimizer::{Adafactor, MlxSchedule};
 
 /// `brasa train`
 #[derive(Debug, Clone, Args)]
@@ -106,9 +106,18 @@ pub struct TrainArguments {
     /// α: the adapter counts α/rank times, in rslora α/√rank times [default: twice the rank]
     #[arg(long, value_name = "X", help_heading = "Adapter", hide_short_help = true)]
     pub alpha: Option<f32>,
-    /// Layers: names such as q_proj or attn_q and /expressions/, separated by commas; or all
+    /// Layers: names such as q_proj and /expressions/, separated by commas; all, experts
     #[arg(long, value_name = "NAMES", default_value = "all", help_heading = "Adapter")]
     pub targets: String,
+    /// Begin with the values of this adapter, in any form
+    #[arg(
+        long,
+        alias = "resume-adapter-file",
+        value_name = "PATH",
+        help_heading = "Adapter",
+        hide_short_help = true
+    )]
+    pub from: Option<PathBuf>,
     /// Rank of some layers: a name or /expression/, as of --targets; may be repeated
     #[arg(long, value_name = "NAME=N", value_parser = own_rank, help_heading = "Adapter", hide_short_help = true)]
     pub rank_of: Vec<(String, usize)>,
@@ -140,6 +149,9 @@ pub struct TrainArguments {
     /// Optimizer
     #[arg(long, value_enum, value_name = "NAME", default_value_t = OptimizerName::Adamw, help_heading = "Optimizer", hide_short_help = true)]
     pub optimizer: OptimizerName,
+    /// Settings of adafactor as MLX-LM's YAML has them, as JSON: {"scale_parameter": …, …}
+    #[arg(long, value_name = "JSON", value_parser = adafactor, help_heading = "Optimizer", hide_short_help = true)]
+    pub adafactor: Option<Adafactor>,
     /// Course of the learning rate as MLX-LM's YAML has it, as JSON: {"name": …, "arguments": […]}
     #[arg(long, value_name = "JSON", value_parser = lr_schedule, help_heading = "Optimizer", hide_short_help = true)]
     pub lr_schedule: Option<MlxSchedule>,
@@ -180,6 +192,9 @@ pub struct TrainArguments {
     /// Longest example in tokens [default: what fits into a batch]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Examples", hide_short_help = true)]
     pub max_seq_length: Option<usize>,
+    /// Folder that keeps token ids of examples for later runs
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Examples", hide_short_help = true)]
+    pub token_cache: Option<PathBuf>,
     /// Learn from the assistant's last turn on, as MLX-LM says it
     #[arg(long, conflicts_with = "learn", help_heading = "Examples", hide = true)]
     pub mask_prompt: bool,
@@ -262,9 +277,12 @@ pub enum ScheduleName {
 #[allow(missing_docs)]
 pub enum OptimizerName {
     Adamw,
+    #[value(name = "adamw-8bit")]
+    Adamw8bit,
     Adam,
     Sgd,
     Muon,
+    Adafactor,
 }
 
 /// Tokens that are learned.

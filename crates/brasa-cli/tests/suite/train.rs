@@ -117,6 +117,38 @@ fn adapters_are_written_in_every_form() {
     assert!(refused.contains("\nhint: merge the adapter"), "{refused}");
 }
 
+/// Adapters of experts, in the forms that have a place for them, change answers as they are loaded.
+#[test]
+fn experts_are_learned_and_loaded() {
+    let folder = scratch("train_experts");
+    let data = examples(&folder);
+    let base = crate::command::model("tiny-qwen3moe");
+    for form in ["mlx", "gguf"] {
+        let out = folder.join(form);
+        let out = out.to_str().unwrap();
+        let run =
+            ["train", &base, "--data", &data, "--out", out, "--form", form, "--targets", "experts,o_proj"];
+        let course =
+            ["--steps", "6", "--batch-tokens", "160", "--lr", "1e-2", "--rank", "2", "--dropout", "0.1"];
+        let output = brasa(&[&run[..], &course].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let adapter = if form == "gguf" { format!("{out}/adapter.gguf") } else { out.to_owned() };
+        let learned = |more: &[&str]| {
+            let measured =
+                brasa(&[&["logits", "-m", &base, "-p", "Plural of cat?", "--json"][..], more].concat());
+            assert!(measured.status.success(), "{}", stderr(&measured));
+            stdout(&measured)
+        };
+        assert_ne!(learned(&["--lora", &adapter]), learned(&[]), "{form}");
+    }
+    let dora =
+        ["--data", &data, "--out", "none", "--targets", "experts", "--method", "dora", "--form", "mlx"];
+    let told = fails(&[&["train", &base][..], &dora].concat(), 1);
+    let peft = fails(&["train", &base, "--data", &data, "--out", "none", "--targets", "experts"], 2);
+    assert!(peft.contains("--form peft: PEFT has no form for a stack of experts"), "{peft}");
+    assert!(told.contains("which are experts\nhint: learn experts without magnitudes"), "{told}");
+}
+
 /// Rows of the metrics without times.
 fn timeless(folder: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
@@ -316,12 +348,16 @@ fn golden_of_mlx(name: &str, folder: &Path) -> (String, serde_json::Value) {
 
 #[test]
 fn a_configuration_of_mlx_lm_makes_its_run() {
-    for name in ["adam", "adamw"] {
+    for (name, written) in [
+        ("adam", "adapters.safetensors"),
+        ("adamw", "adapters.safetensors"),
+        ("full", "model/model.safetensors"),
+    ] {
         let folder = scratch(&format!("train-mlx-{name}"));
         let (config, golden) = golden_of_mlx(name, &folder);
         let output = brasa(&["train", "-c", &config, "--loss", "mlx", "--threads", "1"]);
         assert!(output.status.success(), "{}", stderr(&output));
-        assert!(folder.join("out/adapters.safetensors").exists());
+        assert!(folder.join("out").join(written).exists());
         let rows = timeless(&folder.join("out"));
         let updates: Vec<&serde_json::Value> = rows.iter().filter(|row| row["loss"].is_number()).collect();
         let numbers = |key: &str| -> Vec<f64> {
@@ -341,6 +377,68 @@ fn a_configuration_of_mlx_lm_makes_its_run() {
     }
 }
 
+/// A run whose configuration names an adapter begins with its values, and those alone: not with the optimizer's.
+#[test]
+fn a_run_begins_with_the_values_of_an_adapter() {
+    let folder = scratch("train-from");
+    let data = examples(&folder);
+    let [first, second] = ["first", "second"].map(|name| folder.join(name));
+    let cache = folder.join("cache");
+    let cache = cache.to_str().unwrap();
+    let layers = ["--rank", "2", "--targets", "q_proj,ffn_down", "--threads", "1", "--token-cache", cache];
+    let run = |model: &str, out: &Path, more: &[&str]| {
+        let base = crate::command::model(model);
+        let out = out.to_str().unwrap().to_owned();
+        let course =
+            ["train", &base, "--data", &data, "--out", &out, "--form", "mlx", "--batch-tokens", "160"];
+        brasa(&[&course[..], &layers, more].concat())
+    };
+    let output = run("tiny-llama", &first, &["--steps", "6", "--lr", "1e-2"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let adapter = first.join("adapters.safetensors");
+    let config = folder.join("lora.yaml");
+    std::fs::write(&config, format!("num_layers: -1\nresume_adapter_file: {}\n", adapter.display())).unwrap();
+    let config = config.to_str().unwrap();
+    let still = ["--steps", "1", "--lr", "1e-12", "--evaluate-every", "1", "-c", config];
+    let output = run("tiny-llama", &second, &still);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("first/adapters.safetensors are begun with"), "{}", stderr(&output));
+    // The adapter of the best evaluation is written.
+    let least = |folder: &Path| {
+        let rows = timeless(folder);
+        rows.iter().filter_map(|row| row["valid_loss"].as_f64()).fold(f64::INFINITY, f64::min)
+    };
+    // MLX-LM's scale is 20, the first run's is α/r = 2: values are the same, and a file of another scale says so.
+    let [old, new] =
+        [&first, &second].map(|folder| std::fs::read(folder.join("adapters.safetensors")).unwrap());
+    assert_eq!(old.len(), new.len());
+    let header = 8 + u64::from_le_bytes(old[..8].try_into().unwrap()) as usize;
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        let bytes = bytes[header..].chunks_exact(4);
+        bytes.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap())).collect()
+    };
+    let (old, new) = (floats(&old), floats(&new));
+    assert!(old.iter().zip(&new).all(|(old, new)| (old - new).abs() < 1e-8) && old.iter().any(|x| *x != 0.0));
+    let same = folder.join("same");
+    let output =
+        run("tiny-llama", &same, &["--steps", "1", "--lr", "1e-12", "--from", first.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("train.jsonl: 6 rows")
+            && stderr(&output).contains("(token ids of an earlier run)")
+    );
+    assert!((least(&same) - least(&first)).abs() < 1e-6, "{} and {}", least(&same), least(&first));
+    let other = folder.join("other");
+    let from = |more: &[&str]| {
+        let from = ["--steps", "1", "--from", first.to_str().unwrap()];
+        stderr(&run("tiny-llama", &other, &[&from[..], more].concat()))
+    };
+    assert!(from(&["--rank-of", "q_proj=3"]).contains("rank 2, expected 3\nhint: "));
+    assert!(from(&["--method", "dora"]).contains("without DoRA's magnitudes\nhint: "));
+    // The last of two options counts.
+    assert!(from(&["--last-blocks", "1"]).contains("this layer is not learned\nhint: "));
+}
+
 #[test]
 fn what_a_configuration_asks_for_in_vain_is_named() {
     let folder = scratch("train-mlx-refused");
@@ -353,9 +451,9 @@ fn what_a_configuration_asks_for_in_vain_is_named() {
         ("rank: 8", "lora.yaml: there is no key `rank`; there are model, train, "),
         ("lora_parameters: {rank: 8}", "`lora_parameters` without `scale`"),
         ("lora_parameters: {rank: 8, alpha: 16}", "`lora_parameters.alpha`: MLX-LM knows `scale`"),
-        ("optimizer: adafactor", "`optimizer: adafactor`: there are adam, adamw, sgd and muon"),
+        ("optimizer: lion", "`optimizer: lion`: there are adam, adamw, sgd, muon and adafactor"),
+        ("optimizer: adafactor\noptimizer_config: {adafactor: {decay_rate: 1}}", "adafactor.decay_rate: 1"),
         ("optimizer_config: {adam: {amsgrad: true}}", "no key `optimizer_config.adam.amsgrad`"),
-        ("resume_adapter_file: a.safetensors", "`resume_adapter_file` is not followed: --resume"),
         ("report_to: wandb", "`report_to` is not followed"),
         ("train: false", "`train: false`: `brasa train` trains"),
         ("batch_size: many", "`batch_size: \"many\"`: expected a whole number"),

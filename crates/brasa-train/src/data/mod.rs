@@ -6,6 +6,7 @@
 
 mod as_mlx;
 mod batches;
+mod cache;
 mod csv;
 mod dataset;
 mod document;
@@ -18,6 +19,7 @@ mod row;
 
 pub use as_mlx::{MlxBatches, MlxPurpose};
 pub use batches::{Batches, Place};
+pub use cache::TokenCache;
 pub use dataset::{Dataset, Files};
 pub use document::{Document, Span};
 pub use encode::{DataOptions, Examples, Learned, Long, Padding, Turns};

@@ -13,10 +13,12 @@ pub struct Layer {
     pub aliases: Vec<String>,
     /// The weight of the graph that holds it.
     pub weight: WeightId,
-    /// Its rows of that weight.
+    /// Its rows of that weight; of each expert's matrix in a stack of experts.
     pub rows: Range<usize>,
     /// Elements of a row.
     pub inputs: usize,
+    /// Experts, in a stack of them, each with a pair of matrices of its own.
+    pub experts: Option<usize>,
 }
 
 impl Layer {

@@ -95,9 +95,9 @@ pub struct Pair {
     pub rank: usize,
     /// Factor of the product.
     pub scale: f32,
-    /// `[rank, inputs]`.
+    /// `[rank, inputs]`; of each expert one behind the other.
     pub a: Vec<f32>,
-    /// `[rows, rank]`, rows in the order of the graph's weight.
+    /// `[rows, rank]`, rows in the order of the graph's weight; of each expert one behind the other.
     pub b: Vec<f32>,
     /// `[rows]`: the lengths of the rows, if they are learned (DoRA).
     pub magnitudes: Option<Vec<f32>>,
@@ -144,11 +144,14 @@ impl Lora {
             }
             let mut random = Random::new(options.seed, (1 << 32) + number as u64);
             let bound = 1.0 / (layer.inputs as f32).sqrt();
+            let matrices = layer.experts.unwrap_or(1);
             Ok(Pair {
                 rank,
                 scale: options.scaling.scale(rank, alpha),
-                a: (0..rank * layer.inputs).map(|_| bound * (2.0 * random.uniform() - 1.0)).collect(),
-                b: vec![0.0; layer.rows.len() * rank],
+                a: (0..matrices * rank * layer.inputs)
+                    .map(|_| bound * (2.0 * random.uniform() - 1.0))
+                    .collect(),
+                b: vec![0.0; matrices * layer.rows.len() * rank],
                 magnitudes: None,
                 layer: layer.clone(),
             })
@@ -161,9 +164,16 @@ impl Lora {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Device`] if a weight cannot be decoded.
+    /// [`TrainError::Device`] if a weight cannot be decoded; [`TrainError::Setting`] for experts.
     pub fn with_magnitudes(mut self, model: &Graph) -> Result<Self> {
         for pair in &mut self.pairs {
+            if pair.layer.experts.is_some() {
+                let hint = "learn experts without magnitudes (lora, rslora), or leave them out";
+                return Err(TrainError::setting(
+                    format!("magnitudes of {}, which are experts", pair.layer.name),
+                    hint,
+                ));
+            }
             let change = DenseChange { a: &pair.a, b: &pair.b, scale: pair.scale };
             let weight = model.weight(pair.layer.weight);
             pair.magnitudes = Some(row_norms(weight, pair.layer.rows.clone(), Some(change))?);
@@ -180,7 +190,13 @@ impl Lora {
     pub(crate) fn forms(&self) -> impl Iterator<Item = Form> {
         self.pairs.iter().flat_map(|pair| {
             let rows = pair.layer.rows.len();
-            let matrices = [Form::LowRank(pair.rank, pair.layer.inputs), Form::LowRank(rows, pair.rank)];
+            let matrices = match pair.layer.experts {
+                Some(experts) => [
+                    Form::Stack(experts, pair.rank, pair.layer.inputs),
+                    Form::Stack(experts, rows, pair.rank),
+                ],
+                None => [Form::LowRank(pair.rank, pair.layer.inputs), Form::LowRank(rows, pair.rank)],
+            };
             matrices.into_iter().chain(pair.magnitudes.as_ref().map(|values| Form::Other(values.len())))
         })
     }
@@ -207,11 +223,12 @@ impl Lora {
                 let weight = Weight::new(name, shape, vec![WeightPart::whole(tensor)])?;
                 Ok::<_, TrainError>(Weight { trainable: true, ..weight })
             };
+            let of_each = |shape: [usize; 2]| [pair.layer.experts.as_slice(), &shape].concat();
             Ok(LowRank {
                 weight: pair.layer.weight,
                 rows: pair.layer.rows.clone(),
-                a: trained("a", &[pair.rank, pair.layer.inputs], &pair.a)?,
-                b: trained("b", &[pair.layer.rows.len(), pair.rank], &pair.b)?,
+                a: trained("a", &of_each([pair.rank, pair.layer.inputs]), &pair.a)?,
+                b: trained("b", &of_each([pair.layer.rows.len(), pair.rank]), &pair.b)?,
                 scale: pair.scale,
                 // Magnitudes have the gains' shape; the device is given gains before each update.
                 gain: (pair.magnitudes.as_ref())

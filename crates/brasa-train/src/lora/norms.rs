@@ -1,7 +1,7 @@
 //! Norms of adapted rows, as they change with the adapter.
 //!
 //! `‖W_n + s·B_n·A‖² = ‖W_n‖² + 2s·B_n·(A·W_nᵀ) + s²·B_n·(A·Aᵀ)·B_nᵀ`: `‖W_n‖` is known once, and `A·Wᵀ` is a product of the device that has
-//! `W`, with as many rows as `A`. A dense `B·A` is never made.
+//! `W`, with as many rows as `A`. The product `B·A` is never computed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,20 +15,20 @@ use brasa_graph::{Builder, DType, Dim, Graph, WeightId};
 use super::{Lora, Pair};
 use crate::Result;
 
-/// Computes norms of the rows of `W + scale·B·A`.
+/// A program for the norms of the rows of `W + scale·B·A`.
 pub(crate) struct Norms {
     /// Returns `A·Wᵀ` of each adapted weight, `[ranks, rows of W]`.
     program: Box<dyn Program>,
-    /// The pairs of each adapted weight.
+    /// Each adapted weight with the numbers of its pairs.
     stacks: Vec<(WeightId, Vec<usize>)>,
-    /// The most rows of all `A` of one weight.
+    /// The largest sum of ranks of the pairs of one weight.
     ranks: usize,
-    /// `‖W_n‖²` of each pair's rows.
+    /// `‖W_n‖²` for each row of each pair.
     squares: Vec<Vec<f64>>,
 }
 
 impl Norms {
-    /// Compiles the products over weights that are on the device.
+    /// Compiles the products `A·Wᵀ`. `weights` are on the device already.
     pub fn new(
         backend: &dyn Backend,
         model: &Graph,
@@ -62,7 +62,7 @@ impl Norms {
         Ok(Self { program, stacks, ranks, squares })
     }
 
-    /// The norms of each pair's rows, `[rows]`.
+    /// Computes the norms for each pair, `[rows]`.
     pub fn compute(&mut self, lora: &Lora, pool: &mut dyn KvPool) -> Result<Vec<Vec<f32>>> {
         let given = self.stacks.iter().map(|(_, pairs)| {
             let width = lora.pairs[pairs[0]].layer.inputs;
@@ -91,7 +91,7 @@ impl Norms {
     }
 }
 
-/// The norms of one pair's rows, from `products`, `[rank, all_rows]`.
+/// Computes the norms of one pair's rows from `products` `A·Wᵀ`, `[rank, all_rows]`.
 fn of_pair(pair: &Pair, products: &[f32], all_rows: usize, squares: &[f64]) -> Vec<f32> {
     let (rank, scale) = (pair.rank, f64::from(pair.scale));
     let rows: Vec<&[f32]> = pair.a.chunks_exact(pair.layer.inputs).collect();

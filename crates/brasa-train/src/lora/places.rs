@@ -1,8 +1,8 @@
-//! Where the matrices of an adapter lie in the weights of a graph.
+//! The places of an adapter's matrices in the weights of a graph.
 //!
-//! Projections that are stacked in one weight share its pair of matrices there: rows of all `A` are stacked, and each `B` is a
-//! block of a matrix that is zero elsewhere. The blocks alone are learned; what a gradient says of the zeros is passed over. Magnitudes are
-//! there as gains, magnitude over norm, 1 for rows that are not adapted.
+//! Projections that are stacked in one weight share one pair of matrices in the graph: the rows of all `A` are stacked, and each `B` is a block of a matrix
+//! that is zero elsewhere. Only the blocks are learned; gradients of the zeros are dropped. The graph holds magnitudes as gains: magnitude over norm, and 1 for rows that are
+//! not adapted. Experts are adapted alone: their weights hold one pair each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use brasa_graph::{Graph, Weight};
 use super::{Lora, Pair, weight_named};
 use crate::{Result, TrainError};
 
-/// The weights of an adapted graph, and the part of each pair in them.
+/// The adapter's weights in a graph, and the place of each pair in them.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// `A`, `B` and gains of each adapted weight.
+    /// The weights `A`, `B` and gain for each adapted weight.
     stacks: Vec<Stack>,
 }
 
@@ -38,7 +38,7 @@ struct Place {
 }
 
 impl Places {
-    /// Finds the pairs of `lora` in the graph that it was added to.
+    /// Finds the weights in `adapted`, the graph with the adapter `lora`.
     pub fn new(adapted: &Graph, lora: &Lora) -> Result<Self> {
         let mut by_weight: BTreeMap<_, Vec<Place>> = BTreeMap::new();
         let mut ranks: BTreeMap<_, usize> = BTreeMap::new();
@@ -59,18 +59,18 @@ impl Places {
         Ok(Self { stacks: by_weight.into_iter().map(stack).collect::<Result<_>>()? })
     }
 
-    /// The weights, `A`, `B` and gains of each stack in turn.
+    /// The weights: `A`, `B` and, with magnitudes, the gain of each stack.
     pub fn weights(&self) -> impl Iterator<Item = &Arc<Weight>> {
         self.stacks.iter().flat_map(|stack| [&stack.a, &stack.b].into_iter().chain(&stack.gain))
     }
 
-    /// True if `weight` is an `A`.
+    /// True if `weight` is the `A` of a stack.
     pub fn is_a(&self, weight: &Arc<Weight>) -> bool {
         self.stacks.iter().any(|stack| Arc::ptr_eq(&stack.a, weight))
     }
 
-    /// Adds gradients of the weights, in their order, to those of the pairs' arrays. `norms` are those of each pair's rows; without
-    /// magnitudes there are none.
+    /// Adds the gradients of the weights to the gradients of the pairs' arrays. `of_weights` is in the order of [`weights`](Self::weights); `norms` holds the norms of each pair's
+    /// rows, and is empty without magnitudes.
     pub fn add_gradients(
         &self,
         lora: &Lora,
@@ -104,7 +104,7 @@ impl Places {
         }
     }
 
-    /// Each weight with the values that the pairs' arrays give it.
+    /// Computes the values of each weight from the pairs' arrays.
     pub fn values_of_weights(&self, lora: &Lora, norms: &[Vec<f32>]) -> Vec<(&Arc<Weight>, Vec<f32>)> {
         let mut values = Vec::with_capacity(3 * self.stacks.len());
         for stack in &self.stacks {

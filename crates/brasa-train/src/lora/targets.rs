@@ -8,7 +8,7 @@ use crate::{Result, TrainError};
 /// Layers that are adapted: those that one of the patterns names, in one of the last blocks.
 #[derive(Clone, Debug)]
 pub struct Targets {
-    /// Patterns; none for every layer within a block.
+    /// Patterns; none for every layer within a block but experts.
     pub patterns: Vec<Pattern>,
     /// How many of the last blocks; `None` for all.
     pub last_blocks: Option<usize>,
@@ -21,6 +21,10 @@ pub enum Pattern {
     Name(String),
     /// An expression that matches some part of a name.
     Regex(Regex),
+    /// Every layer within a block but experts.
+    All,
+    /// Every stack of experts.
+    Experts,
 }
 
 /// Every linear layer within the blocks.
@@ -31,7 +35,7 @@ impl Default for Targets {
 }
 
 impl Targets {
-    /// Reads names and `/expressions/` that are separated by commas; `all` is every linear layer within the blocks.
+    /// Reads names and `/expressions/` that are separated by commas; `all` is every linear layer within the blocks but experts, `experts` are those.
     ///
     /// # Errors
     ///
@@ -45,10 +49,11 @@ impl Targets {
             _ => text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect(),
         };
         for part in parts {
-            if part == "all" {
-                return Ok(Self { patterns: Vec::new(), last_blocks });
-            }
-            patterns.push(Pattern::parse(part)?);
+            patterns.push(match part {
+                "all" => Pattern::All,
+                "experts" => Pattern::Experts,
+                _ => Pattern::parse(part)?,
+            });
         }
         Ok(Self { patterns, last_blocks })
     }
@@ -79,7 +84,11 @@ impl Targets {
             let inside = layer.block().is_some_and(|block| block >= first);
             let outside = layer.block().is_none() && self.last_blocks.is_none();
             let named = self.patterns.iter().any(|pattern| pattern.names(layer));
-            if self.patterns.is_empty() { inside } else { (inside || outside) && named }
+            if self.patterns.is_empty() {
+                inside && Pattern::All.names(layer)
+            } else {
+                (inside || outside) && named
+            }
         };
         let chosen: Vec<&Layer> = layers.iter().filter(is_target).collect();
         if chosen.is_empty() {
@@ -107,11 +116,17 @@ impl Pattern {
 
     /// True if a name of the layer is meant.
     pub(super) fn names(&self, layer: &Layer) -> bool {
+        match self {
+            Self::All => return layer.block().is_some() && layer.experts.is_none(),
+            Self::Experts => return layer.experts.is_some(),
+            Self::Name(_) | Self::Regex(_) => {}
+        }
         layer.names().any(|name| match self {
             Self::Name(end) => {
                 name.strip_suffix(end.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
             }
             Self::Regex(regex) => regex.is_match(name),
+            Self::All | Self::Experts => false,
         })
     }
 }
@@ -121,6 +136,8 @@ impl std::fmt::Display for Pattern {
         match self {
             Self::Name(name) => write!(out, "`{name}`"),
             Self::Regex(regex) => write!(out, "/{regex}/"),
+            Self::All => out.write_str("`all`"),
+            Self::Experts => out.write_str("`experts`"),
         }
     }
 }

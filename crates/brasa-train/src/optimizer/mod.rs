@@ -1,11 +1,17 @@
 //! Rules that turn gradients into new values, in f32, and how fast.
 
+mod adafactor;
 mod clip;
+mod eight_bits;
+mod moment;
 mod muon;
 mod rates;
 mod schedule;
 
+pub use adafactor::Adafactor;
 pub use clip::{clip, norm};
+pub use eight_bits::{BLOCK, Codes, SHORTEST, map};
+pub use moment::Moment;
 pub use muon::{Muon, MuonKind};
 pub use rates::{MlxCourse, MlxSchedule, Rates};
 pub use schedule::{Schedule, Shape};
@@ -15,12 +21,16 @@ pub use schedule::{Schedule, Shape};
 pub enum Rule {
     /// Adam whose weight decay is apart from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101).
     AdamW(Adam),
+    /// AdamW whose moments have eight bits a number (Dettmers et al. 2022, arXiv:2110.02861); those of short arrays are f32.
+    AdamW8(Adam),
     /// Adam (Kingma & Ba 2014, arXiv:1412.6980). Weight decay is added to the gradient.
     Adam(Adam),
     /// Stochastic gradient descent, with momentum (Sutskever et al. 2013) if there is any.
     Sgd(Sgd),
     /// Momentum whose matrices are made orthogonal (Jordan et al. 2024).
     Muon(Muon),
+    /// Mean squares of a matrix from those of its rows and columns (Shazeer & Stern 2018).
+    Adafactor(Adafactor),
 }
 
 /// The form of an array of values.
@@ -30,7 +40,11 @@ pub enum Form {
     Matrix(usize, usize),
     /// `A` or `B` of an adapter: its rows, and the elements of a row.
     LowRank(usize, usize),
-    /// Any other array and its length: magnitudes, norms, biases, embeddings.
+    /// Embeddings: rows that are looked up, and the elements of a row.
+    Table(usize, usize),
+    /// A stack of matrices: their number, the rows of each, and the elements of a row.
+    Stack(usize, usize, usize),
+    /// Any other array and its length: magnitudes, norms, biases.
     Other(usize),
 }
 
@@ -38,8 +52,27 @@ impl Form {
     /// Values of the array.
     pub fn count(self) -> usize {
         match self {
-            Self::Matrix(rows, columns) | Self::LowRank(rows, columns) => rows * columns,
+            Self::Matrix(rows, columns) | Self::LowRank(rows, columns) | Self::Table(rows, columns) => {
+                rows * columns
+            }
+            Self::Stack(count, rows, columns) => count * rows * columns,
             Self::Other(count) => count,
+        }
+    }
+
+    /// True for what Muon makes orthogonal.
+    fn is_orthogonal(self) -> bool {
+        matches!(self, Self::Matrix(..) | Self::LowRank(..))
+    }
+
+    /// Its matrices: how many, their rows and the elements of a row; `None` for an array without rows.
+    pub(crate) fn matrices(self) -> Option<[usize; 3]> {
+        match self {
+            Self::Matrix(rows, columns) | Self::LowRank(rows, columns) | Self::Table(rows, columns) => {
+                Some([1, rows, columns])
+            }
+            Self::Stack(count, rows, columns) => Some([count, rows, columns]),
+            Self::Other(_) => None,
         }
     }
 }
@@ -88,19 +121,33 @@ impl Rule {
     pub fn name(&self) -> &'static str {
         match self {
             Self::AdamW(_) => "adamw",
+            Self::AdamW8(_) => "adamw-8bit",
             Self::Adam(_) => "adam",
             Self::Sgd(_) => "sgd",
             Self::Muon(_) => "muon",
+            Self::Adafactor(_) => "adafactor",
         }
     }
 
-    /// Arrays that it remembers for an array of values.
-    pub fn states(&self, form: Form) -> usize {
+    /// Bytes of what it remembers for an array of values.
+    pub(crate) fn moment_bytes(&self, form: Form) -> u64 {
+        // Zeros take no memory until they are written to.
+        self.moments(form).iter().map(Moment::size_bytes).sum()
+    }
+
+    /// What it remembers for an array of values, before the first update.
+    pub fn moments(&self, form: Form) -> Vec<Moment> {
+        let count = form.count();
+        let floats = |arrays: usize| vec![Moment::zeros(count); arrays];
         match self {
-            Self::AdamW(_) | Self::Adam(_) => 2,
-            Self::Sgd(sgd) => usize::from(sgd.momentum != 0.0),
-            Self::Muon(muon) if muon.kind == MuonKind::Torch && matches!(form, Form::Other(_)) => 2,
-            Self::Muon(_) => 1,
+            Self::AdamW8(_) if count >= SHORTEST => {
+                [true, false].map(|is_signed| Moment::Codes(Codes::zeros(count, is_signed))).to_vec()
+            }
+            Self::AdamW(_) | Self::AdamW8(_) | Self::Adam(_) => floats(2),
+            Self::Sgd(sgd) => floats(usize::from(sgd.momentum != 0.0)),
+            Self::Muon(muon) if muon.kind == MuonKind::Torch && !form.is_orthogonal() => floats(2),
+            Self::Muon(_) => floats(1),
+            Self::Adafactor(adafactor) => adafactor.states(form).into_iter().map(Moment::zeros).collect(),
         }
     }
 }
@@ -114,15 +161,14 @@ pub struct Optimizer {
     /// The form of each array of values.
     forms: Vec<Form>,
     /// For each array of values, what the rule remembers of it: means of gradients and of their squares, or the momentum.
-    states: Vec<Vec<Vec<f32>>>,
+    states: Vec<Vec<Moment>>,
 }
 
 impl Optimizer {
     /// Remembers nothing yet. Each array of values has a form, or is one of so many numbers that is no matrix.
     pub fn new(rule: Rule, forms: impl IntoIterator<Item = impl Into<Form>>) -> Self {
         let forms: Vec<Form> = forms.into_iter().map(Into::into).collect();
-        let state = |&form: &Form| vec![vec![0.0; form.count()]; rule.states(form)];
-        let states = forms.iter().map(state).collect();
+        let states = forms.iter().map(|&form| rule.moments(form)).collect();
         Self { rule, updates: 0, forms, states }
     }
 
@@ -137,7 +183,7 @@ impl Optimizer {
     }
 
     /// For each array of values, the arrays that the rule remembers.
-    pub fn states(&self) -> &[Vec<Vec<f32>>] {
+    pub fn states(&self) -> &[Vec<Moment>] {
         &self.states
     }
 
@@ -145,10 +191,10 @@ impl Optimizer {
     ///
     /// # Panics
     ///
-    /// If the arrays are not as many or not as long as the rule's.
-    pub fn restore(&mut self, updates: u64, states: Vec<Vec<Vec<f32>>>) {
-        let sizes = |states: &[Vec<Vec<f32>>]| -> Vec<Vec<usize>> {
-            states.iter().map(|arrays| arrays.iter().map(Vec::len).collect()).collect()
+    /// If the arrays are not as many, not as long or not of the same kind as the rule's.
+    pub fn restore(&mut self, updates: u64, states: Vec<Vec<Moment>>) {
+        let sizes = |states: &[Vec<Moment>]| -> Vec<Vec<(usize, bool)>> {
+            states.iter().map(|arrays| arrays.iter().map(Moment::kind).collect()).collect()
         };
         assert_eq!(sizes(&states), sizes(&self.states), "sizes of an optimizer's state");
         (self.updates, self.states) = (updates, states);
@@ -165,23 +211,33 @@ impl Optimizer {
         let each = values.iter_mut().zip(gradients).zip(self.forms.iter().zip(&mut self.states));
         for ((values, gradients), (&form, states)) in each {
             assert_eq!(values.len(), gradients.len(), "values and their gradients");
+            if let (Rule::AdamW8(adam), [Moment::Codes(means), Moment::Codes(squares)]) =
+                (&self.rule, &mut states[..])
+            {
+                adam.update_codes(self.updates, learning_rate, values, gradients, [means, squares]);
+                continue;
+            }
+            let mut states: Vec<&mut [f32]> = states.iter_mut().map(Moment::floats).collect();
             match &self.rule {
-                Rule::AdamW(adam) => {
-                    adam.update_apart(self.updates, learning_rate, values, gradients, states);
+                Rule::AdamW(adam) | Rule::AdamW8(adam) => {
+                    adam.update_apart(self.updates, learning_rate, values, gradients, &mut states);
                 }
                 Rule::Muon(muon) => {
                     if let [momentum] = &mut states[..] {
                         muon.update(form, learning_rate, values, gradients, momentum);
                     } else {
                         let adam = Adam { weight_decay: muon.weight_decay, ..Adam::default() };
-                        adam.update_apart(self.updates, learning_rate, values, gradients, states);
+                        adam.update_apart(self.updates, learning_rate, values, gradients, &mut states);
                     }
                 }
                 Rule::Adam(adam) => {
                     let decay = adam.weight_decay as f32;
-                    adam.update(self.updates, learning_rate, decay, values, gradients, states);
+                    adam.update(self.updates, learning_rate, decay, values, gradients, &mut states);
                 }
-                Rule::Sgd(sgd) => sgd.update(self.updates, learning_rate, values, gradients, states),
+                Rule::Sgd(sgd) => sgd.update(self.updates, learning_rate, values, gradients, &mut states),
+                Rule::Adafactor(adafactor) => {
+                    adafactor.update(form, self.updates, learning_rate, values, gradients, &mut states);
+                }
             }
         }
     }
@@ -195,13 +251,35 @@ impl Adam {
         learning_rate: f64,
         values: &mut [f32],
         gradients: &[f32],
-        states: &mut [Vec<f32>],
+        states: &mut [&mut [f32]],
     ) {
         let kept = (1.0 - learning_rate * self.weight_decay) as f32;
         for value in values.iter_mut() {
             *value *= kept;
         }
         self.update(updates, learning_rate, 0.0, values, gradients, states);
+    }
+
+    /// Like [`update_apart`](Self::update_apart), block by block: moments are decoded, used as they are behind the update, and encoded again.
+    fn update_codes(
+        &self,
+        updates: u64,
+        learning_rate: f64,
+        values: &mut [f32],
+        gradients: &[f32],
+        [means, squares]: [&mut Codes; 2],
+    ) {
+        let mut buffers = [[0.0; BLOCK]; 2];
+        let blocks = values.chunks_mut(BLOCK).zip(gradients.chunks(BLOCK));
+        for (block, (values, gradients)) in blocks.enumerate() {
+            let [mean, square] = &mut buffers;
+            let (mean, square) = (&mut mean[..values.len()], &mut square[..values.len()]);
+            means.decode(block, mean);
+            squares.decode(block, square);
+            self.update_apart(updates, learning_rate, values, gradients, &mut [&mut *mean, &mut *square]);
+            means.encode(block, mean);
+            squares.encode(block, square);
+        }
     }
 
     fn update(
@@ -211,7 +289,7 @@ impl Adam {
         decay: f32,
         values: &mut [f32],
         gradients: &[f32],
-        states: &mut [Vec<f32>],
+        states: &mut [&mut [f32]],
     ) {
         let [means, squares] = states else { unreachable!("two arrays") };
         let power = |beta: f64| if self.bias_correction { 1.0 - beta.powf(updates as f64) } else { 1.0 };
@@ -236,7 +314,7 @@ impl Sgd {
         learning_rate: f64,
         values: &mut [f32],
         gradients: &[f32],
-        states: &mut [Vec<f32>],
+        states: &mut [&mut [f32]],
     ) {
         let (rate, decay, kept) = (learning_rate as f32, self.weight_decay as f32, self.momentum as f32);
         let [momentum] = states else {
@@ -245,7 +323,7 @@ impl Sgd {
             }
             return;
         };
-        for ((value, &gradient), sum) in values.iter_mut().zip(gradients).zip(momentum) {
+        for ((value, &gradient), sum) in values.iter_mut().zip(gradients).zip(momentum.iter_mut()) {
             let gradient = gradient + decay * *value;
             *sum = if updates == 1 { gradient } else { kept * *sum + gradient };
             let along = if self.nesterov { gradient + kept * *sum } else { *sum };

@@ -59,8 +59,13 @@ impl Muon {
             along.push(if self.nesterov { new * gradient + old * *mean } else { *mean });
         }
         let mut rate = learning_rate;
-        if let Form::Matrix(rows, columns) | Form::LowRank(rows, columns) = form {
-            along = orthogonal(&along, rows, columns);
+        if let Some([count, rows, columns]) = form.matrices() {
+            // MLX takes a stack for one matrix, of whose rows each is a matrix of the stack.
+            along = if count == 1 {
+                orthogonal(&along, rows, columns)
+            } else {
+                orthogonal(&along, count, rows * columns)
+            };
             let is_transposed = self.kind == MuonKind::Mlx && matches!(form, Form::LowRank(..));
             let (rows, columns) = if is_transposed { (columns, rows) } else { (rows, columns) };
             rate *= (rows as f64 / columns as f64).max(1.0).sqrt();

@@ -8,9 +8,9 @@ use brasa_tokenizer::Tokenizer;
 use brasa_train::data::{
     Batches, DataOptions, Dataset, Examples, Learned, Long, MlxBatches, MlxPurpose, Padding, Place,
 };
-use brasa_train::lora::{Lora, LoraOptions, Scaling, Targets};
-use brasa_train::optimizer::{Adam, MlxCourse, MlxSchedule, Muon, MuonKind, Rates, Rule, Sgd};
-use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Trainer};
+use brasa_train::lora::{Layer, Lora, LoraOptions, Pattern, Scaling, Targets};
+use brasa_train::optimizer::{Adafactor, Adam, MlxCourse, MlxSchedule, Muon, MuonKind, Rates, Rule, Sgd};
+use brasa_train::{Activations, Extent, Noise, Objective, Parameters, Resources, TrainOptions, Trainer};
 use serde_json::Value;
 
 use crate::setup::{begun, cpu, layers, model_in};
@@ -73,6 +73,8 @@ fn rule(config: &Value) -> Rule {
             weight_decay: number("weight_decay", 0.0),
         }),
         "muon" => Rule::Muon(Muon { weight_decay: 0.01, kind: MuonKind::Mlx, ..Muon::default() }),
+        "adafactor" if own.is_null() => Rule::Adafactor(Adafactor::default()),
+        "adafactor" => Rule::Adafactor(Adafactor::parse(own).expect("settings")),
         other => panic!("{other}"),
     }
 }
@@ -96,11 +98,12 @@ fn adapter(config: &Value, graph: &brasa_graph::Graph) -> Lora {
         keys.is_empty()
             || keys.iter().any(|key| name.ends_with(&format!(".{}", key.as_str().expect("a key"))))
     };
-    let layers = layers(graph, wanted);
+    let mut layers = layers(graph, wanted);
+    layers.extend(experts(graph).into_iter().filter(|layer| wanted(&layer.name)));
     let last_blocks = config["num_layers"].as_i64().and_then(|blocks| usize::try_from(blocks).ok());
     let (rank, scale) = (own["rank"].as_u64().expect("a rank"), own["scale"].as_f64().expect("a scale"));
     let options = LoraOptions {
-        targets: Targets { patterns: Vec::new(), last_blocks },
+        targets: Targets { patterns: vec![Pattern::parse("/./").expect("a pattern")], last_blocks },
         rank: rank as usize,
         alpha: (scale * rank as f64) as f32,
         scaling: Scaling::Rank,
@@ -108,6 +111,20 @@ fn adapter(config: &Value, graph: &brasa_graph::Graph) -> Lora {
         seed: 0,
     };
     begun(Lora::new(&layers, &options).expect("an adapter"))
+}
+
+/// The stacks of experts of a graph, by MLX's names.
+fn experts(graph: &brasa_graph::Graph) -> Vec<Layer> {
+    let names = [("ffn_gate_exps", "gate_proj"), ("ffn_up_exps", "up_proj"), ("ffn_down_exps", "down_proj")];
+    let layer = |(id, weight): (u32, &std::sync::Arc<brasa_graph::Weight>)| {
+        let &[experts, rows, inputs] = &weight.shape[..] else { return None };
+        let (block, name) = weight.name.rsplit_once('.')?;
+        let (_, name) = names.iter().find(|(own, _)| *own == name)?;
+        let name = format!("{block}.mlp.switch_mlp.{name}");
+        let (weight, experts) = (brasa_graph::WeightId(id), Some(experts));
+        Some(Layer { name, aliases: Vec::new(), weight, rows: 0..rows, inputs, experts })
+    };
+    (0..).zip(graph.weights()).filter_map(layer).collect()
 }
 
 fn near(what: &str, found: f64, expected: f64, bound: f64) {
@@ -137,9 +154,14 @@ fn check(name: &str, bound: f64) {
     let device = cpu();
     let resources =
         Resources { backend: &device, model: &model.graph, precision: Precision::Reference, limits };
-    let lora = adapter(config, &model.graph);
-    let mut trainer = Trainer::new(&resources, lora, options, &mut |_| std::ops::ControlFlow::Continue(()))
-        .expect("a trainer");
+    let mut progress = |_| std::ops::ControlFlow::Continue(());
+    let mut trainer = if config["fine_tune_type"] == "full" {
+        let blocks = config["num_layers"].as_u64().expect("blocks") as usize;
+        let parameters = Parameters::of(&model.graph, Extent::LastBlocks(blocks)).expect("parameters");
+        Trainer::of_parameters(&resources, parameters, options, &mut progress).expect("a trainer")
+    } else {
+        Trainer::new(&resources, adapter(config, &model.graph), options, &mut progress).expect("a trainer")
+    };
     let numbers = |key: &str| -> Vec<f64> {
         golden[key].as_array().expect("numbers").iter().map(|x| x.as_f64().expect("a number")).collect()
     };
@@ -170,21 +192,25 @@ fn check(name: &str, bound: f64) {
     }
     assert!(evaluations.next().is_none());
     let values = golden["values"].as_object().expect("values");
-    assert_eq!(values.len(), 2 * trainer.lora().pairs.len());
-    for pair in &trainer.lora().pairs {
-        for (part, found) in [("lora_a", &pair.a), ("lora_b", &pair.b)] {
-            let expected = &values[&format!("model.{}.{part}", pair.layer.name)];
-            let expected = [0, 1].map(|at| expected[at].as_f64().expect("a number"));
-            let norm = found.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
-            let along: f64 = found.iter().enumerate().map(|(i, &x)| f64::from(x) * (i as f64).cos()).sum();
-            for (found, expected_) in [norm, along].into_iter().zip(expected) {
-                let error = (found - expected_).abs() / expected[0];
-                assert!(
-                    error < 10.0 * bound,
-                    "{name}, {} {part}: {found}, expected {expected_}",
-                    pair.layer.name
-                );
-            }
+    let found: Vec<(String, &[f32])> = match trainer.parameters() {
+        Some(parameters) => {
+            parameters.changes().map(|(tensor, _, values)| (tensor.to_owned(), values)).collect()
+        }
+        None => (trainer.lora().pairs.iter())
+            .flat_map(|pair| {
+                [("lora_a", &*pair.a), ("lora_b", &*pair.b)].map(|(part, own)| (pair, part, own))
+            })
+            .map(|(pair, part, own)| (format!("model.{}.{part}", pair.layer.name), own))
+            .collect(),
+    };
+    assert_eq!(values.len(), found.len());
+    for (label, found) in found {
+        let expected = [0, 1].map(|at| values[&label][at].as_f64().expect("a number"));
+        let norm = found.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        let along: f64 = found.iter().enumerate().map(|(i, &x)| f64::from(x) * (i as f64).cos()).sum();
+        for (found, expected_) in [norm, along].into_iter().zip(expected) {
+            let error = (found - expected_).abs() / expected[0];
+            assert!(error < 10.0 * bound, "{name}, {label}: {found}, expected {expected_}");
         }
     }
 }
@@ -207,6 +233,31 @@ fn momentum_in_steps() {
 #[test]
 fn orthogonal_updates() {
     check("muon", 1e-3);
+}
+
+#[test]
+fn means_of_rows_and_columns_with_relative_steps() {
+    check("adafactor", 1e-4);
+}
+
+#[test]
+fn means_of_rows_and_columns_with_rates_and_momentum() {
+    check("adafactor-rates", 1e-4);
+}
+
+#[test]
+fn whole_blocks() {
+    check("full", 1e-4);
+}
+
+#[test]
+fn experts_of_a_mixture() {
+    check("experts", 1e-4);
+}
+
+#[test]
+fn experts_by_orthogonal_updates() {
+    check("experts-muon", 1e-3);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use brasa_graph::device::Backend;
 use brasa_graph::reference::ReferenceBackend;
 use brasa_train::Trainer;
 use brasa_train::data::{Batches, Document};
-use brasa_train::lora::{Lora, Scaling};
+use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
 use brasa_train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
 
 use crate::setup::{adapter, cpu, documents, layers, model, trainer};
@@ -160,4 +160,34 @@ families! {
     qwen3moe: "qwen3moe", Rank;
     dora_of_llama31: "llama31-dora", Rank;
     dora_behind_biases: "qwen2-dora", Rank;
+}
+
+#[test]
+fn experts_are_targets_only_if_they_are_named() {
+    let layer = |name: &str, experts| Layer {
+        name: format!("layers.0.{name}"),
+        aliases: Vec::new(),
+        weight: brasa_graph::WeightId(0),
+        rows: 0..4,
+        inputs: 8,
+        experts,
+    };
+    let layers = [layer("attn_q", None), layer("ffn_down_exps", Some(3))];
+    let chosen = |targets: &str| -> Vec<String> {
+        let options = LoraOptions {
+            targets: Targets::parse(targets, None).expect("targets"),
+            rank: 2,
+            ..LoraOptions::default()
+        };
+        let lora = Lora::new(&layers, &options).expect("an adapter");
+        lora.pairs
+            .iter()
+            .map(|pair| format!("{} {} {}", pair.layer.name, pair.a.len(), pair.b.len()))
+            .collect()
+    };
+    let (dense, experts) = ("layers.0.attn_q 16 8", "layers.0.ffn_down_exps 48 24");
+    assert_eq!(chosen("all"), [dense]);
+    assert_eq!(chosen("experts"), [experts]);
+    assert_eq!(chosen("ffn_down_exps"), [experts]);
+    assert_eq!(chosen("experts, all"), [dense, experts]);
 }

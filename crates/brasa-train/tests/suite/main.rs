@@ -2,6 +2,7 @@
 
 mod as_mlx;
 mod batches;
+mod cache;
 mod data;
 mod lora;
 mod noise;

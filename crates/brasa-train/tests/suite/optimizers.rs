@@ -4,7 +4,8 @@ use std::path::Path;
 
 use brasa_golden::Golden;
 use brasa_train::optimizer::{
-    Adam, Form, MlxSchedule, Muon, MuonKind, Optimizer, Rule, Schedule, Sgd, Shape, clip, norm,
+    Adafactor, Adam, BLOCK, Codes, Form, MlxSchedule, Moment, Muon, MuonKind, Optimizer, Rule, SHORTEST,
+    Schedule, Sgd, Shape, clip, map, norm,
 };
 
 fn golden() -> Golden {
@@ -60,6 +61,57 @@ fn values_are_those_of_torch() {
         assert_eq!(optimizer.updates(), 12);
     }
     assert_eq!(compared, 5 * 3 * 2);
+}
+
+/// The numbers of codes are those of bitsandbytes, bit for bit, and so are its moments over six updates, but for single codes.
+#[test]
+fn moments_of_eight_bits_are_those_of_bitsandbytes() {
+    let golden = golden();
+    for (is_signed, name) in [(true, "signed"), (false, "unsigned")] {
+        assert_eq!(map(is_signed)[..], golden.floats(&format!("eight_bits.{name}")), "{name}");
+    }
+    let made = |number: usize| -> Vec<f32> {
+        let number = |i: usize| (1.7 * i as f64 + number as f64).cos() * 10_f64.powf(i as f64 / 1125.0 - 3.0);
+        (0..4500).map(|i| number(i) as f32).collect()
+    };
+    let values = made(0);
+    let magnitudes: Vec<f32> = values.iter().map(|x| x.abs()).collect();
+    for (values, is_signed, name) in [(&values, true, "codes"), (&magnitudes, false, "unsigned_codes")] {
+        let mut codes = Codes::zeros(values.len(), is_signed);
+        for (block, values) in values.chunks(BLOCK).enumerate() {
+            codes.encode(block, values);
+        }
+        // A number half way between two codes is bitsandbytes' lower or upper one as its sums round.
+        let expected = golden.floats(&format!("eight_bits.{name}"));
+        let others: Vec<(u8, f32)> = (codes.codes.iter().zip(expected))
+            .map(|(&code, expected)| (code, expected))
+            .filter(|&(code, expected)| (f32::from(code) - expected).abs() > 0.5)
+            .collect();
+        let is_near = |&(code, expected): &(u8, f32)| (f32::from(code) - expected).abs() < 1.5;
+        assert!(others.len() <= 9 && others.iter().all(is_near), "{name}: {others:?}");
+        assert_eq!(codes.magnitudes, golden.floats("eight_bits.magnitudes"), "{name}");
+    }
+    let rule = Rule::AdamW8(Adam { beta2: 0.95, eps: 1e-6, weight_decay: 0.1, ..Adam::default() });
+    let mut optimizer = Optimizer::new(rule, [4500_usize]);
+    let mut values = vec![made(1)];
+    (2..8).for_each(|number| optimizer.update(0.01, &mut values, &[made(number)]));
+    let expected = golden.floats("eight_bits.end");
+    // Of 54000 numbers that are encoded, one in a thousand is half way between two codes, and moves its value a little otherwise.
+    let is_other = |(a, b): &(&f32, &f32)| (*a - *b).abs() > 1e-6 * b.abs().max(0.1);
+    let others: Vec<_> = values[0].iter().zip(&expected).filter(is_other).collect();
+    assert!(others.len() <= 90, "{} of 4500: {:?}", others.len(), &others[..5]);
+    assert!(others.iter().all(|(a, b)| (*a - *b).abs() < 0.01), "{others:?}");
+    let bytes: u64 = optimizer.states()[0].iter().map(Moment::size_bytes).sum();
+    assert_eq!(bytes, 2 * (4500 + 4 * 18));
+    // Short arrays keep f32.
+    let [mut short, mut whole] =
+        [rule, Rule::AdamW(Adam { beta2: 0.95, eps: 1e-6, weight_decay: 0.1, ..Adam::default() })]
+            .map(|rule| Optimizer::new(rule, [SHORTEST - 1]));
+    let gradient = [vec![0.5; SHORTEST - 1]];
+    let [mut a, mut b] = [(); 2].map(|()| vec![vec![1.0; SHORTEST - 1]]);
+    short.update(0.1, &mut a, &gradient);
+    whole.update(0.1, &mut b, &gradient);
+    assert_eq!((a, short.states()), (b, whole.states()));
 }
 
 #[test]
@@ -159,6 +211,19 @@ fn what_is_no_matrix_is_changed_by_adamw_beside_muon() {
     optimizer.update(0.1, &mut values, &[vec![1.0, 2.0]]);
     // 0.05 · (gradient + 0.5 · value) along.
     check_near("mlx", &values[0], &[2.0 - 0.1 * 0.05 * 2.0, -4.0], 1e-6);
+}
+
+#[test]
+fn settings_of_adafactor_are_read_or_refused() {
+    let parse = |text: &str| Adafactor::parse(&serde_json::from_str(text).expect("JSON"));
+    let found = parse(r#"{"eps": [1e-20, 0.01], "beta_1": 0.5, "relative_step": false}"#).expect("settings");
+    let expected =
+        Adafactor { eps: [1e-20, 0.01], beta1: Some(0.5), relative_step: false, ..Adafactor::default() };
+    assert_eq!(found, expected);
+    assert_eq!(parse(r#"{"beta_1": null}"#).expect("settings"), Adafactor::default());
+    for text in ["3", r#"{"eps": [1]}"#, r#"{"decay_rate": 0.8}"#, r#"{"beta_1": 1}"#, r#"{"beta2": 0.9}"#] {
+        assert!(parse(text).unwrap_err().to_string().starts_with("adafactor"), "{text}");
+    }
 }
 
 #[test]

@@ -61,7 +61,8 @@ pub fn layers(graph: &Graph, wanted: impl Fn(&str) -> bool) -> Vec<Layer> {
             let name = full[at..].to_owned();
             if wanted(&name) {
                 let aliases = vec![full.to_owned()];
-                layers.push(Layer { name, aliases, weight: id, rows, inputs: weight.row_len() });
+                let inputs = weight.row_len();
+                layers.push(Layer { name, aliases, weight: id, rows, inputs, experts: None });
             }
         }
     }

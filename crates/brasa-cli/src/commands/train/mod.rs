@@ -14,7 +14,7 @@ use brasa::train::run::run;
 use brasa::train::{TrainError, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
-use crate::args::{LossName, MethodName, PrecisionName, TrainArguments};
+use crate::args::{FormName, LossName, MethodName, PrecisionName, TrainArguments};
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, load, output};
 
@@ -49,8 +49,13 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let files = Files::find(data).map_err(failure)?;
     let read = |path: &Path| -> Result<Dataset, Failure> {
-        let data = Dataset::read(path, &tuner.examples(), &data_options(arguments)).map_err(failure)?;
-        output::note(&format!("{}: {}", path.display(), data.report));
+        let (examples, options) = (tuner.examples(), data_options(arguments));
+        let (data, is_cached) = match &arguments.token_cache {
+            Some(folder) => tuner.token_cache(folder)?.read(path, &examples, &options).map_err(failure)?,
+            None => (Dataset::read(path, &examples, &options).map_err(failure)?, false),
+        };
+        let cached = if is_cached { " (token ids of an earlier run)" } else { "" };
+        output::note(&format!("{}: {}{cached}", path.display(), data.report));
         interrupt::check()?;
         Ok(data)
     };
@@ -111,8 +116,16 @@ fn trainer(
         return Ok(trainer);
     }
     let mut lora = Lora::new(tuner.layers(), &lora_options(arguments)?).map_err(failure)?;
+    if arguments.form == FormName::Peft && lora.pairs.iter().any(|pair| pair.layer.experts.is_some()) {
+        let what = "--form peft: PEFT has no form for a stack of experts; mlx and gguf have one";
+        return Err(Failure::Usage(what.into()));
+    }
     if arguments.method == MethodName::Dora {
         lora = tuner.with_magnitudes(lora)?;
+    }
+    if let Some(path) = &arguments.from {
+        lora = tuner.begin_from(lora, path)?;
+        output::note(&format!("the values of {} are begun with", path.display()));
     }
     output::note(&format!(
         "{} of {} layers, {} parameters, {course}",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use brasa::train::data::{DataOptions, Learned, Long, Padding, Turns};
 use brasa::train::lora::{LoraOptions, Own, Pattern, Scaling, Targets};
-use brasa::train::optimizer::{Adam, Muon, MuonKind, Rates, Rule, Schedule, Sgd, Shape};
+use brasa::train::optimizer::{Adafactor, Adam, Muon, MuonKind, Rates, Rule, Schedule, Sgd, Shape};
 use brasa::train::run::RunOptions;
 use brasa::train::{Activations, Extent, Noise, Objective, Preference, TrainOptions};
 
@@ -59,6 +59,9 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     if let Some((flag, _)) = momentum.iter().find(|(_, is_set)| *is_set && !has_momentum) {
         return refuse(format!("{flag}: only --optimizer sgd and muon have one"));
     }
+    if arguments.adafactor.is_some() && arguments.optimizer != OptimizerName::Adafactor {
+        return refuse("--adafactor: only --optimizer adafactor has settings".into());
+    }
     if !(arguments.eps.is_finite() && arguments.eps > 0.0) {
         return refuse(format!("--eps {}: must be more than 0", arguments.eps));
     }
@@ -73,6 +76,7 @@ fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
         ("--rank-of", !arguments.rank_of.is_empty()),
         ("--alpha-of", !arguments.alpha_of.is_empty()),
         ("--dropout", arguments.dropout > 0.0),
+        ("--from", arguments.from.is_some()),
         ("--loss dpo", arguments.loss == LossName::Dpo),
     ];
     match of_adapters.iter().find(|(_, is_set)| *is_set) {
@@ -174,7 +178,14 @@ pub fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
             OptimizerName::Adamw => Rule::AdamW(adam),
             OptimizerName::Adam => Rule::Adam(adam),
             OptimizerName::Sgd => Rule::Sgd(sgd),
+            OptimizerName::Adamw8bit => Rule::AdamW8(adam),
             OptimizerName::Muon => Rule::Muon(muon),
+            OptimizerName::Adafactor => Rule::Adafactor(arguments.adafactor.unwrap_or(Adafactor {
+                weight_decay,
+                // MLX's own default passes over the learning rate.
+                relative_step: arguments.has_mlx_defaults(),
+                ..Adafactor::default()
+            })),
         },
         schedule: match arguments.lr_schedule {
             Some(schedule) => Rates::Mlx(schedule),

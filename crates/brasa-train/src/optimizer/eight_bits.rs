@@ -1,0 +1,102 @@
+//! Moments of eight bits a number (Dettmers et al. 2022, "8-bit Optimizers via Block-wise Quantization", arXiv:2110.02861).
+//!
+//! An array is cut into blocks, each with the largest magnitude in it. A number is the code of its share of that magnitude; codes are spaced as a small
+//! floating-point format has them, seven powers of ten with finer steps toward 1 ("dynamic tree quantization").
+
+use std::sync::LazyLock;
+
+/// Numbers that share a magnitude. The paper has 2048; bitsandbytes, by its authors, has 256 since.
+pub const BLOCK: usize = 256;
+/// Shorter arrays keep moments in f32, as bitsandbytes has it: they are norms and biases, which cost little.
+pub const SHORTEST: usize = 4096;
+
+/// Powers of ten of a code.
+const EXPONENTS: i32 = 7;
+
+/// The numbers of codes from −1 to 1.
+static SIGNED: LazyLock<[f32; 256]> = LazyLock::new(|| dynamic_map(true));
+/// The numbers of codes from 0 to 1.
+static UNSIGNED: LazyLock<[f32; 256]> = LazyLock::new(|| dynamic_map(false));
+
+/// An array in eight bits a number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Codes {
+    /// A code for each number, among ascending values.
+    pub codes: Vec<u8>,
+    /// The largest magnitude of each block of [`BLOCK`] numbers.
+    pub magnitudes: Vec<f32>,
+    /// Whether numbers may be negative.
+    pub is_signed: bool,
+}
+
+impl Codes {
+    /// So many zeros.
+    pub fn zeros(count: usize, is_signed: bool) -> Self {
+        let zero = nearest(map(is_signed), 0.0);
+        Self { codes: vec![zero; count], magnitudes: vec![0.0; count.div_ceil(BLOCK)], is_signed }
+    }
+
+    /// Decodes a block.
+    pub fn decode(&self, block: usize, out: &mut [f32]) {
+        let (map, magnitude) = (map(self.is_signed), self.magnitudes[block]);
+        let codes = &self.codes[block * BLOCK..][..out.len()];
+        out.iter_mut().zip(codes).for_each(|(x, &code)| *x = map[usize::from(code)] * magnitude);
+    }
+
+    /// Encodes a block.
+    pub fn encode(&mut self, block: usize, values: &[f32]) {
+        let map = map(self.is_signed);
+        let magnitude = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
+        self.magnitudes[block] = magnitude;
+        let codes = &mut self.codes[block * BLOCK..][..values.len()];
+        for (code, &x) in codes.iter_mut().zip(values) {
+            *code = nearest(map, if magnitude > 0.0 { x / magnitude } else { 0.0 });
+        }
+    }
+}
+
+/// The numbers of all codes, ascending.
+pub fn map(is_signed: bool) -> &'static [f32; 256] {
+    if is_signed { &SIGNED } else { &UNSIGNED }
+}
+
+/// The code of the nearest number; of two, the lower one.
+fn nearest(map: &[f32; 256], x: f32) -> u8 {
+    let above = map.partition_point(|&value| value <= x);
+    let (left, right) = (above.saturating_sub(1), above.min(255));
+    if (map[right] - x).abs() < (x - map[left]).abs() { right as u8 } else { left as u8 }
+}
+
+/// The means between evenly spaced bounds from 0.1 to 1, times a power of ten, the smallest with one (two without signs) and each further one with twice as many; and
+/// 0 and 1. All in f32, so that bits are those of bitsandbytes.
+fn dynamic_map(is_signed: bool) -> [f32; 256] {
+    let mut numbers = vec![0.0, 1.0];
+    for exponent in 0..EXPONENTS {
+        let items = (if is_signed { 1 } else { 2 }) << exponent;
+        let bounds = evenly(items + 1);
+        let power = 10_f64.powi(exponent - (EXPONENTS - 1)) as f32;
+        for bounds in bounds.array_windows::<2>() {
+            let number = power * f32::midpoint(bounds[0], bounds[1]);
+            numbers.push(number);
+            if is_signed {
+                numbers.push(-number);
+            }
+        }
+    }
+    numbers.sort_by(f32::total_cmp);
+    numbers.try_into().expect("256 numbers")
+}
+
+/// `count` numbers from 0.1 to 1, each half counted from its own end.
+fn evenly(count: usize) -> Vec<f32> {
+    let (start, end) = (0.1_f32, 1.0_f32);
+    let step = (end - start) / (count - 1) as f32;
+    let number = |at: usize| {
+        if at < count / 2 {
+            step.mul_add(at as f32, start)
+        } else {
+            (-step).mul_add((count - 1 - at) as f32, end)
+        }
+    };
+    (0..count).map(number).collect()
+}
