@@ -105,6 +105,7 @@ fn adapter(graph: &Graph) -> Result<Lora, Box<dyn std::error::Error>> {
             weight: WeightId(number as u32),
             rows: 0..weight.shape[0],
             inputs: weight.shape[1],
+            experts: None,
         })
         .collect();
     let (targets, scaling) = (Targets::default(), Scaling::Rank);

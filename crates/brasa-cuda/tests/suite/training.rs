@@ -34,6 +34,7 @@ fn adapter(graph: &Graph) -> Lora {
             weight: WeightId(number as u32),
             rows: 0..weight.shape[0],
             inputs: weight.shape[1],
+            experts: None,
         })
         .collect();
     let targets = Targets::default();
