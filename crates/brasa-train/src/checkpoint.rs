@@ -18,6 +18,8 @@ use crate::{Result, TrainError};
 
 const MAGIC: &[u8; 8] = b"BRASATR1";
 const HASH_BYTES: usize = 32;
+/// Numbers that are written at a time.
+const PIECE: usize = 1 << 16;
 /// The largest checkpoint.
 const MOST_BYTES: u64 = 1 << 40;
 
@@ -101,6 +103,16 @@ impl State {
     ///
     /// [`TrainError::Format`] if the disk is full or fails.
     pub fn write(&self, path: &Path) -> Result<()> {
+        let Self { values, moments, .. } = self;
+        self.write_with(path, values, moments)
+    }
+
+    /// Writes the state with other values and moments than its own, which may be empty: large arrays need not be copied.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`write`](Self::write).
+    pub fn write_with(&self, path: &Path, values: &[Vec<f32>], moments: &[Vec<Moment>]) -> Result<()> {
         let sizes = |arrays: &[Vec<f32>]| arrays.iter().map(Vec::len).collect::<Vec<_>>();
         let header = Header {
             updates: self.updates,
@@ -109,32 +121,38 @@ impl State {
             best: self.best,
             evaluated: self.evaluated,
             worse: self.worse,
-            values: sizes(&self.values),
-            moments: self.moments.iter().map(|arrays| arrays.iter().map(Size::of).collect()).collect(),
+            values: sizes(values),
+            moments: moments.iter().map(|arrays| arrays.iter().map(Size::of).collect()).collect(),
             best_values: sizes(&self.best_values),
         };
-        let header = serde_json::to_vec(&header)
-            .map_err(|error| FormatError::Io { path: path.to_owned(), source: error.into() })?;
-        let mut bytes = [&MAGIC[..], &(header.len() as u64).to_le_bytes(), &header].concat();
-        let mut put = |array: &[f32]| bytes.extend(array.iter().flat_map(|x| x.to_le_bytes()));
-        self.values.iter().for_each(|array| put(array));
-        for moment in self.moments.iter().flatten() {
-            match moment {
-                Moment::Floats(values) => put(values),
-                Moment::Codes(codes) => put(&codes.magnitudes),
-            }
+        let io = |source: std::io::Error| FormatError::Io { path: path.to_owned(), source };
+        let header = serde_json::to_vec(&header).map_err(|error| io(error.into()))?;
+        let (mut file, mut hash) = (OutputFile::create(path, Existing::Replace)?, Sha256::new());
+        let mut put = |bytes: &[u8]| {
+            hash.update(bytes);
+            file.write_all(bytes).map_err(io)
+        };
+        put(MAGIC)?;
+        put(&(header.len() as u64).to_le_bytes())?;
+        put(&header)?;
+        let of_moments = moments.iter().flatten().map(|moment| match moment {
+            Moment::Floats(values) => values,
+            Moment::Codes(codes) => &codes.magnitudes,
+        });
+        let mut bytes = Vec::new();
+        for piece in
+            values.iter().chain(of_moments).chain(&self.best_values).flat_map(|array| array.chunks(PIECE))
+        {
+            bytes.clear();
+            bytes.extend(piece.iter().flat_map(|x| x.to_le_bytes()));
+            put(&bytes)?;
         }
-        self.best_values.iter().for_each(|array| put(array));
-        for moment in self.moments.iter().flatten() {
+        for moment in moments.iter().flatten() {
             if let Moment::Codes(codes) = moment {
-                bytes.extend(&codes.codes);
+                put(&codes.codes)?;
             }
         }
-        let hash = Sha256::digest(&bytes);
-        let mut file = OutputFile::create(path, Existing::Replace)?;
-        file.write_all(&bytes)
-            .and_then(|()| file.write_all(&hash))
-            .map_err(|source| FormatError::Io { path: path.to_owned(), source })?;
+        file.write_all(&hash.finalize()).map_err(io)?;
         Ok(file.commit()?)
     }
 

@@ -219,11 +219,11 @@ impl Run {
             best: self.best,
             evaluated: self.evaluated,
             worse: self.worse,
-            values: trainer.arrays(),
-            moments: trainer.optimizer().states().to_vec(),
+            values: Vec::new(),
+            moments: Vec::new(),
             best_values: self.best_values.clone(),
         };
-        state.write(&self.path)
+        state.write_with(&self.path, &trainer.arrays(), trainer.optimizer().states())
     }
 }
 

@@ -17,6 +17,10 @@ const EXPONENTS: i32 = 7;
 static SIGNED: LazyLock<[f32; 256]> = LazyLock::new(|| dynamic_map(true));
 /// The numbers of codes from 0 to 1.
 static UNSIGNED: LazyLock<[f32; 256]> = LazyLock::new(|| dynamic_map(false));
+/// For the upper half of a number's bits, the last signed code that is no larger than any number with these bits.
+static SIGNED_STARTS: LazyLock<Box<[u8]>> = LazyLock::new(|| starts(&SIGNED));
+/// Like [`SIGNED_STARTS`], for codes from 0 to 1.
+static UNSIGNED_STARTS: LazyLock<Box<[u8]>> = LazyLock::new(|| starts(&UNSIGNED));
 
 /// An array in eight bits a number.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +36,7 @@ pub struct Codes {
 impl Codes {
     /// So many zeros.
     pub fn zeros(count: usize, is_signed: bool) -> Self {
-        let zero = nearest(map(is_signed), 0.0);
+        let zero = nearest(map(is_signed), starts_of(is_signed), 0.0);
         Self { codes: vec![zero; count], magnitudes: vec![0.0; count.div_ceil(BLOCK)], is_signed }
     }
 
@@ -45,12 +49,12 @@ impl Codes {
 
     /// Encodes a block.
     pub fn encode(&mut self, block: usize, values: &[f32]) {
-        let map = map(self.is_signed);
+        let (map, starts) = (map(self.is_signed), starts_of(self.is_signed));
         let magnitude = values.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
         self.magnitudes[block] = magnitude;
         let codes = &mut self.codes[block * BLOCK..][..values.len()];
         for (code, &x) in codes.iter_mut().zip(values) {
-            *code = nearest(map, if magnitude > 0.0 { x / magnitude } else { 0.0 });
+            *code = nearest(map, starts, if magnitude > 0.0 { x / magnitude } else { 0.0 });
         }
     }
 }
@@ -60,10 +64,27 @@ pub fn map(is_signed: bool) -> &'static [f32; 256] {
     if is_signed { &SIGNED } else { &UNSIGNED }
 }
 
+fn starts_of(is_signed: bool) -> &'static [u8] {
+    if is_signed { &SIGNED_STARTS } else { &UNSIGNED_STARTS }
+}
+
+/// A search that is done once for all numbers with the same upper half of their bits, less than a hundredth apart, so that one or two steps remain.
+fn starts(map: &[f32; 256]) -> Box<[u8]> {
+    let start = |upper: u32| {
+        let ends = [upper << 16, upper << 16 | 0xFFFF].map(f32::from_bits);
+        let least = ends[0].min(ends[1]);
+        map.partition_point(|&value| value <= least).saturating_sub(1) as u8
+    };
+    (0..1 << 16).map(start).collect()
+}
+
 /// The code of the nearest number; of two, the lower one.
-fn nearest(map: &[f32; 256], x: f32) -> u8 {
-    let above = map.partition_point(|&value| value <= x);
-    let (left, right) = (above.saturating_sub(1), above.min(255));
+fn nearest(map: &[f32; 256], starts: &[u8], x: f32) -> u8 {
+    let mut left = usize::from(starts[(x.to_bits() >> 16) as usize]);
+    while left < 255 && map[left + 1] <= x {
+        left += 1;
+    }
+    let right = (left + 1).min(255);
     if (map[right] - x).abs() < (x - map[left]).abs() { right as u8 } else { left as u8 }
 }
 
