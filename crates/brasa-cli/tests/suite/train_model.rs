@@ -177,3 +177,39 @@ fn a_full_disk_leaves_no_model() {
     succeeds(&[&run[..], &["--resume"]].concat());
     assert!(out.join("model/config.json").exists());
 }
+
+/// A stored head that is a copy of the embeddings, which readers may take for a head of its own, changes with them.
+#[test]
+fn a_copy_of_tied_embeddings_changes_with_them() {
+    let folder = scratch("train_model_tied");
+    let data = examples(&folder);
+    let base = folder.join("base");
+    crate::command::copy("tiny-gemma3", &base, |_, text| text);
+    let parts = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap();
+        let (length, rest) = bytes.split_at(8);
+        let (header, values) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+        let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+        (header, values.to_vec())
+    };
+    let of = |(header, values): &(serde_json::Value, Vec<u8>), name: &str| {
+        let [start, end] = [0, 1].map(|at| header[name]["data_offsets"][at].as_u64().unwrap() as usize);
+        values[start..end].to_vec()
+    };
+    let weights = base.join("model.safetensors");
+    let mut stored = parts(&weights);
+    let table = of(&stored, "model.embed_tokens.weight");
+    let mut entry = stored.0["model.embed_tokens.weight"].clone();
+    entry["data_offsets"] = serde_json::json!([stored.1.len(), stored.1.len() + table.len()]);
+    stored.0["lm_head.weight"] = entry;
+    stored.1.extend(&table);
+    let header = stored.0.to_string();
+    let bytes = [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &stored.1].concat();
+    std::fs::write(&weights, bytes).unwrap();
+    let out = folder.join("out");
+    let run = full(base.to_str().unwrap(), &data, &out);
+    succeeds(&run.iter().map(|&word| if word == "8" { "2" } else { word }).collect::<Vec<_>>());
+    let written = parts(&out.join("model/model.safetensors"));
+    let [head, new] = ["lm_head.weight", "model.embed_tokens.weight"].map(|name| of(&written, name));
+    assert!(head == new && new != table);
+}
