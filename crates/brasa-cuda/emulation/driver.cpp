@@ -17,6 +17,8 @@
 
 #include "../kernels/plain/plain.cu"
 
+#include "../kernels/hopper/rows.cuh"
+
 #include "flash.h"
 #include "gemm.h"
 

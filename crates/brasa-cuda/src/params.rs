@@ -57,7 +57,7 @@ macro_rules! shared {
 }
 
 #[cfg(test)]
-shared! { u8 = "u8", u32 = "u32", u64 = "u64", f32 = "float" }
+shared! { u8 = "u8", u32 = "u32", u64 = "u64", f32 = "float", f64 = "double" }
 
 #[cfg(test)]
 impl<T: Shared> Shared for Ptr<T> {

@@ -1,12 +1,15 @@
 //! A compiled graph: a table of operations over one arena, replayed step by step.
 #![expect(unsafe_code, reason = "copies from device memory")]
 
+mod learning;
+
 use std::sync::Arc;
 
 use brasa_graph::chain::{self, Chain, Finish};
 use brasa_graph::device::{
     DeviceError, DrawInputs, Drawn, FillMask, KvPool, KvType, OpTime, Program, ProgramLimits,
 };
+use brasa_graph::learn::Learner;
 use brasa_graph::op::RopeLayout;
 use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
@@ -43,6 +46,8 @@ pub(crate) struct CudaProgram {
     outputs: PinnedMemory,
     /// Draws tokens from logits.
     drawer: Drawer,
+    /// What is learned, if anything is.
+    learning: Option<learning::Learning>,
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,
 }
@@ -82,24 +87,38 @@ impl CudaProgram {
             rules: StepRules::new(graph),
             rotations: rotations(graph)?,
             table,
+            learning: None,
             lost: None,
         })
     }
 
-    /// Runs a step on the table; `between` is called when each operation has been queued.
+    /// Runs a step on the table and brings its outputs to the host; `between` is called when each operation has been queued.
     fn execute(
         &mut self,
         step: &Step,
         pool: &mut dyn KvPool,
         between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
     ) -> Result<(), DeviceError> {
-        let bytes = self.prepare(step, pool)?;
+        self.execute_for(step, pool, usize::MAX, between)
+    }
+
+    /// Like [`execute`](Self::execute); at most the first `outputs` outputs come to the host.
+    fn execute_for(
+        &mut self,
+        step: &Step,
+        pool: &mut dyn KvPool,
+        outputs: usize,
+        between: &mut dyn FnMut(&Run<'_>, usize) -> Result<(), DriverError>,
+    ) -> Result<(), DeviceError> {
+        self.prepare(step, pool)?;
+        let bytes = self.places.iter().take(outputs).map(|place| place.elements() * 4).sum();
         let pool = own(&self.gpu, pool)?;
         if step.rows() == 0 {
             return Ok(());
         }
         let queued = self.reserve_outputs(bytes).and_then(|()| self.queue(step, pool, between));
-        let result = queued.and_then(|()| self.download(pool, bytes)).and_then(|()| self.check_fault());
+        let downloaded = queued.and_then(|()| self.download(pool, bytes, outputs));
+        let result = downloaded.and_then(|()| self.check_fault());
         self.note(result)
     }
 
@@ -188,12 +207,12 @@ impl CudaProgram {
         }
     }
 
-    /// Waits for the outputs of the queued step, which take `bytes`.
-    fn download(&mut self, pool: &CudaKvPool, bytes: usize) -> Result<(), DeviceError> {
+    /// Waits for the first `count` outputs of the queued step, which take `bytes`.
+    fn download(&mut self, pool: &CudaKvPool, bytes: usize, count: usize) -> Result<(), DeviceError> {
         let gpu = Arc::clone(&self.gpu);
         let mut outputs = Vec::with_capacity(self.table.outputs.len());
         let run = self.as_run(pool);
-        outputs.extend(self.table.outputs.iter().map(|slot| run.tensor(slot)));
+        outputs.extend(self.table.outputs.iter().take(count).map(|slot| run.tensor(slot)));
         let mut rest = &mut self.outputs.bytes_mut()[..bytes];
         for output in outputs {
             let (to, after) = rest.split_at_mut(output.count() as usize * 4);
@@ -272,7 +291,13 @@ impl Program for CudaProgram {
     }
 
     fn arena_bytes(&self) -> u64 {
-        (self.arena.size_bytes() + self.interpreter.as_ref().map_or(0, Interpreter::size_bytes)) as u64
+        let learning = self.learning.as_ref().map_or(0, learning::Learning::size_bytes);
+        let interpreter = self.interpreter.as_ref().map_or(0, Interpreter::size_bytes);
+        (self.arena.size_bytes() + learning + interpreter) as u64
+    }
+
+    fn learner(&mut self) -> Option<&mut dyn Learner> {
+        Some(self)
     }
 
     fn describe(&self) -> String {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::chain::{self, Chain, Finish};
+use crate::learn::Learner;
 use crate::output::Outputs;
 use crate::sampling::{DrawRules, SamplingError};
 use crate::step::{PageId, Step};
@@ -301,6 +302,11 @@ pub trait Program: Send {
     /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written.
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
+
+    /// Learning by the program's first output on the device; `None` where the host updates values.
+    fn learner(&mut self) -> Option<&mut dyn Learner> {
+        None
+    }
 
     /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` where this device leaves
     /// drawing to the host; nothing was run.

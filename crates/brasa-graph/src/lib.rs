@@ -55,6 +55,7 @@ mod weight_map;
 
 pub mod chain;
 pub mod device;
+pub mod learn;
 pub mod page;
 pub mod plan;
 pub mod print;

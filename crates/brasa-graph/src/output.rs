@@ -56,6 +56,11 @@ impl OutputPlace {
         self.words = start..start + elements;
         elements
     }
+
+    /// Elements of the output in the step that it followed last.
+    pub fn elements(&self) -> usize {
+        self.words.len()
+    }
 }
 
 impl<'a> Outputs<'a> {

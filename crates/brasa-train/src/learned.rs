@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use brasa_graph::device::KvPool;
+use brasa_graph::learn::LearnedBlock;
 use brasa_graph::{Graph, ValueId, ValueKind, Weight};
 
 use crate::Result;
@@ -79,6 +80,15 @@ impl Learned {
         match self {
             Self::Adapter { lora, .. } => lora.set_arrays(arrays),
             Self::Parameters(parameters, _) => parameters.set_arrays(arrays),
+        }
+    }
+
+    /// The block of a weight that each array is, if a device may change it by its own gradient alone.
+    pub fn blocks(&self) -> Option<Vec<LearnedBlock>> {
+        match self {
+            Self::Adapter { lora, places, .. } => places.blocks(lora),
+            // They are more than a device has room for the means of, and some are stored in other formats.
+            Self::Parameters(..) => None,
         }
     }
 

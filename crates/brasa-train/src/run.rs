@@ -149,6 +149,7 @@ pub fn run(
             let is_best = run.best.is_none_or(|best| found.loss < best.loss);
             if is_best {
                 run.best = Some(Best { update: updates, loss: found.loss });
+                trainer.fetch()?;
                 run.best_values = trainer.arrays();
             }
             run.worse = if is_best { 0 } else { run.worse + 1 };
@@ -211,7 +212,8 @@ struct Run {
 }
 
 impl Run {
-    fn save(&self, trainer: &Trainer, train: &Batches) -> Result<()> {
+    fn save(&self, trainer: &mut Trainer, train: &Batches) -> Result<()> {
+        trainer.fetch()?;
         let state = State {
             updates: trainer.optimizer().updates(),
             place: train.place(),

@@ -7,7 +7,9 @@ use brasa_graph::Graph;
 use brasa_graph::device::{
     Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, UploadProgress, WeightSet,
 };
+use brasa_graph::learn::LearnedState;
 use brasa_graph::pass::add_low_rank;
+use brasa_graph::step::Step;
 
 use crate::data::Batches;
 use crate::graphs::Graphs;
@@ -16,7 +18,7 @@ use crate::learned::Learned;
 use crate::lora::{Lora, Norms};
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
-use crate::optimizer::{Moment, Optimizer, Rates, Rule, clip, norm};
+use crate::optimizer::{Moment, Optimizer, Rates, Rule, clip, norm, shortening};
 use crate::parameters::Parameters;
 use crate::recompute::Activations;
 use crate::{MemoryPlan, Result, TrainError};
@@ -64,6 +66,16 @@ pub struct Trainer {
     /// Of a preference.
     judge: Option<Judge>,
     pool: Box<dyn KvPool>,
+    place: Place,
+}
+
+/// Where updates are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// On the host: gradients come down, values go up.
+    Host,
+    /// On the device. `is_ahead` if it made updates that the host's values and optimizer have not seen.
+    Device { is_ahead: bool },
 }
 
 /// One update.
@@ -104,6 +116,8 @@ pub struct Evaluation {
     /// Number of these tokens.
     pub learned: usize,
 }
+
+type RunStep<'a> = dyn FnMut(&mut dyn Program, &Learned, &Step, &mut dyn KvPool, usize) -> Result<f64> + 'a;
 
 impl Trainer {
     /// Puts the model with the adapter on the device.
@@ -164,7 +178,7 @@ impl Trainer {
         weights.add(&graphs.loss, &mut |_| ControlFlow::Continue(()))?;
         let program =
             |graph: &Arc<Graph>| of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits);
-        let (gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
+        let (mut gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
         if let Learned::Adapter { lora, norms, .. } = &mut learned
             && lora.pairs.iter().any(|pair| pair.magnitudes.is_some())
         {
@@ -176,19 +190,53 @@ impl Trainer {
         };
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
         let optimizer = Optimizer::new(options.rule, learned.forms());
+        let mut place = Place::Host;
+        if optimizer.step_of_device(0.0, 1.0).is_some()
+            && let (Some(learner), Some(blocks)) = (gradients.learner(), learned.blocks())
+            && learner.prepare(&blocks)?
+        {
+            place = Place::Device { is_ahead: false };
+        }
         let Graphs { sources, .. } = graphs;
         let mut trainer =
-            Self { learned, options, optimizer, sources, weights, gradients, loss, judge, pool };
+            Self { learned, options, optimizer, sources, weights, gradients, loss, judge, pool, place };
         trainer.write()?;
         Ok(trainer)
+    }
+
+    /// Brings values and what the optimizer remembers from the device, where updates are made there. [`lora`](Self::lora), [`arrays`](Self::arrays),
+    /// [`parameters`](Self::parameters) and the states of the [optimizer](Self::optimizer) need that behind updates.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    pub fn fetch(&mut self) -> Result<()> {
+        if self.place != (Place::Device { is_ahead: true }) {
+            return Ok(());
+        }
+        let Some(learner) = self.gradients.learner() else { return Ok(()) };
+        let (mut arrays, mut states) = (Vec::new(), Vec::new());
+        for LearnedState { values, means, squares } in learner.read()? {
+            arrays.push(values);
+            states.push(vec![Moment::Floats(means), Moment::Floats(squares)]);
+        }
+        self.learned.set_arrays(&arrays);
+        self.optimizer.restore(self.optimizer.updates(), states);
+        self.place = Place::Device { is_ahead: false };
+        Ok(())
+    }
+
+    fn check_fetched(&self) {
+        assert!(self.place != (Place::Device { is_ahead: true }), "Trainer::fetch comes first");
     }
 
     /// The adapter as it is now.
     ///
     /// # Panics
     ///
-    /// If the model's parameters are learned.
+    /// If the model's parameters are learned, or behind updates without [`fetch`](Self::fetch).
     pub fn lora(&self) -> &Lora {
+        self.check_fetched();
         match &self.learned {
             Learned::Adapter { lora, .. } => lora,
             Learned::Parameters(..) => panic!("parameters are learned, no adapter"),
@@ -204,7 +252,12 @@ impl Trainer {
     }
 
     /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each [stored tensor](Parameters::changes) of the parameters.
+    ///
+    /// # Panics
+    ///
+    /// Behind updates without [`fetch`](Self::fetch).
     pub fn arrays(&self) -> Vec<Vec<f32>> {
+        self.check_fetched();
         self.learned.arrays()
     }
 
@@ -213,7 +266,7 @@ impl Trainer {
         MemoryPlan::new(self.learned.forms().into_iter(), &self.options.rule)
     }
 
-    /// The optimizer as it is now.
+    /// The optimizer: its updates so far, and its states as of the last [`fetch`](Self::fetch).
     pub fn optimizer(&self) -> &Optimizer {
         &self.optimizer
     }
@@ -240,7 +293,19 @@ impl Trainer {
     ///
     /// If arrays have other sizes.
     pub fn restore(&mut self, arrays: &[Vec<f32>], updates: u64, states: Vec<Vec<Moment>>) -> Result<()> {
+        self.place = match self.place {
+            Place::Host => Place::Host,
+            Place::Device { .. } => Place::Device { is_ahead: false },
+        };
         self.optimizer.restore(updates, states);
+        if let (Place::Device { .. }, Some(learner)) = (self.place, self.gradients.learner()) {
+            let floats = |moments: &Vec<Moment>| -> [Vec<f32>; 2] {
+                [0, 1].map(|which| moments[which].as_floats().unwrap_or_default().to_vec())
+            };
+            let states: Vec<[Vec<f32>; 2]> = self.optimizer.states().iter().map(floats).collect();
+            let of_blocks: Vec<[&[f32]; 2]> = states.iter().map(|[a, b]| [&a[..], &b[..]]).collect();
+            learner.write_means(&of_blocks)?;
+        }
         self.take(arrays)
     }
 
@@ -250,6 +315,8 @@ impl Trainer {
     ///
     /// Errors of the device.
     pub fn take(&mut self, arrays: &[Vec<f32>]) -> Result<()> {
+        // What the optimizer remembers stays that of its own updates.
+        self.fetch()?;
         self.learned.set_arrays(arrays);
         self.write()
     }
@@ -262,22 +329,47 @@ impl Trainer {
     /// Errors of the device; [`TrainError::NotFinite`]. The values are what they were.
     pub fn update(&mut self, batches: &mut Batches) -> Result<Update> {
         let steps: Vec<Vec<u32>> = (0..self.options.accumulation).map(|_| batches.next_documents()).collect();
-        let (found, mut gradients) = self.gradients(batches, &steps)?;
-        let Found { loss, preferred } = found;
         let number = self.optimizer.updates() + 1;
-        let gradient_norm = norm(&gradients);
-        for (what, value) in [("the loss", loss), ("the norm of the gradient", gradient_norm)] {
-            if !value.is_finite() {
-                return Err(TrainError::NotFinite { update: number, what, value });
-            }
-        }
-        if let Some(longest) = self.options.longest_gradient {
-            clip(&mut gradients, gradient_norm, longest);
-        }
         let learning_rate = self.options.schedule.rate(number - 1);
-        let mut values = self.learned.arrays();
-        self.optimizer.update(learning_rate, &mut values, &gradients);
-        self.take(&values)?;
+        let check = |loss: f64, norm: f64| {
+            for (what, value) in [("the loss", loss), ("the norm of the gradient", norm)] {
+                if !value.is_finite() {
+                    return Err(TrainError::NotFinite { update: number, what, value });
+                }
+            }
+            Ok(())
+        };
+        let (found, gradient_norm) = match self.place {
+            Place::Host => {
+                let (found, mut gradients) = self.gradients(batches, &steps)?;
+                let gradient_norm = norm(&gradients);
+                check(found.loss, gradient_norm)?;
+                if let Some(longest) = self.options.longest_gradient {
+                    clip(&mut gradients, gradient_norm, longest);
+                }
+                let mut values = self.learned.arrays();
+                self.optimizer.update(learning_rate, &mut values, &gradients);
+                self.take(&values)?;
+                (found, gradient_norm)
+            }
+            Place::Device { .. } => {
+                let found = self.each_step(batches, &steps, &mut |program, _, step, pool, number| {
+                    let learner = program.learner().expect("it learned before");
+                    Ok(f64::from(learner.run_and_sum(step, pool, number == 0)?))
+                })?;
+                let learner = self.gradients.learner().expect("it learned before");
+                let gradient_norm = learner.norm()?;
+                check(found.loss, gradient_norm)?;
+                let factor =
+                    self.options.longest_gradient.and_then(|longest| shortening(gradient_norm, longest));
+                let step = self.optimizer.step_of_device(learning_rate, factor.unwrap_or(1.0));
+                learner.update(&step.expect("a rule of devices"))?;
+                self.optimizer.count();
+                self.place = Place::Device { is_ahead: true };
+                (found, gradient_norm)
+            }
+        };
+        let Found { loss, preferred } = found;
         let count = |of: &dyn Fn(&[u32]) -> usize| steps.iter().map(|step| of(step)).sum();
         let (rows, learned) = (count(&|step| batches.rows(step)), count(&|step| batches.learned(step)));
         Ok(Update { number, loss, preferred, gradient_norm, learning_rate, rows, learned })
@@ -306,6 +398,21 @@ impl Trainer {
     ///
     /// [`TrainError::Setting`] for a preference among documents that are no pairs; errors of the device.
     pub fn gradients(&mut self, batches: &Batches, steps: &[Vec<u32>]) -> Result<(Found, Vec<Vec<f32>>)> {
+        let mut gradients: Vec<Vec<f32>> =
+            self.learned.forms().iter().map(|form| vec![0.0; form.count()]).collect();
+        let found = self.each_step(batches, steps, &mut |program, learned, step, pool, _| {
+            let outputs = program.run(step, pool)?;
+            let mut outputs = outputs.iter().map(|output| output.floats());
+            let loss = outputs.next().map_or(0.0, |loss| f64::from(loss[0]));
+            let of_weights: Vec<&[f32]> = outputs.collect();
+            learned.add_gradients(&of_weights, &mut gradients);
+            Ok(loss)
+        })?;
+        Ok((found, gradients))
+    }
+
+    /// Runs the program of gradients for each of some steps, by `run`, which gets the step's number and returns its loss.
+    fn each_step(&mut self, batches: &Batches, steps: &[Vec<u32>], run: &mut RunStep<'_>) -> Result<Found> {
         self.check_pairs(batches)?;
         let verdict = match &mut self.judge {
             Some(judge) => Some(judge.judge(batches, steps, &mut *self.pool)?),
@@ -314,8 +421,6 @@ impl Trainer {
         // Tokens count alike, or steps do.
         let by_step = self.options.objective == Objective::LikelihoodByStep;
         let all = 1.0 / steps.iter().map(|documents| batches.weight(documents)).sum::<f64>();
-        let mut gradients: Vec<Vec<f32>> =
-            self.learned.forms().iter().map(|form| vec![0.0; form.count()]).collect();
         let mut loss = 0.0;
         for (number, documents) in steps.iter().enumerate() {
             let factor = |place: usize| match &verdict {
@@ -325,14 +430,9 @@ impl Trainer {
             };
             let mut step = batches.step(documents, factor);
             noise::bring(&mut step, &self.sources, &self.options.noise, self.optimizer.updates(), number);
-            let outputs = self.gradients.run(&step, &mut *self.pool)?;
-            let mut outputs = outputs.iter().map(|output| output.floats());
-            loss += outputs.next().map_or(0.0, |loss| f64::from(loss[0]));
-            let of_weights: Vec<&[f32]> = outputs.collect();
-            self.learned.add_gradients(&of_weights, &mut gradients);
+            loss += run(&mut *self.gradients, &self.learned, &step, &mut *self.pool, number)?;
         }
-        let found = verdict.map_or(Found { loss, preferred: None }, |verdict| verdict.found());
-        Ok((found, gradients))
+        Ok(verdict.map_or(Found { loss, preferred: None }, |verdict| verdict.found()))
     }
 
     fn check_pairs(&self, batches: &Batches) -> Result<()> {

@@ -30,6 +30,9 @@ struct Watchdog {
     }
 };
 
+// An address in shared memory.
+typedef uint32_t SharedAt;
+
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
@@ -126,6 +129,13 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, uint32_t b
 __device__ __forceinline__ void copy16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// Eight bytes, both addresses multiples of 8.
+__device__ __forceinline__ void copy8(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+// The thread's copies since the last group are a group; wait_for_groups waits for all of its groups but the last N.
+__device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <uint32_t N> __device__ __forceinline__ void wait_for_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 __device__ __forceinline__ void copies_came() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ uint64_t evict_first_policy() {
     uint64_t policy;

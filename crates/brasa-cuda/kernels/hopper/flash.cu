@@ -1,2 +1,3 @@
 #include "flash.cuh"
 #include "parts.cuh"
+#include "rows.cuh"

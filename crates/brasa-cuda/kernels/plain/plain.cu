@@ -7,6 +7,7 @@
 #include "experts.cu"
 #include "gradients.cu"
 #include "heads.cu"
+#include "learn.cu"
 #include "linear.cu"
 #include "lookup.cu"
 #include "matmul.cu"

@@ -7,9 +7,10 @@ use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
 use super::Lowering;
 use super::linear::Launches;
 use crate::ops::{
-    AttentionGradientOp, AttentionTangentOp, Behind, ExpertGradientOp, ExpertTransposedOp, FoldOp,
-    LinearCrossEntropyGradientOp, LinearCrossEntropyOp, LinearOp, MOST_ROWS, NarrowOp, NormGradientOp,
-    PickOp, PlaceOp, Scores, SpreadMeanOp, StepAttention, UnaryGradientOp, WIDEST_GRADIENT,
+    AttentionGradientOp, AttentionGradientRows, AttentionRows, AttentionTangentOp, Behind, ExpertGradientOp,
+    ExpertTransposedOp, Flash, FoldOp, LinearCrossEntropyGradientOp, LinearCrossEntropyOp, LinearOp,
+    MOST_ROWS, Named, NarrowOp, NormGradientOp, PickOp, PlaceOp, Room, Scores, SpreadMeanOp, StepAttention,
+    UnaryGradientOp, WIDEST_GRADIENT, rows_kernels,
 };
 use crate::run::{Base, Slot};
 
@@ -68,8 +69,10 @@ impl Lowering<'_> {
                 let of_queries = self.step_tiles("attention_gradient_query_tiles", width, [4, 1])?;
                 let of_keys = self.step_tiles("attention_gradient_key_tiles", width, [4, 2])?;
                 let tiles = of_queries.zip(of_keys).map(<[_; 2]>::from);
+                let on_tensor_cores = self.attention_gradient_rows(q, of.kv_heads)?;
                 let out = [self.make(dq), self.make(dk), self.make(dv)];
-                self.push(AttentionGradientOp { kernels, tiles, of, dy, sums, out }, name);
+                let op = AttentionGradientOp { kernels, tiles, on_tensor_cores, of, dy, sums, out };
+                self.push(op, name);
             }
             (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
                 let scores = self.scores(x, w, targets, op.softcap)?;
@@ -126,6 +129,49 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The kernels of attention to the rows of the step on tensor cores, for queries `q`; `None` where there are none or sums must be exact.
+    pub(super) fn attention_rows(
+        &mut self,
+        q: ValueId,
+        kv_heads: usize,
+    ) -> Result<Option<AttentionRows>, DeviceError> {
+        let Some(([attention, ..], room)) = self.rows_kernels(q, kv_heads, false)? else { return Ok(None) };
+        let halves = self.gpu.flash("rows_halves", 0)?;
+        Ok(Some(AttentionRows { halves, attention, room }))
+    }
+
+    /// Like [`attention_rows`](Self::attention_rows), for the gradient.
+    fn attention_gradient_rows(
+        &mut self,
+        q: ValueId,
+        kv_heads: usize,
+    ) -> Result<Option<AttentionGradientRows>, DeviceError> {
+        let Some(([_, queries, keys], room)) = self.rows_kernels(q, kv_heads, true)? else { return Ok(None) };
+        let (largest, halves) = (self.gpu.flash("rows_largest", 0)?, self.gpu.flash("rows_halves", 0)?);
+        Ok(Some(AttentionGradientRows { largest, halves, queries, keys, room }))
+    }
+
+    /// Kernels of attention, of its gradient by queries and by keys, and the buffer of their room.
+    fn rows_kernels(
+        &mut self,
+        q: ValueId,
+        kv_heads: usize,
+        of_gradient: bool,
+    ) -> Result<Option<([Flash; 3], usize)>, DeviceError> {
+        let &[rows, heads, width] = &self.shape(q).resolve(&self.sizes)[..] else { return Ok(None) };
+        let Some(named) = rows_kernels(width) else { return Ok(None) };
+        if self.exact || !self.gpu.has_tensor_kernels() {
+            return Ok(None);
+        }
+        let flash = |(name, shared_bytes): Named| -> Result<Flash, DeviceError> {
+            Ok(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+        };
+        let [attention, queries, keys] = named;
+        let kernels = [flash(attention)?, flash(queries)?, flash(keys)?];
+        let room = Room::new(rows, heads, kv_heads, width, of_gradient);
+        Ok(Some((kernels, self.scratch(room.bytes.div_ceil(4)))))
     }
 
     /// Attention to the rows of the step whose change the next operation computes.

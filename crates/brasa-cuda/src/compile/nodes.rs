@@ -309,11 +309,25 @@ impl Lowering<'_> {
         };
         let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
         let ahead = if has_parts { self.attention_ahead(y)? } else { None };
+        let on_tensor_cores = match source {
+            Source::Step { .. } => self.attention_rows(inputs[0], kv_heads)?,
+            _ => None,
+        };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
-        self.push(
-            AttentionOp { kernels, tiles, pages, flash, attention, source, kv_heads, q, ahead, out },
-            name,
-        );
+        let op = AttentionOp {
+            kernels,
+            tiles,
+            on_tensor_cores,
+            pages,
+            flash,
+            attention,
+            source,
+            kv_heads,
+            q,
+            ahead,
+            out,
+        };
+        self.push(op, name);
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use brasa_graph::op::{Attention, Mask, Rope, RopeLayout};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::Launch;
 use crate::ops::gemm::{FEWEST_ROWS, Panels, Rounding};
+use crate::ops::{AttentionRows, Launch};
 use crate::params::{
     self, AttentionParams, CachePages, CacheWriteParams, FlashParams, MergePanelsParams, Norm, PagesParams,
     Ptr, RopeParams, Rows,
@@ -55,6 +55,8 @@ pub(crate) struct AttentionOp {
     pub kernels: Vec<Kernel>,
     /// For the step, where heads fit.
     pub tiles: Option<StepTiles>,
+    /// For the step, where there is one for such heads and sums need not be exact.
+    pub on_tensor_cores: Option<AttentionRows>,
     /// For caches and memories whose heads are not too wide.
     pub pages: Option<Pages>,
     /// For long segments of pools of f16, where there is one for such heads and sums need not be exact.
@@ -268,6 +270,11 @@ impl Launch for AttentionOp {
             }
             Source::Step { k, v, mask } => {
                 read_step(&mut params, run, k, v, *mask);
+                if let Some(halves) = &self.on_tensor_cores
+                    && halves.launch(run, &params)?
+                {
+                    return Ok(());
+                }
                 if let (Some(tiled), Some(tiles)) = (&self.tiles, step_tiles(run, &params)) {
                     let StepTiles { kernel, shared_bytes } = tiled;
                     return run.launch(kernel, tiles, heads as usize, THREADS, *shared_bytes, &params);

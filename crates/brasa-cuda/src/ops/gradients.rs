@@ -5,7 +5,7 @@ use brasa_graph::op::{Attention, Mask, Unary};
 use crate::driver::{DriverError, Kernel};
 use crate::ops::attention::{StepTiles, parameters, read_step, step_tiles};
 use crate::ops::elementwise::unary;
-use crate::ops::{Launch, row_threads};
+use crate::ops::{AttentionGradientRows, Launch, row_threads};
 use crate::params::{
     AttentionGradientParams, AttentionTangentParams, ExpertGradientParams, ExpertTransposedParams,
     FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, SpreadMeanParams, StoredWeight,
@@ -89,6 +89,8 @@ pub(crate) struct AttentionGradientOp {
     pub kernels: [Kernel; 2],
     /// `attention_gradient_query_tiles`, `attention_gradient_key_tiles`, where heads fit.
     pub tiles: Option<[StepTiles; 2]>,
+    /// Where there are kernels for such heads and sums need not be exact.
+    pub on_tensor_cores: Option<AttentionGradientRows>,
     pub of: StepAttention,
     pub dy: Slot,
     /// The buffer of three numbers for each row and head.
@@ -214,13 +216,14 @@ impl Launch for AttentionGradientOp {
         let (mut params, rows) = parameters(run, attention, *kv_heads, q, dq);
         read_step(&mut params, run, k, v, *mask);
         let (heads, width) = (params.heads as usize, params.head_dim);
-        let params = AttentionGradientParams {
-            attention: params,
-            dy: run.tensor(&self.dy).floats(),
-            dk: run.tensor(dk).floats(),
-            dv: run.tensor(dv).floats(),
-            sums: Ptr::new(run.buffer(self.sums)),
-        };
+        let [dy, dk, dv] = [&self.dy, dk, dv].map(|slot| run.tensor(slot).floats());
+        if let Some(halves) = &self.on_tensor_cores
+            && halves.launch(run, &params, dy, [dk, dv])?
+        {
+            return Ok(());
+        }
+        let params =
+            AttentionGradientParams { attention: params, dy, dk, dv, sums: Ptr::new(run.buffer(self.sums)) };
         if let (Some([of_queries, of_keys]), Some(tiles)) = (&self.tiles, step_tiles(run, &params.attention))
         {
             let StepTiles { kernel, shared_bytes } = of_queries;

@@ -2,6 +2,7 @@
 
 mod arrange;
 mod attention;
+mod attention_rows;
 mod cross_entropy;
 mod elementwise;
 mod experts;
@@ -23,6 +24,7 @@ pub(crate) use attention::{
     AttentionAhead, AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, StepTiles,
     WIDEST_PAGED, flash_kernel, parts_kernel, step_tiles_bytes,
 };
+pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Room, rows_kernels};
 pub(crate) use cross_entropy::{LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, Scores};
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};

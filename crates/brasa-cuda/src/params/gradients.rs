@@ -54,6 +54,58 @@ params! {
         dv: Ptr<f32>,
         sums: Ptr<f32>,
     }
+    /// Rows of queries, keys, values and the gradient of attention's result, to round to halves: `from` floats `strides` apart to dense halves, each
+    /// `widths` wide. Queries are multiplied by `factor`. `largest` has `largest_count` numbers, and then the power of two that gradients are
+    /// multiplied by.
+    struct RowsHalvesParams {
+        from: [Ptr<f32>; 4],
+        to: [Ptr<u8>; 4],
+        largest: Ptr<f32>,
+        strides: [u32; 4],
+        widths: [u32; 4],
+        rows: u32,
+        largest_count: u32,
+        factor: f32,
+    }
+    /// Attention to the rows of the step, of halves; `y` is the result, or the gradient of the queries. `sums` has two numbers for each head and
+    /// row. Softcap and window are 0 for none.
+    struct AttentionRowsParams {
+        q: Ptr<u8>,
+        k: Ptr<u8>,
+        v: Ptr<u8>,
+        dy: Ptr<u8>,
+        y: Ptr<f32>,
+        dk: Ptr<f32>,
+        dv: Ptr<f32>,
+        sums: Ptr<f32>,
+        raise: Ptr<f32>,
+        step: StepRows,
+        rows: u32,
+        heads: u32,
+        kv_heads: u32,
+        is_causal: u32,
+        window: u32,
+        scale: f32,
+        softcap: f32,
+    }
+    /// A learned block: `count` elements, `columns` of each row, rows `stride` elements apart; `first` elements of other blocks come before its own.
+    struct LearnedRows { values: Ptr<f32>, gradients: Ptr<f32>, first: u64, count: u64, columns: u32, stride: u32, }
+    struct LearnParams {
+        blocks: Ptr<LearnedRows>,
+        sums: Ptr<f32>,
+        means: Ptr<f32>,
+        squares: Ptr<f32>,
+        partial: Ptr<f64>,
+        is_first: u32,
+        factor: f32,
+        kept: f32,
+        new1: f32,
+        beta2: f32,
+        new2: f32,
+        rate: f32,
+        root: f32,
+        eps: f32,
+    }
     /// Scores of `width` a row, which become the gradient of the loss by them; softcap is 0 for none.
     struct ScoresGradientParams {
         scores: Ptr<f32>,
@@ -101,5 +153,13 @@ params! {
         upper: u32,
         is_paired: u32,
         raise: f32,
+    }
+}
+
+impl LearnedRows {
+    /// Its bytes, in words.
+    pub(crate) fn words(&self) -> [u64; 5] {
+        let &Self { values, gradients, first, count, columns, stride } = self;
+        [values.0, gradients.0, first, count, u64::from(columns) | u64::from(stride) << 32]
     }
 }

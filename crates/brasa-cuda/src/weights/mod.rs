@@ -11,7 +11,7 @@ mod upload;
 
 use std::any::Any;
 use std::ops::ControlFlow;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{DeviceError, Precision, UploadProgress, WeightSet};
@@ -122,6 +122,18 @@ impl CudaWeights {
     /// Keeps every weight as it is until the result is dropped.
     pub(crate) fn hold_steady(&self) -> RwLockReadGuard<'_, ()> {
         self.set.steady.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps other programs from reading weights until the result is dropped, so that they can change.
+    pub(crate) fn hold_changing(&self) -> RwLockWriteGuard<'_, ()> {
+        self.set.steady.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The address of a weight that is held as one matrix of f32 and in no other form.
+    pub(crate) fn learnable(&self, weight: &Arc<Weight>) -> Option<u64> {
+        let held = self.set.held.get(weight)?;
+        let stored = held.stored.get()?;
+        stored.floats().filter(|_| held.decoded.get().is_none())
     }
 
     /// Weight `number` in its stored formats.

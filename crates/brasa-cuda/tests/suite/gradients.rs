@@ -6,11 +6,12 @@ use brasa_formats::StorageFormat;
 use brasa_graph::derivative::{Wrt, vjp};
 use brasa_graph::device::Precision;
 use brasa_graph::op::{LinearTransposed, Matmul};
+use brasa_graph::pass::attend_to_rows;
 use brasa_graph::reference::Array;
 use brasa_graph::step::Step;
 use brasa_graph::testing::{
-    Case, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with, f32_weight, formats,
-    learner, loss_of, outputs_on, pooled_encoder, random_tensor, training_step, varying_weights,
+    Case, Decoder, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with, f32_weight,
+    formats, learner, loss_of, outputs_on, pooled_encoder, random_tensor, training_step, varying_weights,
     with_adapters,
 };
 use brasa_graph::{DraftTree, Graph, Weight, WeightPart};
@@ -76,6 +77,20 @@ fn rounded_gradients_are_near_the_interpreters() {
         let wrt = Wrt::trainable(&graph);
         let step = step(&[300, 1, 40], &[5, 1]);
         check("rounded", &graph, &wrt, &step, (Precision::Fast, 2e-2));
+    }
+}
+
+/// Attention alone is rounded: everything else is stored in f32. Windows that end within a tile, soft-caps, every width that has kernels.
+#[test]
+fn attention_on_tensor_cores_is_near_the_interpreters() {
+    let cases = [(64, None, None), (32, Some(9), None), (96, None, Some(3.0)), (128, Some(70), Some(5.0))];
+    let count = device().map_or(1, |device| full_or_few(device, 4, 2));
+    for &(head_dim, window, softcap) in &cases[..count] {
+        let spec = Decoder { head_dim, softcap, windows: vec![window], ..Decoder::small(StorageFormat::F32) };
+        let graph = loss_of(&attend_to_rows(&spec.graph(3)).unwrap());
+        let step = step(&[300, 1, 150], &[70, 1]);
+        let name = format!("heads of {head_dim}");
+        check(&name, &graph, &Wrt::new(varying_weights(&graph)), &step, (Precision::Fast, 1e-2));
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use brasa_graph::learn::LearnedBlock;
 use brasa_graph::{Graph, Weight};
 
 use super::{Lora, Pair, weight_named};
@@ -67,6 +68,42 @@ impl Places {
     /// True if `weight` is the `A` of a stack.
     pub fn is_a(&self, weight: &Arc<Weight>) -> bool {
         self.stacks.iter().any(|stack| Arc::ptr_eq(&stack.a, weight))
+    }
+
+    /// The block of each array of the pairs, in their order; the gradient of the first weight is output 1. `None` if pairs have magnitudes, which depend
+    /// on more than their own gradient.
+    pub fn blocks(&self, lora: &Lora) -> Option<Vec<LearnedBlock>> {
+        let mut blocks: Vec<Option<[LearnedBlock; 2]>> = vec![None; lora.pairs.len()];
+        for (number, stack) in self.stacks.iter().enumerate() {
+            if stack.gain.is_some() {
+                return None;
+            }
+            for place in &stack.pairs {
+                let pair = &lora.pairs[place.pair];
+                let (of_a, of_b) = (pair.rank * pair.layer.inputs, pair.layer.rows.len() * pair.rank);
+                // Experts have a pair of matrices each.
+                if (pair.a.len(), pair.b.len()) != (of_a, of_b) {
+                    return None;
+                }
+                let ranks = place.first_rank..place.first_rank + pair.rank;
+                let output = 1 + 2 * number;
+                blocks[place.pair] = Some([
+                    LearnedBlock {
+                        weight: Arc::clone(&stack.a),
+                        output,
+                        rows: ranks.clone(),
+                        columns: 0..pair.layer.inputs,
+                    },
+                    LearnedBlock {
+                        weight: Arc::clone(&stack.b),
+                        output: output + 1,
+                        rows: pair.layer.rows.clone(),
+                        columns: ranks,
+                    },
+                ]);
+            }
+        }
+        blocks.into_iter().collect::<Option<Vec<_>>>().map(|pairs| pairs.into_iter().flatten().collect())
     }
 
     /// Adds the gradients of the weights to the gradients of the pairs' arrays. `of_weights` is in the order of [`weights`](Self::weights); `norms` holds the norms of each pair's

@@ -7,9 +7,13 @@ pub fn norm(gradients: &[Vec<f32>]) -> f64 {
 
 /// Shortens gradients of norm `found` to `longest`, as torch does: by `longest / (found + 1e-6)` if that is less than 1.
 pub fn clip(gradients: &mut [Vec<f32>], found: f64, longest: f64) {
-    let factor = longest / (found + 1e-6);
-    if factor < 1.0 {
-        let factor = factor as f32;
+    if let Some(factor) = shortening(found, longest) {
         gradients.iter_mut().flatten().for_each(|x| *x *= factor);
     }
+}
+
+/// What [`clip`] multiplies by; `None` for gradients that are short enough.
+pub fn shortening(found: f64, longest: f64) -> Option<f32> {
+    let factor = longest / (found + 1e-6);
+    (factor < 1.0).then_some(factor as f32)
 }

@@ -1,5 +1,7 @@
 //! Rules that turn gradients into new values, in f32, and how fast.
 
+use brasa_graph::learn::AdamStep;
+
 mod adafactor;
 mod clip;
 mod eight_bits;
@@ -9,7 +11,7 @@ mod rates;
 mod schedule;
 
 pub use adafactor::Adafactor;
-pub use clip::{clip, norm};
+pub use clip::{clip, norm, shortening};
 pub use eight_bits::{BLOCK, Codes, SHORTEST, map};
 pub use moment::Moment;
 pub use muon::{Muon, MuonKind};
@@ -200,6 +202,17 @@ impl Optimizer {
         (self.updates, self.states) = (updates, states);
     }
 
+    /// The next update for a device to make, with gradients times `factor`; `None` for rules that only the host knows.
+    pub fn step_of_device(&self, learning_rate: f64, factor: f32) -> Option<AdamStep> {
+        let Rule::AdamW(adam) = &self.rule else { return None };
+        Some(adam.step(self.updates + 1, learning_rate, factor))
+    }
+
+    /// Counts an update that a device made.
+    pub fn count(&mut self) {
+        self.updates += 1;
+    }
+
     /// Changes values along their gradients.
     ///
     /// # Panics
@@ -244,6 +257,21 @@ impl Optimizer {
 }
 
 impl Adam {
+    /// The numbers of update `updates`, from 1, that do not depend on an element.
+    fn step(&self, updates: u64, learning_rate: f64, factor: f32) -> AdamStep {
+        let power = |beta: f64| if self.bias_correction { 1.0 - beta.powf(updates as f64) } else { 1.0 };
+        AdamStep {
+            factor,
+            kept: (1.0 - learning_rate * self.weight_decay) as f32,
+            new1: (1.0 - self.beta1) as f32,
+            beta2: self.beta2 as f32,
+            new2: (1.0 - self.beta2) as f32,
+            rate: (learning_rate / power(self.beta1)) as f32,
+            root: power(self.beta2).sqrt() as f32,
+            eps: self.eps as f32,
+        }
+    }
+
     /// Weight decay apart from the gradient.
     fn update_apart(
         &self,
@@ -253,7 +281,7 @@ impl Adam {
         gradients: &[f32],
         states: &mut [&mut [f32]],
     ) {
-        let kept = (1.0 - learning_rate * self.weight_decay) as f32;
+        let kept = self.step(updates, learning_rate, 1.0).kept;
         for value in values.iter_mut() {
             *value *= kept;
         }
@@ -292,11 +320,7 @@ impl Adam {
         states: &mut [&mut [f32]],
     ) {
         let [means, squares] = states else { unreachable!("two arrays") };
-        let power = |beta: f64| if self.bias_correction { 1.0 - beta.powf(updates as f64) } else { 1.0 };
-        let rate = (learning_rate / power(self.beta1)) as f32;
-        let root = power(self.beta2).sqrt() as f32;
-        let (new1, beta2, new2) = ((1.0 - self.beta1) as f32, self.beta2 as f32, (1.0 - self.beta2) as f32);
-        let eps = self.eps as f32;
+        let AdamStep { new1, beta2, new2, rate, root, eps, .. } = self.step(updates, learning_rate, 1.0);
         let each = values.iter_mut().zip(gradients).zip(means.iter_mut().zip(squares.iter_mut()));
         for ((value, &gradient), (mean, square)) in each {
             let gradient = gradient + decay * *value;

@@ -33,6 +33,14 @@ impl Moment {
         }
     }
 
+    /// The numbers, if they are in f32.
+    pub fn as_floats(&self) -> Option<&[f32]> {
+        match self {
+            Self::Floats(values) => Some(values),
+            Self::Codes(_) => None,
+        }
+    }
+
     /// The numbers.
     ///
     /// # Panics

@@ -1,0 +1,196 @@
+//! Attention to the rows of the step, and its gradient, on tensor cores.
+
+use crate::driver::{DriverError, Kernel};
+use crate::ops::attention::Flash;
+use crate::params::{self, AttentionParams, AttentionRowsParams, Ptr, RowsHalvesParams};
+use crate::run::{Run, THREADS};
+
+/// Widths of heads that there are kernels for.
+const WIDTHS: [usize; 4] = [32, 64, 96, 128];
+/// Rows of a block of queries, of keys, and rows that a block takes at a time.
+const QUERIES: usize = 128;
+const KEYS: usize = 64;
+const SPAN: usize = 64;
+/// Threads of a block of queries and of keys.
+const QUERY_THREADS: u32 = 256;
+const KEY_THREADS: u32 = 128;
+/// Blocks that look for the largest magnitude of a gradient, and blocks that round.
+const LARGEST_BLOCKS: u32 = 256;
+const ROUNDING_BLOCKS: u32 = 512;
+/// Parts of the room begin at multiples of so many bytes.
+const ALIGNMENT: usize = 256;
+
+/// A kernel's name, and the bytes of shared memory that it needs.
+pub(crate) type Named = (String, u32);
+
+/// Of heads of `width`: the kernels of attention, of the gradient by queries and by keys; `None` for widths that have none.
+pub(crate) fn rows_kernels(width: usize) -> Option<[Named; 3]> {
+    let tile = (SPAN * width * 2) as u32;
+    let of = |name: &str, bytes| (format!("{name}_{width}"), bytes);
+    WIDTHS.contains(&width).then(|| {
+        [
+            of("attention_rows", 4 * tile),
+            of("attention_gradient_rows_queries", 4 * tile),
+            of("attention_gradient_rows_keys", 6 * tile + 2 * SPAN as u32 * 8),
+        ]
+    })
+}
+
+/// Attention of halves.
+#[derive(Debug)]
+pub(crate) struct AttentionRows {
+    /// `rows_halves`.
+    pub halves: Kernel,
+    pub attention: Flash,
+    /// The buffer of [`Room`].
+    pub room: usize,
+}
+
+/// The gradient of attention of halves.
+#[derive(Debug)]
+pub(crate) struct AttentionGradientRows {
+    /// `rows_largest`, `rows_halves`.
+    pub largest: Kernel,
+    pub halves: Kernel,
+    pub queries: Flash,
+    pub keys: Flash,
+    /// The buffer of [`Room`].
+    pub room: usize,
+}
+
+/// Bytes before each part of what the kernels leave each other.
+pub(crate) struct Room {
+    /// Halves of queries, keys, values, gradients.
+    halves: [usize; 4],
+    sums: usize,
+    largest: usize,
+    /// All bytes.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// Room for `rows` rows; without a gradient, the last parts are empty.
+    pub(crate) fn new(rows: usize, heads: usize, kv_heads: usize, width: usize, of_gradient: bool) -> Self {
+        let mut bytes = 0_usize;
+        let mut part = |of: usize| {
+            let start = bytes;
+            bytes = start.saturating_add(of).next_multiple_of(ALIGNMENT);
+            start
+        };
+        let [queries, keys] = [heads, kv_heads].map(|heads| rows.saturating_mul(heads * width * 2));
+        let gradients = if of_gradient { queries } else { 0 };
+        let halves = [part(queries), part(keys), part(keys), part(gradients)];
+        let sums = part(if of_gradient { rows.saturating_mul(heads * 8) } else { 0 });
+        let largest = part(if of_gradient { (LARGEST_BLOCKS as usize + 1) * 4 } else { 0 });
+        Self { halves, sums, largest, bytes }
+    }
+}
+
+/// True if the kernels take this step's attention: no drafts, no bias by distance, and operands that are aligned.
+fn takes(run: &Run<'_>, params: &AttentionParams) -> bool {
+    let AttentionParams { q, k, v, q_stride, k_stride, v_stride, source, .. } = *params;
+    matches!(source, params::SOURCE_STEP_CAUSAL | params::SOURCE_STEP_BOTH_WAYS)
+        && run.step.segments.iter().all(|segment| !segment.is_tree)
+        && [q.0, k.0, v.0].iter().all(|address| address.is_multiple_of(16))
+        && [q_stride, k_stride, v_stride].iter().all(|stride| stride.is_multiple_of(4))
+}
+
+/// Where everything of a launch is, and how operands are rounded.
+fn parameters(
+    run: &Run<'_>,
+    of: &AttentionParams,
+    dy: Ptr<f32>,
+    room: usize,
+) -> (AttentionRowsParams, RowsHalvesParams) {
+    let rows = run.step.sizes.rows;
+    let [heads, kv_heads, width] = [of.heads, of.kv_heads, of.head_dim].map(|count| count as usize);
+    let parts = Room::new(rows, heads, kv_heads, width, dy.0 != 0);
+    let base = run.buffer(room);
+    let at = |bytes: usize| base + bytes as u64;
+    let halves: [Ptr<u8>; 4] = parts.halves.map(|bytes| Ptr::new(at(bytes)));
+    let (queries, keys) = ((heads * width) as u32, (kv_heads * width) as u32);
+    let (softcap, largest) = (if of.has_softcap != 0 { of.softcap } else { 0.0 }, at(parts.largest));
+    let [q, k, v, dy_halves] = halves;
+    let attention = AttentionRowsParams {
+        q,
+        k,
+        v,
+        dy: dy_halves,
+        y: of.y,
+        dk: Ptr::NONE,
+        dv: Ptr::NONE,
+        sums: Ptr::new(at(parts.sums)),
+        raise: Ptr::new(largest + u64::from(LARGEST_BLOCKS) * 4),
+        step: of.step,
+        rows: rows as u32,
+        heads: of.heads,
+        kv_heads: of.kv_heads,
+        is_causal: u32::from(of.source == params::SOURCE_STEP_CAUSAL),
+        window: if of.has_window != 0 { of.window } else { 0 },
+        scale: of.scale,
+        softcap,
+    };
+    let rounding = RowsHalvesParams {
+        from: [of.q, of.k, of.v, dy],
+        to: halves,
+        largest: Ptr::new(largest),
+        strides: [of.q_stride, of.k_stride, of.v_stride, queries],
+        widths: [queries, keys, keys, queries],
+        rows: rows as u32,
+        largest_count: LARGEST_BLOCKS,
+        factor: if softcap > 0.0 { of.scale } else { of.scale * std::f32::consts::LOG2_E },
+    };
+    (attention, rounding)
+}
+
+/// Blocks of so many rows of the longest segment, and segments.
+fn blocks(run: &Run<'_>, rows: usize, heads: u32) -> [u32; 3] {
+    let longest = run.step.segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
+    [longest.div_ceil(rows) as u32, heads, run.step.segments.len() as u32]
+}
+
+/// Segments of a grid.
+const MOST_SEGMENTS: usize = 65_535;
+
+fn fits(run: &Run<'_>, params: &AttentionParams) -> bool {
+    let is_any = run.step.segments.iter().any(|segment| segment.rows > 0);
+    is_any && takes(run, params) && run.step.segments.len() <= MOST_SEGMENTS
+}
+
+impl AttentionRows {
+    /// Queues attention; false where other kernels must compute it.
+    pub(super) fn launch(&self, run: &Run<'_>, of: &AttentionParams) -> Result<bool, DriverError> {
+        if !fits(run, of) {
+            return Ok(false);
+        }
+        let (params, rounding) = parameters(run, of, Ptr::NONE, self.room);
+        run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 3, 1], THREADS, 0, &rounding)?;
+        let Flash { kernel, shared_bytes } = &self.attention;
+        run.launch_blocks(kernel, blocks(run, QUERIES, of.heads), QUERY_THREADS, *shared_bytes, &params)?;
+        Ok(true)
+    }
+}
+
+impl AttentionGradientRows {
+    /// Queues the gradients of attention; false where other kernels must compute them.
+    pub(super) fn launch(
+        &self,
+        run: &Run<'_>,
+        of: &AttentionParams,
+        dy: Ptr<f32>,
+        [dk, dv]: [Ptr<f32>; 2],
+    ) -> Result<bool, DriverError> {
+        if !fits(run, of) {
+            return Ok(false);
+        }
+        let (params, rounding) = parameters(run, of, dy, self.room);
+        let params = AttentionRowsParams { dk, dv, ..params };
+        run.launch_blocks(&self.largest, [LARGEST_BLOCKS, 1, 1], THREADS, 0, &rounding)?;
+        run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 4, 1], THREADS, 0, &rounding)?;
+        let Flash { kernel, shared_bytes } = &self.queries;
+        run.launch_blocks(kernel, blocks(run, QUERIES, of.heads), QUERY_THREADS, *shared_bytes, &params)?;
+        let Flash { kernel, shared_bytes } = &self.keys;
+        run.launch_blocks(kernel, blocks(run, KEYS, of.kv_heads), KEY_THREADS, *shared_bytes, &params)?;
+        Ok(true)
+    }
+}
