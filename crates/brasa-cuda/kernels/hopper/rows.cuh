@@ -5,8 +5,8 @@
 // comes between), keys, values and that gradient, which is multiplied by a power of two so that its largest lies in [8, 16): f16 then has its full
 // precision over nine decades, which a gradient divided by the number of tokens would leave. Behind them
 //   attention_rows: a block makes one head of 128 queries: eight warps of sixteen, which take 64 keys at a time;
-//   attention_gradient_rows_queries: the same, twice over the keys: first for the sum of exponentials and the mean of dP, then for
-//     dQ += dS · K, dS = P ∘ (dP − mean), dP = dY · Vᵀ;
+//   attention_gradient_rows_queries: the same for dQ += dS · K, dS = P ∘ (dP − mean), dP = dY · Vᵀ; where attention kept no sums of exponentials, a turn
+//     over the keys before finds them and the mean of dP;
 //   attention_gradient_rows_keys: a block makes 64 keys of a KV head: four warps of sixteen, which take 64 queries of each head in turn. Scores are
 //     computed keys first, so that Pᵀ and dSᵀ leave the tensor cores as they enter them again: dV += Pᵀ · dY, dK += dSᵀ · Q.
 // Sums have a fixed order, so equal steps give equal bits. A row computes the same bits whatever else is in its step, but for the power of two.
@@ -205,9 +205,9 @@ template <u32 E> struct RowsBlock {
 };
 
 // Scores of queries, which come first, and of keys: of a warp's sixteen queries of which this lane has q0 and q0 + 8.
-DEVICE void finish_scores(const AttentionRowsParams& p, const Seen& seen, float (&s)[ROWS_SPAN / 8][4], float (&slopes)[ROWS_SPAN / 8][4], u32 first_query, u32 first_key) {
+template <bool IS_CAPPED> DEVICE void finish_scores(const AttentionRowsParams& p, const Seen& seen, float (&s)[ROWS_SPAN / 8][4], float (&slopes)[ROWS_SPAN / 8][4], u32 first_query, u32 first_key) {
     const u32 lane = threadIdx.x % 32, q0 = first_query + lane / 4, t = lane % 4;
-    if (p.softcap > 0.0f) {
+    if (IS_CAPPED) {
 #pragma unroll
         for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
 #pragma unroll
@@ -251,7 +251,7 @@ struct Largest {
     }
 };
 
-template <u32 E> DEVICE void attention_rows(const AttentionRowsParams& p) {
+template <u32 E, bool IS_CAPPED> DEVICE void attention_rows(const AttentionRowsParams& p) {
     DYNAMIC_SHARED(shared);
     constexpr u32 TILE = ROWS_SPAN * E * 2;
     const RowsBlock<E> block(p);
@@ -289,7 +289,7 @@ template <u32 E> DEVICE void attention_rows(const AttentionRowsParams& p) {
         const SharedAt tile = shared_address(tiles + stage * 2 * TILE);
         float s[ROWS_SPAN / 8][4], slopes[ROWS_SPAN / 8][4];
         multiply_rows<E>(s, q, tile);
-        finish_scores(p, seen, s, slopes, own, at);
+        finish_scores<IS_CAPPED>(p, seen, s, slopes, own, at);
         largest.raise(s);
 #pragma unroll
         for (u32 side = 0; side < 2; ++side) {
@@ -313,11 +313,20 @@ template <u32 E> DEVICE void attention_rows(const AttentionRowsParams& p) {
         add_rows<E>(o, weights, tile + TILE);
         __syncthreads();
     }
-    const float f0 = 1.0f / quad_sum(total[0]), f1 = 1.0f / quad_sum(total[1]);
+    const float all[2] = {quad_sum(total[0]), quad_sum(total[1])}, f0 = 1.0f / all[0], f1 = 1.0f / all[1];
+    if (p.kept != nullptr && threadIdx.x % 4 == 0) {
+#pragma unroll
+        for (u32 side = 0; side < 2; ++side) {
+            const u32 r = r0 + side * 8;
+            if (r < seen.rows) {
+                p.kept[(u64)head * p.rows + block.first_row + r] = largest.base[side] + log2f(all[side]);
+            }
+        }
+    }
     store_rows<E>(p.y + block.first_row * block.q_stride + head * E, block.q_stride, o, r0, r1, seen.rows, f0, f1);
 }
 
-template <u32 E> DEVICE void attention_gradient_rows_queries(const AttentionRowsParams& p) {
+template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_queries(const AttentionRowsParams& p) {
     DYNAMIC_SHARED(shared);
     constexpr u32 TILE = ROWS_SPAN * E * 2;
     const RowsBlock<E> block(p);
@@ -337,10 +346,34 @@ template <u32 E> DEVICE void attention_gradient_rows_queries(const AttentionRows
     float dq[E / 8][4], total[2] = {0.0f, 0.0f}, mean[2] = {0.0f, 0.0f}, lse[2] = {0.0f, 0.0f};
     clear(dq);
     Largest largest;
+    // What attention kept makes the first turn over the keys needless: the mean of dP is the product of the result and its gradient.
+    const u32 first_number = p.kept != nullptr ? count : 0;
+    if (p.kept != nullptr) {
+        const float* y = p.result + block.first_row * block.q_stride + head * E;
+#pragma unroll
+        for (u32 side = 0; side < 2; ++side) {
+            const u32 r = min(side == 0 ? r0 : r1, last);
+            float products = 0.0f;
+#pragma unroll
+            for (u32 e = 0; e < E / 16; ++e) {
+#pragma unroll
+                for (u32 part = 0; part < 2; ++part) {
+                    const Floats2 of_y = *(const Floats2*)(y + r * block.q_stride + e * 16 + part * 8 + 2 * (threadIdx.x % 4));
+                    const u32 pair = dy[e][part * 2 + side];
+                    products = fmaf(of_y.x, half_to_float((unsigned short)pair), products);
+                    products = fmaf(of_y.y, half_to_float((unsigned short)(pair >> 16)), products);
+                }
+            }
+            mean[side] = quad_sum(products);
+            lse[side] = p.kept[(u64)head * p.rows + block.first_row + r];
+        }
+    }
+    tiles += first_number % 2 * 2 * TILE;
     load_rows<E, ROWS_SPAN>(tiles, keys, block.kv_stride, begin, seen.rows);
     load_rows<E, ROWS_SPAN>(tiles + TILE, values, block.kv_stride, begin, seen.rows);
     copies_end_group();
-    for (u32 number = 0; number < 2 * count; ++number) {
+    tiles = (u8*)shared;
+    for (u32 number = first_number; number < 2 * count; ++number) {
         const u32 at = begin + number % count * ROWS_SPAN;
         if (number + 1 < 2 * count) {
             u8* next = tiles + (number + 1) % 2 * 2 * TILE;
@@ -356,7 +389,7 @@ template <u32 E> DEVICE void attention_gradient_rows_queries(const AttentionRows
         const SharedAt tile = shared_address(tiles + number % 2 * 2 * TILE);
         float s[ROWS_SPAN / 8][4], slopes[ROWS_SPAN / 8][4], dp[ROWS_SPAN / 8][4];
         multiply_rows<E>(s, q, tile);
-        finish_scores(p, seen, s, slopes, own, at);
+        finish_scores<IS_CAPPED>(p, seen, s, slopes, own, at);
         multiply_rows<E>(dp, dy, tile + TILE);
         if (number < count) {
             largest.raise(s);
@@ -389,7 +422,7 @@ template <u32 E> DEVICE void attention_gradient_rows_queries(const AttentionRows
 #pragma unroll
                 for (u32 c = 0; c < 4; ++c) {
                     float change = raise_two(s[n][c] - lse[c / 2]) * (dp[n][c] - mean[c / 2]);
-                    if (p.softcap > 0.0f) {
+                    if (IS_CAPPED) {
                         change *= slopes[n][c];
                     }
                     s[n][c] = within_half(change);
@@ -414,7 +447,7 @@ template <u32 E> DEVICE void attention_gradient_rows_queries(const AttentionRows
     }
 }
 
-template <u32 E> DEVICE void attention_gradient_rows_keys(const AttentionRowsParams& p) {
+template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const AttentionRowsParams& p) {
     DYNAMIC_SHARED(shared);
     constexpr u32 TILE = ROWS_SPAN * E * 2, STAGE = 2 * TILE + ROWS_SPAN * 8;
     const RowsBlock<E> block(p);
@@ -465,7 +498,7 @@ template <u32 E> DEVICE void attention_gradient_rows_keys(const AttentionRowsPar
 #pragma unroll
             for (u32 c = 0; c < 4; ++c) {
                 const u32 i = n * 8 + 2 * t + c % 2;
-                const float score = p.softcap > 0.0f ? capped(p, s[n][c], slopes[n][c]) : s[n][c];
+                const float score = IS_CAPPED ? capped(p, s[n][c], slopes[n][c]) : s[n][c];
                 s[n][c] = all || seen.sees(at + i, c < 2 ? r0 : r1) ? raise_two(score - sums[i].x) : 0.0f;
             }
         }
@@ -478,7 +511,7 @@ template <u32 E> DEVICE void attention_gradient_rows_keys(const AttentionRowsPar
 #pragma unroll
             for (u32 c = 0; c < 4; ++c) {
                 float change = s[n][c] * (dp[n][c] - sums[n * 8 + 2 * t + c % 2].y);
-                if (p.softcap > 0.0f) {
+                if (IS_CAPPED) {
                     change *= slopes[n][c];
                 }
                 s[n][c] = within_half(change);
@@ -489,7 +522,7 @@ template <u32 E> DEVICE void attention_gradient_rows_keys(const AttentionRowsPar
         __syncthreads();
     }
     // Queries were multiplied by the scale, and by log2 e where there is no soft-cap.
-    const float lowered = 1.0f / *p.raise, of_keys = p.softcap > 0.0f ? lowered : lowered * LN_2;
+    const float lowered = 1.0f / *p.raise, of_keys = IS_CAPPED ? lowered : lowered * LN_2;
     const u64 to = block.first_row * block.kv_stride + kv_head * E;
     store_rows<E>(p.dk + to, block.kv_stride, dk, r0, r1, seen.rows, of_keys, of_keys);
     store_rows<E>(p.dv + to, block.kv_stride, dv, r0, r1, seen.rows, lowered, lowered);
@@ -538,11 +571,15 @@ ROWS_KERNEL(rows_halves, RowsHalvesParams, 256, 4) {
     }
 }
 
-#define BRASA_ROWS(E, BLOCKS)                                                                                                     \
-    ROWS_KERNEL(attention_rows_##E, AttentionRowsParams, 256, BLOCKS) { brasa::attention_rows<E>(p); }                              \
-    ROWS_KERNEL(attention_gradient_rows_queries_##E, AttentionRowsParams, 256, 1) { brasa::attention_gradient_rows_queries<E>(p); } \
-    ROWS_KERNEL(attention_gradient_rows_keys_##E, AttentionRowsParams, 128, 2) { brasa::attention_gradient_rows_keys<E>(p); }
-BRASA_ROWS(32, 2)
-BRASA_ROWS(64, 2)
-BRASA_ROWS(96, 1)
-BRASA_ROWS(128, 1)
+#define BRASA_ROWS(E, CAP, IS_CAPPED, BLOCKS)                                                                                                          \
+    ROWS_KERNEL(attention_rows##CAP##_##E, AttentionRowsParams, 256, BLOCKS) { brasa::attention_rows<E, IS_CAPPED>(p); }                                \
+    ROWS_KERNEL(attention_gradient_rows_queries##CAP##_##E, AttentionRowsParams, 256, 1) { brasa::attention_gradient_rows_queries<E, IS_CAPPED>(p); } \
+    ROWS_KERNEL(attention_gradient_rows_keys##CAP##_##E, AttentionRowsParams, 128, 2) { brasa::attention_gradient_rows_keys<E, IS_CAPPED>(p); }
+BRASA_ROWS(32, , false, 2)
+BRASA_ROWS(64, , false, 2)
+BRASA_ROWS(96, , false, 1)
+BRASA_ROWS(128, , false, 1)
+BRASA_ROWS(32, _capped, true, 2)
+BRASA_ROWS(64, _capped, true, 1)
+BRASA_ROWS(96, _capped, true, 1)
+BRASA_ROWS(128, _capped, true, 1)

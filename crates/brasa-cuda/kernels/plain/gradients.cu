@@ -1,39 +1,7 @@
 // Operations that only derivatives use, one kernel each; the formulas stand with the operations in brasa-graph. Sums have a fixed order.
 #include "formats.cuh"
 #include "gradients.cuh"
-
-// The slope of a function of one number, by the number that params.rs gives it.
-DEVICE float unary_slope(u32 function, float x, float a, float b) {
-    switch (function) {
-        case UNARY_SCALE: return a;
-        case UNARY_CLAMP: return x >= a && x <= b ? 1.0f : 0.0f;
-        case UNARY_SOFTCAP: {
-            float y = tanhf(x / a);
-            return 1.0f - y * y;
-        }
-        case UNARY_EXP: return expf(x);
-        case UNARY_LOG: return 1.0f / x;
-        case UNARY_RSQRT: return -0.5f / (x * sqrtf(x));
-        case UNARY_TANH: {
-            float y = tanhf(x);
-            return 1.0f - y * y;
-        }
-        case UNARY_SIGMOID: {
-            float y = 1.0f / (1.0f + expf(-x));
-            return y * (1.0f - y);
-        }
-        case UNARY_SILU: {
-            float gate = 1.0f / (1.0f + expf(-x));
-            return gate * (1.0f + x * (1.0f - gate));
-        }
-        case UNARY_GELU_TANH: {
-            float y = tanhf(0.7978846f * (x + 0.044715f * x * x * x));
-            float inner = 0.7978846f * (1.0f + 3.0f * 0.044715f * x * x);
-            return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
-        }
-        default: return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
-    }
-}
+#include "unary.cuh"
 
 // Grid: one thread an element, blocks of 256.
 KERNEL(unary_gradient, UnaryGradientParams) {

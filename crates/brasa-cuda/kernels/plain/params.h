@@ -1340,6 +1340,8 @@ struct AttentionRowsParams {
     float *dk;
     float *dv;
     float *sums;
+    float *kept;
+    float *result;
     float *raise;
     StepRows step;
     u32 rows;
@@ -1350,7 +1352,7 @@ struct AttentionRowsParams {
     float scale;
     float softcap;
 };
-static_assert(sizeof(AttentionRowsParams) == 136, "");
+static_assert(sizeof(AttentionRowsParams) == 152, "");
 static_assert(offsetof(AttentionRowsParams, q) == 0, "");
 static_assert(offsetof(AttentionRowsParams, k) == 8, "");
 static_assert(offsetof(AttentionRowsParams, v) == 16, "");
@@ -1359,15 +1361,41 @@ static_assert(offsetof(AttentionRowsParams, y) == 32, "");
 static_assert(offsetof(AttentionRowsParams, dk) == 40, "");
 static_assert(offsetof(AttentionRowsParams, dv) == 48, "");
 static_assert(offsetof(AttentionRowsParams, sums) == 56, "");
-static_assert(offsetof(AttentionRowsParams, raise) == 64, "");
-static_assert(offsetof(AttentionRowsParams, step) == 72, "");
-static_assert(offsetof(AttentionRowsParams, rows) == 104, "");
-static_assert(offsetof(AttentionRowsParams, heads) == 108, "");
-static_assert(offsetof(AttentionRowsParams, kv_heads) == 112, "");
-static_assert(offsetof(AttentionRowsParams, is_causal) == 116, "");
-static_assert(offsetof(AttentionRowsParams, window) == 120, "");
-static_assert(offsetof(AttentionRowsParams, scale) == 124, "");
-static_assert(offsetof(AttentionRowsParams, softcap) == 128, "");
+static_assert(offsetof(AttentionRowsParams, kept) == 64, "");
+static_assert(offsetof(AttentionRowsParams, result) == 72, "");
+static_assert(offsetof(AttentionRowsParams, raise) == 80, "");
+static_assert(offsetof(AttentionRowsParams, step) == 88, "");
+static_assert(offsetof(AttentionRowsParams, rows) == 120, "");
+static_assert(offsetof(AttentionRowsParams, heads) == 124, "");
+static_assert(offsetof(AttentionRowsParams, kv_heads) == 128, "");
+static_assert(offsetof(AttentionRowsParams, is_causal) == 132, "");
+static_assert(offsetof(AttentionRowsParams, window) == 136, "");
+static_assert(offsetof(AttentionRowsParams, scale) == 140, "");
+static_assert(offsetof(AttentionRowsParams, softcap) == 144, "");
+
+struct FlatParams {
+    float *a;
+    float *b;
+    float *y;
+    u32 a_stride;
+    u32 b_stride;
+    u32 y_stride;
+    u32 pieces;
+    u32 function;
+    float c;
+    float d;
+};
+static_assert(sizeof(FlatParams) == 56, "");
+static_assert(offsetof(FlatParams, a) == 0, "");
+static_assert(offsetof(FlatParams, b) == 8, "");
+static_assert(offsetof(FlatParams, y) == 16, "");
+static_assert(offsetof(FlatParams, a_stride) == 24, "");
+static_assert(offsetof(FlatParams, b_stride) == 28, "");
+static_assert(offsetof(FlatParams, y_stride) == 32, "");
+static_assert(offsetof(FlatParams, pieces) == 36, "");
+static_assert(offsetof(FlatParams, function) == 40, "");
+static_assert(offsetof(FlatParams, c) == 44, "");
+static_assert(offsetof(FlatParams, d) == 48, "");
 
 struct LearnedRows {
     float *values;

@@ -5,6 +5,7 @@
 #include "draw.cu"
 #include "elementwise.cu"
 #include "experts.cu"
+#include "flat.cu"
 #include "gradients.cu"
 #include "heads.cu"
 #include "learn.cu"

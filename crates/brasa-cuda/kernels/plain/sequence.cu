@@ -35,17 +35,28 @@ KERNEL(mean_pool, MeanPoolParams) {
     p.y[i] = sum / (float)rows;
 }
 
+// Grid: a block of 256 for each row of y.
 KERNEL(index_add, IndexAddParams) {
-    u64 i = thread_number();
-    if (i >= (u64)p.base_rows * p.width) {
-        return;
+    __shared__ u32 is_added[256];
+    const u32 row = blockIdx.x;
+    const float* base = p.base + (u64)row * p.width;
+    float* y = p.y + (u64)row * p.width;
+    for (u32 e = threadIdx.x; e < p.width; e += blockDim.x) {
+        y[e] = base[e];
     }
-    u32 row = (u32)(i / p.width);
-    float sum = p.base[i];
-    for (u32 r = 0; r < p.rows; ++r) {
-        if (checked(p.indices[r], p.base_rows, p.fault) == row) {
-            sum += p.x[(u64)r * p.width + i % p.width];
+    for (u32 first = 0; first < p.rows; first += blockDim.x) {
+        const u32 r = first + threadIdx.x;
+        const bool adds = r < p.rows && checked(p.indices[r], p.base_rows, p.fault) == row;
+        is_added[threadIdx.x] = adds;
+        const u32 last = first + blockDim.x < p.rows ? first + blockDim.x : p.rows;
+        const bool any = __syncthreads_count(adds) != 0;
+        for (u32 other = first; any && other < last; ++other) {
+            if (is_added[other - first]) {
+                for (u32 e = threadIdx.x; e < p.width; e += blockDim.x) {
+                    y[e] += p.x[(u64)other * p.width + e];
+                }
+            }
         }
+        __syncthreads();
     }
-    p.y[i] = sum;
 }

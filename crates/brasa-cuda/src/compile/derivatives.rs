@@ -22,9 +22,9 @@ impl Lowering<'_> {
         match (&node.op, &node.inputs[..], &node.outputs[..]) {
             (Op::LinearGradient(_), &[dy, x], &[dw]) => self.matmul([dy, x], [true, false], dw, name)?,
             (&Op::UnaryGradient(op), &[x, t], &[y]) => {
-                let (kernel, x, t) = (self.kernel(name)?, self.slot(x)?, self.slot(t)?);
+                let (kernels, x, t) = (self.each_element(name)?, self.slot(x)?, self.slot(t)?);
                 let out = self.make(y);
-                self.push(UnaryGradientOp { kernel, function: op.function, x, t, out }, name);
+                self.push(UnaryGradientOp { kernels, function: op.function, x, t, out }, name);
             }
             (Op::NormGradient(op), &[x, t], &[y]) => {
                 let is_layer = op.kind == NormKind::Layer;
@@ -69,7 +69,7 @@ impl Lowering<'_> {
                 let of_queries = self.step_tiles("attention_gradient_query_tiles", width, [4, 1])?;
                 let of_keys = self.step_tiles("attention_gradient_key_tiles", width, [4, 2])?;
                 let tiles = of_queries.zip(of_keys).map(<[_; 2]>::from);
-                let on_tensor_cores = self.attention_gradient_rows(q, of.kv_heads)?;
+                let on_tensor_cores = self.attention_gradient_rows([q, k, v], &of)?;
                 let out = [self.make(dq), self.make(dk), self.make(dv)];
                 let op = AttentionGradientOp { kernels, tiles, on_tensor_cores, of, dy, sums, out };
                 self.push(op, name);
@@ -106,9 +106,9 @@ impl Lowering<'_> {
             }
             (&Op::Narrow(op), &[x], &[y]) => {
                 let axis = self.shape(x).rank() - 1 - op.axis;
-                let (kernel, x) = (self.kernel("copy")?, self.slot(x)?);
+                let (kernels, x) = (self.each_element("copy")?, self.slot(x)?);
                 let out = self.make(y);
-                self.push(NarrowOp { kernel, axis, start: op.start, x, out }, name);
+                self.push(NarrowOp { kernels, axis, start: op.start, x, out }, name);
             }
             (&Op::Fold(Fold { unfold: Unfold { taps, stride, padding } }), &[y], &[x]) => {
                 let factor = self.rows_per_row(x)?;
@@ -131,37 +131,58 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The kernels of attention to the rows of the step on tensor cores, for queries `q`; `None` where there are none or sums must be exact.
+    /// The kernels of attention to the rows of the step on tensor cores, whose result is `y`; `None` where there are none or sums must be exact.
     pub(super) fn attention_rows(
         &mut self,
-        q: ValueId,
+        operands: [ValueId; 3],
+        y: ValueId,
+        attention: &Attention,
         kv_heads: usize,
     ) -> Result<Option<AttentionRows>, DeviceError> {
-        let Some(([attention, ..], room)) = self.rows_kernels(q, kv_heads, false)? else { return Ok(None) };
+        let of_kernels = self.rows_kernels(operands[0], attention, kv_heads, false)?;
+        let Some(([attention, ..], room)) = of_kernels else { return Ok(None) };
         let halves = self.gpu.flash("rows_halves", 0)?;
-        Ok(Some(AttentionRows { halves, attention, room }))
+        let reads_alike = |node: &brasa_graph::Node| {
+            matches!(node.op, Op::AttentionGradient(_)) && node.inputs.starts_with(&operands)
+        };
+        let kept = self.graph.nodes().iter().any(reads_alike).then(|| {
+            let rows_and_heads = &self.shape(operands[0]).resolve(&self.sizes)[..2];
+            let kept = self.scratch(rows_and_heads.iter().product());
+            self.attended.insert(operands, (kept, y));
+            kept
+        });
+        Ok(Some(AttentionRows { halves, attention, room, kept }))
     }
 
-    /// Like [`attention_rows`](Self::attention_rows), for the gradient.
+    /// The kernels of the gradient of attention on tensor cores; `None` where there are none or sums must be exact.
     fn attention_gradient_rows(
         &mut self,
-        q: ValueId,
-        kv_heads: usize,
+        operands: [ValueId; 3],
+        of: &StepAttention,
     ) -> Result<Option<AttentionGradientRows>, DeviceError> {
-        let Some(([_, queries, keys], room)) = self.rows_kernels(q, kv_heads, true)? else { return Ok(None) };
+        let of_kernels = self.rows_kernels(operands[0], &of.attention, of.kv_heads, true)?;
+        let Some(([_, queries, keys], room)) = of_kernels else { return Ok(None) };
         let (largest, halves) = (self.gpu.flash("rows_largest", 0)?, self.gpu.flash("rows_halves", 0)?);
-        Ok(Some(AttentionGradientRows { largest, halves, queries, keys, room }))
+        let forward = match self.attended.get(&operands).copied() {
+            Some((kept, y)) => {
+                self.need(kept);
+                Some((kept, self.slot(y)?))
+            }
+            None => None,
+        };
+        Ok(Some(AttentionGradientRows { largest, halves, queries, keys, room, forward }))
     }
 
     /// Kernels of attention, of its gradient by queries and by keys, and the buffer of their room.
     fn rows_kernels(
         &mut self,
         q: ValueId,
+        attention: &Attention,
         kv_heads: usize,
         of_gradient: bool,
     ) -> Result<Option<([Flash; 3], usize)>, DeviceError> {
         let &[rows, heads, width] = &self.shape(q).resolve(&self.sizes)[..] else { return Ok(None) };
-        let Some(named) = rows_kernels(width) else { return Ok(None) };
+        let Some(named) = rows_kernels(width, attention.softcap.is_some()) else { return Ok(None) };
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }

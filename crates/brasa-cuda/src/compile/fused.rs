@@ -26,7 +26,11 @@ impl Lowering<'_> {
                 let stretches = self.stored(gate.w).map_or(&[][..], |stored| &stored.stretches);
                 gate.w == up.w && gate.bias == up.bias && stretches.len() == 1 && stretches[0].pairs(&halves)
             }
-            Fusion::LinearResidual(LinearResidual { layer, .. }) => self.is_in_tiles(layer.w),
+            // Low-rank products are added to those that they stand beside.
+            Fusion::LinearResidual(LinearResidual { layer, .. }) => {
+                let is_floats = || self.stored(layer.w).is_some_and(|stored| stored.floats().is_some());
+                self.is_in_tiles(layer.w) || (!self.exact && layer.bias.is_none() && is_floats())
+            }
             Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
             Fusion::RouterExperts(mixture) => self.fuses_mixture(mixture),
             Fusion::NormLinear(_) => false,

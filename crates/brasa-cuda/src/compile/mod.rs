@@ -73,6 +73,7 @@ pub(crate) fn compile(
         rounded: HashMap::new(),
         meet_heads: Vec::new(),
         left_parts: HashMap::new(),
+        attended: HashMap::new(),
         gates: HashMap::new(),
         gated_scales: HashMap::new(),
         mixtures: HashMap::new(),
@@ -126,6 +127,8 @@ struct Lowering<'g> {
     meet_heads: Vec<ValueId>,
     /// Sums of parts of K that products leave to the heads behind, by their results.
     left_parts: HashMap<ValueId, LeftParts>,
+    /// By queries, keys and values of attention to rows whose gradient comes: the buffer of what it keeps, and its result.
+    attended: HashMap<[ValueId; 3], (usize, ValueId)>,
     /// Gated products without a bias, by what is multiplied: the weight and the result, which one product behind reads.
     gates: HashMap<ValueId, (ValueId, ValueId)>,
     /// Buffers of the powers of two by which rows of gated products are divided, by the products.
@@ -235,8 +238,8 @@ impl<'g> Lowering<'g> {
         }
         let buffer = self.buffer(&slot.shape);
         let out = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: slot.shape.clone() };
-        let kernel = self.kernel("copy")?;
-        let copy = CopyOp { kernel, x: slot, behind: None, is_part: true, out: out.clone() };
+        let kernels = self.each_element("copy")?;
+        let copy = CopyOp { kernels, x: slot, behind: None, is_part: true, out: out.clone() };
         self.append(copy, "copy");
         Ok(out)
     }

@@ -7,10 +7,10 @@ use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, Val
 
 use super::Lowering;
 use crate::ops::{
-    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EmbedOp,
-    ExpertLinearOp, Flash, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS, MOST_PARTS, Matmul,
-    MatmulOp, MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source,
-    StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
+    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EachElement,
+    EmbedOp, ExpertLinearOp, Flash, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS, MOST_PARTS,
+    Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp,
+    Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
     step_tiles_bytes,
 };
 use crate::params::{self, Ptr};
@@ -59,14 +59,14 @@ impl Lowering<'_> {
             (Op::RmsNorm(op), inputs, &[y]) => self.norm("rms_norm", op.eps, inputs, y)?,
             (Op::LayerNorm(op), inputs, &[y]) => self.norm("layer_norm", op.eps, inputs, y)?,
             (&Op::Unary(function), &[x], &[y]) => {
-                let (kernel, x) = (self.kernel("unary")?, self.slot(x)?);
+                let (kernels, x) = (self.each_element("unary")?, self.slot(x)?);
                 let out = self.make(y);
-                self.push(UnaryOp { kernel, function, x, out }, name);
+                self.push(UnaryOp { kernels, function, x, out }, name);
             }
             (&Op::Binary(function), &[a, b], &[y]) => {
-                let (kernel, a, b) = (self.kernel("binary")?, self.slot(a)?, self.slot(b)?);
+                let (kernels, a, b) = (self.each_element("binary")?, self.slot(a)?, self.slot(b)?);
                 let out = self.make(y);
-                self.push(BinaryOp { kernel, function, a, b, out }, name);
+                self.push(BinaryOp { kernels, function, a, b, out }, name);
             }
             (Op::Where(_), &[condition, a, b], &[y]) => {
                 let of_integers = graph.value(condition).dtype == DType::U32;
@@ -103,14 +103,14 @@ impl Lowering<'_> {
             }
             (Op::Concat(op), &[a, b], &[y]) => self.concat(op.axis, [a, b], y, name)?,
             (Op::Transpose(op), &[x], &[y]) => {
-                let (kernel, x) = (self.kernel("copy")?, self.slot(x)?);
+                let (kernels, x) = (self.each_element("copy")?, self.slot(x)?);
                 let out = self.make(y);
-                self.push(TransposeOp { kernel, axes: op.axes.clone(), x, out }, name);
+                self.push(TransposeOp { kernels, axes: op.axes.clone(), x, out }, name);
             }
             (Op::Broadcast(_), &[x], &[y]) => {
-                let (kernel, x) = (self.kernel("copy")?, self.slot(x)?);
+                let (kernels, x) = (self.each_element("copy")?, self.slot(x)?);
                 let out = self.make(y);
-                self.push(CopyOp { kernel, x, behind: None, is_part: false, out }, name);
+                self.push(CopyOp { kernels, x, behind: None, is_part: false, out }, name);
             }
             (Op::Cast(op), &[x], &[y]) => {
                 let from_integers = graph.value(x).dtype == DType::U32;
@@ -140,6 +140,11 @@ impl Lowering<'_> {
             _ => self.lower_derivative(id)?,
         }
         Ok(())
+    }
+
+    /// The kernels of a function of each element.
+    pub(super) fn each_element(&self, name: &str) -> Result<EachElement, DeviceError> {
+        Ok(EachElement { any: self.kernel(name)?, flat: self.kernel(&format!("{name}_flat"))? })
     }
 
     fn embed(&mut self, id: NodeId, ids: ValueId, table: ValueId, y: ValueId) -> Result<(), DeviceError> {
@@ -310,7 +315,9 @@ impl Lowering<'_> {
         let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
         let ahead = if has_parts { self.attention_ahead(y)? } else { None };
         let on_tensor_cores = match source {
-            Source::Step { .. } => self.attention_rows(inputs[0], kv_heads)?,
+            Source::Step { .. } => {
+                self.attention_rows([inputs[0], inputs[1], inputs[2]], y, &attention, kv_heads)?
+            }
             _ => None,
         };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
@@ -372,14 +379,14 @@ impl Lowering<'_> {
         name: &str,
     ) -> Result<(), DeviceError> {
         let axis = self.shape(a).rank() - 1 - axis;
-        let (kernel, first, out) = (self.kernel("copy")?, self.slot(a)?, self.make(y));
+        let (kernels, first, out) = (self.each_element("copy")?, self.slot(a)?, self.make(y));
         let is_part = true;
-        let copy = CopyOp { kernel: kernel.clone(), x: first, behind: None, is_part, out: out.clone() };
+        let copy = CopyOp { kernels: kernels.clone(), x: first, behind: None, is_part, out: out.clone() };
         self.push(copy, name);
         // Both are needed until the second copy has run, and so is what the first has made.
         let (first, x) = (self.slot(a)?, self.slot(b)?);
         self.slot(y)?;
-        self.push(CopyOp { kernel, x, behind: Some((axis, first)), is_part, out }, name);
+        self.push(CopyOp { kernels, x, behind: Some((axis, first)), is_part, out }, name);
         Ok(())
     }
 

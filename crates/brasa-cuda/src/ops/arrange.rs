@@ -2,15 +2,16 @@
 
 use brasa_graph::Dim;
 
-use crate::driver::{DriverError, Kernel};
+use crate::driver::DriverError;
 use crate::ops::Launch;
+use crate::ops::flat::{self, EachElement};
 use crate::params::{CopyParams, Ptr, Strided};
 use crate::run::{AXES, Run, Slot};
 
 /// Copies `x` into a box of `out` that begins where the elements of `behind` end, repeating `x` to fill the box.
 #[derive(Debug)]
 pub(crate) struct CopyOp {
-    pub kernel: Kernel,
+    pub kernels: EachElement,
     pub x: Slot,
     /// The axis, counted from the innermost, along which the box begins behind another value; none for all of `out`.
     pub behind: Option<(usize, Slot)>,
@@ -22,7 +23,7 @@ pub(crate) struct CopyOp {
 /// `out` = `x` with its axes in another order.
 #[derive(Debug)]
 pub(crate) struct TransposeOp {
-    pub kernel: Kernel,
+    pub kernels: EachElement,
     /// For each axis of the result, the operand's axis.
     pub axes: Vec<usize>,
     pub x: Slot,
@@ -32,7 +33,7 @@ pub(crate) struct TransposeOp {
 /// `out` = elements of `x` from `start` on along an axis.
 #[derive(Debug)]
 pub(crate) struct NarrowOp {
-    pub kernel: Kernel,
+    pub kernels: EachElement,
     /// The axis, counted from the innermost.
     pub axis: usize,
     pub start: Dim,
@@ -45,8 +46,7 @@ impl Launch for NarrowOp {
         let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
         let before = self.start.resolve(&run.step.sizes) as u64 * u64::from(x.strides[AXES - 1 - self.axis]);
         let x = Strided { data: Ptr::new(x.address + before * 4), strides: x.strides };
-        let params = CopyParams { x, y: out.strided(), dims: out.dims, count: out.count() as u32 };
-        run.each(&self.kernel, out.count(), &params)
+        self.kernels.copy(run, x, out.strided(), out.dims)
     }
 }
 
@@ -58,10 +58,8 @@ impl Launch for CopyOp {
             u64::from(out.strides[place]) * u64::from(run.tensor(other).dims[place])
         });
         let dims = if self.is_part { x.dims } else { out.dims };
-        let count = dims.iter().map(|&dim| u64::from(dim)).product::<u64>();
         let y = Strided { data: Ptr::new(out.address + before * 4), strides: out.strides };
-        let params = CopyParams { x: x.repeated(), y, dims, count: count as u32 };
-        run.each(&self.kernel, count, &params)
+        self.kernels.copy(run, x.repeated(), y, dims)
     }
 }
 
@@ -74,7 +72,17 @@ impl Launch for TransposeOp {
             strides[missing + place] = x.strides[missing + axis];
         }
         let x = Strided { data: x.floats(), strides };
-        let params = CopyParams { x, y: out.strided(), dims: out.dims, count: out.count() as u32 };
-        run.each(&self.kernel, out.count(), &params)
+        self.kernels.copy(run, x, out.strided(), out.dims)
+    }
+}
+
+impl EachElement {
+    /// Queues a copy of a box of elements.
+    fn copy(&self, run: &Run<'_>, x: Strided, y: Strided, dims: [u32; AXES]) -> Result<(), DriverError> {
+        if flat::launch(run, &self.flat, &dims, [x, x, y], (0, 0.0, 0.0))? {
+            return Ok(());
+        }
+        let count = dims.iter().map(|&dim| u64::from(dim)).product::<u64>();
+        run.each(&self.any, count, &CopyParams { x, y, dims, count: count as u32 })
     }
 }

@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::attention::Flash;
 use crate::params::{self, AttentionParams, AttentionRowsParams, Ptr, RowsHalvesParams};
-use crate::run::{Run, THREADS};
+use crate::run::{Run, Slot, THREADS};
 
 /// Widths of heads that there are kernels for.
 const WIDTHS: [usize; 4] = [32, 64, 96, 128];
@@ -23,10 +23,11 @@ const ALIGNMENT: usize = 256;
 /// A kernel's name, and the bytes of shared memory that it needs.
 pub(crate) type Named = (String, u32);
 
-/// Of heads of `width`: the kernels of attention, of the gradient by queries and by keys; `None` for widths that have none.
-pub(crate) fn rows_kernels(width: usize) -> Option<[Named; 3]> {
+/// Of heads of `width`, with a soft-cap or without: the kernels of attention, of the gradient by queries and by keys; `None` for widths that have none.
+pub(crate) fn rows_kernels(width: usize, is_capped: bool) -> Option<[Named; 3]> {
     let tile = (SPAN * width * 2) as u32;
-    let of = |name: &str, bytes| (format!("{name}_{width}"), bytes);
+    let cap = if is_capped { "_capped" } else { "" };
+    let of = |name: &str, bytes| (format!("{name}{cap}_{width}"), bytes);
     WIDTHS.contains(&width).then(|| {
         [
             of("attention_rows", 4 * tile),
@@ -44,6 +45,8 @@ pub(crate) struct AttentionRows {
     pub attention: Flash,
     /// The buffer of [`Room`].
     pub room: usize,
+    /// The buffer of logarithms of sums of exponentials, a number for each row and head, if the gradient wants them.
+    pub kept: Option<usize>,
 }
 
 /// The gradient of attention of halves.
@@ -56,6 +59,8 @@ pub(crate) struct AttentionGradientRows {
     pub keys: Flash,
     /// The buffer of [`Room`].
     pub room: usize,
+    /// What attention left: the buffer of [`AttentionRows::kept`], and its result.
+    pub forward: Option<(usize, Slot)>,
 }
 
 /// Bytes before each part of what the kernels leave each other.
@@ -120,6 +125,8 @@ fn parameters(
         dk: Ptr::NONE,
         dv: Ptr::NONE,
         sums: Ptr::new(at(parts.sums)),
+        kept: Ptr::NONE,
+        result: Ptr::NONE,
         raise: Ptr::new(largest + u64::from(LARGEST_BLOCKS) * 4),
         step: of.step,
         rows: rows as u32,
@@ -164,6 +171,8 @@ impl AttentionRows {
             return Ok(false);
         }
         let (params, rounding) = parameters(run, of, Ptr::NONE, self.room);
+        let kept = self.kept.map_or(Ptr::NONE, |kept| Ptr::new(run.buffer(kept)));
+        let params = AttentionRowsParams { kept, ..params };
         run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 3, 1], THREADS, 0, &rounding)?;
         let Flash { kernel, shared_bytes } = &self.attention;
         run.launch_blocks(kernel, blocks(run, QUERIES, of.heads), QUERY_THREADS, *shared_bytes, &params)?;
@@ -184,7 +193,10 @@ impl AttentionGradientRows {
             return Ok(false);
         }
         let (params, rounding) = parameters(run, of, dy, self.room);
-        let params = AttentionRowsParams { dk, dv, ..params };
+        let (kept, result) = self.forward.as_ref().map_or((Ptr::NONE, Ptr::NONE), |(kept, result)| {
+            (Ptr::new(run.buffer(*kept)), run.tensor(result).floats())
+        });
+        let params = AttentionRowsParams { dk, dv, kept, result, ..params };
         run.launch_blocks(&self.largest, [LARGEST_BLOCKS, 1, 1], THREADS, 0, &rounding)?;
         run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 4, 1], THREADS, 0, &rounding)?;
         let Flash { kernel, shared_bytes } = &self.queries;

@@ -8,7 +8,7 @@ use crate::params::{
 use crate::run::{Run, Slot, THREADS};
 
 /// Most rows whose scores are there at a time.
-pub(crate) const MOST_ROWS: usize = 256;
+pub(crate) const MOST_ROWS: usize = 1024;
 
 /// Scores of rows, soft-capped where there is a cap.
 #[derive(Debug)]

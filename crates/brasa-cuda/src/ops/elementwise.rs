@@ -5,13 +5,14 @@ use brasa_graph::op::{Binary, Unary};
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
+use crate::ops::flat::{self, EachElement};
 use crate::params::{self, BinaryParams, CastParams, ChooseParams, UnaryParams};
 use crate::run::{Run, Slot};
 
 /// `out = function(x)`.
 #[derive(Debug)]
 pub(crate) struct UnaryOp {
-    pub kernel: Kernel,
+    pub kernels: EachElement,
     pub function: Unary,
     pub x: Slot,
     pub out: Slot,
@@ -20,7 +21,7 @@ pub(crate) struct UnaryOp {
 /// `out = function(a, b)`, `b` repeated.
 #[derive(Debug)]
 pub(crate) struct BinaryOp {
-    pub kernel: Kernel,
+    pub kernels: EachElement,
     pub function: Binary,
     pub a: Slot,
     pub b: Slot,
@@ -89,24 +90,33 @@ impl Launch for UnaryOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (x, out) = (run.tensor(&self.x), run.tensor(&self.out));
         let (function, a, b) = unary(self.function);
+        let values = [x.strided(), x.strided(), out.strided()];
+        if flat::launch(run, &self.kernels.flat, &out.dims, values, (function, a, b))? {
+            return Ok(());
+        }
         let (y, count) = (out.floats(), out.count() as u32);
         let params = UnaryParams { x: x.strided(), y, dims: out.dims, count, function, a, b };
-        run.each(&self.kernel, out.count(), &params)
+        run.each(&self.kernels.any, out.count(), &params)
     }
 }
 
 impl Launch for BinaryOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (a, b, out) = (run.tensor(&self.a), run.tensor(&self.b), run.tensor(&self.out));
+        let function = binary(self.function);
+        let values = [a.strided(), b.repeated(), out.strided()];
+        if flat::launch(run, &self.kernels.flat, &out.dims, values, (function, 0.0, 0.0))? {
+            return Ok(());
+        }
         let params = BinaryParams {
             a: a.strided(),
             b: b.repeated(),
             y: out.floats(),
             dims: out.dims,
             count: out.count() as u32,
-            function: binary(self.function),
+            function,
         };
-        run.each(&self.kernel, out.count(), &params)
+        run.each(&self.kernels.any, out.count(), &params)
     }
 }
 

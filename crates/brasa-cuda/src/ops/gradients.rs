@@ -5,6 +5,7 @@ use brasa_graph::op::{Attention, Mask, Unary};
 use crate::driver::{DriverError, Kernel};
 use crate::ops::attention::{StepTiles, parameters, read_step, step_tiles};
 use crate::ops::elementwise::unary;
+use crate::ops::flat::{self, EachElement};
 use crate::ops::{AttentionGradientRows, Launch, row_threads};
 use crate::params::{
     AttentionGradientParams, AttentionTangentParams, ExpertGradientParams, ExpertTransposedParams,
@@ -19,7 +20,7 @@ pub(crate) const WIDEST_GRADIENT: usize = 2048;
 /// `out = function'(x) · t`.
 #[derive(Debug)]
 pub(crate) struct UnaryGradientOp {
-    pub kernel: Kernel,
+    pub kernels: EachElement,
     pub function: Unary,
     pub x: Slot,
     pub t: Slot,
@@ -144,9 +145,13 @@ impl Launch for UnaryGradientOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (x, t, out) = (run.tensor(&self.x), run.tensor(&self.t), run.tensor(&self.out));
         let (function, a, b) = unary(self.function);
+        let values = [x.strided(), t.strided(), out.strided()];
+        if flat::launch(run, &self.kernels.flat, &out.dims, values, (function, a, b))? {
+            return Ok(());
+        }
         let (x, t, y, count) = (x.strided(), t.strided(), out.floats(), out.count() as u32);
         let params = UnaryGradientParams { x, t, y, dims: out.dims, count, function, a, b };
-        run.each(&self.kernel, out.count(), &params)
+        run.each(&self.kernels.any, out.count(), &params)
     }
 }
 

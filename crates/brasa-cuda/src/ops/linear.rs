@@ -98,7 +98,10 @@ impl InFront {
 impl LinearOp {
     /// Queues the product of `rows` rows, and what follows; the result's rows go to where those of the operation's own operand do.
     pub(super) fn multiply(&self, run: &Run<'_>, mut x: Rows, rows: u32) -> Result<(), DriverError> {
-        if let Some(floats) = self.floats.as_ref().filter(|_| rows >= FEWEST_MATRIX_ROWS && x.per == 1) {
+        // Other kernels for floats know no residual.
+        let adds = self.behind.residual.is_some();
+        let as_matrix = |_: &&Floats| adds || (rows >= FEWEST_MATRIX_ROWS && x.per == 1);
+        if let Some(floats) = self.floats.as_ref().filter(as_matrix) {
             let base = self.behind.residual.as_ref().map_or(Rows::NONE, |base| run.tensor(base).rows().0);
             return floats.multiply(run, x, rows, base, run.tensor(&self.out).floats());
         }

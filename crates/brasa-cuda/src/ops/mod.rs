@@ -6,6 +6,7 @@ mod attention_rows;
 mod cross_entropy;
 mod elementwise;
 mod experts;
+mod flat;
 mod gemm;
 mod gradients;
 mod heads;
@@ -28,6 +29,7 @@ pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Roo
 pub(crate) use cross_entropy::{LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, Scores};
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
+pub(crate) use flat::EachElement;
 pub(crate) use gemm::{
     Ahead, FEWEST_ROWS, GatesBehind, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
     kernels as gemm_kernels, partial_floats,

@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
 use crate::params::{IndexAddParams, MeanPoolParams, UnfoldParams};
-use crate::run::{Run, Slot};
+use crate::run::{Run, Slot, THREADS};
 
 /// The rows that each step of a convolution sees, side by side; the operand is dense.
 #[derive(Debug)]
@@ -86,6 +86,6 @@ impl Launch for IndexAddOp {
             rows: indices.count() as u32,
             width: (out.count() / u64::from(base_rows.max(1))) as u32,
         };
-        run.each(&self.kernel, out.count(), &params)
+        run.launch(&self.kernel, base_rows, 1, THREADS, 0, &params)
     }
 }

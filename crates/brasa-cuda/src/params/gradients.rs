@@ -68,7 +68,7 @@ params! {
         factor: f32,
     }
     /// Attention to the rows of the step, of halves; `y` is the result, or the gradient of the queries. `sums` has two numbers for each head and
-    /// row. Softcap and window are 0 for none.
+    /// row, `kept` the logarithm of the sum of exponentials that attention with the result `result` left there, or null. Softcap and window are 0 for none.
     struct AttentionRowsParams {
         q: Ptr<u8>,
         k: Ptr<u8>,
@@ -78,6 +78,8 @@ params! {
         dk: Ptr<f32>,
         dv: Ptr<f32>,
         sums: Ptr<f32>,
+        kept: Ptr<f32>,
+        result: Ptr<f32>,
         raise: Ptr<f32>,
         step: StepRows,
         rows: u32,
@@ -87,6 +89,19 @@ params! {
         window: u32,
         scale: f32,
         softcap: f32,
+    }
+    /// Rows of `pieces` pieces of four elements each, `*_stride` elements apart.
+    struct FlatParams {
+        a: Ptr<f32>,
+        b: Ptr<f32>,
+        y: Ptr<f32>,
+        a_stride: u32,
+        b_stride: u32,
+        y_stride: u32,
+        pieces: u32,
+        function: u32,
+        c: f32,
+        d: f32,
     }
     /// A learned block: `count` elements, `columns` of each row, rows `stride` elements apart; `first` elements of other blocks come before its own.
     struct LearnedRows { values: Ptr<f32>, gradients: Ptr<f32>, first: u64, count: u64, columns: u32, stride: u32, }
