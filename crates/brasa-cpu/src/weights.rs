@@ -185,7 +185,7 @@ impl WeightSet for CpuWeightSet {
             .map_err(|error| DeviceError::Unsupported { device: DEVICE.into(), what: error.to_string() })?;
         // Everything is packed before anything is exchanged: a failure leaves the weight as it was.
         let fresh = Held::default();
-        fresh.pack(&written, held.present(), self.precision, &Packer::new(&self.team))?;
+        fresh.pack(&written, held.present(), self.precision, &Packer::of_one_weight(&self.team))?;
         held.exchange(&fresh);
         self.version.fetch_add(1, Ordering::Release);
         Ok(())

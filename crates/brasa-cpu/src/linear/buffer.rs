@@ -18,6 +18,8 @@ use crate::{Error, Team};
 
 /// The size of a region is a multiple of this: a few large pages.
 const REGION_BYTES: usize = 16 << 20;
+/// The size of a region for one weight is a multiple of this: no large page, of which a small weight would take all.
+const OWN_REGION_BYTES: usize = 4096;
 const ALIGNMENT: usize = 64;
 /// Strips that a packing thread takes at a time: a few dozen microseconds of work.
 const TAKEN_STRIPS: usize = 8;
@@ -28,6 +30,8 @@ const TAKEN_STRIPS: usize = 8;
 #[derive(Debug)]
 pub struct Packer<'a> {
     team: &'a Team,
+    /// The size of a region is a multiple of this.
+    region_bytes: usize,
     region: Mutex<Option<Region>>,
 }
 
@@ -62,7 +66,12 @@ pub(super) struct Buffer {
 impl<'a> Packer<'a> {
     /// Packs with the threads of `team`.
     pub fn new(team: &'a Team) -> Self {
-        Self { team, region: Mutex::new(None) }
+        Self { team, region_bytes: REGION_BYTES, region: Mutex::new(None) }
+    }
+
+    /// Packs a single weight, which takes no more memory than it needs.
+    pub fn of_one_weight(team: &'a Team) -> Self {
+        Self { region_bytes: OWN_REGION_BYTES, ..Self::new(team) }
     }
 
     /// The next bytes of the current region, or of a fresh one if they do not fit.
@@ -72,7 +81,10 @@ impl<'a> Packer<'a> {
         let fits =
             region.as_ref().is_some_and(|region| region.memory.len_bytes - region.taken_bytes >= taken);
         if !fits {
-            *region = Some(Region { memory: Arc::new(Memory::new(taken)?), taken_bytes: 0 });
+            *region = Some(Region {
+                memory: Arc::new(Memory::new(taken.max(1).next_multiple_of(self.region_bytes))?),
+                taken_bytes: 0,
+            });
         }
         let Some(region) = region.as_mut() else { unreachable!("a region was just made") };
         let offset_bytes = region.taken_bytes;
@@ -118,12 +130,13 @@ impl<'a> Packer<'a> {
 
 impl Memory {
     fn new(len_bytes: usize) -> Result<Self, Error> {
-        let len_bytes = len_bytes.max(1).next_multiple_of(REGION_BYTES);
         let mut map = MmapMut::map_anon(len_bytes)
             .map_err(|error| Error::OutOfMemory { bytes: len_bytes, reason: error.to_string() })?;
         // Ordinary pages work as well, only slower.
         #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
+        if len_bytes >= REGION_BYTES {
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
         Ok(Self { start: map.as_mut_ptr(), len_bytes, _map: map })
     }
 }

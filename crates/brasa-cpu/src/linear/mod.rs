@@ -13,7 +13,7 @@
 //! | reference precision, formats without kernels | stored bytes | f32 activations, decoded row by row |
 //!
 //! The other side of a weight, `x = y · W`, is multiplied in bf16 if there are instructions for it, by tiles that are turned a few at
-//! a time; otherwise [`decode_row`](PackedLinear::decode_row) gives rows for products in f32.
+//! a time; otherwise [`fill_panels`](PackedLinear::fill_panels) gives rows for products in f32.
 //!
 //! Imports point down this list, from what users call to what knows nothing of products:
 //!
@@ -21,6 +21,7 @@
 //! - `rows`: rows of one format, which ask `route` for the loop;
 //! - `loops`: one file for each route, over strips and rows;
 //! - `kernels`: products in registers, for each instruction set;
+//! - `panels_of_rows`: rows in f32, for products with the other side;
 //! - `blocks`, `scales`, `planes`: packed codes, block by block;
 //! - `pack`, `stored`, `buffer`: how weights come to be packed;
 //! - `layout`, `float_layout`, `formats`, `operands`, `ranges`: where things lie.
@@ -43,6 +44,7 @@ mod loops;
 mod operands;
 mod pack;
 mod packed;
+mod panels_of_rows;
 mod planes;
 mod ranges;
 mod route;

@@ -13,6 +13,7 @@ use super::loops::{bf16, turned};
 use super::operands::{FloatRows, Input, Output, RowMap};
 use super::route::WeightClasses;
 use super::rows::{PackedRows, Scratch};
+use crate::matrix::PanelRows;
 use crate::quantize::QuantizedRows;
 use crate::rounded::{RoundedRows, RoundedView};
 use crate::shared::SharedSlice;
@@ -175,6 +176,36 @@ impl PackedLinear {
         assert!(row < self.n, "row {row} of {}", self.n);
         let segment = self.segment(|segment| segment.first_row <= row);
         segment.rows.decode_row(row - segment.first_row, out);
+    }
+
+    /// Writes `columns` of `rows`, exactly as their codecs decode them, as the panels of a product's second factor whose summed elements
+    /// are the rows. `memory` is for a row.
+    ///
+    /// # Panics
+    ///
+    /// If there are no such rows or columns, if columns begin within a tile of [`TURNED_COLUMNS`], or if `memory` is too small.
+    pub(crate) fn fill_panels<const L: usize>(
+        &self,
+        isa: Isa,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+        memory: &mut [f32],
+        to: &mut PanelRows<'_, L>,
+    ) {
+        assert!(
+            rows.end <= self.n && columns.start.is_multiple_of(TURNED_COLUMNS),
+            "rows {rows:?} of {} from column {} on",
+            self.n,
+            columns.start
+        );
+        for segment in &self.segments {
+            let local = |row: usize| row.saturating_sub(segment.first_row).min(segment.rows.n);
+            let part = local(rows.start)..local(rows.end);
+            if !part.is_empty() {
+                let at = segment.first_row + part.start - rows.start;
+                segment.rows.fill_panels(isa, part, columns, memory, (at, to));
+            }
+        }
     }
 
     /// Computes the outputs of `strips` for all rows of `map`.

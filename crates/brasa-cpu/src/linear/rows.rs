@@ -16,10 +16,12 @@ use super::loops::{Products, floats, panels, planes as plane_loop, residuals};
 use super::loops::{bf16, few_on_tiles, panels_on_tiles, turned};
 use super::operands::{Input, Output, RowMap};
 use super::pack;
+use super::panels_of_rows;
 use super::planes;
 use super::route::{Route, WeightClass};
 use super::scales::BlockScales;
 use super::stored::{self, StoredRow};
+use crate::matrix::PanelRows;
 use crate::prefetch::PrefetchPolicy;
 #[cfg(target_arch = "x86_64")]
 use crate::tiles::BF16_INPUTS;
@@ -175,6 +177,42 @@ impl PackedRows {
                 }
             }
             Form::Codes(layout, _) => decode_lane(layout, strip, lane, out),
+        }
+    }
+
+    /// Writes `columns` of `rows`, exactly as their codec decodes them, to row `at` and following of panels. `memory` is for a row.
+    pub fn fill_panels<const L: usize>(
+        &self,
+        isa: Isa,
+        rows: Range<usize>,
+        columns: &Range<usize>,
+        memory: &mut [f32],
+        (at, to): (usize, &mut PanelRows<'_, L>),
+    ) {
+        assert!(
+            rows.end <= self.n && columns.end <= self.k,
+            "{rows:?} × {columns:?} of {} × {}",
+            self.n,
+            self.k
+        );
+        if let Form::Stored(_) = &self.form {
+            return for row in rows.clone() {
+                self.decode_row(row, &mut memory[..self.k]);
+                to.put(at + row - rows.start, 0, &memory[columns.clone()]);
+            };
+        }
+        for strip in rows.start / LANES..rows.end.div_ceil(LANES) {
+            let first = strip * LANES;
+            let lanes = rows.start.saturating_sub(first)..LANES.min(rows.end - first);
+            let at = at + first + lanes.start - rows.start;
+            let (strip, part) = (self.strip(strip), (&lanes, columns));
+            match &self.form {
+                Form::Floats(layout, _) => {
+                    panels_of_rows::fill_from_floats(isa, (layout, strip), part, at, to)
+                }
+                Form::Codes(layout, _) => panels_of_rows::fill_from_codes((layout, strip), part, at, to),
+                Form::Stored(_) => unreachable!("they have no strips"),
+            }
         }
     }
 

@@ -13,6 +13,8 @@ mod tile;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use bytemuck::{Pod, Zeroable};
+
 use crate::Isa;
 use crate::arena::RowsMut;
 use crate::context::View;
@@ -166,6 +168,11 @@ fn turn<const L: usize>(
     for (at, panel) in parts.by_ref().enumerate() {
         let from = from.map(|row| row.as_chunks::<LANES>().0.get(at).unwrap_or(&zeros));
         crate::simd::vectorize(isa, Turn { from: &from, to: &mut turned });
+        if L <= LANES && lanes.len() == L {
+            // A number of lanes that the compiler knows.
+            panel.iter_mut().zip(&turned).for_each(|(to, turned)| to.copy_from_slice(&turned[..L]));
+            continue;
+        }
         for (to, turned) in panel.iter_mut().zip(&turned) {
             to[lanes.clone()].copy_from_slice(&turned[..lanes.len()]);
         }
@@ -198,13 +205,56 @@ pub(crate) struct Part {
     pub inner: Range<usize>,
 }
 
+/// A second factor that packs itself.
+pub(crate) trait Panels {
+    /// Writes the elements of `columns` of all summed elements `inner`.
+    fn fill<const L: usize>(
+        &mut self,
+        isa: Isa,
+        columns: &Range<usize>,
+        inner: &Range<usize>,
+        to: &mut PanelRows<'_, L>,
+    );
+}
+
+/// Panels of L columns: a row for each summed element. Columns beyond the last are zero.
+pub(crate) struct PanelRows<'a, const L: usize> {
+    rows: &'a mut [[f32; L]],
+    height: usize,
+}
+
+impl<const L: usize> PanelRows<'_, L> {
+    /// Writes elements of a row from a column on, which is a multiple of 16.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, row: usize, column: usize, from: &[f32]) {
+        let (whole, rest) = from.as_chunks::<LANES>();
+        for (at, from) in whole.iter().enumerate() {
+            self.part(row, column + at * LANES).copy_from_slice(from);
+        }
+        if !rest.is_empty() {
+            self.part(row, column + whole.len() * LANES)[..rest.len()].copy_from_slice(rest);
+        }
+    }
+
+    /// Sixteen elements of a row.
+    #[inline(always)]
+    fn part(&mut self, row: usize, column: usize) -> &mut [f32] {
+        &mut self.rows[column / L * self.height + row][column % L..][..LANES]
+    }
+}
+
 /// The second factor of a product. The memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
     columns: usize,
     inner: usize,
-    values: Vec<f32>,
+    values: Vec<Line>,
 }
+
+/// Elements on a cache line of their own: no load of them reads two.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([f32; LANES]);
 
 /// Memory of one thread for products: used again from product to product.
 #[derive(Debug, Default)]
@@ -234,6 +284,15 @@ impl ProductScratch {
 }
 
 impl Packed {
+    /// Memory for some elements, a multiple of [`LANES`].
+    fn room(&mut self, elements: usize) -> &mut [f32] {
+        let lines = elements / LANES;
+        if self.values.len() < lines {
+            self.values.resize(lines, Line([0.0; LANES]));
+        }
+        bytemuck::cast_slice_mut(&mut self.values[..lines])
+    }
+
     /// Packs `columns` of a factor, with `inner` summed elements.
     pub(crate) fn pack<B: FactorRows>(
         &mut self,
@@ -245,15 +304,43 @@ impl Packed {
         let shape = Shape::of(isa);
         let padded = columns.len().next_multiple_of(shape.columns());
         (self.columns, self.inner) = (columns.len(), inner);
-        if self.values.len() < padded * inner {
-            self.values.resize(padded * inner, 0.0);
-        }
+        let values = self.room(padded * inner);
         for first in (0..inner).step_by(INNER) {
             let piece = first..inner.min(first + INNER);
-            let to = &mut self.values[first * padded..piece.end * padded];
+            let to = &mut values[first * padded..piece.end * padded];
             match shape {
                 Shape::Large => from.pack::<{ 2 * LANES }>(isa, &columns, &piece, to),
                 Shape::Small => from.pack::<LANES>(isa, &columns, &piece, to),
+            }
+        }
+    }
+
+    /// Packs `columns` of a factor, with the summed elements `inner`, of which there are at most [`INNER`].
+    pub(crate) fn pack_itself(
+        &mut self,
+        isa: Isa,
+        from: &mut impl Panels,
+        columns: &Range<usize>,
+        inner: &Range<usize>,
+    ) {
+        assert!(inner.len() <= INNER, "summed elements {inner:?} in one piece");
+        let shape = Shape::of(isa);
+        let padded = columns.len().next_multiple_of(shape.columns());
+        (self.columns, self.inner) = (columns.len(), inner.len());
+        let values = self.room(padded * inner.len());
+        if padded > columns.len() {
+            let last = values.len() - shape.columns() * inner.len();
+            values[last..].fill(0.0);
+        }
+        let height = inner.len();
+        match shape {
+            Shape::Large => {
+                let rows = values.as_chunks_mut::<{ 2 * LANES }>().0;
+                from.fill(isa, columns, inner, &mut PanelRows { rows, height });
+            }
+            Shape::Small => {
+                let rows = values.as_chunks_mut::<LANES>().0;
+                from.fill(isa, columns, inner, &mut PanelRows { rows, height });
             }
         }
     }
@@ -307,7 +394,7 @@ impl Packed {
             let whole = first..self.inner.min(first + INNER);
             let piece = first..part.inner.end.min(first + INNER);
             let store = if first > part.inner.start { Store::Add } else { store };
-            let panels = &self.values[first * padded..][..whole.len() * padded];
+            let panels = &bytemuck::cast_slice(&self.values)[first * padded..][..whole.len() * padded];
             for start in part.rows.clone().step_by(ROWS) {
                 let rows = start..part.rows.end.min(start + ROWS);
                 let size = rows.len().next_multiple_of(M) * piece.len();
@@ -317,20 +404,14 @@ impl Packed {
                 a.pack::<M>(isa, &rows, &piece, &mut memory[..size]);
                 for column in part.columns.clone().step_by(lanes) {
                     let b = &panels[column * whole.len()..][..piece.len() * lanes];
-                    let width = lanes.min(part.columns.end - column);
-                    let column = column - part.columns.start;
+                    let columns = column..part.columns.end.min(column + lanes);
+                    let columns = columns.start - part.columns.start..columns.end - part.columns.start;
                     for (at, a) in memory[..size].chunks_exact(M * piece.len()).enumerate() {
-                        let mut c = [[[0.0; LANES]; N]; M];
-                        crate::simd::vectorize(isa, Tile::<M, N> { a, b, c: &mut c });
-                        let first = start - part.rows.start + at * M;
-                        for (row, c) in (first..rows.end - part.rows.start).zip(&c) {
-                            let out = &mut out.row_mut(row)[column..column + width];
-                            let c = &c.as_flattened()[..width];
-                            match store {
-                                Store::Replace => out.copy_from_slice(c),
-                                Store::Add => out.iter_mut().zip(c).for_each(|(out, c)| *out += c),
-                            }
-                        }
+                        let first = rows.start - part.rows.start + at * M;
+                        let rows = first..(rows.end - part.rows.start).min(first + M);
+                        let columns = columns.clone();
+                        let tile = Tile::<_, M, N> { a, b, out: &mut *out, rows, columns, store };
+                        crate::simd::vectorize(isa, tile);
                     }
                 }
             }

@@ -1,5 +1,8 @@
 //! A tile of a product, whose sums stay in registers.
 
+use std::ops::Range;
+
+use super::{ResultRows, Store};
 use crate::Isa;
 use crate::simd::{Kernel, LANES, Simd};
 
@@ -31,19 +34,23 @@ impl Shape {
     }
 }
 
-/// The products of M rows and N vectors of columns, from packed panels of both.
-pub(super) struct Tile<'a, const M: usize, const N: usize> {
+/// The products of up to M rows and N vectors of columns, from packed panels of both, which replace a part of a result or are added to it.
+pub(super) struct Tile<'a, R, const M: usize, const N: usize> {
     pub a: &'a [f32],
     pub b: &'a [f32],
-    pub c: &'a mut [[[f32; LANES]; N]; M],
+    pub out: &'a mut R,
+    /// The first row of the part, and behind its last.
+    pub rows: Range<usize>,
+    pub columns: Range<usize>,
+    pub store: Store,
 }
 
-impl<const M: usize, const N: usize> Kernel for Tile<'_, M, N> {
+impl<R: ResultRows, const M: usize, const N: usize> Kernel for Tile<'_, R, M, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { a, b, c } = self;
+        let Self { a, b, out, rows, columns, store } = self;
         let (a, b) = (a.as_chunks::<M>().0, b.as_chunks::<LANES>().0.as_chunks::<N>().0);
         let mut sums = [[simd.splat(0.0); N]; M];
         for (a, b) in a.iter().zip(b) {
@@ -58,9 +65,28 @@ impl<const M: usize, const N: usize> Kernel for Tile<'_, M, N> {
                 }
             }
         }
-        for (sums, c) in sums.iter().zip(c) {
-            for (&sum, c) in sums.iter().zip(c) {
-                simd.store(sum, c);
+        // Through memory: registers cannot be counted off.
+        let mut tile = [[[0.0; LANES]; N]; M];
+        for (sums, tile) in sums.iter().zip(&mut tile) {
+            for (&sum, tile) in sums.iter().zip(tile) {
+                simd.store(sum, tile);
+            }
+        }
+        for (row, tile) in rows.zip(&tile) {
+            let out = &mut out.row_mut(row)[columns.clone()];
+            let (vectors, rest) = out.as_chunks_mut::<LANES>();
+            let whole = vectors.len();
+            for (out, tile) in vectors.iter_mut().zip(tile) {
+                match store {
+                    Store::Replace => *out = *tile,
+                    Store::Add => simd.store(simd.add(simd.load(out), simd.load(tile)), out),
+                }
+            }
+            for (out, &sum) in rest.iter_mut().zip(tile.get(whole).unwrap_or(&[0.0; LANES])) {
+                match store {
+                    Store::Replace => *out = sum,
+                    Store::Add => *out += sum,
+                }
             }
         }
     }

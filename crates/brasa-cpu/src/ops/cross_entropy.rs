@@ -15,7 +15,7 @@ use crate::arena::Rows;
 use crate::context::Context;
 use crate::kv::SharedKv;
 use crate::linear::{TURNED_COLUMNS, WeightClasses};
-use crate::matrix::{Factor, Found, INNER, Store};
+use crate::matrix::{Factor, Found, Store};
 use crate::prepared::PreparedSize;
 use crate::rounded::tile_rows;
 use crate::simd::{Kernel, LANES, Simd, vectorize};
@@ -162,7 +162,7 @@ impl Operation for LinearCrossEntropyOp {
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
         if self.gradient.is_some() {
-            size.decoded = size.decoded.max(INNER * self.head.activations.k);
+            size.decoded = size.decoded.max(self.head.activations.k);
         }
     }
 
@@ -297,31 +297,34 @@ impl Kernel for Shares<'_> {
     fn run<S: Simd>(self, simd: S) {
         let Self { d, whole, softcap, logits } = self;
         let (d, whole) = (simd.splat(d), simd.splat(whole));
-        let share = |z| simd.mul(simd.exp_to_one(simd.sub(z, whole)), d);
         match softcap {
-            None => each_vector(simd, logits, f32::NEG_INFINITY, share),
+            None => each_vector(simd, logits, f32::NEG_INFINITY, |z| share(simd, z, whole, d)),
             Some(cap) => {
                 let (one, cap) = (simd.splat(1.0), simd.splat(cap));
                 each_vector(simd, logits, 0.0, |z| {
                     let y = simd.div(z, cap);
-                    simd.mul(share(z), simd.sub(one, simd.mul(y, y)))
+                    simd.mul(share(simd, z, whole, d), simd.sub(one, simd.mul(y, y)))
                 });
             }
         }
     }
 }
 
+/// `d · exp(z − whole)`.
+#[inline(always)]
+fn share<S: Simd>(simd: S, z: S::V, whole: S::V, d: S::V) -> S::V {
+    simd.mul(simd.exp_to_one(simd.sub(z, whole)), d)
+}
+
 /// Replaces every vector by `f` of it; the last is filled up with `padding`.
 #[inline(always)]
 fn each_vector<S: Simd>(simd: S, values: &mut [f32], padding: f32, f: impl Fn(S::V) -> S::V) {
     let (vectors, rest) = values.as_chunks_mut::<LANES>();
-    for vector in vectors {
+    let mut last = [padding; LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    // One loop: a closure that is called in two places is not inlined, and its instructions are calls then.
+    for vector in vectors.iter_mut().chain([&mut last]) {
         simd.store(f(simd.load(vector)), vector);
     }
-    if !rest.is_empty() {
-        let mut last = [padding; LANES];
-        last[..rest.len()].copy_from_slice(rest);
-        simd.store(f(simd.load(&last)), &mut last);
-        rest.copy_from_slice(&last[..rest.len()]);
-    }
+    rest.copy_from_slice(&last[..rest.len()]);
 }

@@ -9,7 +9,10 @@ use crate::arena::RowsMut;
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
 use crate::linear::{ExpertInput, PackedLinear, RowPair};
-use crate::matrix::{Factor, FactorRows, Found, INNER, ProductScratch, ResultRows, Store, Strided, Vectors};
+use crate::matrix::{
+    Factor, FactorRows, Found, INNER, PanelRows, Panels, Part, ProductScratch, ResultRows, Store, Strided,
+    Vectors,
+};
 use crate::slot::{Operands, Out, Place, Slot, Source};
 use crate::step_state::StepState;
 use crate::weights::CpuWeights;
@@ -96,26 +99,41 @@ impl Operation for LinearGradientOp {
     }
 }
 
-/// Computes or adds to `out` the product of vectors of `y`, `[rows, N]`, and columns of a weight `[N, K]`, which is decoded a few rows
-/// at a time.
+/// Computes the product of vectors of `y`, `[rows, N]`, and columns of a weight `[N, K]`, of which a few rows at a time are decoded to
+/// panels. Columns begin at a multiple of [`TURNED_COLUMNS`](crate::linear::TURNED_COLUMNS); `row` is memory for a row of the weight.
 pub(super) fn multiply_transposed(
     isa: Isa,
     (y, rows): (&impl FactorRows, usize),
     (w, columns): (&PackedLinear, Range<usize>),
-    scratch: (&mut ProductScratch, &mut [f32]),
+    (products, row): (&mut ProductScratch, &mut [f32]),
     out: &mut impl ResultRows,
 ) {
-    let (products, decoded) = scratch;
+    let ProductScratch { packed, rows: memory } = products;
     for first in (0..w.n()).step_by(INNER) {
         let part = first..w.n().min(first + INNER);
-        for (row, decoded) in part.clone().zip(decoded.chunks_exact_mut(w.k())) {
-            w.decode_row(row, decoded);
-        }
+        packed.pack_itself(isa, &mut OtherSide { w, row }, &columns, &part);
         let y = Found::new(|row| &y.row(row)[part.clone()]);
-        let w = Strided { values: &*decoded, stride: w.k() };
         let store = if first == 0 { Store::Replace } else { Store::Add };
-        let (a, b) = ((Factor::Summed(&y), 0..rows), (Factor::Across(&w), columns.clone()));
-        products.multiply(isa, a, b, part.len(), store, out);
+        let part = Part { rows: 0..rows, columns: 0..columns.len(), inner: 0..part.len() };
+        packed.multiply(isa, Factor::Summed(&y), &part, store, memory, out);
+    }
+}
+
+/// A weight whose outputs are summed.
+struct OtherSide<'a> {
+    w: &'a PackedLinear,
+    row: &'a mut [f32],
+}
+
+impl Panels for OtherSide<'_> {
+    fn fill<const L: usize>(
+        &mut self,
+        isa: Isa,
+        columns: &Range<usize>,
+        inner: &Range<usize>,
+        to: &mut PanelRows<'_, L>,
+    ) {
+        self.w.fill_panels(isa, inner, columns, self.row, to);
     }
 }
 
@@ -126,7 +144,7 @@ impl Operation for ExpertLinearTransposedOp {
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        size.decoded = size.decoded.max(INNER * self.k);
+        size.decoded = size.decoded.max(self.k);
     }
 
     /// Each thread passes its own rows through the experts that they chose.

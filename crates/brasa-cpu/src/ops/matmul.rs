@@ -8,7 +8,7 @@ use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
 use crate::linear::{Output, PackedLinear, TURNED_COLUMNS};
 use crate::matrix::{
-    FEW_COLUMNS, Factor, FactorRows, Found, INNER, ResultRows, Store, Strided, Vectors, multiply_few,
+    FEW_COLUMNS, Factor, FactorRows, Found, ResultRows, Store, Strided, Vectors, multiply_few,
 };
 use crate::prepared::PreparedSize;
 use crate::rounded::{RoundedView, SharedRounded, tile_rows};
@@ -108,7 +108,7 @@ impl Operation for LinearTransposedOp {
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        let rows = if self.k <= FEW_COLUMNS { self.n + 1 } else { INNER };
+        let rows = if self.k <= FEW_COLUMNS { self.n + 1 } else { 1 };
         size.decoded = size.decoded.max(rows * self.k);
     }
 

@@ -194,18 +194,15 @@ fn sums<S: Simd>(
     f: impl Fn(S::V, S::V) -> [S::V; 2],
 ) -> [f32; 2] {
     let ((x, x_rest), (t, t_rest)) = (x.as_chunks::<LANES>(), t.as_chunks::<LANES>());
+    let (mut x_last, mut t_last) = ([padding[0]; LANES], [padding[1]; LANES]);
+    x_last[..x_rest.len()].copy_from_slice(x_rest);
+    t_last[..t_rest.len()].copy_from_slice(t_rest);
+    let last = [(&x_last, &t_last)];
+    // One loop: a closure that is called in two places is not inlined, and its instructions are calls then.
     let mut sums = [[simd.splat(0.0); 2]; 2];
-    for (at, (x, t)) in x.iter().zip(t).enumerate() {
+    for (at, (x, t)) in x.iter().zip(t).chain(last).enumerate() {
         let [first, second] = f(simd.load(x), simd.load(t));
         let [a, b] = &mut sums[at % 2];
-        (*a, *b) = (simd.add(*a, first), simd.add(*b, second));
-    }
-    if !x_rest.is_empty() {
-        let (mut x, mut t) = ([padding[0]; LANES], [padding[1]; LANES]);
-        x[..x_rest.len()].copy_from_slice(x_rest);
-        t[..t_rest.len()].copy_from_slice(t_rest);
-        let [first, second] = f(simd.load(&x), simd.load(&t));
-        let [a, b] = &mut sums[1];
         (*a, *b) = (simd.add(*a, first), simd.add(*b, second));
     }
     let [[a, b], [c, d]] = sums;

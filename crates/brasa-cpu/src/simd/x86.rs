@@ -147,6 +147,46 @@ impl Simd for Avx2 {
             Pair(power(v.0), power(v.1))
         }
     }
+    #[inline(always)]
+    fn transpose(self, from: &[&[f32; LANES]; LANES], to: &mut [[f32; LANES]; LANES]) {
+        // Squares of eight.
+        for (row, column) in [(0, 0), (0, 8), (8, 0), (8, 8)] {
+            // SAFETY: `self` proves AVX2; rows have sixteen elements.
+            unsafe {
+                let square = std::array::from_fn(|at| read(from[row + at].as_ptr().add(column).cast()));
+                for (at, turned) in transpose_eight(square).into_iter().enumerate() {
+                    _mm256_storeu_ps(to[column + at].as_mut_ptr().add(row), turned);
+                }
+            }
+        }
+    }
+}
+
+/// Makes columns of eight rows.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn transpose_eight(rows: [__m256; 8]) -> [__m256; 8] {
+    let [a, b, c, d, e, f, g, h] = rows;
+    // Within each half: pairs of two rows, then fours of four.
+    let fours = |a, b, c, d| {
+        let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+        let (others, higher) = (_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d));
+        [
+            _mm256_shuffle_ps::<0x44>(low, others),
+            _mm256_shuffle_ps::<0xee>(low, others),
+            _mm256_shuffle_ps::<0x44>(high, higher),
+            _mm256_shuffle_ps::<0xee>(high, higher),
+        ]
+    };
+    let (first, last) = (fours(a, b, c, d), fours(e, f, g, h));
+    std::array::from_fn(|column| {
+        let (first, last) = (first[column % 4], last[column % 4]);
+        if column < 4 {
+            _mm256_permute2f128_ps::<0x20>(first, last)
+        } else {
+            _mm256_permute2f128_ps::<0x31>(first, last)
+        }
+    })
 }
 
 /// Makes columns of sixteen rows of words.
