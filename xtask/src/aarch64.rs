@@ -48,23 +48,33 @@ pub fn run(cargo: &dyn Fn() -> Command) -> Outcome {
             return Outcome::Failed(failure);
         }
     }
+    // Both binaries at once: each has the kernels, which one core compiles.
+    eprintln!("== aarch64: building the tests of brasa-cpu");
+    let mut build = compiler.cargo(cargo);
+    build.args([
+        "test",
+        "--no-run",
+        "--package",
+        "brasa-cpu",
+        "--target",
+        TARGET,
+        "--lib",
+        "--test",
+        "suite",
+    ]);
+    if let Err(failure) = succeed(&mut build, "building the tests") {
+        return Outcome::Failed(failure);
+    }
     for (processor, isa, modules) in PROCESSORS {
         let unit_tests: &[&str] = &["--lib"];
         let suite: Vec<&str> = ["--test", "suite", "--"].iter().chain(*modules).copied().collect();
         for tests in [unit_tests, &suite] {
-            let mut cargo = cargo();
+            let mut cargo = compiler.cargo(cargo);
             cargo.args(["test", "--package", "brasa-cpu", "--target", TARGET]).args(tests);
-            cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
             let runner = format!("{EMULATOR} -cpu {processor} -L {C_LIBRARY}");
             cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
             // Tests of the best instruction set fail where it was not found.
             cargo.env("BRASA_ISA", isa);
-            if let Compiler::Debian { sysroot } = &compiler {
-                cargo.env("RUSTC", DEBIAN_COMPILER);
-                cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", format!("--sysroot={sysroot}"));
-                // Two compilers would undo each other's work in one folder.
-                cargo.env("CARGO_TARGET_DIR", root().join("target/aarch64-debian"));
-            }
             eprintln!("== aarch64: brasa-cpu on an emulated {processor}: {}", tests.join(" "));
             if let Err(failure) = succeed(&mut cargo, &format!("tests on {processor}")) {
                 return Outcome::Failed(failure);
@@ -83,6 +93,19 @@ enum Compiler {
 }
 
 impl Compiler {
+    /// Cargo with this compiler and a linker for the target.
+    fn cargo(&self, cargo: &dyn Fn() -> Command) -> Command {
+        let mut cargo = cargo();
+        cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", LINKER);
+        if let Self::Debian { sysroot } = self {
+            cargo.env("RUSTC", DEBIAN_COMPILER);
+            cargo.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", format!("--sysroot={sysroot}"));
+            // Two compilers would undo each other's work in one folder.
+            cargo.env("CARGO_TARGET_DIR", root().join("target/aarch64-debian"));
+        }
+        cargo
+    }
+
     /// Whoever can, the linker and the emulator being there; else what is missing.
     fn find() -> Result<Self, String> {
         for program in [LINKER, EMULATOR] {

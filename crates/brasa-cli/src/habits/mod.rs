@@ -5,6 +5,7 @@
 
 mod llama_bench;
 mod llama_cpp;
+mod llama_others;
 mod others;
 mod own;
 #[cfg(test)]
@@ -19,7 +20,8 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Command, CommandFactory};
 use llama_bench::LLAMA_BENCH;
-use llama_cpp::{LLAMA_CPP, LLAMA_EMBEDDING, LLAMA_SERVER};
+use llama_cpp::LLAMA_CPP;
+use llama_others::{LLAMA_EMBEDDING, LLAMA_SERVER};
 use others::{COMMANDS, MLX_LM};
 use own::Options;
 use row::{Outcome, Row, Value};
@@ -257,14 +259,13 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
         Some("transcribe") => WHISPER_CPP,
         _ => &[],
     };
-    let mut rows = HashMap::new();
+    let spelled = |row: &'static Row| row.spellings().map(move |spelling| (spelling, row));
     // Rows that come later win.
-    for row in MLX_LM.iter().chain(LLAMA_CPP).chain(special) {
-        rows.extend(row.spellings().map(|spelling| (spelling, row)));
-    }
+    let mut rows: HashMap<_, _> = MLX_LM.iter().chain(LLAMA_CPP).flat_map(spelled).collect();
     if matches!(command, Some("serve" | "eval" | "inspect" | "train" | "transcribe")) {
         // What other commands refuse or do without, these may have.
         rows.retain(|spelling, _| !own.has(spelling));
     }
+    rows.extend(special.iter().flat_map(spelled));
     rows
 }

@@ -2,8 +2,8 @@
 //!
 //! Taken in November 2026 from the help text of `whisper-cli` (examples/cli). Options that are spelled alike here are left out.
 
-use super::row::Outcome::{Answered, Becomes, Noted, Ours, True};
-use super::row::{Row, flag, value};
+use super::row::Outcome::{Answered, Becomes, Cases, Noted, Ours, True};
+use super::row::{Row, flag, maybe, value};
 
 const NO_DIARIZATION: &str = "speakers are not told apart";
 const WHOLE_FILE: &str = "files are transcribed whole; `ffmpeg -ss FROM -t LENGTH` cuts a part out";
@@ -61,6 +61,11 @@ pub const WHISPER_CPP: &[Row] = &[
         Answered("`--no-context` shows the model no text, otherwise it sees half its context"),
     ),
     value("-ac --audio-ctx", "N", Answered("windows are as long as the model was trained for")),
+    maybe(
+        "--vad",
+        &["model", "energy", "off"],
+        Cases(&[(&[""], Becomes(&["--vad", "model"]))], &Ours("--vad")),
+    ),
     value("-vm --vad-model", "FILE", Answered(VOICE_MODEL)),
     value("--grammar", "GRAMMAR", Ours("--grammar")),
     value("--grammar-rule", "NAME", Answered(ROOT)),

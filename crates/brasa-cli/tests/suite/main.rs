@@ -10,6 +10,7 @@ mod encoders;
 mod eval;
 mod hub;
 mod inputs;
+mod inspect;
 mod memory;
 mod outputs;
 mod serve;

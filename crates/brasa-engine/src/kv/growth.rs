@@ -1,0 +1,92 @@
+//! Where free pages come from: the pool grows within the budget, memory is fetched ahead, and kept texts give way.
+
+use brasa_graph::GroupId;
+use brasa_graph::device::DeviceError;
+use brasa_graph::step::{PAGE_POSITIONS, PageId};
+
+use super::{KvStore, pages_of_all};
+use crate::EngineError;
+
+/// Memory that is fetched before anybody looks whether a request has come.
+const PREFAULT_BYTES: u64 = 2 << 20;
+
+impl KvStore {
+    /// Makes [`prefault`](Self::prefault) fetch up to `bytes`, but no more than texts of `positions` positions take.
+    pub(crate) fn with_ready(mut self, bytes: u64, positions: usize) -> Self {
+        self.ready = pages_of_all(bytes, &self.page_bytes).min(positions.div_ceil(PAGE_POSITIONS));
+        self
+    }
+
+    /// Fetches some memory of a page in a group that has too few pages without a holder whose memory is there. False if there was
+    /// nothing to fetch, or no room for it.
+    pub(crate) fn prefault(&mut self) -> bool {
+        (0..self.groups.len()).any(|group| self.groups[group].ready() < self.ready && self.prefault_in(group))
+    }
+
+    /// Fetches some memory of the next page of `group`; false if it has none and cannot grow.
+    fn prefault_in(&mut self, group: usize) -> bool {
+        let id = GroupId(group as u32);
+        let exist = self.groups[group].total();
+        if self.groups[group].untouched().is_none() && self.affordable(group) > 0 {
+            if self.pool.reserve(id, exist + 1).is_err() {
+                return false;
+            }
+            self.groups[group].grow(exist + 1);
+        }
+        let Some(page) = self.groups[group].untouched() else { return false };
+        // A step may have taken the page that was begun.
+        let begun = self.fetched.filter(|&(begun, _)| begun == (id, page)).map_or(0, |(_, bytes)| bytes);
+        let end = (begun + PREFAULT_BYTES).min(self.page_bytes[group]);
+        if !self.pool.prefault(id, page, begun..end) {
+            return false;
+        }
+        self.fetched = Some(((id, page), end));
+        if end == self.page_bytes[group] {
+            self.groups[group].touch();
+        }
+        true
+    }
+
+    /// A free page of `group`. The pool grows within the budget, then kept prefixes give way.
+    pub(super) fn take(&mut self, group: usize) -> Result<PageId, EngineError> {
+        loop {
+            if let Some(page) = self.groups[group].take() {
+                return Ok(page);
+            }
+            let exist = self.groups[group].total();
+            // Grown by a quarter, so that a long text does not copy or fault page by page.
+            let more = self.affordable(group).min(exist / 4 + 1);
+            let full = || EngineError::CacheFull { pages: exist, budget_bytes: self.budget_bytes };
+            if more > 0 {
+                match self.pool.reserve(GroupId(group as u32), exist + more) {
+                    Ok(()) => {
+                        self.groups[group].grow(exist + more);
+                        continue;
+                    }
+                    Err(DeviceError::OutOfMemory { .. }) if exist > 0 => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if !self.prefixes.give_up(&mut self.groups) {
+                return Err(full());
+            }
+        }
+    }
+
+    /// Pages of `group` that the budget still has room for, beside those that are reserved for other groups.
+    fn affordable(&self, group: usize) -> usize {
+        let others = (0..self.groups.len()).filter(|&other| other != group);
+        let kept = others.map(|other| {
+            self.reserved[other].saturating_sub(self.groups[other].total()) as u64 * self.page_bytes[other]
+        });
+        let left = self.growth_bytes().saturating_sub(kept.sum());
+        usize::try_from(left / self.page_bytes[group].max(1)).unwrap_or(usize::MAX)
+    }
+
+    /// Bytes that the budget leaves for pages that do not exist yet.
+    pub(super) fn growth_bytes(&self) -> u64 {
+        let exist: u64 =
+            self.groups.iter().zip(&self.page_bytes).map(|(pages, bytes)| pages.total() as u64 * bytes).sum();
+        self.budget_bytes.saturating_sub(exist)
+    }
+}
