@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use aarch64::Outcome;
 
 /// How many times more inputs each fuzz target gets than in `cargo test`.
-const FUZZ_TIMES: &str = "5";
+const FUZZ_TIMES: &str = "3";
 
 /// Runs of commands on broken models: about a minute.
 const MUTATIONS: u64 = 1_000;

@@ -208,7 +208,7 @@ impl PackedRows {
             let (strip, part) = (self.strip(strip), (&lanes, columns));
             match &self.form {
                 Form::Floats(layout, _) => {
-                    panels_of_rows::fill_from_floats(isa, (layout, strip), part, at, to)
+                    panels_of_rows::fill_from_floats(isa, (layout, strip), part, at, to);
                 }
                 Form::Codes(layout, _) => panels_of_rows::fill_from_codes((layout, strip), part, at, to),
                 Form::Stored(_) => unreachable!("they have no strips"),
