@@ -64,7 +64,7 @@ pub const WHISPER_CPP: &[Row] = &[
     maybe(
         "--vad",
         &["model", "energy", "off"],
-        Cases(&[(&[""], Becomes(&["--vad", "model"]))], &Ours("--vad")),
+        Cases(&[(&["model", ""], Becomes(&["--vad", "model"]))], &Ours("--vad")),
     ),
     value("-vm --vad-model", "FILE", Answered(VOICE_MODEL)),
     value("--grammar", "GRAMMAR", Ours("--grammar")),

@@ -126,3 +126,85 @@ fn read_columns<S: Simd>(
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use brasa_graph::WeightPart;
+    use brasa_graph::device::Precision;
+    use brasa_graph::testing::{Noise, formats, random_tensor};
+
+    use crate::linear::{PackedLinear, Packer};
+    use crate::matrix::{INNER, PackedPanels, Panels};
+    use crate::{Isa, Team};
+
+    use super::*;
+
+    /// Fills panels from two stacked parts of a weight, the second of which begins within a strip.
+    struct Stacked<'a> {
+        weight: &'a PackedLinear,
+        row: Vec<f32>,
+    }
+
+    impl Panels for Stacked<'_> {
+        fn fill<const L: usize>(
+            &mut self,
+            isa: Isa,
+            columns: &Range<usize>,
+            inner: &Range<usize>,
+            to: &mut PanelRows<'_, L>,
+        ) {
+            self.weight.fill_panels(isa, inner, columns, &mut self.row, to);
+        }
+    }
+
+    fn check<const L: usize>(
+        isa: Isa,
+        weight: &PackedLinear,
+        inner: &Range<usize>,
+        columns: &Range<usize>,
+        what: &str,
+    ) {
+        let mut from = Stacked { weight, row: vec![0.0; weight.k()] };
+        let panels = PackedPanels::<L>::of(isa, &mut from, columns, inner);
+        let mut row = vec![0.0; weight.k()];
+        for (at, number) in inner.clone().enumerate() {
+            weight.decode_row(number, &mut row);
+            for (lane, column) in columns.clone().enumerate() {
+                let (found, expected) = (panels.element(at, lane), row[column]);
+                assert_eq!(
+                    found.to_bits(),
+                    expected.to_bits(),
+                    "{what}: {number}, {column} of {inner:?} × {columns:?}"
+                );
+            }
+            for lane in columns.len()..columns.len().next_multiple_of(L) {
+                assert_eq!(panels.element(at, lane).to_bits(), 0, "{what}: padding {lane} of row {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn panels_hold_what_rows_decode_to() {
+        let (mut noise, team) = (Noise::new(3), Team::new(1).unwrap());
+        for format in formats() {
+            let block = format.block_len();
+            for k in if block == 1 { vec![3, 31, 64, 83] } else { vec![block, 3 * block] } {
+                let parts: Vec<_> =
+                    [21, 40].map(|n| WeightPart::whole(random_tensor(format, n, k, &mut noise))).into();
+                for precision in [Precision::Fast, Precision::Reference] {
+                    let weight = PackedLinear::new("w", &parts, precision, &Packer::new(&team)).unwrap();
+                    for (isa, first) in Isa::available().into_iter().flat_map(|isa| [(isa, 0), (isa, 32)]) {
+                        let what = format!("{} {format} {precision:?}", isa.name());
+                        for inner in [0..61, 5..30, 16..17, 20..61] {
+                            assert!(inner.len() <= INNER);
+                            let columns = first.min(k / 32 * 32)..k;
+                            check::<16>(isa, &weight, &inner, &columns, &what);
+                            check::<32>(isa, &weight, &inner, &columns, &what);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -243,6 +243,25 @@ impl<const L: usize> PanelRows<'_, L> {
     }
 }
 
+/// Panels of L columns, for tests of those who fill them.
+#[cfg(test)]
+pub(crate) struct PackedPanels<const L: usize>(Packed);
+
+#[cfg(test)]
+impl<const L: usize> PackedPanels<L> {
+    pub(crate) fn of(isa: Isa, from: &mut impl Panels, columns: &Range<usize>, inner: &Range<usize>) -> Self {
+        // Elements that nobody writes are found.
+        let mut packed = Packed { values: vec![Line([f32::NAN; LANES]); 1 << 12], ..Packed::default() };
+        packed.pack_as::<L>(isa, from, columns, inner);
+        Self(packed)
+    }
+
+    pub(crate) fn element(&self, row: usize, column: usize) -> f32 {
+        let values: &[f32] = bytemuck::cast_slice(&self.0.values);
+        values[(column / L * self.0.inner + row) * L + column % L]
+    }
+}
+
 /// The second factor of a product. The memory is used again.
 #[derive(Debug, Default)]
 pub(crate) struct Packed {
@@ -323,26 +342,28 @@ impl Packed {
         columns: &Range<usize>,
         inner: &Range<usize>,
     ) {
-        assert!(inner.len() <= INNER, "summed elements {inner:?} in one piece");
-        let shape = Shape::of(isa);
-        let padded = columns.len().next_multiple_of(shape.columns());
-        (self.columns, self.inner) = (columns.len(), inner.len());
-        let values = self.room(padded * inner.len());
-        if padded > columns.len() {
-            let last = values.len() - shape.columns() * inner.len();
-            values[last..].fill(0.0);
+        match Shape::of(isa) {
+            Shape::Large => self.pack_as::<{ 2 * LANES }>(isa, from, columns, inner),
+            Shape::Small => self.pack_as::<LANES>(isa, from, columns, inner),
         }
+    }
+
+    fn pack_as<const L: usize>(
+        &mut self,
+        isa: Isa,
+        from: &mut impl Panels,
+        columns: &Range<usize>,
+        inner: &Range<usize>,
+    ) {
         let height = inner.len();
-        match shape {
-            Shape::Large => {
-                let rows = values.as_chunks_mut::<{ 2 * LANES }>().0;
-                from.fill(isa, columns, inner, &mut PanelRows { rows, height });
-            }
-            Shape::Small => {
-                let rows = values.as_chunks_mut::<LANES>().0;
-                from.fill(isa, columns, inner, &mut PanelRows { rows, height });
-            }
+        assert!(height <= INNER, "summed elements {inner:?} in one piece");
+        (self.columns, self.inner) = (columns.len(), height);
+        let rows = self.room(columns.len().next_multiple_of(L) * height).as_chunks_mut::<L>().0;
+        if !columns.len().is_multiple_of(L) {
+            let last = rows.len() - height;
+            rows[last..].fill([0.0; L]);
         }
+        from.fill(isa, columns, inner, &mut PanelRows { rows, height });
     }
 
     /// Computes or adds to `out` the product of rows of `a` and columns of this factor. Row 0 and column 0 of `out` are the first
