@@ -327,6 +327,10 @@ impl Trainer {
     /// # Errors
     ///
     /// Errors of the device; [`TrainError::NotFinite`]. The values are what they were.
+    ///
+    /// # Panics
+    ///
+    /// If a device that learns by itself no longer does.
     pub fn update(&mut self, batches: &mut Batches) -> Result<Update> {
         let steps: Vec<Vec<u32>> = (0..self.options.accumulation).map(|_| batches.next_documents()).collect();
         let number = self.optimizer.updates() + 1;
