@@ -46,7 +46,7 @@ pub(crate) struct CudaProgram {
     outputs: PinnedMemory,
     /// Draws tokens from logits.
     drawer: Drawer,
-    /// What is learned, if anything is.
+    /// Sums of gradients and moments, once `Learner::prepare` has made room for them.
     learning: Option<learning::Learning>,
     /// Why the program cannot run any more.
     lost: Option<DeviceError>,

@@ -44,7 +44,7 @@ pub struct AdamStep {
     pub eps: f32,
 }
 
-/// What a block of a weight has learned.
+/// The learned values of a block of a weight, and their moments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnedState {
     /// Its values, row by row.
@@ -86,7 +86,7 @@ pub trait Learner {
     /// [`DeviceError::Lost`].
     fn update(&mut self, step: &AdamStep) -> Result<(), DeviceError>;
 
-    /// What each block has learned.
+    /// The values and moments of each block.
     ///
     /// # Errors
     ///

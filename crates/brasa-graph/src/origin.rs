@@ -4,7 +4,7 @@ use brasa_formats::{StorageFormat, Tensor};
 
 use crate::device::DeviceError;
 
-/// What a vector of a graph was computed from when a checkpoint was loaded: `factor · stored + offset`, element by element.
+/// The stored tensor from which loading a checkpoint computed a vector of a graph: `factor · stored + offset`, element by element.
 ///
 /// Matrices need none: their [parts](crate::Weight::parts) are the stored tensors themselves.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ pub struct MemoryPlan {
     pub values_bytes: u64,
     /// Their gradients.
     pub gradients_bytes: u64,
-    /// What the optimizer remembers.
+    /// Bytes of the optimizer's moments.
     pub moments_bytes: u64,
 }
 

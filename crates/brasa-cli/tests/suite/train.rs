@@ -169,6 +169,29 @@ fn tiny(data: &str, out: &str) -> Vec<String> {
     all.into_iter().map(String::from).collect()
 }
 
+/// Runs the command until it ends, or kills it when `stop` says so.
+#[cfg(unix)]
+pub fn killed_when(
+    arguments: &[impl AsRef<std::ffi::OsStr>],
+    stop: impl Fn() -> bool,
+) -> std::process::ExitStatus {
+    let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_brasa"))
+        .args(arguments)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    loop {
+        if let Some(status) = process.try_wait().unwrap() {
+            return status;
+        }
+        if stop() {
+            process.kill().unwrap();
+            return process.wait().unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// A run that is killed again and again, at whatever it is doing, ends with the files of a run that was not, bit for bit.
 #[cfg(unix)]
 #[test]
@@ -186,21 +209,7 @@ fn a_run_that_is_killed_goes_on_bit_for_bit() {
     for wanted in [1, 4, 8, usize::MAX] {
         let mut run = tiny(&data, killed.to_str().unwrap());
         run.extend(checkpoint.exists().then(|| "--resume".into()));
-        let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_brasa"))
-            .args(&run)
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let status = loop {
-            if let Some(status) = process.try_wait().unwrap() {
-                break status;
-            }
-            if lines() >= wanted {
-                process.kill().unwrap();
-                break process.wait().unwrap();
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        };
+        let status = killed_when(&run, || lines() >= wanted);
         kills += usize::from(status.signal() == Some(9));
         // What is there is either whole or not there: an adapter exists only at the end.
         assert_eq!(killed.join("adapter_config.json").exists(), status.success());

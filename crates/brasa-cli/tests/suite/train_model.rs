@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::command::{brasa, fails, model, scratch, stderr, stdout};
+#[cfg(unix)]
+use crate::train::killed_when;
 
 /// A folder of examples.
 fn examples(folder: &Path) -> String {
@@ -129,21 +131,7 @@ fn a_model_whose_run_is_killed_is_the_same() {
     for wanted in [2, 5, usize::MAX] {
         let mut run = full(&base, &data, &killed);
         run.extend(killed.join("checkpoint.brasa").exists().then_some("--resume"));
-        let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_brasa"))
-            .args(&run)
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let status = loop {
-            if let Some(status) = process.try_wait().unwrap() {
-                break status;
-            }
-            if lines() >= wanted {
-                process.kill().unwrap();
-                break process.wait().unwrap();
-            }
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        };
+        let status = killed_when(&run, || lines() >= wanted);
         assert_eq!(
             (killed.join("model").exists(), wanted == usize::MAX),
             (status.success(), status.success())

@@ -13,7 +13,7 @@
 //! | reference precision, formats without kernels | stored bytes | f32 activations, decoded row by row |
 //!
 //! The other side of a weight, `x = y · W`, is multiplied in bf16 if there are instructions for it, by tiles that are turned a few at
-//! a time; otherwise [`fill_panels`](PackedLinear::fill_panels) gives rows for products in f32.
+//! a time; otherwise rows become panels of products in f32.
 //!
 //! Imports point down this list, from what users call to what knows nothing of products:
 //!
@@ -56,5 +56,6 @@ pub use buffer::Packer;
 pub use experts::{ExpertGroups, ExpertInput, PackedExperts};
 pub use operands::{FloatRows, Input, Output, RowMap, RowPair};
 pub use packed::{PackedLinear, STRIP, TURNED_COLUMNS};
+pub(crate) use panels_of_rows::OtherSide;
 pub(crate) use route::most_few_rows;
 pub use route::{Arithmetic, Forms, WeightClass, WeightClasses};

@@ -184,7 +184,7 @@ impl PackedLinear {
     /// # Panics
     ///
     /// If there are no such rows or columns, if columns begin within a tile of [`TURNED_COLUMNS`], or if `memory` is too small.
-    pub(crate) fn fill_panels<const L: usize>(
+    pub(super) fn fill_panels<const L: usize>(
         &self,
         isa: Isa,
         rows: &Range<usize>,

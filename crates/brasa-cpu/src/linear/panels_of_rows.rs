@@ -12,8 +12,28 @@ use super::layout::{BLOCK, LANES, Layout, WIDE_BLOCK_BYTES};
 use super::planes;
 use super::scales::BlockScales;
 use crate::Isa;
-use crate::matrix::PanelRows;
+use crate::linear::PackedLinear;
+use crate::matrix::{PanelRows, Panels};
 use crate::simd::{Kernel, Simd, vectorize};
+
+/// The other side of a weight as a factor of products: its rows are summed.
+pub(crate) struct OtherSide<'a> {
+    pub weight: &'a PackedLinear,
+    /// Memory for a row of the weight.
+    pub row: &'a mut [f32],
+}
+
+impl Panels for OtherSide<'_> {
+    fn fill<const L: usize>(
+        &mut self,
+        isa: Isa,
+        columns: &Range<usize>,
+        inner: &Range<usize>,
+        to: &mut PanelRows<'_, L>,
+    ) {
+        self.weight.fill_panels(isa, inner, columns, self.row, to);
+    }
+}
 
 /// A square of a weight: 16 columns, each of 16 rows; or turned.
 type Square = [[f32; LANES]; LANES];
@@ -134,29 +154,11 @@ mod tests {
     use brasa_graph::device::Precision;
     use brasa_graph::testing::{Noise, formats, random_tensor};
 
-    use crate::linear::{PackedLinear, Packer};
-    use crate::matrix::{INNER, PackedPanels, Panels};
-    use crate::{Isa, Team};
+    use crate::Team;
+    use crate::linear::Packer;
+    use crate::matrix::{INNER, PackedPanels};
 
     use super::*;
-
-    /// Fills panels from two stacked parts of a weight, the second of which begins within a strip.
-    struct Stacked<'a> {
-        weight: &'a PackedLinear,
-        row: Vec<f32>,
-    }
-
-    impl Panels for Stacked<'_> {
-        fn fill<const L: usize>(
-            &mut self,
-            isa: Isa,
-            columns: &Range<usize>,
-            inner: &Range<usize>,
-            to: &mut PanelRows<'_, L>,
-        ) {
-            self.weight.fill_panels(isa, inner, columns, &mut self.row, to);
-        }
-    }
 
     fn check<const L: usize>(
         isa: Isa,
@@ -165,9 +167,8 @@ mod tests {
         columns: &Range<usize>,
         what: &str,
     ) {
-        let mut from = Stacked { weight, row: vec![0.0; weight.k()] };
-        let panels = PackedPanels::<L>::of(isa, &mut from, columns, inner);
         let mut row = vec![0.0; weight.k()];
+        let panels = PackedPanels::<L>::of(isa, &mut OtherSide { weight, row: &mut row }, columns, inner);
         for (at, number) in inner.clone().enumerate() {
             weight.decode_row(number, &mut row);
             for (lane, column) in columns.clone().enumerate() {
@@ -184,6 +185,7 @@ mod tests {
         }
     }
 
+    /// Two stacked parts, the second of which begins within a strip's number of rows.
     #[test]
     fn panels_hold_what_rows_decode_to() {
         let (mut noise, team) = (Noise::new(3), Team::new(1).unwrap());

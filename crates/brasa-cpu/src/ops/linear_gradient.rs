@@ -8,10 +8,9 @@ use crate::Isa;
 use crate::arena::RowsMut;
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
-use crate::linear::{ExpertInput, PackedLinear, RowPair};
+use crate::linear::{ExpertInput, OtherSide, PackedLinear, RowPair};
 use crate::matrix::{
-    Factor, FactorRows, Found, INNER, PanelRows, Panels, Part, ProductScratch, ResultRows, Store, Strided,
-    Vectors,
+    Factor, FactorRows, Found, INNER, Part, ProductScratch, ResultRows, Store, Strided, Vectors,
 };
 use crate::slot::{Operands, Out, Place, Slot, Source};
 use crate::step_state::StepState;
@@ -111,29 +110,11 @@ pub(super) fn multiply_transposed(
     let ProductScratch { packed, rows: memory } = products;
     for first in (0..w.n()).step_by(INNER) {
         let part = first..w.n().min(first + INNER);
-        packed.pack_itself(isa, &mut OtherSide { w, row }, &columns, &part);
+        packed.pack_itself(isa, &mut OtherSide { weight: w, row }, &columns, &part);
         let y = Found::new(|row| &y.row(row)[part.clone()]);
         let store = if first == 0 { Store::Replace } else { Store::Add };
         let part = Part { rows: 0..rows, columns: 0..columns.len(), inner: 0..part.len() };
         packed.multiply(isa, Factor::Summed(&y), &part, store, memory, out);
-    }
-}
-
-/// A weight whose outputs are summed.
-struct OtherSide<'a> {
-    w: &'a PackedLinear,
-    row: &'a mut [f32],
-}
-
-impl Panels for OtherSide<'_> {
-    fn fill<const L: usize>(
-        &mut self,
-        isa: Isa,
-        columns: &Range<usize>,
-        inner: &Range<usize>,
-        to: &mut PanelRows<'_, L>,
-    ) {
-        self.w.fill_panels(isa, inner, columns, self.row, to);
     }
 }
 

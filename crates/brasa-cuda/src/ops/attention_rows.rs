@@ -59,7 +59,7 @@ pub(crate) struct AttentionGradientRows {
     pub keys: Flash,
     /// The buffer of [`Room`].
     pub room: usize,
-    /// What attention left: the buffer of [`AttentionRows::kept`], and its result.
+    /// The forward operation's results: the buffer of [`AttentionRows::kept`], and the attended values.
     pub forward: Option<(usize, Slot)>,
 }
 

@@ -12,7 +12,7 @@ pub fn clip(gradients: &mut [Vec<f32>], found: f64, longest: f64) {
     }
 }
 
-/// What [`clip`] multiplies by; `None` for gradients that are short enough.
+/// The factor by which [`clip`] shortens gradients; `None` for gradients that are short enough.
 pub fn shortening(found: f64, longest: f64) -> Option<f32> {
     let factor = longest / (found + 1e-6);
     (factor < 1.0).then_some(factor as f32)

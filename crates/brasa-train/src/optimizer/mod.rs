@@ -137,7 +137,7 @@ impl Rule {
         self.moments(form).iter().map(Moment::size_bytes).sum()
     }
 
-    /// What it remembers for an array of values, before the first update.
+    /// The moments of an array of values before the first update.
     pub fn moments(&self, form: Form) -> Vec<Moment> {
         let count = form.count();
         let floats = |arrays: usize| vec![Moment::zeros(count); arrays];

@@ -1,4 +1,4 @@
-//! What an optimizer remembers of an array.
+//! Moments: arrays that an optimizer keeps from update to update.
 
 use super::eight_bits::Codes;
 
