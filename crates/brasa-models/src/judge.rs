@@ -70,6 +70,7 @@ const HARMLESS: &[&str] = &[
     "hidden_dropout_prob",
     "mlp_fc1_bias",
     "mlp_fc2_bias",
+    "num_labels",
     "output_past",
     "pack_qkv",
     "pad_vocab_size_multiple",

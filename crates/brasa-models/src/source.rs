@@ -85,10 +85,16 @@ impl Source {
             let qk_norm = tensors.keys().any(|name| name.ends_with("layers.0.self_attn.q_norm.weight"));
             (!tensors.is_empty()).then(|| String::from(if qk_norm { "qwen3" } else { "qwen2" }))
         };
+        // Jina's own code for XLM-R is named in the place of the model type.
+        let jina = || {
+            let class = values.get("auto_map")?.get("AutoConfig")?.as_str()?;
+            class.ends_with("XLMRobertaFlashConfig").then(|| String::from("xlm-roberta"))
+        };
         let mlx = || mlx::is_whisper(&values).then(|| String::from("whisper"));
         let architecture = named(&values)
             .or_else(|| named(&outer))
             .or_else(mlx)
+            .or_else(jina)
             .or_else(guess)
             .ok_or_else(|| ModelError::MissingKey { key: "model_type".into() })?;
         if architecture == "whisper" && mlx::is_whisper(&values) {

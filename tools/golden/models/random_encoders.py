@@ -24,6 +24,8 @@ pairs.json, for models with a head: a `query`, `documents`, and of each pair the
 CrossEncoder; one document is too long and is cut.
 
 The tokenizers are trained on `models/lexicon-qwen3/perplexity.txt`: WordPiece for BERT, Nomic BERT and Jina v2, Unigram for the others.
+
+Jina Reranker v2 is XLM-R with other names of tensors: transformers computes it under its own names.
 """
 
 import copy
@@ -62,6 +64,9 @@ class Recipe:
     matters: list = field(default_factory=list)
     tokenizer: str = "wordpiece"
     sentence: dict = field(default_factory=dict)
+
+
+ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 
 
 def base(architecture: str, model_type: str, **keys) -> dict:
@@ -113,6 +118,14 @@ def jina_v3(**keys) -> dict:
     return base("JinaEmbeddingsV3Model", "jina_embeddings_v3", **{**own, **keys})
 
 
+def jina_reranker() -> dict:
+    """XLM-R under the class of Jina's own code, which stands in the place of the model type."""
+    config = roberta("XLMRobertaForSequenceClassification", num_labels=1, emb_pooler=None, classifier_dropout=None,
+                     use_cache=False, use_flash_attn=True, output_past=True, **ONE_LABEL)
+    del config["model_type"]
+    return {**config, "auto_map": {"AutoConfig": "configuration_xlm_roberta.XLMRobertaFlashConfig"}}
+
+
 def jina_v2(**keys) -> dict:
     own = {"position_embedding_type": "alibi", "feed_forward_type": "geglu", "emb_pooler": "mean", "model_max_length": 96}
     return base("JinaBertForMaskedLM", "bert", **{**own, **keys})
@@ -158,7 +171,6 @@ def modernbert(architecture="ModernBertModel", **keys) -> dict:
 MODERN = [{"num_attention_heads": 2}, {"norm_eps": 0.1}, {"local_attention": 8}, {"global_attn_every_n_layers": 2},
           {"global_rope_theta": 2.0}, {"local_rope_theta": 2.0}]
 
-ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
 COMMON = [{"num_attention_heads": 2}, {"layer_norm_eps": 0.1}]
 
 QUERY = {"query": "represent this for search: ", "document": ""}
@@ -188,6 +200,7 @@ RECIPES = {
                       [*COMMON, {"pad_token_id": 3}], "unigram",
                       {"pooling": "mean", "dense": [(32, 40, True, "activation.Tanh"), (40, 24, False, "linear.Identity")],
                        "normalize": True}),
+    "jina-reranker-v2": Recipe(jina_reranker(), COMMON, "unigram"),
     "xlm-roberta-judge": Recipe(
         roberta("XLMRobertaForSequenceClassification", **ONE_LABEL,
                 sentence_transformers={"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}),
@@ -292,8 +305,12 @@ def write_sentence(folder: pathlib.Path, sentence: dict) -> None:
 def write_pairs(folder: pathlib.Path) -> None:
     """What a cross-encoder makes of pairs."""
     query, documents = TEXTS[2], [*TEXTS, " ".join(TEXTS * 4)]
-    model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
     config = json.loads((folder / "config.json").read_text())
+    with tempfile.TemporaryDirectory() as scratch:
+        if is_jina_xlm_r(config):
+            plain(folder, config, pathlib.Path(scratch))
+        known = scratch if is_jina_xlm_r(config) else str(folder)
+        model = CrossEncoder(known, device="cpu", model_kwargs={"dtype": torch.float32})
     if is_jina_v2(config):
         model[0].model = loaded(folder, config)
     pairs = model.tokenizer([[query, document] for document in documents], truncation="longest_first", max_length=96)
@@ -316,6 +333,54 @@ def jina_config(folder: pathlib.Path, config: dict) -> dict:
     return {**config, "_qk_norm": folder.name.endswith("code")}
 
 
+def is_jina_xlm_r(config: dict) -> bool:
+    return "auto_map" in config
+
+
+# Parts of a layer's tensors in transformers, and in Jina's code for XLM-R.
+SPELLED = [(".encoder.layer.", ".encoder.layers."), (".attention.output.dense.", ".mixer.out_proj."),
+           (".attention.output.LayerNorm.", ".norm1."), (".intermediate.dense.", ".mlp.fc1."), (".output.dense.", ".mlp.fc2."),
+           (".output.LayerNorm.", ".norm2."), (".embeddings.LayerNorm.", ".emb_ln.")]
+
+
+def to_jina_xlm_r(tensors: dict) -> dict:
+    """Tensors of transformers' XLM-R in the spelling of Jina's code, where queries, keys and values are one matrix."""
+    made = {}
+    for key, value in tensors.items():
+        if ".attention.self.query." in key:
+            parts = [tensors[key.replace("query", part)] for part in ("query", "key", "value")]
+            key, value = key.replace("attention.self.query", "mixer.Wqkv"), torch.cat(parts)
+        elif ".attention.self." in key:
+            continue
+        for theirs, jinas in SPELLED:
+            key = key.replace(theirs, jinas)
+        made[key] = value
+    return made
+
+
+def of_jina_xlm_r(tensors: dict) -> dict:
+    """The way back."""
+    made = {}
+    for key, value in tensors.items():
+        for theirs, jinas in SPELLED:
+            key = key.replace(jinas, theirs)
+        if ".mixer.Wqkv." in key:
+            made |= {key.replace("mixer.Wqkv", f"attention.self.{part}"): x.contiguous()
+                     for part, x in zip(("query", "key", "value"), value.chunk(3))}
+        else:
+            made[key] = value
+    return made
+
+
+def plain(folder: pathlib.Path, config: dict, to: pathlib.Path) -> None:
+    """Writes the folder of a model in Jina's spelling of XLM-R as transformers knows it."""
+    kept = {key: value for key, value in config.items() if key not in ("auto_map", "num_labels")}
+    (to / "config.json").write_text(json.dumps({**kept, "model_type": "xlm-roberta"}))
+    save_file(of_jina_xlm_r(load_file(folder / "model.safetensors")), to / "model.safetensors", metadata={"format": "pt"})
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(folder / name, to)
+
+
 def model_class(config: dict):
     return AutoModelForSequenceClassification if judges(config) else AutoModel
 
@@ -327,7 +392,9 @@ def write_weights(folder: pathlib.Path, name: str, config: dict) -> None:
         model = jina_bert.made(jina_config(folder, config))
         parameters = model.named().items()
     else:
-        model = model_class(config).from_config(AutoConfig.from_pretrained(folder))
+        known = {key: value for key, value in config.items() if key not in ("auto_map", "num_labels")}
+        known = AutoConfig.for_model(known.pop("model_type", "xlm-roberta"), **known)
+        model = model_class(config).from_config(known)
         parameters = model.named_parameters()
     with torch.no_grad():
         for key, value in parameters:
@@ -341,6 +408,8 @@ def write_weights(folder: pathlib.Path, name: str, config: dict) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             model.save_pretrained(scratch)
             tensors = load_file(pathlib.Path(scratch) / "model.safetensors")
+    if is_jina_xlm_r(config):
+        tensors = to_jina_xlm_r(tensors)
     tensors = {key: value.to(torch.bfloat16).contiguous() for key, value in tensors.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -363,8 +432,11 @@ def loaded(folder: pathlib.Path, config: dict):
         return jina_bert.load(jina_config(folder, config), load_file(folder / "model.safetensors"))
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
-        shutil.copy(folder / "model.safetensors", scratch)
-        (scratch / "config.json").write_text(json.dumps(config))
+        if is_jina_xlm_r(config):
+            plain(folder, config, scratch)
+        else:
+            shutil.copy(folder / "model.safetensors", scratch)
+            (scratch / "config.json").write_text(json.dumps(config))
         model, loading = model_class(config).from_pretrained(
             scratch, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     model.eval()

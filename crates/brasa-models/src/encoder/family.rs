@@ -5,7 +5,7 @@ use brasa_graph::op::RopeLayout;
 use serde_json::Value;
 
 use super::modern_bert::modern_bert;
-use super::names::{BERT, EncoderNames, GTE, JINA_V2, JINA_V3, MODERN_BERT, NOMIC, Style};
+use super::names::{BERT, EncoderNames, GTE, JINA_V2, JINA_XLM_R, MODERN_BERT, NOMIC, Style};
 use super::spec::{
     ClassifierSpec, EncoderExperts, EncoderFfn, EncoderLayerSpec, EncoderNorms, EncoderSpec, HeadForm,
     HeadPooling, LearnedPositions,
@@ -62,6 +62,8 @@ const FAMILIES: &[Family] = &[
         style: &BERT,
         spec: roberta,
     },
+    // Jina Reranker v2: only the spelling of tensors tells them apart.
+    Family { hf: &["xlm-roberta"], classes: &["XLMRoberta"], gguf: None, style: &JINA_XLM_R, spec: roberta },
     Family {
         hf: &["nomic_bert"],
         classes: &["NomicBert"],
@@ -81,7 +83,7 @@ const FAMILIES: &[Family] = &[
         hf: &["jina_embeddings_v3"],
         classes: &["JinaEmbeddingsV3"],
         gguf: None,
-        style: &JINA_V3,
+        style: &JINA_XLM_R,
         spec: jina_v3,
     },
     Family { hf: &["new", "gte"], classes: &["New", "Gte"], gguf: None, style: &GTE, spec: gte },
@@ -114,12 +116,12 @@ impl Family {
             Container::HuggingFace => family.hf.contains(&source.architecture()),
             Container::Gguf => family.gguf == Some(source.architecture()),
         };
-        let mut families = FAMILIES.iter().filter(named);
+        let families = FAMILIES.iter().filter(named);
         let first = families.clone().next().ok_or_else(|| unknown(source.architecture()))?;
-        match source.class() {
-            None => Ok(first),
-            Some(class) => families.find(|family| family.has_class(class)).ok_or_else(|| unknown(class)),
-        }
+        let Some(class) = source.class() else { return Ok(first) };
+        let found: Vec<_> = families.filter(|family| family.has_class(class)).collect();
+        let spelled = |family: &&&Self| EncoderNames::of(source, family.style).spell(source);
+        found.iter().find(spelled).or(found.first()).copied().ok_or_else(|| unknown(class))
     }
 
     fn has_class(&self, class: &str) -> bool {
@@ -261,6 +263,8 @@ fn bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
 fn roberta(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let padding = reader.meta.count_or_zero(PAD_TOKEN, limits::VOCAB)?;
     let padding = if reader.meta.mentions(PAD_TOKEN) { padding } else { 1 };
+    // A key of Jina's code.
+    expect_text(reader.meta, EMBEDDING_POOLER, "mean")?;
     learned(reader, "roberta", padding + 1, 2)
 }
 

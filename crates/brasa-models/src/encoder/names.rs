@@ -4,7 +4,7 @@
 
 use brasa_formats::Container;
 
-use crate::names::Spelling;
+use crate::names::{Spelling, first};
 use crate::source::Source;
 
 /// Our name of a tensor and its Hugging Face spellings.
@@ -156,12 +156,13 @@ pub(super) const MODERN_BERT: Style = Style {
     foreign: &["head.", "decoder."],
 };
 
-/// Jina Embeddings v3, as transformers writes it.
-pub(super) const JINA_V3: Style = Style {
+/// XLM-R in Jina's own code: Jina Reranker v2, and Jina Embeddings v3 as transformers writes it.
+pub(super) const JINA_XLM_R: Style = Style {
     prefixes: &["roberta.", ""],
     global: &[
         ("token_embd.weight", &["embeddings.word_embeddings.weight"]),
         ("token_types.weight", &["embeddings.token_type_embeddings.weight"]),
+        ("position_embd.weight", &["embeddings.position_embeddings.weight"]),
         ("token_embd_norm.weight", &["emb_ln.weight"]),
     ],
     head: &[
@@ -205,6 +206,11 @@ impl EncoderNames {
         };
         let prefix = style.prefixes.iter().find(has_table).unwrap_or(&"");
         Self { container: source.container, style, prefix }
+    }
+
+    /// True if the tensors of `source` are spelled so.
+    pub fn spell(&self, source: &Source) -> bool {
+        first(source, &self.layer(0, "attn_output.weight")).is_some()
     }
 }
 

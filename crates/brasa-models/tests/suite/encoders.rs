@@ -114,6 +114,7 @@ encoders! {
     bert_judge: "bert-judge",
     gte: "gte",
     gte_judge: "gte-judge",
+    jina_reranker_v2: "jina-reranker-v2",
     jina_v2: "jina-v2",
     jina_v2_code: "jina-v2-code",
     jina_v2_judge: "jina-v2-judge",

@@ -280,6 +280,7 @@ fn scores_are_those_of_a_cross_encoder() {
     for name in [
         "bert-judge",
         "gte-judge",
+        "jina-reranker-v2",
         "jina-v2-judge",
         "modernbert-judge",
         "modernbert-mean-judge",
