@@ -1,7 +1,8 @@
 //! The numbers that rows bring for an input that the graph declares, by the adapter of their scope.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use crate::EngineError;
 
@@ -10,46 +11,213 @@ const MOST: usize = 1 << 16;
 
 /// The scales of a bank of adapters, by [`CacheScope::adapter`](crate::CacheScope::adapter): each row of a step brings those of its text
 /// for the one input that the graph declares.
+///
+/// A scope's number names a *mixture*: some adapters of the bank, each with a scale. Adapters have numbers too, which the caller chooses;
+/// they may come and go ([`Engine::replace_program`](crate::Engine::replace_program)) while the mixtures of running requests stay what they are.
 #[derive(Debug)]
 pub struct AdapterRows {
-    width: usize,
-    rows: RwLock<BTreeMap<u64, Arc<[f32]>>>,
+    known: RwLock<Known>,
+    ended: Arc<Ended>,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// The adapters of the program, in the order in which rows bring their scales.
+    bank: Vec<u64>,
+    /// The mixture of the default scope.
+    plain: u64,
+    mixtures: BTreeMap<u64, Mixture>,
+}
+
+#[derive(Debug)]
+struct Mixture {
+    scales: Vec<(u64, f32)>,
+    row: Arc<[f32]>,
+    /// Shared by the requests that have the mixture.
+    users: Arc<()>,
+    named: Instant,
+    /// True once no request may begin with it.
+    sealed: bool,
+}
+
+/// Told when a request has ended.
+#[derive(Debug, Default)]
+struct Ended {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// A request's hold on its mixture: the adapters stay in the bank until it is dropped.
+#[derive(Debug)]
+pub(crate) struct AdapterLease {
+    users: Option<Arc<()>>,
+    ended: Arc<Ended>,
+}
+
+impl Drop for AdapterLease {
+    fn drop(&mut self) {
+        self.users = None;
+        *self.ended.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.ended.changed.notify_all();
+    }
 }
 
 impl AdapterRows {
-    /// Rows of which adapter 0, the one of the default scope, brings `plain`.
-    pub fn new(plain: &[f32]) -> Self {
-        Self { width: plain.len(), rows: RwLock::new(BTreeMap::from([(0, plain.into())])) }
-    }
-
-    /// Makes `adapter` known: its rows bring `row`. What is known already stays.
+    /// Rows for a program with the adapters `bank`. The default scope, number 0, has the mixture `plain`; the adapters that it does not name
+    /// have the scale 0.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] for a row of another width or with numbers that are not finite, and if too many are known.
-    pub fn insert(&self, adapter: u64, row: &[f32]) -> Result<(), EngineError> {
-        if row.len() != self.width || row.iter().any(|x| !x.is_finite()) {
-            return Err(EngineError::Options(format!(
-                "scales {row:?}, expected {} finite numbers",
-                self.width
-            )));
-        }
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
-        if rows.len() >= MOST && !rows.contains_key(&adapter) {
+    /// [`EngineError::Options`] for an adapter that is not in the bank, and for a scale that is no finite number.
+    pub fn new(bank: &[u64], plain: &[(u64, f32)]) -> Result<Self, EngineError> {
+        let known = Known { bank: bank.to_vec(), plain: 0, mixtures: BTreeMap::new() };
+        let rows = Self { known: RwLock::new(known), ended: Arc::default() };
+        rows.insert(0, plain)?;
+        Ok(rows)
+    }
+
+    /// Makes `mixture` known: the scales of some adapters, 0 for all others. One that is known already stays.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] for an adapter that is not in the bank, for a scale that is no finite number, and if too many are known.
+    pub fn insert(&self, mixture: u64, scales: &[(u64, f32)]) -> Result<(), EngineError> {
+        let mut known = self.write();
+        let row = known.row(scales)?;
+        if known.mixtures.len() >= MOST && !known.mixtures.contains_key(&mixture) {
             return Err(EngineError::Options(format!("more than {MOST} mixtures of adapters")));
         }
-        rows.entry(adapter).or_insert_with(|| row.into());
+        let entry = known.mixtures.entry(mixture).or_insert_with(|| Mixture::new(scales, &row));
+        (entry.named, entry.sealed) = (Instant::now(), false);
         Ok(())
     }
 
-    /// The scales that a row of `adapter` brings.
+    /// The mixture that the default scope stands for.
+    pub fn plain(&self) -> u64 {
+        self.read().plain
+    }
+
+    /// Lets the default scope stand for another mixture, for requests from now on. Cached texts of the old one are not theirs.
     ///
     /// # Errors
     ///
     /// [`EngineError::Options`] for one that is not known.
-    pub fn of(&self, adapter: u64) -> Result<Arc<[f32]>, EngineError> {
-        let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
-        let unknown = || EngineError::Options(format!("adapter {adapter:016x} is not known"));
-        rows.get(&adapter).cloned().ok_or_else(unknown)
+    pub fn set_plain(&self, mixture: u64) -> Result<(), EngineError> {
+        let mut known = self.write();
+        known.get(mixture)?;
+        known.plain = mixture;
+        Ok(())
     }
+
+    /// The scales that a row of `mixture` brings.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] for one that is not known.
+    pub fn of(&self, mixture: u64) -> Result<Arc<[f32]>, EngineError> {
+        let known = self.read();
+        let plain =
+            || Some(known.plain).filter(|_| mixture == 0).and_then(|plain| known.mixtures.get(&plain));
+        let found = known.mixtures.get(&mixture).or_else(plain).ok_or_else(|| unknown(mixture))?;
+        Ok(Arc::clone(&found.row))
+    }
+
+    /// Rows for another program with the same adapters, whose default scope is the present one.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        let known = self.read();
+        let plain = known.mixtures.get(&known.plain).map(|plain| Mixture::new(&plain.scales, &plain.row));
+        let (bank, mixtures) = (known.bank.clone(), plain.into_iter().map(|plain| (0, plain)).collect());
+        Self { known: RwLock::new(Known { bank, plain: 0, mixtures }), ended: Arc::default() }
+    }
+
+    /// Refuses new requests with an adapter, and returns true, if no request has it and nobody has named it for `grace`, the time that a request
+    /// has between the naming of its mixture and its start.
+    pub fn seal(&self, adapter: u64, grace: Duration) -> bool {
+        let mut known = self.write();
+        let plain = known.plain;
+        let is_free = |(&number, mixture): (&u64, &Mixture)| {
+            number != plain && Arc::strong_count(&mixture.users) == 1 && mixture.named.elapsed() >= grace
+        };
+        let with = |mixture: &Mixture| mixture.scales.iter().any(|&(other, _)| other == adapter);
+        if !known.mixtures.iter().filter(|(_, mixture)| with(mixture)).all(is_free) {
+            return false;
+        }
+        known.mixtures.values_mut().filter(|mixture| with(mixture)).for_each(|mixture| mixture.sealed = true);
+        true
+    }
+
+    /// Waits until a request has ended, and no longer than `longest`.
+    pub fn wait_for_an_end(&self, longest: Duration) {
+        let count = self.ended.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = *count;
+        // A poisoned lock is of a thread that panicked with nothing half done.
+        drop(self.ended.changed.wait_timeout_while(count, longest, |count| *count == before));
+    }
+
+    /// The mixture of a request that begins now, and a hold on it.
+    pub(crate) fn enter(&self, mixture: u64) -> Result<(u64, AdapterLease), EngineError> {
+        let known = self.read();
+        let number = if mixture == 0 { known.plain } else { mixture };
+        let users = Some(Arc::clone(&known.get(number)?.users));
+        Ok((number, AdapterLease { users, ended: Arc::clone(&self.ended) }))
+    }
+
+    /// Rows for a program with the adapters `bank`. Mixtures with others are forgotten.
+    pub(crate) fn lay_out(&self, bank: Vec<u64>) {
+        let mut known = self.write();
+        known.bank = bank;
+        let Known { bank, mixtures, .. } = &mut *known;
+        mixtures.retain(|_, mixture| match row(bank, &mixture.scales) {
+            Ok(row) => {
+                mixture.row = row;
+                true
+            }
+            Err(_) => false,
+        });
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mixture {
+    fn new(scales: &[(u64, f32)], row: &Arc<[f32]>) -> Self {
+        let (users, named) = (Arc::default(), Instant::now());
+        Self { scales: scales.to_vec(), row: Arc::clone(row), users, named, sealed: false }
+    }
+}
+
+impl Known {
+    fn get(&self, mixture: u64) -> Result<&Mixture, EngineError> {
+        let found = self.mixtures.get(&mixture).filter(|mixture| !mixture.sealed);
+        found.ok_or_else(|| unknown(mixture))
+    }
+
+    fn row(&self, scales: &[(u64, f32)]) -> Result<Arc<[f32]>, EngineError> {
+        row(&self.bank, scales)
+    }
+}
+
+fn row(bank: &[u64], scales: &[(u64, f32)]) -> Result<Arc<[f32]>, EngineError> {
+    let mut row = vec![0.0; bank.len()];
+    for &(adapter, scale) in scales {
+        if !scale.is_finite() {
+            return Err(EngineError::Options(format!("a scale of {scale}, expected a finite number")));
+        }
+        let place = bank.iter().position(|&other| other == adapter);
+        row[place
+            .ok_or_else(|| EngineError::Options(format!("adapter {adapter:016x} is not in the bank")))?] +=
+            scale;
+    }
+    Ok(row.into())
+}
+
+fn unknown(mixture: u64) -> EngineError {
+    EngineError::Options(format!("adapter {mixture:016x} is not known"))
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::adapter_rows::AdapterLease;
 use crate::delivery::Delivery;
 use crate::executor::{Executor, Reads};
 use crate::queue::QueuePlace;
@@ -29,5 +30,7 @@ pub(crate) struct Job {
     pub(crate) reads: Option<Reads>,
     pub(crate) delivery: Delivery,
     pub(crate) place: QueuePlace,
+    /// The request's hold on its adapters.
+    pub(crate) lease: Option<AdapterLease>,
     pub(crate) submitted: Instant,
 }

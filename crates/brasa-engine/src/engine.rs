@@ -213,9 +213,12 @@ impl Engine {
         self.submit(request, Some(Reads { from: first, what })).map(ReadRows::new)
     }
 
-    fn submit(&self, request: Request, reads: Option<Reads>) -> Result<Inbox, EngineError> {
+    fn submit(&self, mut request: Request, reads: Option<Reads>) -> Result<Inbox, EngineError> {
+        let mut lease = None;
         if let Some(rows) = &self.adapter_rows {
-            rows.of(request.options.cache_scope.adapter)?;
+            let scope = &mut request.options.cache_scope;
+            (scope.adapter, lease) =
+                rows.enter(scope.adapter).map(|(number, lease)| (number, Some(lease)))?;
         }
         request.options.validate()?;
         request.options.sampling.validate_ids(self.config.vocab_size)?;
@@ -233,7 +236,7 @@ impl Engine {
         }
         let place = self.queue.enter()?;
         let (delivery, inbox) = delivery(Arc::clone(&self.wake));
-        let job = Job { request, reads, delivery, place, submitted: Instant::now() };
+        let job = Job { request, reads, delivery, place, lease, submitted: Instant::now() };
         self.send(Command::Generate(Box::new(job)))?;
         Ok(inbox)
     }
@@ -264,6 +267,27 @@ impl Engine {
             let _ = sender.send(work(executor));
         })))?;
         receiver.recv().map_err(|_| EngineError::Closed)
+    }
+
+    /// Goes on with another program, over the same pages and with the same limits, whose rows bring scales for the adapters `bank`. It is
+    /// exchanged between two steps: running requests keep their mixtures of adapters, and those with adapters that `bank` lacks must
+    /// have ended ([`AdapterRows::seal`]). A bank without adapters needs a program without the input.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] for an engine that was started without rows of adapters and for a program with other limits;
+    /// [`EngineError::Closed`]. The engine then goes on as it did.
+    pub fn replace_program(
+        &self,
+        program: Box<dyn Program>,
+        hidden: Option<MakeProgram>,
+        bank: Vec<u64>,
+    ) -> Result<(), EngineError> {
+        if self.adapter_rows.is_none() {
+            return Err(EngineError::Options("this engine has no rows of adapters".into()));
+        }
+        // The old program is freed here and not on the engine's thread, where texts wait.
+        self.with(move |executor| executor.replace(program, hidden, bank))?.map(drop)
     }
 
     /// Cancels the running requests and waits for the threads, which free the program and all keys and values. The streams that

@@ -143,6 +143,28 @@ impl Executor {
         Self { program, hidden, adapter_rows, store, context, vocab_size, step, sampler, lent: 0 }
     }
 
+    /// Exchanges the programs, and lays the rows of adapters out for the new ones; returns the old ones.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] for a program with other limits: nothing changed.
+    pub(crate) fn replace(
+        &mut self,
+        program: Box<dyn Program>,
+        hidden: Option<MakeProgram>,
+        bank: Vec<u64>,
+    ) -> Result<impl Send + 'static + use<>, EngineError> {
+        let (found, expected) = (program.limits(), self.program.limits());
+        if found != expected {
+            return Err(EngineError::Options(format!("a program for {found:?}, expected {expected:?}")));
+        }
+        if let Some(rows) = &self.adapter_rows {
+            rows.lay_out(bank);
+        }
+        let hidden = std::mem::replace(&mut self.hidden, hidden.map_or(Hidden::None, Hidden::Unmade));
+        Ok((std::mem::replace(&mut self.program, program), hidden))
+    }
+
     /// Positions that a sequence may have.
     pub fn context(&self) -> usize {
         self.context
@@ -511,11 +533,14 @@ impl Executor {
             segment.first_index = part.sequence.tokens.len();
             segment.set_tokens(part.tokens);
             segment.outs = part.outs.clone();
+            segment.given.clear();
             if let Some(rows) = &self.adapter_rows {
                 let row = rows.of(part.sequence.scope.adapter)?;
-                let all = if part.tokens.len() == 1 { row } else { row.repeat(part.tokens.len()).into() };
-                segment.given.clear();
-                segment.given.push(GivenValues::F32(all));
+                // A program without adapters declares no input.
+                if !row.is_empty() {
+                    let all = if part.tokens.len() == 1 { row } else { row.repeat(part.tokens.len()).into() };
+                    segment.given.push(GivenValues::F32(all));
+                }
             }
             copy_tables(part.sequence, segment);
         }

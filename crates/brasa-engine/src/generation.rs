@@ -6,6 +6,7 @@ use brasa_graph::chain::Flow;
 use brasa_graph::sampling::{Draw, DrawRules, SamplingError, TokenMask};
 use brasa_graph::step::PAGE_POSITIONS;
 
+use crate::adapter_rows::AdapterLease;
 use crate::answer::{Answer, State};
 use crate::command::Job;
 use crate::draft::{Draft, Forced, LEAST_HOPE, Lookup, Modeled};
@@ -71,6 +72,8 @@ pub(crate) struct Generation {
     session: Option<SessionId>,
     /// Place in the queue; `None` once the generation has been admitted.
     place: Option<QueuePlace>,
+    /// Keeps the adapters of the text in the bank until the generation ends.
+    _lease: Option<AdapterLease>,
     standing: Standing,
     /// Prompt and generated tokens; the tokens that `sequence` does not hold are still to be computed.
     tokens: Vec<u32>,
@@ -97,7 +100,7 @@ impl Generation {
         context: usize,
         texts: &mut Texts,
     ) -> Self {
-        let Job { request, reads, delivery, place, submitted } = job;
+        let Job { request, reads, delivery, place, lease, submitted } = job;
         let options = request.options;
         let stop_strings = if options.ignore_eos { Vec::new() } else { options.stop_strings.clone() };
         let reader = delivery.reader();
@@ -113,6 +116,7 @@ impl Generation {
             sequence,
             session: request.session,
             place: Some(place),
+            _lease: lease,
             standing: Standing::new(arrival, priority),
             rules: rules.with_ends(stop_ids, prompt_tokens as u32),
             forced: (drafts && speculation.forced && mask.is_some()).then(Forced::default),

@@ -1,8 +1,8 @@
-//! Which adapters a request asks for: by `lora`, by the name `model:adapter`, or else those that the server applies.
+//! Which adapters a request asks for: by `lora`, by the name `model:adapter` or the adapter's own, or else those that the server applies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brasa::Model;
+use brasa::{AdapterInfo, Model};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -10,9 +10,12 @@ use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::state::App;
 
-/// The scales that requests have which choose none; `None` for those of the command line.
+/// The scales that requests have which choose none, by the adapters' names; `None` for those of the command line.
 #[derive(Debug, Default)]
-pub(crate) struct Applied(Mutex<Option<Arc<[f32]>>>);
+pub(crate) struct Applied(Mutex<Option<Scales>>);
+
+/// Scales by the adapters' names.
+type Scales = Arc<[(String, f32)]>;
 
 /// An adapter by its number, and a factor of its own scale.
 #[derive(Debug, Deserialize)]
@@ -23,25 +26,31 @@ pub(crate) struct Scaled {
 }
 
 impl Applied {
-    fn get(&self) -> Option<Arc<[f32]>> {
+    fn get(&self) -> Option<Scales> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The adapters of `model`, in llama.cpp's form.
     pub fn list(&self, model: &Model) -> Value {
         let applied = self.get();
-        let scale = |id: usize, own: f32| applied.as_ref().map_or(own, |scales| scales[id]);
-        let form = |(id, info): (usize, &brasa::AdapterInfo)| {
+        let scale = |info: &AdapterInfo| match &applied {
+            Some(scales) => {
+                scales.iter().find(|(name, _)| *name == info.name).map_or(0.0, |(_, scale)| *scale)
+            }
+            None if info.is_default => info.scale,
+            None => 0.0,
+        };
+        let form = |info: &AdapterInfo| {
             json!({
-                "id": id,
+                "id": info.id,
                 "name": info.name,
                 "path": info.path.display().to_string(),
-                "scale": scale(id, info.scale),
+                "scale": scale(info),
                 "task_name": "",
                 "prompt_prefix": "",
             })
         };
-        model.adapters().iter().enumerate().map(form).collect()
+        model.adapters().iter().map(form).collect()
     }
 
     /// Applies these adapters, and no others, to requests from now on which choose none.
@@ -50,31 +59,38 @@ impl Applied {
     ///
     /// 400 for an adapter that is not there, and for a scale that is no finite number.
     pub fn set(&self, model: &Model, scales: &[Scaled]) -> Result<()> {
-        let scales: Vec<(usize, f32)> = scales.iter().map(|of| (of.id, of.scale)).collect();
-        model.adapter_scope(&scales).map_err(|error| ApiError::invalid(error.to_string()))?;
-        let mut row = vec![0.0; model.adapters().len()];
-        for (id, scale) in scales {
-            row[id] = scale;
-        }
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(row.into());
+        let by_id: Vec<(usize, f32)> = scales.iter().map(|of| (of.id, of.scale)).collect();
+        model.adapter_scope(&by_id).map_err(|error| ApiError::invalid(error.to_string()))?;
+        let named = model.adapters().into_iter().filter_map(|info| {
+            let scale = by_id.iter().rfind(|(id, _)| *id == info.id)?.1;
+            Some((info.name, scale))
+        });
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(named.collect());
         Ok(())
     }
 }
 
-/// The adapter that a request's name of a model names behind a colon: its number.
-pub(crate) fn named(name: &str, model: &Model) -> Option<usize> {
-    let (_, adapter) = name.rsplit_once(':')?;
-    model.adapters().iter().position(|info| info.name == adapter)
+/// The adapter that a request's name of a model names, alone or behind the model's name and a colon.
+pub(crate) fn named(name: &str, model: &Model) -> Option<AdapterInfo> {
+    let adapter = name.rsplit_once(':').map_or(name, |(_, adapter)| adapter);
+    model.adapters().into_iter().find(|info| info.name == adapter)
 }
 
 /// The number of the adapters that a request's text has, for its scope.
 ///
 /// # Errors
 ///
-/// 400 for adapters that are not there, and for both ways of asking at once.
+/// 400 for adapters that are not there, and for both ways of asking at once; 404 for a name of this server's model and an adapter that it
+/// does not have.
 pub(crate) fn scope(fields: &mut Fields, app: &App, model: &Model) -> Result<u64> {
     let lora: Option<Vec<Scaled>> = fields.optional("lora")?;
-    let named = fields.model().and_then(|name| named(name, model));
+    let asked = fields.model().filter(|name| !app.registry.has(name));
+    let named = asked.and_then(|name| named(name, model));
+    let of_model = asked.and_then(|name| name.rsplit_once(':')).filter(|(id, _)| app.registry.has(id));
+    if let (None, Some((id, adapter))) = (&named, of_model) {
+        let message = format!("`{id}` has no adapter `{adapter}`; GET /v1/models lists those that there are");
+        return Err(ApiError::not_found("model_not_found", message).with_param("model"));
+    }
     let scales: Vec<(usize, f32)> = match (lora, named) {
         (Some(_), Some(_)) => {
             return Err(ApiError::field(&fields.name("lora"), "the name of the model names an adapter too"));
@@ -84,12 +100,14 @@ pub(crate) fn scope(fields: &mut Fields, app: &App, model: &Model) -> Result<u64
             return Err(ApiError::unsupported(&fields.name("lora"), "this server has no adapters"));
         }
         (Some(lora), None) => lora.iter().map(|of| (of.id, of.scale)).collect(),
-        (None, Some(number)) => {
-            let own = model.adapters()[number].scale;
-            vec![(number, if own == 0.0 { 1.0 } else { own })]
-        }
+        (None, Some(info)) => vec![(info.id, if info.scale == 0.0 { 1.0 } else { info.scale })],
         (None, None) => match app.adapters.get() {
-            Some(row) => row.iter().copied().enumerate().collect(),
+            Some(applied) => {
+                let scale = |info: AdapterInfo| {
+                    applied.iter().find(|(name, _)| *name == info.name).map(|(_, scale)| (info.id, *scale))
+                };
+                model.adapters().into_iter().filter_map(scale).collect()
+            }
             None => return Ok(0),
         },
     };

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made in place and moved to where it is written")]
 
+mod adapter_files;
 mod adapters;
 mod answer;
 mod api;

@@ -25,6 +25,8 @@ pub struct ServerOptions {
     pub models: Vec<ModelSource>,
     /// A folder whose models are served too; each is loaded when it is asked for.
     pub models_dir: Option<PathBuf>,
+    /// The folder whose adapters may be loaded while the server runs, by those who may use the server; `None` refuses to load and unload.
+    pub lora_dir: Option<PathBuf>,
     /// Most models that are loaded at once. A further one displaces the model that has been idle for the longest time.
     pub max_loaded: usize,
     /// Time without requests after which a model is unloaded; `None` for never.
@@ -112,6 +114,7 @@ impl Default for ServerOptions {
             tls: None,
             models: Vec::new(),
             models_dir: None,
+            lora_dir: None,
             max_loaded: 4,
             unload_idle_after: None,
             load: LoadOptions { prefix_bytes: Some(2 << 30), max_waiting: 256, ..LoadOptions::default() },

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use brasa::{AnyModel, LoadOptions, ModelKind};
+use brasa::{AdapterSource, AnyModel, LoadOptions, ModelKind};
 use tokio::sync::watch;
 
 use crate::error::{ApiError, Result};
@@ -36,7 +36,17 @@ pub(crate) struct Entry {
     pub size_bytes: Option<u64>,
     /// The kind of the model, once it is known.
     kind: Mutex<Option<ModelKind>>,
+    /// What has become of the model's adapters since it was loaded first, for when it is loaded again.
+    adapters: Mutex<Vec<AdapterChange>>,
     state: Mutex<State>,
+}
+
+/// An adapter that was loaded while the server ran, or unloaded.
+#[derive(Clone, Debug)]
+pub(crate) struct AdapterChange {
+    pub name: String,
+    /// `None` if it was unloaded.
+    pub source: Option<AdapterSource>,
 }
 
 enum State {
@@ -87,6 +97,11 @@ impl Registry {
         self.lock().clone()
     }
 
+    /// True if there is a model of this very name.
+    pub fn has(&self, name: &str) -> bool {
+        self.lock().iter().any(|entry| entry.source.id == name)
+    }
+
     /// The model that a request names; without a name, the first that is loaded, or the first.
     ///
     /// If the server has one model, any name is its name.
@@ -99,7 +114,9 @@ impl Registry {
             let entry = entries.iter().find(|entry| entry.loaded().is_some()).or_else(|| entries.first());
             return entry.cloned().ok_or_else(|| ApiError::not_found("model_not_found", "there is no model"));
         };
-        let found = entries.iter().find(|entry| entry.source.id == name).cloned();
+        let of = |name: &str| entries.iter().find(|entry| entry.source.id == name).cloned();
+        // A name may have an adapter behind it.
+        let found = of(name).or_else(|| name.rsplit_once(':').and_then(|(model, _)| of(model)));
         found.ok_or_else(|| {
             let message = format!("there is no model `{name}`; GET /v1/models lists those that there are");
             ApiError::not_found("model_not_found", message).with_param("model")
@@ -205,6 +222,15 @@ impl Registry {
         }
     }
 
+    /// Remembers what has become of an adapter, for when its model is loaded again.
+    pub fn remember(&self, id: &str, change: AdapterChange) {
+        if let Some(entry) = self.entries().iter().find(|entry| entry.source.id == id) {
+            let mut changes = entry.adapters.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.retain(|known| known.name != change.name);
+            changes.push(change);
+        }
+    }
+
     /// Registers a model of the models' folder by its path, and returns it. A path that is registered already is not
     /// registered a second time.
     pub fn add_path(&self, path: &str, id: Option<String>) -> Result<Arc<Entry>> {
@@ -244,7 +270,9 @@ impl Registry {
         }
         let state = Mutex::new(State::Unloaded { by_idleness: false });
         let kind = Mutex::new(kind);
-        let entry = Arc::new(Entry { source, created: ids::unix_seconds(), size_bytes, kind, state });
+        let adapters = Mutex::default();
+        let entry =
+            Arc::new(Entry { source, created: ids::unix_seconds(), size_bytes, kind, adapters, state });
         entries.push(Arc::clone(&entry));
         entry
     }
@@ -259,6 +287,7 @@ impl Registry {
         match loaded.and_then(|model| Loaded::new(entry.source.id.clone(), model)) {
             Ok(loaded) => {
                 entry.set_kind(loaded.kind());
+                entry.bring_adapters(&loaded);
                 entry.set(State::Loaded(loaded.clone()));
                 Ok(loaded)
             }
@@ -311,6 +340,20 @@ impl Entry {
 
     fn set_kind(&self, kind: ModelKind) {
         *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
+    }
+
+    /// Gives a model that was loaded again the adapters that it had. One whose file is gone or fits no more is left out, and the list of
+    /// models shows it.
+    fn bring_adapters(&self, loaded: &Loaded) {
+        let Loaded::Text(text) = loaded else { return };
+        let mut changes = self.adapters.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.retain(|AdapterChange { name, source }| {
+            if let Some(source) = source {
+                return text.model.load_adapter_as(name, source).is_ok();
+            }
+            let known = text.model.adapters().into_iter().find(|info| info.name == *name);
+            known.is_none_or(|info| text.model.unload_adapter(info.id).is_ok())
+        });
     }
 
     /// The model, if it is loaded.

@@ -10,7 +10,8 @@ use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::api::{
-    audio, chat, completions, embeddings, messages, models, native, rerank, responses, slots, status, text,
+    adapters, audio, chat, completions, embeddings, messages, models, native, rerank, responses, slots,
+    status, text,
 };
 use crate::error::ApiError;
 use crate::state::App;
@@ -67,7 +68,9 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/props", get(status::props).post(status::set_props))
         .route("/slots", get(status::slots))
         .route("/slots/{id}", post(slots::change))
-        .route("/lora-adapters", get(status::adapters).post(status::set_adapters))
+        .route("/lora-adapters", get(adapters::list).post(adapters::set))
+        .route("/v1/load_lora_adapter", post(adapters::load))
+        .route("/v1/unload_lora_adapter", post(adapters::unload))
         .route("/metrics", get(status::metrics))
         .route("/v1/metrics", get(status::metrics_json))
         .fallback(unknown)

@@ -98,6 +98,9 @@ impl Server {
         if let Some(folder) = options.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(ServerError::Options(format!("{}: no folder for slots", folder.display())));
         }
+        if let Some(folder) = options.lora_dir.as_ref().filter(|folder| !folder.is_dir()) {
+            return Err(ServerError::Options(format!("{}: no folder for adapters", folder.display())));
+        }
         let tls =
             options.tls.as_ref().map(|files| brasa_tls::server(&files.certificates, &files.key)).transpose();
         let tls = tls.map_err(|error| ServerError::Options(error.to_string()))?;

@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let load = LoadOptions { adapters, adapters_by_request: true, ..LoadOptions::default() };
     let model = Model::load(&path, &load)?;
     let mut streams = Vec::new();
-    for number in 0..model.adapters().len() {
-        let adapter = model.adapter_scope(&[(number, 1.0)])?;
+    for info in model.adapters() {
+        let adapter = model.adapter_scope(&[(info.id, 1.0)])?;
         let cache_scope = CacheScope { adapter, ..CacheScope::default() };
         let options = GenerateOptions { cache_scope, ..options.clone() };
         streams.push(model.generate(PROMPT, &options)?);

@@ -1,11 +1,9 @@
 //! Low-rank adapters beside a loaded model.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use brasa_engine::AdapterRows;
-use brasa_formats::{AdapterFile, LowRankPair, Payload, Tensor};
-use brasa_graph::pass::{add_low_rank, add_low_rank_bank};
+use brasa_formats::{AdapterFile, Bytes, LowRankPair, Payload, Tensor};
+use brasa_graph::pass::{LowRank, add_low_rank};
 use sha2::{Digest, Sha256};
 
 use crate::session_file::hex;
@@ -23,12 +21,17 @@ pub struct AdapterSource {
 /// A low-rank adapter that has been loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterInfo {
-    /// The name of its directory or file, without an ending.
+    /// The number by which [`Model::adapter_scope`](crate::Model::adapter_scope) knows it. The numbers of adapters that were unloaded are not
+    /// given again.
+    pub id: usize,
+    /// The name of its directory or file, without an ending, or the one that it was [loaded](crate::Model::load_adapter_as) by.
     pub name: String,
     /// The directory or file.
     pub path: PathBuf,
     /// Multiplies the adapter's own scale.
     pub scale: f32,
+    /// True if requests that choose no adapters have it: it is one of [`LoadOptions::adapters`].
+    pub is_default: bool,
     /// Adapted layers.
     pub layers: usize,
     /// The largest rank.
@@ -42,107 +45,129 @@ impl AdapterSource {
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), scale: 1.0 }
     }
-}
 
-/// The adapters of a loaded model.
-#[derive(Debug, Default)]
-pub(crate) struct Adapters {
-    pub infos: Vec<AdapterInfo>,
-    /// The scales that rows bring, if requests choose.
-    pub rows: Option<Arc<AdapterRows>>,
-}
-
-impl Adapters {
-    /// The number by which keys and values of these scales are known; adapters that are not named have the scale 0.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Options`] if requests do not choose, for an adapter that is not there and a scale that is no finite number;
-    /// [`Error::Engine`] if too many mixtures are known.
-    pub fn scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
-        let refuse = |what: String| Err(Error::Options(what));
-        let Some(rows) = &self.rows else {
-            return refuse("this model was loaded without adapters that requests may choose".into());
-        };
-        let mut row = vec![0.0; self.infos.len()];
-        for &(number, scale) in scales {
-            if !scale.is_finite() {
-                return refuse(format!("adapter {number}: scale {scale}, expected a finite number"));
-            }
-            match row.get_mut(number) {
-                // Without a sign, so that equal mixtures have one number.
-                Some(place) => *place = scale + 0.0,
-                None => return refuse(format!("adapter {number}: there are {}", self.infos.len())),
-            }
-        }
-        if self.infos.iter().map(|info| info.scale + 0.0).eq(row.iter().copied()) {
-            return Ok(0);
-        }
-        // By its content, so that a saved text goes on with the same scales in another process.
-        let bytes: Vec<u8> = row.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let digest = Sha256::digest(&bytes);
-        let number = digest.first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1));
-        rows.insert(number, &row)?;
-        Ok(number)
+    /// The name of the directory or file, without an ending.
+    pub fn name(&self) -> String {
+        name_of(&self.path)
     }
 }
 
-/// Adds the adapters of `options` to the model's graph. Returns them, and a fingerprint of them all.
+/// An adapter that has been read and fits its model.
+pub(crate) struct Fitted {
+    pub info: AdapterInfo,
+    /// What it adds to the model's graph, by its own scale.
+    pub low_ranks: Vec<LowRank>,
+    /// A number of its content, whatever its name and scale.
+    pub content: u64,
+    /// Its pairs, for a fingerprint of several adapters.
+    pairs: Vec<LowRankPair>,
+}
+
+/// Reads an adapter and compares it with the model.
 ///
 /// # Errors
 ///
+/// [`Error::Options`] for a scale that is no finite number, and for DoRA's magnitudes if the adapter is chosen `by_request`;
 /// [`Error::Format`], [`Error::Adapter`].
-pub(crate) fn apply(
-    options: &LoadOptions,
-    model: &mut brasa_models::Model,
-) -> Result<(Adapters, String), Error> {
-    if options.adapters.is_empty() {
-        return Ok((Adapters::default(), "none".into()));
+pub(crate) fn fit(
+    source: &AdapterSource,
+    model: &brasa_models::Model,
+    by_request: bool,
+) -> Result<Fitted, Error> {
+    let AdapterSource { path, scale } = source;
+    if !scale.is_finite() {
+        return Err(Error::Options(format!("{}: scale {scale}, expected a finite number", path.display())));
+    }
+    let fit = |error| Error::Adapter { path: path.clone(), error: Box::new(error) };
+    let mut adapter = brasa_models::Adapter::new(AdapterFile::open(path)?, model).map_err(fit)?;
+    if by_request && adapter.pairs.iter().any(|pair| pair.magnitude.is_some()) {
+        return Err(Error::Options(format!(
+            "{}: DoRA's magnitudes change whole rows of the model, so requests cannot choose them\nhint: merge the adapter \
+             into the model (brasa quantize --lora), or load it for all requests",
+            path.display()
+        )));
+    }
+    if by_request {
+        for pair in &mut adapter.pairs {
+            own(pair).map_err(|what| Error::Options(format!("{}: {}: {what}", path.display(), pair.name)))?;
+        }
+    }
+    let low_ranks = adapter.low_ranks(model, if by_request { 1.0 } else { *scale }).map_err(fit)?;
+    let mut hash = Sha256::new();
+    adapter.pairs.iter().for_each(|pair| add_pair(&mut hash, pair));
+    let digest = hash.finalize();
+    let elements = |tensor: &Tensor| (tensor.rows() * tensor.row_len()) as u64;
+    let info = AdapterInfo {
+        id: 0,
+        name: name_of(path),
+        path: path.clone(),
+        scale: *scale,
+        is_default: false,
+        layers: adapter.pairs.len(),
+        rank: adapter.pairs.iter().map(LowRankPair::rank).max().unwrap_or(0),
+        parameters: adapter.pairs.iter().map(|pair| elements(&pair.a) + elements(&pair.b)).sum(),
+    };
+    let content = digest.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    Ok(Fitted { info, low_ranks, content, pairs: adapter.pairs })
+}
+
+/// Gives a pair bytes of its own: its file may be written again while the adapter is in use.
+///
+/// # Errors
+///
+/// A value that is no finite number: zero times it would reach the texts of other adapters.
+fn own(pair: &mut LowRankPair) -> Result<(), String> {
+    for tensor in [&mut pair.a, &mut pair.b] {
+        if let Payload::Blocks(bytes) = &tensor.payload {
+            tensor.payload = Payload::Blocks(Bytes::from(bytes.to_vec()));
+        }
+        let mut values = vec![0.0; tensor.rows() * tensor.row_len()];
+        tensor.decode_rows(0..tensor.rows(), &mut values).map_err(|error| error.to_string())?;
+        if let Some(value) = values.iter().find(|value| !value.is_finite()) {
+            return Err(format!("a value is {value}, expected finite numbers"));
+        }
+    }
+    Ok(())
+}
+
+/// The adapters of `options`, numbered in order.
+///
+/// # Errors
+///
+/// The errors of [`fit`].
+pub(crate) fn fit_all(options: &LoadOptions, model: &brasa_models::Model) -> Result<Vec<Fitted>, Error> {
+    let mut all = Vec::new();
+    for (id, source) in options.adapters.iter().enumerate() {
+        let mut fitted = fit(source, model, options.adapters_by_request)?;
+        (fitted.info.id, fitted.info.is_default) = (id, true);
+        all.push(fitted);
+    }
+    Ok(all)
+}
+
+/// A fingerprint of adapters and their scales, or `none`.
+pub(crate) fn fingerprint(adapters: &[Fitted]) -> String {
+    if adapters.is_empty() {
+        return "none".into();
     }
     let mut hash = Sha256::new();
-    let (mut infos, mut bank) = (Vec::new(), Vec::new());
-    let by_request = options.adapters_by_request;
-    for AdapterSource { path, scale } in &options.adapters {
-        if !scale.is_finite() {
-            return Err(Error::Options(format!(
-                "{}: scale {scale}, expected a finite number",
-                path.display()
-            )));
-        }
-        let fit = |error| Error::Adapter { path: path.clone(), error: Box::new(error) };
-        let adapter = brasa_models::Adapter::new(AdapterFile::open(path)?, model).map_err(fit)?;
-        if by_request && adapter.pairs.iter().any(|pair| pair.magnitude.is_some()) {
-            return Err(Error::Options(format!(
-                "{}: DoRA's magnitudes change whole rows of the model, so requests cannot choose them\nhint: merge the adapter \
-                 into the model (brasa quantize --lora), or load it for all requests",
-                path.display()
-            )));
-        }
-        bank.push(adapter.low_ranks(model, if by_request { 1.0 } else { *scale }).map_err(fit)?);
-        hash.update(scale.to_le_bytes());
-        for pair in &adapter.pairs {
-            add_pair(&mut hash, pair);
-        }
-        let elements = |tensor: &Tensor| (tensor.rows() * tensor.row_len()) as u64;
-        infos.push(AdapterInfo {
-            name: name_of(path),
-            path: path.clone(),
-            scale: *scale,
-            layers: adapter.pairs.len(),
-            rank: adapter.pairs.iter().map(LowRankPair::rank).max().unwrap_or(0),
-            parameters: adapter.pairs.iter().map(|pair| elements(&pair.a) + elements(&pair.b)).sum(),
-        });
+    for adapter in adapters {
+        hash.update(adapter.info.scale.to_le_bytes());
+        adapter.pairs.iter().for_each(|pair| add_pair(&mut hash, pair));
     }
+    hex(&hash.finalize()[..16])
+}
+
+/// Adds adapters that all texts have to the model's graph.
+///
+/// # Errors
+///
+/// [`Error::Model`].
+pub(crate) fn apply(adapters: &[Fitted], model: &mut brasa_models::Model) -> Result<(), Error> {
+    let all: Vec<LowRank> = adapters.iter().flat_map(|adapter| adapter.low_ranks.iter().cloned()).collect();
     // Values keep their ids, those that the model names among them.
-    let adapted = if by_request {
-        add_low_rank_bank(&model.graph, &bank)
-    } else {
-        add_low_rank(&model.graph, &bank.concat())
-    };
-    model.graph = adapted.map_err(brasa_models::ModelError::from)?;
-    let plain: Vec<f32> = infos.iter().map(|info: &AdapterInfo| info.scale).collect();
-    let rows = by_request.then(|| Arc::new(AdapterRows::new(&plain)));
-    Ok((Adapters { infos, rows }, hex(&hash.finalize()[..16])))
+    model.graph = add_low_rank(&model.graph, &all).map_err(brasa_models::ModelError::from)?;
+    Ok(())
 }
 
 /// Refuses adapters for a model that takes none.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brasa_engine::{AdapterRows, Engine, EngineConfig, ReadRequest, Reading, pages_bytes};
+use brasa_engine::{Engine, EngineConfig, ReadRequest, Reading, pages_bytes};
 use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, KvType, Program, ProgramLimits, WeightSet};
 use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
@@ -17,9 +17,8 @@ const MOST_BYTES: u64 = 4 << 30;
 /// What a look needs of a loaded model.
 pub(crate) struct Inside {
     pub device: Arc<LoadedDevice>,
+    /// The graph without the adapters that requests choose. With them, values have the same ids.
     pub graph: Arc<Graph>,
-    /// What rows bring for adapters that requests choose.
-    pub adapter_rows: Option<Arc<AdapterRows>>,
     /// What each layer's attention reads, the residual stream behind each layer, and the routers of layers with experts.
     pub attentions: Vec<AttentionValues>,
     pub states: Vec<ValueId>,
@@ -243,7 +242,8 @@ impl Model {
                 layers.len()
             )));
         }
-        let graph = Arc::new(prune(&Graph::clone(&inside.graph).returning(&values)));
+        let (graph, adapter_rows) = self.bank().snapshot();
+        let graph = Arc::new(prune(&Graph::clone(&graph).returning(&values)));
         let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: inside.dtype };
         let program = inside.device.program(&graph, inside.limits)?;
         let pool = inside.device.backend.kv_pool(spec)?;
@@ -255,7 +255,7 @@ impl Model {
             prefault_bytes: 0,
             ..self.engine().config()
         };
-        let engine = Engine::start_adapted(program, None, None, inside.adapter_rows.clone(), pool, config)?;
+        let engine = Engine::start_adapted(program, None, None, adapter_rows, pool, config)?;
         let mut found: Vec<LayerInside> = layers.iter().map(|&layer| inside.layer(layer)).collect();
         let what = Reading::Logits;
         let request =

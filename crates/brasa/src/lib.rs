@@ -34,6 +34,7 @@
 mod adapter;
 mod any_model;
 mod backend;
+mod bank;
 mod batch;
 mod bundle;
 #[cfg(feature = "cpu")]

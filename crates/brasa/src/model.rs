@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
@@ -19,13 +19,13 @@ use brasa_tokenizer::{
 };
 use serde_json::Value;
 
-use crate::adapter::Adapters;
+use crate::bank::{Bank, Opened};
 use crate::draft_model::{self, DraftModelInfo};
 use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights, tokenizer_fingerprint};
 use crate::{
-    AdapterInfo, Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Metrics, Session, TokenStream,
-    adapter, device, verify,
+    Error, GenerateOptions, LoadOptions, LoadProgress, LoadTimes, Metrics, Session, TokenStream, adapter,
+    device, verify,
 };
 
 /// Most positions of a context if the options name none.
@@ -54,6 +54,16 @@ pub(crate) fn cache_room(memory_bytes: u64, weight_bytes: u64) -> u64 {
 #[derive(Clone)]
 pub struct Model(Arc<Parts>);
 
+/// A handle that does not keep its model loaded.
+pub(crate) struct WeakModel(Weak<Parts>);
+
+impl WeakModel {
+    /// The model, if it is still loaded.
+    pub(crate) fn upgrade(&self) -> Option<Model> {
+        self.0.upgrade().map(Model)
+    }
+}
+
 struct Parts {
     engine: Engine,
     /// True if requests without a session share the beginnings of their prompts.
@@ -75,7 +85,7 @@ struct Parts {
     inside: Inside,
     weight_bytes: u64,
     draft_model: Option<DraftModelInfo>,
-    adapters: Adapters,
+    bank: Bank,
     /// The identity that sessions' files have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
@@ -170,7 +180,9 @@ impl Model {
             let graph_started = Instant::now();
             let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
             let mut loaded = brasa_models::load(checkpoint, &load)?;
-            let (adapters, adapted_by) = adapter::apply(options, &mut loaded)?;
+            let adapters = adapter::fit_all(options, &loaded)?;
+            let adapted_by = adapter::fingerprint(&adapters);
+            let adapters = Opened::new(&mut loaded, adapters, options.adapters_by_request)?;
             let (hidden_graph, attentions) = (Arc::new(loaded.hidden_graph()), loaded.attentions());
             let routers = loaded.routers();
             let brasa_models::Model { spec, graph, states, info, mut warnings, .. } = loaded;
@@ -223,14 +235,14 @@ impl Model {
             let description = backend.info();
             let inside = Inside {
                 device: Arc::clone(&device),
-                graph,
-                adapter_rows: adapters.rows.clone(),
+                graph: Arc::new(adapters.base_graph()),
                 attentions,
                 states,
                 routers,
                 limits,
                 dtype,
             };
+            let bank = adapters.bank(graph, Arc::clone(&device), limits)?;
             let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
@@ -244,7 +256,7 @@ impl Model {
             }
             let (draft, draft_model) = draft.map(|draft| (draft.model, draft.about)).unzip();
             let engine =
-                Engine::start_adapted(program, Some(hidden), draft, adapters.rows.clone(), pool, config)?;
+                Engine::start_adapted(program, Some(hidden), draft, bank.rows().cloned(), pool, config)?;
             let source = options.chat_template.as_deref().or(tokenizer.chat_template_source());
             let thought_marks = ThoughtMarks::of(source, &tokenizer);
             let tool_format = ToolFormat::of(source, &tokenizer);
@@ -275,7 +287,7 @@ impl Model {
                 inside,
                 weight_bytes,
                 draft_model,
-                adapters,
+                bank,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
                 latest: Arc::default(),
@@ -347,32 +359,14 @@ impl Model {
         self.0.draft_model.as_ref()
     }
 
-    /// The adapters that change the model, in the order of [`LoadOptions::adapters`].
-    pub fn adapters(&self) -> &[AdapterInfo] {
-        &self.0.adapters.infos
+    /// The adapters that requests choose among.
+    pub(crate) fn bank(&self) -> &Bank {
+        &self.0.bank
     }
 
-    /// The number for [`CacheScope::adapter`](crate::CacheScope::adapter) of requests with these adapters, each by its place in
-    /// [`adapters`](Self::adapters) with a factor of its own scale. Adapters that are not named do not touch the request's text.
-    ///
-    /// ```no_run
-    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model};
-    ///
-    /// let adapters = vec![AdapterSource::new("bard"), AdapterSource::new("clerk")];
-    /// let options = LoadOptions { adapters, adapters_by_request: true, ..LoadOptions::default() };
-    /// let model = Model::load("model.gguf", &options)?;
-    /// let adapter = model.adapter_scope(&[(1, 0.8)])?;
-    /// let cache_scope = CacheScope { adapter, ..CacheScope::default() };
-    /// let stream = model.generate("Dear", &GenerateOptions { cache_scope, ..GenerateOptions::default() })?;
-    /// # Ok::<(), brasa::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Options`] without [`LoadOptions::adapters_by_request`], for an adapter that is not there, and for a scale that is no
-    /// finite number; [`Error::Engine`] for more than 65,536 different mixtures.
-    pub fn adapter_scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
-        self.0.adapters.scope(scales)
+    /// A handle that does not keep the model loaded.
+    pub(crate) fn downgrade(&self) -> WeakModel {
+        WeakModel(Arc::downgrade(&self.0))
     }
 
     /// What a look inside needs.

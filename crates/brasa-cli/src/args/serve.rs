@@ -28,6 +28,9 @@ pub struct ServeArguments {
     /// Folder whose models are loaded when they are asked for
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub models_dir: Option<PathBuf>,
+    /// Folder of adapters that POST /v1/load_lora_adapter may load
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, hide_short_help = true)]
+    pub lora_dir: Option<PathBuf>,
     /// Most models loaded at once; a further one displaces the one that is idle for the longest time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive, hide_short_help = true)]
     pub models_max: usize,

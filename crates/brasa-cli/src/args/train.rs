@@ -31,6 +31,12 @@ pub struct TrainArguments {
     /// Go on from the checkpoint in the folder
     #[arg(long)]
     pub resume: bool,
+    /// Load the finished adapter into the `brasa serve --lora-dir` at URL, whose key is in BRASA_API_KEY
+    #[arg(long, value_name = "URL", conflicts_with = "plot", hide_short_help = true)]
+    pub server: Option<String>,
+    /// The adapter's name at the server [default: that of its folder]
+    #[arg(long, value_name = "NAME", requires = "server", hide_short_help = true)]
+    pub serve_as: Option<String>,
     /// Compare the runs in these folders, in place of training
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with = "data", value_hint = clap::ValueHint::DirPath)]
     pub plot: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! Answers of a running server, for `brasa run --server` and `brasa generate --server`.
+//! A running server as others see it: its answers, for `brasa run --server` and `brasa generate --server`, and what else it is asked.
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
@@ -68,9 +68,10 @@ pub fn answer(
     };
     body.insert("stream".into(), true.into());
     body.insert("stream_options".into(), json!({"include_usage": true}));
-    let url = remote.server.as_deref().unwrap_or_default().trim_end_matches('/');
-    let url = url.strip_suffix("/v1").unwrap_or(url);
-    let mut events = send(&format!("{url}{path}"), &Value::Object(body).to_string())?;
+    let url = root(remote.server.as_deref().unwrap_or_default());
+    let url = format!("{url}{path}");
+    let body = send(&url, Some(&Value::Object(body).to_string()))?;
+    let mut events = Events { url, lines: BufReader::new(Box::new(body.into_reader())) };
     let mut shown = (!as_json).then(|| PaintedAnswer::new(Paint::of_output(), Thoughts::new(None, "")));
     let mut heard = Heard::default();
     let end = loop {
@@ -155,8 +156,29 @@ fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
     Ok(body)
 }
 
-/// Sends a request whose answer is a stream of events.
-fn send(url: &str, body: &str) -> Result<Events, Failure> {
+/// Asks the server for what is at `path`, or sends it `body` there; returns its answer in JSON.
+///
+/// # Errors
+///
+/// [`Failure::Usage`] for a URL that is none; [`Failure::Failed`] with the server's own message, or if the server cannot be reached.
+pub fn ask(server: &str, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+    let url = format!("{}{path}", root(server));
+    let answer = send(&url, body.map(Value::to_string).as_deref())?;
+    let mut text = String::new();
+    let broken = |error: &dyn std::fmt::Display| Failure::Failed(format!("{url}: {error}"));
+    let read = answer.into_reader().take(LARGEST_EVENT_BYTES).read_to_string(&mut text);
+    read.map_err(|error| broken(&error))?;
+    serde_json::from_str(&text).map_err(|error| broken(&error))
+}
+
+/// The address of a server without the path of its API.
+fn root(server: &str) -> &str {
+    let url = server.trim_end_matches('/');
+    url.strip_suffix("/v1").unwrap_or(url)
+}
+
+/// Sends a request, a GET without a body, whose answer is 200.
+fn send(url: &str, body: Option<&str>) -> Result<ureq::Body, Failure> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
@@ -179,12 +201,20 @@ fn send(url: &str, body: &str) -> Result<Events, Failure> {
         config = config.proxy(None);
     }
     let key = std::env::var(KEY).ok().filter(|key| !key.is_empty());
-    let mut request = config.build().new_agent().post(url).header("content-type", "application/json");
-    if let Some(key) = &key {
-        request = request.header("authorization", format!("Bearer {key}"));
-    }
+    let agent = config.build().new_agent();
+    let bearer = key.as_ref().map(|key| format!("Bearer {key}"));
     let unreachable = |error: &dyn std::fmt::Display| Failure::Failed(format!("{url}: {error}"));
-    let mut response = request.send(body).map_err(|error| unreachable(&error))?;
+    let sent = match (body, &bearer) {
+        (Some(body), None) => agent.post(url).header("content-type", "application/json").send(body),
+        (Some(body), Some(bearer)) => agent
+            .post(url)
+            .header("content-type", "application/json")
+            .header("authorization", bearer)
+            .send(body),
+        (None, None) => agent.get(url).call(),
+        (None, Some(bearer)) => agent.get(url).header("authorization", bearer).call(),
+    };
+    let mut response = sent.map_err(|error| unreachable(&error))?;
     let status = response.status().as_u16();
     if status != 200 {
         let mut text = String::new();
@@ -199,7 +229,7 @@ fn send(url: &str, body: &str) -> Result<Events, Failure> {
         };
         return Err(Failure::Failed(format!("{url}: {status}: {message}{hint}")));
     }
-    Ok(Events { url: url.to_owned(), lines: BufReader::new(Box::new(response.into_body().into_reader())) })
+    Ok(response.into_body())
 }
 
 /// The message of an error in JSON.

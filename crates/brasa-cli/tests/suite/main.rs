@@ -18,6 +18,7 @@ mod serve;
 mod terminal;
 mod train;
 mod train_model;
+mod train_served;
 mod transcribe;
 mod whisper_bin;
 mod words;

@@ -94,9 +94,9 @@ fn wrong_options_are_named() {
 }
 
 /// A server of the built-in model, ended with the test.
-struct Served {
+pub struct Served {
     child: Child,
-    url: String,
+    pub url: String,
 }
 
 impl Served {
@@ -104,7 +104,7 @@ impl Served {
         Self::start_with(&[("BRASA_API_KEY", key)], &[])
     }
 
-    fn start_with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
+    pub fn start_with(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_brasa"));
         command
             .env_remove("BRASA_API_KEY")
@@ -131,7 +131,7 @@ impl Served {
     }
 
     /// The answer to a request with further lines of its head.
-    fn get(&self, path: &str, lines: &str) -> String {
+    pub fn get(&self, path: &str, lines: &str) -> String {
         ask(self.address(), &format!("GET {path}"), lines, "").unwrap()
     }
 

@@ -14,7 +14,7 @@ const ROWS: [(&str, &str); 6] = [
 ];
 
 /// A folder of examples.
-fn examples(folder: &Path) -> String {
+pub fn examples(folder: &Path) -> String {
     let row = |(word, answer): &(&str, &str)| {
         format!(
             "{{\"messages\": [{{\"role\": \"user\", \"content\": \"Plural of {word}?\"}}, \
@@ -30,7 +30,7 @@ fn examples(folder: &Path) -> String {
 }
 
 /// Arguments of a small run.
-fn small<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
+pub fn small<'a>(data: &'a str, out: &'a str) -> Vec<&'a str> {
     let course = ["--steps", "12", "--batch-tokens", "160", "--evaluate-every", "4", "--lr", "1e-2"];
     let adapter = ["--rank", "2", "--targets", "q_proj,v_proj,o_proj,ffn_down", "--last-blocks", "3"];
     [&["train", "--data", data, "--out", out][..], &course, &adapter].concat()

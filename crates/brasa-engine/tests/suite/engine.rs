@@ -1,6 +1,7 @@
 //! The engine against itself: batched = alone, chunked = whole, resumed = fresh, on a small random model run by the
 //! reference interpreter; and what happens when things end early.
 
+mod adapters;
 mod contexts;
 mod draft_models;
 mod on_the_cpu;
@@ -28,6 +29,7 @@ use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::{Graph, GroupId};
 
 // Devices run these tests again by name.
+use adapters::*;
 use contexts::*;
 use draft_models::*;
 use pages::*;

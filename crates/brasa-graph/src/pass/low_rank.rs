@@ -12,6 +12,8 @@
 //!
 //! A *bank* is several adapters of which every row of a step has its own mixture: the rows bring a scale for each adapter as an
 //! input of the graph, `y = x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`. So texts of several adapters share a step, and a weight keeps one pair of products.
+//! Each adapter's ranks begin at a multiple of four there, so that a CPU, which sums every fourth product by itself, gives a row the same bits
+//! whichever adapters it does not have.
 //!
 //! The sum is placed so that what was fused stays fused: behind the layer's bias, and where the layer is only added to a
 //! residual, on the residual (`(residual + Δ) + x·Wᵀ`). One group cannot stay: the activation of a gated feed-forward
@@ -29,6 +31,9 @@ use crate::{
     Builder, Change, DType, Dim, Graph, GraphError, Input, Node, NodeId, Op, ValueId, ValueKind, Weight,
     WeightId, WeightPart, rewrite,
 };
+
+/// Ranks of a bank's adapters are rounded up to a multiple of this number.
+const BANK_RANKS: usize = 4;
 
 /// Low-rank adaption of some rows of a weight: `W[rows] + scale · B·A`, not merged.
 #[derive(Clone, Debug)]
@@ -96,7 +101,8 @@ fn add(
     }
     let mut stacks = BTreeMap::new();
     for (weight, adapters) in by_weight {
-        stacks.insert(weight, Stack::new(graph.weight(weight), &adapters)?);
+        let step = if mixture.is_some() { BANK_RANKS } else { 1 };
+        stacks.insert(weight, Stack::new(graph.weight(weight), &adapters, step)?);
     }
     let finder = Finder::new(graph);
     // By the node that takes it in: the values to which something is added, and what.
@@ -317,27 +323,37 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(weight: &Weight, numbered: &[(usize, &LowRank)]) -> Result<Self, GraphError> {
+    fn new(weight: &Weight, numbered: &[(usize, &LowRank)], step: usize) -> Result<Self, GraphError> {
         let named = |part: &str| format!("{}.low_rank_{part}", weight.name);
         let (experts, rows) = weight.shape.split_at(weight.shape.len() - 2);
         let ranks: Vec<(usize, f32)> = numbered
             .iter()
-            .flat_map(|&(number, of)| std::iter::repeat_n((number, of.scale), of.rank()))
+            .flat_map(|&(number, of)| {
+                std::iter::repeat_n((number, of.scale), of.rank().next_multiple_of(step))
+            })
             .collect();
         let adapters: Vec<&LowRank> = numbered.iter().map(|&(_, of)| of).collect();
         let adapters = &adapters[..];
         let trainable = adapters.iter().any(|of| of.a.trainable || of.b.trainable);
         let a_shape = [experts, &[ranks.len(), weight.row_len()]].concat();
         let a = match (adapters, experts) {
-            (_, []) | ([_], _) => {
-                let parts = adapters.iter().flat_map(|of| of.a.parts.iter().cloned()).collect();
+            (_, []) => {
+                let with_rest = |of: &&LowRank| {
+                    let rest = of.rank().next_multiple_of(step) - of.rank();
+                    let zeros = (rest > 0).then(|| zero_rows(rest, weight.row_len()));
+                    of.a.parts.iter().cloned().chain(zeros).collect::<Vec<_>>()
+                };
+                let parts = adapters.iter().flat_map(with_rest).collect();
                 Weight::new(named("a"), &a_shape, parts)?
             }
-            _ => expert_rows(&named("a"), &a_shape, adapters)?,
+            ([one], _) if one.rank() == ranks.len() => Weight { name: named("a"), ..one.a.clone() },
+            _ => expert_rows(&named("a"), &a_shape, adapters, step)?,
         };
         let b = match adapters {
-            [whole] if whole.rows == (0..rows[0]) => Weight { name: named("b"), ..whole.b.clone() },
-            _ => block_diagonal(&named("b"), weight, ranks.len(), adapters)?,
+            [whole] if whole.rows == (0..rows[0]) && whole.rank() == ranks.len() => {
+                Weight { name: named("b"), ..whole.b.clone() }
+            }
+            _ => block_diagonal(&named("b"), weight, (ranks.len(), step), adapters)?,
         };
         let gain = gains(&named("gain"), weight, adapters)?;
         let (a, b) = (Weight { trainable, ..a }, Weight { trainable, ..b });
@@ -408,8 +424,18 @@ fn scales_of(ranks: &[(usize, f32)]) -> Vec<f32> {
     ranks.iter().map(|&(_, scale)| scale).collect()
 }
 
-/// `[X, rank, K]`: for each expert the rows of every adapter's `A`, in F32.
-fn expert_rows(name: &str, shape: &[usize], adapters: &[&LowRank]) -> Result<Weight, GraphError> {
+/// `[rows, K]` of zeros.
+fn zero_rows(rows: usize, row_len: usize) -> WeightPart {
+    WeightPart::whole(Tensor::of_floats("zeros", vec![rows, row_len], &vec![0.0; rows * row_len]))
+}
+
+/// `[X, rank, K]`: for each expert the rows of every adapter's `A`, and zeros up to a multiple of `step`, in F32.
+fn expert_rows(
+    name: &str,
+    shape: &[usize],
+    adapters: &[&LowRank],
+    step: usize,
+) -> Result<Weight, GraphError> {
     let refuse = |what: String| GraphError::Adapter { weight: name.into(), what };
     let decoded = adapters.iter().map(|of| decode_weight(&of.a)).collect::<Result<Vec<_>, _>>();
     let decoded = decoded.map_err(|error| refuse(error.to_string()))?;
@@ -419,16 +445,19 @@ fn expert_rows(name: &str, shape: &[usize], adapters: &[&LowRank]) -> Result<Wei
             for row in a.rows().skip(expert * of.rank()).take(of.rank()) {
                 bytes.extend(row.iter().flat_map(|x| x.to_le_bytes()));
             }
+            let rest = of.rank().next_multiple_of(step) - of.rank();
+            bytes.resize(bytes.len() + rest * shape[2] * size_of::<f32>(), 0);
         }
     }
     stored(name, shape, StorageFormat::F32, bytes)
 }
 
-/// `[N, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, zero elsewhere. `[X, N, rank]` of experts.
+/// `[N, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, which begin at multiples of `step`, zero elsewhere.
+/// `[X, N, rank]` of experts.
 fn block_diagonal(
     name: &str,
     weight: &Weight,
-    rank: usize,
+    (rank, step): (usize, usize),
     adapters: &[&LowRank],
 ) -> Result<Weight, GraphError> {
     let refuse = |what: String| GraphError::Adapter { weight: name.into(), what };
@@ -444,7 +473,7 @@ fn block_diagonal(
         for (row, b) in (adapter.rows.start..).zip(b.rows()) {
             dense[row * rank + column..][..b.len()].copy_from_slice(b);
         }
-        column += adapter.rank();
+        column += adapter.rank().next_multiple_of(step);
     }
     let mut formats = adapters.iter().flat_map(|of| &of.b.parts).map(WeightPart::format);
     let format = match formats.next() {

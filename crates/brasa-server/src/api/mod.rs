@@ -1,5 +1,6 @@
 //! One file per family of endpoints.
 
+pub(crate) mod adapters;
 pub(crate) mod audio;
 pub(crate) mod chat;
 pub(crate) mod completions;

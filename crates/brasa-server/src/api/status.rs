@@ -2,16 +2,13 @@
 
 use std::collections::HashMap;
 
-use axum::extract::{Query, Request, State};
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use brasa::{GenerateOptions, ModelKind};
 use serde_json::{Value, json};
 
-use crate::adapters::Scaled;
-use crate::api::models::check_right;
 use crate::api::native::settings;
-use crate::body::read_bounded;
 use crate::error::{ApiError, Result};
 use crate::loaded::Loaded;
 use crate::metrics::Now;
@@ -120,30 +117,6 @@ pub(crate) async fn slots(
         None => json!({"id": id, "n_ctx": loaded.model.context(), "is_processing": false}),
     };
     Ok(reply::ok(&(0..loaded.slots).map(slot).collect()))
-}
-
-/// The adapters that are loaded, and the scales of requests that choose none.
-pub(crate) async fn adapters(State(app): State<App>) -> Result<Response> {
-    if app.options.load.adapters.is_empty() {
-        return Ok(reply::ok(&json!([])));
-    }
-    let loaded = app.registry.acquire_text(None).await?;
-    Ok(reply::ok(&app.adapters.list(&loaded.model)))
-}
-
-/// Sets the scales of requests that choose none.
-pub(crate) async fn set_adapters(State(app): State<App>, request: Request) -> Result<Response> {
-    check_right(&app)?;
-    if app.options.load.adapters.is_empty() {
-        return Err(ApiError::not_implemented("this server has no adapters"));
-    }
-    let bytes = read_bounded(request, app.options.max_body_bytes, app.options.client_timeout).await?;
-    let scales: Vec<Scaled> = serde_json::from_slice(&bytes).map_err(|error| {
-        ApiError::invalid(format!("the body: {error}, expected a list of `id` and `scale`"))
-    })?;
-    let loaded = app.registry.acquire_text(None).await?;
-    app.adapters.set(&loaded.model, &scales)?;
-    Ok(reply::ok(&json!({"success": true})))
 }
 
 /// Counters for Prometheus.

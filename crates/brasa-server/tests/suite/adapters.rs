@@ -11,7 +11,12 @@ use serde_json::{Value, json};
 use super::client::{Running, models, options, server};
 
 /// An adapter of the attention's output of tiny-llama that turns the model upside down.
-fn adapter(name: &str, seed: usize) -> PathBuf {
+pub fn adapter(name: &str, seed: usize) -> PathBuf {
+    adapter_in(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("server-adapters"), name, seed)
+}
+
+/// Like [`adapter`], in a folder of one's own.
+pub fn adapter_in(folder: &Path, name: &str, seed: usize) -> PathBuf {
     let base = Checkpoint::open(models().join("tiny-llama")).unwrap();
     let tensor = |shape: [usize; 2], salt: usize| {
         let noise = |at: usize| ((at * 7919 + salt * 104_729 + seed * 1_299_709) % 1009) as f32 / 504.5 - 1.0;
@@ -28,7 +33,7 @@ fn adapter(name: &str, seed: usize) -> PathBuf {
         magnitude: None,
     };
     let pairs = base.tensors().iter().filter(of).enumerate().map(pair).collect();
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("server-adapters").join(name);
+    let path = folder.join(name);
     let file =
         AdapterFile { form: AdapterForm::Mlx, architecture: None, base: None, num_layers: None, pairs };
     file.write(&path, Existing::Replace).unwrap();
@@ -44,7 +49,7 @@ fn start(adapters: Vec<AdapterSource>, by_request: bool) -> Running {
     })
 }
 
-fn text(server: &Running, more: &Value) -> String {
+pub fn text(server: &Running, more: &Value) -> String {
     let mut body =
         json!({"prompt": "Once upon a time", "max_tokens": 16, "temperature": 0, "ignore_eos": true});
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

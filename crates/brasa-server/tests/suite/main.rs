@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod adapter_changes;
 mod adapters;
 mod attacks;
 mod bodies;

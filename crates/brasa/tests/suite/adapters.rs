@@ -18,7 +18,7 @@ use brasa_graph::testing::{Random, Tolerance, compare};
 
 const RANK: usize = 4;
 
-fn options(precision: Precision) -> LoadOptions {
+pub fn options(precision: Precision) -> LoadOptions {
     LoadOptions {
         context: Some(512),
         threads: Some(1),
@@ -29,10 +29,10 @@ fn options(precision: Precision) -> LoadOptions {
 }
 
 /// A folder of a test, gone with it.
-struct Scratch(PathBuf);
+pub struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(test: &str) -> Self {
+    pub fn new(test: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
@@ -179,7 +179,7 @@ fn everything_goes_through_the_adapted_graph() {
     let comparison = compare(&embedding(&adapted), &embedding(&merged));
     assert!(comparison.within(Tolerance(1e-4)), "{comparison}");
     assert!(compare(&embedding(&plain), &embedding(&merged)).relative_l2 > 1e-2);
-    let [info] = adapted.adapters() else { panic!("one adapter") };
+    let [info] = &adapted.adapters()[..] else { panic!("one adapter") };
     assert_eq!((&*info.name, info.scale.to_bits(), info.rank), ("bard", 1.0_f32.to_bits(), RANK));
 }
 
@@ -237,9 +237,14 @@ fn adapters_that_do_not_fit_name_their_file() {
 }
 
 /// An adapter of its own for each seed.
-fn adapter(scratch: &Scratch, base: &Path, seed: u64) -> AdapterSource {
+pub fn adapter(scratch: &Scratch, base: &Path, seed: u64) -> AdapterSource {
+    write_adapter(scratch, base, seed, &format!("adapter-{seed}"))
+}
+
+/// Writes the adapter of a seed under a name.
+pub fn write_adapter(scratch: &Scratch, base: &Path, seed: u64, name: &str) -> AdapterSource {
     let pairs = random_pairs(&Checkpoint::open(base).unwrap(), seed);
-    let path = scratch.0.join(format!("adapter-{seed}"));
+    let path = scratch.0.join(name);
     let file =
         AdapterFile { form: AdapterForm::Peft, architecture: None, base: None, num_layers: None, pairs };
     file.write(&path, Existing::Replace).unwrap();
@@ -310,12 +315,15 @@ fn choices_that_make_no_sense_are_refused() {
     let model = LoadOptions { adapters, adapters_by_request: true, ..options(Precision::Fast) };
     let model = Model::load(&base, &model).unwrap();
     let refuse = |scales: &[(usize, f32)]| model.adapter_scope(scales).unwrap_err().to_string();
-    assert_eq!(refuse(&[(1, 1.0)]), "adapter 1: there are 1");
+    assert_eq!(refuse(&[(1, 1.0)]), "adapter 1 is not loaded");
     assert_eq!(refuse(&[(0, f32::INFINITY)]), "adapter 0: scale inf, expected a finite number");
     let cache_scope = CacheScope { adapter: 7, ..CacheScope::default() };
     let options = GenerateOptions { cache_scope, ..GenerateOptions::default() };
     let refused = model.generate_ids(vec![100], &options).map(drop).unwrap_err();
     assert_eq!(refused.to_string(), "adapter 0000000000000007 is not known");
     let plain = Model::load(&base, &self::options(Precision::Fast)).unwrap();
-    assert!(plain.adapter_scope(&[]).unwrap_err().to_string().contains("loaded without adapters"));
+    assert_eq!(plain.adapter_scope(&[(0, 1.0)]).unwrap_err().to_string(), "adapter 0 is not loaded");
+    let for_all = adapted(&base, &scratch.0.join("adapter-1"), 1.0, Precision::Fast);
+    let refused = for_all.adapter_scope(&[]).unwrap_err();
+    assert!(refused.to_string().contains("adapters that all its texts have"), "{refused}");
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod adapters;
+mod adapters_come_and_go;
 mod backends;
 mod bundles;
 mod drafts;

@@ -2,6 +2,7 @@
 
 mod curves;
 mod options;
+mod serving;
 mod show;
 mod written;
 
@@ -42,6 +43,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     };
     check(arguments)?;
     written::refuse_existing(arguments)?;
+    serving::check(arguments)?;
     interrupt::install();
     let tuner = open(arguments)?;
     for warning in tuner.warnings() {

@@ -45,6 +45,11 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     if !(arguments.neftune.is_finite() && arguments.neftune >= 0.0) {
         return refuse(format!("--neftune {}: must be at least 0", arguments.neftune));
     }
+    if arguments.method == MethodName::Dora && arguments.server.is_some() {
+        return refuse(
+            "--server: requests cannot choose DoRA's magnitudes, so a server does not load them".into(),
+        );
+    }
     if arguments.method == MethodName::Dora && arguments.form == FormName::Gguf {
         return refuse(
             "--form gguf: GGUF has no place for DoRA's magnitudes, which peft and mlx have".into(),
@@ -77,6 +82,7 @@ fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
         ("--alpha-of", !arguments.alpha_of.is_empty()),
         ("--dropout", arguments.dropout > 0.0),
         ("--from", arguments.from.is_some()),
+        ("--server", arguments.server.is_some()),
         ("--loss dpo", arguments.loss == LossName::Dpo),
     ];
     match of_adapters.iter().find(|(_, is_set)| *is_set) {

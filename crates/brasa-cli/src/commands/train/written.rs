@@ -8,7 +8,7 @@ use brasa::train::Trainer;
 use brasa::train::data::Batches;
 use brasa::train::run::{End, Outcome};
 
-use super::{failure, show};
+use super::{failure, serving, show};
 use crate::args::{FormName, TrainArguments};
 use crate::failure::Failure;
 use crate::output;
@@ -66,7 +66,7 @@ pub fn finish(
         };
         output::line(&format!("test.jsonl: loss {:.4}, {told}", found.loss))?;
     }
-    Ok(())
+    serving::load(arguments, &path)
 }
 
 /// Writes the adapter; returns where.

@@ -19,6 +19,8 @@ macro_rules! again {
 }
 
 again! {
+    random_banks_give_everyone_the_text_that_it_has_alone,
+    the_default_scope_follows_its_mixture,
     random_schedules_give_everyone_the_text_that_it_has_alone,
     random_conversations_resume_as_if_never_interrupted,
     a_text_that_left_and_came_back_goes_on,

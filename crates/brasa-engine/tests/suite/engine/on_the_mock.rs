@@ -20,6 +20,9 @@ macro_rules! again {
 }
 
 again! {
+    random_banks_give_everyone_the_text_that_it_has_alone,
+    an_adapter_is_sealed_when_its_last_request_has_ended,
+    the_default_scope_follows_its_mixture,
     a_text_that_left_and_came_back_goes_on,
     a_busy_session_is_not_read_or_replaced,
     states_that_cannot_be_are_refused,
@@ -81,6 +84,7 @@ again! {
 #[test]
 fn every_test_is_run_again() {
     let files = [
+        include_str!("adapters.rs"),
         include_str!("contexts.rs"),
         include_str!("draft_models.rs"),
         include_str!("pages.rs"),

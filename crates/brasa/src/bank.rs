@@ -1,0 +1,456 @@
+//! The adapters that requests of a loaded model choose among, while adapters come and go.
+//!
+//! The model's graph has the products of all adapters of the bank beside its own (`add_low_rank_bank`). Another bank is another graph: it is
+//! compiled beside the running program, over the same weights and with those of the new adapters, and exchanged with it between two steps.
+//!
+//! An adapter is held by a number of its *content*. A name that is loaded again with other content is another adapter: requests that began
+//! with the old one go on with it, and no cached text of the old one is found by new requests. What no name leads to any more leaves the bank
+//! when its last request has ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use brasa_engine::{AdapterRows, Engine, MakeProgram};
+use brasa_graph::Graph;
+use brasa_graph::device::{Program, ProgramLimits};
+use brasa_graph::pass::{LowRank, add_low_rank_bank};
+use brasa_models::ModelError;
+use sha2::{Digest, Sha256};
+
+use crate::adapter::{self, Fitted};
+use crate::inside::LoadedDevice;
+use crate::model::WeakModel;
+use crate::{AdapterInfo, AdapterSource, Error, Model};
+
+/// Time that a request has between the choice of its adapters and its start.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Pause between two looks whether an adapter is still in use.
+const TIDY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Bytes of an adapter's name.
+const MOST_NAME_BYTES: usize = 256;
+
+/// The adapters of a loaded model.
+pub(crate) struct Bank {
+    /// The model without the bank's adapters.
+    base: brasa_models::Model,
+    device: Arc<LoadedDevice>,
+    limits: ProgramLimits,
+    /// The scales that rows bring; `None` if all texts have the adapters that the model was loaded with.
+    rows: Option<Arc<AdapterRows>>,
+    /// Held by whoever compiles another bank.
+    changing: Mutex<()>,
+    state: Mutex<State>,
+}
+
+struct State {
+    named: Vec<Named>,
+    held: Vec<Held>,
+    /// The graph of the running program.
+    graph: Arc<Graph>,
+    next_id: usize,
+    /// True while a thread waits for the end of requests with adapters that no name leads to.
+    tidying: bool,
+}
+
+/// An adapter that requests can choose.
+struct Named {
+    info: AdapterInfo,
+    content: u64,
+}
+
+/// An adapter of the running program.
+#[derive(Clone)]
+struct Held {
+    content: u64,
+    low_ranks: Arc<[LowRank]>,
+}
+
+/// A bank as a program.
+struct Compiled {
+    held: Vec<Held>,
+    graph: Arc<Graph>,
+    program: Box<dyn Program>,
+    hidden: MakeProgram,
+}
+
+/// The graph of `base` with these adapters beside it.
+fn graph_of(base: &brasa_models::Model, held: &[Held]) -> Result<Graph, Error> {
+    if held.is_empty() {
+        return Ok(base.graph.clone());
+    }
+    let bank: Vec<Vec<LowRank>> = held.iter().map(|held| held.low_ranks.to_vec()).collect();
+    Ok(add_low_rank_bank(&base.graph, &bank).map_err(ModelError::from)?)
+}
+
+fn held_of(fitted: &[Fitted]) -> Vec<Held> {
+    let mut held: Vec<Held> = Vec::new();
+    for Fitted { content, low_ranks, .. } in fitted {
+        if held.iter().all(|held| held.content != *content) {
+            held.push(Held { content: *content, low_ranks: low_ranks.clone().into() });
+        }
+    }
+    held
+}
+
+/// What a model is loaded with: its adapters, before it has a device.
+pub(crate) struct Opened {
+    base: brasa_models::Model,
+    fitted: Vec<Fitted>,
+    by_request: bool,
+}
+
+impl Opened {
+    /// Adds the adapters to the model's graph: for all texts, or as a bank for requests to choose from.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Model`].
+    pub fn new(
+        model: &mut brasa_models::Model,
+        fitted: Vec<Fitted>,
+        by_request: bool,
+    ) -> Result<Self, Error> {
+        let by_request = by_request || fitted.is_empty();
+        if !by_request {
+            adapter::apply(&fitted, model)?;
+        }
+        let base = model.clone();
+        if by_request {
+            model.graph = graph_of(&base, &held_of(&fitted))?;
+        }
+        Ok(Self { base, fitted, by_request })
+    }
+
+    /// The graph without the adapters that requests choose.
+    pub fn base_graph(&self) -> Graph {
+        self.base.graph.clone()
+    }
+
+    /// The bank beside a program of `graph` on `device`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`] for a scale that is no finite number.
+    pub fn bank(
+        self,
+        graph: Arc<Graph>,
+        device: Arc<LoadedDevice>,
+        limits: ProgramLimits,
+    ) -> Result<Bank, Error> {
+        let Self { base, fitted, by_request } = self;
+        let held = if by_request { held_of(&fitted) } else { Vec::new() };
+        let next_id = fitted.len();
+        let named: Vec<Named> =
+            fitted.into_iter().map(|Fitted { info, content, .. }| Named { info, content }).collect();
+        let state = State { named, held, graph, next_id, tidying: false };
+        let contents: Vec<u64> = state.held.iter().map(|held| held.content).collect();
+        let rows = by_request.then(|| AdapterRows::new(&contents, &state.plain())).transpose()?;
+        let (rows, changing, state) = (rows.map(Arc::new), Mutex::default(), Mutex::new(state));
+        Ok(Bank { base, device, limits, rows, changing, state })
+    }
+}
+
+impl State {
+    /// The scales of requests that choose none.
+    fn plain(&self) -> Vec<(u64, f32)> {
+        let defaults = self.named.iter().filter(|named| named.info.is_default);
+        mixture(defaults.map(|named| (named.content, named.info.scale)))
+    }
+
+    fn is_named(&self, content: u64) -> bool {
+        self.named.iter().any(|named| named.content == content)
+    }
+
+    /// Lets requests that choose none have the scales that they now should have.
+    fn follow_defaults(&self, rows: &AdapterRows, before: &[(u64, f32)]) -> Result<(), Error> {
+        let plain = self.plain();
+        if plain != before {
+            let number = number_of(&plain);
+            rows.insert(number, &plain)?;
+            rows.set_plain(number)?;
+        }
+        Ok(())
+    }
+}
+
+/// Scales by content, each once, without zeros.
+fn mixture(scales: impl Iterator<Item = (u64, f32)>) -> Vec<(u64, f32)> {
+    let mut sums: BTreeMap<u64, f32> = BTreeMap::new();
+    for (content, scale) in scales {
+        *sums.entry(content).or_default() += scale;
+    }
+    sums.into_iter().filter(|&(_, scale)| scale != 0.0).collect()
+}
+
+/// The number of a mixture by its content, so that a saved text goes on with the same scales in another process.
+fn number_of(mixture: &[(u64, f32)]) -> u64 {
+    let mut hash = Sha256::new();
+    for (content, scale) in mixture {
+        hash.update(content.to_le_bytes());
+        hash.update(scale.to_le_bytes());
+    }
+    hash.finalize().first_chunk().map_or(1, |bytes| u64::from_le_bytes(*bytes).max(1))
+}
+
+impl Bank {
+    /// The scales that rows bring, if requests choose.
+    pub fn rows(&self) -> Option<&Arc<AdapterRows>> {
+        self.rows.as_ref()
+    }
+
+    /// The graph of the running program, and rows of the default scope for another program of this graph.
+    pub fn snapshot(&self) -> (Arc<Graph>, Option<Arc<AdapterRows>>) {
+        let state = self.state();
+        let rows = self.rows.as_ref().map(|rows| Arc::new(rows.snapshot()));
+        (Arc::clone(&state.graph), rows)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn choosing(&self) -> Result<&Arc<AdapterRows>, Error> {
+        self.rows.as_ref().ok_or_else(|| {
+            Error::Options("this model was loaded with adapters that all its texts have".into())
+        })
+    }
+
+    fn scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
+        let rows = self.choosing()?;
+        let state = self.state();
+        let mut chosen: BTreeMap<usize, (u64, f32)> = BTreeMap::new();
+        for &(id, scale) in scales {
+            let named = state.named.iter().find(|named| named.info.id == id);
+            let Some(named) = named else {
+                return Err(Error::Options(format!("adapter {id} is not loaded")));
+            };
+            if !scale.is_finite() {
+                let what = format!("adapter {id}: scale {scale}, expected a finite number");
+                return Err(Error::Options(what));
+            }
+            chosen.insert(id, (named.content, scale));
+        }
+        let chosen = mixture(chosen.into_values());
+        if chosen == state.plain() {
+            return Ok(rows.plain());
+        }
+        let number = number_of(&chosen);
+        rows.insert(number, &chosen)?;
+        Ok(number)
+    }
+
+    fn load(&self, engine: &Engine, name: &str, source: &AdapterSource) -> Result<AdapterInfo, Error> {
+        let rows = self.choosing()?;
+        if name.is_empty() || name.len() > MOST_NAME_BYTES || name.contains([':', '/']) || has_control(name) {
+            return Err(Error::Options(format!(
+                "{name:?} is no name of an adapter: expected 1 to {MOST_NAME_BYTES} bytes without `:`, `/` and control characters"
+            )));
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let Fitted { mut info, low_ranks, content, .. } = adapter::fit(source, &self.base, true)?;
+        let compiled = self.compiled(Some(Held { content, low_ranks: low_ranks.into() }))?;
+        let mut state = self.state();
+        let before = state.plain();
+        if let Some(compiled) = compiled {
+            state.exchange(engine, compiled)?;
+        }
+        info.name = name.into();
+        if let Some(named) = state.named.iter_mut().find(|named| named.info.name == name) {
+            (info.id, info.is_default) = (named.info.id, named.info.is_default);
+            *named = Named { info: info.clone(), content };
+        } else {
+            info.id = state.next_id;
+            state.next_id += 1;
+            state.named.push(Named { info: info.clone(), content });
+        }
+        state.follow_defaults(rows, &before)?;
+        Ok(info)
+    }
+
+    fn unload(&self, id: usize) -> Result<AdapterInfo, Error> {
+        let rows = self.choosing()?;
+        let mut state = self.state();
+        let place = state.named.iter().position(|named| named.info.id == id);
+        let place = place.ok_or_else(|| Error::Options(format!("adapter {id} is not loaded")))?;
+        let before = state.plain();
+        let named = state.named.remove(place);
+        state.follow_defaults(rows, &before)?;
+        Ok(named.info)
+    }
+
+    /// A program of the bank with a `wanted` adapter, and without those that no name and no request leads to; `None` if that is
+    /// the running one.
+    fn compiled(&self, wanted: Option<Held>) -> Result<Option<Compiled>, Error> {
+        let state = self.state();
+        let mut held = state.held.clone();
+        let named: Vec<u64> = state.named.iter().map(|named| named.content).collect();
+        drop(state);
+        let before: Vec<u64> = held.iter().map(|held| held.content).collect();
+        let wanted_content = wanted.as_ref().map(|wanted| wanted.content);
+        held.extend(wanted.filter(|wanted| !before.contains(&wanted.content)));
+        held.retain(|held| {
+            named.contains(&held.content)
+                || wanted_content == Some(held.content)
+                || !self.rows.as_ref().is_some_and(|rows| rows.seal(held.content, GRACE))
+        });
+        if held.iter().map(|held| held.content).eq(before) {
+            return Ok(None);
+        }
+        let mut adapted = self.base.clone();
+        adapted.graph = graph_of(&self.base, &held)?;
+        let hidden = Arc::new(adapted.hidden_graph());
+        let graph = Arc::new(adapted.graph);
+        self.device.weights.add(&graph, &mut |_| std::ops::ControlFlow::Continue(()))?;
+        let program = self.device.program(&graph, self.limits)?;
+        let (device, limits) = (Arc::clone(&self.device), self.limits);
+        let hidden: MakeProgram = Box::new(move || device.program(&hidden, limits));
+        Ok(Some(Compiled { held, graph, program, hidden }))
+    }
+
+    /// Takes adapters out of the bank that no name and no request leads to. True if none is left.
+    fn tidy(&self, engine: &Engine) -> bool {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let compiled = self.compiled(None);
+        let mut state = self.state();
+        let exchanged = match compiled {
+            Ok(Some(compiled)) => state.exchange(engine, compiled),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        // What cannot leave now leaves with the next change.
+        let done = exchanged.is_err() || state.is_tidy();
+        state.tidying = !done;
+        done
+    }
+}
+
+impl State {
+    /// True if a name leads to every adapter of the bank.
+    fn is_tidy(&self) -> bool {
+        self.held.iter().all(|held| self.is_named(held.content))
+    }
+
+    fn exchange(&mut self, engine: &Engine, compiled: Compiled) -> Result<(), Error> {
+        let Compiled { held, graph, program, hidden } = compiled;
+        let contents = held.iter().map(|held| held.content).collect();
+        engine.replace_program(program, Some(hidden), contents)?;
+        (self.held, self.graph) = (held, graph);
+        Ok(())
+    }
+}
+
+fn has_control(name: &str) -> bool {
+    name.chars().any(char::is_control)
+}
+
+impl Model {
+    /// The adapters that change the model: those of [`LoadOptions::adapters`](crate::LoadOptions::adapters), and those that were loaded since.
+    pub fn adapters(&self) -> Vec<AdapterInfo> {
+        self.bank().state().named.iter().map(|named| named.info.clone()).collect()
+    }
+
+    /// The number for [`CacheScope::adapter`](crate::CacheScope::adapter) of requests with these adapters, each by its
+    /// [`id`](AdapterInfo::id) with a factor of its own scale. Adapters that are not named do not touch the request's text.
+    ///
+    /// ```no_run
+    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model};
+    ///
+    /// let adapters = vec![AdapterSource::new("bard"), AdapterSource::new("clerk")];
+    /// let options = LoadOptions { adapters, adapters_by_request: true, ..LoadOptions::default() };
+    /// let model = Model::load("model.gguf", &options)?;
+    /// let adapter = model.adapter_scope(&[(1, 0.8)])?;
+    /// let cache_scope = CacheScope { adapter, ..CacheScope::default() };
+    /// let stream = model.generate("Dear", &GenerateOptions { cache_scope, ..GenerateOptions::default() })?;
+    /// # Ok::<(), brasa::Error>(())
+    /// ```
+    ///
+    /// The number is good for a request that begins within two seconds, or while the adapters stay loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] for a model that was loaded with adapters but without
+    /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request), for an adapter that is not loaded, and for a scale that is
+    /// no finite number; [`Error::Engine`] for more than 65,536 different mixtures.
+    pub fn adapter_scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
+        self.bank().scope(scales)
+    }
+
+    /// Loads a low-rank adapter beside the running model, by the name of its directory or file.
+    ///
+    /// Requests choose it from now on ([`adapter_scope`](Self::adapter_scope)); those that choose none are as before. Texts that run go on
+    /// meanwhile. Costs the time and memory of another program over the model's weights, and of all adapters' matrices once more.
+    ///
+    /// An adapter of a name that is loaded already takes its place and its number: requests from now on have the new one, those that run keep
+    /// theirs until they end, and no text that was cached with the old one is used with the new one.
+    ///
+    /// ```no_run
+    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model};
+    ///
+    /// let model = Model::load("model.gguf", &LoadOptions::default())?;
+    /// let bard = model.load_adapter(&AdapterSource::new("bard"))?;
+    /// let cache_scope = CacheScope { adapter: model.adapter_scope(&[(bard.id, bard.scale)])?, ..CacheScope::default() };
+    /// let stream = model.generate("Dear", &GenerateOptions { cache_scope, ..GenerateOptions::default() })?;
+    /// model.unload_adapter(bard.id)?;
+    /// # Ok::<(), brasa::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of loading a model with the adapter: [`Error::Format`], [`Error::Adapter`], [`Error::Options`];
+    /// [`Error::Options`] for a model that was loaded with adapters but without
+    /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request); [`Error::Device`] for want of memory. The model then has
+    /// the adapters that it had.
+    pub fn load_adapter(&self, source: &AdapterSource) -> Result<AdapterInfo, Error> {
+        self.load_adapter_as(&source.name(), source)
+    }
+
+    /// Like [`load_adapter`](Self::load_adapter), by another name.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load_adapter`](Self::load_adapter), and [`Error::Options`] for a name that is empty, longer than 256 bytes, or has `:`,
+    /// `/` or control characters.
+    pub fn load_adapter_as(&self, name: &str, source: &AdapterSource) -> Result<AdapterInfo, Error> {
+        let info = self.bank().load(self.engine(), name, source)?;
+        self.tidy_adapters();
+        Ok(info)
+    }
+
+    /// Unloads an adapter. Requests cannot choose it from now on; those that have it keep it until they end, and it leaves the memory
+    /// then, or two seconds after it was chosen last. Where it is a [default](AdapterInfo::is_default), requests that choose none have it no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] for an adapter that is not loaded, and for a model that was loaded with adapters but without
+    /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request).
+    pub fn unload_adapter(&self, id: usize) -> Result<AdapterInfo, Error> {
+        let info = self.bank().unload(id)?;
+        self.tidy_adapters();
+        Ok(info)
+    }
+
+    /// Sees that adapters leave the bank when their last request has ended, on a thread that keeps no model loaded.
+    fn tidy_adapters(&self) {
+        let mut state = self.bank().state();
+        if state.tidying || state.is_tidy() {
+            return;
+        }
+        let (Some(rows), weak) = (self.bank().rows().cloned(), self.downgrade()) else { return };
+        let thread = std::thread::Builder::new().name("brasa-adapters".into());
+        // Without a thread they leave with the next change.
+        state.tidying = thread.spawn(move || tidy(&rows, &weak)).is_ok();
+    }
+}
+
+fn tidy(rows: &AdapterRows, model: &WeakModel) {
+    loop {
+        rows.wait_for_an_end(TIDY_PAUSE);
+        let Some(model) = model.upgrade() else { return };
+        if model.bank().tidy(model.engine()) {
+            return;
+        }
+    }
+}
